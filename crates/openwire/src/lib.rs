@@ -1,0 +1,1 @@
+//! Placeholder header, replaced as this room is furnished.
