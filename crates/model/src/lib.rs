@@ -2,3 +2,7 @@
 //!
 //! Holds ids, messages, commands and effects as plain data.
 //! Never here: IO, async, clocks, locks, protocol names, decisions.
+
+mod ids;
+
+pub use ids::{PartitionId, Position};
