@@ -37,3 +37,101 @@ impl Position {
         Position(self.0.checked_add(1).expect("positions last 584 years"))
     }
 }
+
+/// One client connection, unique within one run of the broker.
+///
+/// The high 16 bits name the core that owns the socket, so that an effect finds its way without a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(u64);
+
+impl ConnectionId {
+    /// A connection of `core`, the `number`th there. `number` must fit 48 bits.
+    pub const fn new(core: u16, number: u64) -> ConnectionId {
+        ConnectionId((core as u64) << 48 | number & ((1 << 48) - 1))
+    }
+
+    /// The core that owns this connection's socket.
+    pub const fn core(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+
+    /// The pseudo connection of a partition that moves messages of its own accord (dead letters).
+    pub const fn internal(partition: PartitionId) -> ConnectionId {
+        ConnectionId::new(u16::MAX, partition.0 as u64)
+    }
+}
+
+/// One consumer: a number chosen by the session, unique within its connection's lifetime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConsumerKey {
+    /// The connection that attached it.
+    pub connection: ConnectionId,
+    /// The session's own number for it.
+    pub number: u32,
+}
+
+/// One local transaction of a connection, numbered by its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransactionKey {
+    /// The connection that began it.
+    pub connection: ConnectionId,
+    /// The session's own number for it; never used twice on one connection.
+    pub number: u64,
+}
+
+/// A transaction over several partitions, unique for the life of the data directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransactionId {
+    /// The partition whose log holds the decision.
+    pub coordinator: PartitionId,
+    /// Which run of the broker began it (rises from start to start).
+    pub incarnation: u64,
+    /// Counts the coordinator's transactions within that run.
+    pub number: u64,
+}
+
+/// What a session calls one question to the core; the reply carries it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// One queue of a partition.
+///
+/// Durable queues count up from zero by records; volatile ones (subscriptions and temporary
+/// queues, known to this run only) carry the top bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueId(pub u64);
+
+impl QueueId {
+    const VOLATILE: u64 = 1 << 63;
+
+    /// The `number`th volatile queue of this run.
+    pub const fn volatile(number: u64) -> QueueId {
+        QueueId(number | QueueId::VOLATILE)
+    }
+
+    /// Whether the queue is forgotten when the broker stops.
+    pub const fn is_volatile(self) -> bool {
+        self.0 & QueueId::VOLATILE != 0
+    }
+}
+
+/// Place of one entry in its queue: the lane in the top byte, the sequence within the lane below.
+///
+/// A consumer sees it as the tag of a delivery and settles by it. Durable lanes are numbered by
+/// records alone, so every replica calls the same entry by the same tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryTag(pub u64);
+
+/// One message of a partition, whichever queues hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MessageKey {
+    /// In the log: the `ordinal`th message of the record at `position`.
+    Durable {
+        /// The record.
+        position: Position,
+        /// Counts messages within the record from zero.
+        ordinal: u32,
+    },
+    /// In memory only, counted within this run.
+    Volatile(u64),
+}

@@ -1,8 +1,24 @@
 //! Model room: the words every other room speaks.
 //!
-//! Holds ids, messages, commands and effects as plain data.
-//! Never here: IO, async, clocks, locks, protocol names, decisions.
+//! Holds ids, destinations, messages, and the three vocabularies of the core: [`Command`] (durable),
+//! [`Event`] (not durable) and [`Effect`] (what must happen now).
+//! Never here: IO, async, clocks, locks, protocol details, decisions.
 
+mod command;
+mod destination;
+mod effect;
+mod event;
 mod ids;
+mod message;
+mod refusal;
 
-pub use ids::{PartitionId, Position};
+pub use command::{Changes, Command, Sent, SettleCause, Settlement, Urgency};
+pub use destination::{Destination, DestinationKind, Placement};
+pub use effect::{Delivery, Effect};
+pub use event::{Attach, ConsumerMode, Delivered, Event, Outcome, Peer, Publish, Retain, Settle};
+pub use ids::{
+    ConnectionId, ConsumerKey, EntryTag, MessageKey, PartitionId, Position, QueueId, Ticket, TransactionId,
+    TransactionKey,
+};
+pub use message::{Encoding, Message, Protocol};
+pub use refusal::Refusal;

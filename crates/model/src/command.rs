@@ -1,0 +1,110 @@
+//! Commands: the replicated ones. Each is one record of a partition's log.
+
+use crate::{Destination, EntryTag, Message, PartitionId, QueueId, TransactionId};
+
+/// A durable change of one partition, applied in log order on every replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// The queue exists from now on.
+    Declare {
+        /// A lasting queue.
+        queue: Destination,
+    },
+    /// The queue and all it holds are gone.
+    Delete {
+        /// A lasting queue.
+        queue: Destination,
+    },
+    /// One message for every durable queue bound to the address; a queue is made on first use.
+    Enqueue(Sent),
+    /// Entries left their queues for good.
+    Settle(Vec<Settlement>),
+    /// These entries were delivered once more without success.
+    CountDelivery {
+        /// The queue that holds them.
+        queue: QueueId,
+        /// The entries.
+        tags: Vec<EntryTag>,
+    },
+    /// Everything of a transaction that touched this partition alone.
+    Transact(Changes),
+    /// This partition's share of a transaction over several; binding until the coordinator decides.
+    Prepare {
+        /// The transaction.
+        id: TransactionId,
+        /// What to do at commit.
+        changes: Changes,
+    },
+    /// The coordinator's decision to commit: the moment the transaction is durable.
+    Decide {
+        /// The transaction.
+        id: TransactionId,
+        /// Who prepared it.
+        participants: Vec<PartitionId>,
+    },
+    /// A participant carries out what it prepared.
+    Commit {
+        /// The transaction.
+        id: TransactionId,
+    },
+    /// A participant drops what it prepared.
+    Abort {
+        /// The transaction.
+        id: TransactionId,
+    },
+    /// Every participant has committed: the coordinator may forget its decision.
+    Forget {
+        /// The transaction.
+        id: TransactionId,
+    },
+}
+
+/// One message and its address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The address.
+    pub to: Destination,
+    /// The message.
+    pub message: Message,
+}
+
+/// The end of one entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// The queue that held it.
+    pub queue: QueueId,
+    /// The entry.
+    pub tag: EntryTag,
+    /// Why it left.
+    pub cause: SettleCause,
+}
+
+/// Why an entry left its queue: each cause is counted apart. The numbers are on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SettleCause {
+    /// A consumer acknowledged it.
+    Consumed = 0,
+    /// Its time to live was over.
+    Expired = 1,
+    /// It moved to a dead-letter queue.
+    DeadLettered = 2,
+}
+
+/// The durable changes that a transaction makes in one partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Messages that become visible, in order.
+    pub sends: Vec<Sent>,
+    /// Entries that leave.
+    pub settlements: Vec<Settlement>,
+}
+
+/// How soon a record must be on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// Somebody waits for it: sync as soon as the disk is free.
+    Waiting,
+    /// Nobody waits: it may ride with the next group, within a few milliseconds.
+    Lazy,
+}

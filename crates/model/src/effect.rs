@@ -1,0 +1,76 @@
+//! Effects: what the runtime must do now, in order.
+
+use crate::{
+    Command, ConnectionId, ConsumerKey, EntryTag, Message, MessageKey, PartitionId, Peer, Position, Refusal,
+    Ticket, Urgency,
+};
+
+/// One thing for the runtime to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Put the command into the log; it comes back through `apply`, or fails with all later ones.
+    Propose {
+        /// The command.
+        command: Command,
+        /// How soon.
+        urgency: Urgency,
+    },
+    /// Answer a session.
+    Reply {
+        /// Whose session.
+        connection: ConnectionId,
+        /// Which question.
+        ticket: Ticket,
+        /// The answer.
+        result: Result<(), Refusal>,
+    },
+    /// Send a message to a consumer.
+    Deliver(Delivery),
+    /// The consumer's credit is zero now, and nothing more is ready for it (or its browse is over).
+    Drained {
+        /// The consumer.
+        consumer: ConsumerKey,
+    },
+    /// The consumer is no more, because its destination was deleted.
+    Detached {
+        /// The consumer.
+        consumer: ConsumerKey,
+    },
+    /// Read these bodies back from the log, in this order.
+    Fetch {
+        /// Durable keys only.
+        keys: Vec<MessageKey>,
+    },
+    /// `count` messages of the record at `position` must outlive the next checkpoint.
+    Retain {
+        /// The record.
+        position: Position,
+        /// How many.
+        count: u32,
+    },
+    /// One message of the record at `position` is needed no more.
+    Release {
+        /// The record.
+        position: Position,
+    },
+    /// Tell another partition.
+    Tell {
+        /// Whom.
+        to: PartitionId,
+        /// What.
+        peer: Peer,
+    },
+}
+
+/// One message on its way to one consumer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delivery {
+    /// The consumer.
+    pub consumer: ConsumerKey,
+    /// What it settles by.
+    pub tag: EntryTag,
+    /// How often it was delivered before without success.
+    pub failed_deliveries: u32,
+    /// The message.
+    pub message: Message,
+}

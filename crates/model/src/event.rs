@@ -1,0 +1,258 @@
+//! Events: what reaches a partition and is not itself durable.
+
+use crate::{
+    ConnectionId, ConsumerKey, Destination, EntryTag, Message, MessageKey, PartitionId, Sent, Ticket,
+    TransactionId, TransactionKey,
+};
+
+/// Something that a session, the log, the clock or another partition tells a partition.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A message to send.
+    Publish(Publish),
+    /// A consumer to attach.
+    Attach(Attach),
+    /// A consumer leaves; what it holds returns to the queue.
+    Detach {
+        /// The consumer.
+        consumer: ConsumerKey,
+        /// Which of the entries it holds count as delivered without success.
+        delivered: Delivered,
+        /// Who waits for the end of it.
+        ticket: Option<Ticket>,
+    },
+    /// The consumer may be sent `add` more messages.
+    Credit {
+        /// The consumer.
+        consumer: ConsumerKey,
+        /// How many more.
+        add: u32,
+    },
+    /// Take back what credit the consumer has left, after what is ready now was sent: answered by
+    /// [`crate::Effect::Drained`].
+    Drain {
+        /// The consumer.
+        consumer: ConsumerKey,
+    },
+    /// The consumer's verdict on entries that it holds.
+    Settle(Settle),
+    /// Make what the transaction did durable and visible.
+    Commit {
+        /// The transaction.
+        transaction: TransactionKey,
+        /// Every partition it touched; the first one coordinates.
+        participants: Vec<PartitionId>,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
+    /// Drop what the transaction did; its consumers still hold what they settled in it.
+    Rollback {
+        /// The transaction.
+        transaction: TransactionKey,
+        /// Who waits for it.
+        ticket: Option<Ticket>,
+    },
+    /// Make a destination: at once if temporary, durably if it is a lasting queue.
+    Declare {
+        /// What to make.
+        destination: Destination,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
+    /// Remove a destination and all that it holds.
+    Delete {
+        /// What to remove.
+        destination: Destination,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
+    /// The connection takes no more deliveries until it resumes: its outbox is full.
+    Stall {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// The connection takes deliveries again.
+    Resume {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// The connection is gone, with its consumers, transactions and temporary destinations.
+    Closed {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// A body that was asked for by [`crate::Effect::Fetch`].
+    Fetched {
+        /// Which.
+        key: MessageKey,
+        /// The message, or why it cannot be had.
+        message: Result<Message, String>,
+    },
+    /// Every proposal that was not applied yet has failed, and is not on disk.
+    ProposalsFailed {
+        /// What the operating system said.
+        reason: String,
+    },
+    /// Whether the disk has room for more messages.
+    Space {
+        /// `false`: persistent messages are refused.
+        ample: bool,
+    },
+    /// The time, in milliseconds since 1970; never goes back.
+    Tick {
+        /// Now.
+        now_ms: u64,
+    },
+    /// Another partition speaks.
+    Peer {
+        /// Who.
+        from: PartitionId,
+        /// What.
+        peer: Peer,
+    },
+}
+
+/// A message to send.
+#[derive(Clone, Debug)]
+pub struct Publish {
+    /// Who sends.
+    pub connection: ConnectionId,
+    /// Who waits: the reply leaves once the message is as safe as its delivery mode promises.
+    pub ticket: Ticket,
+    /// The message and its address.
+    pub sent: Sent,
+    /// Invisible until this transaction commits.
+    pub transaction: Option<TransactionKey>,
+    /// For topics: what later subscribers are shown first.
+    pub retain: Option<Retain>,
+}
+
+/// What a topic keeps for subscribers that come later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retain {
+    /// The topic keeps one message for each key.
+    pub key: Box<str>,
+    /// Keep this message, or forget the one that is kept.
+    pub keep: bool,
+}
+
+/// A consumer to attach.
+#[derive(Clone, Debug)]
+pub struct Attach {
+    /// Its name from now on.
+    pub consumer: ConsumerKey,
+    /// What it reads from.
+    pub source: Destination,
+    /// How it reads.
+    pub mode: ConsumerMode,
+    /// How many messages it may be sent at first.
+    pub credit: u32,
+    /// Consumers of higher priority are served first.
+    pub priority: i8,
+    /// Topics: skip what its own connection publishes.
+    pub no_local: bool,
+    /// Who waits for it.
+    pub ticket: Ticket,
+}
+
+/// How a consumer reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConsumerMode {
+    /// In competition with others.
+    Shared,
+    /// Alone among the exclusive ones: the first of the highest priority gets everything.
+    Exclusive,
+    /// Sees what the queue holds now, takes nothing, and is told when it has seen all.
+    Browse,
+}
+
+/// Which of a leaving consumer's entries count as delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivered {
+    /// All of them: the application may have seen any.
+    All,
+    /// Those up to and with this one, in the order in which they were sent to the consumer.
+    Through(EntryTag),
+    /// None: the application never saw them.
+    None,
+}
+
+/// A consumer's verdict.
+#[derive(Clone, Debug)]
+pub struct Settle {
+    /// The consumer.
+    pub consumer: ConsumerKey,
+    /// Entries that it holds; others are passed over.
+    pub tags: Vec<EntryTag>,
+    /// What becomes of them.
+    pub outcome: Outcome,
+    /// Only if this transaction commits.
+    pub transaction: Option<TransactionKey>,
+    /// Who waits: the reply leaves once the verdict is durable.
+    pub ticket: Option<Ticket>,
+}
+
+/// What a consumer decides about a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done with it.
+    Accepted,
+    /// Its time is over.
+    Expired,
+    /// It can never be processed: to the dead-letter queue.
+    Rejected,
+    /// Back to its place in the queue, counted as delivered if `failed`.
+    Released {
+        /// Whether the delivery count rises.
+        failed: bool,
+    },
+    /// The consumer keeps it, but has failed on it once more: the delivery count rises.
+    Retried,
+}
+
+/// What partitions tell each other. All of it may be said again after a restart.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Peer {
+    /// Take these sends into an open transaction.
+    Enlist {
+        /// The transaction.
+        transaction: TransactionKey,
+        /// Its sends.
+        sends: Vec<Sent>,
+    },
+    /// Prepare what the open transaction did here.
+    Prepare {
+        /// The transaction while it was open.
+        transaction: TransactionKey,
+        /// What it is called from now on.
+        id: TransactionId,
+    },
+    /// The answer to `Prepare`: durable, or `false` if it could not be.
+    Prepared {
+        /// The transaction.
+        id: TransactionId,
+        /// Whether the coordinator may count on it.
+        ready: bool,
+    },
+    /// The decision.
+    Decided {
+        /// The transaction.
+        id: TransactionId,
+        /// Commit or abort.
+        commit: bool,
+    },
+    /// The participant's commit is durable.
+    Done {
+        /// The transaction.
+        id: TransactionId,
+    },
+    /// A participant that found itself prepared after a restart asks for the decision.
+    InDoubt {
+        /// The transaction.
+        id: TransactionId,
+    },
+}

@@ -1,0 +1,50 @@
+//! Why the core says no.
+
+use crate::Destination;
+
+/// A request that was not carried out. Nothing of it happened; protocols map it to their own errors.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A temporary destination that does not exist (any more).
+    #[error("the temporary destination {0} does not exist; its connection may have closed")]
+    NoSuchDestination(Destination),
+    /// Only the connection that made a temporary destination may consume from it.
+    #[error("cannot consume from {0}: it belongs to another connection")]
+    NotOwner(Destination),
+    /// A destination is deleted only when nobody consumes from it.
+    #[error("cannot delete {destination}: it has {consumers} consumers")]
+    InUse {
+        /// What was to be deleted.
+        destination: Destination,
+        /// How many consumers it has.
+        consumers: u64,
+    },
+    /// The consumer number is taken on this connection.
+    #[error("consumer {number} is attached already")]
+    ConsumerExists {
+        /// The session's number for it.
+        number: u32,
+    },
+    /// The disk has no room for more messages; consuming them makes room.
+    #[error("the store is full: {to} takes no more persistent messages until space returns")]
+    StoreFull {
+        /// Where the message was sent.
+        to: Destination,
+    },
+    /// Writing or syncing the journal failed; whether anything is on disk is settled: it is not.
+    #[error("the store could not write: {reason}")]
+    StoreFailed {
+        /// What the operating system said.
+        reason: String,
+    },
+    /// The transaction holds more than one transaction may.
+    #[error("the transaction is larger than {max_bytes} bytes")]
+    TransactionTooLarge {
+        /// The limit.
+        max_bytes: u64,
+    },
+    /// The transaction was begun by nobody, or ended already.
+    #[error("no such transaction")]
+    NoSuchTransaction,
+}
