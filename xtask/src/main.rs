@@ -1,1 +1,40 @@
-fn main() {}
+//! The project's own chores, called as `cargo xtask CHORE`.
+//!
+//! `tidy` holds the rules of the house, `verify` runs every read-only check, `fix` may write.
+//! Never here: anything the broker needs at run time; anything slow enough to keep people from calling it.
+//! Start at [`main`]; the rules themselves are one file each in `tidy/`.
+
+mod tidy;
+mod verify;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask tidy|verify|fix
+  tidy    hold the rules of the house: headers, sizes, banned calls, crate edges, documents, words
+  verify  fmt --check, clippy, cargo deny and tidy; writes nothing
+  fix     fmt and clippy --fix; writes";
+
+fn main() -> ExitCode {
+    let chore = std::env::args().nth(1).unwrap_or_default();
+    let root = repository_root();
+    let outcome = match chore.as_str() {
+        "tidy" => tidy::run(&root),
+        "verify" => verify::verify(&root),
+        "fix" => verify::fix(&root),
+        _ => Err(anyhow::anyhow!(USAGE)),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The folder above this package, which is the repository's first folder.
+fn repository_root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}

@@ -1,0 +1,73 @@
+//! Tidy: the rules of the house that a program can hold.
+//!
+//! Every rule reads the [`Repository`] and adds [`Fault`]s; none writes. A fault says where, what is
+//! wrong and what would be right.
+
+mod fault;
+mod repository;
+mod rust_text;
+
+mod banned;
+mod citations;
+mod documents;
+mod edges;
+mod headers;
+mod registries;
+mod sizes;
+mod words;
+
+use std::path::Path;
+
+use anyhow::bail;
+
+pub use fault::Fault;
+pub use repository::Repository;
+
+/// One rule: its name, and the function that looks for what breaks it.
+type Rule = (&'static str, fn(&Repository) -> Vec<Fault>);
+
+const RULES: &[Rule] = &[
+    ("headers", headers::check),
+    ("sizes", sizes::check),
+    ("banned calls", banned::check),
+    ("crate edges", edges::check),
+    ("documents", documents::check),
+    ("citations", citations::check),
+    ("words", words::check),
+    ("registries", registries::check),
+];
+
+/// Holds every rule against the repository under `root` and prints each fault on standard error.
+///
+/// # Errors
+/// When a rule is broken, or the repository cannot be read.
+pub fn run(root: &Path) -> anyhow::Result<()> {
+    let faults = check(&Repository::read(root)?);
+    for (rule, fault) in &faults {
+        eprintln!("{fault} [{rule}]");
+    }
+    match faults.len() {
+        0 => Ok(()),
+        count => bail!("tidy: {count} fault(s)"),
+    }
+}
+
+fn check(repository: &Repository) -> Vec<(&'static str, Fault)> {
+    RULES
+        .iter()
+        .flat_map(|(name, rule)| rule(repository).into_iter().map(move |fault| (*name, fault)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_repository_is_tidy() {
+        let repository = Repository::read(&crate::repository_root()).unwrap();
+        let faults = check(&repository);
+        let report: Vec<String> = faults.iter().map(|(rule, fault)| format!("{fault} [{rule}]")).collect();
+        assert!(report.is_empty(), "\n{}\n", report.join("\n"));
+    }
+}

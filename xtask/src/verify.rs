@@ -1,0 +1,87 @@
+//! Verify and fix: the outside tools, one after the other, each with its time.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+
+/// One outside tool and how it is called.
+struct Step {
+    name: &'static str,
+    arguments: &'static [&'static str],
+}
+
+/// What `verify` calls. Advisories are left out: their database is fetched from a host of its own,
+/// and a check that needs it would fail wherever that host cannot be reached.
+const VERIFY: &[Step] = &[
+    Step { name: "fmt", arguments: &["fmt", "--all", "--check"] },
+    Step {
+        name: "clippy",
+        arguments: &["clippy", "--quiet", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
+    },
+    Step {
+        name: "deny",
+        arguments: &["deny", "--log-level", "error", "--locked", "check", "licenses", "bans", "sources"],
+    },
+];
+
+const FIX: &[Step] = &[
+    Step {
+        name: "clippy --fix",
+        arguments: &[
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--all-targets",
+            "--fix",
+            "--allow-dirty",
+            "--allow-staged",
+        ],
+    },
+    Step { name: "fmt", arguments: &["fmt", "--all"] },
+];
+
+/// Every read-only check; stops at the first that fails.
+///
+/// # Errors
+/// Names the tool that failed; its own words are on standard error already.
+pub fn verify(root: &Path) -> anyhow::Result<()> {
+    run(root, VERIFY)?;
+    timed("tidy", || crate::tidy::run(root))
+}
+
+/// Lets the tools repair what they can.
+///
+/// # Errors
+/// Names the tool that failed.
+pub fn fix(root: &Path) -> anyhow::Result<()> {
+    run(root, FIX)
+}
+
+fn run(root: &Path, steps: &[Step]) -> anyhow::Result<()> {
+    for step in steps {
+        timed(step.name, || call(root, step))?;
+    }
+    Ok(())
+}
+
+fn call(root: &Path, step: &Step) -> anyhow::Result<()> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let status = Command::new(cargo)
+        .args(step.arguments)
+        .current_dir(root)
+        .status()
+        .with_context(|| format!("cannot start cargo {}", step.name))?;
+    if !status.success() {
+        bail!("failed: cargo {}", step.arguments.join(" "));
+    }
+    Ok(())
+}
+
+fn timed(name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let started = Instant::now();
+    work()?;
+    eprintln!("verify: {name:<8} {:6.1} s", started.elapsed().as_secs_f64());
+    Ok(())
+}
