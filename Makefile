@@ -1,0 +1,89 @@
+# Postroad: `make run`, `make test`, `make bench`, `make fuzz`, `make nightly`.
+# Every stage of `make test` prints one line with its time; the first that fails ends it. VERBOSE=1 shows all.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+CARGO_DENY_VERSION := 0.20.2
+CARGO_FUZZ_VERSION := 0.13.2
+# Seconds for each fuzz target.
+FUZZ_SECONDS ?= $(if $(CI),60,10)
+NIGHTLY_FUZZ_SECONDS ?= 1800
+# How often the nightly run kills the broker under load, and how many tests of the usual kind it repeats.
+NIGHTLY_ROUNDS ?= 20
+DATA ?= data
+STAGE := scripts/stage
+POSTROAD := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/release/postroad
+
+export PATH := $(CURDIR)/target/tools/bin:$(PATH)
+export POSTROAD_BINARY ?= $(POSTROAD)
+
+.PHONY: run build test prerequisites tools verify rust black-box jms fuzz bench nightly fix
+
+run:
+	@scripts/prerequisites build
+	cargo build --release --locked --package postroad-broker --bin postroad
+	$(POSTROAD) serve --data $(DATA)
+
+# --- test ---------------------------------------------------------------------------------------------------
+
+test: prerequisites tools verify rust build black-box fuzz
+	@echo "all stages passed"
+
+# The stages follow one another in this order even under `make -j`.
+tools: prerequisites
+verify: tools
+rust: verify
+build: rust
+black-box: build
+fuzz: black-box
+.NOTPARALLEL:
+
+prerequisites:
+	@$(STAGE) prerequisites scripts/prerequisites
+
+tools:
+	@$(STAGE) cargo-deny scripts/tool cargo-deny $(CARGO_DENY_VERSION)
+	@$(STAGE) cargo-fuzz scripts/tool cargo-fuzz $(CARGO_FUZZ_VERSION)
+
+verify:
+	@$(STAGE) verify cargo xtask verify
+
+rust:
+	@$(STAGE) rust-tests cargo test --quiet --workspace --locked
+
+build:
+	@$(STAGE) release-build cargo build --release --locked --package postroad-broker --bin postroad
+
+# Real clients against the release binary: every folder of tests/ that can be run, by what it holds.
+black-box:
+	@for folder in tests/*/; do \
+	    name=$$(basename "$$folder"); \
+	    if [ -f "$$folder/pom.xml" ]; then $(STAGE) "tests/$$name" mvn -q -B -f "$$folder/pom.xml" test; \
+	    elif [ -x "$$folder/run" ]; then $(STAGE) "tests/$$name" "$$folder/run"; \
+	    fi; \
+	done
+
+jms: build
+	@$(STAGE) tests/jms mvn -q -B -f tests/jms/pom.xml test
+
+fuzz:
+	@$(STAGE) fuzz scripts/fuzz $(FUZZ_SECONDS)
+
+# --- the rest -----------------------------------------------------------------------------------------------
+
+fix:
+	cargo xtask fix
+
+# Comparison with other brokers on this machine; a table on standard output. Options: make bench BENCH="--help".
+bench:
+	@cargo build --quiet --release --locked --package postroad-broker --bin postroad
+	@bench/run $(BENCH)
+
+# Long runs that no change should wait for: many crash rounds, long fuzzing.
+nightly: build
+	@for folder in tests/*/; do \
+	    if [ -x "$$folder/nightly" ]; then $(STAGE) "nightly/$$(basename "$$folder")" env ROUNDS=$(NIGHTLY_ROUNDS) "$$folder/nightly"; fi; \
+	done
+	@$(STAGE) nightly/fuzz scripts/fuzz $(NIGHTLY_FUZZ_SECONDS)
