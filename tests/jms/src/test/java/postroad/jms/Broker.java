@@ -1,0 +1,186 @@
+package postroad.jms;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Random;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+
+/**
+ * One {@code postroad serve} process with a data directory and a port offset of its own.
+ *
+ * <p>Both survive {@link #stop} and {@link #kill}, so that {@link #start} serves the same data on the
+ * same ports again. What the process prints stays in {@code target/broker/}.
+ */
+final class Broker implements AutoCloseable {
+    private static final Duration READY_WITHIN = Duration.ofSeconds(30);
+    private static final Duration STOPPED_WITHIN = Duration.ofSeconds(20);
+    private static final int OPENWIRE_PORT = 61616;
+    /** Every port the broker may open by default; an offset is used only if all of them are free. */
+    private static final int[] DEFAULT_PORTS = {1883, 5672, 8080, 8161, 9876, 10911, 61613, OPENWIRE_PORT};
+    /** Keeps OPENWIRE_PORT + offset a legal port. */
+    private static final int OFFSET_MAX = 65535 - OPENWIRE_PORT;
+    private static final int TAIL_LINES = 15;
+
+    private final String name;
+    private final Path directory;
+    private final int portOffset;
+    private Process process;
+    private int starts;
+
+    private Broker(String name) throws IOException {
+        this.name = name;
+        Path parent = Files.createDirectories(Path.of("target", "broker").toAbsolutePath());
+        this.directory = Files.createTempDirectory(parent, name + "-");
+        this.portOffset = freePortOffset();
+    }
+
+    /** Starts a broker on an empty data directory and waits until it says that it is ready. */
+    static Broker launch(String name) throws IOException, InterruptedException {
+        Broker broker = new Broker(name);
+        broker.start();
+        return broker;
+    }
+
+    String url() {
+        return "tcp://127.0.0.1:" + (OPENWIRE_PORT + portOffset);
+    }
+
+    boolean isAlive() {
+        return process != null && process.isAlive();
+    }
+
+    /**
+     * Starts the process on this broker's data and ports.
+     *
+     * @return the time from the spawn to the line {@code postroad ready}
+     */
+    Duration start() throws IOException, InterruptedException {
+        if (isAlive()) {
+            throw new IllegalStateException(name + " is already running");
+        }
+        starts++;
+        long spawned = System.nanoTime();
+        process = new ProcessBuilder(binary().toString(), "serve",
+                "--data", directory.resolve("data").toString(), "--port-offset", String.valueOf(portOffset))
+                .redirectOutput(output("out").toFile())
+                .redirectError(output("err").toFile())
+                .start();
+        while (!saysReady()) {
+            if (!process.isAlive()) {
+                throw new IOException("the broker ended before it was ready: " + obituary());
+            }
+            if (System.nanoTime() - spawned > READY_WITHIN.toNanos()) {
+                process.destroyForcibly();
+                throw new IOException("no line 'postroad ready' within " + READY_WITHIN + ": " + tail());
+            }
+            Thread.sleep(2);
+        }
+        return Duration.ofNanos(System.nanoTime() - spawned);
+    }
+
+    /** Asks the process to end (SIGTERM), waits, and returns its exit code; 0 is the only good one. */
+    int stop() throws InterruptedException {
+        process.destroy();
+        if (!process.waitFor(STOPPED_WITHIN.toMillis(), TimeUnit.MILLISECONDS)) {
+            process.destroyForcibly().waitFor();
+            throw new AssertionError(name + " was still alive " + STOPPED_WITHIN + " after SIGTERM: " + tail());
+        }
+        return process.exitValue();
+    }
+
+    /** SIGKILL: the process gets no chance to tidy up. */
+    void kill() throws InterruptedException {
+        process.destroyForcibly().waitFor();
+    }
+
+    /** Ends the process and removes its data; what it printed is kept. */
+    @Override
+    public void close() throws IOException, InterruptedException {
+        if (isAlive()) {
+            kill();
+        }
+        Path data = directory.resolve("data");
+        if (!Files.exists(data)) {
+            return;
+        }
+        try (Stream<Path> files = Files.walk(data)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.deleteIfExists(file);
+            }
+        }
+    }
+
+    /** How the process ended, and the last lines that it printed. */
+    String obituary() {
+        return name + " has exit code " + (isAlive() ? "none (alive)" : process.exitValue()) + "; " + tail();
+    }
+
+    private String tail() {
+        Path errors = output("err");
+        try {
+            List<String> lines = Files.readAllLines(errors);
+            int from = Math.max(0, lines.size() - TAIL_LINES);
+            return "end of " + errors + ":\n" + String.join("\n", lines.subList(from, lines.size()));
+        } catch (IOException unreadable) {
+            return "nothing readable in " + errors;
+        }
+    }
+
+    private Path output(String kind) {
+        return directory.resolve("run-" + starts + "." + kind);
+    }
+
+    private boolean saysReady() throws IOException {
+        return Files.readString(output("out"), StandardCharsets.ISO_8859_1).contains("postroad ready\n");
+    }
+
+    /** {@code -Dpostroad.bin}, or target/release/postroad of the repository this project lies in. */
+    private static Path binary() throws IOException {
+        String given = System.getProperty("postroad.bin");
+        Path binary = given != null ? Path.of(given) : null;
+        for (Path up = Path.of("").toAbsolutePath(); binary == null && up != null; up = up.getParent()) {
+            if (Files.exists(up.resolve("Cargo.toml"))) {
+                binary = up.resolve("target/release/postroad");
+            }
+        }
+        if (binary == null || !Files.isExecutable(binary)) {
+            throw new IOException("no broker to test: " + binary + " is not executable; build it with "
+                    + "`cargo build --release`, or give -Dpostroad.bin=FILE or -Dbroker.url=tcp://HOST:PORT");
+        }
+        return binary;
+    }
+
+    private static int freePortOffset() throws IOException {
+        Random random = new Random();
+        for (int attempt = 0; attempt < 200; attempt++) {
+            int offset = 1 + random.nextInt(OFFSET_MAX);
+            boolean free = true;
+            for (int port : DEFAULT_PORTS) {
+                free = free && isFree(port + offset);
+            }
+            if (free) {
+                return offset;
+            }
+        }
+        throw new IOException("found no port offset with all of the broker's ports free");
+    }
+
+    private static boolean isFree(int port) {
+        try (ServerSocket socket = new ServerSocket()) {
+            socket.setReuseAddress(true);
+            socket.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), port));
+            return true;
+        } catch (IOException taken) {
+            return false;
+        }
+    }
+}

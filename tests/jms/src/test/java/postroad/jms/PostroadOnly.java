@@ -1,0 +1,15 @@
+package postroad.jms;
+
+import java.lang.annotation.ElementType;
+import java.lang.annotation.Retention;
+import java.lang.annotation.RetentionPolicy;
+import java.lang.annotation.Target;
+import org.junit.jupiter.api.extension.ExtendWith;
+
+/** Skipped with {@code -Dbroker.url}: here Postroad rightly differs from other brokers; the value says why. */
+@Target({ElementType.METHOD, ElementType.TYPE})
+@Retention(RetentionPolicy.RUNTIME)
+@ExtendWith(ExternalBrokerCondition.class)
+@interface PostroadOnly {
+    String value();
+}

@@ -1,0 +1,59 @@
+package postroad.jms;
+
+import static org.junit.jupiter.api.Assertions.fail;
+
+import java.io.IOException;
+import org.junit.jupiter.api.extension.AfterEachCallback;
+import org.junit.jupiter.api.extension.BeforeEachCallback;
+import org.junit.jupiter.api.extension.ExtensionContext;
+
+/**
+ * The broker that most tests use: the one at {@code -Dbroker.url}, or one started for this whole run.
+ *
+ * <p>If it dies, the test that was running fails with the broker's last words, and the next test gets
+ * a fresh one, so that one crash does not hide everything after it.
+ */
+final class SharedBroker implements BeforeEachCallback, AfterEachCallback {
+    private static Broker broker;
+
+    /** True if the tests may not stop, kill or restart the broker. */
+    static boolean isExternal() {
+        return System.getProperty("broker.url") != null;
+    }
+
+    static String url() {
+        return isExternal() ? System.getProperty("broker.url") : broker.url();
+    }
+
+    @Override
+    public void beforeEach(ExtensionContext context) throws Exception {
+        if (isExternal()) {
+            return;
+        }
+        if (broker == null) {
+            context.getRoot().getStore(ExtensionContext.Namespace.GLOBAL)
+                    .put(SharedBroker.class, (AutoCloseable) SharedBroker::end);
+        }
+        if (broker == null || !broker.isAlive()) {
+            broker = Broker.launch("shared");
+        }
+    }
+
+    @Override
+    public void afterEach(ExtensionContext context) {
+        if (!isExternal() && !broker.isAlive()) {
+            fail("the broker died during this test: " + broker.obituary());
+        }
+    }
+
+    private static void end() throws IOException, InterruptedException {
+        if (broker == null || !broker.isAlive()) {
+            return;
+        }
+        int exitCode = broker.stop();
+        if (exitCode != 0) {
+            System.out.println("the shared broker ended badly after SIGTERM: " + broker.obituary());
+        }
+        broker.close();
+    }
+}
