@@ -1,1 +1,28 @@
-//! Placeholder header, replaced as this room is furnished.
+//! Core room: the broker as a state machine.
+//!
+//! In: [`Command`](postroad_model::Command)s that are durable, through [`Partition::apply`], and
+//! [`Event`](postroad_model::Event)s that are not, through [`Partition::soft`].
+//! Out: [`Effect`](postroad_model::Effect)s, in the order in which they must happen.
+//! Never here: clocks, randomness, sockets, files, threads, locks, logging, protocol names.
+//!
+//! One [`Partition`] owns the addresses whose names hash to it. A durable change is decided by
+//! `soft`, proposed to the log, and carried out by `apply` once it is durable: standalone, on a
+//! replica, after a restart and in the simulator alike. Start at [`Partition`], then `publish`,
+//! `consumer` and `dispatch`, which are a message's way through; `transaction` may wait.
+
+mod address;
+mod bodies;
+mod completion;
+mod consumer;
+mod dispatch;
+mod partition;
+mod publish;
+mod queue;
+mod record;
+mod settle;
+mod snapshot;
+mod transaction;
+
+pub use partition::{Counters, Partition, Settings};
+pub use record::{RecordError, decode_record, encode_record, message_in_record};
+pub use snapshot::SnapshotError;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{ConnectionId, PartitionId};
+use crate::PartitionId;
 
 /// Queue or topic: how an address hands out what is sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,8 +18,8 @@ pub enum DestinationKind {
 pub struct Destination {
     /// Queue or topic.
     pub kind: DestinationKind,
-    /// The connection whose end deletes it; `None` for a lasting destination.
-    pub owner: Option<ConnectionId>,
+    /// Whether it ends with the connection that made it.
+    pub temporary: bool,
     /// Its name, as clients write it without any prefix.
     pub name: Arc<str>,
 }
@@ -27,23 +27,18 @@ pub struct Destination {
 impl Destination {
     /// A lasting queue.
     pub fn queue(name: &str) -> Destination {
-        Destination { kind: DestinationKind::Queue, owner: None, name: name.into() }
+        Destination { kind: DestinationKind::Queue, temporary: false, name: name.into() }
     }
 
     /// A lasting topic.
     pub fn topic(name: &str) -> Destination {
-        Destination { kind: DestinationKind::Topic, owner: None, name: name.into() }
-    }
-
-    /// Whether it ends with the connection that made it.
-    pub fn is_temporary(&self) -> bool {
-        self.owner.is_some()
+        Destination { kind: DestinationKind::Topic, temporary: false, name: name.into() }
     }
 }
 
 impl std::fmt::Display for Destination {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let temporary = if self.is_temporary() { "temp-" } else { "" };
+        let temporary = if self.temporary { "temp-" } else { "" };
         let kind = match self.kind {
             DestinationKind::Queue => "queue",
             DestinationKind::Topic => "topic",

@@ -1,0 +1,137 @@
+//! The messages of a partition: each once, however many queues hold it.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use postroad_model::{Message, MessageKey};
+use rustc_hash::FxBuildHasher;
+
+/// All messages that some queue or prepared transaction refers to.
+#[derive(Default)]
+pub struct Bodies {
+    stored: HashMap<MessageKey, Stored, FxBuildHasher>,
+    /// Bytes of durable messages that are in memory.
+    pub resident_bytes: u64,
+    /// Bytes of messages that are only in memory.
+    pub volatile_bytes: u64,
+}
+
+struct Stored {
+    message: Message,
+    bytes: u64,
+    references: u32,
+    pins: u32,
+    resident: bool,
+}
+
+impl Bodies {
+    /// Stores a message with no reference yet.
+    pub fn insert(&mut self, key: MessageKey, message: Message) {
+        let bytes = message.bytes.len() as u64;
+        *self.account(key) += bytes;
+        self.stored.insert(key, Stored { message, bytes, references: 0, pins: 0, resident: true });
+    }
+
+    /// Stores a durable message whose body stays on disk until it is asked for.
+    pub fn insert_absent(&mut self, key: MessageKey, message: Message, bytes: u64) {
+        self.stored.insert(key, Stored { message, bytes, references: 0, pins: 0, resident: false });
+    }
+
+    fn account(&mut self, key: MessageKey) -> &mut u64 {
+        match key {
+            MessageKey::Durable { .. } => &mut self.resident_bytes,
+            MessageKey::Volatile(_) => &mut self.volatile_bytes,
+        }
+    }
+
+    /// One more queue holds it.
+    pub fn refer(&mut self, key: MessageKey) {
+        if let Some(stored) = self.stored.get_mut(&key) {
+            stored.references += 1;
+        }
+    }
+
+    /// One queue fewer holds it; `true` if that was the last one, and the message is gone.
+    pub fn unrefer(&mut self, key: MessageKey) -> bool {
+        let Some(stored) = self.stored.get_mut(&key) else { return false };
+        stored.references = stored.references.saturating_sub(1);
+        if stored.references > 0 {
+            return false;
+        }
+        self.forget(key);
+        true
+    }
+
+    /// Drops a message that nobody refers to; `true` if it was dropped.
+    pub fn drop_unreferenced(&mut self, key: MessageKey) -> bool {
+        let unreferenced = self.stored.get(&key).is_some_and(|stored| stored.references == 0);
+        if unreferenced {
+            self.forget(key);
+        }
+        unreferenced
+    }
+
+    fn forget(&mut self, key: MessageKey) {
+        if let Some(stored) = self.stored.remove(&key)
+            && stored.resident
+        {
+            *self.account(key) -= stored.bytes;
+        }
+    }
+
+    /// The message, if its body is in memory.
+    pub fn resident(&self, key: MessageKey) -> Option<&Message> {
+        self.stored.get(&key).filter(|stored| stored.resident).map(|stored| &stored.message)
+    }
+
+    /// The message's headers, whether or not the body is here, and the size of the body.
+    pub fn headers(&self, key: MessageKey) -> Option<(&Message, u64)> {
+        self.stored.get(&key).map(|stored| (&stored.message, stored.bytes))
+    }
+
+    /// A consumer holds it: the body stays in memory.
+    pub fn pin(&mut self, key: MessageKey) {
+        if let Some(stored) = self.stored.get_mut(&key) {
+            stored.pins += 1;
+        }
+    }
+
+    /// One consumer fewer holds it.
+    pub fn unpin(&mut self, key: MessageKey) {
+        if let Some(stored) = self.stored.get_mut(&key) {
+            stored.pins = stored.pins.saturating_sub(1);
+        }
+    }
+
+    /// Takes the body of a durable message out of memory; it can be read back from the log.
+    pub fn evict(&mut self, key: MessageKey) {
+        if let MessageKey::Durable { .. } = key
+            && let Some(stored) = self.stored.get_mut(&key)
+            && stored.resident
+            && stored.pins == 0
+        {
+            stored.resident = false;
+            stored.message.bytes = Bytes::new();
+            self.resident_bytes -= stored.bytes;
+        }
+    }
+
+    /// Puts a body back that was read from the log.
+    pub fn restore(&mut self, key: MessageKey, message: Message) {
+        if let Some(stored) = self.stored.get_mut(&key)
+            && !stored.resident
+        {
+            stored.resident = true;
+            stored.message = message;
+            self.resident_bytes += stored.bytes;
+        }
+    }
+
+    /// Every durable message, in no particular order.
+    pub fn durable(&self) -> impl Iterator<Item = (MessageKey, &Message, u64)> {
+        self.stored
+            .iter()
+            .filter(|(key, _)| matches!(key, MessageKey::Durable { .. }))
+            .map(|(key, stored)| (*key, &stored.message, stored.bytes))
+    }
+}

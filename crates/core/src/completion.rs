@@ -1,0 +1,153 @@
+//! What follows once a proposal is durable, or once it has failed.
+//!
+//! Proposals of a partition come back in the order in which they were made, so their completions
+//! wait in one line. Replicas and recovery have none.
+
+use postroad_model::{
+    ConnectionId, Effect, EntryTag, Event, Peer, QueueId, Refusal, Settlement, Ticket, TransactionId,
+};
+
+use crate::Partition;
+use crate::transaction::VolatileChanges;
+
+/// What follows one proposal.
+#[derive(Debug)]
+pub enum Completion {
+    /// Somebody waits for it.
+    Reply {
+        /// Who.
+        connection: ConnectionId,
+        /// For what.
+        ticket: Ticket,
+    },
+    /// An event could not go on without it.
+    Resume(Box<Event>),
+    /// Entries were leaving.
+    Settled {
+        /// Which.
+        settlements: Vec<Settlement>,
+        /// Who waits, if anybody does.
+        answer: Option<(ConnectionId, Ticket)>,
+    },
+    /// A delivery count was known here ahead of the log.
+    Counted {
+        /// The queue.
+        queue: QueueId,
+        /// Its entries.
+        tags: Vec<EntryTag>,
+    },
+    /// A transaction within this partition.
+    Transacted {
+        /// Its entries were leaving.
+        settlements: Vec<Settlement>,
+        /// What it does to volatile state.
+        volatile: VolatileChanges,
+        /// Who waits, if anybody does.
+        answer: Option<(ConnectionId, Ticket)>,
+    },
+    /// This partition's share of a transaction.
+    Prepared {
+        /// The transaction.
+        id: TransactionId,
+        /// Its entries were leaving.
+        settlements: Vec<Settlement>,
+    },
+    /// The coordinator's decision.
+    Decided {
+        /// The transaction.
+        id: TransactionId,
+    },
+    /// A participant's commit or abort.
+    Ended {
+        /// The transaction.
+        id: TransactionId,
+        /// Which of the two.
+        committed: bool,
+    },
+    /// Nothing follows.
+    Nothing,
+}
+
+impl Partition {
+    /// The proposal is durable and was applied.
+    pub(crate) fn complete(&mut self, completion: Completion, effects: &mut Vec<Effect>) {
+        match completion {
+            Completion::Reply { connection, ticket } => self.reply(connection, ticket, Ok(()), effects),
+            Completion::Resume(event) => self.soft(*event, effects),
+            Completion::Settled { answer, .. } => self.answer(answer, Ok(()), effects),
+            Completion::Counted { queue, tags } => self.counted(queue, &tags),
+            Completion::Transacted { volatile, answer, .. } => {
+                self.carry_out_volatile(volatile, effects);
+                self.answer(answer, Ok(()), effects);
+            }
+            Completion::Prepared { id, .. } => {
+                self.tell(id.coordinator, Peer::Prepared { id, ready: true }, effects);
+            }
+            Completion::Decided { id } => self.spread_decision(id, effects),
+            Completion::Ended { id, committed: true } => {
+                self.tell(id.coordinator, Peer::Done { id }, effects)
+            }
+            Completion::Ended { committed: false, .. } | Completion::Nothing => {}
+        }
+    }
+
+    /// Every outstanding proposal failed: each waiter is told, and nothing of it happened.
+    pub(crate) fn proposals_failed(&mut self, reason: &str, effects: &mut Vec<Effect>) {
+        let failed: Vec<Completion> = self.proposals.drain(..).collect();
+        let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
+        for completion in failed {
+            self.fail(completion, &refusal, effects);
+        }
+    }
+
+    fn fail(&mut self, completion: Completion, refusal: &Refusal, effects: &mut Vec<Effect>) {
+        let no = || Err(refusal.clone());
+        match completion {
+            Completion::Reply { connection, ticket } => self.reply(connection, ticket, no(), effects),
+            Completion::Resume(event) => self.answer(waiter(&event), no(), effects),
+            Completion::Settled { settlements, answer: None } => self.unsaved.extend(settlements),
+            Completion::Settled { settlements, answer } => {
+                self.stay(&settlements, effects);
+                self.answer(answer, no(), effects);
+            }
+            Completion::Transacted { settlements, volatile, answer } => {
+                self.stay(&settlements, effects);
+                self.drop_volatile(volatile, effects);
+                self.answer(answer, no(), effects);
+            }
+            Completion::Prepared { id, settlements } => {
+                self.stay(&settlements, effects);
+                self.tell(id.coordinator, Peer::Prepared { id, ready: false }, effects);
+            }
+            Completion::Decided { id } => self.decision_failed(id, refusal, effects),
+            // Known here for this run; the log learns the next count.
+            Completion::Counted { .. } => {}
+            // Asked for again when the log recovers.
+            Completion::Ended { .. } | Completion::Nothing => {}
+        }
+    }
+
+    /// Whether the disk has room; when it has again, what had to wait is proposed again.
+    pub(crate) fn space(&mut self, ample: bool, effects: &mut Vec<Effect>) {
+        self.space_ample = ample;
+        if !ample {
+            return;
+        }
+        let settlements = std::mem::take(&mut self.unsaved);
+        if !settlements.is_empty() {
+            let command = postroad_model::Command::Settle(settlements.clone());
+            let completion = Completion::Settled { settlements, answer: None };
+            self.propose(command, postroad_model::Urgency::Lazy, completion, effects);
+        }
+        self.resolve_transactions(effects);
+    }
+}
+
+/// Who waits for an event that was put off.
+fn waiter(event: &Event) -> Option<(ConnectionId, Ticket)> {
+    match event {
+        Event::Publish(publish) => Some((publish.connection, publish.ticket)),
+        Event::Attach(attach) => Some((attach.consumer.connection, attach.ticket)),
+        _ => None,
+    }
+}

@@ -1,0 +1,422 @@
+//! Consumers and connections: attach, credit, drain, detach, and temporary destinations.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use postroad_model::{
+    Attach, Command, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind,
+    Effect, EntryTag, Event, QueueId, Refusal, Ticket, TransactionKey, Urgency,
+};
+
+use crate::Partition;
+use crate::completion::Completion;
+use crate::dispatch::Browse;
+use crate::queue::State;
+
+/// An attached reader of one queue.
+pub struct Consumer {
+    /// What it reads from.
+    pub queue: QueueId,
+    /// How it reads.
+    pub mode: ConsumerMode,
+    /// How many more messages it may be sent.
+    pub credit: u32,
+    /// Among exclusive consumers the highest priority is served.
+    pub priority: i8,
+    /// Skips what its own connection publishes.
+    pub no_local: bool,
+    /// What it was sent and has not settled, in the order of sending.
+    pub held: VecDeque<EntryTag>,
+    /// Its view, if it browses.
+    pub browse: Option<Browse>,
+    /// Its credit ends as soon as the bodies that are being read have been sent.
+    pub draining: bool,
+}
+
+/// What a connection has in this partition.
+#[derive(Default)]
+pub struct Connection {
+    /// Its consumers.
+    pub consumers: BTreeSet<ConsumerKey>,
+    /// Its open transactions.
+    pub transactions: BTreeSet<TransactionKey>,
+    /// Its temporary destinations.
+    pub temporary: BTreeSet<Destination>,
+    /// Its outbox is full.
+    pub stalled: bool,
+}
+
+impl Partition {
+    pub(crate) fn attach(&mut self, attach: Attach, effects: &mut Vec<Effect>) {
+        let (connection, ticket) = (attach.consumer.connection, attach.ticket);
+        match self.source_of(&attach) {
+            Ok(Some(queue)) => {
+                self.reply(connection, ticket, Ok(()), effects);
+                self.attach_to(queue, attach, effects);
+            }
+            Ok(None) => {
+                let queue = attach.source.clone();
+                let then = Completion::Resume(Box::new(Event::Attach(attach)));
+                self.propose(Command::Declare { queue }, Urgency::Waiting, then, effects);
+            }
+            Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
+        }
+    }
+
+    /// The queue to read from; `None` if it must be declared first.
+    fn source_of(&mut self, attach: &Attach) -> Result<Option<QueueId>, Refusal> {
+        let source = &attach.source;
+        if self.consumers.contains_key(&attach.consumer) {
+            return Err(Refusal::ConsumerExists { number: attach.consumer.number });
+        }
+        let address = self.addresses.get(source);
+        if source.temporary {
+            let address = address.ok_or_else(|| Refusal::NoSuchDestination(source.clone()))?;
+            if address.owner != Some(attach.consumer.connection) {
+                return Err(Refusal::NotOwner(source.clone()));
+            }
+        }
+        match source.kind {
+            DestinationKind::Topic => Ok(Some(self.subscribe(source))),
+            DestinationKind::Queue => Ok(address.and_then(|address| address.bound.first().copied())),
+        }
+    }
+
+    /// A volatile subscription, which begins with what the topic retains.
+    fn subscribe(&mut self, topic: &Destination) -> QueueId {
+        let queue = self.bind_volatile(topic);
+        let retained = self.addresses.get(topic).map(|address| address.retained.values().cloned().collect());
+        let retained: Vec<_> = retained.unwrap_or_default();
+        for message in retained {
+            let key = self.insert_volatile(message);
+            self.push_entry(queue, key);
+        }
+        queue
+    }
+
+    fn attach_to(&mut self, id: QueueId, attach: Attach, effects: &mut Vec<Effect>) {
+        let key = attach.consumer;
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let browse = (attach.mode == ConsumerMode::Browse).then(|| Browse::of(queue));
+        queue.consumers.push(key);
+        queue.exclusive_consumers += u32::from(attach.mode == ConsumerMode::Exclusive);
+        let consumer = Consumer {
+            queue: id,
+            mode: attach.mode,
+            credit: attach.credit,
+            priority: attach.priority,
+            no_local: attach.no_local,
+            held: VecDeque::new(),
+            browse,
+            draining: false,
+        };
+        self.consumers.insert(key, consumer);
+        self.connections.entry(key.connection).or_default().consumers.insert(key);
+        self.line_up_all(id);
+        self.dispatch(id, effects);
+    }
+
+    pub(crate) fn credit(&mut self, key: ConsumerKey, add: u32, effects: &mut Vec<Effect>) {
+        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        consumer.credit = consumer.credit.saturating_add(add);
+        let id = consumer.queue;
+        self.line_up(key);
+        self.dispatch(id, effects);
+    }
+
+    pub(crate) fn drain(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        consumer.draining = true;
+        let id = consumer.queue;
+        self.dispatch(id, effects);
+        self.finish_drains(id, effects);
+    }
+
+    /// Ends the credit of draining consumers, unless a body that may be theirs is still on its way.
+    pub(crate) fn finish_drains(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        if queue.fetching {
+            return;
+        }
+        for key in &queue.consumers {
+            let Some(consumer) = self.consumers.get_mut(key).filter(|consumer| consumer.draining) else {
+                continue;
+            };
+            consumer.draining = false;
+            consumer.credit = 0;
+            queue.waiting.retain(|waiting| waiting != key);
+            effects.push(Effect::Drained { consumer: *key });
+        }
+    }
+
+    /// Puts a consumer into the line of its queue, if it can take a message and is not there yet.
+    fn line_up(&mut self, key: ConsumerKey) {
+        let Some(consumer) = self.consumers.get(&key) else { return };
+        let stalled = self.connections.get(&key.connection).is_some_and(|connection| connection.stalled);
+        let may = consumer.credit > 0 && !stalled && self.is_chosen(key, consumer);
+        let Some(queue) = self.queues.get_mut(&consumer.queue) else { return };
+        if may && !queue.waiting.contains(&key) {
+            queue.waiting.push_back(key);
+        }
+    }
+
+    /// Makes the line anew: after a consumer came or went, the exclusive one may be another.
+    fn line_up_all(&mut self, id: QueueId) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let mut order: Vec<ConsumerKey> = queue.waiting.drain(..).collect();
+        order.extend(queue.consumers.iter().filter(|key| !order.contains(key)).copied().collect::<Vec<_>>());
+        for key in order {
+            self.line_up(key);
+        }
+    }
+
+    /// With exclusive consumers on the queue only the first of the highest priority is served.
+    fn is_chosen(&self, key: ConsumerKey, consumer: &Consumer) -> bool {
+        if consumer.mode == ConsumerMode::Browse {
+            return true;
+        }
+        let Some(queue) = self.queues.get(&consumer.queue) else { return false };
+        if queue.exclusive_consumers == 0 {
+            return true;
+        }
+        let exclusive = queue.consumers.iter().filter_map(|key| Some((*key, self.consumers.get(key)?)));
+        let mut exclusive = exclusive.filter(|(_, consumer)| consumer.mode == ConsumerMode::Exclusive);
+        let Some(first) = exclusive.next() else { return true };
+        let chosen =
+            exclusive.fold(first, |best, next| if next.1.priority > best.1.priority { next } else { best });
+        chosen.0 == key
+    }
+
+    pub(crate) fn detach(
+        &mut self,
+        key: ConsumerKey,
+        delivered: Delivered,
+        ticket: Option<Ticket>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.remove_consumer(key, delivered, effects);
+        self.answer(ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
+    }
+
+    pub(crate) fn remove_consumer(
+        &mut self,
+        key: ConsumerKey,
+        delivered: Delivered,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(consumer) = self.consumers.remove(&key) else { return };
+        if let Some(connection) = self.connections.get_mut(&key.connection) {
+            connection.consumers.remove(&key);
+        }
+        let id = consumer.queue;
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        queue.consumers.retain(|other| *other != key);
+        queue.waiting.retain(|other| *other != key);
+        queue.exclusive_consumers -= u32::from(consumer.mode == ConsumerMode::Exclusive);
+        if id.is_volatile() && queue.source.kind == DestinationKind::Topic {
+            return self.delete_queue(id, effects);
+        }
+        let seen = match delivered {
+            Delivered::All => consumer.held.len(),
+            Delivered::None => 0,
+            Delivered::Through(last) => {
+                consumer.held.iter().position(|tag| *tag == last).map_or(0, |index| index + 1)
+            }
+        };
+        let held: Vec<EntryTag> = consumer.held.into();
+        self.release(id, key, &held[..seen], true, effects);
+        self.release(id, key, &held[seen..], false, effects);
+        self.line_up_all(id);
+        self.dispatch(id, effects);
+    }
+
+    pub(crate) fn stall(&mut self, connection: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&connection) else { return };
+        connection.stalled = true;
+        for key in &connection.consumers {
+            let queue = self.consumers.get(key).and_then(|consumer| self.queues.get_mut(&consumer.queue));
+            if let Some(queue) = queue {
+                queue.waiting.retain(|waiting| waiting != key);
+            }
+        }
+    }
+
+    pub(crate) fn resume(&mut self, connection: ConnectionId, effects: &mut Vec<Effect>) {
+        let Some(connection) = self.connections.get_mut(&connection) else { return };
+        connection.stalled = false;
+        for key in connection.consumers.clone() {
+            self.credit(key, 0, effects);
+        }
+    }
+
+    pub(crate) fn closed(&mut self, id: ConnectionId, effects: &mut Vec<Effect>) {
+        self.parked.retain(|publish| publish.connection != id);
+        let Some(connection) = self.connections.get(&id) else { return };
+        let (transactions, consumers) = (connection.transactions.clone(), connection.consumers.clone());
+        for transaction in transactions {
+            self.rollback(transaction, None, effects);
+        }
+        for key in consumers {
+            self.remove_consumer(key, Delivered::All, effects);
+        }
+        let temporary =
+            self.connections.remove(&id).map(|connection| connection.temporary).unwrap_or_default();
+        for destination in temporary {
+            self.delete_address(&destination, effects);
+        }
+    }
+
+    pub(crate) fn declare(
+        &mut self,
+        destination: Destination,
+        connection: ConnectionId,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        if destination.temporary {
+            self.declare_temporary(&destination, connection);
+        } else if destination.kind == DestinationKind::Queue && self.addresses.get(&destination).is_none() {
+            let completion = Completion::Reply { connection, ticket };
+            return self.propose(
+                Command::Declare { queue: destination },
+                Urgency::Waiting,
+                completion,
+                effects,
+            );
+        }
+        self.reply(connection, ticket, Ok(()), effects);
+    }
+
+    fn declare_temporary(&mut self, destination: &Destination, connection: ConnectionId) {
+        if self.addresses.get(destination).is_some() {
+            return;
+        }
+        self.addresses.get_or_make(destination).owner = Some(connection);
+        if destination.kind == DestinationKind::Queue {
+            self.bind_volatile(destination);
+        }
+        self.connections.entry(connection).or_default().temporary.insert(destination.clone());
+    }
+
+    pub(crate) fn delete(
+        &mut self,
+        destination: Destination,
+        connection: ConnectionId,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(address) = self.addresses.get(&destination) else {
+            return self.reply(connection, ticket, Ok(()), effects);
+        };
+        let bound = address.bound.iter().filter_map(|id| self.queues.get(id));
+        let consumers: u64 = bound.map(|queue| queue.consumers.len() as u64).sum();
+        if consumers > 0 {
+            let refusal = Refusal::InUse { destination, consumers };
+            return self.reply(connection, ticket, Err(refusal), effects);
+        }
+        if destination.temporary || destination.kind == DestinationKind::Topic {
+            self.delete_address(&destination, effects);
+            return self.reply(connection, ticket, Ok(()), effects);
+        }
+        let completion = Completion::Reply { connection, ticket };
+        self.propose(Command::Delete { queue: destination }, Urgency::Waiting, completion, effects);
+    }
+
+    pub(crate) fn delete_address(&mut self, destination: &Destination, effects: &mut Vec<Effect>) {
+        let Some(address) = self.addresses.remove(destination) else { return };
+        if let Some(connection) = address.owner.and_then(|owner| self.connections.get_mut(&owner)) {
+            connection.temporary.remove(destination);
+        }
+        for id in address.bound {
+            self.delete_queue(id, effects);
+        }
+    }
+
+    /// The queue ends, with its entries and its consumers.
+    pub(crate) fn delete_queue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        let Some(queue) = self.queues.remove(&id) else { return };
+        if let Some(address) = self.addresses.get_mut(&queue.source) {
+            address.bound.retain(|bound| *bound != id);
+        }
+        for key in queue.consumers {
+            self.consumers.remove(&key);
+            if let Some(connection) = self.connections.get_mut(&key.connection) {
+                connection.consumers.remove(&key);
+            }
+            effects.push(Effect::Detached { consumer: key });
+        }
+        let keys: Vec<_> =
+            queue.lanes.values().flat_map(|lane| lane.iter().map(|(_, entry)| entry.key)).collect();
+        self.counters.discarded += keys.len() as u64;
+        for key in keys {
+            self.drop_reference(key, effects);
+        }
+    }
+
+    /// Entries that a consumer holds become ready again, in their old places.
+    pub(crate) fn release(
+        &mut self,
+        id: QueueId,
+        holder: ConsumerKey,
+        tags: &[EntryTag],
+        failed: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut released = Vec::with_capacity(tags.len());
+        for tag in tags {
+            let Some(entry) = self.entry(id, *tag) else { continue };
+            if entry.state == (State::Held { by: holder, in_transaction: false }) {
+                let key = entry.key;
+                self.bodies.unpin(key);
+                released.push(*tag);
+            }
+        }
+        if failed {
+            self.count_failed(id, &released, effects);
+        }
+        if let Some(queue) = self.queues.get_mut(&id) {
+            for tag in released {
+                queue.give_back(tag);
+            }
+        }
+    }
+
+    /// The delivery count rises: at once here, and in the log when convenient.
+    pub(crate) fn count_failed(&mut self, id: QueueId, tags: &[EntryTag], effects: &mut Vec<Effect>) {
+        let (mut durable, mut volatile) = (Vec::new(), Vec::new());
+        for tag in tags {
+            match crate::queue::LaneNumber::DURABLE.0 == crate::queue::untag(*tag).0 {
+                true => durable.push(*tag),
+                false => volatile.push(*tag),
+            }
+        }
+        self.count_delivery(id, &volatile);
+        for tag in &durable {
+            if let Some(entry) = self.entry(id, *tag) {
+                entry.uncounted_deliveries += 1;
+            }
+        }
+        if !durable.is_empty() {
+            let counted = durable.clone();
+            let command = Command::CountDelivery { queue: id, tags: durable };
+            self.propose(command, Urgency::Lazy, Completion::Counted { queue: id, tags: counted }, effects);
+        }
+    }
+
+    /// A count that was known here already is in the log now, and replicas know it too.
+    pub(crate) fn counted(&mut self, id: QueueId, tags: &[EntryTag]) {
+        for tag in tags {
+            if let Some(entry) = self.entry(id, *tag) {
+                entry.uncounted_deliveries = entry.uncounted_deliveries.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Adds one failed delivery to each entry.
+    pub(crate) fn count_delivery(&mut self, id: QueueId, tags: &[EntryTag]) {
+        for tag in tags {
+            if let Some(entry) = self.entry(id, *tag) {
+                entry.failed_deliveries += 1;
+            }
+        }
+    }
+}

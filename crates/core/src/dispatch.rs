@@ -1,0 +1,223 @@
+//! Ready entries meet waiting consumers.
+
+use std::collections::BTreeMap;
+
+use postroad_model::{
+    Command, ConsumerKey, Delivery, Effect, EntryTag, Message, MessageKey, QueueId, SettleCause, Settlement,
+    Urgency,
+};
+
+use crate::Partition;
+use crate::completion::Completion;
+use crate::queue::{Queue, State};
+
+/// Bodies that are read back from the log at once: enough that a disk read pays, few enough to stay small.
+const FETCH_MESSAGES_MAX: usize = 64;
+
+/// What became of one attempt to send something.
+enum Step {
+    Sent,
+    Skipped,
+    Nothing,
+    Waits,
+}
+
+impl Partition {
+    /// Sends what is ready to consumers that can take it, in turns.
+    pub(crate) fn dispatch(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        loop {
+            let Some(queue) = self.queues.get_mut(&id) else { return };
+            let Some(consumer) = queue.waiting.front().copied() else { return };
+            if queue.fetching {
+                return;
+            }
+            match self.send_next(id, consumer, effects) {
+                Step::Sent => self.next_turn(id, consumer),
+                Step::Skipped => {}
+                Step::Nothing => {
+                    if !self.finish_browse(id, consumer, effects) {
+                        return;
+                    }
+                }
+                Step::Waits => return,
+            }
+        }
+    }
+
+    /// The consumer has had its turn: to the end of the line, or out of it if it can take no more.
+    fn next_turn(&mut self, id: QueueId, consumer: ConsumerKey) {
+        let takes_more = self.consumers.get(&consumer).is_some_and(|consumer| consumer.credit > 0);
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.waiting.pop_front();
+            if takes_more {
+                queue.waiting.push_back(consumer);
+            }
+        }
+    }
+
+    fn send_next(&mut self, id: QueueId, consumer: ConsumerKey, effects: &mut Vec<Effect>) -> Step {
+        let Some(queue) = self.queues.get_mut(&id) else { return Step::Nothing };
+        let browsed = self.consumers.get(&consumer).and_then(|consumer| consumer.browse.as_ref());
+        let next = match browsed {
+            Some(browse) => queue.next_visible(&browse.cursor).filter(|tag| browse.covers(*tag)),
+            None => queue.next_ready(),
+        };
+        let Some(tag) = next else { return Step::Nothing };
+        let browsing = browsed.is_some();
+        let Some(entry) = queue.entry(tag) else { return Step::Nothing };
+        let (key, failed_deliveries) = (entry.key, entry.failed_deliveries + entry.uncounted_deliveries);
+        let Some((headers, _)) = self.bodies.headers(key) else { return Step::Nothing };
+        if self.is_over(headers) && !browsing {
+            self.expire(id, tag, effects);
+            return Step::Skipped;
+        }
+        let Some(message) = self.bodies.resident(key).cloned() else {
+            self.fetch_from(id, tag, effects);
+            return Step::Waits;
+        };
+        self.hand_over(id, tag, consumer);
+        self.counters.delivered += 1;
+        effects.push(Effect::Deliver(Delivery { consumer, tag, failed_deliveries, message }));
+        Step::Sent
+    }
+
+    fn is_over(&self, headers: &Message) -> bool {
+        headers.expires_at_ms != 0 && headers.expires_at_ms <= self.now_ms
+    }
+
+    fn hand_over(&mut self, id: QueueId, tag: EntryTag, by: ConsumerKey) {
+        let Some(consumer) = self.consumers.get_mut(&by) else { return };
+        consumer.credit -= 1;
+        if let Some(browse) = &mut consumer.browse {
+            browse.pass(tag);
+            return;
+        }
+        consumer.held.push_back(tag);
+        if let Some(entry) = self.entry(id, tag) {
+            entry.state = State::Held { by, in_transaction: false };
+            let key = entry.key;
+            self.bodies.pin(key);
+        }
+    }
+
+    /// A browser that has seen everything is told so, and leaves the line.
+    fn finish_browse(&mut self, id: QueueId, consumer: ConsumerKey, effects: &mut Vec<Effect>) -> bool {
+        let browses = self.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
+        if browses && let Some(queue) = self.queues.get_mut(&id) {
+            queue.waiting.pop_front();
+            effects.push(Effect::Drained { consumer });
+        }
+        browses
+    }
+
+    /// Ends an entry whose time is over; a durable one by a record that nobody waits for.
+    fn expire(&mut self, id: QueueId, tag: EntryTag, effects: &mut Vec<Effect>) {
+        let Some(entry) = self.entry(id, tag) else { return };
+        match entry.key {
+            MessageKey::Durable { .. } if !id.is_volatile() => {
+                entry.state = State::Leaving;
+                let settlement = Settlement { queue: id, tag, cause: SettleCause::Expired };
+                let completion = Completion::Settled { settlements: vec![settlement], answer: None };
+                self.propose(Command::Settle(vec![settlement]), Urgency::Lazy, completion, effects);
+            }
+            _ => self.end_entry(id, tag, SettleCause::Expired, effects),
+        }
+    }
+
+    /// Asks for the body that is due, and for those behind it.
+    fn fetch_from(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        queue.fetching = true;
+        let mut keys = Vec::new();
+        let (lane, sequence) = crate::queue::untag(from);
+        let mut cursor = BTreeMap::from([(lane, sequence)]);
+        while keys.len() < FETCH_MESSAGES_MAX {
+            let Some(tag) = queue.next_visible(&cursor) else { break };
+            let (found, sequence) = crate::queue::untag(tag);
+            cursor.insert(found, sequence + 1);
+            let Some(key) = queue.entry(tag).map(|entry| entry.key) else { break };
+            if self.bodies.resident(key).is_none() && !self.fetches.contains_key(&key) {
+                keys.push(key);
+            } else if found == lane && !keys.is_empty() {
+                break;
+            }
+        }
+        self.await_bodies(id, from, keys, effects);
+    }
+
+    fn await_bodies(&mut self, id: QueueId, due: EntryTag, keys: Vec<MessageKey>, effects: &mut Vec<Effect>) {
+        if let Some(key) = self.entry(id, due).map(|entry| entry.key) {
+            self.fetches.entry(key).or_default().push(id);
+        }
+        for key in &keys {
+            self.fetches.entry(*key).or_default();
+        }
+        if !keys.is_empty() {
+            effects.push(Effect::Fetch { keys });
+        }
+    }
+
+    /// A body came back from the log.
+    pub(crate) fn fetched(
+        &mut self,
+        key: MessageKey,
+        message: Result<Message, String>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let waiting = self.fetches.remove(&key).unwrap_or_default();
+        let Ok(message) = message else {
+            return self.set_aside(key, waiting, effects);
+        };
+        self.bodies.restore(key, message);
+        self.go_on(waiting, effects);
+    }
+
+    /// A body cannot be read: its entries stay on disk, undelivered and counted, and the others go on.
+    fn set_aside(&mut self, key: MessageKey, waiting: Vec<QueueId>, effects: &mut Vec<Effect>) {
+        for id in &waiting {
+            let Some(queue) = self.queues.get_mut(id) else { continue };
+            if let Some(tag) = queue.next_ready()
+                && let Some(entry) = queue.entry(tag).filter(|entry| entry.key == key)
+            {
+                entry.state = State::Leaving;
+                self.counters.unreadable += 1;
+            }
+        }
+        self.go_on(waiting, effects);
+    }
+
+    fn go_on(&mut self, waiting: Vec<QueueId>, effects: &mut Vec<Effect>) {
+        for id in waiting {
+            if let Some(queue) = self.queues.get_mut(&id) {
+                queue.fetching = false;
+            }
+            self.dispatch(id, effects);
+            self.finish_drains(id, effects);
+        }
+    }
+}
+
+/// What a browser has seen, and where its view ends.
+#[derive(Clone, Debug, Default)]
+pub struct Browse {
+    pub(crate) cursor: BTreeMap<u8, u64>,
+    end: BTreeMap<u8, u64>,
+}
+
+impl Browse {
+    /// A view of what the queue holds now.
+    pub(crate) fn of(queue: &Queue) -> Browse {
+        let end = queue.lanes.iter().map(|(number, lane)| (*number, lane.next_sequence())).collect();
+        Browse { cursor: BTreeMap::new(), end }
+    }
+
+    fn covers(&self, tag: EntryTag) -> bool {
+        let (lane, sequence) = crate::queue::untag(tag);
+        self.end.get(&lane).is_some_and(|end| sequence < *end)
+    }
+
+    fn pass(&mut self, tag: EntryTag) {
+        let (lane, sequence) = crate::queue::untag(tag);
+        self.cursor.insert(lane, sequence + 1);
+    }
+}

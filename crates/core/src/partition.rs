@@ -1,0 +1,293 @@
+//! The partition: all state of one owner thread, and its two doors.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use postroad_model::{
+    Command, ConnectionId, ConsumerKey, Destination, Effect, EntryTag, Event, Message, MessageKey,
+    PartitionId, Placement, Position, Publish, QueueId, Refusal, Ticket, TransactionId, TransactionKey,
+    Urgency,
+};
+use rustc_hash::FxBuildHasher;
+
+use crate::address::Addresses;
+use crate::bodies::Bodies;
+use crate::completion::Completion;
+use crate::consumer::{Connection, Consumer};
+use crate::queue::{Entry, LaneNumber, Queue, State};
+use crate::transaction::{Coordination, OpenTransaction, Prepared, VolatileChanges};
+
+/// What a partition is told once, at its start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which one it is.
+    pub id: PartitionId,
+    /// Where the other addresses live.
+    pub placement: Placement,
+    /// Rises from start to start of the broker; makes transaction ids unique.
+    pub incarnation: u64,
+    /// Durable bodies beyond this many bytes stay on disk until they are due.
+    pub resident_bytes_max: u64,
+    /// Beyond this many bytes of non-persistent messages their producers wait.
+    pub volatile_bytes_max: u64,
+    /// A transaction may hold this many bytes before it commits.
+    pub transaction_bytes_max: u64,
+    /// Where messages go that can never be processed.
+    pub dead_letters: Destination,
+}
+
+/// What happened to messages since the start; they only rise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Entries that were put into queues.
+    pub enqueued: u64,
+    /// Deliveries sent to consumers.
+    pub delivered: u64,
+    /// Entries that consumers accepted.
+    pub consumed: u64,
+    /// Entries whose time was over.
+    pub expired: u64,
+    /// Entries that moved to the dead-letter queue.
+    pub dead_lettered: u64,
+    /// Entries of deleted queues and ended subscriptions.
+    pub discarded: u64,
+    /// Non-persistent messages that could never be processed and so ended.
+    pub dropped: u64,
+    /// Entries set aside because their body could not be read from the disk.
+    pub unreadable: u64,
+}
+
+/// The state machine that owns the addresses whose names hash to it.
+pub struct Partition {
+    pub(crate) settings: Settings,
+    pub(crate) now_ms: u64,
+    pub(crate) applied: Option<Position>,
+    pub(crate) addresses: Addresses,
+    pub(crate) queues: HashMap<QueueId, Queue, FxBuildHasher>,
+    pub(crate) next_queue: u64,
+    pub(crate) next_volatile_queue: u64,
+    pub(crate) next_volatile_message: u64,
+    pub(crate) next_stamp: u64,
+    pub(crate) bodies: Bodies,
+    /// Queues that wait for a body, by the body.
+    pub(crate) fetches: HashMap<MessageKey, Vec<QueueId>, FxBuildHasher>,
+    pub(crate) consumers: HashMap<ConsumerKey, Consumer, FxBuildHasher>,
+    pub(crate) connections: HashMap<ConnectionId, Connection, FxBuildHasher>,
+    /// Non-persistent sends that wait for memory, in order.
+    pub(crate) parked: VecDeque<Publish>,
+    pub(crate) proposals: VecDeque<Completion>,
+    /// Settlements that nobody waits for and that the log refused: proposed again when it recovers.
+    pub(crate) unsaved: Vec<postroad_model::Settlement>,
+    pub(crate) space_ample: bool,
+    pub(crate) open: HashMap<TransactionKey, OpenTransaction, FxBuildHasher>,
+    pub(crate) next_transaction: u64,
+    pub(crate) coordinating: BTreeMap<TransactionId, Coordination>,
+    pub(crate) prepared: BTreeMap<TransactionId, Prepared>,
+    /// What prepared transactions do to volatile state here; not replicated.
+    pub(crate) prepared_volatile: BTreeMap<TransactionId, VolatileChanges>,
+    pub(crate) decided: BTreeMap<TransactionId, Vec<PartitionId>>,
+    pub(crate) counters: Counters,
+}
+
+impl Partition {
+    /// An empty partition.
+    pub fn new(settings: Settings) -> Partition {
+        Partition {
+            settings,
+            now_ms: 0,
+            applied: None,
+            addresses: Addresses::default(),
+            queues: HashMap::default(),
+            next_queue: 0,
+            next_volatile_queue: 0,
+            next_volatile_message: 0,
+            next_stamp: 0,
+            bodies: Bodies::default(),
+            fetches: HashMap::default(),
+            consumers: HashMap::default(),
+            connections: HashMap::default(),
+            parked: VecDeque::new(),
+            proposals: VecDeque::new(),
+            unsaved: Vec::new(),
+            space_ample: true,
+            open: HashMap::default(),
+            next_transaction: 0,
+            coordinating: BTreeMap::new(),
+            prepared: BTreeMap::new(),
+            prepared_volatile: BTreeMap::new(),
+            decided: BTreeMap::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Carries out a durable command. Commands come in log order, without gaps, each once.
+    pub fn apply(&mut self, position: Position, command: Command, effects: &mut Vec<Effect>) {
+        debug_assert!(
+            self.applied.is_none_or(|applied| applied.next() == position),
+            "gap before {position:?}"
+        );
+        self.applied = Some(position);
+        match command {
+            Command::Declare { queue } => {
+                self.declare_queue(&queue);
+            }
+            Command::Delete { queue } => self.delete_address(&queue, effects),
+            Command::Enqueue(sent) => self.enqueue_durable(position, vec![sent], effects),
+            Command::Settle(settlements) => self.settle_durable(&settlements, effects),
+            Command::CountDelivery { queue, tags } => self.count_delivery(queue, &tags),
+            Command::Transact(changes) => self.carry_out(position, changes, effects),
+            Command::Prepare { id, changes } => self.apply_prepare(position, id, changes, effects),
+            Command::Decide { id, participants } => {
+                self.decided.insert(id, participants);
+            }
+            Command::Commit { id } => self.apply_commit(id, effects),
+            Command::Abort { id } => self.apply_abort(id, effects),
+            Command::Forget { id } => {
+                self.decided.remove(&id);
+            }
+        }
+        if let Some(completion) = self.proposals.pop_front() {
+            self.complete(completion, effects);
+        }
+    }
+
+    /// Takes in what is not durable by itself. Never called before recovery has ended.
+    pub fn soft(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Publish(publish) => self.publish(publish, effects),
+            Event::Attach(attach) => self.attach(attach, effects),
+            Event::Detach { consumer, delivered, ticket } => {
+                self.detach(consumer, delivered, ticket, effects)
+            }
+            Event::Credit { consumer, add } => self.credit(consumer, add, effects),
+            Event::Drain { consumer } => self.drain(consumer, effects),
+            Event::Settle(settle) => self.settle(settle, effects),
+            Event::Commit { transaction, participants, ticket } => {
+                self.commit(transaction, &participants, ticket, effects);
+            }
+            Event::Rollback { transaction, ticket } => self.rollback(transaction, ticket, effects),
+            Event::Declare { destination, connection, ticket } => {
+                self.declare(destination, connection, ticket, effects);
+            }
+            Event::Delete { destination, connection, ticket } => {
+                self.delete(destination, connection, ticket, effects);
+            }
+            Event::Stall { connection } => self.stall(connection),
+            Event::Resume { connection } => self.resume(connection, effects),
+            Event::Closed { connection } => self.closed(connection, effects),
+            Event::Fetched { key, message } => self.fetched(key, message, effects),
+            Event::ProposalsFailed { reason } => self.proposals_failed(&reason, effects),
+            Event::Space { ample } => self.space(ample, effects),
+            Event::Tick { now_ms } => self.now_ms = self.now_ms.max(now_ms),
+            Event::Peer { from, peer } => self.peer(from, peer, effects),
+        }
+    }
+
+    /// Ends recovery: settles what a crash left in doubt. Called once, after the last replayed command.
+    pub fn start(&mut self, effects: &mut Vec<Effect>) {
+        self.resolve_transactions(effects);
+    }
+
+    /// The position of the last command that was applied.
+    pub fn applied(&self) -> Option<Position> {
+        self.applied
+    }
+
+    /// What happened to messages since the start.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Queues with their number of entries, in no particular order.
+    pub fn queues(&self) -> impl Iterator<Item = (&Destination, u64)> {
+        self.queues.values().map(|queue| (&queue.source, queue.len()))
+    }
+
+    pub(crate) fn propose(
+        &mut self,
+        command: Command,
+        urgency: Urgency,
+        completion: Completion,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.proposals.push_back(completion);
+        effects.push(Effect::Propose { command, urgency });
+    }
+
+    /// The durable queue of this address, made if it is not there.
+    pub(crate) fn declare_queue(&mut self, destination: &Destination) -> QueueId {
+        let address = self.addresses.get_or_make(destination);
+        if let Some(id) = address.bound.first() {
+            return *id;
+        }
+        let id = QueueId(self.next_queue);
+        self.next_queue += 1;
+        address.bound.push(id);
+        self.queues.insert(id, Queue::new(id, destination.clone()));
+        id
+    }
+
+    /// A volatile queue bound to this address.
+    pub(crate) fn bind_volatile(&mut self, destination: &Destination) -> QueueId {
+        let id = QueueId::volatile(self.next_volatile_queue);
+        self.next_volatile_queue += 1;
+        self.addresses.get_or_make(destination).bound.push(id);
+        self.queues.insert(id, Queue::new(id, destination.clone()));
+        id
+    }
+
+    /// One more entry at the end of a queue.
+    pub(crate) fn push_entry(&mut self, queue: QueueId, key: MessageKey) {
+        let lane = match key {
+            MessageKey::Durable { .. } if !queue.is_volatile() => LaneNumber::DURABLE,
+            _ => LaneNumber::VOLATILE,
+        };
+        let entry = Entry {
+            key,
+            stamp: self.next_stamp,
+            failed_deliveries: 0,
+            uncounted_deliveries: 0,
+            state: State::Ready,
+        };
+        if let Some(queue) = self.queues.get_mut(&queue) {
+            self.next_stamp += 1;
+            self.counters.enqueued += 1;
+            queue.push(lane, entry);
+            self.bodies.refer(key);
+        }
+    }
+
+    /// A queue gives up its claim on a message.
+    pub(crate) fn drop_reference(&mut self, key: MessageKey, effects: &mut Vec<Effect>) {
+        if self.bodies.unrefer(key) {
+            self.released(key, effects);
+        }
+    }
+
+    pub(crate) fn released(&mut self, key: MessageKey, effects: &mut Vec<Effect>) {
+        match key {
+            MessageKey::Durable { position, .. } => effects.push(Effect::Release { position }),
+            MessageKey::Volatile(_) => self.unpark(effects),
+        }
+    }
+
+    pub(crate) fn insert_volatile(&mut self, message: Message) -> MessageKey {
+        let key = MessageKey::Volatile(self.next_volatile_message);
+        self.next_volatile_message += 1;
+        self.bodies.insert(key, message);
+        key
+    }
+
+    pub(crate) fn reply(
+        &self,
+        connection: ConnectionId,
+        ticket: Ticket,
+        result: Result<(), Refusal>,
+        effects: &mut Vec<Effect>,
+    ) {
+        effects.push(Effect::Reply { connection, ticket, result });
+    }
+
+    pub(crate) fn entry(&mut self, queue: QueueId, tag: EntryTag) -> Option<&mut Entry> {
+        self.queues.get_mut(&queue)?.entry(tag)
+    }
+}

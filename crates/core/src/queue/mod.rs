@@ -1,0 +1,126 @@
+//! One queue: its lanes of entries, and the consumers that wait for them.
+
+mod lane;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use postroad_model::{ConsumerKey, Destination, EntryTag, QueueId};
+
+pub use lane::{Entry, Lane, State};
+
+/// Entries from which each goes to one consumer.
+pub struct Queue {
+    /// What it is called.
+    pub id: QueueId,
+    /// The address that feeds it.
+    pub source: Destination,
+    /// By lane number; see [`LaneNumber`].
+    pub lanes: BTreeMap<u8, Lane>,
+    /// All that are attached, in the order of attachment.
+    pub consumers: Vec<ConsumerKey>,
+    /// How many of them want the queue for themselves.
+    pub exclusive_consumers: u32,
+    /// Those that can take a message now, in the order of their turns.
+    pub waiting: VecDeque<ConsumerKey>,
+    /// Bodies were asked for; nothing is dispatched until they come.
+    pub fetching: bool,
+}
+
+/// The top byte of an [`EntryTag`].
+///
+/// Durable and volatile entries lie in lanes of their own, because only durable ones may be
+/// numbered by records. Bit 0: volatile. The bits above it are free for priorities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LaneNumber(pub u8);
+
+impl LaneNumber {
+    /// Entries that are in the log.
+    pub const DURABLE: LaneNumber = LaneNumber(0);
+    /// Entries that live in memory.
+    pub const VOLATILE: LaneNumber = LaneNumber(1);
+}
+
+const SEQUENCE_BITS: u32 = 56;
+
+/// The tag of the entry with this sequence in this lane.
+pub fn tag(lane: u8, sequence: u64) -> EntryTag {
+    EntryTag(u64::from(lane) << SEQUENCE_BITS | sequence)
+}
+
+/// The lane and sequence of a tag.
+pub fn untag(tag: EntryTag) -> (u8, u64) {
+    ((tag.0 >> SEQUENCE_BITS) as u8, tag.0 & ((1 << SEQUENCE_BITS) - 1))
+}
+
+impl Queue {
+    /// An empty queue.
+    pub fn new(id: QueueId, source: Destination) -> Queue {
+        Queue {
+            id,
+            source,
+            lanes: BTreeMap::new(),
+            consumers: Vec::new(),
+            exclusive_consumers: 0,
+            waiting: VecDeque::new(),
+            fetching: false,
+        }
+    }
+
+    /// Puts an entry at the end of a lane.
+    pub fn push(&mut self, lane: LaneNumber, entry: Entry) -> EntryTag {
+        let sequence = self.lanes.entry(lane.0).or_default().push(entry);
+        tag(lane.0, sequence)
+    }
+
+    /// The entry of this tag, if the queue still holds it.
+    pub fn entry(&mut self, entry: EntryTag) -> Option<&mut Entry> {
+        let (lane, sequence) = untag(entry);
+        self.lanes.get_mut(&lane)?.get_mut(sequence)
+    }
+
+    /// Takes the entry out for good.
+    pub fn remove(&mut self, entry: EntryTag) -> Option<Entry> {
+        let (lane, sequence) = untag(entry);
+        self.lanes.get_mut(&lane)?.remove(sequence)
+    }
+
+    /// Puts a held entry back to its place, ready again.
+    pub fn give_back(&mut self, entry: EntryTag) {
+        let (lane, sequence) = untag(entry);
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.give_back(sequence);
+        }
+    }
+
+    /// The entry that is due next: the oldest that is ready.
+    pub fn next_ready(&mut self) -> Option<EntryTag> {
+        let mut best: Option<(u64, EntryTag)> = None;
+        for (number, lane) in &mut self.lanes {
+            if let Some((stamp, sequence)) = lane.next_ready()
+                && best.is_none_or(|(oldest, _)| stamp < oldest)
+            {
+                best = Some((stamp, tag(*number, sequence)));
+            }
+        }
+        best.map(|(_, entry)| entry)
+    }
+
+    /// The first entry at or after the cursor of each lane that is not leaving: what a browser sees next.
+    pub fn next_visible(&self, cursor: &BTreeMap<u8, u64>) -> Option<EntryTag> {
+        let mut best: Option<(u64, EntryTag)> = None;
+        for (number, lane) in &self.lanes {
+            let from = cursor.get(number).copied().unwrap_or(0);
+            if let Some((stamp, sequence)) = lane.next_visible(from)
+                && best.is_none_or(|(oldest, _)| stamp < oldest)
+            {
+                best = Some((stamp, tag(*number, sequence)));
+            }
+        }
+        best.map(|(_, entry)| entry)
+    }
+
+    /// How many entries it holds, in whatever state.
+    pub fn len(&self) -> u64 {
+        self.lanes.values().map(Lane::len).sum()
+    }
+}

@@ -1,0 +1,447 @@
+//! Records: commands as bytes, in the log and between brokers. See docs/formats/records.md.
+//!
+//! All numbers are little-endian. A record begins with its type and the version of its layout; the
+//! checksum is the journal's.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use postroad_model::{
+    Changes, Command, Destination, DestinationKind, Encoding, EntryTag, Message, PartitionId, Protocol,
+    QueueId, Sent, SettleCause, Settlement, TransactionId,
+};
+
+/// The layout that this build writes, and the newest that it reads.
+const VERSION: u8 = 1;
+
+/// Why bytes are no record. They passed the journal's checksum, so a newer or broken build wrote them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The record ends too early.
+    #[error("record ends at byte {at}, where {wanted} more bytes belong")]
+    Truncated {
+        /// Where the next field begins.
+        at: usize,
+        /// How long it is.
+        wanted: usize,
+    },
+    /// The record goes on behind its last field.
+    #[error("record has {extra} bytes behind its end")]
+    TooLong {
+        /// How many.
+        extra: usize,
+    },
+    /// A field has a value that this build does not know.
+    #[error("{field} {value} is unknown to this version of Postroad")]
+    Unknown {
+        /// Which field.
+        field: &'static str,
+        /// Its value.
+        value: u8,
+    },
+    /// A name is no UTF-8.
+    #[error("the name at byte {at} is not UTF-8")]
+    Name {
+        /// Where it begins.
+        at: usize,
+    },
+}
+
+mod kind {
+    pub const DECLARE: u8 = 1;
+    pub const DELETE: u8 = 2;
+    pub const ENQUEUE: u8 = 3;
+    pub const SETTLE: u8 = 4;
+    pub const COUNT_DELIVERY: u8 = 5;
+    pub const TRANSACT: u8 = 6;
+    pub const PREPARE: u8 = 7;
+    pub const DECIDE: u8 = 8;
+    pub const COMMIT: u8 = 9;
+    pub const ABORT: u8 = 10;
+    pub const FORGET: u8 = 11;
+}
+
+/// The record of a command, as pieces to be written one behind the other; bodies are shared, not copied.
+pub fn encode_record(command: &Command) -> Vec<Bytes> {
+    let mut out = Writer::default();
+    match command {
+        Command::Declare { queue } => out.begin(kind::DECLARE).destination(queue),
+        Command::Delete { queue } => out.begin(kind::DELETE).destination(queue),
+        Command::Enqueue(sent) => out.begin(kind::ENQUEUE).sent(sent),
+        Command::Settle(settlements) => out.begin(kind::SETTLE).settlements(settlements),
+        Command::CountDelivery { queue, tags } => out.begin(kind::COUNT_DELIVERY).tags(*queue, tags),
+        Command::Transact(changes) => out.begin(kind::TRANSACT).changes(changes),
+        Command::Prepare { id, changes } => out.begin(kind::PREPARE).transaction(*id).changes(changes),
+        Command::Decide { id, participants } => {
+            out.begin(kind::DECIDE).transaction(*id).participants(participants)
+        }
+        Command::Commit { id } => out.begin(kind::COMMIT).transaction(*id),
+        Command::Abort { id } => out.begin(kind::ABORT).transaction(*id),
+        Command::Forget { id } => out.begin(kind::FORGET).transaction(*id),
+    };
+    out.finish()
+}
+
+/// The command of a record; bodies are slices of `record`.
+///
+/// # Errors
+/// [`RecordError`]: the record is of a newer version, or was not written by Postroad.
+pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
+    let mut input = Reader::new(record);
+    let kind = input.u8()?;
+    let version = input.u8()?;
+    if version != VERSION {
+        return Err(RecordError::Unknown { field: "record version", value: version });
+    }
+    let command = match kind {
+        kind::DECLARE => Command::Declare { queue: input.destination()? },
+        kind::DELETE => Command::Delete { queue: input.destination()? },
+        kind::ENQUEUE => Command::Enqueue(input.sent()?),
+        kind::SETTLE => Command::Settle(input.settlements()?),
+        kind::COUNT_DELIVERY => {
+            let queue = QueueId(input.u64()?);
+            Command::CountDelivery { queue, tags: input.list(|input| Ok(EntryTag(input.u64()?)))? }
+        }
+        kind::TRANSACT => Command::Transact(input.changes()?),
+        kind::PREPARE => Command::Prepare { id: input.transaction()?, changes: input.changes()? },
+        kind::DECIDE => {
+            let id = input.transaction()?;
+            Command::Decide { id, participants: input.list(|input| Ok(PartitionId(input.u16()?)))? }
+        }
+        kind::COMMIT => Command::Commit { id: input.transaction()? },
+        kind::ABORT => Command::Abort { id: input.transaction()? },
+        kind::FORGET => Command::Forget { id: input.transaction()? },
+        value => return Err(RecordError::Unknown { field: "record type", value }),
+    };
+    input.end()?;
+    Ok(command)
+}
+
+/// The `ordinal`th message of a record, read back from the log.
+///
+/// # Errors
+/// [`RecordError`] as for [`decode_record`]; `Ok(None)` if the record has fewer messages.
+pub fn message_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Message>, RecordError> {
+    let mut sends = match decode_record(record)? {
+        Command::Enqueue(sent) => vec![sent],
+        Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends,
+        _ => Vec::new(),
+    };
+    let index = ordinal as usize;
+    Ok((index < sends.len()).then(|| sends.swap_remove(index).message))
+}
+
+/// Builds a record or a snapshot.
+#[derive(Default)]
+pub(crate) struct Writer {
+    done: Vec<Bytes>,
+    head: BytesMut,
+}
+
+impl Writer {
+    fn begin(&mut self, kind: u8) -> &mut Writer {
+        self.u8(kind).u8(VERSION)
+    }
+
+    pub(crate) fn u8(&mut self, value: u8) -> &mut Writer {
+        self.head.put_u8(value);
+        self
+    }
+
+    pub(crate) fn u16(&mut self, value: u16) -> &mut Writer {
+        self.head.put_u16_le(value);
+        self
+    }
+
+    pub(crate) fn u32(&mut self, value: u32) -> &mut Writer {
+        self.head.put_u32_le(value);
+        self
+    }
+
+    pub(crate) fn u64(&mut self, value: u64) -> &mut Writer {
+        self.head.put_u64_le(value);
+        self
+    }
+
+    pub(crate) fn list<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Writer, &T)) -> &mut Writer {
+        self.u32(items.len() as u32);
+        for item in items {
+            each(self, item);
+        }
+        self
+    }
+
+    pub(crate) fn destination(&mut self, destination: &Destination) -> &mut Writer {
+        let topic = u8::from(destination.kind == DestinationKind::Topic);
+        self.u8(topic | u8::from(destination.temporary) << 1);
+        self.u32(destination.name.len() as u32);
+        self.head.put_slice(destination.name.as_bytes());
+        self
+    }
+
+    /// The headers of a message; `bytes` is the length of its body, which may be elsewhere.
+    pub(crate) fn headers(&mut self, message: &Message, bytes: u64) -> &mut Writer {
+        self.u8(message.encoding.protocol as u8).u8(message.encoding.version);
+        self.u8(u8::from(message.persistent)).u8(message.priority);
+        self.u64(message.expires_at_ms).u32(bytes as u32)
+    }
+
+    fn sent(&mut self, sent: &Sent) -> &mut Writer {
+        self.destination(&sent.to);
+        self.headers(&sent.message, sent.message.bytes.len() as u64);
+        self.done.push(self.head.split().freeze());
+        self.done.push(sent.message.bytes.clone());
+        self
+    }
+
+    pub(crate) fn settlements(&mut self, settlements: &[Settlement]) -> &mut Writer {
+        self.list(settlements, |out, end| {
+            out.u64(end.queue.0).u64(end.tag.0).u8(end.cause as u8);
+        })
+    }
+
+    fn tags(&mut self, queue: QueueId, tags: &[EntryTag]) -> &mut Writer {
+        self.u64(queue.0).list(tags, |out, tag| {
+            out.u64(tag.0);
+        })
+    }
+
+    fn changes(&mut self, changes: &Changes) -> &mut Writer {
+        self.settlements(&changes.settlements);
+        self.list(&changes.sends, |out, sent| {
+            out.sent(sent);
+        })
+    }
+
+    pub(crate) fn transaction(&mut self, id: TransactionId) -> &mut Writer {
+        self.u16(id.coordinator.0).u64(id.incarnation).u64(id.number)
+    }
+
+    pub(crate) fn participants(&mut self, participants: &[PartitionId]) -> &mut Writer {
+        self.list(participants, |out, participant| {
+            out.u16(participant.0);
+        })
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<Bytes> {
+        if !self.head.is_empty() {
+            self.done.push(self.head.freeze());
+        }
+        self.done
+    }
+}
+
+/// Reads a record or a snapshot; never panics, never allocates by a count it has not seen backed by bytes.
+pub(crate) struct Reader<'a> {
+    bytes: &'a Bytes,
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a Bytes) -> Reader<'a> {
+        Reader { bytes, at: 0 }
+    }
+
+    fn take(&mut self, wanted: usize) -> Result<&'a [u8], RecordError> {
+        let end = self.at.checked_add(wanted).filter(|end| *end <= self.bytes.len());
+        let end = end.ok_or(RecordError::Truncated { at: self.at, wanted })?;
+        let taken = &self.bytes[self.at..end];
+        self.at = end;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], RecordError> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N)?);
+        Ok(array)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, RecordError> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, RecordError> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, RecordError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, RecordError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn list<T>(
+        &mut self,
+        mut each: impl FnMut(&mut Reader<'a>) -> Result<T, RecordError>,
+    ) -> Result<Vec<T>, RecordError> {
+        let count = self.u32()? as usize;
+        let mut items = Vec::with_capacity(count.min(self.bytes.len() - self.at));
+        for _ in 0..count {
+            items.push(each(self)?);
+        }
+        Ok(items)
+    }
+
+    pub(crate) fn destination(&mut self) -> Result<Destination, RecordError> {
+        let flags = self.u8()?;
+        if flags > 3 {
+            return Err(RecordError::Unknown { field: "destination flags", value: flags });
+        }
+        let length = self.u32()? as usize;
+        let at = self.at;
+        let name = std::str::from_utf8(self.take(length)?).map_err(|_| RecordError::Name { at })?;
+        let kind = if flags & 1 == 0 { DestinationKind::Queue } else { DestinationKind::Topic };
+        Ok(Destination { kind, temporary: flags & 2 != 0, name: name.into() })
+    }
+
+    /// The headers of a message, and the length of its body.
+    pub(crate) fn headers(&mut self) -> Result<(Message, u64), RecordError> {
+        let number = self.u8()?;
+        let protocol = Protocol::from_number(number);
+        let protocol = protocol.ok_or(RecordError::Unknown { field: "message protocol", value: number })?;
+        let encoding = Encoding { protocol, version: self.u8()? };
+        let flags = self.u8()?;
+        if flags > 1 {
+            return Err(RecordError::Unknown { field: "message flags", value: flags });
+        }
+        let priority = self.u8()?;
+        let expires_at_ms = self.u64()?;
+        let bytes = u64::from(self.u32()?);
+        let message =
+            Message { encoding, persistent: flags == 1, priority, expires_at_ms, bytes: Bytes::new() };
+        Ok((message, bytes))
+    }
+
+    fn sent(&mut self) -> Result<Sent, RecordError> {
+        let to = self.destination()?;
+        let (mut message, length) = self.headers()?;
+        let at = self.at;
+        self.take(length as usize)?;
+        message.bytes = self.bytes.slice(at..self.at);
+        Ok(Sent { to, message })
+    }
+
+    pub(crate) fn settlements(&mut self) -> Result<Vec<Settlement>, RecordError> {
+        self.list(|input| {
+            let (queue, tag) = (QueueId(input.u64()?), EntryTag(input.u64()?));
+            let cause = match input.u8()? {
+                0 => SettleCause::Consumed,
+                1 => SettleCause::Expired,
+                2 => SettleCause::DeadLettered,
+                value => return Err(RecordError::Unknown { field: "settle cause", value }),
+            };
+            Ok(Settlement { queue, tag, cause })
+        })
+    }
+
+    fn changes(&mut self) -> Result<Changes, RecordError> {
+        let settlements = self.settlements()?;
+        Ok(Changes { settlements, sends: self.list(Reader::sent)? })
+    }
+
+    pub(crate) fn transaction(&mut self) -> Result<TransactionId, RecordError> {
+        Ok(TransactionId {
+            coordinator: PartitionId(self.u16()?),
+            incarnation: self.u64()?,
+            number: self.u64()?,
+        })
+    }
+
+    pub(crate) fn participants(&mut self) -> Result<Vec<PartitionId>, RecordError> {
+        self.list(|input| Ok(PartitionId(input.u16()?)))
+    }
+
+    pub(crate) fn end(&self) -> Result<(), RecordError> {
+        match self.bytes.len() - self.at {
+            0 => Ok(()),
+            extra => Err(RecordError::TooLong { extra }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(body: &'static [u8]) -> Message {
+        let encoding = Encoding { protocol: Protocol::OpenWire, version: 12 };
+        Message {
+            encoding,
+            persistent: true,
+            priority: 7,
+            expires_at_ms: 42,
+            bytes: Bytes::from_static(body),
+        }
+    }
+
+    fn commands() -> Vec<(&'static str, Command)> {
+        let sent = |name: &str, body| Sent { to: Destination::queue(name), message: message(body) };
+        let end = |tag, cause| Settlement { queue: QueueId(3), tag: EntryTag(tag), cause };
+        let id = TransactionId { coordinator: PartitionId(2), incarnation: 9, number: 5 };
+        let settlements = vec![
+            end(1, SettleCause::Consumed),
+            end(2, SettleCause::Expired),
+            end(3, SettleCause::DeadLettered),
+        ];
+        let changes =
+            Changes { sends: vec![sent("a", b"one"), sent("b", b"")], settlements: settlements.clone() };
+        vec![
+            ("declare", Command::Declare { queue: Destination::queue("größe") }),
+            ("delete", Command::Delete { queue: Destination::topic("t") }),
+            ("enqueue", Command::Enqueue(sent("orders", b"body"))),
+            ("settle", Command::Settle(settlements)),
+            ("count", Command::CountDelivery { queue: QueueId(1), tags: vec![EntryTag(8), EntryTag(9)] }),
+            ("transact", Command::Transact(changes.clone())),
+            ("transact nothing", Command::Transact(Changes::default())),
+            ("prepare", Command::Prepare { id, changes }),
+            ("decide", Command::Decide { id, participants: vec![PartitionId(0), PartitionId(7)] }),
+            ("commit", Command::Commit { id }),
+            ("abort", Command::Abort { id }),
+            ("forget", Command::Forget { id }),
+        ]
+    }
+
+    fn bytes_of(command: &Command) -> Bytes {
+        encode_record(command).concat().into()
+    }
+
+    #[test]
+    fn every_command_survives_its_record() {
+        for (name, command) in commands() {
+            assert_eq!(decode_record(&bytes_of(&command)), Ok(command), "case: {name}");
+        }
+    }
+
+    #[test]
+    fn a_cut_or_lengthened_record_is_refused() {
+        for (name, command) in commands() {
+            let whole = bytes_of(&command);
+            for end in 0..whole.len() {
+                assert!(decode_record(&whole.slice(..end)).is_err(), "case: {name} cut at {end}");
+            }
+            let longer: Bytes = [&whole[..], b"x"].concat().into();
+            assert_eq!(decode_record(&longer), Err(RecordError::TooLong { extra: 1 }), "case: {name}");
+        }
+    }
+
+    #[test]
+    fn unknown_types_and_versions_are_named() {
+        for (name, bytes, want) in [
+            ("type", &[99_u8, VERSION][..], RecordError::Unknown { field: "record type", value: 99 }),
+            ("version", &[1, 2], RecordError::Unknown { field: "record version", value: 2 }),
+            ("destination", &[1, VERSION, 4], RecordError::Unknown { field: "destination flags", value: 4 }),
+        ] {
+            assert_eq!(decode_record(&Bytes::copy_from_slice(bytes)), Err(want), "case: {name}");
+        }
+    }
+
+    #[test]
+    fn messages_are_found_by_their_ordinal() {
+        let (_, transact) = commands().remove(5);
+        let record = bytes_of(&transact);
+        for (ordinal, want) in [(0, Some(message(b"one"))), (1, Some(message(b""))), (2, None)] {
+            assert_eq!(message_in_record(&record, ordinal), Ok(want), "ordinal {ordinal}");
+        }
+    }
+}

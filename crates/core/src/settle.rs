@@ -1,0 +1,186 @@
+//! Verdicts: entries leave their queues, return to them, or go to the dead letters.
+
+use postroad_model::{
+    Command, ConnectionId, ConsumerKey, Effect, EntryTag, MessageKey, Outcome, QueueId, Sent, Settle,
+    SettleCause, Settlement, Ticket, Urgency,
+};
+
+use crate::Partition;
+use crate::completion::Completion;
+use crate::queue::State;
+
+impl Partition {
+    pub(crate) fn settle(&mut self, settle: Settle, effects: &mut Vec<Effect>) {
+        let Settle { consumer, tags, outcome, transaction, ticket } = settle;
+        let answer = ticket.map(|ticket| (consumer.connection, ticket));
+        let Some(queue) = self.consumers.get(&consumer).map(|consumer| consumer.queue) else {
+            return self.answer(answer, Ok(()), effects);
+        };
+        match (outcome, transaction) {
+            (Outcome::Accepted | Outcome::Expired, Some(transaction)) => {
+                let cause = cause(outcome);
+                self.settle_in_transaction(queue, consumer, &tags, cause, transaction);
+                self.answer(answer, Ok(()), effects);
+            }
+            (Outcome::Accepted | Outcome::Expired, None) => {
+                self.settle_now(queue, consumer, &tags, cause(outcome), answer, effects);
+            }
+            (Outcome::Rejected, _) => self.reject(queue, consumer, &tags, answer, effects),
+            (Outcome::Released { failed }, _) => {
+                self.forget_held(consumer, &tags);
+                self.release(queue, consumer, &tags, failed, effects);
+                self.answer(answer, Ok(()), effects);
+                self.dispatch(queue, effects);
+            }
+            (Outcome::Retried, _) => {
+                let held = self.held_of(queue, consumer, &tags);
+                self.count_failed(queue, &held, effects);
+                self.answer(answer, Ok(()), effects);
+            }
+        }
+    }
+
+    /// Those of `tags` that the consumer really holds, outside any transaction.
+    fn held_of(&mut self, queue: QueueId, by: ConsumerKey, tags: &[EntryTag]) -> Vec<EntryTag> {
+        let held = State::Held { by, in_transaction: false };
+        let mut found = Vec::with_capacity(tags.len());
+        for tag in tags {
+            if self.entry(queue, *tag).is_some_and(|entry| entry.state == held) {
+                found.push(*tag);
+            }
+        }
+        found
+    }
+
+    /// The consumer's own list of what it holds gets shorter.
+    pub(crate) fn forget_held(&mut self, consumer: ConsumerKey, tags: &[EntryTag]) {
+        let Some(consumer) = self.consumers.get_mut(&consumer) else { return };
+        for tag in tags {
+            if consumer.held.front() == Some(tag) {
+                consumer.held.pop_front();
+            } else if let Some(index) = consumer.held.iter().position(|held| held == tag) {
+                consumer.held.remove(index);
+            }
+        }
+    }
+
+    fn settle_now(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerKey,
+        tags: &[EntryTag],
+        cause: SettleCause,
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let held = self.held_of(queue, consumer, tags);
+        self.forget_held(consumer, &held);
+        let settlements = self.leave(queue, &held, cause, effects);
+        if settlements.is_empty() {
+            return self.answer(answer, Ok(()), effects);
+        }
+        let urgency = if answer.is_some() { Urgency::Waiting } else { Urgency::Lazy };
+        let command = Command::Settle(settlements.clone());
+        self.propose(command, urgency, Completion::Settled { settlements, answer }, effects);
+    }
+
+    /// Volatile entries are gone at once; durable ones are leaving, and their settlements are returned.
+    pub(crate) fn leave(
+        &mut self,
+        queue: QueueId,
+        tags: &[EntryTag],
+        cause: SettleCause,
+        effects: &mut Vec<Effect>,
+    ) -> Vec<Settlement> {
+        let mut settlements = Vec::with_capacity(tags.len());
+        for tag in tags {
+            let Some(entry) = self.entry(queue, *tag) else { continue };
+            match entry.key {
+                MessageKey::Durable { .. } if !queue.is_volatile() => {
+                    entry.state = State::Leaving;
+                    settlements.push(Settlement { queue, tag: *tag, cause });
+                }
+                _ => self.end_entry(queue, *tag, cause, effects),
+            }
+        }
+        settlements
+    }
+
+    /// The settlements are in the log: the entries are gone.
+    pub(crate) fn settle_durable(&mut self, settlements: &[Settlement], effects: &mut Vec<Effect>) {
+        for settlement in settlements {
+            self.end_entry(settlement.queue, settlement.tag, settlement.cause, effects);
+        }
+    }
+
+    /// Takes an entry out for good, and counts why.
+    pub(crate) fn end_entry(
+        &mut self,
+        queue: QueueId,
+        tag: EntryTag,
+        cause: SettleCause,
+        effects: &mut Vec<Effect>,
+    ) {
+        let removed = self.queues.get_mut(&queue).and_then(|queue| queue.remove(tag));
+        let Some(entry) = removed else { return };
+        match cause {
+            SettleCause::Consumed => self.counters.consumed += 1,
+            SettleCause::Expired => self.counters.expired += 1,
+            SettleCause::DeadLettered => self.counters.dead_lettered += 1,
+        }
+        self.drop_reference(entry.key, effects);
+    }
+
+    /// The settlements did not reach the log: their entries go back to their places.
+    pub(crate) fn stay(&mut self, settlements: &[Settlement], effects: &mut Vec<Effect>) {
+        let mut queues = Vec::new();
+        for settlement in settlements {
+            if let Some(queue) = self.queues.get_mut(&settlement.queue) {
+                let key = queue.entry(settlement.tag).map(|entry| entry.key);
+                queue.give_back(settlement.tag);
+                queues.push(settlement.queue);
+                if let Some(key) = key {
+                    self.bodies.unpin(key);
+                }
+            }
+        }
+        self.dispatch_all(queues, effects);
+    }
+
+    /// Messages that can never be processed move to the dead letters, in one transaction; non-persistent ones end.
+    fn reject(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerKey,
+        tags: &[EntryTag],
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let held = self.held_of(queue, consumer, tags);
+        self.forget_held(consumer, &held);
+        let (mut sends, mut moving) = (Vec::new(), Vec::new());
+        for tag in held {
+            let message =
+                self.entry(queue, tag).map(|entry| entry.key).and_then(|key| self.bodies.resident(key));
+            match message.filter(|message| message.persistent).cloned() {
+                Some(message) => {
+                    sends.push(Sent { to: self.settings.dead_letters.clone(), message });
+                    moving.push(tag);
+                }
+                None => {
+                    self.counters.dropped += 1;
+                    self.end_entry(queue, tag, SettleCause::DeadLettered, effects);
+                }
+            }
+        }
+        let settlements = self.leave(queue, &moving, SettleCause::DeadLettered, effects);
+        self.move_messages(sends, settlements, answer, effects);
+    }
+}
+
+fn cause(outcome: Outcome) -> SettleCause {
+    match outcome {
+        Outcome::Expired => SettleCause::Expired,
+        _ => SettleCause::Consumed,
+    }
+}

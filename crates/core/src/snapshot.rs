@@ -1,0 +1,183 @@
+//! Snapshots: the durable state of a partition at one position, as bytes. See docs/formats/records.md.
+//!
+//! A snapshot holds queue entries and message headers, never bodies: those stay in the log.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use postroad_model::{MessageKey, Position, QueueId};
+
+use crate::Partition;
+use crate::partition::Settings;
+use crate::queue::{Entry, LaneNumber, Queue, State};
+use crate::record::{Reader, RecordError, Writer};
+use crate::transaction::Prepared;
+
+/// The layout that this build writes, and the newest that it reads.
+const VERSION: u8 = 1;
+
+/// Why bytes are no snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// A newer Postroad wrote it.
+    #[error("snapshot version {found} is unknown; this version of Postroad reads up to {known}")]
+    Version {
+        /// The version in the snapshot.
+        found: u8,
+        /// The newest one known here.
+        known: u8,
+    },
+    /// Its fields do not hold together.
+    #[error("damaged snapshot: {0}")]
+    Damaged(#[from] RecordError),
+    /// Something refers to what is not there.
+    #[error("damaged snapshot: {what} {number} does not exist")]
+    Dangling {
+        /// What kind of thing.
+        what: &'static str,
+        /// Which one.
+        number: u64,
+    },
+}
+
+impl Partition {
+    /// The durable state as it is after the last applied command.
+    pub fn snapshot(&self) -> Bytes {
+        let mut out = Writer::default();
+        out.u8(VERSION).u64(self.applied.map_or(0, Position::get)).u64(self.next_queue);
+        let mut messages: Vec<_> = self.bodies.durable().collect();
+        messages.sort_unstable_by_key(|(key, _, _)| *key);
+        out.list(&messages, |out, (key, message, bytes)| {
+            write_key(out, *key);
+            out.headers(message, *bytes);
+        });
+        let mut queues: Vec<&Queue> = self.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
+        queues.sort_unstable_by_key(|queue| queue.id);
+        out.list(&queues, |out, queue| write_queue(out, queue));
+        let prepared: Vec<_> = self.prepared.iter().collect();
+        out.list(&prepared, |out, (id, prepared)| {
+            out.transaction(**id).settlements(&prepared.settlements);
+            out.list(&prepared.sends, |out, (key, to)| {
+                write_key(out, *key);
+                out.destination(to);
+            });
+        });
+        let decided: Vec<_> = self.decided.iter().collect();
+        out.list(&decided, |out, (id, participants)| {
+            out.transaction(**id).participants(participants);
+        });
+        out.finish().concat().into()
+    }
+
+    /// A partition as the snapshot describes it; bodies are absent until they are asked for.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]: the snapshot is of a newer version or damaged.
+    pub fn restore(settings: Settings, snapshot: &Bytes) -> Result<Partition, SnapshotError> {
+        let mut partition = Partition::new(settings);
+        let mut input = Reader::new(snapshot);
+        let found = input.u8()?;
+        if found != VERSION {
+            return Err(SnapshotError::Version { found, known: VERSION });
+        }
+        partition.applied = Position::new(input.u64()?);
+        partition.next_queue = input.u64()?;
+        let messages = input.list(|input| Ok((read_key(input)?, input.headers()?)))?;
+        let known: HashSet<MessageKey> = messages.iter().map(|(key, _)| *key).collect();
+        for (key, (message, bytes)) in messages {
+            partition.bodies.insert_absent(key, message, bytes);
+        }
+        let queues = input.list(|input| Ok(partition.read_queue(input)))?;
+        queues.into_iter().collect::<Result<(), SnapshotError>>()?;
+        for (id, prepared) in input.list(|input| Ok((input.transaction()?, read_prepared(input)?)))? {
+            partition.restore_prepared(id, prepared, &known)?;
+        }
+        let decided = input.list(|input| Ok((input.transaction()?, input.participants()?)))?;
+        partition.decided = decided.into_iter().collect();
+        input.end()?;
+        Ok(partition)
+    }
+
+    /// How many messages each record must be kept for: what the journal must not recycle.
+    pub fn live_positions(&self) -> impl Iterator<Item = Position> {
+        self.bodies.durable().filter_map(|(key, _, _)| match key {
+            MessageKey::Durable { position, .. } => Some(position),
+            MessageKey::Volatile(_) => None,
+        })
+    }
+
+    fn read_queue(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+        let id = QueueId(input.u64()?);
+        let source = input.destination()?;
+        let next = input.u64()?;
+        let entries = input.list(|input| Ok((input.u64()?, input.u32()?, read_key(input)?)))?;
+        let mut queue = Queue::new(id, source.clone());
+        let lane = queue.lanes.entry(LaneNumber::DURABLE.0).or_default();
+        for (sequence, failed_deliveries, key) in entries {
+            if self.bodies.headers(key).is_none() {
+                return Err(SnapshotError::Dangling { what: "message of entry", number: sequence });
+            }
+            self.bodies.refer(key);
+            let stamp = self.next_stamp;
+            self.next_stamp += 1;
+            let state = State::Ready;
+            lane.restore(sequence, Entry { key, stamp, failed_deliveries, uncounted_deliveries: 0, state });
+        }
+        lane.skip_to(next);
+        self.addresses.get_or_make(&source).bound.push(id);
+        self.queues.insert(id, queue);
+        Ok(())
+    }
+
+    fn restore_prepared(
+        &mut self,
+        id: postroad_model::TransactionId,
+        prepared: Prepared,
+        known: &HashSet<MessageKey>,
+    ) -> Result<(), SnapshotError> {
+        for (key, _) in &prepared.sends {
+            if !known.contains(key) {
+                return Err(SnapshotError::Dangling { what: "message of transaction", number: id.number });
+            }
+            self.bodies.refer(*key);
+        }
+        for settlement in &prepared.settlements {
+            let entry = self.entry(settlement.queue, settlement.tag);
+            let number = settlement.tag.0;
+            entry.ok_or(SnapshotError::Dangling { what: "entry of transaction", number })?.state =
+                State::Leaving;
+        }
+        self.prepared.insert(id, prepared);
+        Ok(())
+    }
+}
+
+fn write_queue(out: &mut Writer, queue: &Queue) {
+    let durable = queue.lanes.get(&LaneNumber::DURABLE.0);
+    out.u64(queue.id.0).destination(&queue.source);
+    out.u64(durable.map_or(0, crate::queue::Lane::next_sequence));
+    let entries: Vec<_> = durable.into_iter().flat_map(|lane| lane.iter()).collect();
+    out.list(&entries, |out, (sequence, entry)| {
+        out.u64(*sequence).u32(entry.failed_deliveries);
+        write_key(out, entry.key);
+    });
+}
+
+fn write_key(out: &mut Writer, key: MessageKey) {
+    if let MessageKey::Durable { position, ordinal } = key {
+        out.u64(position.get()).u32(ordinal);
+    }
+}
+
+fn read_key(input: &mut Reader<'_>) -> Result<MessageKey, RecordError> {
+    let position = Position::new(input.u64()?);
+    let position = position.ok_or(RecordError::Unknown { field: "position", value: 0 })?;
+    Ok(MessageKey::Durable { position, ordinal: input.u32()? })
+}
+
+fn read_prepared(input: &mut Reader<'_>) -> Result<Prepared, RecordError> {
+    let settlements = input.settlements()?;
+    let sends = input.list(|input| Ok((read_key(input)?, input.destination()?)))?;
+    Ok(Prepared { sends, settlements })
+}

@@ -1,0 +1,21 @@
+//! Transactions: gathered while open, one record if they touch this partition alone, two phases if more.
+//!
+//! ```text
+//!  coordinator                      each participant
+//!      │ ── Prepare ──────────────▶ record Prepare: entries are leaving, sends are stored
+//!      │ ◀───────────── Prepared ── durable
+//!  record Decide   (the transaction is durable from here on)
+//!      │ ── Decided ──────────────▶ record Commit: entries are gone, sends are visible
+//!      │ ◀───────────────── Done ── durable
+//!  reply to the client; record Forget
+//! ```
+//! No decision in the coordinator's log means abort. After a restart participants ask (`InDoubt`)
+//! and coordinators tell again.
+
+mod coordinator;
+mod open;
+mod participant;
+
+pub use coordinator::Coordination;
+pub use open::{OpenTransaction, VolatileChanges};
+pub use participant::Prepared;

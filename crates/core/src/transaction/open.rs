@@ -1,0 +1,240 @@
+//! Open transactions, and those that end within one partition.
+
+use postroad_model::{
+    Changes, Command, ConnectionId, ConsumerKey, Effect, EntryTag, MessageKey, PartitionId, Peer, Position,
+    Publish, QueueId, Refusal, Sent, SettleCause, Settlement, Ticket, TransactionKey, Urgency,
+};
+
+use crate::Partition;
+use crate::completion::Completion;
+use crate::publish::Admitted;
+use crate::queue::State;
+
+/// What a transaction has done here so far.
+#[derive(Default, Debug)]
+pub struct OpenTransaction {
+    sends: Vec<Sent>,
+    settled: Vec<(ConsumerKey, Settlement)>,
+    bytes: u64,
+    /// It grew too large: it can only be rolled back.
+    refused: Option<Refusal>,
+}
+
+/// The part of a transaction that only memory knows.
+#[derive(Default, Debug)]
+pub struct VolatileChanges {
+    /// Non-persistent messages, and those for topics without durable subscriptions.
+    pub sends: Vec<(ConnectionId, Sent)>,
+    /// Entries of non-persistent messages and volatile queues.
+    pub settlements: Vec<Settlement>,
+}
+
+impl Partition {
+    pub(crate) fn open_transaction(&mut self, key: TransactionKey) -> &mut OpenTransaction {
+        self.connections.entry(key.connection).or_default().transactions.insert(key);
+        self.open.entry(key).or_default()
+    }
+
+    pub(crate) fn publish_in_transaction(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
+        let Publish { connection, ticket, sent, transaction: Some(key), .. } = publish else { return };
+        let max_bytes = self.settings.transaction_bytes_max;
+        let admitted = self.admit(&sent);
+        let open = self.open_transaction(key);
+        open.bytes += sent.message.bytes.len() as u64;
+        let result = match admitted {
+            Ok(_) if open.bytes > max_bytes => Err(Refusal::TransactionTooLarge { max_bytes }),
+            Ok(_) => Ok(()),
+            Err(refusal) => Err(refusal),
+        };
+        match &result {
+            Ok(()) => open.sends.push(sent),
+            Err(refusal) => open.refused = Some(refusal.clone()),
+        }
+        self.reply(connection, ticket, result, effects);
+    }
+
+    pub(crate) fn settle_in_transaction(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerKey,
+        tags: &[EntryTag],
+        cause: SettleCause,
+        transaction: TransactionKey,
+    ) {
+        let held = State::Held { by: consumer, in_transaction: false };
+        let mut settled = Vec::with_capacity(tags.len());
+        for tag in tags {
+            if let Some(entry) = self.entry(queue, *tag).filter(|entry| entry.state == held) {
+                entry.state = State::Held { by: consumer, in_transaction: true };
+                settled.push((consumer, Settlement { queue, tag: *tag, cause }));
+            }
+        }
+        self.open_transaction(transaction).settled.extend(settled);
+    }
+
+    pub(crate) fn enlist(&mut self, key: TransactionKey, sends: Vec<Sent>) {
+        self.open_transaction(key).sends.extend(sends);
+    }
+
+    pub(crate) fn take_open(&mut self, key: TransactionKey) -> Option<OpenTransaction> {
+        if let Some(connection) = self.connections.get_mut(&key.connection) {
+            connection.transactions.remove(&key);
+        }
+        self.open.remove(&key)
+    }
+
+    pub(crate) fn rollback(
+        &mut self,
+        key: TransactionKey,
+        ticket: Option<Ticket>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(open) = self.take_open(key) {
+            self.undo(open, effects);
+        }
+        self.answer(ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
+    }
+
+    /// Consumers hold again what they had settled; what has no consumer any more returns to its queue.
+    pub(crate) fn undo(&mut self, open: OpenTransaction, effects: &mut Vec<Effect>) {
+        let mut orphans = Vec::new();
+        for (consumer, Settlement { queue, tag, .. }) in open.settled {
+            let Some(entry) = self.entry(queue, tag) else { continue };
+            if entry.state == (State::Held { by: consumer, in_transaction: true }) {
+                entry.state = State::Held { by: consumer, in_transaction: false };
+                if !self.consumers.contains_key(&consumer) {
+                    orphans.push((consumer, queue, tag));
+                }
+            }
+        }
+        for (consumer, queue, tag) in &orphans {
+            self.release(*queue, *consumer, &[*tag], true, effects);
+        }
+        self.dispatch_all(orphans.into_iter().map(|(_, queue, _)| queue).collect(), effects);
+    }
+
+    pub(crate) fn commit(
+        &mut self,
+        key: TransactionKey,
+        participants: &[PartitionId],
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        let answer = Some((key.connection, ticket));
+        match participants {
+            [] => self.answer(answer, Ok(()), effects),
+            [one] if *one == self.settings.id => self.commit_here(key, answer, effects),
+            _ => self.coordinate(key, participants, answer, effects),
+        }
+    }
+
+    fn commit_here(
+        &mut self,
+        key: TransactionKey,
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(open) = self.take_open(key) else {
+            return self.answer(answer, Err(Refusal::NoSuchTransaction), effects);
+        };
+        let (changes, volatile) = match self.close(key, open, effects) {
+            Ok(closed) => closed,
+            Err(refusal) => return self.answer(answer, Err(refusal), effects),
+        };
+        let settlements = changes.settlements.clone();
+        let completion = Completion::Transacted { settlements, volatile, answer };
+        if changes == Changes::default() {
+            return self.complete(completion, effects);
+        }
+        self.propose(Command::Transact(changes), Urgency::Waiting, completion, effects);
+    }
+
+    /// Sorts what an open transaction did into what the log must know and what memory alone knows.
+    /// A refused one is undone.
+    pub(crate) fn close(
+        &mut self,
+        key: TransactionKey,
+        open: OpenTransaction,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(Changes, VolatileChanges), Refusal> {
+        let refused =
+            open.refused.clone().or_else(|| open.sends.iter().find_map(|sent| self.admit(sent).err()));
+        if let Some(refusal) = refused {
+            self.undo(open, effects);
+            return Err(refusal);
+        }
+        let (mut changes, mut volatile) = (Changes::default(), VolatileChanges::default());
+        for sent in open.sends {
+            match self.admit(&sent) {
+                // A queue that does not exist yet is made by the record that holds the message.
+                Ok(Admitted::Volatile) => volatile.sends.push((key.connection, sent)),
+                _ => changes.sends.push(sent),
+            }
+        }
+        for (consumer, settlement) in open.settled {
+            self.forget_held(consumer, &[settlement.tag]);
+            let durable = !settlement.queue.is_volatile();
+            let Some(entry) = self.entry(settlement.queue, settlement.tag) else { continue };
+            match entry.key {
+                MessageKey::Durable { .. } if durable => {
+                    entry.state = State::Leaving;
+                    changes.settlements.push(settlement);
+                }
+                _ => volatile.settlements.push(settlement),
+            }
+        }
+        Ok((changes, volatile))
+    }
+
+    /// The transaction's record is durable.
+    pub(crate) fn carry_out(&mut self, position: Position, changes: Changes, effects: &mut Vec<Effect>) {
+        self.settle_durable(&changes.settlements, effects);
+        self.enqueue_durable(position, changes.sends, effects);
+    }
+
+    pub(crate) fn carry_out_volatile(&mut self, volatile: VolatileChanges, effects: &mut Vec<Effect>) {
+        for settlement in volatile.settlements {
+            self.end_entry(settlement.queue, settlement.tag, settlement.cause, effects);
+        }
+        for (connection, sent) in volatile.sends {
+            self.publish_volatile(sent, Some(connection), None, effects);
+        }
+    }
+
+    /// The transaction failed: its volatile entries return to their places.
+    pub(crate) fn drop_volatile(&mut self, volatile: VolatileChanges, effects: &mut Vec<Effect>) {
+        self.stay(&volatile.settlements, effects);
+    }
+
+    /// Moves messages of this partition to another address, all or nothing.
+    pub(crate) fn move_messages(
+        &mut self,
+        sends: Vec<Sent>,
+        settlements: Vec<Settlement>,
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(to) = sends.first().map(|sent| sent.to.clone()) else {
+            return self.answer(answer, Ok(()), effects);
+        };
+        let here = self.settings.id;
+        let there = self.settings.placement.partition_of(&to.name);
+        if there == here {
+            let volatile = VolatileChanges::default();
+            let completion = Completion::Transacted { settlements: settlements.clone(), volatile, answer };
+            let changes = Changes { sends, settlements };
+            return self.propose(Command::Transact(changes), Urgency::Waiting, completion, effects);
+        }
+        let key = TransactionKey { connection: ConnectionId::internal(here), number: self.next_transaction };
+        self.next_transaction += 1;
+        let nobody = ConsumerKey { connection: key.connection, number: 0 };
+        for settlement in &settlements {
+            if let Some(entry) = self.entry(settlement.queue, settlement.tag) {
+                entry.state = State::Held { by: nobody, in_transaction: true };
+            }
+        }
+        self.open_transaction(key).settled = settlements.into_iter().map(|end| (nobody, end)).collect();
+        self.tell(there, Peer::Enlist { transaction: key, sends }, effects);
+        self.coordinate(key, &[here, there], answer, effects);
+    }
+}

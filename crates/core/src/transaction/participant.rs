@@ -1,0 +1,116 @@
+//! The participant: promises durably, then does as the coordinator decided.
+
+use postroad_model::{
+    Changes, Command, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId, Settlement,
+    TransactionId, TransactionKey, Urgency,
+};
+
+use crate::Partition;
+use crate::completion::Completion;
+use crate::queue::State;
+
+/// A share of a transaction that is in the log and waits for the decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// Stored messages and where they will go.
+    pub sends: Vec<(MessageKey, Destination)>,
+    /// Entries that are leaving.
+    pub settlements: Vec<Settlement>,
+}
+
+impl Partition {
+    pub(crate) fn peer(&mut self, from: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
+        match peer {
+            Peer::Enlist { transaction, sends } => self.enlist(transaction, sends),
+            Peer::Prepare { transaction, id } => self.prepare(transaction, id, effects),
+            Peer::Prepared { id, ready } => self.prepared_by(from, id, ready, effects),
+            Peer::Decided { id, commit } => self.decided(id, commit, effects),
+            Peer::Done { id } => self.done_by(from, id, effects),
+            Peer::InDoubt { id } => self.tell_decision(from, id, effects),
+        }
+    }
+
+    fn prepare(&mut self, key: TransactionKey, id: TransactionId, effects: &mut Vec<Effect>) {
+        let open = self.take_open(key).unwrap_or_default();
+        let Ok((changes, volatile)) = self.close(key, open, effects) else {
+            return self.tell(id.coordinator, Peer::Prepared { id, ready: false }, effects);
+        };
+        self.prepared_volatile.insert(id, volatile);
+        if changes == Changes::default() {
+            return self.tell(id.coordinator, Peer::Prepared { id, ready: true }, effects);
+        }
+        let settlements = changes.settlements.clone();
+        let completion = Completion::Prepared { id, settlements };
+        self.propose(Command::Prepare { id, changes }, Urgency::Waiting, completion, effects);
+    }
+
+    pub(crate) fn apply_prepare(
+        &mut self,
+        position: Position,
+        id: TransactionId,
+        changes: Changes,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !changes.sends.is_empty() {
+            effects.push(Effect::Retain { position, count: changes.sends.len() as u32 });
+        }
+        let mut sends = Vec::with_capacity(changes.sends.len());
+        for (ordinal, sent) in changes.sends.into_iter().enumerate() {
+            let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
+            self.bodies.insert(key, sent.message);
+            self.bodies.refer(key);
+            sends.push((key, sent.to));
+        }
+        for settlement in &changes.settlements {
+            if let Some(entry) = self.entry(settlement.queue, settlement.tag) {
+                entry.state = State::Leaving;
+            }
+        }
+        self.prepared.insert(id, Prepared { sends, settlements: changes.settlements });
+    }
+
+    /// The coordinator has decided. Told again, it does nothing again.
+    fn decided(&mut self, id: TransactionId, commit: bool, effects: &mut Vec<Effect>) {
+        let durable = self.prepared.contains_key(&id);
+        if !commit {
+            if let Some(volatile) = self.prepared_volatile.remove(&id) {
+                self.drop_volatile(volatile, effects);
+            }
+            if durable {
+                let completion = Completion::Ended { id, committed: false };
+                self.propose(Command::Abort { id }, Urgency::Lazy, completion, effects);
+            }
+            return;
+        }
+        if durable {
+            let completion = Completion::Ended { id, committed: true };
+            return self.propose(Command::Commit { id }, Urgency::Waiting, completion, effects);
+        }
+        if let Some(volatile) = self.prepared_volatile.remove(&id) {
+            self.carry_out_volatile(volatile, effects);
+        }
+        self.tell(id.coordinator, Peer::Done { id }, effects);
+    }
+
+    pub(crate) fn apply_commit(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
+        let Some(prepared) = self.prepared.remove(&id) else { return };
+        self.settle_durable(&prepared.settlements, effects);
+        let mut touched: Vec<QueueId> = Vec::new();
+        for (key, to) in prepared.sends {
+            touched.push(self.bind_entry(key, &to));
+            self.bodies.unrefer(key);
+        }
+        if let Some(volatile) = self.prepared_volatile.remove(&id) {
+            self.carry_out_volatile(volatile, effects);
+        }
+        self.dispatch_all(touched, effects);
+    }
+
+    pub(crate) fn apply_abort(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
+        let Some(prepared) = self.prepared.remove(&id) else { return };
+        for (key, _) in prepared.sends {
+            self.drop_reference(key, effects);
+        }
+        self.stay(&prepared.settlements, effects);
+    }
+}
