@@ -19,7 +19,7 @@ POSTROAD := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/release/postroad
 export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 export POSTROAD_BINARY ?= $(POSTROAD)
 
-.PHONY: run build test prerequisites tools verify rust black-box jms fuzz bench nightly fix
+.PHONY: run build test prerequisites tools verify rust black-box judge jms fuzz bench nightly fix
 
 run:
 	@scripts/prerequisites build
@@ -28,16 +28,10 @@ run:
 
 # --- test ---------------------------------------------------------------------------------------------------
 
-test: prerequisites tools verify rust build black-box fuzz
+test: prerequisites tools verify rust build black-box judge fuzz
 	@echo "all stages passed"
 
-# The stages follow one another in this order even under `make -j`.
-tools: prerequisites
-verify: tools
-rust: verify
-build: rust
-black-box: build
-fuzz: black-box
+# One stage after the other, in this order, even under `make -j`.
 .NOTPARALLEL:
 
 prerequisites:
@@ -60,15 +54,21 @@ build:
 black-box:
 	@for folder in tests/*/; do \
 	    name=$$(basename "$$folder"); \
-	    if [ -f "$$folder/pom.xml" ]; then $(STAGE) "tests/$$name" mvn -q -B -f "$$folder/pom.xml" test; \
+	    if [ -f "$$folder/pom.xml" ]; then $(STAGE) "tests/$$name" mvn -q -B -f "$$folder/pom.xml" -Dpostroad.bin="$(POSTROAD_BINARY)" test; \
 	    elif [ -x "$$folder/run" ]; then $(STAGE) "tests/$$name" "$$folder/run"; \
 	    fi; \
 	done
 
+# Does the benchmark's judge see lost, doubled and damaged messages? Speeds are no test.
+judge:
+	@$(STAGE) bench-judge mvn -q -B -f bench/pom.xml test
+	@$(STAGE) bench-report python3 -m unittest discover -q -s bench -t bench
+
 jms: build
-	@$(STAGE) tests/jms mvn -q -B -f tests/jms/pom.xml test
+	@$(STAGE) tests/jms mvn -q -B -f tests/jms/pom.xml -Dpostroad.bin="$(POSTROAD_BINARY)" test
 
 fuzz:
+	@scripts/tool cargo-fuzz $(CARGO_FUZZ_VERSION)
 	@$(STAGE) fuzz scripts/fuzz $(FUZZ_SECONDS)
 
 # --- the rest -----------------------------------------------------------------------------------------------
@@ -86,4 +86,5 @@ nightly: build
 	@for folder in tests/*/; do \
 	    if [ -x "$$folder/nightly" ]; then $(STAGE) "nightly/$$(basename "$$folder")" env ROUNDS=$(NIGHTLY_ROUNDS) "$$folder/nightly"; fi; \
 	done
+	@scripts/tool cargo-fuzz $(CARGO_FUZZ_VERSION)
 	@$(STAGE) nightly/fuzz scripts/fuzz $(NIGHTLY_FUZZ_SECONDS)

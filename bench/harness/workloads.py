@@ -1,0 +1,39 @@
+"""The workloads, as options of the load generator."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    title: str
+    kind: str
+    destinations: int
+    producers: int
+    consumers: int
+    body_bytes: int
+    drain_consumers: int = 0
+
+    def options(self):
+        return [
+            "--kind", self.kind,
+            "--destinations", str(self.destinations),
+            "--producers", str(self.producers),
+            "--consumers", str(self.consumers),
+            "--body-bytes", str(self.body_bytes),
+            "--drain-consumers", str(self.drain_consumers),
+        ]  # fmt: skip
+
+
+WORKLOADS = [
+    Workload("queue-1-1", "durable queue, 1 KiB, 1 producer, 1 consumer", "queue", 1, 1, 1, 1024),
+    Workload("queue-20-20", "durable queue, 1 KiB, 20 producers, 20 consumers", "queue", 1, 20, 20, 1024),
+    Workload(
+        "backlog-100", "5 durable queues, 5000 B, 100 producers, no consumer; drained after", "queue", 5, 100, 0, 5000, 2
+    ),
+    Workload("small-20-20", "10 durable queues, 128 B, 20 producers, 20 consumers", "queue", 10, 20, 20, 128),
+    Workload("topic-20-1", "topic, 128 B, 20 producers, 1 subscriber", "topic", 1, 20, 1, 128),
+    Workload("topic-20-10", "topic, 128 B, 20 producers, 10 subscribers", "topic", 1, 20, 10, 128),
+]
+
+BY_NAME = {workload.name: workload for workload in WORKLOADS}

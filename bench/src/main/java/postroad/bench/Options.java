@@ -1,0 +1,48 @@
+package postroad.bench;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Set;
+
+/** What one run does, read from `--name value` pairs. */
+record Options(String url, boolean topic, String name, int destinations, int producers, int consumers, int bodyBytes,
+    double warmupSeconds, double durationSeconds, int drainConsumers, long drainSecondsMax, long idleSecondsMax,
+    long serverPid, int ticksPerSecond, int runId) {
+
+  private static final Set<String> KNOWN = Set.of("url", "kind", "name", "destinations", "producers", "consumers",
+      "body-bytes", "warmup", "duration", "drain-consumers", "drain-max", "idle-max", "server-pid", "ticks", "run-id");
+
+  static Options parse(String[] arguments) {
+    Map<String, String> given = new HashMap<>();
+    for (int k = 0; k < arguments.length; k += 2) {
+      String key = arguments[k].replaceFirst("^--", "");
+      if (!arguments[k].startsWith("--") || !KNOWN.contains(key) || k + 1 == arguments.length) {
+        throw new IllegalArgumentException("unknown option, or no value: " + arguments[k]);
+      }
+      given.put(key, arguments[k + 1]);
+    }
+    String kind = given.getOrDefault("kind", "queue");
+    if (!kind.equals("queue") && !kind.equals("topic")) {
+      throw new IllegalArgumentException("--kind is queue or topic, not " + kind);
+    }
+    int bodyBytes = number(given, "body-bytes", 1024);
+    if (bodyBytes < Body.HEADER_BYTES || Body.BYTES_MAX < bodyBytes) {
+      throw new IllegalArgumentException("--body-bytes is " + Body.HEADER_BYTES + " to " + Body.BYTES_MAX);
+    }
+    return new Options(given.getOrDefault("url", "tcp://127.0.0.1:61616"), kind.equals("topic"),
+        given.getOrDefault("name", "bench"), number(given, "destinations", 1), number(given, "producers", 1),
+        number(given, "consumers", 1), bodyBytes, Double.parseDouble(given.getOrDefault("warmup", "5")),
+        Double.parseDouble(given.getOrDefault("duration", "15")), number(given, "drain-consumers", 0),
+        number(given, "drain-max", 180), number(given, "idle-max", 10), number(given, "server-pid", 0),
+        number(given, "ticks", 100), number(given, "run-id", 1));
+  }
+
+  private static int number(Map<String, String> given, String key, int otherwise) {
+    return Integer.parseInt(given.getOrDefault(key, Integer.toString(otherwise)));
+  }
+
+  /** Name of the destination at `index`, which producers and consumers are dealt in turn. */
+  String destination(int index) {
+    return destinations == 1 ? name : name + "." + index % destinations;
+  }
+}

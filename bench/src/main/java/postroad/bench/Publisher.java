@@ -1,0 +1,86 @@
+package postroad.bench;
+
+import jakarta.jms.BytesMessage;
+import jakarta.jms.Connection;
+import jakarta.jms.ConnectionFactory;
+import jakarta.jms.DeliveryMode;
+import jakarta.jms.JMSException;
+import jakarta.jms.MessageProducer;
+import jakarta.jms.Session;
+import org.HdrHistogram.Histogram;
+
+/** One producer on a connection of its own: sends durable messages one after the other, each confirmed. */
+final class Publisher implements Runnable {
+  final Histogram latencies = Run.latencies();
+  final String destination;
+  private final Run run;
+  private final int number;
+  private final Connection connection;
+  private final Session session;
+  private final MessageProducer producer;
+  private volatile long confirmed;
+  private volatile long attempted;
+  private volatile long confirmedInWindow;
+
+  Publisher(Run run, ConnectionFactory factory, int number) throws JMSException {
+    this.run = run;
+    this.number = number;
+    destination = run.options.destination(number);
+    connection = factory.createConnection();
+    connection.start();
+    session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+    producer = session.createProducer(
+        run.options.topic() ? session.createTopic(destination) : session.createQueue(destination));
+    producer.setDeliveryMode(DeliveryMode.PERSISTENT);
+  }
+
+  @Override
+  public void run() {
+    try {
+      while (!run.stopPublishing) {
+        send();
+      }
+    } catch (JMSException | RuntimeException error) {
+      // After the end of the run a blocked send is broken off; its outcome is unknown, which is no error.
+      if (!run.stopPublishing) {
+        run.error("producer " + number, error);
+      }
+    }
+  }
+
+  private void send() throws JMSException {
+    long called = System.nanoTime();
+    BytesMessage message = session.createBytesMessage();
+    message.writeBytes(Body.write(run.options.runId(), number, confirmed, called, run.options.bodyBytes()));
+    attempted = confirmed + 1;
+    producer.send(message);
+    long replied = System.nanoTime();
+    confirmed = attempted;
+    if (run.inWindow(replied)) {
+      confirmedInWindow++;
+      Run.record(latencies, replied - called);
+    }
+  }
+
+  /** Messages whose send returned. */
+  long confirmed() {
+    return confirmed;
+  }
+
+  /** Messages whose send was at least begun: confirmed ones, and one in doubt at most. */
+  long attempted() {
+    return attempted;
+  }
+
+  long confirmedInWindow() {
+    return confirmedInWindow;
+  }
+
+  void close() {
+    try {
+      connection.close();
+    } catch (JMSException error) {
+      // The run is over and judged; a connection that does not close well changes nothing.
+    }
+  }
+}
