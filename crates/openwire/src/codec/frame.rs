@@ -1,0 +1,110 @@
+//! Cuts a byte stream into frames.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::WireError;
+
+/// Bytes of the size ahead of each frame.
+const SIZE_BYTES: usize = 4;
+
+/// Memory asked for ahead of the bytes that fill it, however large the
+/// announced frame: one socket read's worth.
+const RESERVED_BYTES: usize = 64 << 10;
+
+/// Collects bytes and gives whole frames, without their size, as slices of
+/// the buffer they were read into.
+#[derive(Debug)]
+pub struct FrameReader {
+    buffer: BytesMut,
+    max_frame_bytes: u64,
+}
+
+impl FrameReader {
+    /// Refuses frames above `max_frame_bytes`, as soon as their size is known.
+    pub fn new(max_frame_bytes: u64) -> FrameReader {
+        FrameReader { buffer: BytesMut::new(), max_frame_bytes }
+    }
+
+    /// Changes the limit, after negotiation.
+    pub fn set_max_frame_bytes(&mut self, max_frame_bytes: u64) {
+        self.max_frame_bytes = max_frame_bytes;
+    }
+
+    /// Adds bytes as they came from the peer.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The buffer to read a socket into, with room for one read. Only append.
+    pub fn buffer_mut(&mut self) -> &mut BytesMut {
+        self.buffer.reserve(RESERVED_BYTES);
+        &mut self.buffer
+    }
+
+    /// Bytes that wait for the rest of their frame.
+    pub fn buffered_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// The next whole frame; `None` until more bytes arrive.
+    ///
+    /// # Errors
+    /// The size is negative or above the limit: close the connection, for
+    /// where the next frame starts cannot be known.
+    pub fn next_frame(&mut self) -> Result<Option<Bytes>, WireError> {
+        let Some(size) = self.buffer.first_chunk::<SIZE_BYTES>() else { return Ok(None) };
+        let got = i64::from(i32::from_be_bytes(*size));
+        let Ok(got_bytes) = u64::try_from(got) else {
+            return Err(WireError::NegativeSize { got, offset: 0 });
+        };
+        if self.max_frame_bytes < got_bytes {
+            return Err(WireError::FrameTooLarge { got_bytes, max_bytes: self.max_frame_bytes });
+        }
+        let frame_bytes = got_bytes as usize;
+        if self.buffer.len() - SIZE_BYTES < frame_bytes {
+            return Ok(None);
+        }
+        self.buffer.advance(SIZE_BYTES);
+        Ok(Some(self.buffer.split_to(frame_bytes).freeze()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_out_whole_however_the_bytes_arrive() {
+        let stream = [&[0, 0, 0, 2, 10, 11][..], &[0, 0, 0, 0], &[0, 0, 0, 1, 12]].concat();
+        let want = [Bytes::from_static(&[10, 11]), Bytes::new(), Bytes::from_static(&[12])];
+        for step in 1..=stream.len() {
+            let mut reader = FrameReader::new(2);
+            let mut got = Vec::new();
+            for part in stream.chunks(step) {
+                reader.push(part);
+                while let Some(frame) = reader.next_frame().unwrap() {
+                    got.push(frame);
+                }
+            }
+            assert_eq!((&got[..], reader.buffered_bytes()), (&want[..], 0), "{step} bytes at a time");
+        }
+    }
+
+    #[test]
+    fn sizes_are_judged_before_the_bytes_arrive() {
+        for (name, size, want) in [
+            ("at the limit: wait", [0, 0, 0, 9], Ok(None)),
+            ("above the limit", [0, 0, 0, 10], Err(WireError::FrameTooLarge { got_bytes: 10, max_bytes: 9 })),
+            (
+                "two GiB",
+                [0x7F, 0xFF, 0xFF, 0xFF],
+                Err(WireError::FrameTooLarge { got_bytes: i32::MAX as u64, max_bytes: 9 }),
+            ),
+            ("negative", [0xFF; 4], Err(WireError::NegativeSize { got: -1, offset: 0 })),
+        ] {
+            let mut reader = FrameReader::new(9);
+            reader.push(&size);
+            assert_eq!(reader.next_frame(), want, "case: {name}");
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! Messages: their table row, their stored form, and what is read or patched
+//! in the stored form without decoding it.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{
+    BrokerId, Command, ConsumerId, DataStructure, Destination, MessageDispatch, MessageId, ProducerId,
+    TransactionId, WireError, WireFormat, WireString,
+    reader::{Layout, Reader},
+    scan::{Scanner, Span},
+    structure::{
+        Structure, check_version, default_or, field_read, field_skip, field_type, field_write, fields,
+        in_version, with_base,
+    },
+    writer::{BooleanWriter, Writer},
+};
+
+/// What the body of a message is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MessageKind {
+    /// No body.
+    #[default]
+    Plain,
+    /// Raw bytes.
+    Bytes,
+    /// A primitive map.
+    Map,
+    /// A serialised Java object.
+    Object,
+    /// A sequence of primitives.
+    Stream,
+    /// Text: a 4-byte length and modified UTF-8.
+    Text,
+    /// A reference to data kept elsewhere; since version 3.
+    Blob,
+}
+
+impl MessageKind {
+    /// Data type id on the wire.
+    pub fn type_id(self) -> u8 {
+        match self {
+            MessageKind::Plain => 23,
+            MessageKind::Bytes => 24,
+            MessageKind::Map => 25,
+            MessageKind::Object => 26,
+            MessageKind::Stream => 27,
+            MessageKind::Text => 28,
+            MessageKind::Blob => 29,
+        }
+    }
+
+    /// The kind with this type id, if it is a message's.
+    pub fn from_type_id(type_id: u8) -> Option<MessageKind> {
+        Some(match type_id {
+            23 => MessageKind::Plain,
+            24 => MessageKind::Bytes,
+            25 => MessageKind::Map,
+            26 => MessageKind::Object,
+            27 => MessageKind::Stream,
+            28 => MessageKind::Text,
+            29 => MessageKind::Blob,
+            _ => return None,
+        })
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            MessageKind::Plain => "ActiveMQMessage",
+            MessageKind::Bytes => "ActiveMQBytesMessage",
+            MessageKind::Map => "ActiveMQMapMessage",
+            MessageKind::Object => "ActiveMQObjectMessage",
+            MessageKind::Stream => "ActiveMQStreamMessage",
+            MessageKind::Text => "ActiveMQTextMessage",
+            MessageKind::Blob => "ActiveMQBlobMessage",
+        }
+    }
+}
+
+/// First version with blob messages.
+const BLOB_SINCE: u8 = 3;
+
+/// The row of the table, for the two things made of it.
+macro_rules! message_columns {
+    ($callback:ident ($($head:tt)*)) => {
+        with_base! { $callback ($($head)*) command {
+            producer_id: cached(ProducerId),
+            destination: cached(Destination),
+            transaction_id: cached(TransactionId),
+            original_destination: cached(Destination),
+            message_id: object(MessageId),
+            original_transaction_id: cached(TransactionId),
+            group_id: string,
+            group_sequence: int,
+            correlation_id: string,
+            persistent: bool,
+            expiration_ms: long,
+            priority: byte,
+            reply_to: object(Destination),
+            timestamp_ms: long,
+            message_type: string,
+            content: bytes,
+            marshalled_properties: bytes,
+            data_structure: boxed(DataStructure),
+            target_consumer_id: cached(ConsumerId),
+            compressed: bool,
+            redelivery_counter: int,
+            broker_path: array(BrokerId),
+            arrival_ms: long,
+            user_id: string,
+            received_by_df_bridge: bool,
+            droppable: bool since 2,
+            cluster: array(BrokerId) since 3,
+            broker_in_time_ms: long since 3,
+            broker_out_time_ms: long since 3,
+            group_first_for_consumer: bool since 10,
+        } }
+    };
+}
+
+/// Where each field of a stored message stands.
+macro_rules! spans {
+    ($Spans:ident { $(
+        $field:ident: $kind:ident $(($T:ident))? $(since $since:literal)?,
+    )* }) => {
+        #[derive(Clone, Debug, Default)]
+        #[allow(dead_code, reason = "one span per column, asked for or not")]
+        struct $Spans { $( $field: Span, )* }
+
+        impl $Spans {
+            /// `scanner` stands after the type id.
+            fn scan(scanner: &mut Scanner<'_>) -> Result<$Spans, WireError> {
+                let mut spans = $Spans::default();
+                $( if in_version!(scanner $(since $since)?) {
+                    let start = scanner.offset;
+                    field_skip!(scanner $kind $($T)?);
+                    spans.$field = Span { start, end: scanner.offset };
+                } )*
+                Ok(spans)
+            }
+        }
+    };
+}
+
+message_columns! { fields (
+    /// A message of any kind, types 23 to 29.
+    Message carries {
+        /// What the body is; the type id on the wire.
+        kind: MessageKind,
+        /// The reference that a blob message carries besides; only for [`MessageKind::Blob`].
+        blob: Option<Box<BlobReference>>,
+    }
+) }
+
+message_columns! { spans (MessageSpans) }
+
+fields! {
+    /// Where the data of a blob message lies.
+    BlobReference { remote_blob_url: string, mime_type: string, deleted_by_broker: bool, }
+}
+
+impl Structure for Message {
+    const NAME: &'static str = "Message";
+
+    fn type_id(&self) -> u8 {
+        self.kind.type_id()
+    }
+
+    fn decode(type_id: u8, offset: usize, reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        let kind = message_kind(type_id, offset, reader.layout.version)?;
+        let mut message = Message { kind, ..Message::default() };
+        message.read_fields(reader)?;
+        if kind == MessageKind::Blob {
+            message.blob.get_or_insert_default().read_fields(reader)?;
+        }
+        Ok(message)
+    }
+
+    fn encode(&self, writer: &mut Writer<'_>) -> Result<(), WireError> {
+        message_kind(self.type_id(), 0, writer.layout.version)?;
+        self.write_fields(writer)?;
+        match (&self.kind, &self.blob) {
+            (MessageKind::Blob, Some(blob)) => blob.write_fields(writer),
+            (MessageKind::Blob, None) => BlobReference::default().write_fields(writer),
+            _ => Ok(()),
+        }
+    }
+
+    fn skip(type_id: u8, offset: usize, scanner: &mut Scanner<'_>) -> Result<(), WireError> {
+        let kind = message_kind(type_id, offset, scanner.version())?;
+        Message::skip_fields(scanner)?;
+        if kind == MessageKind::Blob { BlobReference::skip_fields(scanner) } else { Ok(()) }
+    }
+}
+
+fn message_kind(type_id: u8, offset: usize, version: u8) -> Result<MessageKind, WireError> {
+    let wanted = Message::NAME;
+    let kind = MessageKind::from_type_id(type_id);
+    let kind = kind.ok_or(WireError::UnexpectedType { type_id, wanted, offset })?;
+    if kind == MessageKind::Blob {
+        check_version(type_id, offset, BLOB_SINCE, version)?;
+    }
+    Ok(kind)
+}
+
+/// The stored form of `message`: type id and fields, loose, uncached, without
+/// stack traces, in `format.version`.
+///
+/// `original_frame` is the frame that `format` decoded to `message`. If it has
+/// that form already it is returned itself, without copying.
+///
+/// # Errors
+/// Only for messages that were built or changed here, as [`WireFormat::encode`].
+pub fn stored_form(
+    format: &WireFormat,
+    message: &Message,
+    original_frame: &Bytes,
+) -> Result<Bytes, WireError> {
+    let stack_traces = format.stack_traces && message.data_structure.is_some();
+    let is_whole_frame = original_frame.first() == Some(&message.type_id());
+    if !format.tight_encoding && !format.has_cache() && !stack_traces && is_whole_frame {
+        return Ok(original_frame.clone());
+    }
+    to_stored(message, format.version)
+}
+
+/// The stored form of a message that never was a frame.
+///
+/// # Errors
+/// As [`WireFormat::encode`].
+pub fn to_stored(message: &Message, version: u8) -> Result<Bytes, WireError> {
+    let body_bytes = message.content.as_ref().map_or(0, Bytes::len);
+    let mut data = BytesMut::with_capacity(body_bytes + STORED_HEADER_BYTES);
+    data.put_u8(message.type_id());
+    let mut booleans = BooleanWriter::default();
+    message.encode(&mut Writer::new(Layout::stored(version), &mut data, &mut booleans, None))?;
+    Ok(data.freeze())
+}
+
+/// Typical bytes of a message beside its body, to reserve once.
+const STORED_HEADER_BYTES: usize = 512;
+
+/// Decodes a stored message. Its parts are slices of `stored`.
+///
+/// # Errors
+/// As [`WireFormat::decode`]: `stored` is not what [`stored_form`] made, or not
+/// of that version.
+pub fn from_stored(stored: &Bytes, version: u8) -> Result<Message, WireError> {
+    let mut reader = Reader::new(stored, Layout::stored(version), None);
+    let type_id = reader.byte()?;
+    let message = Message::decode(type_id, 0, &mut reader)?;
+    reader.finish()?;
+    Ok(message)
+}
+
+/// What the broker says about one delivery.
+#[derive(Clone, Debug)]
+pub struct DispatchHeader<'a> {
+    /// Number of the dispatch command; the broker's own count.
+    pub command_id: i32,
+    /// Who gets the message.
+    pub consumer_id: &'a ConsumerId,
+    /// Where the message was taken from.
+    pub destination: &'a Destination,
+    /// Deliveries before this one.
+    pub redelivery_counter: i32,
+}
+
+/// Fields of the message itself that the broker sets. `None` leaves what the
+/// producer sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Patch {
+    /// [`MessageId::broker_sequence_id`]: the message's place in its queue.
+    pub broker_sequence_id: Option<i64>,
+    /// When the broker received the message; since version 3.
+    pub broker_in_time_ms: Option<i64>,
+    /// When the broker sent it on; since version 3.
+    pub broker_out_time_ms: Option<i64>,
+    /// When the message reached the queue.
+    pub arrival_ms: Option<i64>,
+    /// Deliveries before this one, as the message itself has it.
+    pub redelivery_counter: Option<i32>,
+}
+
+/// Appends a `MessageDispatch` frame of a stored message to `out`.
+///
+/// A loose, uncached peer whose messages look like the stored one gets the
+/// stored bytes, with the fields of `patch` overwritten. For any other peer
+/// the message is decoded and encoded again.
+///
+/// # Errors
+/// As [`from_stored`] and [`WireFormat::encode`]; `out` is then as before.
+pub fn encode_dispatch(
+    format: &mut WireFormat,
+    header: &DispatchHeader<'_>,
+    stored: &Bytes,
+    stored_version: u8,
+    patch: &Patch,
+    out: &mut BytesMut,
+) -> Result<(), WireError> {
+    if !format.tight_encoding && !format.has_cache() {
+        let mut scanner = Scanner::new(stored, stored_version);
+        let type_id = scanner.byte()?;
+        message_kind(type_id, 0, stored_version)?;
+        let spans = MessageSpans::scan(&mut scanner)?;
+        let stack_traces = format.stack_traces && !spans.data_structure.is_null(stored);
+        if !stack_traces && same_layout(stored, &spans, stored_version, format.version) {
+            return format.write_frame(out, MessageDispatch::TYPE_ID, |writer| {
+                splice(writer, header, stored, &spans, patch)
+            });
+        }
+    }
+    let mut message = from_stored(stored, stored_version)?;
+    patch.apply(&mut message);
+    let dispatch = MessageDispatch {
+        command_id: header.command_id,
+        response_required: false,
+        consumer_id: Some(header.consumer_id.clone()),
+        destination: Some(header.destination.clone()),
+        message: Some(Box::new(message)),
+        redelivery_counter: header.redelivery_counter,
+    };
+    format.encode(&Command::MessageDispatch(dispatch), out)
+}
+
+/// Versions in which the layout of a message changed, or of an id in it.
+const LAYOUTS_SINCE: [u8; 4] = [1, 2, 3, 10];
+
+fn same_layout(stored: &[u8], spans: &MessageSpans, stored_version: u8, version: u8) -> bool {
+    let layout = |version| LAYOUTS_SINCE.iter().rev().find(|since| **since <= version);
+    stored_version == version
+        || (layout(stored_version) == layout(version) && spans.data_structure.is_null(stored))
+}
+
+/// The columns of `MessageDispatch`, with `stored` in place of its message.
+fn splice(
+    writer: &mut Writer<'_>,
+    header: &DispatchHeader<'_>,
+    stored: &Bytes,
+    spans: &MessageSpans,
+    patch: &Patch,
+) -> Result<(), WireError> {
+    writer.int(header.command_id);
+    writer.flag(false);
+    writer.object(Some(header.consumer_id))?;
+    writer.object(Some(header.destination))?;
+    writer.flag(true);
+    let copy = writer.raw(stored);
+    // The sequence is the last column of a message id.
+    let sequence = Span { start: spans.message_id.end.saturating_sub(8), end: spans.message_id.end };
+    if !spans.message_id.is_null(stored) {
+        sequence.put(copy, patch.broker_sequence_id.map(i64::to_be_bytes));
+    }
+    spans.broker_in_time_ms.put(copy, patch.broker_in_time_ms.map(i64::to_be_bytes));
+    spans.broker_out_time_ms.put(copy, patch.broker_out_time_ms.map(i64::to_be_bytes));
+    spans.arrival_ms.put(copy, patch.arrival_ms.map(i64::to_be_bytes));
+    spans.redelivery_counter.put(copy, patch.redelivery_counter.map(i32::to_be_bytes));
+    writer.int(header.redelivery_counter);
+    Ok(())
+}
+
+impl Patch {
+    fn apply(&self, message: &mut Message) {
+        if let (Some(id), Some(value)) = (&mut message.message_id, self.broker_sequence_id) {
+            id.broker_sequence_id = value;
+        }
+        message.broker_in_time_ms = self.broker_in_time_ms.unwrap_or(message.broker_in_time_ms);
+        message.broker_out_time_ms = self.broker_out_time_ms.unwrap_or(message.broker_out_time_ms);
+        message.arrival_ms = self.arrival_ms.unwrap_or(message.arrival_ms);
+        message.redelivery_counter = self.redelivery_counter.unwrap_or(message.redelivery_counter);
+    }
+}
+
+/// What a broker needs to know of a message before it stores and routes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoutingHeaders {
+    /// What the body is.
+    pub kind: MessageKind,
+    /// Where the producer sent it.
+    pub destination: Option<Destination>,
+    /// Where it was sent first, if a broker moved it.
+    pub original_destination: Option<Destination>,
+    /// The transaction it belongs to.
+    pub transaction_id: Option<TransactionId>,
+    /// Its id.
+    pub message_id: Option<MessageId>,
+    /// Bytes of the id within the stored form, presence flag included.
+    pub message_id_bytes: std::ops::Range<usize>,
+    /// Whether it must survive a restart.
+    pub persistent: bool,
+    /// 0 to 9; 4 is normal. Other values come from outside unchanged.
+    pub priority: u8,
+    /// Milliseconds since 1970; 0 for never.
+    pub expiration_ms: i64,
+    /// When it was sent, milliseconds since 1970.
+    pub timestamp_ms: i64,
+    /// Deliveries so far, as the producer's side knows.
+    pub redelivery_counter: i32,
+    /// `JMSXGroupID`.
+    pub group_id: Option<WireString>,
+    /// `JMSXGroupSeq`.
+    pub group_sequence: i32,
+    /// `JMSReplyTo`.
+    pub reply_to: Option<Destination>,
+    /// `JMSCorrelationID`.
+    pub correlation_id: Option<WireString>,
+    /// `JMSType`.
+    pub message_type: Option<WireString>,
+    /// `JMSXUserID`.
+    pub user_id: Option<WireString>,
+    /// A primitive map: the message's properties.
+    pub marshalled_properties: Option<Bytes>,
+    /// Bytes of the body.
+    pub content_bytes: usize,
+    /// Whether the body is deflated.
+    pub compressed: bool,
+}
+
+/// Reads what routing needs from a stored message: one walk, no copies.
+///
+/// # Errors
+/// As [`from_stored`]; text that no field of the result shows is not checked.
+pub fn peek_headers(stored: &Bytes, version: u8) -> Result<RoutingHeaders, WireError> {
+    let mut scanner = Scanner::new(stored, version);
+    let type_id = scanner.byte()?;
+    let kind = message_kind(type_id, 0, version)?;
+    let spans = MessageSpans::scan(&mut scanner)?;
+    let at = |span: Span| Reader::at(stored, span.start, Layout::stored(version));
+    Ok(RoutingHeaders {
+        kind,
+        destination: at(spans.destination).object()?,
+        original_destination: at(spans.original_destination).object()?,
+        transaction_id: at(spans.transaction_id).object()?,
+        message_id: at(spans.message_id).object()?,
+        message_id_bytes: spans.message_id.start..spans.message_id.end,
+        persistent: at(spans.persistent).flag()?,
+        priority: at(spans.priority).byte()?,
+        expiration_ms: at(spans.expiration_ms).long()?,
+        timestamp_ms: at(spans.timestamp_ms).long()?,
+        redelivery_counter: at(spans.redelivery_counter).int()?,
+        group_id: at(spans.group_id).string()?,
+        group_sequence: at(spans.group_sequence).int()?,
+        reply_to: at(spans.reply_to).object()?,
+        correlation_id: at(spans.correlation_id).string()?,
+        message_type: at(spans.message_type).string()?,
+        user_id: at(spans.user_id).string()?,
+        marshalled_properties: at(spans.marshalled_properties).bytes()?,
+        content_bytes: (spans.content.end - spans.content.start).saturating_sub(5),
+        compressed: at(spans.compressed).flag()?,
+    })
+}
