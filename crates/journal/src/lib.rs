@@ -1,1 +1,59 @@
-//! Placeholder header, replaced as this room is furnished.
+//! Journal room: the append-only log of one storage device, shared by the partitions on it.
+//!
+//! In: groups of records, written and synced as one. Out: the same records after any crash, in order.
+//! All IO goes through [`Disk`]; every call is synchronous and runs on the thread that makes it.
+//! Never here: threads, clocks that decide, what a payload means, protocols, async.
+//! Start at [`Journal::commit`]; the bytes on the disk are described in docs/formats/journal.md.
+
+mod error;
+mod record;
+
+mod journal;
+
+mod room;
+
+mod retention;
+
+mod read;
+
+mod checkpoint;
+mod checkpoint_bytes;
+
+mod recovery;
+
+mod chain;
+mod verify;
+
+mod assembly;
+mod checkpoint_load;
+mod recovered;
+
+mod prepare;
+mod scan;
+mod segment;
+
+mod format;
+
+mod disk;
+mod real_disk;
+mod simulated_disk;
+mod simulated_state;
+
+pub use checkpoint::{Checkpoint, CheckpointRequest, WrittenCheckpoint};
+pub use disk::{Disk, DiskFile};
+pub use error::{
+    CheckpointError, CommitError, Damage, DamageKind, OpenError, PrepareError, ReadError, ReopenError,
+};
+pub use format::{FORMAT_VERSION, SegmentNumber};
+pub use journal::{Journal, Options};
+pub use prepare::{PreparedSegment, SegmentRequest};
+pub use read::ReadRequest;
+pub use real_disk::RealDisk;
+pub use record::{Payload, Record, StoredRecord, TooManyPieces};
+pub use recovered::{Recovered, Replay, TornTail};
+pub use retention::SegmentUse;
+pub use room::{RESERVE_SHARE, Space};
+pub use simulated_disk::{Fault, Operation, SimulatedDisk};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! Putting a journal together from what recovery has found.
+
+use crate::checkpoint::{Checkpoint, Checkpoints, Summary, UNFINISHED};
+use crate::checkpoint_load::Loaded;
+use crate::disk::{Disk, DiskFile};
+use crate::error::{Damage, OpenError};
+use crate::format::{FIRST_GROUP, SegmentNumber, segment_name};
+use crate::journal::{Current, Journal, Options};
+use crate::prepare::{PreparedSegment, SegmentRequest};
+use crate::read::Handles;
+use crate::recovered::Recovered;
+use crate::recovery::Unused;
+use crate::room::Room;
+use crate::verify::Verified;
+use postroad_model::PartitionId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Everything a journal is put together from.
+pub(crate) struct Assembly<D: Disk> {
+    pub disk: D,
+    pub options: Options,
+    pub loaded: Loaded,
+    /// All segment files.
+    pub numbers: BTreeSet<SegmentNumber>,
+    pub verified: Verified<D::File>,
+    /// Segment files read that are not part of the journal.
+    pub unused: Unused<D::File>,
+}
+
+impl<D: Disk> Assembly<D> {
+    pub(crate) fn put_together(mut self) -> Result<(Journal<D>, Recovered<D::File>), OpenError> {
+        let current = self.current()?;
+        let spare = self.spare(current.header.number);
+        let dead = self.dead(current.header.number, spare.as_ref().map(|spare| spare.header.number));
+        let (checkpoints, states) = self.checkpoints();
+        let verified = self.verified;
+        let stopped: BTreeMap<PartitionId, Damage> = verified.damaged;
+        let recovered = Recovered {
+            checkpoints: states,
+            damaged: stopped.values().cloned().collect(),
+            torn: verified.torn,
+            skipped_checkpoints: self.loaded.skipped,
+            elapsed: std::time::Duration::ZERO,
+            positions: verified.applied,
+            stopped: stopped.keys().copied().collect(),
+            parts: verified.parts,
+        };
+        let last_number = self.numbers.last().copied().unwrap_or_default().max(current.header.number);
+        let room = Room { spare, dead: VecDeque::new(), outstanding: None, last_number, refused: false };
+        let mut journal = Journal {
+            disk: self.disk,
+            options: self.options,
+            current,
+            segments: verified.segments,
+            last: verified.last,
+            last_number: verified.last.number,
+            positions: verified.positions,
+            stopped,
+            room,
+            handles: Handles::new(),
+            checkpoints,
+            failed: false,
+            front: Vec::new(),
+        };
+        for (name, bytes) in dead {
+            journal.discard(name, bytes);
+        }
+        Ok((journal, recovered))
+    }
+
+    /// The last segment of the journal; without one a prepared segment, or a new one, allocated only: start-up does
+    /// not wait for zeros.
+    fn current(&mut self) -> Result<Current<D::File>, OpenError> {
+        if let Some(tail) = self.verified.parts.last() {
+            return Ok(Current { header: tail.header, file: tail.file.clone(), end: tail.end });
+        }
+        let prepared = match self.spare(SegmentNumber(0)) {
+            Some(spare) => spare,
+            None => {
+                let number = self.numbers.last().copied().unwrap_or_default().next();
+                let capacity_bytes = self.options.segment_bytes;
+                let request = SegmentRequest { number, capacity_bytes, recycle: None, zero: false };
+                let made = request.prepare(&self.disk);
+                made.map_err(|error| OpenError::Io { file: error.file, source: error.source })?
+            }
+        };
+        Ok(Current { header: prepared.header, file: Arc::new(prepared.file), end: FIRST_GROUP })
+    }
+
+    /// A prepared segment of regular size behind `current`, taken out of the unused ones.
+    fn spare(&mut self, current: SegmentNumber) -> Option<PreparedSegment<D::File>> {
+        let regular = self.options.segment_bytes;
+        let fits = |found: &crate::chain::Found<D::File>| {
+            found.header.is_some_and(|header| header.capacity_bytes == regular) && found.limit == regular
+        };
+        let behind = self.unused.range(current.next()..).find(|(_, found)| fits(found));
+        let number = behind.map(|(number, _)| *number)?;
+        let found = self.unused.remove(&number)?;
+        Some(PreparedSegment { header: found.header?, file: Arc::into_inner(found.file)? })
+    }
+
+    /// Segment files without use, with the size in which they can be used again.
+    fn dead(&self, current: SegmentNumber, spare: Option<SegmentNumber>) -> Vec<(String, u64)> {
+        let dead = self.numbers.iter().filter(|&&number| {
+            number != current && Some(number) != spare && !self.verified.segments.contains(number)
+        });
+        dead.map(|&number| {
+            let name = segment_name(number);
+            let length = self.disk.open(&name).and_then(|file| file.length());
+            (name, length.unwrap_or(0))
+        })
+        .collect()
+    }
+
+    /// The kept checkpoint, and the states in it that are to be used. States of stopped partitions are carried on.
+    fn checkpoints(&mut self) -> (Checkpoints, Vec<Checkpoint>) {
+        let mut checkpoints =
+            Checkpoints { last_sequence: self.loaded.last_sequence, ..Checkpoints::default() };
+        let mut superfluous = std::mem::take(&mut self.loaded.superfluous);
+        if let Some(unfinished) = superfluous.iter().position(|name| name == UNFINISHED) {
+            checkpoints.slot = Some(superfluous.swap_remove(unfinished));
+        } else {
+            checkpoints.slot = superfluous.pop();
+        }
+        for name in superfluous {
+            // If it cannot be removed now, the next start tries again.
+            let _ = self.disk.remove(&name);
+        }
+        let Some((content, segments)) = self.loaded.checkpoint.take() else {
+            return (checkpoints, Vec::new());
+        };
+        let live = segments.iter().map(|segment| (segment.header.number, segment.live())).collect();
+        let positions = self.verified.applied.clone();
+        let (sequence, start) = (content.sequence, content.start);
+        checkpoints.kept.push_back(Summary { sequence, positions, live, start });
+        let states = content.partitions.into_iter().filter_map(|entry| {
+            let (partition, state) = (entry.partition, entry.state);
+            entry.position.map(|position| Checkpoint { partition, position, state })
+        });
+        let (carried, states) =
+            states.partition(|state| self.verified.damaged.contains_key(&state.partition));
+        checkpoints.carried = carried;
+        (checkpoints, states)
+    }
+}

@@ -1,0 +1,250 @@
+//! Checkpoints: the states of all partitions at known positions, so that recovery reads only what came after.
+
+use crate::checkpoint_bytes::{Content, PartitionEntry, Place, encode};
+use crate::disk::{Disk, DiskFile, write_all_at};
+use crate::error::CheckpointError;
+use crate::format::{FIRST_GROUP, SegmentNumber, checkpoint_name};
+use crate::journal::Journal;
+use crate::segment::Segment;
+use bytes::Bytes;
+use postroad_model::{PartitionId, Position};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IoSlice};
+
+/// The state of one partition after the record at `position`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Whose state.
+    pub partition: PartitionId,
+    /// The last record that is in it.
+    pub position: Position,
+    /// Opaque bytes.
+    pub state: Bytes,
+}
+
+/// A checkpoint to be written; any thread may.
+#[derive(Debug)]
+#[must_use = "the journal waits for the answer: give it to `Journal::finish_checkpoint`"]
+pub struct CheckpointRequest {
+    sequence: u64,
+    /// An old checkpoint's file to write over, so that a full disk does not prevent what frees space.
+    slot: Option<String>,
+    pieces: Vec<Bytes>,
+    summary: Summary,
+}
+
+/// A checkpoint that is durable.
+#[derive(Debug)]
+pub struct WrittenCheckpoint {
+    summary: Summary,
+}
+
+/// What one kept checkpoint covers.
+#[derive(Clone, Debug)]
+pub(crate) struct Summary {
+    pub sequence: u64,
+    pub positions: BTreeMap<PartitionId, Position>,
+    pub live: BTreeMap<SegmentNumber, u64>,
+    /// Where recovery from it starts to read.
+    pub start: Place,
+}
+
+/// The checkpoints kept, and the progress since.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpoints {
+    /// Oldest first, at most [`KEPT_MAX`].
+    pub kept: VecDeque<Summary>,
+    /// The highest sequence number ever used.
+    pub last_sequence: u64,
+    /// A file that is no longer needed.
+    pub slot: Option<String>,
+    pub busy: bool,
+    pub committed_bytes: u64,
+    /// States of stopped partitions, from the last checkpoint that has them: carried on as they are.
+    pub carried: Vec<Checkpoint>,
+}
+
+/// Should the newest turn out to be damaged, the one before is used.
+const KEPT_MAX: usize = 2;
+
+/// Name of a checkpoint that is not complete.
+pub(crate) const UNFINISHED: &str = "unfinished-checkpoint";
+
+/// Checkpoint files are allocated in steps of this size, so that writing over an old one seldom needs more space.
+const ALLOCATION_STEP_BYTES: u64 = 64 << 10;
+
+impl Checkpoints {
+    pub(crate) fn committed(&mut self, bytes: u64) {
+        self.committed_bytes = self.committed_bytes.saturating_add(bytes);
+    }
+
+    /// The older of the checkpoints recovery may use; `None` while there is only one, since with that one damaged
+    /// recovery would start from the very first record.
+    pub(crate) fn older(&self) -> Option<&Summary> {
+        if self.kept.len() == KEPT_MAX { self.kept.front() } else { None }
+    }
+}
+
+impl Summary {
+    /// Whether recovery from this checkpoint needs nothing of a segment.
+    pub(crate) fn covers(&self, segment: &Segment) -> bool {
+        let number = segment.header.number;
+        number < self.start.segment
+            && self.live.get(&number).is_none_or(|&live| live == 0)
+            && segment.ranges.iter().all(|(partition, range)| {
+                self.positions.get(partition).is_some_and(|&position| range.last <= position)
+            })
+    }
+}
+
+impl<D: Disk> Journal<D> {
+    /// Whether enough was committed since the last checkpoint, and none is being written.
+    pub fn checkpoint_due(&self) -> bool {
+        !self.checkpoints.busy && self.options.checkpoint_bytes <= self.checkpoints.committed_bytes
+    }
+
+    /// Writes a checkpoint of all partitions that have records, and recycles what it makes superfluous.
+    ///
+    /// The live counts go into it as they are: each partition's calls of [`Journal::retain`] and [`Journal::release`]
+    /// must be those of exactly the records up to its position.
+    ///
+    /// # Errors
+    /// [`CheckpointError`]: the checkpoints before stay valid.
+    pub fn write_checkpoint(&mut self, states: Vec<Checkpoint>) -> Result<(), CheckpointError> {
+        let request = self.begin_checkpoint(states)?;
+        let written = request.write(&self.disk);
+        self.finish_checkpoint(written)
+    }
+
+    /// The first half of [`Journal::write_checkpoint`]: fixes the content, writes nothing.
+    ///
+    /// # Errors
+    /// All of [`CheckpointError`] but `Io`.
+    pub fn begin_checkpoint(
+        &mut self,
+        states: Vec<Checkpoint>,
+    ) -> Result<CheckpointRequest, CheckpointError> {
+        if self.checkpoints.busy {
+            return Err(CheckpointError::Busy);
+        }
+        let positions = self.check_states(&states)?;
+        let states: Vec<Checkpoint> =
+            states.into_iter().chain(self.checkpoints.carried.iter().cloned()).collect();
+        let start = self.start_place(&positions);
+        let segments: Vec<&Segment> = self.segments.iter().collect();
+        let live = segments.iter().map(|segment| (segment.header.number, segment.live())).collect();
+        let partitions = self.positions.iter().map(|(&partition, &last)| {
+            let state = states.iter().find(|state| state.partition == partition);
+            let position = state.map(|state| state.position);
+            PartitionEntry {
+                partition,
+                position,
+                last,
+                state: state.map_or(Bytes::new(), |state| state.state.clone()),
+            }
+        });
+        let sequence = self.checkpoints.last_sequence + 1;
+        let content = Content { sequence, start, end: self.last, partitions: partitions.collect() };
+        let pieces = encode(&content, &segments);
+        let summary = Summary { sequence, positions, live, start };
+        self.checkpoints.last_sequence = sequence;
+        self.checkpoints.busy = true;
+        self.checkpoints.committed_bytes = 0;
+        Ok(CheckpointRequest { sequence, slot: self.checkpoints.slot.take(), pieces, summary })
+    }
+
+    /// The second half of [`Journal::write_checkpoint`]: takes the answer, good or bad.
+    ///
+    /// # Errors
+    /// The one given.
+    pub fn finish_checkpoint(
+        &mut self,
+        answer: Result<WrittenCheckpoint, CheckpointError>,
+    ) -> Result<(), CheckpointError> {
+        self.checkpoints.busy = false;
+        let written = answer.inspect_err(|_| self.checkpoints.slot = Some(UNFINISHED.to_owned()))?;
+        self.checkpoints.kept.push_back(written.summary);
+        if KEPT_MAX < self.checkpoints.kept.len() {
+            let oldest = self.checkpoints.kept.pop_front();
+            self.checkpoints.slot = oldest.map(|oldest| checkpoint_name(oldest.sequence));
+        }
+        self.recycle_dead();
+        Ok(())
+    }
+
+    /// The position of each partition that has a state, carried ones included.
+    fn check_states(
+        &self,
+        states: &[Checkpoint],
+    ) -> Result<BTreeMap<PartitionId, Position>, CheckpointError> {
+        let mut positions: BTreeMap<PartitionId, Position> =
+            self.checkpoints.carried.iter().map(|state| (state.partition, state.position)).collect();
+        let before = self.checkpoints.kept.back().map(|newest| &newest.positions);
+        for state in states {
+            let (partition, position) = (state.partition, Some(state.position));
+            let oldest = before.and_then(|before| before.get(&partition)).copied();
+            let twice = positions.insert(partition, state.position).is_some();
+            if twice
+                || self.stopped.contains_key(&partition)
+                || self.last_position(partition) < position
+                || position < oldest
+            {
+                return Err(CheckpointError::BadPosition { partition, position });
+            }
+        }
+        let missing = |partition: &&PartitionId| {
+            !positions.contains_key(partition) && !self.stopped.contains_key(partition)
+        };
+        match self.positions.keys().find(missing) {
+            Some(&partition) => Err(CheckpointError::PartitionMissing(partition)),
+            None => Ok(positions),
+        }
+    }
+
+    /// The first place from which all records after these positions, and none of a former journal, can be read.
+    fn start_place(&self, positions: &BTreeMap<PartitionId, Position>) -> Place {
+        let end = Place { segment: self.last.segment, offset: self.last.offset, group: None };
+        let first_after = |(&partition, &last): (&PartitionId, &Position)| {
+            let after = positions.get(&partition).map_or(Position::FIRST, |position| position.next());
+            let (segment, entry) = if last < after { None } else { self.segments.find(partition, after) }?;
+            Some(Place { segment: segment.header.number, offset: entry.offset, group: Some(entry.group) })
+        };
+        let places = self.positions.iter().filter_map(first_after);
+        places.min_by_key(|place| (place.segment, place.offset)).unwrap_or(end)
+    }
+}
+
+impl CheckpointRequest {
+    /// Writes and syncs the file, then gives it its name.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`]: the disk is full or broken. Give it to [`Journal::finish_checkpoint`] as well.
+    pub fn write<D: Disk>(self, disk: &D) -> Result<WrittenCheckpoint, CheckpointError> {
+        let name = checkpoint_name(self.sequence);
+        let failed = |source| CheckpointError::Io { file: disk.path(&name), source };
+        self.make(disk, &name).map_err(failed)?;
+        Ok(WrittenCheckpoint { summary: self.summary })
+    }
+
+    fn make<D: Disk>(&self, disk: &D, name: &str) -> io::Result<()> {
+        if let Some(slot) = self.slot.as_deref().filter(|slot| *slot != UNFINISHED) {
+            disk.rename(slot, UNFINISHED)?;
+        }
+        let file = disk.create(UNFINISHED)?;
+        let bytes: u64 = self.pieces.iter().map(|piece| piece.len() as u64).sum();
+        let wanted = bytes.next_multiple_of(ALLOCATION_STEP_BYTES);
+        if file.length()? < wanted {
+            file.allocate(wanted)?;
+        }
+        let mut pieces: Vec<IoSlice<'_>> = self.pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+        write_all_at(&file, &mut pieces, 0)?;
+        file.sync()?;
+        disk.rename(UNFINISHED, name)?;
+        disk.sync_directory()
+    }
+}
+
+impl Place {
+    /// Where recovery starts when there is no checkpoint.
+    pub(crate) const BEGINNING: Place = Place { segment: SegmentNumber(0), offset: FIRST_GROUP, group: None };
+}

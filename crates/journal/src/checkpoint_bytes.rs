@@ -1,0 +1,186 @@
+//! Bytes of a checkpoint file, format version 1; docs/formats/journal.md tells the same in prose.
+//!
+//! ```text
+//! file = header sector | body: front, partitions, segments with ranges and index | states
+//! ```
+
+use crate::format::{
+    CHECKPOINT_MAGIC, GroupEnd, GroupNumber, HeaderFault, SECTOR_BYTES, SegmentHeader, SegmentNumber, seal,
+    unseal,
+};
+use crate::segment::{IndexEntry, Range, Segment};
+use bytes::{Buf, BufMut, Bytes};
+use postroad_model::{PartitionId, Position};
+use std::collections::BTreeMap;
+
+/// What a checkpoint says besides the segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub sequence: u64,
+    /// Where recovery starts to read.
+    pub start: Place,
+    /// End of the last durable group when it was made; all records up to here are in the index.
+    pub end: GroupEnd,
+    pub partitions: Vec<PartitionEntry>,
+}
+
+/// One partition in a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PartitionEntry {
+    pub partition: PartitionId,
+    /// The last record in the state; `None` if there is no state.
+    pub position: Option<Position>,
+    /// The last durable record.
+    pub last: Position,
+    pub state: Bytes,
+}
+
+/// The start of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub segment: SegmentNumber,
+    pub offset: u64,
+    /// The group's number; `None` at the end of all groups.
+    pub group: Option<GroupNumber>,
+}
+
+/// The pieces of a checkpoint file, states uncopied.
+pub(crate) fn encode(content: &Content, segments: &[&Segment]) -> Vec<Bytes> {
+    let mut body = Vec::new();
+    body.put_u32_le(content.partitions.len() as u32);
+    body.put_u32_le(segments.len() as u32);
+    body.put_u64_le(content.start.segment.0);
+    body.put_u64_le(content.start.offset);
+    body.put_u64_le(content.start.group.map_or(0, |group| group.0));
+    body.put_u64_le(content.end.segment.0);
+    body.put_u64_le(content.end.offset);
+    body.put_u64_le(content.end.number.0);
+    for entry in &content.partitions {
+        body.put_u64_le(u64::from(entry.partition.0));
+        body.put_u64_le(entry.position.map_or(0, Position::get));
+        body.put_u64_le(entry.last.get());
+        body.put_u64_le(entry.state.len() as u64);
+    }
+    for segment in segments {
+        encode_segment(&mut body, segment);
+    }
+    let states = content.partitions.iter().map(|entry| entry.state.clone());
+    let mut pieces: Vec<Bytes> = std::iter::once(Bytes::from(body)).chain(states).collect();
+    let body_bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+    let checksum = pieces.iter().fold(0, |checksum, piece| crc32c::crc32c_append(checksum, piece));
+    let mut sector = [0; SECTOR_BYTES as usize];
+    let mut header = &mut sector[16..];
+    header.put_u64_le(content.sequence);
+    header.put_u64_le(body_bytes);
+    header.put_u32_le(checksum);
+    seal(CHECKPOINT_MAGIC, &mut sector);
+    pieces.insert(0, Bytes::copy_from_slice(&sector));
+    pieces
+}
+
+fn encode_segment(body: &mut Vec<u8>, segment: &Segment) {
+    body.put_u64_le(segment.header.number.0);
+    body.put_u64_le(segment.header.salt);
+    body.put_u64_le(segment.header.capacity_bytes);
+    body.put_u64_le(segment.end);
+    body.put_u64_le(segment.ranges.len() as u64);
+    for (partition, range) in &segment.ranges {
+        body.put_u32_le(u32::from(partition.0));
+        body.put_u32_le(range.index.len() as u32);
+        body.put_u64_le(range.first.get());
+        body.put_u64_le(range.last.get());
+        body.put_u64_le(range.live);
+        for entry in &range.index {
+            body.put_u64_le(entry.first.get());
+            body.put_u64_le(entry.offset);
+            body.put_u64_le(entry.group.0);
+        }
+    }
+}
+
+/// Length of the body that follows a header sector, and its checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BodyExtent {
+    pub sequence: u64,
+    pub bytes: u64,
+    pub checksum: u32,
+}
+
+/// Reads the header sector.
+pub(crate) fn decode_header(sector: &[u8; SECTOR_BYTES as usize]) -> Result<BodyExtent, HeaderFault> {
+    let mut header = unseal(CHECKPOINT_MAGIC, sector)?;
+    Ok(BodyExtent {
+        sequence: header.get_u64_le(),
+        bytes: header.get_u64_le(),
+        checksum: header.get_u32_le(),
+    })
+}
+
+/// Reads a body whose checksum was verified; `None` if it still makes no sense.
+pub(crate) fn decode_body(sequence: u64, body: &Bytes) -> Option<(Content, Vec<Segment>)> {
+    let mut rest = body.clone();
+    let partition_count = rest.try_get_u32_le().ok()?;
+    let segment_count = rest.try_get_u32_le().ok()?;
+    let start = Place {
+        segment: SegmentNumber(rest.try_get_u64_le().ok()?),
+        offset: rest.try_get_u64_le().ok()?,
+        group: Some(GroupNumber(rest.try_get_u64_le().ok()?)).filter(|group| group.0 != 0),
+    };
+    let end = GroupEnd {
+        segment: SegmentNumber(rest.try_get_u64_le().ok()?),
+        offset: rest.try_get_u64_le().ok()?,
+        number: GroupNumber(rest.try_get_u64_le().ok()?),
+    };
+    let mut partitions = Vec::new();
+    let mut state_bytes = Vec::new();
+    for _ in 0..partition_count {
+        let (entry, bytes) = decode_partition(&mut rest)?;
+        partitions.push(entry);
+        state_bytes.push(bytes);
+    }
+    let segments = (0..segment_count).map(|_| decode_segment(&mut rest)).collect::<Option<Vec<Segment>>>()?;
+    for (entry, bytes) in partitions.iter_mut().zip(state_bytes) {
+        if rest.len() < bytes {
+            return None;
+        }
+        entry.state = rest.split_to(bytes);
+    }
+    rest.is_empty().then_some((Content { sequence, start, end, partitions }, segments))
+}
+
+fn decode_partition(rest: &mut Bytes) -> Option<(PartitionEntry, usize)> {
+    let partition = PartitionId(u16::try_from(rest.try_get_u64_le().ok()?).ok()?);
+    let position = Position::new(rest.try_get_u64_le().ok()?);
+    let last = Position::new(rest.try_get_u64_le().ok()?)?;
+    let bytes = usize::try_from(rest.try_get_u64_le().ok()?).ok()?;
+    Some((PartitionEntry { partition, position, last, state: Bytes::new() }, bytes))
+}
+
+fn decode_segment(rest: &mut Bytes) -> Option<Segment> {
+    let header = SegmentHeader {
+        number: SegmentNumber(rest.try_get_u64_le().ok()?),
+        salt: rest.try_get_u64_le().ok()?,
+        capacity_bytes: rest.try_get_u64_le().ok()?,
+    };
+    let end = rest.try_get_u64_le().ok()?;
+    let range_count = rest.try_get_u64_le().ok()?;
+    let mut ranges = BTreeMap::new();
+    for _ in 0..range_count {
+        let partition = PartitionId(u16::try_from(rest.try_get_u32_le().ok()?).ok()?);
+        let index_count = rest.try_get_u32_le().ok()?;
+        let first = Position::new(rest.try_get_u64_le().ok()?)?;
+        let last = Position::new(rest.try_get_u64_le().ok()?)?;
+        let live = rest.try_get_u64_le().ok()?;
+        let index = (0..index_count).map(|_| decode_entry(rest)).collect::<Option<Vec<IndexEntry>>>()?;
+        ranges.insert(partition, Range { first, last, live, index });
+    }
+    Some(Segment { header, end, ranges })
+}
+
+fn decode_entry(rest: &mut Bytes) -> Option<IndexEntry> {
+    Some(IndexEntry {
+        first: Position::new(rest.try_get_u64_le().ok()?)?,
+        offset: rest.try_get_u64_le().ok()?,
+        group: GroupNumber(rest.try_get_u64_le().ok()?),
+    })
+}

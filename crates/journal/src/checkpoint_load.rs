@@ -1,0 +1,70 @@
+//! Finding the newest checkpoint that can be read.
+
+use crate::checkpoint::UNFINISHED;
+use crate::checkpoint_bytes::{Content, decode_body, decode_header};
+use crate::disk::{Disk, DiskFile, read_full_at};
+use crate::error::OpenError;
+use crate::format::{HeaderFault, SECTOR_BYTES, checkpoint_name, checkpoint_of};
+use crate::segment::Segment;
+use std::path::PathBuf;
+
+/// A checkpoint, and the segments before it.
+pub(crate) type Parsed = (Content, Vec<Segment>);
+
+/// The newest readable checkpoint, and the files around it.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    pub checkpoint: Option<Parsed>,
+    /// Newer ones that cannot be read, newest first.
+    pub skipped: Vec<PathBuf>,
+    pub last_sequence: u64,
+    /// Names of files that no recovery needs.
+    pub superfluous: Vec<String>,
+}
+
+/// Reads checkpoints, newest first, until one is good.
+///
+/// # Errors
+/// [`OpenError::UnknownVersion`] only: one that cannot be read for another reason is skipped.
+pub(crate) fn load<D: Disk>(disk: &D, names: &[String]) -> Result<Loaded, OpenError> {
+    let mut sequences: Vec<u64> = names.iter().filter_map(|name| checkpoint_of(name)).collect();
+    sequences.sort_unstable_by(|a, b| b.cmp(a));
+    let mut loaded = Loaded { last_sequence: sequences.first().copied().unwrap_or(0), ..Loaded::default() };
+    loaded.superfluous.extend(names.iter().filter(|name| *name == UNFINISHED).cloned());
+    for sequence in sequences {
+        let name = checkpoint_name(sequence);
+        if loaded.checkpoint.is_some() {
+            loaded.superfluous.push(name);
+            continue;
+        }
+        match read(disk, &name, sequence) {
+            Ok(checkpoint) => loaded.checkpoint = Some(checkpoint),
+            Err(HeaderFault::Version(found)) => {
+                return Err(OpenError::UnknownVersion { file: disk.path(&name), found });
+            }
+            Err(HeaderFault::Invalid) => {
+                loaded.skipped.push(disk.path(&name));
+                loaded.superfluous.push(name);
+            }
+        }
+    }
+    Ok(loaded)
+}
+
+fn read<D: Disk>(disk: &D, name: &str, sequence: u64) -> Result<Parsed, HeaderFault> {
+    let invalid = |_| HeaderFault::Invalid;
+    let file = disk.open(name).map_err(invalid)?;
+    let mut sector = [0; SECTOR_BYTES as usize];
+    read_full_at(&file, &mut sector, 0).map_err(invalid)?;
+    let extent = decode_header(&sector)?;
+    let length = file.length().map_err(invalid)?;
+    if extent.sequence != sequence || length.saturating_sub(SECTOR_BYTES) < extent.bytes {
+        return Err(HeaderFault::Invalid);
+    }
+    let mut body = vec![0; extent.bytes as usize];
+    let read = read_full_at(&file, &mut body, SECTOR_BYTES).map_err(invalid)?;
+    if read < body.len() || crc32c::crc32c(&body) != extent.checksum {
+        return Err(HeaderFault::Invalid);
+    }
+    decode_body(sequence, &body.into()).ok_or(HeaderFault::Invalid)
+}

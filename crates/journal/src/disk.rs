@@ -1,0 +1,102 @@
+//! The only way of this room to a disk: one flat directory of files.
+
+use std::io;
+use std::path::PathBuf;
+
+/// One directory on one device. Clones share it.
+///
+/// Entries made, renamed or removed are durable only after [`Disk::sync_directory`].
+pub trait Disk: Clone + Send + 'static {
+    /// An open file.
+    type File: DiskFile;
+
+    /// Names of all files, in no order.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Opens a file that exists, for reading and writing.
+    fn open(&self, name: &str) -> io::Result<Self::File>;
+
+    /// Opens a file for reading and writing, and makes it, empty, if there is none.
+    fn create(&self, name: &str) -> io::Result<Self::File>;
+
+    /// Gives a file another name; a file that had it is replaced. Atomic.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file's name; the file goes with its last open handle.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Makes all entries made, renamed and removed so far durable.
+    fn sync_directory(&self) -> io::Result<()>;
+
+    /// Where a file is, for error messages.
+    fn path(&self, name: &str) -> PathBuf;
+
+    /// A number that has not been used before on this disk and that nobody can guess.
+    fn salt(&self) -> io::Result<u64>;
+}
+
+/// An open file. Threads may share it.
+pub trait DiskFile: Send + Sync + 'static {
+    /// Length in bytes.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Takes space for the first `bytes` bytes and makes the file at least that long; new bytes read as zero.
+    fn allocate(&self, bytes: u64) -> io::Result<()>;
+
+    /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file or if interrupted.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes up to [`PIECES_MAX`] pieces one after the other at `offset`; returns the bytes written, which may be fewer.
+    fn write_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize>;
+
+    /// Makes all bytes written so far durable. After an error nothing is known of any byte written
+    /// since the last success, and a later success on this handle says nothing of them either.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// `IOV_MAX` of Linux: the most pieces one `pwritev` takes.
+pub(crate) const PIECES_MAX: usize = 1024;
+
+/// Writes all `pieces` at `offset`, in as few calls as the limit on pieces and short writes allow.
+pub(crate) fn write_all_at<F: DiskFile>(
+    file: &F,
+    mut pieces: &mut [io::IoSlice<'_>],
+    mut offset: u64,
+) -> io::Result<()> {
+    io::IoSlice::advance_slices(&mut pieces, 0);
+    while !pieces.is_empty() {
+        let count = pieces.len().min(PIECES_MAX);
+        match file.write_at(&pieces[..count], offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                offset += written as u64;
+                io::IoSlice::advance_slices(&mut pieces, written);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Fills `buffer` from `offset`; returns the bytes read, fewer than asked only at the end of the file.
+pub(crate) fn read_full_at<F: DiskFile>(file: &F, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// Whether an error says that the device, the quota or the file size limit is exhausted.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}

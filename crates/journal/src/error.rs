@@ -1,0 +1,233 @@
+//! Everything that can go wrong, with the file, the offset and the numbers.
+
+use crate::format::{FORMAT_VERSION, SegmentNumber};
+use postroad_model::{PartitionId, Position};
+use std::io;
+use std::path::PathBuf;
+
+/// Why a journal could not be opened. Nothing on the disk was changed that recovery would miss.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The operating system refused.
+    #[error("{}: {source}", file.display())]
+    Io {
+        /// The file or directory.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process owns the directory.
+    #[error("{}: in use by another process{}", file.display(), pid.map(|pid| format!(", id {pid}")).unwrap_or_default())]
+    Locked {
+        /// The lock file.
+        file: PathBuf,
+        /// Process id of the owner, if it could be read.
+        pid: Option<u32>,
+    },
+    /// A newer Postroad wrote this file.
+    #[error("{}: format version {found}, this program knows {FORMAT_VERSION}", file.display())]
+    UnknownVersion {
+        /// The file.
+        file: PathBuf,
+        /// The version in it.
+        found: u32,
+    },
+    /// Damage before the tail, and it cannot be told which partitions are hit.
+    #[error(transparent)]
+    Damaged(Damage),
+}
+
+/// A place in the journal where promised bytes are gone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: damaged at byte {offset}: {kind}{}", file.display(),
+    partition.map(|partition| format!(" (partition {})", partition.0)).unwrap_or_default())]
+pub struct Damage {
+    /// The partition that is stopped; `None` if it cannot be told.
+    pub partition: Option<PartitionId>,
+    /// The damaged file.
+    pub file: PathBuf,
+    /// Where in it, in bytes.
+    pub offset: u64,
+    /// What is wrong there.
+    pub kind: DamageKind,
+}
+
+/// What is wrong at a damaged place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DamageKind {
+    /// The file is not there.
+    #[error("the file is missing")]
+    SegmentMissing,
+    /// The header of a segment that holds records is no header of it.
+    #[error("no valid segment header")]
+    SegmentHeader,
+    /// A group's header or record table fails its checksum, or does not continue the group before it.
+    #[error("no valid group, though later ones exist")]
+    Group,
+    /// A record's payload fails its checksum.
+    #[error("checksum of the record at position {} fails", position.get())]
+    Payload {
+        /// Which record.
+        position: Position,
+    },
+    /// Positions are not dense.
+    #[error("expected position {}, found {found}", expected.get())]
+    Gap {
+        /// The position that should follow.
+        expected: Position,
+        /// The one that does; 0 if the partition's records end here.
+        found: u64,
+    },
+    /// No checkpoint is readable and the records before them are gone already.
+    #[error("no checkpoint is readable")]
+    Checkpoint,
+}
+
+/// Why a group is not durable.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// The write failed. The group's fate is open until [`crate::Journal::reopen`] succeeds: then it is void.
+    #[error("{}: write at byte {offset} failed: {source}", file.display())]
+    WriteFailed {
+        /// The segment.
+        file: PathBuf,
+        /// Where the group was to start.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The sync failed. The group's fate is open until [`crate::Journal::reopen`] succeeds: then it is void.
+    #[error("{}: sync of the group at byte {offset} failed: {source}", file.display())]
+    SyncFailed {
+        /// The segment.
+        file: PathBuf,
+        /// Where the group starts.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An earlier group failed and [`crate::Journal::reopen`] has not succeeded since. Nothing was written.
+    #[error("the journal must be reopened after a failed write or sync")]
+    NeedsReopen,
+    /// The disk is full: no further segment can be made. Nothing was written; try again once there is space.
+    #[error("no space for a group of {group_bytes} bytes")]
+    NoSpace {
+        /// Size of the group on the disk.
+        group_bytes: u64,
+    },
+    /// A further segment could not be made, for another reason than space. Nothing was written.
+    #[error("no further segment: {0}")]
+    NoSegment(PrepareError),
+    /// The caller skipped or repeated a position. Nothing was written.
+    #[error("partition {}: position {} where {} is next", partition.0, found.get(), expected.get())]
+    NotDense {
+        /// Whose position.
+        partition: PartitionId,
+        /// The next position.
+        expected: Position,
+        /// The position given.
+        found: Position,
+    },
+    /// The partition is stopped since recovery found damage in it. Nothing was written.
+    #[error("partition {} is stopped: its records are damaged", .0.0)]
+    PartitionStopped(PartitionId),
+    /// One payload or the whole group exceeds what the format can hold. Nothing was written.
+    #[error("{found_bytes} bytes exceed the limit of {max_bytes}")]
+    TooLarge {
+        /// Size of the payload or group.
+        found_bytes: u64,
+        /// The limit.
+        max_bytes: u64,
+    },
+}
+
+/// Why [`crate::Journal::reopen`] did not bring the journal back; it may be called again later.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReopenError {
+    /// No segment to go on in.
+    #[error("no segment to go on in: {0}")]
+    NoSegment(#[from] PrepareError),
+    /// The new segment could not be written or synced either.
+    #[error("{}: {source}", file.display())]
+    Io {
+        /// The new segment.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Why a segment could not be made ready.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", file.display())]
+pub struct PrepareError {
+    /// The segment that was to be made.
+    pub file: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
+    pub(crate) number: SegmentNumber,
+}
+
+impl PrepareError {
+    /// Whether the disk is full, as opposed to broken.
+    pub fn is_full(&self) -> bool {
+        crate::disk::is_full(&self.source)
+    }
+}
+
+/// Why a checkpoint was not written. The ones before stay valid; try again later.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The operating system refused; a full disk too.
+    #[error("{}: {source}", file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A partition that has records or an earlier checkpoint is left out.
+    #[error("partition {} is missing from the checkpoint", .0.0)]
+    PartitionMissing(PartitionId),
+    /// A partition is given twice, or is stopped, or its position is not durable, or older than its last checkpoint.
+    #[error("partition {}: no checkpoint possible at position {}", partition.0, position.map_or(0, Position::get))]
+    BadPosition {
+        /// Whose position.
+        partition: PartitionId,
+        /// The position given.
+        position: Option<Position>,
+    },
+    /// One checkpoint is being written already.
+    #[error("a checkpoint is being written already")]
+    Busy,
+}
+
+/// Why a record could not be read back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The operating system refused.
+    #[error("{}: {source}", file.display())]
+    Io {
+        /// The segment.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No such record: never committed, or its segment is recycled.
+    #[error("partition {} has no record at position {}", partition.0, position.get())]
+    NotFound {
+        /// Whose record.
+        partition: PartitionId,
+        /// Which one.
+        position: Position,
+    },
+    /// The bytes on the disk are not those that were committed.
+    #[error(transparent)]
+    Damaged(Damage),
+}

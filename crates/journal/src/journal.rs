@@ -1,0 +1,261 @@
+//! The journal in service: groups in, durable groups out.
+
+use crate::checkpoint::Checkpoints;
+use crate::disk::{Disk, DiskFile, write_all_at};
+use crate::error::{CommitError, Damage, ReopenError};
+use crate::format::{
+    GROUP_HEADER_BYTES, GroupEnd, GroupHeader, GroupNumber, PAYLOAD_ALIGN, RECORD_HEADER_BYTES, RecordHeader,
+    SECTOR_BYTES, SegmentHeader, group_bytes, segment_name,
+};
+use crate::prepare::PreparedSegment;
+use crate::read::Handles;
+use crate::record::Record;
+use crate::retention::Segments;
+use crate::room::Room;
+use postroad_model::{PartitionId, Position};
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Sizes, in bytes unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Size of a segment; rounded up to sectors, at least [`Options::SEGMENT_BYTES_MIN`].
+    pub segment_bytes: u64,
+    /// A checkpoint is due when this much was committed since the last: bounds what start-up must read.
+    pub checkpoint_bytes: u64,
+    /// Dead segments kept for reuse; further ones are removed.
+    pub dead_segments_max: usize,
+}
+
+impl Options {
+    /// Below this the reserve could not hold a single settle.
+    pub const SEGMENT_BYTES_MIN: u64 = 32 * SECTOR_BYTES;
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { segment_bytes: 64 << 20, checkpoint_bytes: 64 << 20, dead_segments_max: 4 }
+    }
+}
+
+/// The journal of one storage device. One owner, no locks; blocking calls.
+#[derive(Debug)]
+pub struct Journal<D: Disk> {
+    pub(crate) disk: D,
+    pub(crate) options: Options,
+    pub(crate) current: Current<D::File>,
+    pub(crate) segments: Segments,
+    /// End of the last durable group.
+    pub(crate) last: GroupEnd,
+    /// The highest number ever given to a group, failed ones included: none is given twice.
+    pub(crate) last_number: GroupNumber,
+    /// Last durable position of each partition.
+    pub(crate) positions: BTreeMap<PartitionId, Position>,
+    pub(crate) stopped: BTreeMap<PartitionId, Damage>,
+    pub(crate) room: Room<D::File>,
+    pub(crate) handles: Handles<D::File>,
+    pub(crate) checkpoints: Checkpoints,
+    /// A write or sync failed: nothing is written until `reopen` succeeds.
+    pub(crate) failed: bool,
+    /// Header and table of the group being written; kept to save the allocation.
+    pub(crate) front: Vec<u8>,
+}
+
+/// The segment that groups are appended to; its ranges are in [`Segments`].
+#[derive(Debug)]
+pub(crate) struct Current<F> {
+    pub header: SegmentHeader,
+    pub file: Arc<F>,
+    /// Where the next group starts.
+    pub end: u64,
+}
+
+/// Longest payload: its length has 32 bits on the disk.
+const PAYLOAD_BYTES_MAX: u64 = u32::MAX as u64;
+
+/// Longest group. Far beyond what one sync should carry; keeps offsets and a segment of its own size in bounds.
+const GROUP_BYTES_MAX: u64 = 8 << 30;
+
+const ZEROS: [u8; SECTOR_BYTES as usize] = [0; SECTOR_BYTES as usize];
+
+impl<D: Disk> Journal<D> {
+    /// Writes `records` as one group, with one write and one sync. `Ok` means durable; an empty group is.
+    ///
+    /// Makes a segment on the spot if none was provided in time; that takes longer, but never fails for it.
+    ///
+    /// # Errors
+    /// After [`CommitError::WriteFailed`] or [`CommitError::SyncFailed`] the journal takes no group until
+    /// [`Journal::reopen`] succeeds; the fate of this one is open until then, and it is void afterwards. After any
+    /// other error nothing was written and the journal goes on.
+    pub fn commit(&mut self, records: &[Record]) -> Result<(), CommitError> {
+        if self.failed {
+            return Err(CommitError::NeedsReopen);
+        }
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.check_positions(records)?;
+        let bytes = measure(records)?;
+        let reserve = records.iter().all(|record| record.reserve);
+        self.make_room(bytes, reserve)?;
+        let group = self.write_group(records, bytes)?;
+        let start = self.last.offset - bytes;
+        for record in records {
+            self.segments.add(group.segment, record.partition, record.position, start, group.number);
+            self.positions.insert(record.partition, record.position);
+        }
+        self.checkpoints.committed(bytes);
+        Ok(())
+    }
+
+    /// The last durable position of a partition; `None` if it has no records.
+    pub fn last_position(&self, partition: PartitionId) -> Option<Position> {
+        self.positions.get(&partition).copied()
+    }
+
+    /// Whether a write or sync failed and [`Journal::reopen`] must succeed before the next group.
+    pub fn needs_reopen(&self) -> bool {
+        self.failed
+    }
+
+    /// Leaves the segment in which a write or sync failed, at its last good group, and goes on in a new one whose
+    /// first group pins that end: whatever the failed group left on the disk is void from here on. Without a failure
+    /// it does nothing.
+    ///
+    /// # Errors
+    /// [`ReopenError`]: the disk is full or still broken; call again later.
+    pub fn reopen(&mut self) -> Result<(), ReopenError> {
+        if !self.failed {
+            return Ok(());
+        }
+        let next = self.take_segment(self.options.segment_bytes)?;
+        self.enter(next);
+        let written = self.write_group(&[], SECTOR_BYTES).map(|_| ());
+        written.map_err(|error| match error {
+            CommitError::WriteFailed { file, source, .. } | CommitError::SyncFailed { file, source, .. } => {
+                ReopenError::Io { file, source }
+            }
+            other => ReopenError::Io { file: self.current_path(), source: std::io::Error::other(other) },
+        })?;
+        self.failed = false;
+        Ok(())
+    }
+
+    fn check_positions(&self, records: &[Record]) -> Result<(), CommitError> {
+        let mut next: BTreeMap<PartitionId, Position> = BTreeMap::new();
+        for record in records {
+            let partition = record.partition;
+            if self.stopped.contains_key(&partition) {
+                return Err(CommitError::PartitionStopped(partition));
+            }
+            let first = || self.last_position(partition).map_or(Position::FIRST, Position::next);
+            let expected = next.entry(partition).or_insert_with(first);
+            if record.position != *expected {
+                let (expected, found) = (*expected, record.position);
+                return Err(CommitError::NotDense { partition, expected, found });
+            }
+            *expected = expected.next();
+        }
+        Ok(())
+    }
+
+    /// Writes and syncs one group at the end of the current segment. A failure poisons the journal.
+    fn write_group(&mut self, records: &[Record], bytes: u64) -> Result<GroupEnd, CommitError> {
+        let offset = self.current.end;
+        let number = self.last_number.next();
+        self.last_number = number;
+        let header = GroupHeader {
+            salt: self.current.header.salt,
+            number,
+            previous: self.last,
+            length_bytes: bytes,
+            record_count: records.len() as u32,
+            table_checksum: 0,
+        };
+        encode_front(&mut self.front, header, records, offset);
+        let mut pieces = gather(&self.front, records, bytes);
+        if let Err(source) = write_all_at(&*self.current.file, &mut pieces, offset) {
+            self.failed = true;
+            return Err(CommitError::WriteFailed { file: self.current_path(), offset, source });
+        }
+        if let Err(source) = self.current.file.sync() {
+            self.failed = true;
+            return Err(CommitError::SyncFailed { file: self.current_path(), offset, source });
+        }
+        self.current.end = offset + bytes;
+        self.last = GroupEnd { segment: self.current.header.number, offset: self.current.end, number };
+        self.segments.extend(self.current.header, self.current.end);
+        Ok(self.last)
+    }
+
+    /// Makes `next` the current segment.
+    pub(crate) fn enter(&mut self, next: PreparedSegment<D::File>) {
+        let end = crate::format::FIRST_GROUP;
+        let next = Current { header: next.header, file: Arc::new(next.file), end };
+        let left = std::mem::replace(&mut self.current, next);
+        if self.segments.contains(left.header.number) {
+            self.handles.keep(left.header.number, left.file);
+        } else {
+            // Not one durable group in it: nothing on the disk refers to it.
+            self.discard(segment_name(left.header.number), left.header.capacity_bytes);
+        }
+    }
+
+    pub(crate) fn current_path(&self) -> PathBuf {
+        self.disk.path(&segment_name(self.current.header.number))
+    }
+}
+
+/// Size of the group on the disk.
+fn measure(records: &[Record]) -> Result<u64, CommitError> {
+    let lengths = records.iter().map(|record| record.payload.byte_length());
+    if let Some(found_bytes) = lengths.clone().find(|&bytes| PAYLOAD_BYTES_MAX < bytes) {
+        return Err(CommitError::TooLarge { found_bytes, max_bytes: PAYLOAD_BYTES_MAX });
+    }
+    let found_bytes = group_bytes(lengths).unwrap_or(u64::MAX);
+    if GROUP_BYTES_MAX < found_bytes || u32::MAX as usize <= records.len() {
+        return Err(CommitError::TooLarge { found_bytes, max_bytes: GROUP_BYTES_MAX });
+    }
+    Ok(found_bytes)
+}
+
+/// Group header and record table, into `front`.
+fn encode_front(front: &mut Vec<u8>, mut header: GroupHeader, records: &[Record], offset: u64) {
+    front.clear();
+    front.reserve(GROUP_HEADER_BYTES + records.len() * RECORD_HEADER_BYTES);
+    front.extend_from_slice(&[0; GROUP_HEADER_BYTES]);
+    for record in records {
+        let entry = RecordHeader {
+            payload_bytes: record.payload.byte_length() as u32,
+            checksum: 0,
+            partition: record.partition,
+            reserve: record.reserve,
+            position: record.position,
+        };
+        let entry = entry.sealed(record.payload.pieces().iter().map(|piece| &piece[..]));
+        front.extend_from_slice(&entry.encode());
+    }
+    header.table_checksum = crc32c::crc32c(&front[GROUP_HEADER_BYTES..]);
+    front[..GROUP_HEADER_BYTES].copy_from_slice(&header.encode(offset));
+}
+
+/// All bytes of the group, in order, padding included.
+fn gather<'a>(front: &'a [u8], records: &'a [Record], bytes: u64) -> Vec<IoSlice<'a>> {
+    let mut pieces = Vec::with_capacity(2 + 2 * records.len());
+    pieces.push(IoSlice::new(front));
+    let mut written = front.len() as u64;
+    for record in records {
+        for piece in record.payload.pieces() {
+            pieces.push(IoSlice::new(piece));
+        }
+        let length = record.payload.byte_length();
+        let padding = length.next_multiple_of(PAYLOAD_ALIGN) - length;
+        pieces.push(IoSlice::new(&ZEROS[..padding as usize]));
+        written += length + padding;
+    }
+    pieces.push(IoSlice::new(&ZEROS[..(bytes - written) as usize]));
+    pieces.retain(|piece| !piece.is_empty());
+    pieces
+}

@@ -1,0 +1,80 @@
+//! Making segments ready ahead of their use, on whatever thread.
+
+use crate::disk::{Disk, DiskFile, write_all_at};
+use crate::error::PrepareError;
+use crate::format::{FIRST_GROUP, SegmentHeader, SegmentNumber, segment_name};
+use std::io::{self, IoSlice};
+
+/// Zeros are written and synced in steps of this size, so that a commit's sync never queues behind more of them.
+const ZERO_STEP_BYTES: u64 = 1 << 20;
+
+/// An order for one segment, from [`crate::Journal::wants_segment`].
+#[derive(Debug)]
+#[must_use = "the journal waits for the answer: give it to `Journal::provide`"]
+pub struct SegmentRequest {
+    pub(crate) number: SegmentNumber,
+    pub(crate) capacity_bytes: u64,
+    /// A dead file to use again, instead of a new one.
+    pub(crate) recycle: Option<String>,
+    /// Whether to write zeros to a new file.
+    pub(crate) zero: bool,
+}
+
+/// A segment that is ready for groups: allocated, its header synced, its directory entry too.
+#[derive(Debug)]
+pub struct PreparedSegment<F> {
+    pub(crate) header: SegmentHeader,
+    pub(crate) file: F,
+}
+
+impl SegmentRequest {
+    /// Makes the segment; may run on another thread than the journal's. Takes as long as writing and syncing
+    /// a whole segment, unless a dead file is used again.
+    ///
+    /// # Errors
+    /// [`PrepareError`]: the disk is full or broken. Give it to [`crate::Journal::provide`] as well.
+    pub fn prepare<D: Disk>(self, disk: &D) -> Result<PreparedSegment<D::File>, PrepareError> {
+        let name = segment_name(self.number);
+        self.make(disk, &name).map_err(|source| {
+            // A half-made file only takes space from others. If it cannot be removed, recovery finds it.
+            let _ = disk.remove(&name);
+            PrepareError { file: disk.path(&name), source, number: self.number }
+        })
+    }
+
+    fn make<D: Disk>(&self, disk: &D, name: &str) -> io::Result<PreparedSegment<D::File>> {
+        let header =
+            SegmentHeader { number: self.number, salt: disk.salt()?, capacity_bytes: self.capacity_bytes };
+        if let Some(dead) = &self.recycle {
+            disk.rename(dead, name)?;
+        }
+        let file = disk.create(name)?;
+        self.fill(&file)?;
+        // The header goes last: a file without it is known to hold nothing.
+        write_all_at(&file, &mut [IoSlice::new(&header.encode())], 0)?;
+        file.sync()?;
+        disk.sync_directory()?;
+        Ok(PreparedSegment { header, file })
+    }
+
+    fn fill<F: DiskFile>(&self, file: &F) -> io::Result<()> {
+        let written = file.length()?;
+        if self.recycle.is_some() && self.capacity_bytes <= written {
+            // Its blocks are written already, and the new salt makes what they hold void.
+            return Ok(());
+        }
+        file.allocate(self.capacity_bytes)?;
+        if !self.zero {
+            return Ok(());
+        }
+        let zeros = vec![0_u8; ZERO_STEP_BYTES as usize];
+        let mut offset = FIRST_GROUP;
+        while offset < self.capacity_bytes {
+            let step = ZERO_STEP_BYTES.min(self.capacity_bytes - offset);
+            write_all_at(file, &mut [IoSlice::new(&zeros[..step as usize])], offset)?;
+            file.sync()?;
+            offset += step;
+        }
+        Ok(())
+    }
+}

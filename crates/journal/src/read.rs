@@ -1,0 +1,194 @@
+//! Reading records back: bodies dropped from memory, before they are due.
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::{Damage, DamageKind, ReadError};
+use crate::format::{SegmentNumber, segment_name};
+use crate::journal::Journal;
+use crate::record::StoredRecord;
+use crate::scan::{GroupHead, Window};
+use crate::segment::INDEX_STRIDE_BYTES;
+use bytes::Bytes;
+use postroad_model::{PartitionId, Position};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Open files of sealed segments. A backlog of terabytes must not use up the descriptors of the process.
+const HANDLES_MAX: usize = 64;
+
+/// Files kept open for reading, the one opened last at the back.
+#[derive(Debug)]
+pub(crate) struct Handles<F>(VecDeque<(SegmentNumber, Arc<F>)>);
+
+impl<F> Handles<F> {
+    pub(crate) fn new() -> Handles<F> {
+        Handles(VecDeque::new())
+    }
+
+    pub(crate) fn keep(&mut self, number: SegmentNumber, file: Arc<F>) {
+        if HANDLES_MAX <= self.0.len() {
+            self.0.pop_front();
+        }
+        self.0.push_back((number, file));
+    }
+
+    pub(crate) fn forget(&mut self, number: SegmentNumber) {
+        self.0.retain(|(kept, _)| *kept != number);
+    }
+
+    fn get(&self, number: SegmentNumber) -> Option<Arc<F>> {
+        self.0.iter().find(|(kept, _)| *kept == number).map(|(_, file)| file.clone())
+    }
+}
+
+/// A planned read; may run on another thread than the journal's while records in it are retained.
+#[derive(Debug)]
+pub struct ReadRequest<F> {
+    file: Arc<F>,
+    path: PathBuf,
+    salt: u64,
+    /// Where to start looking, and the end of the segment's groups.
+    offset: u64,
+    end: u64,
+    partition: PartitionId,
+    from: Position,
+    /// The partition's last record in this segment.
+    last: Position,
+    records_max: usize,
+    bytes_max: u64,
+}
+
+impl<D: Disk> Journal<D> {
+    /// The payload of one durable record, its checksum verified.
+    ///
+    /// # Errors
+    /// [`ReadError::NotFound`]: never committed, or recycled. [`ReadError::Damaged`]: the disk lost it.
+    pub fn read(&mut self, partition: PartitionId, position: Position) -> Result<Bytes, ReadError> {
+        let records = self.read_many(partition, position, 1, u64::MAX)?;
+        match records.into_iter().next() {
+            Some(record) => Ok(record.payload),
+            None => Err(ReadError::NotFound { partition, position }),
+        }
+    }
+
+    /// Durable records of a partition from `from` on, in order: at least one; at most `records_max`, and not beyond
+    /// `bytes_max` of payload; those of one segment only, so there may be more than it returns.
+    ///
+    /// # Errors
+    /// Those of [`Journal::read`], about the first record. A bad later one ends the answer before it.
+    pub fn read_many(
+        &mut self,
+        partition: PartitionId,
+        from: Position,
+        records_max: usize,
+        bytes_max: u64,
+    ) -> Result<Vec<StoredRecord>, ReadError> {
+        self.read_request(partition, from, records_max, bytes_max)?.run()
+    }
+
+    /// Plans what [`Journal::read_many`] does, to be run elsewhere.
+    ///
+    /// # Errors
+    /// [`ReadError::NotFound`]: no such record. [`ReadError::Io`]: its segment cannot be opened.
+    pub fn read_request(
+        &mut self,
+        partition: PartitionId,
+        from: Position,
+        records_max: usize,
+        bytes_max: u64,
+    ) -> Result<ReadRequest<D::File>, ReadError> {
+        let not_found = ReadError::NotFound { partition, position: from };
+        let Some((segment, entry)) = self.segments.find(partition, from) else { return Err(not_found) };
+        let (header, end) = (segment.header, segment.end);
+        let Some(last) = segment.ranges.get(&partition).map(|range| range.last) else {
+            return Err(not_found);
+        };
+        let path = self.disk.path(&segment_name(header.number));
+        let file = self.handle(header.number, &path)?;
+        let (salt, offset) = (header.salt, entry.offset);
+        let records_max = records_max.max(1);
+        Ok(ReadRequest { file, path, salt, offset, end, partition, from, last, records_max, bytes_max })
+    }
+
+    fn handle(&mut self, number: SegmentNumber, path: &std::path::Path) -> Result<Arc<D::File>, ReadError> {
+        if number == self.current.header.number {
+            return Ok(self.current.file.clone());
+        }
+        if let Some(file) = self.handles.get(number) {
+            return Ok(file);
+        }
+        let opened = self.disk.open(&segment_name(number));
+        let file = Arc::new(opened.map_err(|source| ReadError::Io { file: path.to_owned(), source })?);
+        self.handles.keep(number, file.clone());
+        Ok(file)
+    }
+}
+
+impl<F: DiskFile> ReadRequest<F> {
+    /// Reads.
+    ///
+    /// # Errors
+    /// As [`Journal::read_many`].
+    pub fn run(self) -> Result<Vec<StoredRecord>, ReadError> {
+        let mut window = Window::new(&*self.file, INDEX_STRIDE_BYTES as usize, self.end);
+        let mut found = Vec::new();
+        let mut payload_bytes = 0;
+        let mut offset = self.offset;
+        while offset < self.end {
+            let head = match window.head(self.salt, offset) {
+                Ok(Some(head)) => head,
+                _ if !found.is_empty() => break,
+                Ok(None) => return Err(self.damaged(offset, DamageKind::Group)),
+                Err(source) => return Err(self.failed(source)),
+            };
+            offset += head.header.length_bytes;
+            if !self.take(&mut window, &head, &mut found, &mut payload_bytes)? {
+                break;
+            }
+        }
+        if found.is_empty() {
+            return Err(ReadError::NotFound { partition: self.partition, position: self.from });
+        }
+        Ok(found)
+    }
+
+    /// Adds the wanted records of one group. False: enough, or the next one is bad.
+    fn take(
+        &self,
+        window: &mut Window<'_, F>,
+        head: &GroupHead,
+        found: &mut Vec<StoredRecord>,
+        payload_bytes: &mut u64,
+    ) -> Result<bool, ReadError> {
+        for entry in &head.records {
+            let record = entry.header;
+            if record.partition != self.partition || record.position < self.from {
+                continue;
+            }
+            *payload_bytes += u64::from(record.payload_bytes);
+            if found.len() == self.records_max || (!found.is_empty() && self.bytes_max < *payload_bytes) {
+                return Ok(false);
+            }
+            let payload = match window.payload(entry) {
+                Ok(Some(payload)) => Bytes::copy_from_slice(payload),
+                _ if !found.is_empty() => return Ok(false),
+                Ok(None) => {
+                    let kind = DamageKind::Payload { position: record.position };
+                    return Err(self.damaged(entry.payload_offset, kind));
+                }
+                Err(source) => return Err(self.failed(source)),
+            };
+            found.push(StoredRecord { partition: self.partition, position: record.position, payload });
+        }
+        let done = found.last().is_some_and(|record| self.last <= record.position);
+        Ok(!done && found.len() < self.records_max)
+    }
+
+    fn damaged(&self, offset: u64, kind: DamageKind) -> ReadError {
+        ReadError::Damaged(Damage { partition: Some(self.partition), file: self.path.clone(), offset, kind })
+    }
+
+    fn failed(&self, source: std::io::Error) -> ReadError {
+        ReadError::Io { file: self.path.clone(), source }
+    }
+}

@@ -1,0 +1,152 @@
+//! A directory of the operating system.
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::OpenError;
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A directory of the operating system, locked against other processes while any clone lives.
+#[derive(Clone, Debug)]
+pub struct RealDisk(Arc<LockedDirectory>);
+
+#[derive(Debug)]
+struct LockedDirectory {
+    path: PathBuf,
+    directory: OwnedFd,
+    /// Held for its lock only: the kernel lets go of it when the process ends, however that happens.
+    _lock: OwnedFd,
+}
+
+/// A file of the operating system.
+#[derive(Debug)]
+pub struct RealFile(OwnedFd);
+
+/// Holds the process id of the owner; never removed, as a removed lock file can be locked twice.
+const LOCK_NAME: &str = "LOCK";
+
+impl RealDisk {
+    /// Opens and locks a directory, and makes it (and its parents) if there is none.
+    ///
+    /// # Errors
+    /// [`OpenError::Locked`]: another process owns it, named by its id where that can be read.
+    /// [`OpenError::Io`]: the directory cannot be made, opened or locked.
+    pub fn open(path: impl AsRef<Path>) -> Result<RealDisk, OpenError> {
+        let path = path.as_ref();
+        let failed = |source: io::Error| OpenError::Io { file: path.to_owned(), source };
+        if !path.is_dir() {
+            make_directory(path).map_err(failed)?;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        let lock = lock(&directory, path)?;
+        Ok(RealDisk(Arc::new(LockedDirectory { path: path.to_owned(), directory, _lock: lock })))
+    }
+}
+
+/// Makes the directory and syncs the one it lies in, so that it outlives a power cut.
+fn make_directory(path: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(path)?;
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    std::fs::File::open(parent)?.sync_all()
+}
+
+fn lock(directory: &OwnedFd, path: &Path) -> Result<OwnedFd, OpenError> {
+    let file = path.join(LOCK_NAME);
+    let failed = |error: rustix::io::Errno| OpenError::Io { file: file.clone(), source: error.into() };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let lock = rustix::fs::openat(directory, LOCK_NAME, flags, Mode::from_raw_mode(0o640)).map_err(failed)?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let pid = owner(&lock);
+            return Err(OpenError::Locked { file, pid });
+        }
+        Err(error) => return Err(failed(error)),
+    }
+    rustix::fs::ftruncate(&lock, 0).map_err(failed)?;
+    let pid = format!("{}\n", std::process::id());
+    rustix::io::pwrite(&lock, pid.as_bytes(), 0).map_err(failed)?;
+    Ok(lock)
+}
+
+/// The process id its owner wrote into the lock file; `None` if it is not there (yet).
+fn owner(lock: &OwnedFd) -> Option<u32> {
+    let mut text = [0_u8; 16];
+    let length = rustix::io::pread(lock, &mut text, 0).ok()?;
+    std::str::from_utf8(&text[..length]).ok()?.trim().parse().ok()
+}
+
+impl Disk for RealDisk {
+    type File = RealFile;
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.0.directory)? {
+            if let Ok(name) = entry?.file_name().to_str() {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<RealFile> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        Ok(RealFile(rustix::fs::openat(&self.0.directory, name, flags, Mode::empty())?))
+    }
+
+    fn create(&self, name: &str) -> io::Result<RealFile> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o640);
+        Ok(RealFile(rustix::fs::openat(&self.0.directory, name, flags, mode)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.0.directory, from, &self.0.directory, to)?)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.0.directory, name, AtFlags::empty())?)
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.0.directory)?)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path.join(name)
+    }
+
+    fn salt(&self) -> io::Result<u64> {
+        let mut salt = [0_u8; 8];
+        rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty())?;
+        Ok(u64::from_le_bytes(salt))
+    }
+}
+
+impl DiskFile for RealFile {
+    fn length(&self) -> io::Result<u64> {
+        Ok(u64::try_from(rustix::fs::fstat(&self.0)?.st_size).unwrap_or(0))
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes)?)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(rustix::io::pread(&self.0, buffer, offset)?)
+    }
+
+    fn write_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        Ok(rustix::io::pwritev(&self.0, pieces, offset)?)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fdatasync(&self.0)?)
+    }
+}

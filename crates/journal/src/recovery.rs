@@ -1,0 +1,145 @@
+//! Opening a journal: the newest readable checkpoint, then every durable group after it.
+
+use crate::assembly::Assembly;
+use crate::chain::{self, Chain, Found};
+use crate::checkpoint_bytes::Place;
+use crate::checkpoint_load::{self, Loaded};
+use crate::disk::{Disk, DiskFile, read_full_at, write_all_at};
+use crate::error::{Damage, DamageKind, OpenError};
+use crate::format::{GroupEnd, SegmentNumber, segment_name, segment_of};
+use crate::journal::{Journal, Options};
+use crate::recovered::{Part, Recovered};
+use crate::retention::Segments;
+use crate::segment::Segment;
+use crate::verify::Verified;
+use postroad_model::PartitionId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSlice};
+use std::time::Instant;
+
+/// Bytes of the last group written again at a time.
+const REWRITE_STEP_BYTES: usize = 1 << 20;
+
+impl<D: Disk> Journal<D> {
+    /// Opens the journal of a directory, or makes a new one in an empty directory. Reads the newest checkpoint and what
+    /// came after it, not the backlog; everything it reports is durable by then.
+    ///
+    /// # Errors
+    /// [`OpenError::Damaged`]: promised records are gone and it cannot be told whose; where it can,
+    /// [`Recovered::damaged`] tells, and the journal serves the other partitions.
+    /// [`OpenError::UnknownVersion`], [`OpenError::Io`]: nothing was changed, or nothing that matters.
+    pub fn open(disk: D, options: Options) -> Result<(Journal<D>, Recovered<D::File>), OpenError> {
+        let began = Instant::now();
+        let options = options.in_bounds();
+        let directory_failed = |source| OpenError::Io { file: disk.path(""), source };
+        let names = disk.list().map_err(directory_failed)?;
+        let loaded = checkpoint_load::load(&disk, &names)?;
+        let numbers: BTreeSet<SegmentNumber> = names.iter().filter_map(|name| segment_of(name)).collect();
+        let content = loaded.checkpoint.as_ref().map(|(content, _)| content);
+        let start = content.map_or(Place::BEGINNING, |content| content.start);
+        let end = content.map_or(GroupEnd::default(), |content| content.end);
+        let found = chain::find(&disk, numbers.iter().copied().filter(|&number| start.segment <= number))?;
+        let missing = |number| missing(&disk, &loaded, number);
+        let chain = chain::link(found, start, end, missing)?;
+        let (verified, unused) = verify(&disk, &loaded, &numbers, chain)?;
+        settle_tail(&verified)?;
+        // Entries seen here may be those of a process that ended before it synced them.
+        disk.sync_directory().map_err(directory_failed)?;
+        let (journal, mut recovered) =
+            Assembly { disk, options, loaded, numbers, verified, unused }.put_together()?;
+        recovered.elapsed = began.elapsed();
+        Ok((journal, recovered))
+    }
+}
+
+/// Segment files that are not part of the journal.
+pub(crate) type Unused<F> = BTreeMap<SegmentNumber, Found<F>>;
+
+/// What verification leaves.
+type Verification<F> = (Verified<F>, Unused<F>);
+
+/// What a missing segment means.
+fn missing<D: Disk>(disk: &D, loaded: &Loaded, number: SegmentNumber) -> Damage {
+    let segment = || (disk.path(&segment_name(number)), DamageKind::SegmentMissing);
+    let (file, kind) = match (&loaded.checkpoint, loaded.skipped.first()) {
+        // Recycled, surely, as the checkpoint that cannot be read covers it.
+        (None, Some(checkpoint)) => (checkpoint.clone(), DamageKind::Checkpoint),
+        _ => segment(),
+    };
+    Damage { partition: None, file, offset: 0, kind }
+}
+
+/// Verifies all groups after the checkpoint.
+fn verify<D: Disk>(
+    disk: &D,
+    loaded: &Loaded,
+    numbers: &BTreeSet<SegmentNumber>,
+    chain: Chain<D::File>,
+) -> Result<Verification<D::File>, OpenError> {
+    let content = loaded.checkpoint.as_ref().map(|(content, _)| content);
+    let start = content.map_or(Place::BEGINNING, |content| content.start);
+    let mut lost = Vec::new();
+    let mut segments = Segments::default();
+    for segment in loaded.checkpoint.iter().flat_map(|(_, segments)| segments) {
+        let gone = segment.header.number < start.segment && !numbers.contains(&segment.header.number);
+        if gone {
+            lost.extend(lost_records(disk, segment));
+        }
+        if !gone || 0 < segment.live() {
+            segments.insert(segment.clone());
+        }
+    }
+    let mut verified = Verified::new(segments, content);
+    let tail = chain.links.last().map(|link| link.path.clone());
+    for link in chain.links {
+        verified.read(link, start)?;
+    }
+    if let (Some(content), Some(tail)) = (content, tail) {
+        verified.check_ends(content, &tail);
+    }
+    for (partition, damage) in lost {
+        verified.damaged.entry(partition).or_insert(damage);
+    }
+    for unused in chain.unused.values() {
+        unused.check_headerless(verified.last.number)?;
+    }
+    verified.torn = verified.torn.or(chain.torn);
+    Ok((verified, chain.unused))
+}
+
+/// The damage that the loss of a segment before the checkpoint means, for each partition with live records in it.
+fn lost_records<D: Disk>(disk: &D, segment: &Segment) -> Vec<(PartitionId, Damage)> {
+    let file = disk.path(&segment_name(segment.header.number));
+    let live = segment.ranges.iter().filter(|(_, range)| 0 < range.live);
+    live.map(|(&partition, _)| {
+        let kind = DamageKind::SegmentMissing;
+        (partition, Damage { partition: Some(partition), file: file.clone(), offset: 0, kind })
+    })
+    .collect()
+}
+
+/// Writes the last group again and syncs it: after a crash of the process alone, or a failed sync before it, the group
+/// may be in the page cache only, and recovery has just read it from there. Its bytes stay the same, so that a torn
+/// write changes nothing.
+fn settle_tail<F: DiskFile>(verified: &Verified<F>) -> Result<(), OpenError> {
+    match (verified.parts.last(), verified.last_start) {
+        (Some(tail), Some(start)) if tail.start < tail.end => {
+            rewrite(tail, start).map_err(|source| OpenError::Io { file: tail.path.clone(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn rewrite<F: DiskFile>(tail: &Part<F>, start: u64) -> io::Result<()> {
+    let mut buffer = vec![0; REWRITE_STEP_BYTES.min((tail.end - start) as usize)];
+    let mut offset = start;
+    while offset < tail.end {
+        let length = buffer.len().min((tail.end - offset) as usize);
+        if read_full_at(&*tail.file, &mut buffer[..length], offset)? < length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        write_all_at(&*tail.file, &mut [IoSlice::new(&buffer[..length])], offset)?;
+        offset += length as u64;
+    }
+    tail.file.sync()
+}

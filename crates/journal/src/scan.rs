@@ -1,0 +1,150 @@
+//! Reading groups out of a segment, valid or not.
+
+use crate::disk::{DiskFile, read_full_at};
+use crate::format::{
+    GROUP_HEADER_BYTES, GroupHeader, GroupNumber, PAYLOAD_ALIGN, RECORD_HEADER_BYTES, RecordHeader,
+    SECTOR_BYTES, group_bytes,
+};
+use std::io;
+
+/// A stretch of a file in memory that moves on as it is asked for bytes further ahead.
+pub(crate) struct Window<'f, F> {
+    file: &'f F,
+    /// Bytes read at a time.
+    step: usize,
+    /// No byte at or after this offset is looked at.
+    limit: u64,
+    start: u64,
+    buffer: Vec<u8>,
+}
+
+/// A group whose header and record table are intact; its payloads may not be.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupHead {
+    pub header: GroupHeader,
+    pub offset: u64,
+    pub records: Vec<RecordEntry>,
+}
+
+/// One entry of the record table, and where its payload starts in the segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordEntry {
+    pub header: RecordHeader,
+    pub payload_offset: u64,
+}
+
+impl GroupHead {
+    /// Offset of the first byte after the group.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.header.length_bytes
+    }
+}
+
+impl<'f, F: DiskFile> Window<'f, F> {
+    pub(crate) fn new(file: &'f F, step: usize, limit: u64) -> Window<'f, F> {
+        Window { file, step, limit, start: 0, buffer: Vec::new() }
+    }
+
+    /// `length` bytes at `offset`; `None` if they reach beyond the limit or the file.
+    pub(crate) fn bytes(&mut self, offset: u64, length: usize) -> io::Result<Option<&[u8]>> {
+        let Some(end) = offset.checked_add(length as u64).filter(|&end| end <= self.limit) else {
+            return Ok(None);
+        };
+        if offset < self.start || self.start + (self.buffer.len() as u64) < end {
+            let wanted = (self.step.max(length) as u64).min(self.limit - offset);
+            self.buffer.resize(wanted as usize, 0);
+            self.start = offset;
+            let read = read_full_at(self.file, &mut self.buffer, offset);
+            self.buffer.truncate(*read.as_ref().unwrap_or(&0));
+            read?;
+        }
+        let from = (offset - self.start) as usize;
+        Ok(self.buffer.get(from..from + length))
+    }
+
+    /// The group that starts at `offset`, if its header and table are intact and of this salt.
+    pub(crate) fn head(&mut self, salt: u64, offset: u64) -> io::Result<Option<GroupHead>> {
+        let Some(header) = self.header(offset)?.filter(|header| header.salt == salt) else { return Ok(None) };
+        let table_bytes = header.record_count as usize * RECORD_HEADER_BYTES;
+        if header.length_bytes < (GROUP_HEADER_BYTES + table_bytes) as u64
+            || offset.checked_add(header.length_bytes).is_none_or(|end| self.limit < end)
+        {
+            return Ok(None);
+        }
+        let Some(table) = self.bytes(offset + GROUP_HEADER_BYTES as u64, table_bytes)? else {
+            return Ok(None);
+        };
+        if crc32c::crc32c(table) != header.table_checksum {
+            return Ok(None);
+        }
+        Ok(entries(table, offset)
+            .filter(|records| length(records) == Some(header.length_bytes))
+            .map(|records| GroupHead { header, offset, records }))
+    }
+
+    fn header(&mut self, offset: u64) -> io::Result<Option<GroupHeader>> {
+        let bytes = self.bytes(offset, GROUP_HEADER_BYTES)?;
+        Ok(bytes.and_then(|bytes| GroupHeader::decode(bytes.first_chunk()?, offset)))
+    }
+
+    /// Whether a torn group of this salt starts at `offset`.
+    pub(crate) fn resembles_group(&mut self, salt: u64, offset: u64) -> io::Result<bool> {
+        let bytes = self.bytes(offset, GROUP_HEADER_BYTES)?;
+        Ok(bytes
+            .and_then(|bytes| bytes.first_chunk())
+            .is_some_and(|bytes| GroupHeader::resembles(bytes, salt)))
+    }
+
+    /// A record's payload, if its checksum holds.
+    pub(crate) fn payload(&mut self, entry: &RecordEntry) -> io::Result<Option<&[u8]>> {
+        let payload = self.bytes(entry.payload_offset, entry.header.payload_bytes as usize)?;
+        Ok(payload.filter(|payload| entry.header.holds(payload)))
+    }
+
+    /// Whether all payloads of a group are intact.
+    pub(crate) fn is_whole(&mut self, head: &GroupHead) -> io::Result<bool> {
+        for entry in &head.records {
+            if self.payload(entry)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Offset of the first group header from `offset` on, on any sector, with a number above `after`; of this salt,
+    /// if one is given. Such a header was written only after all groups before it were synced.
+    pub(crate) fn search(
+        &mut self,
+        salt: Option<u64>,
+        mut offset: u64,
+        after: GroupNumber,
+    ) -> io::Result<Option<u64>> {
+        offset = offset.next_multiple_of(SECTOR_BYTES);
+        while let Some(next) = offset.checked_add(SECTOR_BYTES).filter(|&next| next <= self.limit) {
+            let header = self.header(offset)?;
+            if header.is_some_and(|found| salt.is_none_or(|salt| salt == found.salt) && after < found.number)
+            {
+                return Ok(Some(offset));
+            }
+            offset = next;
+        }
+        Ok(None)
+    }
+}
+
+fn entries(table: &[u8], group_offset: u64) -> Option<Vec<RecordEntry>> {
+    let mut payload_offset = group_offset.checked_add((GROUP_HEADER_BYTES + table.len()) as u64)?;
+    let (rows, _) = table.as_chunks::<RECORD_HEADER_BYTES>();
+    let entry = |row| {
+        let header = RecordHeader::decode(row)?;
+        let entry = RecordEntry { header, payload_offset };
+        let padded = u64::from(header.payload_bytes).next_multiple_of(PAYLOAD_ALIGN);
+        payload_offset = payload_offset.checked_add(padded)?;
+        Some(entry)
+    };
+    rows.iter().map(entry).collect()
+}
+
+fn length(records: &[RecordEntry]) -> Option<u64> {
+    group_bytes(records.iter().map(|entry| u64::from(entry.header.payload_bytes)))
+}

@@ -1,0 +1,78 @@
+//! What is known in memory of one segment that holds groups: its extent, its records' ranges, a sparse index.
+
+use crate::format::{GroupNumber, SegmentHeader};
+use postroad_model::{PartitionId, Position};
+use std::collections::BTreeMap;
+
+/// A partition gets one index entry for each stride of a segment that it has records in. 64 KiB are read in one
+/// go, and 64 MiB segments then cost at most 24 KiB of memory for each partition.
+pub(crate) const INDEX_STRIDE_BYTES: u64 = 64 << 10;
+
+/// A segment with its records' ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub header: SegmentHeader,
+    /// Offset of the first byte after the last valid group.
+    pub end: u64,
+    pub ranges: BTreeMap<PartitionId, Range>,
+}
+
+/// The records of one partition in one segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub first: Position,
+    pub last: Position,
+    /// Records retained and not yet released.
+    pub live: u64,
+    /// Rising in all fields; never empty.
+    pub index: Vec<IndexEntry>,
+}
+
+/// Where a group starts that holds records of the partition, from `first` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IndexEntry {
+    pub first: Position,
+    pub offset: u64,
+    pub group: GroupNumber,
+}
+
+impl Segment {
+    pub(crate) fn new(header: SegmentHeader) -> Segment {
+        Segment { header, end: crate::format::FIRST_GROUP, ranges: BTreeMap::new() }
+    }
+
+    /// Notes one record of the group that starts at `offset`. Returns true if it is the partition's first in here.
+    pub(crate) fn add(
+        &mut self,
+        partition: PartitionId,
+        position: Position,
+        offset: u64,
+        group: GroupNumber,
+    ) -> bool {
+        let entry = IndexEntry { first: position, offset, group };
+        let Some(range) = self.ranges.get_mut(&partition) else {
+            self.ranges
+                .insert(partition, Range { first: position, last: position, live: 0, index: vec![entry] });
+            return true;
+        };
+        range.last = position;
+        if range.index.last().is_none_or(|last| last.offset + INDEX_STRIDE_BYTES <= offset) {
+            range.index.push(entry);
+        }
+        false
+    }
+
+    /// Where to start looking for a record.
+    pub(crate) fn entry(&self, partition: PartitionId, position: Position) -> Option<IndexEntry> {
+        let range = self.ranges.get(&partition)?;
+        if position < range.first || range.last < position {
+            return None;
+        }
+        let after = range.index.partition_point(|entry| entry.first <= position);
+        range.index.get(after.checked_sub(1)?).copied()
+    }
+
+    pub(crate) fn live(&self) -> u64 {
+        self.ranges.values().map(|range| range.live).sum()
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of the whole room, through its public functions only.
+
+mod service;
