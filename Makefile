@@ -10,8 +10,8 @@ CARGO_FUZZ_VERSION := 0.13.2
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= $(if $(CI),60,10)
 NIGHTLY_FUZZ_SECONDS ?= 1800
-# How often the nightly run kills the broker under load, and how many tests of the usual kind it repeats.
-NIGHTLY_ROUNDS ?= 20
+# How often the nightly run kills the broker under load.
+NIGHTLY_CRASHES ?= 500
 DATA ?= data
 STAGE := scripts/stage
 POSTROAD := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/release/postroad
@@ -42,7 +42,7 @@ tools:
 	@$(STAGE) cargo-fuzz scripts/tool cargo-fuzz $(CARGO_FUZZ_VERSION)
 
 verify:
-	@$(STAGE) verify cargo xtask verify
+	@$(STAGE) verify cargo run --quiet --locked --package xtask -- verify
 
 rust:
 	@$(STAGE) rust-tests cargo test --quiet --workspace --locked
@@ -54,7 +54,7 @@ build:
 black-box:
 	@for folder in tests/*/; do \
 	    name=$$(basename "$$folder"); \
-	    if [ -f "$$folder/pom.xml" ]; then $(STAGE) "tests/$$name" mvn -q -B -f "$$folder/pom.xml" -Dpostroad.bin="$(POSTROAD_BINARY)" test; \
+	    if [ -f "$$folder/pom.xml" ] && [ -d "$$folder/src/test" ]; then $(STAGE) "tests/$$name" mvn -q -B -f "$$folder/pom.xml" -Dpostroad.bin="$(POSTROAD_BINARY)" test; \
 	    elif [ -x "$$folder/run" ]; then $(STAGE) "tests/$$name" "$$folder/run"; \
 	    fi; \
 	done
@@ -81,10 +81,9 @@ bench:
 	@cargo build --quiet --release --locked --package postroad-broker --bin postroad
 	@bench/run $(BENCH)
 
-# Long runs that no change should wait for: many crash rounds, long fuzzing.
+# Long runs that no change should wait for: the broker killed under load many times over, and long fuzzing.
 nightly: build
-	@for folder in tests/*/; do \
-	    if [ -x "$$folder/nightly" ]; then $(STAGE) "nightly/$$(basename "$$folder")" env ROUNDS=$(NIGHTLY_ROUNDS) "$$folder/nightly"; fi; \
-	done
+	@$(STAGE) crash-loop mvn -q -B -f tests/jms/pom.xml -Dpostroad.bin="$(POSTROAD_BINARY)" \
+	    -Dtest=CrashLoopTest -Dcrash.count=$(NIGHTLY_CRASHES) -Dsurefire.failIfNoSpecifiedTests=false test
 	@scripts/tool cargo-fuzz $(CARGO_FUZZ_VERSION)
-	@$(STAGE) nightly/fuzz scripts/fuzz $(NIGHTLY_FUZZ_SECONDS)
+	@$(STAGE) long-fuzz scripts/fuzz $(NIGHTLY_FUZZ_SECONDS)

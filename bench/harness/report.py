@@ -65,15 +65,16 @@ def table(results, brokers, workload):
     rows = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
     for field, title, form in MEASURES:
         values = [median(results, broker, workload.name, field) for broker in brokers]
-        if all(value is None for value in values):
-            continue
+        if not any(values) and field != "other_cores":
+            continue  # nothing of the kind in this workload
         cells = ["-" if value is None else form.format(value) for value in values]
         if field != "other_cores":
             cells += [ratio(value, values[0]) for value in values[1:]]
         else:
             cells += ["" for _ in others]
         rows.append("| " + " | ".join([title, *cells]) + " |")
-    rows.append("| " + " | ".join(["lost, doubled, reordered, wrong", *(verdict(results, b, workload.name) for b in brokers), *("" for _ in others)]) + " |")
+    verdicts = [verdict(results, broker, workload.name) for broker in brokers]
+    rows.append("| " + " | ".join(["lost, doubled, reordered, wrong", *verdicts, *("" for _ in others)]) + " |")
     return rows
 
 

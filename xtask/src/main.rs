@@ -34,7 +34,10 @@ fn main() -> ExitCode {
 }
 
 /// The folder above this package, which is the repository's first folder.
+///
+/// Asked at run time first: two clones that share a build folder share this binary too.
 fn repository_root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let here = Path::new(&here);
     here.parent().unwrap_or(here).to_path_buf()
 }
