@@ -2,7 +2,7 @@
 
 use super::{
     BrokerId, ConnectionId, ConsumerId, DataStructure, Destination, Message, MessageId, ProducerId,
-    RemovedId, SessionId, TransactionId, WireError,
+    RemovedId, SessionId, TransactionId, WireError, WireString,
     reader::Reader,
     scan::Scanner,
     structure::{
@@ -263,8 +263,8 @@ commands! {
         fault_tolerant: bool,
         resume: bool,
         suspend: bool,
-        connected_brokers: string since 6,
-        reconnect_to: string since 6,
+        connected_brokers: string since 6 default Some(WireString::default()),
+        reconnect_to: string since 6 default Some(WireString::default()),
         rebalance_connection: bool since 6,
         token: bytes since 8,
     }

@@ -162,7 +162,7 @@ pub fn find_property(marshalled: &Bytes, name: &str) -> Result<Option<Primitive>
         let key = input.short_text()?;
         let offset = input.offset;
         input.skip_value()?;
-        if &key == name {
+        if key == *name {
             found = Some(offset);
         }
     }
