@@ -52,7 +52,7 @@ final class SharedBroker implements BeforeEachCallback, AfterEachCallback {
         }
         int exitCode = broker.stop();
         if (exitCode != 0) {
-            System.out.println("the shared broker ended badly after SIGTERM: " + broker.obituary());
+            throw new AssertionError("the broker must end with exit code 0 after SIGTERM: " + broker.obituary());
         }
         broker.close();
     }

@@ -1,0 +1,336 @@
+package postroad.jms;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import jakarta.jms.Connection;
+import jakarta.jms.DeliveryMode;
+import jakarta.jms.JMSException;
+import jakarta.jms.Message;
+import jakarta.jms.MessageConsumer;
+import jakarta.jms.MessageProducer;
+import jakarta.jms.QueueBrowser;
+import jakarta.jms.Session;
+import java.util.ArrayList;
+import java.util.Enumeration;
+import java.util.List;
+import java.util.concurrent.Future;
+import org.apache.activemq.command.ActiveMQQueue;
+import org.apache.activemq.command.ActiveMQTopic;
+import org.junit.jupiter.api.DisplayName;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Who gets how much at a time: credit, browsing, exclusive consumers and producers' windows. */
+@DisplayName("JMS 8: prefetch, browsing, exclusive consumers, producer windows")
+class PrefetchTest extends JmsTest {
+    private static final String PULL = "jms.prefetchPolicy.all=0";
+
+    @Test
+    @DisplayName("JMS 8.3: prefetch 0: receive(timeout) waits so long and no longer")
+    void pullWaitsForTheTimeout() throws Exception {
+        MessageConsumer consumer = autoAcknowledge(connect(PULL)).createConsumer(queue("pull"));
+        long before = System.nanoTime();
+        assertNull(consumer.receive(300));
+        long waitedMs = (System.nanoTime() - before) / 1_000_000;
+        assertTrue(waitedMs >= 290 && waitedMs < 5000, () -> "waited " + waitedMs + " ms");
+    }
+
+    @Test
+    @DisplayName("JMS 8.3: prefetch 0: a message that comes while receive(timeout) waits is handed over")
+    void pullIsServedLater() throws Exception {
+        ActiveMQQueue queue = queue("pull");
+        MessageConsumer consumer = autoAcknowledge(connect(PULL)).createConsumer(queue);
+        Session sender = autoAcknowledge(connect());
+        try (Clients clients = new Clients()) {
+            Future<List<String>> got = clients.run(() -> texts(consumer, 1));
+            Thread.sleep(200);
+            send(sender, queue, "m");
+            assertEquals(List.of("m"), got.get());
+        }
+    }
+
+    @Test
+    @DisplayName("JMS 8.3: prefetch 0: receiveNoWait and receive() take one message at a time, in order")
+    void pullOneByOne() throws Exception {
+        Connection connection = connect(PULL);
+        ActiveMQQueue queue = queue("pull");
+        Session session = autoAcknowledge(connection);
+        MessageConsumer consumer = session.createConsumer(queue);
+        assertNull(consumer.receiveNoWait());
+        send(session, queue, numbered("m", 4));
+        assertEquals("m0", text(consumer.receiveNoWait()));
+        assertEquals("m1", text(consumer.receive(PATIENCE_MS)));
+        assertEquals("m2", text(consumer.receive()));
+        // The consumer holds nothing ahead: another one gets the rest.
+        MessageConsumer other = autoAcknowledge(connect()).createConsumer(queue);
+        assertEquals(List.of("m3"), texts(other, 1));
+        assertNull(consumer.receiveNoWait());
+    }
+
+    @Test
+    @DisplayName("JMS 8.3: prefetch 0: a pull that timed out takes no later message")
+    void timedOutPullTakesNothing() throws Exception {
+        ActiveMQQueue queue = queue("pull");
+        MessageConsumer idle = autoAcknowledge(connect(PULL)).createConsumer(queue);
+        assertNull(idle.receive(100));
+        MessageConsumer other = autoAcknowledge(connect()).createConsumer(queue);
+        send(autoAcknowledge(connect()), queue, numbered("m", 3));
+        assertEquals(List.of("m0", "m1", "m2"), texts(other, 3));
+    }
+
+    @Test
+    @DisplayName("JMS 8.3: prefetch 0: transacted pulls, rolled back and committed")
+    void transactedPull() throws Exception {
+        Connection connection = connect(PULL, "jms.redeliveryPolicy.initialRedeliveryDelay=0");
+        ActiveMQQueue queue = queue("pull");
+        send(autoAcknowledge(connection), queue, numbered("m", 3));
+        Session session = transacted(connection);
+        MessageConsumer consumer = session.createConsumer(queue);
+        assertEquals(List.of("m0 1", "m1 1"), deliveries(consumer, 2));
+        session.rollback();
+        assertEquals(List.of("m0 2*", "m1 2*", "m2 1"), deliveries(consumer, 3));
+        session.commit();
+        session.close();
+        assertEmpty(queue);
+    }
+
+    @Test
+    @DisplayName("prefetch 1: a consumer that does not acknowledge holds back one message only")
+    void prefetchOneHoldsOne() throws Exception {
+        ActiveMQQueue queue = queue("one");
+        Session stuckSession = connect("jms.prefetchPolicy.all=1").createSession(false, Session.CLIENT_ACKNOWLEDGE);
+        MessageConsumer stuck = stuckSession.createConsumer(queue);
+        send(autoAcknowledge(connect()), queue, numbered("m", 10));
+        Message held = receive(stuck);
+        assertEquals("m0", text(held));
+        MessageConsumer free = autoAcknowledge(connect("jms.prefetchPolicy.all=1")).createConsumer(queue);
+        List<String> others = new ArrayList<>();
+        for (Message next = free.receive(1000); next != null; next = free.receive(1000)) {
+            others.add(text(next));
+        }
+        // The client asks for one more once it has handed one over: two are held back at most.
+        assertTrue(others.size() >= 8, () -> "others got only " + others);
+        assertFalse(others.contains("m0"));
+        held.acknowledge();
+        stuckSession.close();
+        assertEquals(10 - 1 - others.size(), texts(free, 10 - 1 - others.size()).size());
+        assertSilent(free);
+    }
+
+    @Test
+    @DisplayName("prefetch 1: two equal consumers share fairly")
+    void fairSpread() throws Exception {
+        ActiveMQQueue queue = queue("fair");
+        MessageConsumer one = autoAcknowledge(connect("jms.prefetchPolicy.all=1")).createConsumer(queue);
+        MessageConsumer two = autoAcknowledge(connect("jms.prefetchPolicy.all=1")).createConsumer(queue);
+        send(autoAcknowledge(connect()), queue, numbered("m", 40));
+        List<String> all = new ArrayList<>();
+        for (int turn = 0; turn < 20; turn++) {
+            all.add(text(receive(one)));
+            all.add(text(receive(two)));
+        }
+        assertEquals(40, new java.util.TreeSet<>(all).size());
+    }
+
+    @Test
+    @DisplayName("a large prefetch does not starve a consumer that was there before the messages")
+    void spreadWithLargePrefetch() throws Exception {
+        ActiveMQQueue queue = queue("spread");
+        MessageConsumer one = autoAcknowledge(connect()).createConsumer(queue);
+        MessageConsumer two = autoAcknowledge(connect()).createConsumer(queue);
+        send(autoAcknowledge(connect()), queue, numbered("m", 100));
+        int byOne = 0;
+        int byTwo = 0;
+        while (byOne + byTwo < 100) {
+            Message fromOne = one.receive(100);
+            Message fromTwo = two.receive(100);
+            assertFalse(fromOne == null && fromTwo == null, "messages are missing");
+            byOne += fromOne == null ? 0 : 1;
+            byTwo += fromTwo == null ? 0 : 1;
+        }
+        assertTrue(byOne >= 30 && byTwo >= 30, byOne + " and " + byTwo);
+    }
+
+    @Test
+    @DisplayName("a large prefetch with a backlog larger than it: all arrive, in order")
+    void largePrefetch() throws Exception {
+        ActiveMQQueue queue = queue("large");
+        Connection connection = connect("jms.useAsyncSend=true", "jms.prefetchPolicy.all=700");
+        Session session = autoAcknowledge(connection);
+        send(session, queue, numbered("m", 3000));
+        assertEquals(List.of(numbered("m", 3000)), texts(session.createConsumer(queue), 3000));
+    }
+
+    @Test
+    @DisplayName("a prefetch given in the destination's name wins over the connection's")
+    void prefetchInTheDestination() throws Exception {
+        ActiveMQQueue queue = queue("option");
+        Session session = autoAcknowledge(connect());
+        send(session, queue, numbered("m", 3));
+        MessageConsumer pulling = session.createConsumer(
+                new ActiveMQQueue(queue.getQueueName() + "?consumer.prefetchSize=0"));
+        Thread.sleep(100);
+        assertEquals(List.of("m0", "m1", "m2"), texts(autoAcknowledge(connect()).createConsumer(queue), 3));
+        assertNull(pulling.receiveNoWait());
+    }
+
+    private static List<String> browse(QueueBrowser browser) throws JMSException {
+        List<String> texts = new ArrayList<>();
+        Enumeration<?> messages = browser.getEnumeration();
+        while (messages.hasMoreElements()) {
+            texts.add(text((Message) messages.nextElement()));
+        }
+        return texts;
+    }
+
+    @ParameterizedTest(name = "{0} messages")
+    @ValueSource(ints = {0, 1, 10, 150})
+    @DisplayName("JMS 6.2.8, 8.6: a browser sees all messages in order and takes none")
+    void browserSeesAll(int count) throws Exception {
+        Session session = autoAcknowledge(connect());
+        ActiveMQQueue queue = queue("browse");
+        send(session, queue, numbered("m", count));
+        QueueBrowser browser = session.createBrowser(queue);
+        assertEquals(List.of(numbered("m", count)), browse(browser));
+        assertEquals(List.of(numbered("m", count)), browse(browser));
+        browser.close();
+        MessageConsumer consumer = session.createConsumer(queue);
+        for (String text : numbered("m", count)) {
+            assertEquals(text + " 1", delivery(receive(consumer)));
+        }
+        assertSilent(consumer);
+    }
+
+    @Test
+    @DisplayName("JMS 6.2.8: a browser with a selector")
+    void browserWithSelector() throws Exception {
+        Session session = autoAcknowledge(connect());
+        ActiveMQQueue queue = queue("browse");
+        MessageProducer producer = session.createProducer(queue);
+        for (int number = 0; number < 10; number++) {
+            Message message = session.createTextMessage("m" + number);
+            message.setIntProperty("number", number);
+            producer.send(message);
+        }
+        assertEquals(List.of("m7", "m8", "m9"), browse(session.createBrowser(queue, "number > 6")));
+    }
+
+    @Test
+    @DisplayName("JMS 6.2.8: a browser does not disturb a consumer at work")
+    void browserBesideConsumer() throws Exception {
+        ActiveMQQueue queue = queue("browse");
+        send(autoAcknowledge(connect("jms.useAsyncSend=true")), queue, numbered("m", 500));
+        MessageConsumer consumer = autoAcknowledge(connect("jms.prefetchPolicy.all=10")).createConsumer(queue);
+        try (Clients clients = new Clients()) {
+            Future<List<String>> consumed = clients.run(() -> texts(consumer, 500));
+            Session browsing = autoAcknowledge(connect());
+            for (int round = 0; round < 5; round++) {
+                QueueBrowser browser = browsing.createBrowser(queue);
+                browse(browser);
+                browser.close();
+            }
+            assertEquals(List.of(numbered("m", 500)), consumed.get());
+        }
+        assertEmpty(queue);
+    }
+
+    @Test
+    @DisplayName("JMS 8.3: noLocal keeps a connection's own messages from its topic subscriber")
+    void noLocal() throws Exception {
+        Connection own = connect();
+        ActiveMQTopic topic = topic("local");
+        MessageConsumer withoutOwn = autoAcknowledge(own).createConsumer(topic, null, true);
+        MessageConsumer withOwn = autoAcknowledge(own).createConsumer(topic, null, false);
+        send(autoAcknowledge(own), topic, "own");
+        send(autoAcknowledge(connect()), topic, "foreign");
+        assertEquals(List.of("own", "foreign"), texts(withOwn, 2));
+        assertEquals(List.of("foreign"), texts(withoutOwn, 1));
+        assertSilent(withoutOwn);
+    }
+
+    @Test
+    @DisplayName("consumer.exclusive=true: one consumer gets all, the next takes over when it closes")
+    void exclusiveConsumer() throws Exception {
+        ActiveMQQueue queue = queue("exclusive");
+        ActiveMQQueue exclusive = new ActiveMQQueue(queue.getQueueName() + "?consumer.exclusive=true");
+        MessageConsumer first = autoAcknowledge(connect()).createConsumer(exclusive);
+        MessageConsumer second = autoAcknowledge(connect()).createConsumer(exclusive);
+        MessageConsumer plain = autoAcknowledge(connect()).createConsumer(queue);
+        Session sender = autoAcknowledge(connect());
+        send(sender, queue, numbered("a", 10));
+        assertEquals(List.of(numbered("a", 10)), texts(first, 10));
+        assertSilent(second);
+        assertSilent(plain);
+        first.close();
+        send(sender, queue, numbered("b", 10));
+        assertEquals(List.of(numbered("b", 10)), texts(second, 10));
+        assertSilent(plain);
+        second.close();
+        send(sender, queue, numbered("c", 3));
+        assertEquals(List.of(numbered("c", 3)), texts(plain, 3));
+    }
+
+    @ParameterizedTest(name = "consumer.dispatchAsync={0}")
+    @ValueSource(booleans = {true, false})
+    @DisplayName("both kinds of dispatch deliver everything, in order")
+    void dispatchAsync(boolean async) throws Exception {
+        Session session = autoAcknowledge(connect());
+        ActiveMQQueue queue = queue("dispatch");
+        MessageConsumer consumer = session.createConsumer(
+                new ActiveMQQueue(queue.getQueueName() + "?consumer.dispatchAsync=" + async));
+        send(session, queue, numbered("m", 50));
+        assertEquals(List.of(numbered("m", 50)), texts(consumer, 50));
+    }
+
+    @ParameterizedTest(name = "{0}, delivery mode {1}")
+    @CsvSource({"jms.useAsyncSend=true,2", "jms.useAsyncSend=true,1", "jms.alwaysSyncSend=true,1",
+        "jms.producerWindowSize=4096,1", "jms.producerWindowSize=4096&jms.useAsyncSend=true,2",
+        "jms.dispatchAsync=false,2", "jms.useDedicatedTaskRunner=true,2", "jms.copyMessageOnSend=false,2"})
+    @DisplayName("every way to send delivers everything, in order")
+    void waysToSend(String option, int deliveryMode) throws Exception {
+        Session session = autoAcknowledge(connect(option));
+        ActiveMQQueue queue = queue("send");
+        MessageProducer producer = session.createProducer(queue);
+        producer.setDeliveryMode(deliveryMode);
+        String padding = "p".repeat(1024);
+        for (String text : numbered("m", 300)) {
+            Message message = session.createTextMessage(text);
+            message.setStringProperty("padding", padding);
+            producer.send(message);
+        }
+        assertEquals(List.of(numbered("m", 300)), texts(session.createConsumer(queue), 300));
+        assertEquals(deliveryMode == DeliveryMode.PERSISTENT, DeliveryMode.PERSISTENT == producer.getDeliveryMode());
+    }
+
+    @Test
+    @DisplayName("jms.optimizeAcknowledge: acknowledged in batches, nothing left after the close")
+    void optimizeAcknowledge() throws Exception {
+        Connection connection = connect("jms.optimizeAcknowledge=true", "jms.prefetchPolicy.all=100");
+        ActiveMQQueue queue = queue("optimised");
+        Session session = autoAcknowledge(connection);
+        send(session, queue, numbered("m", 530));
+        assertEquals(List.of(numbered("m", 530)), texts(session.createConsumer(queue), 530));
+        connection.close();
+        assertEmpty(queue);
+    }
+
+    @Test
+    @DisplayName("jms.sendAcksAsync=false: each acknowledgement is confirmed by the broker")
+    void synchronousAcknowledgement() throws Exception {
+        Connection connection = connect("jms.sendAcksAsync=false");
+        ActiveMQQueue queue = queue("acks");
+        Session session = connection.createSession(false, Session.CLIENT_ACKNOWLEDGE);
+        send(session, queue, numbered("m", 20));
+        MessageConsumer consumer = session.createConsumer(queue);
+        for (int number = 0; number < 20; number++) {
+            receive(consumer).acknowledge();
+        }
+        breakOff(connection);
+        assertEmpty(queue);
+    }
+}

@@ -1,0 +1,76 @@
+package postroad.jms;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
+
+/** A TCP relay on loopback that can stop relaying while its sockets stay open, as a lost network does. */
+final class Proxy implements AutoCloseable {
+    private final ServerSocket listener = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+    private final List<Socket> sockets = new CopyOnWriteArrayList<>();
+    private final String host;
+    private final int port;
+    private volatile boolean frozen;
+
+    Proxy(String host, int port) throws IOException {
+        this.host = host;
+        this.port = port;
+        daemon(this::accept);
+    }
+
+    int port() {
+        return listener.getLocalPort();
+    }
+
+    /** From now on nothing passes, in either direction. */
+    void freeze() {
+        frozen = true;
+    }
+
+    private void accept() {
+        try {
+            while (true) {
+                Socket client = listener.accept();
+                Socket server = new Socket(host, port);
+                sockets.add(client);
+                sockets.add(server);
+                daemon(() -> relay(client, server));
+                daemon(() -> relay(server, client));
+            }
+        } catch (IOException closed) {
+            return;
+        }
+    }
+
+    private void relay(Socket from, Socket to) {
+        byte[] buffer = new byte[16384];
+        try (InputStream in = from.getInputStream(); OutputStream out = to.getOutputStream()) {
+            for (int count = in.read(buffer); count >= 0; count = in.read(buffer)) {
+                if (!frozen) {
+                    out.write(buffer, 0, count);
+                }
+            }
+        } catch (IOException closed) {
+            return;
+        }
+    }
+
+    private static void daemon(Runnable work) {
+        Thread thread = new Thread(work, "proxy");
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    @Override
+    public void close() throws IOException {
+        listener.close();
+        for (Socket socket : sockets) {
+            socket.close();
+        }
+    }
+}
