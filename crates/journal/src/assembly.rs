@@ -1,6 +1,6 @@
 //! Putting a journal together from what recovery has found.
 
-use crate::checkpoint::{Checkpoint, Checkpoints, Summary, UNFINISHED};
+use crate::checkpoint::{Checkpoint, Checkpoints, Kept, Summary, UNFINISHED};
 use crate::checkpoint_load::Loaded;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Damage, OpenError};
@@ -133,7 +133,8 @@ impl<D: Disk> Assembly<D> {
         let live = segments.iter().map(|segment| (segment.header.number, segment.live())).collect();
         let positions = self.verified.applied.clone();
         let (sequence, start) = (content.sequence, content.start);
-        checkpoints.kept.push_back(Summary { sequence, positions, live, start });
+        checkpoints.kept.extend(self.loaded.before.map(|sequence| Kept { sequence, summary: None }));
+        checkpoints.kept.push_back(Kept { sequence, summary: Some(Summary { positions, live, start }) });
         let states = content.partitions.into_iter().filter_map(|entry| {
             let (partition, state) = (entry.partition, entry.state);
             entry.position.map(|position| Checkpoint { partition, position, state })

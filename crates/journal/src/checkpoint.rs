@@ -36,13 +36,21 @@ pub struct CheckpointRequest {
 /// A checkpoint that is durable.
 #[derive(Debug)]
 pub struct WrittenCheckpoint {
+    sequence: u64,
     summary: Summary,
 }
 
-/// What one kept checkpoint covers.
-#[derive(Clone, Debug)]
-pub(crate) struct Summary {
+/// A checkpoint on the disk.
+#[derive(Debug)]
+pub(crate) struct Kept {
     pub sequence: u64,
+    /// `None`: kept in case the newest is damaged, but not read.
+    pub summary: Option<Summary>,
+}
+
+/// What one checkpoint covers.
+#[derive(Debug)]
+pub(crate) struct Summary {
     pub positions: BTreeMap<PartitionId, Position>,
     pub live: BTreeMap<SegmentNumber, u64>,
     /// Where recovery from it starts to read.
@@ -53,7 +61,7 @@ pub(crate) struct Summary {
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
     /// Oldest first, at most [`KEPT_MAX`].
-    pub kept: VecDeque<Summary>,
+    pub kept: VecDeque<Kept>,
     /// The highest sequence number ever used.
     pub last_sequence: u64,
     /// A file that is no longer needed.
@@ -79,9 +87,10 @@ impl Checkpoints {
     }
 
     /// The older of the checkpoints recovery may use; `None` while there is only one, since with that one damaged
-    /// recovery would start from the very first record.
+    /// recovery would start from the very first record, or while what it covers is not known.
     pub(crate) fn older(&self) -> Option<&Summary> {
-        if self.kept.len() == KEPT_MAX { self.kept.front() } else { None }
+        let older = self.kept.front().filter(|_| self.kept.len() == KEPT_MAX)?;
+        older.summary.as_ref()
     }
 }
 
@@ -146,7 +155,7 @@ impl<D: Disk> Journal<D> {
         let sequence = self.checkpoints.last_sequence + 1;
         let content = Content { sequence, start, end: self.last, partitions: partitions.collect() };
         let pieces = encode(&content, &segments);
-        let summary = Summary { sequence, positions, live, start };
+        let summary = Summary { positions, live, start };
         self.checkpoints.last_sequence = sequence;
         self.checkpoints.busy = true;
         self.checkpoints.committed_bytes = 0;
@@ -163,7 +172,7 @@ impl<D: Disk> Journal<D> {
     ) -> Result<(), CheckpointError> {
         self.checkpoints.busy = false;
         let written = answer.inspect_err(|_| self.checkpoints.slot = Some(UNFINISHED.to_owned()))?;
-        self.checkpoints.kept.push_back(written.summary);
+        self.checkpoints.kept.push_back(Kept { sequence: written.sequence, summary: Some(written.summary) });
         if KEPT_MAX < self.checkpoints.kept.len() {
             let oldest = self.checkpoints.kept.pop_front();
             self.checkpoints.slot = oldest.map(|oldest| checkpoint_name(oldest.sequence));
@@ -179,7 +188,8 @@ impl<D: Disk> Journal<D> {
     ) -> Result<BTreeMap<PartitionId, Position>, CheckpointError> {
         let mut positions: BTreeMap<PartitionId, Position> =
             self.checkpoints.carried.iter().map(|state| (state.partition, state.position)).collect();
-        let before = self.checkpoints.kept.back().map(|newest| &newest.positions);
+        let newest = self.checkpoints.kept.back().and_then(|newest| newest.summary.as_ref());
+        let before = newest.map(|newest| &newest.positions);
         for state in states {
             let (partition, position) = (state.partition, Some(state.position));
             let oldest = before.and_then(|before| before.get(&partition)).copied();
@@ -223,7 +233,7 @@ impl CheckpointRequest {
         let name = checkpoint_name(self.sequence);
         let failed = |source| CheckpointError::Io { file: disk.path(&name), source };
         self.make(disk, &name).map_err(failed)?;
-        Ok(WrittenCheckpoint { summary: self.summary })
+        Ok(WrittenCheckpoint { sequence: self.sequence, summary: self.summary })
     }
 
     fn make<D: Disk>(&self, disk: &D, name: &str) -> io::Result<()> {

@@ -18,6 +18,8 @@ pub(crate) struct Loaded {
     /// Newer ones that cannot be read, newest first.
     pub skipped: Vec<PathBuf>,
     pub last_sequence: u64,
+    /// The one before the newest readable, unread: the next start may need it.
+    pub before: Option<u64>,
     /// Names of files that no recovery needs.
     pub superfluous: Vec<String>,
 }
@@ -34,7 +36,10 @@ pub(crate) fn load<D: Disk>(disk: &D, names: &[String]) -> Result<Loaded, OpenEr
     for sequence in sequences {
         let name = checkpoint_name(sequence);
         if loaded.checkpoint.is_some() {
-            loaded.superfluous.push(name);
+            match loaded.before {
+                None => loaded.before = Some(sequence),
+                Some(_) => loaded.superfluous.push(name),
+            }
             continue;
         }
         match read(disk, &name, sequence) {

@@ -1,0 +1,377 @@
+//! Seeded simulation: random groups, faults, crashes, checkpoints and recycling against a model.
+//!
+//! `POSTROAD_JOURNAL_SEED=n` replays one seed; `POSTROAD_JOURNAL_SEEDS=n` runs the first n.
+
+use super::model::{Model, Step, decode_step};
+use crate::{
+    Checkpoint, CheckpointError, CheckpointRequest, CommitError, Disk, Fault, Journal, OpenError, Operation,
+    Options, Record, Recovered, SegmentRequest, SimulatedDisk, WrittenCheckpoint,
+};
+use bytes::Bytes;
+use postroad_model::PartitionId;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+const SEEDS: u64 = 150;
+const STEPS: u64 = 150;
+const OPTIONS: Options =
+    Options { segment_bytes: 16 << 10, checkpoint_bytes: 24 << 10, dead_segments_max: 2 };
+
+/// SplitMix64.
+pub(super) struct Random(pub u64);
+
+impl Random {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    fn one_in(&mut self, bound: u64) -> bool {
+        self.below(bound) == 0
+    }
+}
+
+#[test]
+fn acknowledged_is_recovered_and_failed_never_reappears() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let seeds = match number("POSTROAD_JOURNAL_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("POSTROAD_JOURNAL_SEEDS").unwrap_or(SEEDS),
+    };
+    let mut total = Counts::default();
+    for seed in seeds {
+        match catch_unwind(AssertUnwindSafe(|| Run::new(seed).all())) {
+            Ok(counts) => total.add(&counts),
+            Err(panic) => {
+                println!("replay with POSTROAD_JOURNAL_SEED={seed}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    println!("{total:?}");
+}
+
+/// How often what happened, so that a simulation which exercises nothing is noticed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Counts {
+    commits: u64,
+    failed_commits: u64,
+    refused_commits: u64,
+    reopens: u64,
+    crashes: u64,
+    restarts: u64,
+    checkpoints: u64,
+    torn: u64,
+    segments_recycled: u64,
+    damaged_checkpoints: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Counts) {
+        self.commits += other.commits;
+        self.failed_commits += other.failed_commits;
+        self.refused_commits += other.refused_commits;
+        self.reopens += other.reopens;
+        self.crashes += other.crashes;
+        self.restarts += other.restarts;
+        self.checkpoints += other.checkpoints;
+        self.torn += other.torn;
+        self.segments_recycled += other.segments_recycled;
+        self.damaged_checkpoints += other.damaged_checkpoints;
+    }
+}
+
+type Written = Result<WrittenCheckpoint, CheckpointError>;
+
+struct Run {
+    random: Random,
+    disk: SimulatedDisk,
+    journal: Journal<SimulatedDisk>,
+    model: Model,
+    /// Orders that another thread has not served yet.
+    segment_request: Option<SegmentRequest>,
+    checkpoint_request: Option<CheckpointRequest>,
+    checkpoint_answer: Option<Written>,
+    /// Checkpoints written since one was damaged.
+    checkpoints_in_a_row: u64,
+    counts: Counts,
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let disk = SimulatedDisk::new(seed);
+        let (journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
+        Run {
+            random: Random(seed ^ 0x5eed),
+            disk,
+            journal,
+            model: Model::default(),
+            segment_request: None,
+            checkpoint_request: None,
+            checkpoint_answer: None,
+            checkpoints_in_a_row: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    fn all(mut self) -> Counts {
+        for _ in 0..STEPS {
+            self.step();
+        }
+        self.disk.clear_faults();
+        self.disk.set_capacity(None);
+        self.stop(true);
+        self.settle_everything();
+        self.counts
+    }
+
+    fn step(&mut self) {
+        match self.random.below(40) {
+            0..18 => self.commit(),
+            18..22 => self.settle_some(),
+            22..26 => self.serve_segment(),
+            26..30 => self.checkpoint(),
+            30..32 => self.read_one(),
+            32..34 => self.plan_fault(),
+            34 => self.squeeze(),
+            35 | 36 => self.disk.set_capacity(None),
+            37 if self.random.one_in(2) => self.stop(true),
+            38 => self.stop_in_a_commit(),
+            39 if self.random.one_in(3) => self.stop(false),
+            _ => self.disk.clear_faults(),
+        }
+    }
+
+    fn commit(&mut self) {
+        let count = 1 + self.random.below(4);
+        let mut group = Vec::new();
+        for _ in 0..count {
+            let partition = self.random.below(3) as u16;
+            let bytes = match self.random.below(20) {
+                0 => 20_000,
+                1..4 => 3000,
+                4..10 => 500,
+                _ => self.random.below(100),
+            };
+            self.model.enqueue(
+                &mut group,
+                PartitionId(partition),
+                bytes as usize,
+                self.random.below(256) as u8,
+            );
+        }
+        self.commit_group(group);
+    }
+
+    fn settle_some(&mut self) {
+        let mut group = Vec::new();
+        for _ in 0..8 {
+            let nth = self.random.below(1000);
+            self.model.settle(&mut group, PartitionId(self.random.below(3) as u16), nth);
+        }
+        self.commit_group(group);
+    }
+
+    fn commit_group(&mut self, group: Vec<Record>) {
+        if self.journal.needs_reopen() {
+            assert!(matches!(self.journal.commit(&group), Err(CommitError::NeedsReopen)) || group.is_empty());
+            if self.journal.reopen().is_err() {
+                return;
+            }
+            self.counts.reopens += 1;
+            // From here on the failed group is void.
+            self.model.open_group = None;
+            return;
+        }
+        match self.journal.commit(&group) {
+            Ok(()) => {
+                self.counts.commits += 1;
+                self.model.acknowledged(&group);
+                apply(&mut self.journal, &group);
+            }
+            Err(CommitError::WriteFailed { .. } | CommitError::SyncFailed { .. }) => {
+                self.counts.failed_commits += 1;
+                self.model.open_group = Some(group);
+            }
+            Err(CommitError::NoSpace { .. } | CommitError::NoSegment(_)) => self.counts.refused_commits += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn serve_segment(&mut self) {
+        match self.segment_request.take() {
+            Some(request) => self.journal.provide(request.prepare(&self.disk)),
+            None => self.segment_request = self.journal.wants_segment(),
+        }
+    }
+
+    fn checkpoint(&mut self) {
+        if let Some(answer) = self.checkpoint_answer.take() {
+            let before = self.journal.segments().count();
+            if self.journal.finish_checkpoint(answer).is_ok() {
+                self.counts.checkpoints += 1;
+                self.checkpoints_in_a_row += 1;
+            }
+            self.counts.segments_recycled += (before - self.journal.segments().count()) as u64;
+        } else if let Some(request) = self.checkpoint_request.take() {
+            self.checkpoint_answer = Some(request.write(&self.disk));
+        } else {
+            self.checkpoint_request = Some(self.journal.begin_checkpoint(self.model.checkpoints()).unwrap());
+        }
+    }
+
+    fn read_one(&mut self) {
+        self.disk.clear_faults();
+        let nth = self.random.below(1000);
+        let Some((partition, position)) = self.model.pick(PartitionId(self.random.below(3) as u16), nth)
+        else {
+            return;
+        };
+        let many = 1 + self.random.below(5) as usize;
+        let records = self.journal.read_many(partition, position, many, 4000).unwrap();
+        assert!(!records.is_empty() && records.len() <= many);
+        for (index, record) in records.iter().enumerate() {
+            assert_eq!(record.position.get(), position.get() + index as u64);
+            assert_eq!(record.payload, self.model.payload(partition, record.position));
+        }
+    }
+
+    fn plan_fault(&mut self) {
+        use Operation::{Allocate, Create, Rename, Sync, SyncDirectory, Write};
+        let operation =
+            [Create, Allocate, Write, Sync, Sync, SyncDirectory, Rename][self.random.below(7) as usize];
+        let fault = match operation {
+            Write => [Fault::Broken, Fault::Short][self.random.below(2) as usize],
+            Create | Allocate => [Fault::Broken, Fault::Full][self.random.below(2) as usize],
+            _ => Fault::Broken,
+        };
+        self.disk.fail(operation, self.random.below(6), fault);
+    }
+
+    fn squeeze(&mut self) {
+        let used = self.disk.used_bytes();
+        self.disk.set_capacity(Some(used + self.random.below(20_000)));
+    }
+
+    /// Ends the process, with or without the machine, and opens the journal again, twice.
+    fn stop(&mut self, power_cut: bool) {
+        self.segment_request = None;
+        self.checkpoint_request = None;
+        self.checkpoint_answer = None;
+        if power_cut {
+            self.counts.crashes += 1;
+            self.disk.crash();
+        } else {
+            self.counts.restarts += 1;
+            self.disk.restart();
+        }
+        self.damage_checkpoint();
+        let recovered = self.open();
+        self.counts.torn += u64::from(recovered.torn.is_some());
+        let mut states = self.model.recover(&recovered);
+        if self.random.one_in(2) {
+            // What was recovered once must stay recovered.
+            self.disk.crash();
+            let recovered = self.open();
+            let again = self.model.recover(&recovered);
+            assert_eq!(again, states);
+            states = again;
+        }
+        self.model.take_over(states);
+        self.check_live();
+    }
+
+    /// Ends the process or the machine while a group is being written or synced.
+    fn stop_in_a_commit(&mut self) {
+        self.disk.clear_faults();
+        let operation = [Operation::Write, Operation::Sync][self.random.below(2) as usize];
+        self.disk.fail(operation, 0, Fault::Broken);
+        self.commit();
+        let power_cut = !self.random.one_in(4);
+        self.stop(power_cut);
+    }
+
+    /// Damages the newest checkpoint, if the two newest are good.
+    fn damage_checkpoint(&mut self) {
+        let names = self.disk.list().unwrap().into_iter().filter(|name| name.ends_with(".checkpoint"));
+        if let Some(newest) = names.max()
+            && 2 <= self.checkpoints_in_a_row
+            && self.random.one_in(2)
+        {
+            let mut bytes = self.disk.contents(&newest).unwrap();
+            let place = self.random.below(64.min(bytes.len() as u64)) as usize;
+            bytes[place] ^= 1;
+            self.disk.set_contents(&newest, bytes);
+            self.checkpoints_in_a_row = 0;
+            self.counts.damaged_checkpoints += 1;
+        }
+    }
+
+    fn open(&mut self) -> Recovered<<SimulatedDisk as Disk>::File> {
+        let (journal, recovered) = loop {
+            match Journal::open(self.disk.clone(), OPTIONS) {
+                Ok(opened) => break opened,
+                Err(OpenError::Io { .. }) => {
+                    self.disk.clear_faults();
+                    self.disk.set_capacity(None);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        self.journal = journal;
+        assert_eq!(recovered.damaged, vec![]);
+        for record in recovered.records() {
+            let record = record.unwrap();
+            apply_one(&mut self.journal, record.partition, record.position, &record.payload);
+        }
+        recovered
+    }
+
+    /// The journal counts as live what the model does, and can read all of it.
+    fn check_live(&mut self) {
+        self.disk.clear_faults();
+        let counted: u64 = self.journal.segments().map(|segment| segment.live_records).sum();
+        let live = self.model.live();
+        assert_eq!(counted, live.len() as u64);
+        for (partition, position) in live {
+            let payload = self.journal.read(partition, position).unwrap();
+            assert_eq!(payload, self.model.payload(partition, position));
+        }
+    }
+
+    /// With nothing live and two checkpoints, the disk is free again.
+    fn settle_everything(&mut self) {
+        for _ in 0..4 {
+            let mut group = Vec::new();
+            for partition in 0..3 {
+                while self.model.settle(&mut group, PartitionId(partition), 0) {}
+                self.model.enqueue(&mut group, PartitionId(partition), 9000, 1);
+            }
+            self.commit_group(group);
+            let states: Vec<Checkpoint> = self.model.checkpoints();
+            self.journal.write_checkpoint(states).unwrap();
+        }
+        let segments = self.journal.segments().count();
+        assert!(segments <= 6, "{segments} segments left");
+    }
+}
+
+fn apply(journal: &mut Journal<SimulatedDisk>, group: &[Record]) {
+    for record in group {
+        apply_one(journal, record.partition, record.position, &record.payload.to_bytes());
+    }
+}
+
+fn apply_one(
+    journal: &mut Journal<SimulatedDisk>,
+    partition: PartitionId,
+    position: postroad_model::Position,
+    payload: &Bytes,
+) {
+    match decode_step(payload) {
+        Step::Enqueue => assert!(journal.retain(partition, position)),
+        Step::Settle(target) => assert!(journal.release(partition, target)),
+    }
+}
