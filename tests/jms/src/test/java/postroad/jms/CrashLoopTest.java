@@ -23,6 +23,7 @@ import org.apache.activemq.command.ActiveMQQueue;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.parallel.Isolated;
 
 /**
  * Twenty times SIGKILL under load, on one data directory.
@@ -39,6 +40,7 @@ import org.junit.jupiter.api.Timeout;
  * </pre>
  */
 @NeedsOwnBroker
+@Isolated("its start-up times are measured")
 @Timeout(240)
 @DisplayName("crash loop: kill -9 under load loses nothing and undoes nothing")
 class CrashLoopTest extends JmsTest {

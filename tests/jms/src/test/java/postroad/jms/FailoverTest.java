@@ -34,6 +34,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 @DisplayName("failover: clients live through crashes of the broker")
 class FailoverTest extends JmsTest {
     private static final int CRASHES = 3;
+    private static final int MESSAGES = 300;
 
     private Broker broker;
 
@@ -130,10 +131,10 @@ class FailoverTest extends JmsTest {
     @DisplayName("a consumer resumes and gets every message")
     void consumerResumes(String mode) throws Exception {
         ActiveMQQueue queue = queue("consumer");
-        Set<String> want = new TreeSet<>(List.of(numbered("m", 300)));
+        Set<String> want = new TreeSet<>(List.of(numbered("m", MESSAGES)));
         Connection sender = failover("jms.useAsyncSend=true");
-        send(autoAcknowledge(sender), queue, numbered("m", 299));
-        send(autoAcknowledge(failover()), queue, "m299");
+        send(autoAcknowledge(sender), queue, numbered("m", MESSAGES - 1));
+        send(autoAcknowledge(failover()), queue, "m" + (MESSAGES - 1));
         Set<String> confirmed = ConcurrentHashMap.newKeySet();
         Set<String> inDoubt = ConcurrentHashMap.newKeySet();
         Map<String, AtomicInteger> again = new ConcurrentHashMap<>();
@@ -142,7 +143,7 @@ class FailoverTest extends JmsTest {
             Future<Void> consumer = clients.run(() -> consume(connection, queue, mode.equals("transacted"),
                     confirmed, inDoubt, again));
             for (int crash = 0; crash < CRASHES; crash++) {
-                awaitMore(confirmed, Math.min(290, confirmed.size() + 30));
+                awaitMore(confirmed, Math.min(MESSAGES - 10, confirmed.size() + 30));
                 crash();
             }
             consumer.get(60, java.util.concurrent.TimeUnit.SECONDS);
@@ -164,8 +165,15 @@ class FailoverTest extends JmsTest {
             Set<String> confirmed, Set<String> inDoubt, Map<String, AtomicInteger> again) throws Exception {
         Session session = transacted ? transacted(connection) : autoAcknowledge(connection);
         MessageConsumer consumer = session.createConsumer(queue);
-        for (Message next = consumer.receive(5000); next != null; next = consumer.receive(3000)) {
+        Set<String> seen = new TreeSet<>();
+        while (seen.size() < MESSAGES) {
+            // Longer than a restart takes; null only if a message in doubt never comes again.
+            Message next = consumer.receive(PATIENCE_MS);
+            if (next == null) {
+                break;
+            }
             String text = text(next);
+            seen.add(text);
             if (confirmed.contains(text)) {
                 again.computeIfAbsent(text, unseen -> new AtomicInteger()).incrementAndGet();
             }

@@ -11,10 +11,11 @@ import org.junit.jupiter.api.extension.ExtensionContext;
  * The broker that most tests use: the one at {@code -Dbroker.url}, or one started for this whole run.
  *
  * <p>If it dies, the test that was running fails with the broker's last words, and the next test gets
- * a fresh one, so that one crash does not hide everything after it.
+ * a fresh one, so that one crash does not hide everything after it. (Classes run side by side: a test of another
+ * class that ran at that moment may be blamed, too.)
  */
 final class SharedBroker implements BeforeEachCallback, AfterEachCallback {
-    private static Broker broker;
+    private static volatile Broker broker;
 
     /** True if the tests may not stop, kill or restart the broker. */
     static boolean isExternal() {
@@ -27,9 +28,12 @@ final class SharedBroker implements BeforeEachCallback, AfterEachCallback {
 
     @Override
     public void beforeEach(ExtensionContext context) throws Exception {
-        if (isExternal()) {
-            return;
+        if (!isExternal()) {
+            ensureAlive(context);
         }
+    }
+
+    private static synchronized void ensureAlive(ExtensionContext context) throws Exception {
         if (broker == null) {
             context.getRoot().getStore(ExtensionContext.Namespace.GLOBAL)
                     .put(SharedBroker.class, (AutoCloseable) SharedBroker::end);
@@ -41,8 +45,9 @@ final class SharedBroker implements BeforeEachCallback, AfterEachCallback {
 
     @Override
     public void afterEach(ExtensionContext context) {
-        if (!isExternal() && !broker.isAlive()) {
-            fail("the broker died during this test: " + broker.obituary());
+        Broker used = broker;
+        if (!isExternal() && !used.isAlive()) {
+            fail("the broker died during this test: " + used.obituary());
         }
     }
 
