@@ -1,0 +1,354 @@
+//! Consumers: attach, credit, pull, and leave.
+
+use std::collections::HashMap;
+
+use postroad_model::{Attach, ConsumerKey, ConsumerMode, Delivered, EntryTag, Event};
+
+use super::delivery::{Held, Window};
+use super::exception::Exception;
+use super::names;
+use super::replies::{Replies, Then};
+use super::{Done, OpenWireSession, Turn};
+use crate::codec::{
+    ConsumerControl, ConsumerId, ConsumerInfo, Destination, MessageDispatch, MessagePull, RemoveInfo,
+    RemovedId, SessionId,
+};
+
+/// The core's name for one attached consumer of this connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConsumerNumber(pub u32);
+
+/// One consumer of the client. It reads from several queues if its destination is a list.
+pub struct Consumer {
+    /// The client's name for it.
+    pub id: ConsumerId,
+    /// What the core attached for it.
+    pub parts: Vec<Part>,
+    /// Sees, and takes nothing.
+    pub browses: bool,
+    /// How many messages the client wants ahead.
+    pub prefetch: u32,
+    /// What was sent and not settled.
+    pub window: Window,
+    /// A client without prefetch waits for one message.
+    pull: Option<Pull>,
+    drains_sent: u64,
+    drains_seen: u64,
+}
+
+/// One source of a consumer.
+pub struct Part {
+    /// The core's name for it.
+    pub number: ConsumerNumber,
+    /// Where it reads from.
+    pub destination: Destination,
+}
+
+struct Pull {
+    /// When the client gives up.
+    ends_ms: Option<u64>,
+    /// The drain that ends it.
+    drain: Option<u64>,
+}
+
+/// The consumers of a connection.
+#[derive(Default)]
+pub struct Consumers {
+    last: u32,
+    by_id: HashMap<ConsumerId, Consumer>,
+    ids: HashMap<ConsumerNumber, ConsumerId>,
+    /// Consumers with a pull that ends by itself; keeps the common case free of a search.
+    pulls: u32,
+}
+
+impl Consumers {
+    /// By the client's name.
+    pub fn get_mut(&mut self, id: &ConsumerId) -> Option<&mut Consumer> {
+        self.by_id.get_mut(id)
+    }
+
+    /// By the core's name.
+    pub fn by_number(&mut self, number: u32) -> Option<&mut Consumer> {
+        self.by_id.get_mut(self.ids.get(&ConsumerNumber(number))?)
+    }
+
+    /// All of them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Consumer> {
+        self.by_id.values_mut()
+    }
+
+    /// When the next pull ends.
+    pub fn next_pull_end(&self) -> Option<u64> {
+        if self.pulls == 0 {
+            return None;
+        }
+        self.by_id
+            .values()
+            .filter_map(|consumer| consumer.pull.as_ref().filter(|pull| pull.drain.is_none())?.ends_ms)
+            .min()
+    }
+
+    fn insert(&mut self, consumer: Consumer) {
+        for part in &consumer.parts {
+            self.ids.insert(part.number, consumer.id.clone());
+        }
+        self.by_id.insert(consumer.id.clone(), consumer);
+    }
+
+    fn remove(&mut self, id: &ConsumerId) -> Option<Consumer> {
+        let consumer = self.by_id.remove(id)?;
+        for part in &consumer.parts {
+            self.ids.remove(&part.number);
+        }
+        self.pulls -= u32::from(consumer.pull.is_some());
+        Some(consumer)
+    }
+}
+
+impl Consumer {
+    fn satisfied(&mut self) -> bool {
+        self.pull.take().is_some()
+    }
+}
+
+impl OpenWireSession {
+    pub(super) fn key(&self, number: ConsumerNumber) -> ConsumerKey {
+        ConsumerKey { connection: self.id, number: number.0 }
+    }
+
+    pub(super) fn add_consumer(
+        &mut self,
+        info: ConsumerInfo,
+        turn: &mut Turn<'_>,
+    ) -> Result<Done, Exception> {
+        check_supported(&info)?;
+        let (Some(id), Some(destination)) = (&info.consumer_id, &info.destination) else {
+            return Err(Exception::jms("ConsumerInfo without a consumer id or a destination"));
+        };
+        let id = own_consumer(id);
+        if self.consumers.get_mut(&id).is_some() {
+            return Err(Exception::jms("the consumer id is in use already"));
+        }
+        let prefetch = u32::try_from(info.prefetch_size).unwrap_or(0);
+        let mode = match (info.browser, info.exclusive) {
+            (true, _) => ConsumerMode::Browse,
+            (false, true) => ConsumerMode::Exclusive,
+            (false, false) => ConsumerMode::Shared,
+        };
+        let sources = names::parts(destination);
+        let mut parts = Vec::with_capacity(sources.len());
+        for source in sources {
+            self.consumers.last += 1;
+            parts
+                .push(Part { number: ConsumerNumber(self.consumers.last), destination: names::own(&source) });
+        }
+        let numbers = parts.iter().map(|part| part.number).collect();
+        let ticket = self.replies.wait(parts.len() as u32, None, Then::Attached(numbers));
+        for part in &parts {
+            turn.events.push(Event::Attach(Attach {
+                consumer: self.key(part.number),
+                source: names::to_model(&part.destination),
+                mode,
+                credit: prefetch,
+                priority: info.priority as i8,
+                no_local: info.no_local,
+                ticket,
+            }));
+        }
+        let browses = info.browser;
+        self.consumers.insert(Consumer {
+            id,
+            parts,
+            browses,
+            prefetch,
+            window: Window::default(),
+            pull: None,
+            drains_sent: 0,
+            drains_seen: 0,
+        });
+        Ok(Done::Later(Replies::id(ticket)))
+    }
+
+    pub(super) fn forget_consumers(&mut self, numbers: &[ConsumerNumber]) {
+        for number in numbers {
+            if let Some(id) = self.consumers.ids.get(number).cloned() {
+                self.consumers.remove(&id);
+            }
+        }
+    }
+
+    /// The client changes its mind about how much it wants ahead.
+    pub(super) fn control_consumer(
+        &mut self,
+        control: &ConsumerControl,
+        turn: &mut Turn<'_>,
+    ) -> Result<Done, Exception> {
+        let Some(consumer) = control.consumer_id.as_ref().and_then(|id| self.consumers.by_id.get_mut(id))
+        else {
+            return Ok(Done::Now);
+        };
+        let prefetch = u32::try_from(control.prefetch).unwrap_or(0);
+        let add = prefetch.saturating_sub(consumer.prefetch);
+        consumer.prefetch = consumer.prefetch.max(prefetch);
+        let numbers: Vec<_> = consumer.parts.iter().map(|part| part.number).collect();
+        for number in numbers.into_iter().filter(|_| add > 0) {
+            turn.events.push(Event::Credit { consumer: self.key(number), add });
+        }
+        Ok(Done::Now)
+    }
+
+    /// A client without prefetch wants one message (timeout in ms: 0 waits for ever, negative not at all).
+    pub(super) fn pull(&mut self, pull: &MessagePull, turn: &mut Turn<'_>) -> Result<Done, Exception> {
+        let id = pull.consumer_id.as_ref();
+        let Some(consumer) = id.and_then(|id| self.consumers.by_id.get_mut(id)) else {
+            return Err(Exception::jms("MessagePull for a consumer that does not exist"));
+        };
+        let numbers: Vec<_> = consumer.parts.iter().map(|part| part.number).collect();
+        let fresh = consumer.pull.is_none();
+        let ends_ms = u64::try_from(pull.timeout).ok().filter(|ms| *ms > 0).map(|ms| turn.now_ms + ms);
+        consumer.pull = Some(Pull { ends_ms, drain: None });
+        let id = consumer.id.clone();
+        self.consumers.pulls += u32::from(fresh);
+        for number in numbers.into_iter().filter(|_| fresh) {
+            turn.events.push(Event::Credit { consumer: self.key(number), add: 1 });
+        }
+        if pull.timeout < 0 {
+            self.drain(&id, turn);
+        }
+        Ok(Done::Now)
+    }
+
+    fn drain(&mut self, id: &ConsumerId, turn: &mut Turn<'_>) {
+        let Some(consumer) = self.consumers.by_id.get_mut(id) else { return };
+        // With several sources the answer of the last one ends the pull.
+        consumer.drains_sent += consumer.parts.len() as u64;
+        let sent = consumer.drains_sent;
+        if let Some(pull) = &mut consumer.pull {
+            pull.drain = Some(sent);
+        }
+        let numbers: Vec<_> = consumer.parts.iter().map(|part| part.number).collect();
+        for number in numbers {
+            turn.events.push(Event::Drain { consumer: self.key(number) });
+        }
+    }
+
+    pub(super) fn end_pulls(&mut self, turn: &mut Turn<'_>) {
+        if self.consumers.next_pull_end().is_none_or(|ends| turn.now_ms < ends) {
+            return;
+        }
+        let over = |consumer: &&Consumer| {
+            consumer.pull.as_ref().is_some_and(|pull| {
+                pull.drain.is_none() && pull.ends_ms.is_some_and(|ends| ends <= turn.now_ms)
+            })
+        };
+        let ids: Vec<ConsumerId> =
+            self.consumers.by_id.values().filter(over).map(|consumer| consumer.id.clone()).collect();
+        for id in ids {
+            self.drain(&id, turn);
+        }
+    }
+
+    /// Nothing more comes for now: a pull or a browse has ended, which a dispatch without a message says.
+    pub(super) fn drained(&mut self, number: u32, turn: &mut Turn<'_>) {
+        let Some(consumer) = self.consumers.by_number(number) else { return };
+        let id = consumer.id.clone();
+        if !consumer.browses {
+            consumer.drains_seen += 1;
+            let seen = consumer.drains_seen;
+            if consumer.pull.as_ref().is_none_or(|pull| pull.drain != Some(seen)) {
+                return;
+            }
+            consumer.pull = None;
+            self.consumers.pulls -= 1;
+        }
+        let dispatch = MessageDispatch { consumer_id: Some(id), ..MessageDispatch::default() };
+        self.send(dispatch.into(), turn);
+    }
+
+    pub(super) fn pull_satisfied(&mut self, number: u32) {
+        if self.consumers.pulls > 0
+            && let Some(consumer) = self.consumers.by_number(number)
+            && consumer.satisfied()
+        {
+            self.consumers.pulls -= 1;
+        }
+    }
+
+    /// Its destination was deleted.
+    pub(super) fn detached(&mut self, number: u32) {
+        self.forget_consumers(&[ConsumerNumber(number)]);
+    }
+
+    pub(super) fn remove(&mut self, info: &RemoveInfo, turn: &mut Turn<'_>) -> Result<Done, Exception> {
+        let seen = info.last_delivered_sequence_id;
+        let ids = match &info.object_id {
+            Some(RemovedId::Consumer(id)) => vec![id.clone()],
+            Some(RemovedId::Session(session)) => self.consumers_where(|id| belongs(id, session)),
+            Some(RemovedId::Connection(_)) => self.consumers_where(|_| true),
+            Some(RemovedId::Producer(id)) => {
+                self.windows.remove(id);
+                Vec::new()
+            }
+            None => return Err(Exception::jms("RemoveInfo names nothing")),
+        };
+        let removed: Vec<Consumer> = ids.iter().filter_map(|id| self.consumers.remove(id)).collect();
+        let parts: u32 = removed.iter().map(|consumer| consumer.parts.len() as u32).sum();
+        if parts == 0 {
+            return Ok(Done::Now);
+        }
+        let ticket = self.replies.wait(parts, None, Then::Respond);
+        for consumer in &removed {
+            for part in &consumer.parts {
+                let delivered = delivered(seen, consumer.window.held(), part.number);
+                let consumer = self.key(part.number);
+                turn.events.push(Event::Detach { consumer, delivered, ticket: Some(ticket) });
+            }
+        }
+        Ok(Done::Later(Replies::id(ticket)))
+    }
+
+    fn consumers_where(&self, wanted: impl Fn(&ConsumerId) -> bool) -> Vec<ConsumerId> {
+        self.consumers.by_id.keys().filter(|id| wanted(id)).cloned().collect()
+    }
+}
+
+fn belongs(id: &ConsumerId, session: &SessionId) -> bool {
+    id.connection_id == session.connection_id && id.session_id == session.value
+}
+
+/// What the application has seen, by the last delivery that the client says it handed over.
+///
+/// Deliveries are numbered over the connection, and each consumer's come in order, so everything up to that number was
+/// seen (`RemoveInfo.lastDeliveredSequenceId`).
+fn delivered<'a>(seen: i64, held: impl Iterator<Item = &'a Held>, part: ConsumerNumber) -> Delivered {
+    match u64::try_from(seen) {
+        Ok(seen) => {
+            let last = held.filter(|held| held.part == part && held.sequence <= seen).last();
+            last.map_or(Delivered::None, |held| Delivered::Through(EntryTag(held.tag.0)))
+        }
+        Err(_) if seen == RemoveInfo::LAST_DELIVERED_UNSET => Delivered::None,
+        Err(_) => Delivered::All,
+    }
+}
+
+fn check_supported(info: &ConsumerInfo) -> Result<(), Exception> {
+    if info.selector.as_ref().is_some_and(|selector| !selector.to_str().trim().is_empty()) {
+        return Err(Exception::of("InvalidSelectorException", "selectors are not supported yet"));
+    }
+    if info.subscription_name.is_some() {
+        return Err(Exception::jms("durable subscriptions are not supported yet"));
+    }
+    if info.network_subscription {
+        return Err(Exception::jms("networks of brokers are not supported yet"));
+    }
+    if let Some(destination) = info.destination.as_ref().filter(|destination| names::is_wildcard(destination))
+    {
+        let text = format!("wildcard consumers are not supported yet: {}", destination.name().to_str());
+        return Err(Exception::of("InvalidDestinationException", &text));
+    }
+    Ok(())
+}
+
+fn own_consumer(id: &ConsumerId) -> ConsumerId {
+    ConsumerId { connection_id: id.connection_id.as_ref().map(super::own), ..id.clone() }
+}

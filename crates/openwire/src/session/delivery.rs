@@ -1,0 +1,314 @@
+//! Deliveries out and verdicts back: which message a client's acknowledgement means, and what credit it returns.
+//!
+//! Deliveries are numbered over the connection. The number travels as the message id's broker sequence, which clients
+//! send back in every acknowledgement, so finding a message is a binary search.
+
+use std::collections::VecDeque;
+
+use postroad_model::{Delivery, EntryTag, Event, Outcome, Settle, TransactionKey};
+
+use super::consumer::ConsumerNumber;
+use super::exception::Exception;
+use super::replies::{Replies, Then};
+use super::{Done, OpenWireSession, Turn};
+use crate::codec::{DispatchHeader, MessageAck, MessageId, Patch, encode_dispatch};
+
+/// One delivery that the client has not settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its number.
+    pub sequence: u64,
+    /// Which part of the consumer it came to.
+    pub part: ConsumerNumber,
+    /// The core's name for it.
+    pub tag: EntryTag,
+    /// The client got credit for it already.
+    credited: bool,
+    /// The transaction in which it was acknowledged.
+    transaction: Option<u64>,
+}
+
+/// What a consumer was sent and has not settled, in order of sending.
+#[derive(Default)]
+pub struct Window {
+    held: VecDeque<Held>,
+}
+
+/// One part's share of an acknowledgement.
+struct Share {
+    part: ConsumerNumber,
+    tags: Vec<EntryTag>,
+    credit: u32,
+}
+
+impl Window {
+    /// All that is held, in order.
+    pub fn held(&self) -> impl Iterator<Item = &Held> {
+        self.held.iter()
+    }
+
+    /// A transaction was committed: what was acknowledged in it is done.
+    pub fn committed(&mut self, transaction: u64) {
+        self.held.retain(|held| held.transaction != Some(transaction));
+    }
+
+    /// A transaction was rolled back: what was acknowledged in it is held again.
+    pub fn rolled_back(&mut self, transaction: u64) {
+        for held in &mut self.held {
+            if held.transaction == Some(transaction) {
+                held.transaction = None;
+            }
+        }
+    }
+
+    /// Indexes of the first and behind the last delivery that an acknowledgement covers; `None` if its last one is not
+    /// held.
+    fn range(&self, ack: &MessageAck) -> Option<(usize, usize)> {
+        let sequence =
+            |id: &Option<MessageId>| id.as_ref().and_then(|id| u64::try_from(id.broker_sequence_id).ok());
+        let last =
+            self.held.binary_search_by_key(&sequence(&ack.last_message_id)?, |held| held.sequence).ok()?;
+        let first = match (ack.ack_type, sequence(&ack.first_message_id)) {
+            (MessageAck::INDIVIDUAL, _) => last,
+            (_, Some(first)) => self.held.partition_point(|held| held.sequence < first).min(last),
+            (_, None) => 0,
+        };
+        Some((first, last + 1))
+    }
+
+    /// Goes through a range: `each` says what becomes of a delivery that is in no transaction yet.
+    fn settle(
+        &mut self,
+        (first, end): (usize, usize),
+        mut each: impl FnMut(&mut Held) -> Keep,
+    ) -> Vec<Share> {
+        let mut shares: Vec<Share> = Vec::with_capacity(1);
+        let mut gone = 0;
+        for held in self.held.range_mut(first..end).filter(|held| held.transaction.is_none()) {
+            let credit = u32::from(!held.credited);
+            let keep = each(held);
+            let (part, tag) = (held.part, held.tag);
+            let index = shares.iter().position(|share| share.part == part).unwrap_or_else(|| {
+                shares.push(Share { part, tags: Vec::with_capacity(end - first), credit: 0 });
+                shares.len() - 1
+            });
+            shares[index].tags.push(tag);
+            match keep {
+                Keep::Gone => {
+                    held.transaction = Some(GONE);
+                    gone += 1;
+                    shares[index].credit += credit;
+                }
+                Keep::Credited => {
+                    held.credited = true;
+                    shares[index].credit += credit;
+                }
+                Keep::AsItWas => {}
+            }
+        }
+        if first == 0 && gone == end {
+            self.held.drain(..end);
+        } else if gone > 0 {
+            self.committed(GONE);
+        }
+        shares
+    }
+}
+
+/// Marks deliveries that leave the window; no transaction has this number.
+const GONE: u64 = u64::MAX;
+
+enum Keep {
+    Gone,
+    Credited,
+    AsItWas,
+}
+
+impl OpenWireSession {
+    /// Sends a message to the client.
+    pub(super) fn deliver(&mut self, delivery: Delivery, turn: &mut Turn<'_>) {
+        let Delivery { consumer: key, tag, failed_deliveries, message } = delivery;
+        self.pull_satisfied(key.number);
+        let Some(consumer) = self.consumers.by_number(key.number) else { return };
+        let Some(part) = consumer.parts.iter().find(|part| part.number.0 == key.number) else { return };
+        self.next_command_id = self.next_command_id.wrapping_add(1);
+        self.next_delivery += 1;
+        let sequence = self.next_delivery;
+        let header = DispatchHeader {
+            command_id: self.next_command_id,
+            consumer_id: &consumer.id,
+            destination: &part.destination,
+            redelivery_counter: i32::try_from(failed_deliveries).unwrap_or(i32::MAX),
+        };
+        let patch = Patch {
+            broker_sequence_id: Some(sequence as i64),
+            broker_out_time_ms: Some(turn.now_ms as i64),
+            ..Patch::default()
+        };
+        let version = message.encoding.version;
+        let part = part.number;
+        if encode_dispatch(&mut self.format, &header, &message.bytes, version, &patch, turn.output).is_err() {
+            // What no frame to this client can hold would come again and again.
+            let outcome = Outcome::Rejected;
+            let tags = vec![tag];
+            let settle = Settle { consumer: key, tags, outcome, transaction: None, ticket: None };
+            turn.events.push(Event::Settle(settle));
+            return;
+        }
+        if !consumer.browses {
+            consumer.window.held.push_back(Held { sequence, part, tag, credited: false, transaction: None });
+        }
+        self.liveness.wrote(turn.now_ms);
+    }
+
+    /// The client's verdict on one or several deliveries.
+    pub(super) fn acknowledge(&mut self, ack: &MessageAck, turn: &mut Turn<'_>) -> Result<Done, Exception> {
+        let Some(consumer) = ack.consumer_id.as_ref().and_then(|id| self.consumers.get_mut(id)) else {
+            return Err(Exception::jms("MessageAck for a consumer that does not exist"));
+        };
+        if consumer.browses {
+            return self.browsed(ack, turn);
+        }
+        let transaction = match &ack.transaction_id {
+            Some(id) => Some(self.transactions.find(id)?),
+            None => None,
+        };
+        let Some(consumer) = ack.consumer_id.as_ref().and_then(|id| self.consumers.get_mut(id)) else {
+            return Ok(Done::Now);
+        };
+        let Some(range) = consumer.window.range(ack) else {
+            return Err(Exception::jms("MessageAck for a message that this consumer does not hold"));
+        };
+        let (outcome, shares) = match ack.ack_type {
+            MessageAck::DELIVERED => {
+                let shares = consumer.window.settle((0, range.1), |_| Keep::Credited);
+                self.grant(&shares, turn);
+                return Ok(Done::Now);
+            }
+            MessageAck::REDELIVERED => (Outcome::Retried, consumer.window.settle(range, |_| Keep::AsItWas)),
+            MessageAck::POISON => (Outcome::Rejected, consumer.window.settle(range, |_| Keep::Gone)),
+            MessageAck::STANDARD | MessageAck::INDIVIDUAL | MessageAck::UNMATCHED | MessageAck::EXPIRED => {
+                let expired = ack.ack_type == MessageAck::EXPIRED;
+                let shares = consumer.window.settle(range, |held| in_transaction(held, transaction));
+                (if expired { Outcome::Expired } else { Outcome::Accepted }, shares)
+            }
+            other => return Err(Exception::jms(&format!("acknowledgement type {other} is unknown"))),
+        };
+        let key = transaction.map(|number| self.transactions.key(self.id, number));
+        Ok(self.settle(outcome, shares, key, ack.response_required, turn))
+    }
+
+    fn settle(
+        &mut self,
+        outcome: Outcome,
+        shares: Vec<Share>,
+        transaction: Option<TransactionKey>,
+        waits: bool,
+        turn: &mut Turn<'_>,
+    ) -> Done {
+        self.grant(&shares, turn);
+        let ticket = (waits && !shares.is_empty())
+            .then(|| self.replies.wait(shares.len() as u32, None, Then::Respond));
+        for Share { part, tags, .. } in shares {
+            let consumer = self.key(part);
+            turn.events.push(Event::Settle(Settle { consumer, tags, outcome, transaction, ticket }));
+        }
+        ticket.map_or(Done::Now, |ticket| Done::Later(Replies::id(ticket)))
+    }
+
+    /// What a client has done with makes room for more; with prefetch 0 it asks for each message instead.
+    fn grant(&mut self, shares: &[Share], turn: &mut Turn<'_>) {
+        for share in shares.iter().filter(|share| share.credit > 0) {
+            let pulls = self.consumers.by_number(share.part.0).is_none_or(|consumer| consumer.prefetch == 0);
+            if !pulls {
+                let consumer = self.key(share.part);
+                turn.events.push(Event::Credit { consumer, add: share.credit });
+            }
+        }
+    }
+
+    /// A browser takes nothing; what it has seen makes room for more.
+    fn browsed(&mut self, ack: &MessageAck, turn: &mut Turn<'_>) -> Result<Done, Exception> {
+        let consumer = ack.consumer_id.as_ref().and_then(|id| self.consumers.get_mut(id));
+        let part = consumer.and_then(|consumer| consumer.parts.first()).map(|part| part.number);
+        let add = u32::try_from(ack.message_count).unwrap_or(0);
+        if let Some(part) = part.filter(|_| add > 0) {
+            turn.events.push(Event::Credit { consumer: self.key(part), add });
+        }
+        Ok(Done::Now)
+    }
+}
+
+/// In a transaction a delivery stays in the window until the end of it, but makes room at once.
+fn in_transaction(held: &mut Held, transaction: Option<u64>) -> Keep {
+    match transaction {
+        Some(number) => {
+            held.transaction = Some(number);
+            Keep::Credited
+        }
+        None => Keep::Gone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PART: ConsumerNumber = ConsumerNumber(1);
+
+    fn window(sequences: impl IntoIterator<Item = u64>) -> Window {
+        let held = |sequence| Held {
+            sequence,
+            part: PART,
+            tag: EntryTag(sequence * 10),
+            credited: false,
+            transaction: None,
+        };
+        Window { held: sequences.into_iter().map(held).collect() }
+    }
+
+    fn ack(ack_type: u8, first: Option<i64>, last: i64) -> MessageAck {
+        let id = |sequence| MessageId { broker_sequence_id: sequence, ..MessageId::default() };
+        MessageAck {
+            ack_type,
+            first_message_id: first.map(id),
+            last_message_id: Some(id(last)),
+            ..MessageAck::default()
+        }
+    }
+
+    #[test]
+    fn acknowledgements_cover_what_was_sent_between_their_ends() {
+        for (case, ack, want) in [
+            ("range", ack(MessageAck::STANDARD, Some(3), 5), Some((1, 3))),
+            ("from the beginning", ack(MessageAck::STANDARD, None, 5), Some((0, 3))),
+            ("one", ack(MessageAck::INDIVIDUAL, Some(1), 5), Some((2, 3))),
+            ("first is settled already", ack(MessageAck::STANDARD, Some(2), 3), Some((1, 2))),
+            ("last is not held", ack(MessageAck::STANDARD, Some(3), 6), None),
+        ] {
+            assert_eq!(window([1, 3, 5, 7]).range(&ack), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn credit_is_returned_once() {
+        let mut window = window([1, 2, 3]);
+        let credit = |shares: Vec<Share>| shares.iter().map(|share| share.credit).sum::<u32>();
+        assert_eq!(credit(window.settle((0, 2), |_| Keep::Credited)), 2);
+        assert_eq!(credit(window.settle((0, 3), |held| in_transaction(held, Some(7)))), 1);
+        window.rolled_back(7);
+        assert_eq!(credit(window.settle((0, 3), |_| Keep::Gone)), 0);
+        assert_eq!(window.held().count(), 0);
+    }
+
+    #[test]
+    fn a_commit_ends_what_was_acknowledged_in_it_and_nothing_else() {
+        let mut window = window([1, 2, 3]);
+        window.settle((0, 1), |held| in_transaction(held, Some(7)));
+        window.settle((1, 2), |held| in_transaction(held, Some(8)));
+        window.committed(7);
+        window.rolled_back(8);
+        let held: Vec<_> = window.held().map(|held| (held.sequence, held.transaction)).collect();
+        assert_eq!(held, [(2, None), (3, None)]);
+    }
+}

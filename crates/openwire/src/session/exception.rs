@@ -1,0 +1,84 @@
+//! Exceptions: what the broker says no with, in classes that JMS clients map.
+//!
+//! A client builds the exception by its class name; one that it does not have becomes a plain `JMSException`
+//! (ActiveMQ's `BaseDataStreamMarshaller.createThrowable`).
+
+use postroad_model::Refusal;
+
+use super::{OpenWireSession, Turn};
+use crate::codec::{ConnectionError, ExceptionResponse, Throwable};
+
+/// Where clients up to 5.x look for JMS exceptions.
+pub const JAVAX: &str = "javax.jms.";
+
+/// Where clients from 6.0 on look for them.
+pub const JAKARTA: &str = "jakarta.jms.";
+
+/// An exception before it is known where its class lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exception {
+    class: Class,
+    message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// In the client's JMS package.
+    Jms(&'static str),
+    /// In the Java library.
+    Java(&'static str),
+}
+
+impl Exception {
+    /// A `JMSException`.
+    pub fn jms(message: &str) -> Exception {
+        Exception { class: Class::Jms("JMSException"), message: message.to_owned() }
+    }
+
+    /// Another exception of the JMS package.
+    pub fn of(class: &'static str, message: &str) -> Exception {
+        Exception { class: Class::Jms(class), message: message.to_owned() }
+    }
+
+    /// An `IOException`.
+    pub fn io(message: &str) -> Exception {
+        Exception { class: Class::Java("java.io.IOException"), message: message.to_owned() }
+    }
+
+    fn throwable(&self, package: &str) -> Throwable {
+        match self.class {
+            Class::Jms(class) => Throwable::new(&format!("{package}{class}"), &self.message),
+            Class::Java(class) => Throwable::new(class, &self.message),
+        }
+    }
+}
+
+impl From<&Refusal> for Exception {
+    fn from(refusal: &Refusal) -> Exception {
+        let class = match refusal {
+            Refusal::NoSuchDestination(_) | Refusal::NotOwner(_) => "InvalidDestinationException",
+            Refusal::NameTaken { .. } => "InvalidClientIDException",
+            Refusal::StoreFull { .. } | Refusal::StoreFailed { .. } => "ResourceAllocationException",
+            Refusal::TransactionTooLarge { .. } => "TransactionRolledBackException",
+            _ => "JMSException",
+        };
+        Exception::of(class, &refusal.to_string())
+    }
+}
+
+impl OpenWireSession {
+    /// Says no to a command: in its response, or, if the client waits for none, as an error of the connection that its
+    /// exception listener hears of. The connection lives on.
+    pub(super) fn refuse(&mut self, respond: Option<i32>, exception: &Exception, turn: &mut Turn<'_>) {
+        let Some(correlation_id) = respond else { return self.send_connection_error(exception, turn) };
+        let exception = Some(exception.throwable(self.jms_package).into());
+        let response = ExceptionResponse { correlation_id, exception, ..ExceptionResponse::default() };
+        self.send(response.into(), turn);
+    }
+
+    pub(super) fn send_connection_error(&mut self, exception: &Exception, turn: &mut Turn<'_>) {
+        let exception = Some(exception.throwable(self.jms_package).into());
+        let error = ConnectionError { exception, ..ConnectionError::default() };
+        self.send(error.into(), turn);
+    }
+}

@@ -1,0 +1,140 @@
+//! The handshake: which protocol, which version of it, and who the client is.
+
+use std::sync::Arc;
+
+use postroad_model::{Event, Parting};
+
+use super::exception::{Exception, JAKARTA, JAVAX};
+use super::replies::{Replies, Then};
+use super::{Done, OpenWireSession, Turn};
+use crate::codec::{
+    BrokerId, BrokerInfo, Command, ConnectionInfo, Magic, WireFormat, WireFormatInfo, WireFormatOptions,
+    WireString,
+};
+
+/// Where the magic bytes stand in the first frame: behind its size and type.
+const MAGIC_AT: usize = 5;
+
+/// First bytes of other protocols that people send to the wrong port.
+const OTHERS: [(&[u8], &str); 7] = [
+    (b"AMQP", "AMQP"),
+    (b"CONNECT", "STOMP"),
+    (b"STOMP", "STOMP"),
+    (b"\x10", "MQTT"),
+    (b"GET ", "HTTP"),
+    (b"POST ", "HTTP"),
+    (b"\x16\x03", "TLS"),
+];
+
+/// Who is at the other end.
+pub struct Client {
+    /// The client's own name for its connection.
+    pub connection_id: WireString,
+}
+
+/// Ends a conversation that is not OpenWire, as soon as its first bytes show it.
+pub fn check_protocol(input: &[u8]) -> Result<(), Parting> {
+    for (start, name) in OTHERS {
+        if input.starts_with(start) {
+            return Err(Parting::Fault(format!("the peer speaks {name}; this port speaks OpenWire")));
+        }
+    }
+    let Some(magic) = input.get(MAGIC_AT..) else { return Ok(()) };
+    let there = magic.len().min(Magic::BYTES.len());
+    if magic[..there] == Magic::BYTES[..there] {
+        return Ok(());
+    }
+    Err(Parting::Fault("the peer does not speak OpenWire: its first frame is no WireFormatInfo".to_owned()))
+}
+
+impl OpenWireSession {
+    pub(super) fn negotiate(&mut self, info: &WireFormatInfo, turn: &mut Turn<'_>) -> Result<(), Parting> {
+        let fault = |error: crate::codec::WireError| Parting::Fault(format!("WireFormatInfo: {error}"));
+        let ours = self.wire_format_options();
+        let theirs = WireFormatOptions::from_info(info).map_err(fault)?;
+        let agreed = WireFormat::negotiate(&ours, &theirs).map_err(fault)?;
+        // Ours goes out in the format that every conversation begins with.
+        self.send(Command::WireFormatInfo(ours.to_info().map_err(fault)?), turn);
+        let broker_bytes_max = self.options.max_frame_bytes;
+        self.format = agreed;
+        self.format.max_frame_bytes = self.format.max_frame_bytes.max(broker_bytes_max);
+        self.negotiated = true;
+        self.jms_package = jms_package(theirs.provider_version.as_deref());
+        self.liveness.agree(ours.max_inactivity_ms, theirs.max_inactivity_ms);
+        let broker = BrokerInfo {
+            broker_id: Some(BrokerId { value: Some(self.options.broker_name.as_str().into()) }),
+            broker_name: Some(self.options.broker_name.as_str().into()),
+            broker_url: Some(self.options.broker_url.as_str().into()),
+            ..BrokerInfo::default()
+        };
+        self.send(broker.into(), turn);
+        Ok(())
+    }
+
+    fn wire_format_options(&self) -> WireFormatOptions {
+        WireFormatOptions {
+            tight_encoding: self.options.tight_encoding,
+            cache: self.options.cache,
+            cache_size: 1024,
+            max_inactivity_ms: self.options.max_inactivity_ms,
+            provider_name: Some("Postroad".to_owned()),
+            provider_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            ..WireFormatOptions::pass_through(self.options.max_frame_bytes as i64)
+        }
+    }
+
+    pub(super) fn connect(&mut self, info: &ConnectionInfo, turn: &mut Turn<'_>) -> Result<Done, Exception> {
+        let connection_id = info.connection_id.as_ref().and_then(|id| id.value.as_ref());
+        let connection_id = super::own(
+            connection_id.ok_or_else(|| Exception::jms("ConnectionInfo without a connection id"))?,
+        );
+        let holder: Arc<str> = connection_id.to_str().into();
+        self.client = Some(Client { connection_id });
+        let Some(client_id) = info.client_id.as_ref().filter(|client_id| !client_id.is_empty()) else {
+            return Err(Exception::of("InvalidClientIDException", "ConnectionInfo without a client id"));
+        };
+        let ticket = self.replies.wait(1, None, Then::Respond);
+        let name = client_id.to_str().into();
+        turn.events.push(Event::Claim { name, holder, connection: self.id, ticket });
+        Ok(Done::Later(Replies::id(ticket)))
+    }
+}
+
+/// The package of the client's JMS interfaces: Jakarta since provider version 6.
+fn jms_package(provider_version: Option<&str>) -> &'static str {
+    let major = provider_version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+    if major.is_some_and(|major| major >= 6) { JAKARTA } else { JAVAX }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_protocols_are_named() {
+        for (case, input, want) in [
+            ("nothing yet", &b""[..], Ok(())),
+            ("OpenWire", b"\0\0\x01\x02\x01ActiveMQ\0\0", Ok(())),
+            ("OpenWire so far", b"\0\0\x01\x02\x01Act", Ok(())),
+            ("AMQP", b"AMQP\0\x01\0\0", Err("the peer speaks AMQP; this port speaks OpenWire")),
+            ("HTTP", b"GET / HTTP/1.1", Err("the peer speaks HTTP; this port speaks OpenWire")),
+            (
+                "noise",
+                b"\0\0\0\x05\x01noise",
+                Err("the peer does not speak OpenWire: its first frame is no WireFormatInfo"),
+            ),
+        ] {
+            let want = want.map_err(|reason| Parting::Fault(reason.to_owned()));
+            assert_eq!(check_protocol(input), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn exceptions_come_from_the_package_that_the_client_has() {
+        for (version, want) in
+            [(Some("6.1.0"), JAKARTA), (Some("5.19.1"), JAVAX), (None, JAVAX), (Some("x"), JAVAX)]
+        {
+            assert_eq!(jms_package(version), want, "{version:?}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Session room: one OpenWire conversation. Bytes in, events out; answers in, bytes out.
+//!
+//! ```text
+//!   first bytes ──▶ WireFormatInfo ──▶ ConnectionInfo ──▶ consumers, producers, transactions ──▶ ShutdownInfo
+//!                   (handshake.rs)                        (one file each)
+//! ```
+//! What the core answers finds its way back by [`replies::Replies`].
+//! Never here: sockets, clocks, queues, what other connections do.
+
+mod consumer;
+mod delivery;
+mod exception;
+mod handshake;
+mod liveness;
+mod names;
+mod producer;
+mod replies;
+mod temporary;
+mod transaction;
+
+use std::collections::HashMap;
+
+use bytes::{Buf, Bytes, BytesMut};
+use postroad_model::{ConnectionId, Deadline, Event, Parting, Session, ToSession};
+
+use crate::codec::{Command, KeepAliveInfo, Response, WireFormat, WireString};
+use consumer::Consumers;
+use exception::Exception;
+use liveness::Liveness;
+use replies::Replies;
+use temporary::Temporaries;
+use transaction::Transactions;
+
+/// What the operator decides about OpenWire conversations.
+#[derive(Clone, Debug)]
+pub struct OpenWireOptions {
+    /// Largest frame that a client may send, in bytes.
+    pub max_frame_bytes: u64,
+    /// Offer the tight encoding: smaller frames, more work on both sides.
+    pub tight_encoding: bool,
+    /// Offer marshalling caches: smaller frames, more work on both sides.
+    pub cache: bool,
+    /// A peer that is silent for so long is taken for dead, in milliseconds; 0 for never.
+    pub max_inactivity_ms: i64,
+    /// What the broker is called.
+    pub broker_name: String,
+    /// Where it can be reached.
+    pub broker_url: String,
+}
+
+/// Bytes of the size ahead of each frame.
+const SIZE_BYTES: usize = 4;
+
+/// One conversation with an OpenWire client.
+pub struct OpenWireSession {
+    id: ConnectionId,
+    options: OpenWireOptions,
+    format: WireFormat,
+    /// Both sides have said what they speak.
+    negotiated: bool,
+    /// The client's own name for its connection, once it has one.
+    client: Option<handshake::Client>,
+    /// `javax.jms.` or `jakarta.jms.`: where the client looks for exceptions.
+    jms_package: &'static str,
+    consumers: Consumers,
+    /// Windows of producers that have one, in bytes.
+    windows: HashMap<crate::codec::ProducerId, i32>,
+    transactions: Transactions,
+    temporaries: Temporaries,
+    replies: Replies,
+    liveness: Liveness,
+    next_command_id: i32,
+    /// Number of the last delivery.
+    next_delivery: u64,
+    names: names::Names,
+}
+
+/// One turn of a session: where its events and frames go.
+struct Turn<'a> {
+    events: &'a mut Vec<Event>,
+    output: &'a mut BytesMut,
+    now_ms: u64,
+}
+
+impl OpenWireSession {
+    /// The broker's side of a new connection.
+    pub fn new(id: ConnectionId, options: OpenWireOptions) -> OpenWireSession {
+        OpenWireSession {
+            id,
+            options,
+            format: WireFormat::initial(),
+            negotiated: false,
+            client: None,
+            jms_package: exception::JAVAX,
+            consumers: Consumers::default(),
+            windows: HashMap::new(),
+            transactions: Transactions::default(),
+            temporaries: Temporaries::default(),
+            replies: Replies::default(),
+            liveness: Liveness::default(),
+            next_command_id: 0,
+            next_delivery: 0,
+            names: names::Names::default(),
+        }
+    }
+
+    /// The size of the next frame, judged before its bytes are there.
+    fn frame_bytes(&self, input: &BytesMut) -> Result<Option<usize>, Parting> {
+        let Some(size) = input.first_chunk::<SIZE_BYTES>() else { return Ok(None) };
+        let bytes = i64::from(i32::from_be_bytes(*size));
+        let max = self.options.max_frame_bytes.min(self.format.max_frame_bytes);
+        match u64::try_from(bytes) {
+            Ok(bytes) if bytes <= max => Ok(Some(bytes as usize)),
+            _ => Err(Parting::Fault(format!("frame of {bytes} bytes; the limit is {max}"))),
+        }
+    }
+
+    fn next_frame(&self, input: &mut BytesMut) -> Result<Option<Bytes>, Parting> {
+        let Some(bytes) = self.frame_bytes(input)? else { return Ok(None) };
+        if input.len() < SIZE_BYTES + bytes {
+            return Ok(None);
+        }
+        input.advance(SIZE_BYTES);
+        Ok(Some(input.split_to(bytes).freeze()))
+    }
+
+    fn take(&mut self, frame: &Bytes, turn: &mut Turn<'_>) -> Result<(), Parting> {
+        let command = match self.format.decode(frame) {
+            Ok(command) => command,
+            Err(error) => {
+                self.send_connection_error(&Exception::io(&error.to_string()), turn);
+                return Err(Parting::Fault(format!("not an OpenWire command: {error}")));
+            }
+        };
+        if !self.negotiated && !matches!(command, Command::WireFormatInfo(_)) {
+            return Err(Parting::Fault(format!("{} ahead of WireFormatInfo", command.name())));
+        }
+        self.understand(command, frame, turn)
+    }
+
+    /// All branching on commands is here; each arm does one thing elsewhere.
+    fn understand(&mut self, command: Command, frame: &Bytes, turn: &mut Turn<'_>) -> Result<(), Parting> {
+        let respond = command.response_required().then(|| command.command_id());
+        let done = match command {
+            Command::Message(message) => return self.send_message(*message, frame, turn),
+            Command::MessageAck(ack) => self.acknowledge(&ack, turn),
+            Command::MessagePull(pull) => self.pull(&pull, turn),
+            Command::WireFormatInfo(info) => return self.negotiate(&info, turn),
+            Command::ConnectionInfo(info) => self.connect(&info, turn),
+            Command::SessionInfo(_) | Command::FlushCommand(_) | Command::ConnectionControl(_) => {
+                Ok(Done::Now)
+            }
+            Command::ProducerInfo(info) => self.add_producer(info, turn),
+            Command::ConsumerInfo(info) => self.add_consumer(info, turn),
+            Command::ConsumerControl(control) => self.control_consumer(&control, turn),
+            Command::RemoveInfo(info) => self.remove(&info, turn),
+            Command::DestinationInfo(info) => self.change_destination(&info, turn),
+            Command::TransactionInfo(info) => return self.transact(&info, respond, turn),
+            Command::KeepAliveInfo(info) => return self.keep_alive(&info, turn),
+            Command::ShutdownInfo(_) => return Err(Parting::Farewell),
+            other => Err(Exception::jms(&format!("{} is not supported by this broker", other.name()))),
+        };
+        self.conclude(respond, done, turn);
+        Ok(())
+    }
+
+    /// Answers a command now, or arranges that the core's answers to it will.
+    fn conclude(&mut self, respond: Option<i32>, done: Result<Done, Exception>, turn: &mut Turn<'_>) {
+        match done {
+            Ok(Done::Now) => self.respond(respond, turn),
+            Ok(Done::Later(waiting)) => self.replies.respond_to(waiting, respond),
+            Err(exception) => self.refuse(respond, &exception, turn),
+        }
+    }
+
+    fn respond(&mut self, respond: Option<i32>, turn: &mut Turn<'_>) {
+        if let Some(correlation_id) = respond {
+            let response = Response { correlation_id, ..Response::default() };
+            self.send(response.into(), turn);
+        }
+    }
+
+    fn keep_alive(&mut self, info: &KeepAliveInfo, turn: &mut Turn<'_>) -> Result<(), Parting> {
+        if info.response_required {
+            self.send(KeepAliveInfo::default().into(), turn);
+        }
+        Ok(())
+    }
+
+    /// Writes a command of the broker's own. One that cannot be encoded is dropped with a trace in the reply's place:
+    /// only over-long texts from the peer itself can make that happen.
+    fn send(&mut self, mut command: Command, turn: &mut Turn<'_>) {
+        self.next_command_id = self.next_command_id.wrapping_add(1);
+        command.set_command_id(self.next_command_id);
+        let _ = self.format.encode(&command, turn.output);
+        self.liveness.wrote(turn.now_ms);
+    }
+}
+
+/// How far a command has got.
+enum Done {
+    /// It is done.
+    Now,
+    /// The core has to answer.
+    Later(replies::WaitingId),
+}
+
+impl Session for OpenWireSession {
+    fn receive(
+        &mut self,
+        input: &mut BytesMut,
+        now_ms: u64,
+        events: &mut Vec<Event>,
+        output: &mut BytesMut,
+    ) -> Result<(), Parting> {
+        self.liveness.heard(now_ms);
+        if !self.negotiated {
+            handshake::check_protocol(input)?;
+        }
+        let mut turn = Turn { events, output, now_ms };
+        while let Some(frame) = self.next_frame(input)? {
+            self.take(&frame, &mut turn)?;
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &mut self,
+        message: ToSession,
+        now_ms: u64,
+        events: &mut Vec<Event>,
+        output: &mut BytesMut,
+    ) -> Result<(), Parting> {
+        let mut turn = Turn { events, output, now_ms };
+        match message {
+            ToSession::Reply { ticket, result } => self.replied(ticket, result, &mut turn),
+            ToSession::Deliver(delivery) => self.deliver(delivery, &mut turn),
+            ToSession::Drained { consumer } => self.drained(consumer.number, &mut turn),
+            ToSession::Detached { consumer } => self.detached(consumer.number),
+            ToSession::Evicted => return Err(Parting::Fault("its client connected anew".to_owned())),
+        }
+        Ok(())
+    }
+
+    fn wake(&mut self, now_ms: u64, events: &mut Vec<Event>, output: &mut BytesMut) -> Result<(), Parting> {
+        let mut turn = Turn { events, output, now_ms };
+        self.end_pulls(&mut turn);
+        self.liveness.check(now_ms)?;
+        if self.negotiated && self.liveness.must_write(now_ms) {
+            self.send(KeepAliveInfo::default().into(), &mut turn);
+        }
+        Ok(())
+    }
+
+    fn deadline(&self) -> Deadline {
+        self.liveness.deadline().into_iter().chain(self.consumers.next_pull_end()).min()
+    }
+
+    fn close(&mut self, events: &mut Vec<Event>) {
+        self.remove_temporaries(events);
+    }
+
+    fn missing_bytes(&self, input: &BytesMut) -> usize {
+        match self.frame_bytes(input) {
+            Ok(Some(bytes)) => (SIZE_BYTES + bytes).saturating_sub(input.len()),
+            _ => 0,
+        }
+    }
+}
+
+/// A text that outlives the frame it came in must not keep that frame's buffer alive.
+fn own(text: &WireString) -> WireString {
+    WireString::from_wire(Bytes::copy_from_slice(text.as_bytes())).unwrap_or_default()
+}

@@ -1,0 +1,87 @@
+//! Producers: messages in, and the windows of those who have one.
+
+use bytes::Bytes;
+use postroad_model::{Encoding, Event, Message, Parting, Protocol, Publish, Sent};
+
+use super::exception::Exception;
+use super::replies::Then;
+use super::{Done, OpenWireSession, Turn, names};
+use crate::codec::{self, ProducerId, ProducerInfo, stored_form};
+
+/// What `org.apache.activemq.command.Message.getSize` adds to properties and body; a producer
+/// counts its window by that.
+const MESSAGE_SIZE_MIN: usize = 1024;
+
+impl OpenWireSession {
+    pub(super) fn add_producer(&mut self, info: ProducerInfo, _: &mut Turn<'_>) -> Result<Done, Exception> {
+        if let Some(id) = info.producer_id.filter(|_| info.window_size > 0) {
+            self.windows.insert(own_producer(&id), info.window_size);
+        }
+        Ok(Done::Now)
+    }
+
+    pub(super) fn send_message(
+        &mut self,
+        message: codec::Message,
+        frame: &Bytes,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Parting> {
+        let respond = message.response_required.then_some(message.command_id);
+        match self.sent(&message, frame) {
+            Ok((sent, transaction)) => {
+                let ticket = self.replies.wait(1, respond, Then::Sent { window: self.window_of(&message) });
+                let transaction = transaction.map(|number| self.transactions.key(self.id, number));
+                let publish = Publish { connection: self.id, ticket, sent, transaction, retain: None };
+                turn.events.push(Event::Publish(publish));
+            }
+            Err(exception) => self.refuse(respond, &exception, turn),
+        }
+        Ok(())
+    }
+
+    fn sent(&mut self, message: &codec::Message, frame: &Bytes) -> Result<(Sent, Option<u64>), Exception> {
+        let destination = message.destination.as_ref();
+        let destination = destination.ok_or_else(|| {
+            Exception::of("InvalidDestinationException", "the message names no destination")
+        })?;
+        if names::is_composite(destination) {
+            let text =
+                format!("composite destinations are not supported yet: {}", destination.name().to_str());
+            return Err(Exception::of("InvalidDestinationException", &text));
+        }
+        let transaction = match &message.transaction_id {
+            Some(id) => Some(self.transactions.find(id)?),
+            None => None,
+        };
+        let stored = stored_form(&self.format, message, frame);
+        let stored =
+            stored.map_err(|error| Exception::jms(&format!("the message cannot be stored: {error}")))?;
+        let to = self.names.model(destination);
+        Ok((Sent { to, message: to_model(message, stored, self.format.version) }, transaction))
+    }
+
+    fn window_of(&self, message: &codec::Message) -> Option<(ProducerId, i32)> {
+        if self.windows.is_empty() {
+            return None;
+        }
+        let producer = message.producer_id.as_ref().filter(|id| self.windows.contains_key(id))?;
+        let part = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
+        let size = MESSAGE_SIZE_MIN + part(&message.content) + part(&message.marshalled_properties);
+        Some((own_producer(producer), i32::try_from(size).unwrap_or(i32::MAX)))
+    }
+}
+
+/// The message as the core keeps it.
+pub fn to_model(message: &codec::Message, stored: Bytes, version: u8) -> Message {
+    Message {
+        encoding: Encoding { protocol: Protocol::OpenWire, version },
+        persistent: message.persistent,
+        priority: message.priority.min(9),
+        expires_at_ms: u64::try_from(message.expiration_ms).unwrap_or(0),
+        bytes: stored,
+    }
+}
+
+fn own_producer(id: &ProducerId) -> ProducerId {
+    ProducerId { connection_id: id.connection_id.as_ref().map(super::own), ..id.clone() }
+}
