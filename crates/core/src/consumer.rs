@@ -1,6 +1,7 @@
 //! Consumers and connections: attach, credit, drain, detach, and temporary destinations.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use postroad_model::{
     Attach, Command, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind,
@@ -41,8 +42,10 @@ pub struct Connection {
     pub transactions: BTreeSet<TransactionKey>,
     /// Its temporary destinations.
     pub temporary: BTreeSet<Destination>,
-    /// Its outbox is full.
-    pub stalled: bool,
+    /// Its exclusive names.
+    pub claims: BTreeSet<Arc<str>>,
+    /// Bytes of deliveries that wait in its outbox.
+    pub unwritten_bytes: u64,
 }
 
 impl Partition {
@@ -151,8 +154,8 @@ impl Partition {
     /// Puts a consumer into the line of its queue, if it can take a message and is not there yet.
     fn line_up(&mut self, key: ConsumerKey) {
         let Some(consumer) = self.consumers.get(&key) else { return };
-        let stalled = self.connections.get(&key.connection).is_some_and(|connection| connection.stalled);
-        let may = consumer.credit > 0 && !stalled && self.is_chosen(key, consumer);
+        let may =
+            consumer.credit > 0 && !self.outbox_is_full(key.connection) && self.is_chosen(key, consumer);
         let Some(queue) = self.queues.get_mut(&consumer.queue) else { return };
         if may && !queue.waiting.contains(&key) {
             queue.waiting.push_back(key);
@@ -229,23 +232,43 @@ impl Partition {
         self.dispatch(id, effects);
     }
 
-    pub(crate) fn stall(&mut self, connection: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(&connection) else { return };
-        connection.stalled = true;
-        for key in &connection.consumers {
-            let queue = self.consumers.get(key).and_then(|consumer| self.queues.get_mut(&consumer.queue));
-            if let Some(queue) = queue {
-                queue.waiting.retain(|waiting| waiting != key);
+    /// Gives an exclusive name to a connection; another connection of the same holder gives way.
+    pub(crate) fn claim(
+        &mut self,
+        name: Arc<str>,
+        holder: Arc<str>,
+        connection: ConnectionId,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        match self.claims.get(&name) {
+            Some((other, _)) if *other != holder => {
+                let refusal = Refusal::NameTaken { name, holder: other.clone() };
+                return self.reply(connection, ticket, Err(refusal), effects);
+            }
+            Some((_, before)) if *before != connection => effects.push(Effect::Evict { connection: *before }),
+            _ => {}
+        }
+        self.connections.entry(connection).or_default().claims.insert(name.clone());
+        self.claims.insert(name, (holder, connection));
+        self.reply(connection, ticket, Ok(()), effects);
+    }
+
+    /// The outbox has room again: consumers that waited for it get back into their lines.
+    pub(crate) fn written(&mut self, id: ConnectionId, bytes: u64, effects: &mut Vec<Effect>) {
+        let was_full = self.outbox_is_full(id);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.unwritten_bytes = connection.unwritten_bytes.saturating_sub(bytes);
+        if was_full {
+            for key in connection.consumers.clone() {
+                self.credit(key, 0, effects);
             }
         }
     }
 
-    pub(crate) fn resume(&mut self, connection: ConnectionId, effects: &mut Vec<Effect>) {
-        let Some(connection) = self.connections.get_mut(&connection) else { return };
-        connection.stalled = false;
-        for key in connection.consumers.clone() {
-            self.credit(key, 0, effects);
-        }
+    pub(crate) fn outbox_is_full(&self, id: ConnectionId) -> bool {
+        let unwritten = self.connections.get(&id).map_or(0, |connection| connection.unwritten_bytes);
+        unwritten >= self.settings.outbox_bytes_max
     }
 
     pub(crate) fn closed(&mut self, id: ConnectionId, effects: &mut Vec<Effect>) {

@@ -46,7 +46,8 @@ impl Partition {
 
     /// The consumer has had its turn: to the end of the line, or out of it if it can take no more.
     fn next_turn(&mut self, id: QueueId, consumer: ConsumerKey) {
-        let takes_more = self.consumers.get(&consumer).is_some_and(|consumer| consumer.credit > 0);
+        let takes_more = self.consumers.get(&consumer).is_some_and(|consumer| consumer.credit > 0)
+            && !self.outbox_is_full(consumer.connection);
         if let Some(queue) = self.queues.get_mut(&id) {
             queue.waiting.pop_front();
             if takes_more {
@@ -75,7 +76,7 @@ impl Partition {
             self.fetch_from(id, tag, effects);
             return Step::Waits;
         };
-        self.hand_over(id, tag, consumer);
+        self.hand_over(id, tag, consumer, message.bytes.len() as u64);
         self.counters.delivered += 1;
         effects.push(Effect::Deliver(Delivery { consumer, tag, failed_deliveries, message }));
         Step::Sent
@@ -85,9 +86,12 @@ impl Partition {
         headers.expires_at_ms != 0 && headers.expires_at_ms <= self.now_ms
     }
 
-    fn hand_over(&mut self, id: QueueId, tag: EntryTag, by: ConsumerKey) {
+    fn hand_over(&mut self, id: QueueId, tag: EntryTag, by: ConsumerKey, bytes: u64) {
         let Some(consumer) = self.consumers.get_mut(&by) else { return };
         consumer.credit -= 1;
+        if let Some(connection) = self.connections.get_mut(&by.connection) {
+            connection.unwritten_bytes += bytes;
+        }
         if let Some(browse) = &mut consumer.browse {
             browse.pass(tag);
             return;

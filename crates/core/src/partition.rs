@@ -1,6 +1,7 @@
 //! The partition: all state of one owner thread, and its two doors.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use postroad_model::{
     Command, ConnectionId, ConsumerKey, Destination, Effect, EntryTag, Event, Message, MessageKey,
@@ -31,6 +32,8 @@ pub struct Settings {
     pub volatile_bytes_max: u64,
     /// A transaction may hold this many bytes before it commits.
     pub transaction_bytes_max: u64,
+    /// Deliveries of so many bytes may wait in a connection's outbox.
+    pub outbox_bytes_max: u64,
     /// Where messages go that can never be processed.
     pub dead_letters: Destination,
 }
@@ -72,6 +75,8 @@ pub struct Partition {
     pub(crate) fetches: HashMap<MessageKey, Vec<QueueId>, FxBuildHasher>,
     pub(crate) consumers: HashMap<ConsumerKey, Consumer, FxBuildHasher>,
     pub(crate) connections: HashMap<ConnectionId, Connection, FxBuildHasher>,
+    /// Exclusive names, each with its holder and the holder's connection.
+    pub(crate) claims: HashMap<Arc<str>, (Arc<str>, ConnectionId)>,
     /// Non-persistent sends that wait for memory, in order.
     pub(crate) parked: VecDeque<Publish>,
     pub(crate) proposals: VecDeque<Completion>,
@@ -105,6 +110,7 @@ impl Partition {
             fetches: HashMap::default(),
             consumers: HashMap::default(),
             connections: HashMap::default(),
+            claims: HashMap::new(),
             parked: VecDeque::new(),
             proposals: VecDeque::new(),
             unsaved: Vec::new(),
@@ -171,8 +177,10 @@ impl Partition {
             Event::Delete { destination, connection, ticket } => {
                 self.delete(destination, connection, ticket, effects);
             }
-            Event::Stall { connection } => self.stall(connection),
-            Event::Resume { connection } => self.resume(connection, effects),
+            Event::Claim { name, holder, connection, ticket } => {
+                self.claim(name, holder, connection, ticket, effects);
+            }
+            Event::Written { connection, bytes } => self.written(connection, bytes, effects),
             Event::Closed { connection } => self.closed(connection, effects),
             Event::Fetched { key, message } => self.fetched(key, message, effects),
             Event::ProposalsFailed { reason } => self.proposals_failed(&reason, effects),

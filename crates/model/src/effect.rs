@@ -36,6 +36,11 @@ pub enum Effect {
         /// The consumer.
         consumer: ConsumerKey,
     },
+    /// Another connection of the same client has taken this one's place: close it.
+    Evict {
+        /// The connection.
+        connection: ConnectionId,
+    },
     /// Read these bodies back from the log, in this order.
     Fetch {
         /// Durable keys only.

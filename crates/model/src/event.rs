@@ -1,5 +1,7 @@
 //! Events: what reaches a partition and is not itself durable.
 
+use std::sync::Arc;
+
 use crate::{
     ConnectionId, ConsumerKey, Destination, EntryTag, Message, MessageKey, PartitionId, Sent, Ticket,
     TransactionId, TransactionKey,
@@ -70,15 +72,23 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// The connection takes no more deliveries until it resumes: its outbox is full.
-    Stall {
-        /// The connection.
+    /// Take an exclusive name (a client id) until the connection ends.
+    Claim {
+        /// The name.
+        name: Arc<str>,
+        /// Who it is for: a claim by the same holder takes the name over, as after a reconnect.
+        holder: Arc<str>,
+        /// Who asks.
         connection: ConnectionId,
+        /// Who waits for it.
+        ticket: Ticket,
     },
-    /// The connection takes deliveries again.
-    Resume {
+    /// Deliveries of this many bytes have left the connection's outbox: there is room for as many again.
+    Written {
         /// The connection.
         connection: ConnectionId,
+        /// Bytes of messages, as delivered.
+        bytes: u64,
     },
     /// The connection is gone, with its consumers, transactions and temporary destinations.
     Closed {

@@ -11,6 +11,7 @@ mod event;
 mod ids;
 mod message;
 mod refusal;
+mod session;
 
 pub use command::{Changes, Command, Sent, SettleCause, Settlement, Urgency};
 pub use destination::{Destination, DestinationKind, Placement};
@@ -22,3 +23,4 @@ pub use ids::{
 };
 pub use message::{Encoding, Message, Protocol};
 pub use refusal::Refusal;
+pub use session::{Deadline, Parting, Session, ToSession};

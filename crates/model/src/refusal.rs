@@ -1,5 +1,7 @@
 //! Why the core says no.
 
+use std::sync::Arc;
+
 use crate::Destination;
 
 /// A request that was not carried out. Nothing of it happened; protocols map it to their own errors.
@@ -25,6 +27,14 @@ pub enum Refusal {
     ConsumerExists {
         /// The session's number for it.
         number: u32,
+    },
+    /// Somebody else has the exclusive name.
+    #[error("the client id {name} is in use by another connection, {holder}")]
+    NameTaken {
+        /// The name.
+        name: Arc<str>,
+        /// Who has it.
+        holder: Arc<str>,
     },
     /// The disk has no room for more messages; consuming them makes room.
     #[error("the store is full: {to} takes no more persistent messages until space returns")]

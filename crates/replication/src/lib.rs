@@ -1,1 +1,14 @@
-//! Placeholder header, replaced as this room is furnished.
+//! Replication room: how proposed commands become durable, and come back in order.
+//!
+//! [`ReplLog`] is the seam: the broker proposes, and polls for what is durable. [`LocalLog`] is the journal alone:
+//! a handle on each partition's thread, and one [`LogWriter`] on the journal's thread, which turns whatever has
+//! gathered into one group, one write and one sync.
+//! Never here: what a record means, threads, sockets, clocks.
+
+mod local;
+mod log;
+mod writer;
+
+pub use local::{LocalLog, Port};
+pub use log::{LogEvent, Proposal, ReplLog};
+pub use writer::{Job, JobDone, LogWriter, Opened, ToPartition, ToWriter};

@@ -114,6 +114,7 @@ impl Lane {
     fn put(&mut self, sequence: u64, entry: Entry) {
         if self.blocks.is_empty() {
             self.base = sequence - sequence % BLOCK;
+            self.cursor = self.cursor.max(self.base);
         }
         let index = ((sequence - self.base) / BLOCK) as usize;
         while self.blocks.len() <= index {
@@ -151,8 +152,7 @@ impl Lane {
         block.live -= 1;
         self.live -= 1;
         self.returned.remove(&sequence);
-        let filled = self.base + (index as u64 + 1) * BLOCK <= self.next;
-        if block.live == 0 && filled {
+        if block.live == 0 {
             *slot = None;
         }
         while let Some(None) = self.blocks.front() {

@@ -1,0 +1,239 @@
+//! Configuration: one TOML file that may be absent, overruled by the command line.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use crate::cli::ServeArguments;
+
+/// Everything that can be configured, with its defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What the broker calls itself.
+    pub broker_name: String,
+    /// Where messages are kept.
+    pub data: PathBuf,
+    /// The address to listen on.
+    pub bind: IpAddr,
+    /// Added to every port.
+    pub port_offset: u16,
+    /// For message bodies, in bytes.
+    pub memory_bytes: u64,
+    /// Where messages go that can never be processed.
+    pub dead_letter_queue: String,
+    /// Ports, before the offset.
+    pub ports: Ports,
+    /// Threads and partitions.
+    pub runtime: RuntimeConfig,
+    /// OpenWire alone.
+    pub openwire: OpenWireConfig,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// Ports, before the offset.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ports {
+    /// OpenWire.
+    pub openwire: u16,
+}
+
+/// Threads and partitions.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuntimeConfig {
+    /// Threads that serve connections.
+    pub cores: u16,
+    /// Partitions of a new store; an existing one keeps what it was made with.
+    pub partitions: u16,
+    /// Whether each thread stays on one processor.
+    pub pin: bool,
+}
+
+/// OpenWire alone.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OpenWireConfig {
+    /// Largest frame that a client may send.
+    pub max_frame_bytes: u64,
+    /// Offer the tight encoding.
+    pub tight_encoding: bool,
+    /// Offer marshalling caches.
+    pub cache: bool,
+    /// A client that is silent for so long is taken for dead; 0 for never.
+    pub max_inactivity_ms: i64,
+}
+
+/// Bounds.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// What a transaction may hold before it commits.
+    pub transaction_bytes: u64,
+    /// What may wait in one connection's outbox.
+    pub outbox_bytes: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            broker_name: "postroad".to_owned(),
+            data: PathBuf::from("data"),
+            bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port_offset: 0,
+            memory_bytes: memory_bytes() / 4,
+            dead_letter_queue: "ActiveMQ.DLQ".to_owned(),
+            ports: Ports::default(),
+            runtime: RuntimeConfig::default(),
+            openwire: OpenWireConfig::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Default for Ports {
+    fn default() -> Ports {
+        Ports { openwire: 61616 }
+    }
+}
+
+impl Default for RuntimeConfig {
+    fn default() -> RuntimeConfig {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64) as u16);
+        RuntimeConfig { cores, partitions: 1, pin: false }
+    }
+}
+
+impl Default for OpenWireConfig {
+    fn default() -> OpenWireConfig {
+        OpenWireConfig {
+            max_frame_bytes: 100 << 20,
+            tight_encoding: false,
+            cache: false,
+            max_inactivity_ms: 30_000,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { transaction_bytes: 256 << 20, outbox_bytes: 1 << 20 }
+    }
+}
+
+/// Memory assumed where the system does not say.
+const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
+
+/// The machine's memory.
+fn memory_bytes() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|total| total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.map_or(MEMORY_BYTES_UNKNOWN, |kib| kib << 10)
+}
+
+impl Config {
+    /// The file, if there is one, and what the command line says on top.
+    ///
+    /// # Errors
+    /// The file cannot be read, or says something that is not understood: with the line, and the nearest known key.
+    pub fn load(arguments: &ServeArguments) -> anyhow::Result<Config> {
+        let mut config = match &arguments.config {
+            Some(file) => Config::read(file)?,
+            None => Config::default(),
+        };
+        if let Some(data) = &arguments.data {
+            config.data.clone_from(data);
+        }
+        if let Some(bind) = arguments.bind {
+            config.bind = bind;
+        }
+        if let Some(offset) = arguments.port_offset {
+            config.port_offset = offset;
+        }
+        Ok(config)
+    }
+
+    fn read(file: &Path) -> anyhow::Result<Config> {
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        Config::parse(&text).with_context(|| format!("in {}", file.display()))
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Config> {
+        toml::from_str(text).map_err(|error| {
+            let known = nearest_key(error.message());
+            let hint = known.map(|known| format!("\ndid you mean `{known}`?")).unwrap_or_default();
+            anyhow::anyhow!("{}{hint}", error.to_string().trim_end())
+        })
+    }
+
+    /// A port with the offset added.
+    ///
+    /// # Errors
+    /// There is no such port.
+    pub fn port(&self, port: u16) -> anyhow::Result<u16> {
+        match port.checked_add(self.port_offset) {
+            Some(port) => Ok(port),
+            None => bail!("port {port} with offset {} is beyond 65535", self.port_offset),
+        }
+    }
+}
+
+/// The known key that an unknown one comes nearest to, from serde's message, which quotes both in back-ticks.
+fn nearest_key(message: &str) -> Option<String> {
+    if !message.starts_with("unknown field") {
+        return None;
+    }
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let unknown = quoted.next()?;
+    let distance = |known: &str| strsim::damerau_levenshtein(unknown, known);
+    let nearest = quoted.min_by_key(|known| distance(known))?;
+    (distance(nearest) <= unknown.len().div_ceil(2)).then(|| nearest.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_overrules_defaults_and_nothing_else() {
+        for (case, text, want) in [
+            ("empty", "", Config::default()),
+            ("top level", "port_offset = 7", Config { port_offset: 7, ..Config::default() }),
+            (
+                "table",
+                "[ports]\nopenwire = 1234",
+                Config { ports: Ports { openwire: 1234 }, ..Config::default() },
+            ),
+        ] {
+            assert_eq!(Config::parse(text).unwrap(), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
+        for (case, text, want) in [
+            ("mistyped", "port_ofset = 7", "did you mean `port_offset`?"),
+            ("in a table", "[openwire]\nmax_frame_byte = 1", "did you mean `max_frame_bytes`?"),
+            ("line", "bind = \"127.0.0.1\"\ncolour = 1", "line 2"),
+            ("wrong type", "port_offset = \"x\"", "invalid type"),
+        ] {
+            let error = format!("{:#}", Config::parse(text).unwrap_err());
+            assert!(error.contains(want), "case: {case}: {error}");
+        }
+        let error = format!("{:#}", Config::parse("colour = 1").unwrap_err());
+        assert!(!error.contains("did you mean"), "nothing is near: {error}");
+    }
+
+    #[test]
+    fn ports_end_at_65535() {
+        let config = Config { port_offset: 5000, ..Config::default() };
+        assert_eq!(config.port(60_535).ok(), Some(65_535));
+        assert!(config.port(61_616).is_err());
+    }
+}

@@ -1,0 +1,21 @@
+//! The `postroad` binary: a message broker and the tools around it.
+//!
+//! The only room that sees all others; it assembles them and decides nothing itself. `cli` is what people type,
+//! `config` what they configure, `runtime` the threads.
+//! Never here: protocol bytes, queue decisions, journal formats.
+
+mod cli;
+mod config;
+mod runtime;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("postroad: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

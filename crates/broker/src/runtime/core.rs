@@ -1,0 +1,293 @@
+//! One core: its partitions, its share of the log, and its ways to the other cores.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use postroad_core::{Partition, encode_record, message_in_record};
+use postroad_model::{ConnectionId, Effect, Event, MessageKey, PartitionId, Placement, Position, ToSession};
+use postroad_replication::{LocalLog, LogEvent, Port, Proposal, ReplLog, ToPartition, ToWriter};
+
+use crate::runtime::mailbox::Mailbox;
+use crate::runtime::now_ms;
+use crate::runtime::ring::{Receiver, Sender, Wake, WakingSender};
+
+/// What cores tell each other.
+pub enum ToCore {
+    /// An event for one of your partitions.
+    Event(PartitionId, Event),
+    /// A message for one of your connections.
+    Session(ConnectionId, ToSession),
+}
+
+/// The log's rings, as the log wants to see them.
+pub struct LogRing {
+    /// To the journal's thread.
+    pub sender: Sender<ToWriter>,
+    /// From it.
+    pub receiver: Receiver<ToPartition>,
+}
+
+impl Port for LogRing {
+    fn send(&mut self, message: ToWriter) -> Result<(), ToWriter> {
+        self.sender.send(message);
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Option<ToPartition> {
+        self.receiver.pop().ok()
+    }
+}
+
+/// The ways between one core and the rest.
+pub struct Links {
+    /// To each core; `None` at its own place.
+    pub to_cores: Vec<Option<WakingSender<ToCore>>>,
+    /// From each other core.
+    pub from_cores: Vec<Receiver<ToCore>>,
+    /// To and from the journal.
+    pub log: LogRing,
+    /// The journal's waker.
+    pub journal: Arc<dyn Wake>,
+}
+
+/// State of one core, shared by its tasks and by nobody else.
+pub struct Core {
+    number: u16,
+    cores: u16,
+    placement: Placement,
+    partitions: BTreeMap<PartitionId, Partition>,
+    log: LocalLog<LogRing>,
+    to_cores: Vec<Option<WakingSender<ToCore>>>,
+    from_cores: Vec<Receiver<ToCore>>,
+    journal: Arc<dyn Wake>,
+    mailboxes: HashMap<ConnectionId, Rc<Mailbox>>,
+    next_connection: u64,
+    work: VecDeque<(PartitionId, Event)>,
+    effects: Vec<Effect>,
+    reads: HashMap<(PartitionId, Position), Vec<MessageKey>>,
+    now_ms: u64,
+}
+
+/// Which core owns a partition.
+pub fn owner(partition: PartitionId, cores: u16) -> u16 {
+    partition.0 % cores
+}
+
+impl Core {
+    /// A core with its recovered partitions.
+    pub fn new(
+        number: u16,
+        placement: Placement,
+        partitions: BTreeMap<PartitionId, Partition>,
+        links: Links,
+    ) -> Core {
+        let Links { to_cores, from_cores, log, journal } = links;
+        let logs = partitions.iter().map(|(id, partition)| (*id, partition.applied())).collect::<Vec<_>>();
+        Core {
+            number,
+            cores: to_cores.len() as u16,
+            placement,
+            partitions,
+            log: LocalLog::new(log, logs),
+            to_cores,
+            from_cores,
+            journal,
+            mailboxes: HashMap::new(),
+            next_connection: 1,
+            work: VecDeque::new(),
+            effects: Vec::new(),
+            reads: HashMap::new(),
+            now_ms: 0,
+        }
+    }
+
+    /// Ends recovery in every partition.
+    pub fn start(&mut self) {
+        for id in self.partitions.keys().copied().collect::<Vec<_>>() {
+            self.with(id, |partition, effects| partition.start(effects));
+        }
+        self.run();
+    }
+
+    /// Where addresses live.
+    pub fn placement(&self) -> Placement {
+        self.placement
+    }
+
+    /// A connection joins this core.
+    pub fn join(&mut self) -> (ConnectionId, Rc<Mailbox>) {
+        let id = ConnectionId::new(self.number, self.next_connection);
+        self.next_connection += 1;
+        let mailbox = Rc::new(Mailbox::default());
+        self.mailboxes.insert(id, mailbox.clone());
+        (id, mailbox)
+    }
+
+    /// A connection has left.
+    pub fn leave(&mut self, id: ConnectionId) {
+        self.mailboxes.remove(&id);
+    }
+
+    /// How many connections it has.
+    pub fn connections(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    /// Hands an event to the partition that it is for, on whichever core.
+    pub fn submit(&mut self, partition: PartitionId, event: Event) {
+        let owner = owner(partition, self.cores);
+        match self.to_cores.get_mut(usize::from(owner)) {
+            Some(Some(other)) => other.sender.send(ToCore::Event(partition, event)),
+            _ => self.work.push_back((partition, event)),
+        }
+    }
+
+    /// Takes in what came from other threads, and does what follows from it.
+    pub fn turn(&mut self) {
+        for index in 0..self.from_cores.len() {
+            while let Ok(message) = self.from_cores[index].pop() {
+                match message {
+                    ToCore::Event(partition, event) => self.work.push_back((partition, event)),
+                    ToCore::Session(connection, message) => self.post(connection, message),
+                }
+            }
+        }
+        while let Some(event) = self.log.poll() {
+            self.logged(event);
+        }
+        self.run();
+        self.flush();
+    }
+
+    /// Works off the events at hand.
+    pub fn run(&mut self) {
+        if self.work.is_empty() {
+            return;
+        }
+        self.tick();
+        while let Some((partition, event)) = self.work.pop_front() {
+            self.with(partition, |partition, effects| partition.soft(event, effects));
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = now_ms();
+        if now > self.now_ms {
+            self.now_ms = now;
+            for partition in self.partitions.values_mut() {
+                partition.soft(Event::Tick { now_ms: now }, &mut self.effects);
+            }
+        }
+    }
+
+    /// Sends on its way what has gathered for the journal and the other cores.
+    pub fn flush(&mut self) {
+        if self.log.flush() {
+            self.journal.wake();
+        }
+        for other in self.to_cores.iter_mut().flatten() {
+            other.flush();
+        }
+    }
+
+    fn logged(&mut self, event: LogEvent) {
+        match event {
+            LogEvent::Committed { partition, position, command } => {
+                self.with(partition, |partition, effects| partition.apply(position, command, effects));
+            }
+            LogEvent::Failed { partition, reason } => {
+                tracing::error!(partition = partition.0, reason, "records could not be made durable");
+                self.work.push_back((partition, Event::ProposalsFailed { reason }));
+            }
+            LogEvent::Space { ample } => {
+                for id in self.partitions.keys() {
+                    self.work.push_back((*id, Event::Space { ample }));
+                }
+            }
+            LogEvent::SnapshotWanted { partition } => self.snapshot(partition),
+            LogEvent::Read { partition, position, record } => self.read_back(partition, position, &record),
+        }
+    }
+
+    fn snapshot(&mut self, id: PartitionId) {
+        let Some(partition) = self.partitions.get(&id) else { return };
+        if let Some(position) = partition.applied() {
+            let state = partition.snapshot();
+            self.log.snapshot(id, position, state);
+        }
+    }
+
+    fn read_back(&mut self, id: PartitionId, position: Position, record: &Result<bytes::Bytes, String>) {
+        for key in self.reads.remove(&(id, position)).unwrap_or_default() {
+            let MessageKey::Durable { ordinal, .. } = key else { continue };
+            let message = record.as_ref().map_err(Clone::clone).and_then(|record| {
+                let message = message_in_record(record, ordinal).map_err(|error| error.to_string())?;
+                message.ok_or_else(|| format!("record {} has no message {ordinal}", position.get()))
+            });
+            if let Err(reason) = &message {
+                tracing::error!(
+                    partition = id.0,
+                    position = position.get(),
+                    reason,
+                    "a message cannot be read"
+                );
+            }
+            self.work.push_back((id, Event::Fetched { key, message }));
+        }
+    }
+
+    fn with(&mut self, id: PartitionId, act: impl FnOnce(&mut Partition, &mut Vec<Effect>)) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let mut effects = std::mem::take(&mut self.effects);
+        act(partition, &mut effects);
+        for effect in effects.drain(..) {
+            self.carry_out(id, effect);
+        }
+        self.effects = effects;
+    }
+
+    fn carry_out(&mut self, id: PartitionId, effect: Effect) {
+        match effect {
+            Effect::Propose { command, urgency } => {
+                let record = encode_record(&command);
+                self.log.propose(id, Proposal { command, record, urgency });
+            }
+            Effect::Reply { connection, ticket, result } => {
+                self.post(connection, ToSession::Reply { ticket, result });
+            }
+            Effect::Deliver(delivery) => {
+                self.post(delivery.consumer.connection, ToSession::Deliver(delivery))
+            }
+            Effect::Drained { consumer } => self.post(consumer.connection, ToSession::Drained { consumer }),
+            Effect::Detached { consumer } => self.post(consumer.connection, ToSession::Detached { consumer }),
+            Effect::Evict { connection } => self.post(connection, ToSession::Evicted),
+            Effect::Fetch { keys } => self.fetch(id, keys),
+            Effect::Retain { position, count } => self.log.retain(id, position, count),
+            Effect::Release { position } => self.log.release(id, position),
+            Effect::Tell { to, peer } => self.submit(to, Event::Peer { from: id, peer }),
+        }
+    }
+
+    fn fetch(&mut self, id: PartitionId, keys: Vec<MessageKey>) {
+        for key in keys {
+            let MessageKey::Durable { position, .. } = key else { continue };
+            let waiting = self.reads.entry((id, position)).or_default();
+            waiting.push(key);
+            if waiting.len() == 1 {
+                self.log.read(id, position);
+            }
+        }
+    }
+
+    fn post(&mut self, connection: ConnectionId, message: ToSession) {
+        let core = connection.core();
+        if core == self.number {
+            if let Some(mailbox) = self.mailboxes.get(&connection) {
+                mailbox.put(message);
+            }
+        } else if let Some(Some(other)) = self.to_cores.get_mut(usize::from(core)) {
+            other.sender.send(ToCore::Session(connection, message));
+        }
+    }
+}

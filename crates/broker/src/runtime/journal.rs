@@ -1,0 +1,154 @@
+//! The journal's two threads: one writes and syncs, the other does what may take long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use postroad_journal::RealDisk;
+use postroad_replication::{Job, JobDone, LogWriter, ToPartition, ToWriter};
+
+use crate::runtime::core::owner;
+use crate::runtime::ring::{Receiver, WakingSender};
+
+/// Records that nobody waits for ride with the next group, but no longer than this.
+const LAZY: Duration = Duration::from_millis(5);
+
+/// After a failure, how long until the next attempt to go on; and how often a full disk is looked at again.
+const RETRY: Duration = Duration::from_millis(250);
+
+type File = <RealDisk as postroad_journal::Disk>::File;
+
+/// The journal thread's ends of its rings.
+pub struct JournalLinks {
+    /// From each core.
+    pub from_cores: Vec<Receiver<ToWriter>>,
+    /// To each core.
+    pub to_cores: Vec<WakingSender<ToPartition>>,
+    /// Set once every core has stopped.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Starts both threads; the first one's handle wakes it.
+pub fn start(
+    disk: RealDisk,
+    writer: LogWriter<RealDisk>,
+    links: JournalLinks,
+) -> std::io::Result<JoinHandle<()>> {
+    let (jobs, job_list) = mpsc::channel::<Job<File>>();
+    let (done, results) = mpsc::channel::<JobDone<File>>();
+    let journal = thread::Builder::new()
+        .name("journal".into())
+        .spawn(move || Writing { writer, links, jobs, results, lazy_since: None, retry_at: None }.run())?;
+    let waker = journal.thread().clone();
+    thread::Builder::new().name("journal-jobs".into()).spawn(move || {
+        while let Ok(job) = job_list.recv() {
+            if done.send(job.run(&disk)).is_err() {
+                return;
+            }
+            waker.unpark();
+        }
+    })?;
+    Ok(journal)
+}
+
+struct Writing {
+    writer: LogWriter<RealDisk>,
+    links: JournalLinks,
+    jobs: mpsc::Sender<Job<File>>,
+    results: mpsc::Receiver<JobDone<File>>,
+    lazy_since: Option<Instant>,
+    retry_at: Option<Instant>,
+}
+
+impl Writing {
+    fn run(mut self) {
+        loop {
+            let stopping = self.links.stop.load(Ordering::Acquire);
+            self.take_in();
+            self.write_if_due(stopping);
+            self.retry();
+            self.send_out();
+            if stopping && !self.writer.has_records() {
+                return;
+            }
+            if !self.writer.is_waited_for() {
+                self.rest();
+            }
+        }
+    }
+
+    fn take_in(&mut self) {
+        for ring in &mut self.links.from_cores {
+            while let Ok(message) = ring.pop() {
+                self.writer.push(message);
+            }
+        }
+        while let Ok(done) = self.results.try_recv() {
+            if let Some(complaint) = self.writer.finish(done) {
+                tracing::warn!(complaint, "journal housekeeping failed; trying again");
+                self.retry_at = Some(Instant::now() + RETRY);
+            }
+        }
+    }
+
+    fn write_if_due(&mut self, stopping: bool) {
+        if !self.writer.has_records() {
+            return;
+        }
+        let since = *self.lazy_since.get_or_insert_with(Instant::now);
+        if self.writer.is_waited_for() || stopping || since.elapsed() >= LAZY {
+            self.lazy_since = None;
+            self.writer.write();
+        }
+    }
+
+    fn retry(&mut self) {
+        if self.writer.is_broken() && self.retry_at.is_none() {
+            self.retry_at = Some(Instant::now() + RETRY);
+        }
+        if self.retry_at.is_some_and(|at| at <= Instant::now()) {
+            self.retry_at = None;
+            if self.writer.is_broken() {
+                self.writer.reopen();
+            }
+            self.writer.keep_up();
+        }
+    }
+
+    fn send_out(&mut self) {
+        while let Some(job) = self.writer.next_job() {
+            if self.jobs.send(job).is_err() {
+                tracing::error!("the thread for journal housekeeping is gone");
+            }
+        }
+        let cores = self.links.to_cores.len() as u16;
+        while let Some(message) = self.writer.next_message() {
+            match (message.partition(), message) {
+                (Some(partition), message) => {
+                    self.links.to_cores[usize::from(owner(partition, cores))].sender.send(message);
+                }
+                (None, ToPartition::Space { ample }) => {
+                    for core in &mut self.links.to_cores {
+                        core.sender.send(ToPartition::Space { ample });
+                    }
+                }
+                (None, _) => {}
+            }
+        }
+        for core in &mut self.links.to_cores {
+            core.flush();
+        }
+    }
+
+    /// Sleeps until there is something to do. Wake-ups that come earlier are kept, so none is missed.
+    fn rest(&self) {
+        let now = Instant::now();
+        let lazy = self.lazy_since.map(|since| since + LAZY);
+        match lazy.into_iter().chain(self.retry_at).min() {
+            Some(at) => thread::park_timeout(at.saturating_duration_since(now)),
+            None => thread::park(),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The runtime: threads, rings and tasks around the state machines.
+//!
+//! One thread for each core with its connections and partitions, one for the journal, one beside
+//! it for what may take long. Messages between threads go through bounded single-producer rings.
+
+mod connection;
+mod core;
+mod journal;
+mod mailbox;
+mod ring;
+mod router;
+mod store;
+mod threads;
+
+pub use store::Store;
+pub use threads::{Runtime, RuntimeOptions};
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The wall clock, in milliseconds since 1970. The only place where the broker reads it.
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

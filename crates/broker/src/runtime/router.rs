@@ -1,0 +1,151 @@
+//! Routers: where each of a connection's events goes, and how much of it is outstanding.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use postroad_model::{
+    ConnectionId, ConsumerKey, Event, PartitionId, Placement, Ticket, ToSession, TransactionKey,
+};
+
+/// A connection is not read while so many bytes that it sent wait for their replies: enough to keep
+/// a group commit busy, little enough that thousands of connections fit.
+const OUTSTANDING_BYTES_MAX: u64 = 4 << 20;
+
+/// As [`OUTSTANDING_BYTES_MAX`], in messages.
+const OUTSTANDING_MESSAGES_MAX: usize = 8192;
+
+/// After so many bytes of deliveries a partition is told that the outbox has room again.
+const WRITTEN_STEP_BYTES: u64 = 256 << 10;
+
+/// What the runtime remembers of one connection.
+pub struct Router {
+    connection: ConnectionId,
+    placement: Placement,
+    consumers: HashMap<u32, PartitionId>,
+    touched: BTreeSet<PartitionId>,
+    transactions: HashMap<u64, BTreeSet<PartitionId>>,
+    outstanding: HashMap<Ticket, u64>,
+    outstanding_bytes: u64,
+    written: BTreeMap<PartitionId, u64>,
+}
+
+impl Router {
+    /// A router for a new connection.
+    pub fn new(connection: ConnectionId, placement: Placement) -> Router {
+        Router {
+            connection,
+            placement,
+            consumers: HashMap::new(),
+            touched: BTreeSet::new(),
+            transactions: HashMap::new(),
+            outstanding: HashMap::new(),
+            outstanding_bytes: 0,
+            written: BTreeMap::new(),
+        }
+    }
+
+    /// Whether more may be read from the connection.
+    pub fn may_read(&self) -> bool {
+        self.outstanding_bytes < OUTSTANDING_BYTES_MAX && self.outstanding.len() < OUTSTANDING_MESSAGES_MAX
+    }
+
+    /// Sends an event to the partitions that it concerns.
+    pub fn route(&mut self, event: Event, mut to: impl FnMut(PartitionId, Event)) {
+        let partition = match event {
+            Event::Publish(ref publish) => {
+                let bytes = publish.sent.message.bytes.len() as u64;
+                self.outstanding.insert(publish.ticket, bytes);
+                self.outstanding_bytes += bytes;
+                let partition = self.placement.partition_of(&publish.sent.to.name);
+                self.enlist(publish.transaction, partition);
+                partition
+            }
+            Event::Attach(ref attach) => {
+                let partition = self.placement.partition_of(&attach.source.name);
+                self.consumers.insert(attach.consumer.number, partition);
+                partition
+            }
+            Event::Claim { ref name, .. } => self.placement.partition_of(name),
+            Event::Declare { ref destination, .. } | Event::Delete { ref destination, .. } => {
+                self.placement.partition_of(&destination.name)
+            }
+            Event::Detach { consumer, .. } => match self.consumers.remove(&consumer.number) {
+                Some(partition) => partition,
+                None => PartitionId(0),
+            },
+            Event::Credit { consumer, .. } | Event::Drain { consumer } => self.partition_of(consumer),
+            Event::Settle(ref settle) => {
+                let partition = self.partition_of(settle.consumer);
+                self.enlist(settle.transaction, partition);
+                partition
+            }
+            Event::Commit { transaction, ticket, .. } => {
+                let event = self.commit(transaction, ticket);
+                let Event::Commit { ref participants, .. } = event else { return };
+                let first = participants.first().copied().unwrap_or(PartitionId(0));
+                return to(first, event);
+            }
+            Event::Rollback { transaction, ticket } => return self.rollback(transaction, ticket, to),
+            other => return to(PartitionId(0), other),
+        };
+        self.touched.insert(partition);
+        to(partition, event);
+    }
+
+    fn partition_of(&self, consumer: ConsumerKey) -> PartitionId {
+        self.consumers.get(&consumer.number).copied().unwrap_or(PartitionId(0))
+    }
+
+    fn enlist(&mut self, transaction: Option<TransactionKey>, partition: PartitionId) {
+        if let Some(transaction) = transaction {
+            self.transactions.entry(transaction.number).or_default().insert(partition);
+        }
+    }
+
+    fn commit(&mut self, transaction: TransactionKey, ticket: Ticket) -> Event {
+        let participants = self.transactions.remove(&transaction.number).unwrap_or_default();
+        Event::Commit { transaction, participants: participants.into_iter().collect(), ticket }
+    }
+
+    /// Every partition that the transaction touched drops its share; the last one answers.
+    fn rollback(
+        &mut self,
+        transaction: TransactionKey,
+        ticket: Option<Ticket>,
+        mut to: impl FnMut(PartitionId, Event),
+    ) {
+        let touched = self.transactions.remove(&transaction.number).unwrap_or_default();
+        let last = touched.last().copied().unwrap_or(PartitionId(0));
+        for partition in touched.iter().filter(|partition| **partition != last) {
+            to(*partition, Event::Rollback { transaction, ticket: None });
+        }
+        to(last, Event::Rollback { transaction, ticket });
+    }
+
+    /// The end of the connection, for every partition that knows it.
+    pub fn close(&mut self, mut to: impl FnMut(PartitionId, Event)) {
+        for partition in std::mem::take(&mut self.touched) {
+            to(partition, Event::Closed { connection: self.connection });
+        }
+    }
+
+    /// Keeps account of what the core sent. A delivery that leaves the mailbox makes room for another.
+    pub fn note(&mut self, message: &ToSession, mut to: impl FnMut(PartitionId, Event)) {
+        match message {
+            ToSession::Reply { ticket, .. } => {
+                if let Some(bytes) = self.outstanding.remove(ticket) {
+                    self.outstanding_bytes -= bytes;
+                }
+            }
+            ToSession::Deliver(delivery) => {
+                let Some(partition) = self.consumers.get(&delivery.consumer.number).copied() else { return };
+                let written = self.written.entry(partition).or_default();
+                *written += delivery.message.bytes.len() as u64;
+                if *written >= WRITTEN_STEP_BYTES {
+                    let bytes = std::mem::take(written);
+                    to(partition, Event::Written { connection: self.connection, bytes });
+                }
+            }
+            ToSession::Drained { .. } | ToSession::Detached { .. } | ToSession::Evicted => {}
+        }
+    }
+}

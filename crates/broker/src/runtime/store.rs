@@ -1,0 +1,185 @@
+//! The data directory: opened, locked, and read back into partitions.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use postroad_core::{Partition, RecordError, Settings, SnapshotError, decode_record};
+use postroad_journal::{Journal, OpenError, Options, ReadError, RealDisk};
+use postroad_model::{Effect, PartitionId, Placement, Position};
+use serde::{Deserialize, Serialize};
+
+/// The file beside the journal that says how the directory is laid out.
+const LAYOUT_FILE: &str = "layout.json";
+
+/// The layout that this build writes, and the newest that it reads.
+const LAYOUT_VERSION: u32 = 1;
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The journal does not open.
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+    /// A record cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A file of the directory cannot be read or written.
+    #[error("{}: {source}", file.display())]
+    Io {
+        /// Which file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The layout file is not what Postroad writes.
+    #[error("{}: {reason}", file.display())]
+    Layout {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A partition's snapshot cannot be understood.
+    #[error("partition {partition}: {source}")]
+    Snapshot {
+        /// Whose.
+        partition: u16,
+        /// What is wrong.
+        source: SnapshotError,
+    },
+    /// A record cannot be understood.
+    #[error("partition {partition}, record {position}: {source}")]
+    Record {
+        /// Whose.
+        partition: u16,
+        /// Its position.
+        position: u64,
+        /// What is wrong.
+        source: RecordError,
+    },
+}
+
+/// Facts of a data directory that never change after it was made.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Layout {
+    version: u32,
+    partitions: u16,
+    /// How often it was opened: makes the transaction ids of each run its own.
+    starts: u64,
+}
+
+/// An open data directory with the state that it held.
+pub struct Store {
+    /// The disk, for jobs beside the journal.
+    pub disk: RealDisk,
+    /// The journal.
+    pub journal: Journal<RealDisk>,
+    /// Every partition, recovered.
+    pub partitions: BTreeMap<PartitionId, Partition>,
+    /// Where addresses live.
+    pub placement: Placement,
+}
+
+impl Store {
+    /// Opens or makes the directory. `partitions` counts only for a new one; `settings` makes those of one partition.
+    ///
+    /// # Errors
+    /// [`StoreError`]: in use, damaged, of a newer version, or refused by the system.
+    pub fn open(
+        directory: &Path,
+        partitions: u16,
+        settings: impl Fn(PartitionId, Placement, u64) -> Settings,
+    ) -> Result<Store, StoreError> {
+        let disk = RealDisk::open(directory)?;
+        let layout = open_layout(directory, partitions)?;
+        let placement = Placement { partitions: layout.partitions };
+        let (mut journal, recovered) = Journal::open(disk.clone(), Options::default())?;
+        for damage in &recovered.damaged {
+            tracing::error!(%damage, "a partition is stopped");
+        }
+        if let Some(torn) = &recovered.torn {
+            let file = torn.file.display();
+            tracing::info!(%file, offset = torn.offset, "cut off a write that was never confirmed");
+        }
+        let mut partitions: BTreeMap<PartitionId, Partition> = BTreeMap::new();
+        let settings = |id| settings(id, placement, layout.starts);
+        for checkpoint in &recovered.checkpoints {
+            let id = checkpoint.partition;
+            let restored = Partition::restore(settings(id), &checkpoint.state);
+            let partition = restored.map_err(|source| StoreError::Snapshot { partition: id.0, source })?;
+            partitions.insert(id, partition);
+        }
+        for id in (0..placement.partitions).map(PartitionId) {
+            partitions.entry(id).or_insert_with(|| Partition::new(settings(id)));
+        }
+        for record in recovered.records() {
+            let record = record?;
+            replay(&mut partitions, record.partition, record.position, &record.payload)?;
+        }
+        for (id, partition) in &partitions {
+            journal.recount(*id, partition.live_positions());
+        }
+        Ok(Store { disk, journal, partitions, placement })
+    }
+}
+
+fn replay(
+    partitions: &mut BTreeMap<PartitionId, Partition>,
+    id: PartitionId,
+    position: Position,
+    record: &Bytes,
+) -> Result<(), StoreError> {
+    let Some(partition) = partitions.get_mut(&id) else { return Ok(()) };
+    let command = decode_record(record).map_err(|source| StoreError::Record {
+        partition: id.0,
+        position: position.get(),
+        source,
+    })?;
+    let mut effects: Vec<Effect> = Vec::new();
+    partition.apply(position, command, &mut effects);
+    Ok(())
+}
+
+/// Reads the layout file, or makes it; counts the start.
+fn open_layout(directory: &Path, partitions: u16) -> Result<Layout, StoreError> {
+    let file = directory.join(LAYOUT_FILE);
+    let io = |source| StoreError::Io { file: file.clone(), source };
+    let mut layout = match std::fs::read(&file) {
+        Ok(bytes) => read_layout(&file, &bytes)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Layout { version: LAYOUT_VERSION, partitions: partitions.max(1), starts: 0 }
+        }
+        Err(error) => return Err(io(error)),
+    };
+    layout.starts += 1;
+    let text = serde_json::to_vec_pretty(&layout).map_err(|error| io(error.into()))?;
+    let fresh = directory.join(format!("{LAYOUT_FILE}.new"));
+    write_synced(&fresh, &text).map_err(io)?;
+    std::fs::rename(&fresh, &file).map_err(io)?;
+    std::fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)?;
+    Ok(layout)
+}
+
+fn write_synced(file: &Path, text: &[u8]) -> io::Result<()> {
+    use std::io::Write;
+    let mut file = std::fs::File::create(file)?;
+    file.write_all(text)?;
+    file.sync_all()
+}
+
+fn read_layout(file: &Path, bytes: &[u8]) -> Result<Layout, StoreError> {
+    let wrong = |reason: String| StoreError::Layout { file: file.to_owned(), reason };
+    let layout: Layout = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+    if layout.version != LAYOUT_VERSION {
+        let (found, known) = (layout.version, LAYOUT_VERSION);
+        return Err(wrong(format!("layout version {found} is unknown; this Postroad reads up to {known}")));
+    }
+    if layout.partitions == 0 {
+        return Err(wrong("partitions is 0; a store has at least one".to_owned()));
+    }
+    Ok(layout)
+}

@@ -1,0 +1,251 @@
+//! The broker's threads: started together, stopped together.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use postroad_core::Partition;
+use postroad_model::{ConnectionId, PartitionId, Session};
+use postroad_net::Connection;
+use postroad_replication::LogWriter;
+use tokio::sync::{Notify, mpsc};
+
+use crate::runtime::connection::{self, CoreHandle};
+use crate::runtime::core::{Core, Links, LogRing, ToCore, owner};
+use crate::runtime::journal::{self, JournalLinks};
+use crate::runtime::ring::{Receiver, WakingSender, ring};
+use crate::runtime::store::Store;
+
+/// New sockets that wait for their core; the listener waits when it is full.
+const NEW_SOCKETS_MAX: usize = 256;
+
+/// How long connections get to end when the broker stops.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// How the runtime is laid out.
+#[derive(Clone, Debug)]
+pub struct RuntimeOptions {
+    /// Threads that serve connections and own partitions.
+    pub cores: u16,
+    /// Whether each of them stays on one processor.
+    pub pin: bool,
+}
+
+/// A socket on its way to the core that will serve it.
+type NewSocket = (std::net::TcpStream, SocketAddr);
+
+/// The running threads.
+pub struct Runtime {
+    sockets: Vec<mpsc::Sender<NewSocket>>,
+    cores: Vec<JoinHandle<()>>,
+    journal: JoinHandle<()>,
+    stop_cores: Arc<Stop>,
+    stop_journal: Arc<AtomicBool>,
+    next: usize,
+}
+
+struct Stop {
+    asked: AtomicBool,
+    wakers: Vec<Arc<Notify>>,
+}
+
+/// What one core thread takes over.
+struct CoreParts {
+    number: u16,
+    partitions: BTreeMap<PartitionId, Partition>,
+    links: Links,
+    sockets: mpsc::Receiver<NewSocket>,
+    wake: Arc<Notify>,
+    stop: Arc<Stop>,
+    processor: Option<usize>,
+}
+
+impl Runtime {
+    /// Starts all threads over an open store. `make` makes the session of a new connection.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub fn start<S: Session + 'static>(
+        store: Store,
+        options: &RuntimeOptions,
+        make: impl Fn(ConnectionId) -> S + Clone + Send + 'static,
+    ) -> std::io::Result<Runtime> {
+        let count = usize::from(options.cores.max(1));
+        let wakers: Vec<Arc<Notify>> = (0..count).map(|_| Arc::new(Notify::new())).collect();
+        let stop_cores = Arc::new(Stop { asked: AtomicBool::new(false), wakers: wakers.clone() });
+        let stop_journal = Arc::new(AtomicBool::new(false));
+        let Store { disk, journal, partitions, placement } = store;
+        let writer = LogWriter::new(journal, partitions.keys().copied());
+
+        let (mut log_rings, mut from_cores, mut to_cores) = (Vec::new(), Vec::new(), Vec::new());
+        for waker in &wakers {
+            let (to_writer, from_core) = ring();
+            let (to_core, from_writer) = ring();
+            log_rings.push(LogRing { sender: to_writer, receiver: from_writer });
+            from_cores.push(from_core);
+            to_cores.push(WakingSender { sender: to_core, waker: waker.clone() });
+        }
+        let links = JournalLinks { from_cores, to_cores, stop: stop_journal.clone() };
+        let journal = journal::start(disk, writer, links)?;
+
+        let mut shares: Vec<BTreeMap<PartitionId, Partition>> = (0..count).map(|_| BTreeMap::new()).collect();
+        for (id, partition) in partitions {
+            shares[usize::from(owner(id, count as u16))].insert(id, partition);
+        }
+        let (mut sockets, mut cores) = (Vec::new(), Vec::new());
+        let rings = core_rings(&wakers);
+        let shares = shares.into_iter().zip(rings).zip(log_rings).enumerate();
+        for (index, ((partitions, (to_cores, from_cores)), log)) in shares {
+            let (sender, receiver) = mpsc::channel(NEW_SOCKETS_MAX);
+            sockets.push(sender);
+            let links = Links { to_cores, from_cores, log, journal: Arc::new(journal.thread().clone()) };
+            let parts = CoreParts {
+                number: index as u16,
+                partitions,
+                links,
+                sockets: receiver,
+                wake: wakers[index].clone(),
+                stop: stop_cores.clone(),
+                processor: options.pin.then_some(index),
+            };
+            let make = make.clone();
+            let thread = std::thread::Builder::new().name(format!("core-{index}"));
+            cores.push(thread.spawn(move || run_core(parts, placement, make))?);
+        }
+        Ok(Runtime { sockets, cores, journal, stop_cores, stop_journal, next: 0 })
+    }
+
+    /// Gives a socket to the next core in turn.
+    pub async fn serve(&mut self, socket: NewSocket) {
+        self.next = (self.next + 1) % self.sockets.len();
+        // A core that is gone takes its sockets with it; the process is about to end then.
+        let _ = self.sockets[self.next].send(socket).await;
+    }
+
+    /// Ends all connections, writes what is outstanding, and ends the threads.
+    pub fn stop(self) {
+        self.stop_cores.asked.store(true, Ordering::Release);
+        for waker in &self.stop_cores.wakers {
+            waker.notify_one();
+        }
+        drop(self.sockets);
+        for core in self.cores {
+            if core.join().is_err() {
+                tracing::error!("a core thread had panicked");
+            }
+        }
+        self.stop_journal.store(true, Ordering::Release);
+        self.journal.thread().unpark();
+        if self.journal.join().is_err() {
+            tracing::error!("the journal thread had panicked");
+        }
+    }
+}
+
+type CoreRings = (Vec<Option<WakingSender<ToCore>>>, Vec<Receiver<ToCore>>);
+
+/// A ring from each core to each other one.
+fn core_rings(wakers: &[Arc<Notify>]) -> Vec<CoreRings> {
+    let count = wakers.len();
+    let mut rings: Vec<CoreRings> = (0..count).map(|_| (Vec::new(), Vec::new())).collect();
+    for from in 0..count {
+        for to in 0..count {
+            if from == to {
+                rings[from].0.push(None);
+                continue;
+            }
+            let (sender, receiver) = ring();
+            rings[from].0.push(Some(WakingSender { sender, waker: wakers[to].clone() }));
+            rings[to].1.push(receiver);
+        }
+    }
+    rings
+}
+
+fn run_core<S: Session + 'static>(
+    parts: CoreParts,
+    placement: postroad_model::Placement,
+    make: impl Fn(ConnectionId) -> S + Clone + 'static,
+) {
+    if let Some(processor) = parts.processor {
+        pin_to(processor);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default());
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "cannot start a core");
+            return;
+        }
+    };
+    let CoreParts { number, partitions, links, sockets, wake, stop, .. } = parts;
+    let core = Rc::new(RefCell::new(Core::new(number, placement, partitions, links)));
+    let local_wake = Rc::new(Notify::new());
+    let handle = CoreHandle { core: core.clone(), wake: local_wake.clone() };
+    runtime.block_on(async move {
+        core.borrow_mut().start();
+        core.borrow_mut().flush();
+        let closing = Rc::new(Notify::new());
+        tokio::task::spawn_local(welcome(handle, sockets, closing.clone(), make));
+        while !stop.asked.load(Ordering::Acquire) {
+            tokio::select! {
+                () = wake.notified() => {}
+                () = local_wake.notified() => {}
+            }
+            core.borrow_mut().turn();
+        }
+        closing.notify_waiters();
+        let drained = drain(&core, &wake, &local_wake);
+        if tokio::time::timeout(DRAIN, drained).await.is_err() {
+            tracing::warn!(core = number, "connections were cut off: they did not end in time");
+        }
+        core.borrow_mut().turn();
+    });
+}
+
+/// Serves each new socket in a task of its own, until the core stops.
+async fn welcome<S: Session + 'static>(
+    handle: CoreHandle,
+    mut sockets: mpsc::Receiver<NewSocket>,
+    closing: Rc<Notify>,
+    make: impl Fn(ConnectionId) -> S + Clone + 'static,
+) {
+    while let Some((socket, peer)) = sockets.recv().await {
+        let connection = match Connection::new(socket) {
+            Ok(connection) => connection,
+            Err(error) => {
+                tracing::warn!(%peer, %error, "cannot serve a connection");
+                continue;
+            }
+        };
+        let conversation = connection::serve(handle.clone(), connection, peer, make.clone(), closing.clone());
+        tokio::task::spawn_local(conversation);
+    }
+}
+
+/// Turns until every connection has ended and nothing is on its way to the log.
+async fn drain(core: &Rc<RefCell<Core>>, wake: &Notify, local_wake: &Notify) {
+    loop {
+        core.borrow_mut().turn();
+        if core.borrow().connections() == 0 {
+            return;
+        }
+        tokio::select! {
+            () = wake.notified() => {}
+            () = local_wake.notified() => {}
+        }
+    }
+}
+
+fn pin_to(processor: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(processor);
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::debug!(processor, %error, "a core thread stays unpinned");
+    }
+}

@@ -1,0 +1,86 @@
+//! The seam between protocols and the runtime: a conversation as a state machine without sockets.
+
+use bytes::BytesMut;
+
+use crate::{ConsumerKey, Delivery, Event, Refusal, Ticket};
+
+/// What the core sends back to a session.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToSession {
+    /// The answer to the event that carried this ticket.
+    Reply {
+        /// Which question.
+        ticket: Ticket,
+        /// The answer.
+        result: Result<(), Refusal>,
+    },
+    /// A message for one of its consumers.
+    Deliver(Delivery),
+    /// See [`crate::Effect::Drained`].
+    Drained {
+        /// The consumer.
+        consumer: ConsumerKey,
+    },
+    /// See [`crate::Effect::Evict`].
+    Evicted,
+    /// See [`crate::Effect::Detached`].
+    Detached {
+        /// The consumer.
+        consumer: ConsumerKey,
+    },
+}
+
+/// Why a session wants its connection closed, once what it has written was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parting {
+    /// The peer said goodbye.
+    Farewell,
+    /// The peer broke the protocol, or went silent: a line for the log.
+    Fault(String),
+}
+
+/// When a session wants to be woken, in milliseconds of the clock that it is given.
+pub type Deadline = Option<u64>;
+
+/// One client conversation: bytes in, events out; answers in, bytes out. No IO, no clock.
+pub trait Session {
+    /// Takes whole frames from the front of `input` and leaves an incomplete one there.
+    ///
+    /// # Errors
+    /// [`Parting`]: `output` is still to be sent, then the connection ends.
+    fn receive(
+        &mut self,
+        input: &mut BytesMut,
+        now_ms: u64,
+        events: &mut Vec<Event>,
+        output: &mut BytesMut,
+    ) -> Result<(), Parting>;
+
+    /// Takes what the core sent.
+    ///
+    /// # Errors
+    /// As for `receive`.
+    fn answer(
+        &mut self,
+        message: ToSession,
+        now_ms: u64,
+        events: &mut Vec<Event>,
+        output: &mut BytesMut,
+    ) -> Result<(), Parting>;
+
+    /// The deadline has come, or any earlier moment.
+    ///
+    /// # Errors
+    /// As for `receive`.
+    fn wake(&mut self, now_ms: u64, events: &mut Vec<Event>, output: &mut BytesMut) -> Result<(), Parting>;
+
+    /// When `wake` is due next.
+    fn deadline(&self) -> Deadline;
+
+    /// The connection is gone: what the core must still be told, ahead of [`Event::Closed`].
+    fn close(&mut self, events: &mut Vec<Event>);
+
+    /// How many bytes of the frame that `input` begins with are still missing, so that the runtime can make room at
+    /// once; zero if unknown.
+    fn missing_bytes(&self, input: &BytesMut) -> usize;
+}

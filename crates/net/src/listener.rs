@@ -1,0 +1,80 @@
+//! Listeners: one socket for each port.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpStream};
+
+/// Connections that wait to be accepted; the kernel caps it at `net.core.somaxconn`.
+const BACKLOG: u32 = 4096;
+
+/// Why a port cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Somebody else has it.
+    #[error(
+        "{service}: {address} is in use by another process; stop it, or choose others with --port-offset"
+    )]
+    InUse {
+        /// What would have listened there.
+        service: &'static str,
+        /// Where.
+        address: SocketAddr,
+    },
+    /// The system refuses for another reason.
+    #[error("{service}: cannot listen on {address}: {source}")]
+    Refused {
+        /// What would have listened there.
+        service: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+}
+
+impl Listener {
+    /// Listens on `address` for `service` (a word for error messages). Call within a runtime.
+    ///
+    /// # Errors
+    /// [`BindError`]: the port is taken, or not to be had.
+    pub fn bind(service: &'static str, address: SocketAddr) -> Result<Listener, BindError> {
+        let refused = |source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => BindError::InUse { service, address },
+            _ => BindError::Refused { service, address, source },
+        };
+        let socket = match address {
+            SocketAddr::V4(_) => tokio::net::TcpSocket::new_v4(),
+            SocketAddr::V6(_) => tokio::net::TcpSocket::new_v6(),
+        };
+        let socket = socket.map_err(refused)?;
+        // A restarted broker gets its port back at once; a live listener still refuses it.
+        socket.set_reuseaddr(true).map_err(refused)?;
+        socket.bind(address).map_err(refused)?;
+        Ok(Listener { socket: socket.listen(BACKLOG).map_err(refused)? })
+    }
+
+    /// The address it listens on.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// The next connection, free of this runtime so that any core can take it.
+    ///
+    /// # Errors
+    /// What the system says; out of descriptors is one of them, so pause before the next call.
+    pub async fn accept(&self) -> io::Result<(std::net::TcpStream, SocketAddr)> {
+        let (stream, peer) = self.socket.accept().await?;
+        TcpStream::set_nodelay(&stream, true)?;
+        Ok((stream.into_std()?, peer))
+    }
+}

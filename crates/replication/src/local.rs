@@ -1,0 +1,176 @@
+//! The log of a broker that stands alone: the partition's side.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use postroad_journal::{Payload, Record};
+use postroad_model::{Command, PartitionId, Position, Urgency};
+
+use crate::log::{LogEvent, Proposal, ReplLog};
+use crate::writer::{ToPartition, ToWriter};
+
+/// The way between a partition's thread and the journal's: bounded, in order, without loss.
+pub trait Port {
+    /// Hands a message over, or gives it back if there is no room now.
+    ///
+    /// # Errors
+    /// The message itself: try again after the next wake-up.
+    fn send(&mut self, message: ToWriter) -> Result<(), ToWriter>;
+
+    /// The next message from the journal's thread.
+    fn receive(&mut self) -> Option<ToPartition>;
+}
+
+/// The handle of one thread on the journal, for the partitions that the thread owns.
+pub struct LocalLog<P: Port> {
+    port: P,
+    partitions: BTreeMap<PartitionId, Partition>,
+    /// What the port had no room for, in order.
+    outgoing: VecDeque<ToWriter>,
+    events: VecDeque<LogEvent>,
+}
+
+struct Partition {
+    next: Position,
+    /// Rises with each failure: what was sent before it is void.
+    epoch: u64,
+    proposed: VecDeque<(Position, Command)>,
+    batch: Vec<Record>,
+    batch_waiting: bool,
+}
+
+impl<P: Port> LocalLog<P> {
+    /// A handle for these partitions, whose logs end at the positions given.
+    pub fn new(
+        port: P,
+        partitions: impl IntoIterator<Item = (PartitionId, Option<Position>)>,
+    ) -> LocalLog<P> {
+        let fresh = |(id, last): (PartitionId, Option<Position>)| {
+            let next = last.map_or(Position::FIRST, Position::next);
+            let partition = Partition {
+                next,
+                epoch: 0,
+                proposed: VecDeque::new(),
+                batch: Vec::new(),
+                batch_waiting: false,
+            };
+            (id, partition)
+        };
+        let partitions = partitions.into_iter().map(fresh).collect();
+        LocalLog { port, partitions, outgoing: VecDeque::new(), events: VecDeque::new() }
+    }
+
+    fn partition(&mut self, id: PartitionId) -> &mut Partition {
+        self.partitions.get_mut(&id).expect("partitions are given at the start and never change")
+    }
+
+    fn committed(&mut self, id: PartitionId, epoch: u64, through: Position) {
+        let partition = self.partition(id);
+        if partition.epoch != epoch {
+            return;
+        }
+        let durable = partition.proposed.iter().take_while(|(position, _)| *position <= through).count();
+        let durable: Vec<_> = partition.proposed.drain(..durable).collect();
+        let events = durable.into_iter().map(|(position, command)| LogEvent::Committed {
+            partition: id,
+            position,
+            command,
+        });
+        self.events.extend(events);
+    }
+
+    fn failed(&mut self, id: PartitionId, epoch: u64, last: Option<Position>, reason: String) {
+        let partition = self.partition(id);
+        partition.epoch = epoch;
+        partition.next = last.map_or(Position::FIRST, Position::next);
+        partition.proposed.clear();
+        partition.batch.clear();
+        partition.batch_waiting = false;
+        self.events.push_back(LogEvent::Failed { partition: id, reason });
+    }
+
+    fn take_in(&mut self, message: ToPartition) {
+        match message {
+            ToPartition::Durable { partition, epoch, through } => self.committed(partition, epoch, through),
+            ToPartition::Failed { partition, epoch, last, reason } => {
+                self.failed(partition, epoch, last, reason)
+            }
+            ToPartition::Space { ample } => self.events.push_back(LogEvent::Space { ample }),
+            ToPartition::SnapshotWanted { partition } => {
+                self.events.push_back(LogEvent::SnapshotWanted { partition });
+            }
+            ToPartition::Read { partition, position, record } => {
+                self.events.push_back(LogEvent::Read { partition, position, record });
+            }
+        }
+    }
+}
+
+/// Whether the record takes nothing new in, and so may use the room kept back on a full disk.
+fn frees(command: &Command) -> bool {
+    match command {
+        Command::Declare { .. } | Command::Enqueue(_) => false,
+        Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends.is_empty(),
+        _ => true,
+    }
+}
+
+impl<P: Port> ReplLog for LocalLog<P> {
+    fn propose(&mut self, id: PartitionId, proposal: Proposal) {
+        let Proposal { command, record, urgency } = proposal;
+        let partition = self.partition(id);
+        let position = partition.next;
+        partition.next = position.next();
+        let reserve = frees(&command);
+        let payload = Payload::from(record);
+        partition.batch.push(Record { partition: id, position, payload, reserve });
+        partition.batch_waiting |= urgency == Urgency::Waiting;
+        partition.proposed.push_back((position, command));
+    }
+
+    fn flush(&mut self) -> bool {
+        for (id, partition) in &mut self.partitions {
+            if !partition.batch.is_empty() {
+                self.outgoing.push_back(ToWriter::Batch {
+                    partition: *id,
+                    epoch: partition.epoch,
+                    records: std::mem::take(&mut partition.batch),
+                    waiting: std::mem::take(&mut partition.batch_waiting),
+                });
+            }
+        }
+        let mut wake = false;
+        while let Some(message) = self.outgoing.pop_front() {
+            wake |= message.wakes();
+            if let Err(message) = self.port.send(message) {
+                self.outgoing.push_front(message);
+                return true;
+            }
+        }
+        wake
+    }
+
+    fn poll(&mut self) -> Option<LogEvent> {
+        while self.events.is_empty() {
+            let message = self.port.receive()?;
+            self.take_in(message);
+        }
+        self.events.pop_front()
+    }
+
+    fn read(&mut self, partition: PartitionId, position: Position) {
+        self.outgoing.push_back(ToWriter::Read { partition, position });
+    }
+
+    fn retain(&mut self, partition: PartitionId, position: Position, count: u32) {
+        self.outgoing.push_back(ToWriter::Retain { partition, position, count });
+    }
+
+    fn release(&mut self, partition: PartitionId, position: Position) {
+        self.outgoing.push_back(ToWriter::Release { partition, position });
+    }
+
+    fn snapshot(&mut self, partition: PartitionId, position: Position, state: Bytes) {
+        self.outgoing.push_back(ToWriter::Snapshot { partition, position, state });
+    }
+}

@@ -1,0 +1,82 @@
+//! The seam between the broker and whatever makes its commands durable.
+
+use bytes::Bytes;
+use postroad_model::{Command, PartitionId, Position, Urgency};
+
+/// A command on its way into the log.
+#[derive(Debug)]
+pub struct Proposal {
+    /// What to apply once it is durable.
+    pub command: Command,
+    /// Its record, in pieces to be written one behind the other.
+    pub record: Vec<Bytes>,
+    /// How soon.
+    pub urgency: Urgency,
+}
+
+/// What the log reports to a partition's thread.
+#[derive(Debug)]
+pub enum LogEvent {
+    /// Durable: to be applied now. Positions of a partition come in order and without gaps.
+    Committed {
+        /// Whose log.
+        partition: PartitionId,
+        /// Its place there.
+        position: Position,
+        /// What was proposed.
+        command: Command,
+    },
+    /// Every proposal of the partition that was not committed yet is void.
+    Failed {
+        /// Whose.
+        partition: PartitionId,
+        /// What the operating system said.
+        reason: String,
+    },
+    /// Whether there is room for what adds; settles may be tried either way.
+    Space {
+        /// `false`: refuse what adds.
+        ample: bool,
+    },
+    /// The log wants the partition's state, to start from it after a crash.
+    SnapshotWanted {
+        /// Whose.
+        partition: PartitionId,
+    },
+    /// The answer to [`ReplLog::read`].
+    Read {
+        /// Whose log.
+        partition: PartitionId,
+        /// The place asked for.
+        position: Position,
+        /// The record, or why it cannot be had.
+        record: Result<Bytes, String>,
+    },
+}
+
+/// A log of commands for the partitions of one thread.
+pub trait ReplLog {
+    /// Puts a command behind all earlier ones of its partition. Durable only when it is polled as committed.
+    fn propose(&mut self, partition: PartitionId, proposal: Proposal);
+
+    /// Sends what was proposed on its way. Call once after each batch of work.
+    ///
+    /// Returns `true` if something was sent and the other side should be woken.
+    fn flush(&mut self) -> bool;
+
+    /// The next thing that happened; `None` if nothing more has.
+    fn poll(&mut self) -> Option<LogEvent>;
+
+    /// Asks for a durable record.
+    fn read(&mut self, partition: PartitionId, position: Position);
+
+    /// `count` messages of the record must outlive the next snapshot.
+    fn retain(&mut self, partition: PartitionId, position: Position, count: u32);
+
+    /// One message of the record is needed no more.
+    fn release(&mut self, partition: PartitionId, position: Position);
+
+    /// The answer to [`LogEvent::SnapshotWanted`]: the state after the record at `position`. All retains and
+    /// releases up to that record have been made, and none after it.
+    fn snapshot(&mut self, partition: PartitionId, position: Position, state: Bytes);
+}

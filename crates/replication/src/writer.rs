@@ -1,0 +1,472 @@
+//! The log of a broker that stands alone: the journal's side.
+//!
+//! [`LogWriter`] gathers what the partitions send, writes it as one group, and reports. It has no
+//! thread of its own: the runtime gives it one, the simulator calls it in turn. What takes long
+//! and need not hold up the next group leaves as a [`Job`] for another thread.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use postroad_journal::{
+    Checkpoint, CheckpointError, CheckpointRequest, CommitError, Disk, Journal, PrepareError,
+    PreparedSegment, ReadRequest, Record, SegmentRequest, Space, WrittenCheckpoint,
+};
+use postroad_model::{PartitionId, Position};
+
+/// What partitions tell the journal.
+#[derive(Debug)]
+pub enum ToWriter {
+    /// Records to make durable.
+    Batch {
+        /// Whose.
+        partition: PartitionId,
+        /// The partition's epoch when it sent them.
+        epoch: u64,
+        /// Dense, in order.
+        records: Vec<Record>,
+        /// Whether anybody waits for one of them.
+        waiting: bool,
+    },
+    /// See [`crate::ReplLog::retain`].
+    Retain {
+        /// Whose log.
+        partition: PartitionId,
+        /// The record.
+        position: Position,
+        /// How many of its messages.
+        count: u32,
+    },
+    /// See [`crate::ReplLog::release`].
+    Release {
+        /// Whose log.
+        partition: PartitionId,
+        /// The record.
+        position: Position,
+    },
+    /// See [`crate::ReplLog::read`].
+    Read {
+        /// Whose log.
+        partition: PartitionId,
+        /// The record.
+        position: Position,
+    },
+    /// See [`crate::ReplLog::snapshot`].
+    Snapshot {
+        /// Whose state.
+        partition: PartitionId,
+        /// The last record in it.
+        position: Position,
+        /// The state.
+        state: Bytes,
+    },
+}
+
+impl ToWriter {
+    /// Whether the journal's thread should be woken for it at once.
+    pub(crate) fn wakes(&self) -> bool {
+        match self {
+            ToWriter::Batch { .. } | ToWriter::Read { .. } | ToWriter::Snapshot { .. } => true,
+            ToWriter::Retain { .. } | ToWriter::Release { .. } => false,
+        }
+    }
+}
+
+/// What the journal tells partitions.
+#[derive(Debug)]
+pub enum ToPartition {
+    /// Everything of this epoch up to here is durable.
+    Durable {
+        /// Whose.
+        partition: PartitionId,
+        /// The epoch.
+        epoch: u64,
+        /// The last durable record.
+        through: Position,
+    },
+    /// Everything that is not durable yet is void, and whatever comes with an older epoch too.
+    Failed {
+        /// Whose.
+        partition: PartitionId,
+        /// The epoch from now on.
+        epoch: u64,
+        /// The last durable record.
+        last: Option<Position>,
+        /// What the operating system said.
+        reason: String,
+    },
+    /// Whether there is room for what adds.
+    Space {
+        /// `false`: refuse what adds.
+        ample: bool,
+    },
+    /// The journal wants the partition's state.
+    SnapshotWanted {
+        /// Whose.
+        partition: PartitionId,
+    },
+    /// A record that was asked for.
+    Read {
+        /// Whose log.
+        partition: PartitionId,
+        /// The record.
+        position: Position,
+        /// Its bytes, or why they cannot be had.
+        record: Result<Bytes, String>,
+    },
+}
+
+impl ToPartition {
+    /// Which partition it is for; `None` for all of them.
+    pub fn partition(&self) -> Option<PartitionId> {
+        match self {
+            ToPartition::Durable { partition, .. }
+            | ToPartition::Failed { partition, .. }
+            | ToPartition::SnapshotWanted { partition }
+            | ToPartition::Read { partition, .. } => Some(*partition),
+            ToPartition::Space { .. } => None,
+        }
+    }
+}
+
+/// Work that another thread may do while the next group is written.
+#[derive(Debug)]
+pub enum Job<F> {
+    /// Make the next segment ready.
+    Segment(SegmentRequest),
+    /// Write a checkpoint.
+    Checkpoint(CheckpointRequest),
+    /// Read a record.
+    Read {
+        /// Whose log.
+        partition: PartitionId,
+        /// The record.
+        position: Position,
+        /// Where it is.
+        request: ReadRequest<F>,
+    },
+}
+
+/// A job's result, to be given to [`LogWriter::finish`].
+#[derive(Debug)]
+pub enum JobDone<F> {
+    /// A segment, or why there is none.
+    Segment(Result<PreparedSegment<F>, PrepareError>),
+    /// A checkpoint, or why there is none.
+    Checkpoint(Result<WrittenCheckpoint, CheckpointError>),
+    /// A record, or why it cannot be had.
+    Read {
+        /// Whose log.
+        partition: PartitionId,
+        /// The record.
+        position: Position,
+        /// Its bytes.
+        record: Result<Bytes, String>,
+    },
+}
+
+impl<F: postroad_journal::DiskFile> Job<F> {
+    /// Does the work.
+    pub fn run<D: Disk<File = F>>(self, disk: &D) -> JobDone<F> {
+        match self {
+            Job::Segment(request) => JobDone::Segment(request.prepare(disk)),
+            Job::Checkpoint(request) => JobDone::Checkpoint(request.write(disk)),
+            Job::Read { partition, position, request } => {
+                let found = request.run().map_err(|error| error.to_string());
+                let record = found.and_then(|records| {
+                    let first = records.into_iter().next();
+                    first.map(|record| record.payload).ok_or_else(|| "no such record".to_owned())
+                });
+                JobDone::Read { partition, position, record }
+            }
+        }
+    }
+}
+
+/// Where a partition's log ended when the journal was opened.
+pub type Opened = (PartitionId, Option<Position>);
+
+/// See the head of this file.
+pub struct LogWriter<D: Disk> {
+    journal: Journal<D>,
+    partitions: BTreeMap<PartitionId, Share>,
+    /// Records of the group that is filling.
+    filling: Vec<Record>,
+    /// Somebody waits for a record of it.
+    waiting: bool,
+    out: VecDeque<ToPartition>,
+    jobs: VecDeque<Job<D::File>>,
+    space: Space,
+    /// Snapshots asked for; `None` while no checkpoint is being gathered.
+    gathering: Option<Gathering>,
+    /// Why the journal stopped, while it is not reopened.
+    broken: Option<String>,
+}
+
+#[derive(Default)]
+struct Share {
+    epoch: u64,
+}
+
+#[derive(Default)]
+struct Gathering {
+    missing: Vec<PartitionId>,
+    states: Vec<Checkpoint>,
+    /// What partitions said after their snapshot: it belongs to the next checkpoint.
+    later: Vec<ToWriter>,
+}
+
+impl<D: Disk> LogWriter<D> {
+    /// A writer for these partitions of an open journal.
+    pub fn new(journal: Journal<D>, partitions: impl IntoIterator<Item = PartitionId>) -> LogWriter<D> {
+        let mut writer = LogWriter {
+            journal,
+            partitions: partitions.into_iter().map(|id| (id, Share::default())).collect(),
+            filling: Vec::new(),
+            waiting: false,
+            out: VecDeque::new(),
+            jobs: VecDeque::new(),
+            space: Space::Ample,
+            gathering: None,
+            broken: None,
+        };
+        writer.keep_up();
+        writer
+    }
+
+    /// Takes in what a partition said.
+    pub fn push(&mut self, message: ToWriter) {
+        match message {
+            ToWriter::Batch { partition, epoch, records, waiting } => {
+                let current = self.partitions.get(&partition).map(|share| share.epoch);
+                if current != Some(epoch) {
+                    return;
+                }
+                self.filling.extend(records);
+                self.waiting |= waiting;
+            }
+            ToWriter::Snapshot { partition, position, state } => self.gather(partition, position, state),
+            ToWriter::Read { partition, position } => self.read(partition, position),
+            ToWriter::Retain { partition, .. } | ToWriter::Release { partition, .. } => {
+                match &mut self.gathering {
+                    Some(gathering) if !gathering.missing.contains(&partition) => {
+                        gathering.later.push(message)
+                    }
+                    _ => self.note(&message),
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, message: &ToWriter) {
+        match message {
+            ToWriter::Retain { partition, position, count } => {
+                for _ in 0..*count {
+                    self.journal.retain(*partition, *position);
+                }
+            }
+            ToWriter::Release { partition, position } => {
+                self.journal.release(*partition, *position);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether somebody waits for a group to be written.
+    pub fn is_waited_for(&self) -> bool {
+        self.waiting
+    }
+
+    /// Whether there is anything to write.
+    pub fn has_records(&self) -> bool {
+        !self.filling.is_empty()
+    }
+
+    /// Whether a failed write or sync has stopped the journal; [`LogWriter::reopen`] is to be called after a pause.
+    pub fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// Writes what has gathered as one group: one write, one sync. Whatever comes of it is reported.
+    pub fn write(&mut self) {
+        self.waiting = false;
+        let group = std::mem::take(&mut self.filling);
+        if group.is_empty() {
+            return;
+        }
+        if let Some(reason) = self.broken.clone() {
+            return self.fail(&group, &reason);
+        }
+        match self.journal.commit(&group) {
+            Ok(()) => self.durable(&group),
+            Err(error) => self.refused(&group, error),
+        }
+        self.keep_up();
+        self.filling = recycle(group);
+    }
+
+    fn durable(&mut self, group: &[Record]) {
+        let mut through: BTreeMap<PartitionId, Position> = BTreeMap::new();
+        for record in group {
+            through.insert(record.partition, record.position);
+        }
+        for (partition, through) in through {
+            let epoch = self.partitions.get(&partition).map_or(0, |share| share.epoch);
+            self.out.push_back(ToPartition::Durable { partition, epoch, through });
+        }
+    }
+
+    fn refused(&mut self, group: &[Record], error: CommitError) {
+        let reason = error.to_string();
+        match error {
+            CommitError::WriteFailed { .. } | CommitError::SyncFailed { .. } | CommitError::NeedsReopen => {
+                self.broken = Some(reason.clone());
+                self.space = Space::Low;
+                self.fail(group, &reason);
+                self.reopen();
+            }
+            CommitError::NoSpace { .. } | CommitError::NoSegment(_)
+                if group.iter().any(|record| !record.reserve) =>
+            {
+                self.write_what_frees(group, &reason);
+            }
+            _ => self.fail(group, &reason),
+        }
+    }
+
+    /// There is no room for the group: partitions that only free space in it go on, the others are told.
+    fn write_what_frees(&mut self, group: &[Record], reason: &str) {
+        let adds = |partition: PartitionId| {
+            group.iter().any(|record| record.partition == partition && !record.reserve)
+        };
+        let (adding, freeing): (Vec<Record>, Vec<Record>) =
+            group.iter().cloned().partition(|record| adds(record.partition));
+        self.fail(&adding, reason);
+        // Their settles are tried again, alone.
+        self.out.push_back(ToPartition::Space { ample: false });
+        match self.journal.commit(&freeing) {
+            Ok(()) => self.durable(&freeing),
+            Err(error) => self.refused(&freeing, error),
+        }
+    }
+
+    fn fail(&mut self, group: &[Record], reason: &str) {
+        let mut partitions: Vec<PartitionId> = group.iter().map(|record| record.partition).collect();
+        partitions.sort_unstable();
+        partitions.dedup();
+        for partition in partitions {
+            let Some(share) = self.partitions.get_mut(&partition) else { continue };
+            share.epoch += 1;
+            let last = self.journal.last_position(partition);
+            let (epoch, reason) = (share.epoch, reason.to_owned());
+            self.out.push_back(ToPartition::Failed { partition, epoch, last, reason });
+        }
+    }
+
+    /// Tries to go on after a failed write or sync. Nothing is retried on the old file.
+    pub fn reopen(&mut self) {
+        match self.journal.reopen() {
+            Ok(()) => {
+                self.broken = None;
+                self.space = self.journal.space();
+                self.out.push_back(ToPartition::Space { ample: self.space == Space::Ample });
+            }
+            Err(error) => self.broken = Some(error.to_string()),
+        }
+    }
+
+    /// Orders what the journal needs next, and tells the partitions if there is more or less room than before.
+    pub fn keep_up(&mut self) {
+        if let Some(request) = self.journal.wants_segment() {
+            self.jobs.push_back(Job::Segment(request));
+        }
+        let space = self.journal.space();
+        if space != self.space {
+            self.space = space;
+            self.out.push_back(ToPartition::Space { ample: space == Space::Ample });
+        }
+        if self.journal.checkpoint_due() {
+            self.ask_for_snapshots();
+        }
+    }
+
+    /// Begins a checkpoint now, unless one is being made.
+    pub fn ask_for_snapshots(&mut self) {
+        if self.gathering.is_some() {
+            return;
+        }
+        // A partition without records has no state to keep.
+        let with_records = self.partitions.keys().copied();
+        let missing: Vec<_> = with_records.filter(|id| self.journal.last_position(*id).is_some()).collect();
+        let wanted = missing.iter().map(|partition| ToPartition::SnapshotWanted { partition: *partition });
+        self.out.extend(wanted);
+        self.gathering = Some(Gathering { missing, ..Gathering::default() });
+    }
+
+    fn gather(&mut self, partition: PartitionId, position: Position, state: Bytes) {
+        let Some(gathering) = &mut self.gathering else { return };
+        if !gathering.missing.contains(&partition) {
+            return;
+        }
+        gathering.missing.retain(|missing| *missing != partition);
+        gathering.states.push(Checkpoint { partition, position, state });
+        if !gathering.missing.is_empty() {
+            return;
+        }
+        let Some(Gathering { states, later, .. }) = self.gathering.take() else { return };
+        if let Ok(request) = self.journal.begin_checkpoint(states) {
+            self.jobs.push_back(Job::Checkpoint(request));
+        }
+        for message in later {
+            self.note(&message);
+        }
+    }
+
+    fn read(&mut self, partition: PartitionId, position: Position) {
+        match self.journal.read_request(partition, position, 1, u64::MAX) {
+            Ok(request) => self.jobs.push_back(Job::Read { partition, position, request }),
+            Err(error) => {
+                let record = Err(error.to_string());
+                self.out.push_back(ToPartition::Read { partition, position, record });
+            }
+        }
+    }
+
+    /// The next job for another thread.
+    pub fn next_job(&mut self) -> Option<Job<D::File>> {
+        self.jobs.pop_front()
+    }
+
+    /// Takes in a job's result.
+    pub fn finish(&mut self, done: JobDone<D::File>) -> Option<String> {
+        let mut complaint = None;
+        match done {
+            JobDone::Segment(answer) => {
+                complaint = answer.as_ref().err().map(ToString::to_string);
+                self.journal.provide(answer);
+                let space = self.journal.space();
+                if space != self.space {
+                    self.space = space;
+                    self.out.push_back(ToPartition::Space { ample: space == Space::Ample });
+                }
+            }
+            JobDone::Checkpoint(answer) => {
+                complaint = self.journal.finish_checkpoint(answer).err().map(|error| error.to_string());
+            }
+            JobDone::Read { partition, position, record } => {
+                self.out.push_back(ToPartition::Read { partition, position, record });
+            }
+        }
+        complaint
+    }
+
+    /// The next message to a partition.
+    pub fn next_message(&mut self) -> Option<ToPartition> {
+        self.out.pop_front()
+    }
+}
+
+/// An empty list with the old one's memory.
+fn recycle(mut group: Vec<Record>) -> Vec<Record> {
+    group.clear();
+    group
+}
