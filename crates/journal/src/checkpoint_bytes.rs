@@ -5,8 +5,8 @@
 //! ```
 
 use crate::format::{
-    CHECKPOINT_MAGIC, GroupEnd, GroupNumber, HeaderFault, SECTOR_BYTES, SegmentHeader, SegmentNumber, seal,
-    unseal,
+    CHECKPOINT_MAGIC, FIRST_GROUP, GroupEnd, GroupNumber, HeaderFault, NUMBER_MAX, SECTOR_BYTES,
+    SegmentHeader, SegmentNumber, seal, unseal,
 };
 use crate::segment::{IndexEntry, Range, Segment};
 use bytes::{Buf, BufMut, Bytes};
@@ -122,14 +122,14 @@ pub(crate) fn decode_body(sequence: u64, body: &Bytes) -> Option<(Content, Vec<S
     let partition_count = rest.try_get_u32_le().ok()?;
     let segment_count = rest.try_get_u32_le().ok()?;
     let start = Place {
-        segment: SegmentNumber(rest.try_get_u64_le().ok()?),
-        offset: rest.try_get_u64_le().ok()?,
-        group: Some(GroupNumber(rest.try_get_u64_le().ok()?)).filter(|group| group.0 != 0),
+        segment: SegmentNumber(number(&mut rest)?),
+        offset: number(&mut rest)?,
+        group: Some(GroupNumber(number(&mut rest)?)).filter(|group| group.0 != 0),
     };
     let end = GroupEnd {
-        segment: SegmentNumber(rest.try_get_u64_le().ok()?),
-        offset: rest.try_get_u64_le().ok()?,
-        number: GroupNumber(rest.try_get_u64_le().ok()?),
+        segment: SegmentNumber(number(&mut rest)?),
+        offset: number(&mut rest)?,
+        number: GroupNumber(number(&mut rest)?),
     };
     let mut partitions = Vec::new();
     let mut state_bytes = Vec::new();
@@ -149,38 +149,46 @@ pub(crate) fn decode_body(sequence: u64, body: &Bytes) -> Option<(Content, Vec<S
 }
 
 fn decode_partition(rest: &mut Bytes) -> Option<(PartitionEntry, usize)> {
-    let partition = PartitionId(u16::try_from(rest.try_get_u64_le().ok()?).ok()?);
-    let position = Position::new(rest.try_get_u64_le().ok()?);
-    let last = Position::new(rest.try_get_u64_le().ok()?)?;
-    let bytes = usize::try_from(rest.try_get_u64_le().ok()?).ok()?;
+    let partition = PartitionId(u16::try_from(number(rest)?).ok()?);
+    let position = Position::new(number(rest)?);
+    let last = Position::new(number(rest)?)?;
+    let bytes = usize::try_from(number(rest)?).ok()?;
     Some((PartitionEntry { partition, position, last, state: Bytes::new() }, bytes))
 }
 
 fn decode_segment(rest: &mut Bytes) -> Option<Segment> {
     let header = SegmentHeader {
-        number: SegmentNumber(rest.try_get_u64_le().ok()?),
+        number: SegmentNumber(number(rest)?),
         salt: rest.try_get_u64_le().ok()?,
-        capacity_bytes: rest.try_get_u64_le().ok()?,
+        capacity_bytes: number(rest)?,
     };
-    let end = rest.try_get_u64_le().ok()?;
-    let range_count = rest.try_get_u64_le().ok()?;
+    let end = number(rest)?;
+    let range_count = number(rest)?;
     let mut ranges = BTreeMap::new();
     for _ in 0..range_count {
         let partition = PartitionId(u16::try_from(rest.try_get_u32_le().ok()?).ok()?);
         let index_count = rest.try_get_u32_le().ok()?;
-        let first = Position::new(rest.try_get_u64_le().ok()?)?;
-        let last = Position::new(rest.try_get_u64_le().ok()?)?;
-        let live = rest.try_get_u64_le().ok()?;
+        let first = Position::new(number(rest)?)?;
+        let last = Position::new(number(rest)?)?;
+        let live = number(rest)?;
         let index = (0..index_count).map(|_| decode_entry(rest)).collect::<Option<Vec<IndexEntry>>>()?;
+        if last < first || last.get() - first.get() < live.saturating_sub(1) || index.is_empty() {
+            return None;
+        }
         ranges.insert(partition, Range { first, last, live, index });
     }
-    Some(Segment { header, end, ranges })
+    (FIRST_GROUP <= end).then_some(Segment { header, end, ranges })
 }
 
 fn decode_entry(rest: &mut Bytes) -> Option<IndexEntry> {
     Some(IndexEntry {
-        first: Position::new(rest.try_get_u64_le().ok()?)?,
-        offset: rest.try_get_u64_le().ok()?,
-        group: GroupNumber(rest.try_get_u64_le().ok()?),
+        first: Position::new(number(rest)?)?,
+        offset: number(rest)?,
+        group: GroupNumber(number(rest)?),
     })
+}
+
+/// The next number, if it is one that a writer makes.
+fn number(rest: &mut Bytes) -> Option<u64> {
+    rest.try_get_u64_le().ok().filter(|&number| number <= NUMBER_MAX)
 }

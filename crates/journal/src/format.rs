@@ -28,6 +28,8 @@ pub(crate) const RECORD_HEADER_BYTES: usize = 24;
 /// "PR-SEGMT", and as the first bytes of a checkpoint "PR-CHKPT".
 const SEGMENT_MAGIC: &[u8; 8] = b"PR-SEGMT";
 pub(crate) const CHECKPOINT_MAGIC: &[u8; 8] = b"PR-CHKPT";
+/// Numbers and offsets stay far below overflow; a larger one on the disk is damage under a right checksum.
+pub(crate) const NUMBER_MAX: u64 = 1 << 56;
 const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"PRGR");
 
 /// Version of the record header; a reader refuses a group with any other.
@@ -169,7 +171,7 @@ impl GroupHeader {
         if rest.get_u32_le() != GROUP_MAGIC || rest.get_u32_le() != GroupHeader::checksum(bytes, offset) {
             return None;
         }
-        Some(GroupHeader {
+        let header = GroupHeader {
             salt: rest.get_u64_le(),
             number: GroupNumber(rest.get_u64_le()),
             previous: GroupEnd {
@@ -180,7 +182,11 @@ impl GroupHeader {
             length_bytes: rest.get_u64_le(),
             record_count: rest.get_u32_le(),
             table_checksum: rest.get_u32_le(),
-        })
+        };
+        let GroupEnd { segment, offset, number } = header.previous;
+        let numbers = [header.number.0, segment.0, offset, number.0, header.length_bytes];
+        let sound = 0 < header.number.0 && numbers.iter().all(|&number| number <= NUMBER_MAX);
+        (sound && header.length_bytes.is_multiple_of(SECTOR_BYTES)).then_some(header)
     }
 
     /// Whether these bytes look like a group of this salt whose checksum need not hold: a torn one.
@@ -233,7 +239,7 @@ impl RecordHeader {
         let (payload_bytes, checksum) = (rest.get_u32_le(), rest.get_u32_le());
         let partition = PartitionId(rest.get_u16_le());
         let (version, flags, zero) = (rest.get_u8(), rest.get_u8(), rest.get_u32_le());
-        let position = Position::new(rest.get_u64_le())?;
+        let position = Position::new(rest.get_u64_le()).filter(|position| position.get() <= NUMBER_MAX)?;
         if version != RECORD_VERSION || flags & !FLAG_RESERVE != 0 || zero != 0 {
             return None;
         }
@@ -280,5 +286,5 @@ fn numbered(name: &str, suffix: &str) -> Option<u64> {
     if digits.len() != 16 || !digits.bytes().all(lower) {
         return None;
     }
-    u64::from_str_radix(digits, 16).ok().filter(|&number| number != 0 && number < u64::MAX / 2)
+    u64::from_str_radix(digits, 16).ok().filter(|&number| 0 < number && number <= NUMBER_MAX)
 }

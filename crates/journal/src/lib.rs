@@ -49,7 +49,7 @@ pub use journal::{Journal, Options};
 pub use prepare::{PreparedSegment, SegmentRequest};
 pub use read::ReadRequest;
 pub use real_disk::RealDisk;
-pub use record::{Payload, Record, StoredRecord, TooManyPieces};
+pub use record::{Payload, Record, StoredRecord};
 pub use recovered::{Recovered, Replay, TornTail};
 pub use retention::SegmentUse;
 pub use room::{RESERVE_SHARE, Space};

@@ -28,38 +28,18 @@ pub struct StoredRecord {
     pub payload: Bytes,
 }
 
-/// A payload of up to [`Payload::PIECES_MAX`] pieces, written one after the other and never copied.
+/// A payload of any number of pieces, written one after the other and never copied.
 ///
 /// Where the pieces were cut is not stored: they come back as one.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
-    pieces: [Bytes; Payload::PIECES_MAX],
-    count: usize,
+    pieces: Vec<Bytes>,
 }
 
-/// A payload was given more than [`Payload::PIECES_MAX`] pieces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a payload has at most {} pieces", Payload::PIECES_MAX)]
-pub struct TooManyPieces;
-
 impl Payload {
-    /// Four are enough for a command, a header section, a body and a trailer.
-    pub const PIECES_MAX: usize = 4;
-
-    /// Adds one piece behind the others.
-    ///
-    /// # Errors
-    /// [`TooManyPieces`]: all places are taken; the payload is unchanged.
-    pub fn push(&mut self, piece: Bytes) -> Result<(), TooManyPieces> {
-        let place = self.pieces.get_mut(self.count).ok_or(TooManyPieces)?;
-        *place = piece;
-        self.count += 1;
-        Ok(())
-    }
-
     /// The pieces, in order.
     pub fn pieces(&self) -> &[Bytes] {
-        &self.pieces[..self.count]
+        &self.pieces
     }
 
     /// Length of all pieces together, in bytes.
@@ -89,22 +69,19 @@ impl Eq for Payload {}
 
 impl From<Bytes> for Payload {
     fn from(piece: Bytes) -> Payload {
-        let mut payload = Payload::default();
-        payload.pieces[0] = piece;
-        payload.count = 1;
-        payload
+        Payload { pieces: vec![piece] }
     }
 }
 
 impl<const N: usize> From<[Bytes; N]> for Payload {
     fn from(pieces: [Bytes; N]) -> Payload {
-        const { assert!(N <= Payload::PIECES_MAX, "too many pieces") };
-        let mut payload = Payload::default();
-        for (place, piece) in payload.pieces.iter_mut().zip(pieces) {
-            *place = piece;
-        }
-        payload.count = N;
-        payload
+        Payload { pieces: pieces.into() }
+    }
+}
+
+impl From<Vec<Bytes>> for Payload {
+    fn from(pieces: Vec<Bytes>) -> Payload {
+        Payload { pieces }
     }
 }
 
@@ -113,13 +90,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_takes_pieces_up_to_its_limit() {
-        let mut payload = Payload::from([Bytes::from("ab"), Bytes::from("c")]);
+    fn a_payload_is_its_pieces_in_order() {
+        let payload = Payload::from(vec![Bytes::from("ab"), Bytes::from("c")]);
         assert_eq!(payload, Payload::from(Bytes::from("abc")), "cuts do not matter");
-        assert_eq!(payload.push(Bytes::from("d")), Ok(()));
-        assert_eq!(payload.push(Bytes::from("e")), Ok(()));
-        assert_eq!(payload.push(Bytes::from("f")), Err(TooManyPieces));
-        assert_eq!((payload.byte_length(), payload.to_bytes()), (5, Bytes::from("abcde")));
+        assert_eq!((payload.byte_length(), payload.to_bytes()), (3, Bytes::from("abc")));
         assert_eq!(Payload::default().to_bytes(), Bytes::new());
     }
 }

@@ -122,7 +122,7 @@ impl<F: DiskFile> Verified<F> {
         let failed = |source| OpenError::Io { file: link.path.clone(), source };
         let damaged =
             |kind| OpenError::Damaged(Damage { partition: None, file: link.path.clone(), offset, kind });
-        let unread = self.first.is_some() || self.last.number < self.indexed;
+        let unread = self.first.is_some() || self.last.number < self.indexed || link.limit < offset;
         match link.pin {
             Some(pin) if pin == self.last && offset == pin.offset && self.first.is_none() => Ok(()),
             Some(_) => Err(damaged(DamageKind::Group)),

@@ -1,5 +1,9 @@
 //! Tests of the whole room, through its public functions only.
 
+mod damage;
+mod fixture;
+mod fuzzed;
 mod model;
+mod real;
 mod service;
 mod simulation;

@@ -1,44 +1,47 @@
 //! The journal in service, on the simulated disk: commit, read, checkpoint, recycle, full and broken disks.
 
-use crate::{Journal, Options, Payload, Record, Recovered, SimulatedDisk, StoredRecord};
+use crate::{
+    Checkpoint, CheckpointError, CommitError, Disk, Fault, Journal, Operation, Options, Payload, ReadError,
+    Record, Recovered, SimulatedDisk, Space, StoredRecord,
+};
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
 
-const OPTIONS: Options =
+pub(super) const OPTIONS: Options =
     Options { segment_bytes: 16 << 10, checkpoint_bytes: 24 << 10, dead_segments_max: 2 };
 
-fn position(number: u64) -> Position {
+pub(super) fn position(number: u64) -> Position {
     Position::new(number).unwrap()
 }
 
-fn payload(partition: u16, number: u64, bytes: usize) -> Bytes {
+pub(super) fn payload(partition: u16, number: u64, bytes: usize) -> Bytes {
     (0..bytes).map(|index| (index as u64 * 7 + number * 13 + u64::from(partition)) as u8).collect()
 }
 
-fn record(partition: u16, number: u64, bytes: usize) -> Record {
+pub(super) fn record(partition: u16, number: u64, bytes: usize) -> Record {
     let whole = payload(partition, number, bytes);
     let cut = bytes / 3;
     let payload = Payload::from([whole.slice(..cut), whole.slice(cut..)]);
     Record { partition: PartitionId(partition), position: position(number), payload, reserve: false }
 }
 
-fn stored(partition: u16, number: u64, bytes: usize) -> StoredRecord {
+pub(super) fn stored(partition: u16, number: u64, bytes: usize) -> StoredRecord {
     let payload = payload(partition, number, bytes);
     StoredRecord { partition: PartitionId(partition), position: position(number), payload }
 }
 
-fn open(disk: &SimulatedDisk) -> (Journal<SimulatedDisk>, Vec<StoredRecord>) {
+pub(super) fn open(disk: &SimulatedDisk) -> (Journal<SimulatedDisk>, Vec<StoredRecord>) {
     let (journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
     let records = records(&recovered);
     (journal, records)
 }
 
-fn records(recovered: &Recovered<<SimulatedDisk as crate::Disk>::File>) -> Vec<StoredRecord> {
+fn records(recovered: &Recovered<<SimulatedDisk as Disk>::File>) -> Vec<StoredRecord> {
     assert_eq!(recovered.damaged, vec![]);
     recovered.records().map(|record| record.unwrap()).collect()
 }
 
-fn serve(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk) {
+pub(super) fn serve(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk) {
     if let Some(request) = journal.wants_segment() {
         journal.provide(request.prepare(disk));
     }
@@ -77,4 +80,153 @@ fn what_was_committed_comes_back_in_order_after_a_power_cut() {
         }
         assert_eq!(open(&disk).1, want, "case: {name}, opened twice");
     }
+}
+
+fn settle(partition: u16, number: u64) -> Record {
+    Record { reserve: true, ..record(partition, number, 8) }
+}
+
+#[test]
+fn positions_are_dense_or_nothing_is_written() {
+    let (mut journal, _) = open(&SimulatedDisk::new(1));
+    journal.commit(&[record(0, 1, 10), record(0, 2, 10)]).unwrap();
+    for (name, group, want) in [
+        ("a partition starts at 1", vec![record(1, 2, 1)], (1, 1, 2)),
+        ("no gap", vec![record(0, 4, 1)], (0, 3, 4)),
+        ("no repeat", vec![record(0, 2, 1)], (0, 3, 2)),
+        ("no gap inside a group", vec![record(0, 3, 1), record(0, 5, 1)], (0, 4, 5)),
+    ] {
+        match journal.commit(&group) {
+            Err(CommitError::NotDense { partition, expected, found }) => {
+                assert_eq!((partition.0, expected.get(), found.get()), want, "case: {name}");
+            }
+            other => panic!("case: {name}: {other:?}"),
+        }
+        assert_eq!(journal.last_position(PartitionId(0)), Some(position(2)), "case: {name}");
+    }
+    journal.commit(&[]).unwrap();
+    journal.commit(&[record(0, 3, 1), record(1, 1, 1)]).unwrap();
+}
+
+#[test]
+fn after_a_failed_sync_the_group_is_void_and_service_goes_on() {
+    for (name, operation, restart) in [
+        ("sync fails", Operation::Sync, false),
+        ("sync fails, then the process ends", Operation::Sync, true),
+        ("write fails", Operation::Write, false),
+    ] {
+        let disk = SimulatedDisk::new(2);
+        let (mut journal, _) = open(&disk);
+        journal.commit(&[record(0, 1, 10)]).unwrap();
+        disk.fail(operation, 0, Fault::Broken);
+        let failed = journal.commit(&[record(0, 2, 3000)]).unwrap_err();
+        let is_sync = matches!(failed, CommitError::SyncFailed { offset: 1024, .. });
+        let is_write = matches!(failed, CommitError::WriteFailed { offset: 1024, .. });
+        assert_eq!(
+            (is_sync, is_write),
+            (operation == Operation::Sync, operation == Operation::Write),
+            "case: {name}"
+        );
+        assert!(journal.needs_reopen(), "case: {name}");
+        assert!(matches!(journal.commit(&[record(0, 2, 1)]), Err(CommitError::NeedsReopen)), "case: {name}");
+        // The new segment fails as well, once.
+        disk.fail(Operation::Sync, 1, Fault::Broken);
+        assert!(journal.reopen().is_err(), "case: {name}");
+        journal.reopen().unwrap();
+        journal.commit(&[record(0, 2, 20)]).unwrap();
+        if restart {
+            disk.restart()
+        } else {
+            disk.crash()
+        }
+        assert_eq!(open(&disk).1, vec![stored(0, 1, 10), stored(0, 2, 20)], "case: {name}");
+    }
+}
+
+#[test]
+fn on_a_full_disk_settles_still_fit_and_service_resumes_by_itself() {
+    let disk = SimulatedDisk::new(4);
+    let (mut journal, _) = open(&disk);
+    disk.set_capacity(Some(disk.used_bytes()));
+    let request = journal.wants_segment().unwrap();
+    assert!(journal.wants_segment().is_none(), "one order at a time");
+    let refused = request.prepare(&disk).unwrap_err();
+    assert!(refused.is_full());
+    assert_eq!(journal.space(), Space::Ample, "not known yet");
+    journal.provide(Err(refused));
+    assert_eq!(journal.space(), Space::Low);
+    let mut number = 1;
+    let refused = loop {
+        match journal.commit(&[record(0, number, 900)]) {
+            Ok(()) => number += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, CommitError::NoSpace { group_bytes: 1024 }), "{refused}");
+    let before = number;
+    while journal.commit(&[settle(0, number)]).is_ok() {
+        number += 1;
+    }
+    assert_eq!((before, number - before), (15, 3), "1 KiB kept back, and what a larger group could not use");
+    disk.set_capacity(None);
+    serve(&mut journal, &disk);
+    assert_eq!(journal.space(), Space::Ample);
+    journal.commit(&[record(0, number, 900)]).unwrap();
+}
+
+#[test]
+fn reads_many_up_to_its_limits() {
+    let disk = SimulatedDisk::new(6);
+    let (mut journal, _) = open(&disk);
+    for number in 1..=30 {
+        journal.commit(&[record(0, number, 900), record(1, number, 10)]).unwrap();
+    }
+    for (name, from, records_max, bytes_max, want) in [
+        ("one", 3, 1, u64::MAX, 3..=3),
+        ("some", 3, 4, u64::MAX, 3..=6),
+        ("bytes", 3, 9, 2000, 3..=4),
+        ("at least one", 3, 9, 1, 3..=3),
+        ("to the end of a segment", 8, 9, u64::MAX, 8..=10),
+        ("the last", 30, 9, u64::MAX, 30..=30),
+    ] {
+        let got = journal.read_many(PartitionId(0), position(from), records_max, bytes_max).unwrap();
+        assert_eq!(got, want.map(|number| stored(0, number, 900)).collect::<Vec<_>>(), "case: {name}");
+    }
+    for (partition, number) in [(0, 31), (2, 1)] {
+        let got = journal.read(PartitionId(partition), position(number));
+        assert!(matches!(got, Err(ReadError::NotFound { .. })));
+    }
+}
+
+#[test]
+fn segments_are_recycled_once_two_checkpoints_cover_them_and_nothing_in_them_is_live() {
+    let disk = SimulatedDisk::new(8);
+    let (mut journal, _) = open(&disk);
+    let checkpoint = |journal: &mut Journal<SimulatedDisk>, number| {
+        let state = Bytes::from_static(b"state");
+        let whole = Checkpoint { partition: PartitionId(0), position: position(number), state };
+        journal.write_checkpoint(vec![whole]).unwrap();
+        journal.segments().map(|segment| segment.number.0).collect::<Vec<_>>()
+    };
+    for number in 1..=30 {
+        journal.commit(&[record(0, number, 1000)]).unwrap();
+    }
+    assert!(journal.checkpoint_due());
+    assert!(journal.retain(PartitionId(0), position(1)) && !journal.retain(PartitionId(0), position(31)));
+    assert_eq!(checkpoint(&mut journal, 30), vec![1, 2, 3], "one checkpoint");
+    assert!(!journal.checkpoint_due());
+    journal.commit(&[record(0, 31, 1000)]).unwrap();
+    assert_eq!(checkpoint(&mut journal, 31), vec![1, 3, 4], "two checkpoints, one live record");
+    assert!(journal.release(PartitionId(0), position(1)) && !journal.release(PartitionId(0), position(1)));
+    assert_eq!(checkpoint(&mut journal, 31), vec![1, 4], "the older checkpoint still counts it as live");
+    assert_eq!(checkpoint(&mut journal, 31), vec![4]);
+    assert!(matches!(journal.read(PartitionId(0), position(1)), Err(ReadError::NotFound { .. })));
+    let missing = journal.write_checkpoint(vec![]);
+    assert!(matches!(missing, Err(CheckpointError::PartitionMissing(PartitionId(0)))));
+    let names = disk.list().unwrap().into_iter().filter(|name| name.ends_with(".segment")).count();
+    assert_eq!(names, 3, "the current one and two dead ones kept for reuse");
+    let request = journal.wants_segment().unwrap();
+    journal.provide(request.prepare(&disk));
+    let names = disk.list().unwrap().into_iter().filter(|name| name.ends_with(".segment")).count();
+    assert_eq!(names, 3, "a dead one was used again");
 }

@@ -1,0 +1,250 @@
+//! Bytes that are not what was committed: torn tails, flipped bytes, lost files, unknown versions.
+
+use super::service::{OPTIONS, open, payload, position, record, serve, stored};
+use crate::{
+    Checkpoint, CheckpointError, CommitError, Damage, DamageKind, Disk, Journal, OpenError, ReadError,
+    SimulatedDisk, TornTail,
+};
+use bytes::Bytes;
+use postroad_model::PartitionId;
+use std::path::PathBuf;
+
+const FIRST: &str = "0000000000000001.segment";
+const SECOND: &str = "0000000000000002.segment";
+
+/// Three groups of 2 sectors each in one segment: partition 0, 1, 0. The groups start at 512, 1536 and 2560.
+fn three_groups() -> SimulatedDisk {
+    let disk = SimulatedDisk::new(7);
+    let (mut journal, _) = open(&disk);
+    for (partition, number) in [(0, 1), (1, 1), (0, 2)] {
+        journal.commit(&[record(partition, number, 600)]).unwrap();
+    }
+    disk.copy()
+}
+
+fn flip(disk: &SimulatedDisk, name: &str, offset: usize) {
+    let mut bytes = disk.contents(name).unwrap();
+    bytes[offset] ^= 0x20;
+    disk.set_contents(name, bytes);
+}
+
+fn damage(partition: Option<u16>, file: &str, offset: u64, kind: DamageKind) -> Damage {
+    Damage { partition: partition.map(PartitionId), file: PathBuf::from(file), offset, kind }
+}
+
+#[test]
+fn a_bad_last_group_is_cut_and_a_bad_earlier_one_is_damage() {
+    let all = vec![stored(0, 1, 600), stored(1, 1, 600), stored(0, 2, 600)];
+    let torn = || Some(TornTail { file: PathBuf::from(FIRST), offset: 2560 });
+    let bad_payload = |partition, offset| {
+        damage(Some(partition), FIRST, offset, DamageKind::Payload { position: position(1) })
+    };
+    for (name, offset, want_records, want_damaged, want_torn) in [
+        ("padding is not read", 512 + 1020, all.clone(), vec![], None),
+        ("payload of the last group", 2560 + 100, all[..2].to_vec(), vec![], torn()),
+        ("table of the last group", 2560 + 70, all[..2].to_vec(), vec![], torn()),
+        ("checksum of the last group", 2560 + 4, all[..2].to_vec(), vec![], torn()),
+        (
+            "payload before the tail stops its partition",
+            1536 + 100,
+            vec![all[0].clone(), all[2].clone()],
+            vec![bad_payload(1, 1536 + 88)],
+            None,
+        ),
+        (
+            "and all of that partition's records",
+            512 + 100,
+            vec![all[1].clone()],
+            vec![bad_payload(0, 512 + 88)],
+            None,
+        ),
+    ] {
+        let disk = three_groups();
+        flip(&disk, FIRST, offset);
+        let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+        let records: Vec<_> = recovered.records().map(|record| record.unwrap()).collect();
+        let got = (records, recovered.damaged.clone(), recovered.torn.clone());
+        assert_eq!(got, (want_records, want_damaged.clone(), want_torn), "case: {name}");
+        for partition in [0, 1] {
+            let next = journal.last_position(PartitionId(partition)).unwrap().next().get();
+            let stopped = want_damaged.iter().any(|damage| damage.partition == Some(PartitionId(partition)));
+            match journal.commit(&[record(partition, next, 10)]) {
+                Ok(()) => assert!(!stopped, "case: {name}"),
+                Err(CommitError::PartitionStopped(stopped)) => {
+                    assert_eq!(stopped.0, partition, "case: {name}")
+                }
+                Err(error) => panic!("case: {name}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn damage_that_no_partition_can_be_named_for_fails_the_start() {
+    for (name, file, offset, want) in [
+        ("group header before the tail", FIRST, 512 + 9, damage(None, FIRST, 512, DamageKind::Group)),
+        ("record table before the tail", FIRST, 1536 + 70, damage(None, FIRST, 1536, DamageKind::Group)),
+        ("header of a segment with groups", FIRST, 20, damage(None, FIRST, 0, DamageKind::SegmentHeader)),
+        ("its magic number", FIRST, 0, damage(None, FIRST, 0, DamageKind::SegmentHeader)),
+    ] {
+        let disk = three_groups();
+        flip(&disk, file, offset);
+        match Journal::open(disk, OPTIONS) {
+            Err(OpenError::Damaged(got)) => assert_eq!(got, want, "case: {name}"),
+            other => panic!("case: {name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn every_group_of_a_sealed_segment_is_needed() {
+    let disk = SimulatedDisk::new(3);
+    let (mut journal, _) = open(&disk);
+    for number in 1..=20 {
+        journal.commit(&[record(0, number, 1000)]).unwrap();
+    }
+    let last = damage(None, FIRST, 14_336, DamageKind::Group);
+    let copy = disk.copy();
+    flip(&copy, FIRST, 14_336 + 8);
+    assert!(matches!(Journal::open(copy, OPTIONS), Err(OpenError::Damaged(got)) if got == last));
+    let copy = disk.copy();
+    copy.remove(FIRST).unwrap();
+    let gone = damage(None, FIRST, 0, DamageKind::SegmentMissing);
+    assert!(matches!(Journal::open(copy, OPTIONS), Err(OpenError::Damaged(got)) if got == gone));
+    let copy = disk.copy();
+    let payload_of = Some(0);
+    flip(&copy, SECOND, 512 + 100);
+    let (_, recovered) = Journal::open(copy, OPTIONS).unwrap();
+    let kind = DamageKind::Payload { position: position(11) };
+    assert_eq!(recovered.damaged, vec![damage(payload_of, SECOND, 512 + 88, kind)]);
+}
+
+/// A journal with a checkpoint at 20 of 40 records, the first two segments before it.
+fn with_checkpoints(live: &[u64]) -> SimulatedDisk {
+    let disk = SimulatedDisk::new(5);
+    let (mut journal, _) = open(&disk);
+    for number in 1..=40 {
+        journal.commit(&[record(0, number, 1000)]).unwrap();
+        serve(&mut journal, &disk);
+        if live.contains(&number) {
+            assert!(journal.retain(PartitionId(0), position(number)));
+        }
+        if number % 10 == 0 && number < 40 {
+            let state = Bytes::from(format!("up to {number}"));
+            journal
+                .write_checkpoint(vec![Checkpoint {
+                    partition: PartitionId(0),
+                    position: position(number),
+                    state,
+                }])
+                .unwrap();
+        }
+    }
+    disk
+}
+
+#[test]
+fn a_damaged_checkpoint_falls_back_to_the_one_before() {
+    for (name, damaged, want) in [
+        ("none", &[][..], Ok(30)),
+        ("the newest", &["0000000000000003.checkpoint"][..], Ok(20)),
+        (
+            "both: the first segment is gone by now",
+            &["0000000000000003.checkpoint", "0000000000000002.checkpoint", "0000000000000001.checkpoint"][..],
+            Err(DamageKind::Checkpoint),
+        ),
+    ] {
+        let disk = with_checkpoints(&[]).copy();
+        for file in damaged {
+            if disk.contents(file).is_some() {
+                flip(&disk, file, 600);
+            }
+        }
+        match (Journal::open(disk, OPTIONS), want) {
+            (Ok((_, recovered)), Ok(from)) => {
+                let state = Bytes::from(format!("up to {from}"));
+                let checkpoint = Checkpoint { partition: PartitionId(0), position: position(from), state };
+                assert_eq!(recovered.checkpoints, vec![checkpoint], "case: {name}");
+                let records: Vec<_> = recovered.records().map(|record| record.unwrap()).collect();
+                let want: Vec<_> = (from + 1..=40).map(|number| stored(0, number, 1000)).collect();
+                assert_eq!(records, want, "case: {name}");
+                assert_eq!(recovered.skipped_checkpoints.len(), damaged.len(), "case: {name}");
+            }
+            (Err(OpenError::Damaged(got)), Err(want)) => assert_eq!(got.kind, want, "case: {name}"),
+            (got, _) => panic!("case: {name}: {got:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_lost_segment_with_live_records_stops_their_partition() {
+    let disk = with_checkpoints(&[2]).copy();
+    disk.remove(FIRST).unwrap();
+    let (mut journal, recovered) = Journal::open(disk, OPTIONS).unwrap();
+    assert_eq!(recovered.damaged, vec![damage(Some(0), FIRST, 0, DamageKind::SegmentMissing)]);
+    assert_eq!((recovered.checkpoints.len(), recovered.records().count()), (0, 0), "nothing of it is served");
+    assert!(matches!(journal.read(PartitionId(0), position(2)), Err(ReadError::Io { .. })));
+    let state = Checkpoint { partition: PartitionId(0), position: position(40), state: Bytes::new() };
+    assert!(matches!(journal.write_checkpoint(vec![state]), Err(CheckpointError::BadPosition { .. })));
+    assert!(journal.write_checkpoint(vec![]).is_ok(), "the stopped partition's last state is carried on");
+}
+
+#[test]
+fn a_newer_version_is_refused_by_name_and_number() {
+    for name in [FIRST, "0000000000000003.checkpoint"] {
+        let disk = with_checkpoints(&[2]).copy();
+        let name = if name == FIRST { "0000000000000005.segment" } else { name };
+        let mut bytes = disk.contents(name).unwrap();
+        bytes[8] = 9;
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..512]);
+        bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
+        disk.set_contents(name, bytes);
+        let error = Journal::open(disk, OPTIONS).unwrap_err();
+        assert_eq!(error.to_string(), format!("{name}: format version 9, this program knows 1"));
+    }
+}
+
+#[test]
+fn whatever_byte_is_flipped_no_wrong_payload_comes_back() {
+    let source = SimulatedDisk::new(11);
+    let (mut journal, _) = open(&source);
+    for number in 1..=4 {
+        journal.commit(&[record(0, number, 500), record(1, number, 9)]).unwrap();
+        if number == 2 {
+            let state = |partition| Checkpoint {
+                partition: PartitionId(partition),
+                position: position(2),
+                state: Bytes::from_static(b"a state"),
+            };
+            journal.write_checkpoint(vec![state(0), state(1)]).unwrap();
+        }
+    }
+    let source = source.copy();
+    for name in source.list().unwrap() {
+        // All that is written; what follows is zeros.
+        let length = source.contents(&name).unwrap().iter().rposition(|&byte| byte != 0).unwrap();
+        for offset in (0..64).chain(512..length) {
+            let disk = source.copy();
+            flip(&disk, &name, offset);
+            let Ok((mut journal, recovered)) = Journal::open(disk, OPTIONS) else { continue };
+            for record in recovered.records() {
+                let record = record.unwrap();
+                let bytes = if record.partition.0 == 0 { 500 } else { 9 };
+                assert_eq!(
+                    record,
+                    stored(record.partition.0, record.position.get(), bytes),
+                    "{name} at {offset}"
+                );
+            }
+            for number in 1..=4 {
+                if let Ok(got) = journal.read(PartitionId(0), position(number)) {
+                    assert_eq!(got, payload(0, number, 500), "{name} at {offset}");
+                }
+            }
+            assert!(
+                recovered.checkpoints.iter().all(|checkpoint| checkpoint.state == "a state"),
+                "{name} at {offset}"
+            );
+        }
+    }
+}
