@@ -254,6 +254,12 @@ impl Partition {
         self.reply(connection, ticket, Ok(()), effects);
     }
 
+    pub(crate) fn disclaim(&mut self, name: &Arc<str>, connection: ConnectionId) {
+        if self.claims.get(name).is_some_and(|(_, owner)| *owner == connection) {
+            self.claims.remove(name);
+        }
+    }
+
     /// The outbox has room again: consumers that waited for it get back into their lines.
     pub(crate) fn written(&mut self, id: ConnectionId, bytes: u64, effects: &mut Vec<Effect>) {
         let was_full = self.outbox_is_full(id);

@@ -180,6 +180,10 @@ impl Partition {
             Event::Claim { name, holder, connection, ticket } => {
                 self.claim(name, holder, connection, ticket, effects);
             }
+            Event::Disclaim { name, connection, ticket } => {
+                self.disclaim(&name, connection);
+                self.reply(connection, ticket, Ok(()), effects);
+            }
             Event::Written { connection, bytes } => self.written(connection, bytes, effects),
             Event::Closed { connection } => self.closed(connection, effects),
             Event::Fetched { key, message } => self.fetched(key, message, effects),

@@ -83,6 +83,15 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
+    /// Give an exclusive name up, ahead of the connection's end.
+    Disclaim {
+        /// The name.
+        name: Arc<str>,
+        /// Who has it.
+        connection: ConnectionId,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
     /// Deliveries of this many bytes have left the connection's outbox: there is room for as many again.
     Written {
         /// The connection.

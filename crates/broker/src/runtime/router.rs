@@ -64,7 +64,9 @@ impl Router {
                 self.consumers.insert(attach.consumer.number, partition);
                 partition
             }
-            Event::Claim { ref name, .. } => self.placement.partition_of(name),
+            Event::Claim { ref name, .. } | Event::Disclaim { ref name, .. } => {
+                self.placement.partition_of(name)
+            }
             Event::Declare { ref destination, .. } | Event::Delete { ref destination, .. } => {
                 self.placement.partition_of(&destination.name)
             }

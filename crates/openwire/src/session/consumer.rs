@@ -293,10 +293,15 @@ impl OpenWireSession {
         };
         let removed: Vec<Consumer> = ids.iter().filter_map(|id| self.consumers.remove(id)).collect();
         let parts: u32 = removed.iter().map(|consumer| consumer.parts.len() as u32).sum();
+        let leaves = matches!(info.object_id, Some(RemovedId::Connection(_)));
         if parts == 0 {
-            return Ok(Done::Now);
+            return if leaves { self.give_up_client_id(turn) } else { Ok(Done::Now) };
         }
-        let ticket = self.replies.wait(parts, None, Then::Respond);
+        let name = self.client_id.take_if(|_| leaves);
+        let ticket = self.replies.wait(parts + u32::from(name.is_some()), None, Then::Respond);
+        if let Some(name) = name {
+            turn.events.push(Event::Disclaim { name, connection: self.id, ticket });
+        }
         for consumer in &removed {
             for part in &consumer.parts {
                 let delivered = delivered(seen, consumer.window.held(), part.number);

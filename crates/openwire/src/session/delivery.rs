@@ -103,7 +103,6 @@ impl Window {
                     held.credited = true;
                     shares[index].credit += credit;
                 }
-                Keep::AsItWas => {}
             }
         }
         if first == 0 && gone == end {
@@ -121,7 +120,6 @@ const GONE: u64 = u64::MAX;
 enum Keep {
     Gone,
     Credited,
-    AsItWas,
 }
 
 impl OpenWireSession {
@@ -185,7 +183,8 @@ impl OpenWireSession {
                 self.grant(&shares, turn);
                 return Ok(Done::Now);
             }
-            MessageAck::REDELIVERED => (Outcome::Retried, consumer.window.settle(range, |_| Keep::AsItWas)),
+            // The client delivers them to the application again by itself; the count rises when it gives them back.
+            MessageAck::REDELIVERED => return Ok(Done::Now),
             MessageAck::POISON => (Outcome::Rejected, consumer.window.settle(range, |_| Keep::Gone)),
             MessageAck::STANDARD | MessageAck::INDIVIDUAL | MessageAck::UNMATCHED | MessageAck::EXPIRED => {
                 let expired = ack.ack_type == MessageAck::EXPIRED;

@@ -55,12 +55,16 @@ impl OpenWireSession {
         let agreed = WireFormat::negotiate(&ours, &theirs).map_err(fault)?;
         // Ours goes out in the format that every conversation begins with.
         self.send(Command::WireFormatInfo(ours.to_info().map_err(fault)?), turn);
-        let broker_bytes_max = self.options.max_frame_bytes;
         self.format = agreed;
-        self.format.max_frame_bytes = self.format.max_frame_bytes.max(broker_bytes_max);
         self.negotiated = true;
         self.jms_package = jms_package(theirs.provider_version.as_deref());
-        self.liveness.agree(ours.max_inactivity_ms, theirs.max_inactivity_ms);
+        let initial_delay_ms =
+            ours.max_inactivity_initial_delay_ms.min(theirs.max_inactivity_initial_delay_ms);
+        self.liveness.agree(
+            ours.max_inactivity_ms.min(theirs.max_inactivity_ms),
+            initial_delay_ms,
+            turn.now_ms,
+        );
         let broker = BrokerInfo {
             broker_id: Some(BrokerId { value: Some(self.options.broker_name.as_str().into()) }),
             broker_name: Some(self.options.broker_name.as_str().into()),
@@ -94,8 +98,17 @@ impl OpenWireSession {
             return Err(Exception::of("InvalidClientIDException", "ConnectionInfo without a client id"));
         };
         let ticket = self.replies.wait(1, None, Then::Respond);
-        let name = client_id.to_str().into();
+        let name: Arc<str> = client_id.to_str().into();
+        self.client_id = Some(name.clone());
         turn.events.push(Event::Claim { name, holder, connection: self.id, ticket });
+        Ok(Done::Later(Replies::id(ticket)))
+    }
+
+    /// The client says goodbye: its client id is free before it reads the answer.
+    pub(super) fn give_up_client_id(&mut self, turn: &mut Turn<'_>) -> Result<Done, Exception> {
+        let Some(name) = self.client_id.take() else { return Ok(Done::Now) };
+        let ticket = self.replies.wait(1, None, Then::Respond);
+        turn.events.push(Event::Disclaim { name, connection: self.id, ticket });
         Ok(Done::Later(Replies::id(ticket)))
     }
 }

@@ -22,15 +22,17 @@ enum Agreed {
     Not,
     /// Nobody watches.
     Never,
-    /// Silence for so long means death.
-    Silence { max_ms: u64 },
+    /// Silence for so long means death, counted from this moment at the earliest.
+    Silence { max_ms: u64, from_ms: u64 },
 }
 
 impl Liveness {
-    /// Both sides have said how long a silence they bear; zero or less is no limit.
-    pub fn agree(&mut self, ours_ms: i64, theirs_ms: i64) {
-        let max_ms = u64::try_from(ours_ms.min(theirs_ms)).unwrap_or(0);
-        self.agreed = if max_ms == 0 { Agreed::Never } else { Agreed::Silence { max_ms } };
+    /// Both sides have agreed on how long a silence they bear (zero or less: any), and how long after now they begin
+    /// to write for the other's sake.
+    pub fn agree(&mut self, max_ms: i64, initial_delay_ms: i64, now_ms: u64) {
+        let max_ms = u64::try_from(max_ms).unwrap_or(0);
+        let from_ms = now_ms + u64::try_from(initial_delay_ms).unwrap_or(0);
+        self.agreed = if max_ms == 0 { Agreed::Never } else { Agreed::Silence { max_ms, from_ms } };
     }
 
     /// The peer has sent something.
@@ -47,13 +49,13 @@ impl Liveness {
         match self.agreed {
             Agreed::Not => Some(self.heard_ms + HANDSHAKE_MS),
             Agreed::Never => None,
-            Agreed::Silence { max_ms } => Some(self.heard_ms + max_ms),
+            Agreed::Silence { max_ms, from_ms } => Some(self.heard_ms.max(from_ms) + max_ms),
         }
     }
 
     fn write_due_ms(&self) -> Option<u64> {
         match self.agreed {
-            Agreed::Silence { max_ms } => Some(self.wrote_ms + max_ms / 3),
+            Agreed::Silence { max_ms, .. } => Some(self.wrote_ms + max_ms / 3),
             _ => None,
         }
     }
@@ -93,15 +95,16 @@ mod tests {
 
     #[test]
     fn silence_ends_a_connection_only_where_it_was_agreed() {
-        for (case, ours, theirs, heard, now, want) in [
-            ("in time", 30_000, 30_000, 1_000, 30_999, true),
-            ("too long", 30_000, 30_000, 1_000, 31_000, false),
-            ("the lower limit counts", 30_000, 2_000, 1_000, 3_000, false),
-            ("no limit of theirs", 30_000, 0, 1_000, 1_000_000, true),
+        for (case, max_ms, delay_ms, now, want) in [
+            ("in time", 30_000, 0, 30_999, true),
+            ("too long", 30_000, 0, 31_000, false),
+            ("the peer does not write yet", 2_000, 10_000, 12_999, true),
+            ("the peer should have written", 2_000, 10_000, 13_000, false),
+            ("any silence", 0, 0, 1_000_000, true),
         ] {
             let mut liveness = Liveness::default();
-            liveness.heard(heard);
-            liveness.agree(ours, theirs);
+            liveness.heard(1_000);
+            liveness.agree(max_ms, delay_ms, 1_000);
             assert_eq!(liveness.check(now).is_ok(), want, "case: {case}");
         }
     }
@@ -119,7 +122,7 @@ mod tests {
         let mut liveness = Liveness::default();
         liveness.heard(1);
         liveness.wrote(10_000);
-        liveness.agree(30_000, 60_000);
+        liveness.agree(30_000, 0, 1);
         assert_eq!((liveness.must_write(19_999), liveness.must_write(20_000)), (false, true));
     }
 }

@@ -19,6 +19,7 @@ mod temporary;
 mod transaction;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use postroad_model::{ConnectionId, Deadline, Event, Parting, Session, ToSession};
@@ -60,6 +61,8 @@ pub struct OpenWireSession {
     negotiated: bool,
     /// The client's own name for its connection, once it has one.
     client: Option<handshake::Client>,
+    /// The exclusive name that it claimed.
+    client_id: Option<Arc<str>>,
     /// `javax.jms.` or `jakarta.jms.`: where the client looks for exceptions.
     jms_package: &'static str,
     consumers: Consumers,
@@ -91,6 +94,7 @@ impl OpenWireSession {
             format: WireFormat::initial(),
             negotiated: false,
             client: None,
+            client_id: None,
             jms_package: exception::JAVAX,
             consumers: Consumers::default(),
             windows: HashMap::new(),
