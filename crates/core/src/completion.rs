@@ -4,7 +4,8 @@
 //! wait in one line. Replicas and recovery have none.
 
 use postroad_model::{
-    ConnectionId, Effect, EntryTag, Event, Peer, QueueId, Refusal, Settlement, Ticket, TransactionId,
+    ConnectionId, Destination, Effect, EntryTag, Event, Peer, QueueId, Refusal, Settlement, Ticket,
+    TransactionId,
 };
 
 use crate::Partition;
@@ -20,8 +21,11 @@ pub enum Completion {
         /// For what.
         ticket: Ticket,
     },
-    /// An event could not go on without it.
-    Resume(Box<Event>),
+    /// Events could not go on without their queue.
+    Declared {
+        /// Which.
+        queue: Destination,
+    },
     /// Entries were leaving.
     Settled {
         /// Which.
@@ -73,7 +77,11 @@ impl Partition {
     pub(crate) fn complete(&mut self, completion: Completion, effects: &mut Vec<Effect>) {
         match completion {
             Completion::Reply { connection, ticket } => self.reply(connection, ticket, Ok(()), effects),
-            Completion::Resume(event) => self.soft(*event, effects),
+            Completion::Declared { queue } => {
+                for event in self.declaring.remove(&queue).unwrap_or_default() {
+                    self.soft(event, effects);
+                }
+            }
             Completion::Settled { answer, .. } => self.answer(answer, Ok(()), effects),
             Completion::Counted { queue, tags } => self.counted(queue, &tags),
             Completion::Transacted { volatile, answer, .. } => {
@@ -104,7 +112,11 @@ impl Partition {
         let no = || Err(refusal.clone());
         match completion {
             Completion::Reply { connection, ticket } => self.reply(connection, ticket, no(), effects),
-            Completion::Resume(event) => self.answer(waiter(&event), no(), effects),
+            Completion::Declared { queue } => {
+                for event in self.declaring.remove(&queue).unwrap_or_default() {
+                    self.answer(waiter(&event), no(), effects);
+                }
+            }
             Completion::Settled { settlements, answer: None } => self.unsaved.extend(settlements),
             Completion::Settled { settlements, answer } => {
                 self.stay(&settlements, effects);

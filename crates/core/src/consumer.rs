@@ -58,8 +58,7 @@ impl Partition {
             }
             Ok(None) => {
                 let queue = attach.source.clone();
-                let then = Completion::Resume(Box::new(Event::Attach(attach)));
-                self.propose(Command::Declare { queue }, Urgency::Waiting, then, effects);
+                self.declare_first(queue, Event::Attach(attach), effects);
             }
             Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
         }
@@ -140,13 +139,13 @@ impl Partition {
         if queue.fetching {
             return;
         }
-        for key in &queue.consumers {
+        for key in &queue.consumers.clone() {
             let Some(consumer) = self.consumers.get_mut(key).filter(|consumer| consumer.draining) else {
                 continue;
             };
             consumer.draining = false;
             consumer.credit = 0;
-            queue.waiting.retain(|waiting| waiting != key);
+            queue.leave_line(*key);
             effects.push(Effect::Drained { consumer: *key });
         }
     }
@@ -157,8 +156,9 @@ impl Partition {
         let may =
             consumer.credit > 0 && !self.outbox_is_full(key.connection) && self.is_chosen(key, consumer);
         let Some(queue) = self.queues.get_mut(&consumer.queue) else { return };
-        if may && !queue.waiting.contains(&key) {
-            queue.waiting.push_back(key);
+        let line = queue.line(consumer.mode);
+        if may && !line.contains(&key) {
+            line.push_back(key);
         }
     }
 
@@ -213,7 +213,7 @@ impl Partition {
         let id = consumer.queue;
         let Some(queue) = self.queues.get_mut(&id) else { return };
         queue.consumers.retain(|other| *other != key);
-        queue.waiting.retain(|other| *other != key);
+        queue.leave_line(key);
         queue.exclusive_consumers -= u32::from(consumer.mode == ConsumerMode::Exclusive);
         if id.is_volatile() && queue.source.kind == DestinationKind::Topic {
             return self.delete_queue(id, effects);

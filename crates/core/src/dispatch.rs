@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use postroad_model::{
-    Command, ConsumerKey, Delivery, Effect, EntryTag, Message, MessageKey, QueueId, SettleCause, Settlement,
-    Urgency,
+    Command, ConsumerKey, ConsumerMode, Delivery, Effect, EntryTag, Message, MessageKey, QueueId,
+    SettleCause, Settlement, Urgency,
 };
 
 use crate::Partition;
@@ -23,35 +23,37 @@ enum Step {
 }
 
 impl Partition {
-    /// Sends what is ready to consumers that can take it, in turns.
+    /// Sends what is ready to consumers that can take it, in turns; and to browsers what they have not seen.
     pub(crate) fn dispatch(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        self.dispatch_line(id, ConsumerMode::Browse, effects);
+        self.dispatch_line(id, ConsumerMode::Shared, effects);
+    }
+
+    fn dispatch_line(&mut self, id: QueueId, mode: ConsumerMode, effects: &mut Vec<Effect>) {
         loop {
             let Some(queue) = self.queues.get_mut(&id) else { return };
-            let Some(consumer) = queue.waiting.front().copied() else { return };
+            let Some(consumer) = queue.line(mode).front().copied() else { return };
             if queue.fetching {
                 return;
             }
             match self.send_next(id, consumer, effects) {
-                Step::Sent => self.next_turn(id, consumer),
+                Step::Sent => self.next_turn(id, mode, consumer),
                 Step::Skipped => {}
-                Step::Nothing => {
-                    if !self.finish_browse(id, consumer, effects) {
-                        return;
-                    }
-                }
-                Step::Waits => return,
+                Step::Nothing if mode == ConsumerMode::Browse => self.finish_browse(id, consumer, effects),
+                Step::Nothing | Step::Waits => return,
             }
         }
     }
 
     /// The consumer has had its turn: to the end of the line, or out of it if it can take no more.
-    fn next_turn(&mut self, id: QueueId, consumer: ConsumerKey) {
+    fn next_turn(&mut self, id: QueueId, mode: ConsumerMode, consumer: ConsumerKey) {
         let takes_more = self.consumers.get(&consumer).is_some_and(|consumer| consumer.credit > 0)
             && !self.outbox_is_full(consumer.connection);
         if let Some(queue) = self.queues.get_mut(&id) {
-            queue.waiting.pop_front();
+            let line = queue.line(mode);
+            line.pop_front();
             if takes_more {
-                queue.waiting.push_back(consumer);
+                line.push_back(consumer);
             }
         }
     }
@@ -105,13 +107,16 @@ impl Partition {
     }
 
     /// A browser that has seen everything is told so, and leaves the line.
-    fn finish_browse(&mut self, id: QueueId, consumer: ConsumerKey, effects: &mut Vec<Effect>) -> bool {
-        let browses = self.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
-        if browses && let Some(queue) = self.queues.get_mut(&id) {
-            queue.waiting.pop_front();
+    fn finish_browse(&mut self, id: QueueId, consumer: ConsumerKey, effects: &mut Vec<Effect>) {
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.browsing.pop_front();
+            if let Some(browse) =
+                self.consumers.get_mut(&consumer).and_then(|consumer| consumer.browse.as_mut())
+            {
+                browse.is_over = true;
+            }
             effects.push(Effect::Drained { consumer });
         }
-        browses
     }
 
     /// Ends an entry whose time is over; a durable one by a record that nobody waits for.
@@ -206,13 +211,15 @@ impl Partition {
 pub struct Browse {
     pub(crate) cursor: BTreeMap<u8, u64>,
     end: BTreeMap<u8, u64>,
+    /// It has seen all, and was told so.
+    pub(crate) is_over: bool,
 }
 
 impl Browse {
     /// A view of what the queue holds now.
     pub(crate) fn of(queue: &Queue) -> Browse {
         let end = queue.lanes.iter().map(|(number, lane)| (*number, lane.next_sequence())).collect();
-        Browse { cursor: BTreeMap::new(), end }
+        Browse { cursor: BTreeMap::new(), end, is_over: false }
     }
 
     fn covers(&self, tag: EntryTag) -> bool {

@@ -80,6 +80,8 @@ pub struct Partition {
     /// Non-persistent sends that wait for memory, in order.
     pub(crate) parked: VecDeque<Publish>,
     pub(crate) proposals: VecDeque<Completion>,
+    /// Queues on their way into the log, and what waits for each, in order.
+    pub(crate) declaring: HashMap<Destination, Vec<Event>>,
     /// Settlements that nobody waits for and that the log refused: proposed again when it recovers.
     pub(crate) unsaved: Vec<postroad_model::Settlement>,
     pub(crate) space_ample: bool,
@@ -113,6 +115,7 @@ impl Partition {
             claims: HashMap::new(),
             parked: VecDeque::new(),
             proposals: VecDeque::new(),
+            declaring: HashMap::new(),
             unsaved: Vec::new(),
             space_ample: true,
             open: HashMap::default(),
@@ -223,6 +226,16 @@ impl Partition {
     ) {
         self.proposals.push_back(completion);
         effects.push(Effect::Propose { command, urgency });
+    }
+
+    /// Puts an event off until its queue is in the log; what comes later for that queue waits behind it.
+    pub(crate) fn declare_first(&mut self, queue: Destination, event: Event, effects: &mut Vec<Effect>) {
+        let waiting = self.declaring.entry(queue.clone()).or_default();
+        waiting.push(event);
+        if waiting.len() == 1 {
+            let completion = Completion::Declared { queue: queue.clone() };
+            self.propose(Command::Declare { queue }, Urgency::Waiting, completion, effects);
+        }
     }
 
     /// The durable queue of this address, made if it is not there.

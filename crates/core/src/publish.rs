@@ -14,6 +14,10 @@ impl Partition {
             return self.publish_in_transaction(publish, effects);
         }
         let (connection, ticket) = (publish.connection, publish.ticket);
+        if self.declaring.contains_key(&publish.sent.to) && !publish.sent.message.persistent {
+            let queue = publish.sent.to.clone();
+            return self.declare_first(queue, Event::Publish(publish), effects);
+        }
         match self.admit(&publish.sent) {
             Ok(Admitted::Durable) => {
                 let command = Command::Enqueue(publish.sent);
@@ -27,8 +31,7 @@ impl Partition {
             }
             Ok(Admitted::NeedsQueue) => {
                 let queue = publish.sent.to.clone();
-                let then = Completion::Resume(Box::new(Event::Publish(publish)));
-                self.propose(Command::Declare { queue }, Urgency::Waiting, then, effects);
+                self.declare_first(queue, Event::Publish(publish), effects);
             }
             Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
         }

@@ -4,6 +4,7 @@
 //! [`codec`] turns bytes into commands and back; [`OpenWireSession`] is the broker's side of one conversation.
 //! Never here: sockets, threads, clocks, the state of queues, other protocols.
 
+pub mod client;
 pub mod codec;
 mod session;
 

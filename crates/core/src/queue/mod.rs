@@ -4,7 +4,7 @@ mod lane;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use postroad_model::{ConsumerKey, Destination, EntryTag, QueueId};
+use postroad_model::{ConsumerKey, ConsumerMode, Destination, EntryTag, QueueId};
 
 pub use lane::{Entry, Lane, State};
 
@@ -22,6 +22,8 @@ pub struct Queue {
     pub exclusive_consumers: u32,
     /// Those that can take a message now, in the order of their turns.
     pub waiting: VecDeque<ConsumerKey>,
+    /// Browsers that can take a message now.
+    pub browsing: VecDeque<ConsumerKey>,
     /// Bodies were asked for; nothing is dispatched until they come.
     pub fetching: bool,
 }
@@ -62,6 +64,7 @@ impl Queue {
             consumers: Vec::new(),
             exclusive_consumers: 0,
             waiting: VecDeque::new(),
+            browsing: VecDeque::new(),
             fetching: false,
         }
     }
@@ -117,6 +120,17 @@ impl Queue {
             }
         }
         best.map(|(_, entry)| entry)
+    }
+
+    /// The line in which consumers of this mode wait.
+    pub fn line(&mut self, mode: ConsumerMode) -> &mut VecDeque<ConsumerKey> {
+        if mode == ConsumerMode::Browse { &mut self.browsing } else { &mut self.waiting }
+    }
+
+    /// Takes a consumer out of its line.
+    pub fn leave_line(&mut self, key: ConsumerKey) {
+        self.waiting.retain(|waiting| *waiting != key);
+        self.browsing.retain(|waiting| *waiting != key);
     }
 
     /// How many entries it holds, in whatever state.

@@ -281,7 +281,7 @@ pub struct Patch {
     pub redelivery_counter: Option<i32>,
 }
 
-/// Appends a `MessageDispatch` frame of a stored message to `out`.
+/// Appends a `MessageDispatch` frame of a stored message to `out`; returns the message's id.
 ///
 /// A loose, uncached peer whose messages look like the stored one gets the
 /// stored bytes, with the fields of `patch` overwritten. For any other peer
@@ -296,7 +296,7 @@ pub fn encode_dispatch(
     stored_version: u8,
     patch: &Patch,
     out: &mut BytesMut,
-) -> Result<(), WireError> {
+) -> Result<Option<MessageId>, WireError> {
     if !format.tight_encoding && !format.has_cache() {
         let mut scanner = Scanner::new(stored, stored_version);
         let type_id = scanner.byte()?;
@@ -304,13 +304,16 @@ pub fn encode_dispatch(
         let spans = MessageSpans::scan(&mut scanner)?;
         let stack_traces = format.stack_traces && !spans.data_structure.is_null(stored);
         if !stack_traces && same_layout(stored, &spans, stored_version, format.version) {
-            return format.write_frame(out, MessageDispatch::TYPE_ID, |writer| {
+            let id = Reader::at(stored, spans.message_id.start, Layout::stored(stored_version)).object()?;
+            format.write_frame(out, MessageDispatch::TYPE_ID, |writer| {
                 splice(writer, header, stored, &spans, patch)
-            });
+            })?;
+            return Ok(id);
         }
     }
     let mut message = from_stored(stored, stored_version)?;
     patch.apply(&mut message);
+    let id = message.message_id.clone();
     let dispatch = MessageDispatch {
         command_id: header.command_id,
         response_required: false,
@@ -319,7 +322,8 @@ pub fn encode_dispatch(
         message: Some(Box::new(message)),
         redelivery_counter: header.redelivery_counter,
     };
-    format.encode(&Command::MessageDispatch(dispatch), out)
+    format.encode(&Command::MessageDispatch(dispatch), out)?;
+    Ok(id)
 }
 
 /// Versions in which the layout of a message changed, or of an id in it.

@@ -1,7 +1,8 @@
 //! Deliveries out and verdicts back: which message a client's acknowledgement means, and what credit it returns.
 //!
 //! Deliveries are numbered over the connection. The number travels as the message id's broker sequence, which clients
-//! send back in every acknowledgement, so finding a message is a binary search.
+//! send back in every acknowledgement, so finding a message is a binary search. A client that has reconnected may still
+//! speak of what another connection sent it: then the message id itself is looked for.
 
 use std::collections::VecDeque;
 
@@ -22,6 +23,8 @@ pub struct Held {
     pub part: ConsumerNumber,
     /// The core's name for it.
     pub tag: EntryTag,
+    /// The client's name for it.
+    message_id: Option<MessageId>,
     /// The client got credit for it already.
     credited: bool,
     /// The transaction in which it was acknowledged.
@@ -64,16 +67,27 @@ impl Window {
     /// Indexes of the first and behind the last delivery that an acknowledgement covers; `None` if its last one is not
     /// held.
     fn range(&self, ack: &MessageAck) -> Option<(usize, usize)> {
-        let sequence =
-            |id: &Option<MessageId>| id.as_ref().and_then(|id| u64::try_from(id.broker_sequence_id).ok());
-        let last =
-            self.held.binary_search_by_key(&sequence(&ack.last_message_id)?, |held| held.sequence).ok()?;
-        let first = match (ack.ack_type, sequence(&ack.first_message_id)) {
+        let last = self.find(ack.last_message_id.as_ref()?)?;
+        let first = match (ack.ack_type, &ack.first_message_id) {
             (MessageAck::INDIVIDUAL, _) => last,
-            (_, Some(first)) => self.held.partition_point(|held| held.sequence < first).min(last),
+            (_, Some(first)) => self.find(first).unwrap_or(0).min(last),
             (_, None) => 0,
         };
         Some((first, last + 1))
+    }
+
+    fn find(&self, id: &MessageId) -> Option<usize> {
+        let is_meant = |held: &Held| {
+            held.message_id.as_ref().is_some_and(|known| {
+                known.producer_sequence_id == id.producer_sequence_id && known.producer_id == id.producer_id
+            })
+        };
+        let sequence = u64::try_from(id.broker_sequence_id).ok()?;
+        let index = self.held.binary_search_by_key(&sequence, |held| held.sequence);
+        index
+            .ok()
+            .filter(|index| is_meant(&self.held[*index]))
+            .or_else(|| self.held.iter().position(is_meant))
     }
 
     /// Goes through a range: `each` says what becomes of a delivery that is in no transaction yet.
@@ -145,16 +159,18 @@ impl OpenWireSession {
         };
         let version = message.encoding.version;
         let part = part.number;
-        if encode_dispatch(&mut self.format, &header, &message.bytes, version, &patch, turn.output).is_err() {
+        let sent = encode_dispatch(&mut self.format, &header, &message.bytes, version, &patch, turn.output);
+        let Ok(message_id) = sent else {
             // What no frame to this client can hold would come again and again.
             let outcome = Outcome::Rejected;
             let tags = vec![tag];
             let settle = Settle { consumer: key, tags, outcome, transaction: None, ticket: None };
             turn.events.push(Event::Settle(settle));
             return;
-        }
+        };
         if !consumer.browses {
-            consumer.window.held.push_back(Held { sequence, part, tag, credited: false, transaction: None });
+            let held = Held { sequence, part, tag, message_id, credited: false, transaction: None };
+            consumer.window.held.push_back(held);
         }
         self.liveness.wrote(turn.now_ms);
     }
@@ -175,6 +191,8 @@ impl OpenWireSession {
             return Ok(Done::Now);
         };
         let Some(range) = consumer.window.range(ack) else {
+            // Committing the rest of the transaction without this would do half of it.
+            self.transactions.doom(transaction);
             return Err(Exception::jms("MessageAck for a message that this consumer does not hold"));
         };
         let (outcome, shares) = match ack.ack_type {
@@ -255,11 +273,16 @@ mod tests {
 
     const PART: ConsumerNumber = ConsumerNumber(1);
 
+    fn id(sequence: i64) -> MessageId {
+        MessageId { producer_sequence_id: sequence, broker_sequence_id: sequence, ..MessageId::default() }
+    }
+
     fn window(sequences: impl IntoIterator<Item = u64>) -> Window {
         let held = |sequence| Held {
             sequence,
             part: PART,
             tag: EntryTag(sequence * 10),
+            message_id: Some(id(sequence as i64)),
             credited: false,
             transaction: None,
         };
@@ -267,13 +290,14 @@ mod tests {
     }
 
     fn ack(ack_type: u8, first: Option<i64>, last: i64) -> MessageAck {
-        let id = |sequence| MessageId { broker_sequence_id: sequence, ..MessageId::default() };
-        MessageAck {
-            ack_type,
-            first_message_id: first.map(id),
-            last_message_id: Some(id(last)),
-            ..MessageAck::default()
-        }
+        let (first_message_id, last_message_id) = (first.map(id), Some(id(last)));
+        MessageAck { ack_type, first_message_id, last_message_id, ..MessageAck::default() }
+    }
+
+    #[test]
+    fn a_message_is_found_by_its_id_where_its_number_is_another_connections() {
+        let renumbered = MessageId { broker_sequence_id: 3, ..id(5) };
+        assert_eq!(window([1, 3, 5]).find(&renumbered), Some(2));
     }
 
     #[test]
@@ -282,7 +306,7 @@ mod tests {
             ("range", ack(MessageAck::STANDARD, Some(3), 5), Some((1, 3))),
             ("from the beginning", ack(MessageAck::STANDARD, None, 5), Some((0, 3))),
             ("one", ack(MessageAck::INDIVIDUAL, Some(1), 5), Some((2, 3))),
-            ("first is settled already", ack(MessageAck::STANDARD, Some(2), 3), Some((1, 2))),
+            ("first is settled already", ack(MessageAck::STANDARD, Some(2), 3), Some((0, 2))),
             ("last is not held", ack(MessageAck::STANDARD, Some(3), 6), None),
         ] {
             assert_eq!(window([1, 3, 5, 7]).range(&ack), want, "case: {case}");

@@ -151,9 +151,11 @@ impl OpenWireSession {
             Command::MessagePull(pull) => self.pull(&pull, turn),
             Command::WireFormatInfo(info) => return self.negotiate(&info, turn),
             Command::ConnectionInfo(info) => self.connect(&info, turn),
-            Command::SessionInfo(_) | Command::FlushCommand(_) | Command::ConnectionControl(_) => {
-                Ok(Done::Now)
-            }
+            // Nothing follows from these for this broker.
+            Command::SessionInfo(_)
+            | Command::FlushCommand(_)
+            | Command::ConnectionControl(_)
+            | Command::ControlCommand(_) => Ok(Done::Now),
             Command::ProducerInfo(info) => self.add_producer(info, turn),
             Command::ConsumerInfo(info) => self.add_consumer(info, turn),
             Command::ConsumerControl(control) => self.control_consumer(&control, turn),

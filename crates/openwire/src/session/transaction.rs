@@ -1,6 +1,6 @@
 //! Local transactions of a connection.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use postroad_model::{ConnectionId, Event, Parting, TransactionKey};
 
@@ -14,6 +14,8 @@ use crate::codec::{DataArrayResponse, LocalTransactionId, TransactionId, Transac
 pub struct Transactions {
     last: u64,
     open: HashMap<LocalTransactionId, u64>,
+    /// Those that can only be rolled back.
+    doomed: BTreeSet<u64>,
 }
 
 impl Transactions {
@@ -39,6 +41,11 @@ impl Transactions {
             self.open.remove(id);
         }
         Ok(number)
+    }
+
+    /// A part of the transaction could not be done, so nothing of it may be.
+    pub fn doom(&mut self, transaction: Option<u64>) {
+        self.doomed.extend(transaction);
     }
 
     /// What the core calls it.
@@ -103,6 +110,13 @@ impl OpenWireSession {
         turn: &mut Turn<'_>,
     ) -> Result<(), Exception> {
         let number = self.transactions.end(id)?;
+        let doomed = self.transactions.doomed.remove(&number);
+        if commit && doomed {
+            self.roll_back_doomed(number, turn);
+            let text =
+                "rolled back: an acknowledgement in the transaction was for a message that was not held";
+            return Err(Exception::of("TransactionRolledBackException", text));
+        }
         let ticket = self.replies.wait(1, respond, Then::Ended { transaction: number, commit });
         let transaction = self.transactions.key(self.id, number);
         turn.events.push(match commit {
@@ -110,6 +124,12 @@ impl OpenWireSession {
             false => Event::Rollback { transaction, ticket: Some(ticket) },
         });
         Ok(())
+    }
+
+    fn roll_back_doomed(&mut self, number: u64, turn: &mut Turn<'_>) {
+        let transaction = self.transactions.key(self.id, number);
+        turn.events.push(Event::Rollback { transaction, ticket: None });
+        self.ended(number, false);
     }
 
     /// The core has ended the transaction.

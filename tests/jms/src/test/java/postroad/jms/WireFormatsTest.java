@@ -208,7 +208,7 @@ class WireFormatsTest extends JmsTest {
                     out.writeInt(-5);
                     out.writeByte(1);
                 }
-                case "HTTP without a path" -> out.writeBytes("GET\r\n\r\n");
+                case "HTTP without a path" -> out.write("GET \r\n\r\n".getBytes(java.nio.charset.StandardCharsets.US_ASCII));
                 case "a short frame" -> {
                     // A WireFormatInfo (type 1) that ends within its magic.
                     out.writeInt(3);

@@ -1,0 +1,360 @@
+//! The assembly: partitions, their logs and one journal, on a simulated disk, without a thread of its own.
+//!
+//! It joins the same pieces as the broker's runtime, one core to each partition, so that everything which
+//! threads could reorder is a choice of the caller: each way between two of them is a line of its own.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use postroad_core::{Partition, Settings, decode_record, encode_record, message_in_record};
+use postroad_journal::{Disk, Journal, OpenError, Options, SimulatedDisk};
+use postroad_model::{Effect, Event, MessageKey, PartitionId, Position};
+use postroad_replication::{
+    Job, JobDone, LocalLog, LogEvent, LogWriter, Port, Proposal, ReplLog, ToPartition, ToWriter,
+};
+
+type File = <SimulatedDisk as Disk>::File;
+
+/// Messages that a way to the journal holds before it pushes back.
+const WIRE_MESSAGES_MAX: usize = 12;
+
+/// Who speaks to a partition: each has a line of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// Another partition, or itself.
+    Partition(PartitionId),
+    /// The client in this slot.
+    Client(usize),
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    to_writer: VecDeque<ToWriter>,
+    to_core: VecDeque<ToPartition>,
+}
+
+/// One end of the way between a partition and the journal.
+#[derive(Clone, Default)]
+struct Wire(Rc<RefCell<Lines>>);
+
+impl Port for Wire {
+    fn send(&mut self, message: ToWriter) -> Result<(), ToWriter> {
+        let mut lines = self.0.borrow_mut();
+        if lines.to_writer.len() >= WIRE_MESSAGES_MAX {
+            return Err(message);
+        }
+        lines.to_writer.push_back(message);
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Option<ToPartition> {
+        self.0.borrow_mut().to_core.pop_front()
+    }
+}
+
+/// One partition with its share of the log.
+pub struct Core {
+    /// Which one.
+    pub id: PartitionId,
+    /// The state machine.
+    pub partition: Partition,
+    log: LocalLog<Wire>,
+    wire: Wire,
+    inbox: BTreeMap<Source, VecDeque<Event>>,
+    reads: HashMap<Position, Vec<MessageKey>>,
+    now_ms: u64,
+}
+
+/// What a partition was given, and what it wants done: for the oracle and the clients.
+pub struct Turn {
+    /// Which partition.
+    pub partition: PartitionId,
+    /// What it was told; `None` if a durable command was applied.
+    pub event: Option<Event>,
+    /// What it answered.
+    pub effects: Vec<Effect>,
+}
+
+impl Core {
+    /// Lines that have something for this partition.
+    pub fn sources(&self) -> Vec<Source> {
+        self.inbox.iter().filter(|(_, line)| !line.is_empty()).map(|(source, _)| *source).collect()
+    }
+
+    /// Puts an event behind the others of its source.
+    pub fn send(&mut self, source: Source, event: Event) {
+        self.inbox.entry(source).or_default().push_back(event);
+    }
+
+    /// The next event of a line.
+    pub fn take(&mut self, source: Source) -> Option<Event> {
+        self.inbox.get_mut(&source)?.pop_front()
+    }
+
+    /// The partition's clock.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Lets the partition know the time, then the event.
+    pub fn soft(&mut self, now_ms: u64, event: Event) -> Turn {
+        let mut effects = Vec::new();
+        if now_ms > self.now_ms {
+            self.now_ms = now_ms;
+            self.partition.soft(Event::Tick { now_ms }, &mut effects);
+        }
+        self.partition.soft(event.clone(), &mut effects);
+        Turn { partition: self.id, event: Some(event), effects }
+    }
+
+    /// Takes in one thing that the log reports; `None` if there is none or nobody needs to know.
+    pub fn poll(&mut self) -> Option<Turn> {
+        let mut effects = Vec::new();
+        let now_ms = self.now_ms;
+        match self.log.poll()? {
+            LogEvent::Committed { position, command, .. } => {
+                self.partition.apply(position, command, &mut effects);
+                Some(Turn { partition: self.id, event: None, effects })
+            }
+            // At once: whatever is proposed from here on belongs to the log's next epoch.
+            LogEvent::Failed { reason, .. } => Some(self.soft(now_ms, Event::ProposalsFailed { reason })),
+            LogEvent::Space { ample } => Some(self.soft(now_ms, Event::Space { ample })),
+            LogEvent::SnapshotWanted { .. } => {
+                if let Some(position) = self.partition.applied() {
+                    let state = self.partition.snapshot();
+                    self.log.snapshot(self.id, position, state);
+                }
+                None
+            }
+            LogEvent::Read { position, record, .. } => {
+                self.read_back(position, &record);
+                None
+            }
+        }
+    }
+
+    fn read_back(&mut self, position: Position, record: &Result<Bytes, String>) {
+        for key in self.reads.remove(&position).unwrap_or_default() {
+            let MessageKey::Durable { ordinal, .. } = key else { continue };
+            let message = record.as_ref().map_err(Clone::clone).and_then(|record| {
+                let message = message_in_record(record, ordinal).map_err(|error| error.to_string())?;
+                message.ok_or_else(|| "no such message in the record".to_owned())
+            });
+            self.send(Source::Partition(self.id), Event::Fetched { key, message });
+        }
+    }
+
+    /// Whether the journal has said something.
+    pub fn has_news(&self) -> bool {
+        !self.wire.0.borrow().to_core.is_empty()
+    }
+
+    /// Carries out what concerns the log; returns what is to be told to other partitions.
+    pub fn carry_out(&mut self, effects: &[Effect]) -> Vec<(PartitionId, Event)> {
+        let mut told = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Propose { command, urgency } => {
+                    let record = encode_record(command);
+                    let proposal = Proposal { command: command.clone(), record, urgency: *urgency };
+                    self.log.propose(self.id, proposal);
+                }
+                Effect::Fetch { keys } => self.fetch(keys),
+                Effect::Retain { position, count } => self.log.retain(self.id, *position, *count),
+                Effect::Release { position } => self.log.release(self.id, *position),
+                Effect::Tell { to, peer } => {
+                    told.push((*to, Event::Peer { from: self.id, peer: peer.clone() }));
+                }
+                _ => {}
+            }
+        }
+        told
+    }
+
+    fn fetch(&mut self, keys: &[MessageKey]) {
+        for key in keys {
+            let MessageKey::Durable { position, .. } = key else { continue };
+            let waiting = self.reads.entry(*position).or_default();
+            waiting.push(*key);
+            if waiting.len() == 1 {
+                self.log.read(self.id, *position);
+            }
+        }
+    }
+
+    /// Sends on its way what has gathered for the journal.
+    pub fn flush(&mut self) {
+        self.log.flush();
+    }
+}
+
+/// A broker that runs.
+pub struct Assembly {
+    /// The partitions.
+    pub cores: Vec<Core>,
+    /// The journal's side.
+    pub writer: LogWriter<SimulatedDisk>,
+    disk: SimulatedDisk,
+    jobs: VecDeque<Job<File>>,
+    done: VecDeque<JobDone<File>>,
+    /// Something went wrong in housekeeping: to be tried again after a pause.
+    pub retry: bool,
+    /// What recovery left to do for each partition.
+    pub first: Vec<Turn>,
+}
+
+/// Why a broker did not start.
+#[derive(Debug)]
+pub enum BootError {
+    /// The disk refused; may be tried again.
+    Disk(String),
+    /// What was promised is gone.
+    Damaged(String),
+}
+
+impl Assembly {
+    /// Opens the journal and brings every partition back, as the broker does.
+    ///
+    /// # Errors
+    /// [`BootError`]: the disk refused, or its content is not what was written to it.
+    pub fn boot(
+        disk: &SimulatedDisk,
+        options: Options,
+        settings: &[Settings],
+    ) -> Result<Assembly, BootError> {
+        let (mut journal, recovered) = Journal::open(disk.clone(), options).map_err(|error| match error {
+            OpenError::Io { .. } => BootError::Disk(error.to_string()),
+            error => BootError::Damaged(error.to_string()),
+        })?;
+        if let Some(damage) = recovered.damaged.first() {
+            return Err(BootError::Damaged(damage.to_string()));
+        }
+        let mut partitions: BTreeMap<PartitionId, Partition> = BTreeMap::new();
+        for own in settings {
+            let checkpoint = recovered.checkpoints.iter().find(|checkpoint| checkpoint.partition == own.id);
+            let partition = match checkpoint {
+                Some(checkpoint) => Partition::restore(own.clone(), &checkpoint.state)
+                    .map_err(|error| BootError::Damaged(error.to_string()))?,
+                None => Partition::new(own.clone()),
+            };
+            partitions.insert(own.id, partition);
+        }
+        for record in recovered.records() {
+            let record = record.map_err(|error| BootError::Disk(error.to_string()))?;
+            let command =
+                decode_record(&record.payload).map_err(|error| BootError::Damaged(error.to_string()))?;
+            if let Some(partition) = partitions.get_mut(&record.partition) {
+                partition.apply(record.position, command, &mut Vec::new());
+            }
+        }
+        for (id, partition) in &partitions {
+            let missing = journal.recount(*id, partition.live_positions());
+            if missing > 0 {
+                return Err(BootError::Damaged(format!("{missing} live records of {id:?} are not there")));
+            }
+        }
+        Ok(Assembly::new(disk, journal, partitions))
+    }
+
+    fn new(
+        disk: &SimulatedDisk,
+        journal: Journal<SimulatedDisk>,
+        partitions: BTreeMap<PartitionId, Partition>,
+    ) -> Assembly {
+        let writer = LogWriter::new(journal, partitions.keys().copied());
+        let core = |(id, partition): (PartitionId, Partition)| {
+            let wire = Wire::default();
+            let log = LocalLog::new(wire.clone(), [(id, partition.applied())]);
+            let (inbox, reads) = (BTreeMap::new(), HashMap::new());
+            Core { id, partition, log, wire, inbox, reads, now_ms: 0 }
+        };
+        let mut cores: Vec<Core> = partitions.into_iter().map(core).collect();
+        let begin = |core: &mut Core| {
+            let mut effects = Vec::new();
+            core.partition.start(&mut effects);
+            Turn { partition: core.id, event: None, effects }
+        };
+        let first = cores.iter_mut().map(begin).collect();
+        let (jobs, done) = (VecDeque::new(), VecDeque::new());
+        Assembly { cores, writer, disk: disk.clone(), jobs, done, retry: false, first }
+    }
+
+    /// The journal's thread takes in up to `most` messages of one partition; `false` if there was none.
+    pub fn push(&mut self, index: usize, most: usize) -> bool {
+        let mut any = false;
+        for _ in 0..most {
+            let message = self.cores[index].wire.0.borrow_mut().to_writer.pop_front();
+            let Some(message) = message else { break };
+            self.writer.push(message);
+            any = true;
+        }
+        any
+    }
+
+    /// The journal's thread writes what has gathered.
+    pub fn write(&mut self) -> bool {
+        let any = self.writer.has_records();
+        if any {
+            self.writer.write();
+        }
+        self.retry |= self.writer.is_broken();
+        any
+    }
+
+    /// The journal's thread sends out what it has to say.
+    pub fn send_out(&mut self) -> bool {
+        let mut any = false;
+        while let Some(job) = self.writer.next_job() {
+            self.jobs.push_back(job);
+            any = true;
+        }
+        while let Some(message) = self.writer.next_message() {
+            any = true;
+            match (message.partition(), message) {
+                (Some(id), message) => self.wire_of(id, message),
+                (None, ToPartition::Space { ample }) => {
+                    for core in &self.cores {
+                        core.wire.0.borrow_mut().to_core.push_back(ToPartition::Space { ample });
+                    }
+                }
+                (None, _) => {}
+            }
+        }
+        any
+    }
+
+    fn wire_of(&mut self, id: PartitionId, message: ToPartition) {
+        if let Some(core) = self.cores.get(usize::from(id.0)) {
+            core.wire.0.borrow_mut().to_core.push_back(message);
+        }
+    }
+
+    /// The thread for housekeeping does its next job.
+    pub fn run_job(&mut self) -> bool {
+        let Some(job) = self.jobs.pop_front() else { return false };
+        self.done.push_back(job.run(&self.disk));
+        true
+    }
+
+    /// The journal's thread takes in the result of a job.
+    pub fn finish_job(&mut self) -> bool {
+        let Some(done) = self.done.pop_front() else { return false };
+        self.retry |= self.writer.finish(done).is_some();
+        true
+    }
+
+    /// The pause after a failure is over.
+    pub fn try_again(&mut self) -> bool {
+        if !std::mem::take(&mut self.retry) {
+            return false;
+        }
+        if self.writer.is_broken() {
+            self.writer.reopen();
+            self.retry = self.writer.is_broken();
+        }
+        self.writer.keep_up();
+        true
+    }
+}

@@ -1,0 +1,63 @@
+//! What a run leaves: how much it did, or which rule it broke and how to see it again.
+
+/// How much a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Choices made.
+    pub steps: u64,
+    /// Messages that clients sent.
+    pub sent: u64,
+    /// Deliveries checked.
+    pub delivered: u64,
+    /// Positive replies to sends, acknowledgements and commits.
+    pub confirmed: u64,
+    /// Negative ones.
+    pub refused: u64,
+    /// Transactions that clients asked to commit.
+    pub commits: u64,
+    /// Power cuts and ends of the process.
+    pub crashes: u64,
+    /// Faults planned on the disk.
+    pub faults: u64,
+    /// Bodies that were read back from the disk.
+    pub fetched: u64,
+    /// Messages in queues when the run ended, before they were drained.
+    pub drained: u64,
+}
+
+impl Report {
+    /// Both together.
+    pub fn add(&mut self, other: &Report) {
+        self.steps += other.steps;
+        self.sent += other.sent;
+        self.delivered += other.delivered;
+        self.confirmed += other.confirmed;
+        self.refused += other.refused;
+        self.commits += other.commits;
+        self.crashes += other.crashes;
+        self.faults += other.faults;
+        self.fetched += other.fetched;
+        self.drained += other.drained;
+    }
+}
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The run.
+    pub seed: u64,
+    /// How far it came.
+    pub step: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Violation { seed, step, what } = self;
+        write!(f, "seed {seed}, step {step}: {what}\n")?;
+        write!(f, "again: POSTROAD_SEED={seed} cargo test -p postroad-sim --test seeds -- --nocapture")
+    }
+}
+
+impl std::error::Error for Violation {}
