@@ -6,6 +6,8 @@ use bytes::Bytes;
 use postroad_model::{Message, MessageKey};
 use rustc_hash::FxBuildHasher;
 
+use crate::partition::Memory;
+
 /// All messages that some queue or prepared transaction refers to.
 #[derive(Default)]
 pub struct Bodies {
@@ -35,6 +37,12 @@ impl Bodies {
     /// Stores a durable message whose body stays on disk until it is asked for.
     pub fn insert_absent(&mut self, key: MessageKey, message: Message, bytes: u64) {
         self.stored.insert(key, Stored { message, bytes, references: 0, pins: 0, resident: false });
+    }
+
+    /// What all of them take.
+    pub fn memory(&self) -> Memory {
+        let (resident_bytes, volatile_bytes) = (self.resident_bytes, self.volatile_bytes);
+        Memory { messages: self.stored.len() as u64, resident_bytes, volatile_bytes }
     }
 
     fn account(&mut self, key: MessageKey) -> &mut u64 {

@@ -23,6 +23,6 @@ mod settle;
 mod snapshot;
 mod transaction;
 
-pub use partition::{Counters, Partition, Settings};
+pub use partition::{Counters, Memory, Partition, Settings};
 pub use record::{RecordError, decode_record, encode_record, message_in_record};
 pub use snapshot::SnapshotError;

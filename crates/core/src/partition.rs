@@ -59,6 +59,17 @@ pub struct Counters {
     pub unreadable: u64,
 }
 
+/// What the messages of a partition take in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Messages that some queue or prepared transaction refers to, wherever their bodies are.
+    pub messages: u64,
+    /// Bytes of durable messages whose bodies are in memory.
+    pub resident_bytes: u64,
+    /// Bytes of messages that are only in memory.
+    pub volatile_bytes: u64,
+}
+
 /// The state machine that owns the addresses whose names hash to it.
 pub struct Partition {
     pub(crate) settings: Settings,
@@ -210,6 +221,11 @@ impl Partition {
     /// What happened to messages since the start.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// What its messages take.
+    pub fn memory(&self) -> Memory {
+        self.bodies.memory()
     }
 
     /// Queues with their number of entries, in no particular order.
