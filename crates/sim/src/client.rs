@@ -1,0 +1,477 @@
+//! Clients: what they do by chance, and what they believe from what they were answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postroad_model::{
+    Attach, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind, Encoding,
+    EntryTag, Event, Message, Outcome, PartitionId, Placement, Protocol, Publish, Retain, Sent, Settle,
+    Ticket, ToSession, TransactionKey,
+};
+
+use crate::random::Random;
+
+/// Numbers that rise through the whole run.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    last: u64,
+}
+
+impl Numbers {
+    /// One that was never given before.
+    pub fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+}
+
+/// What clients know of the world.
+pub struct World<'a> {
+    /// The seed's choices.
+    pub random: &'a mut Random,
+    /// Tickets, messages and connections.
+    pub numbers: &'a mut Numbers,
+    /// Where addresses live.
+    pub placement: Placement,
+    /// Now.
+    pub now_ms: u64,
+    /// The lasting destinations.
+    pub destinations: &'a [Destination],
+    /// Every temporary destination that some client has made.
+    pub temporary: &'a [Destination],
+    /// Where dead letters go.
+    pub dead_letters: &'a Destination,
+}
+
+/// An event on its way to a partition.
+pub type Outgoing = Vec<(PartitionId, Event)>;
+
+struct Reader {
+    source: Destination,
+    browses: bool,
+    attached: bool,
+    held: Vec<(EntryTag, bool)>,
+}
+
+#[derive(Default)]
+struct Transaction {
+    number: u64,
+    touched: BTreeSet<PartitionId>,
+    /// Requests within it that are not answered: it commits only after them.
+    unanswered: BTreeSet<Ticket>,
+}
+
+/// One connection.
+pub struct Client {
+    /// Its id.
+    pub connection: ConnectionId,
+    readers: BTreeMap<u32, Reader>,
+    attaching: BTreeMap<Ticket, u32>,
+    touched: BTreeSet<PartitionId>,
+    open: Option<Transaction>,
+    committing: Option<Ticket>,
+    next_reader: u32,
+    next_transaction: u64,
+    own: Vec<Destination>,
+    declaring: BTreeMap<Ticket, Destination>,
+    unwritten: BTreeMap<PartitionId, u64>,
+    /// May a commit overtake what was sent in its transaction on other ways?
+    hasty: bool,
+}
+
+impl Client {
+    /// A client that has just connected.
+    pub fn new(connection: ConnectionId, hasty: bool) -> Client {
+        Client {
+            connection,
+            readers: BTreeMap::new(),
+            attaching: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            open: None,
+            committing: None,
+            next_reader: 1,
+            next_transaction: 1,
+            own: Vec::new(),
+            declaring: BTreeMap::new(),
+            unwritten: BTreeMap::new(),
+            hasty,
+        }
+    }
+
+    /// Temporary destinations that it has made.
+    pub fn own(&self) -> &[Destination] {
+        &self.own
+    }
+
+    /// Does something, whatever chance says.
+    pub fn act(&mut self, world: &mut World<'_>) -> Outgoing {
+        match world.random.below(100) {
+            0..34 => self.publish(world),
+            34..44 => self.attach(world),
+            44..50 => self.credit(world),
+            50..72 => self.settle(world),
+            72..78 => self.end_transaction(world),
+            78..81 => self.detach(world),
+            81..84 => self.drain(world),
+            84..87 => self.declare(world),
+            87 => self.delete(world),
+            _ => self.written(world, 1),
+        }
+    }
+
+    fn to(&mut self, world: &World<'_>, name: &str) -> PartitionId {
+        let partition = world.placement.partition_of(name);
+        self.touched.insert(partition);
+        partition
+    }
+
+    fn any_destination(world: &mut World<'_>) -> Option<Destination> {
+        if !world.temporary.is_empty() && world.random.one_in(6) {
+            return world.random.pick(world.temporary).cloned();
+        }
+        world.random.pick(world.destinations).cloned()
+    }
+
+    /// The transaction in which the next thing is done, by chance; none while one commits.
+    fn maybe_in_transaction(&mut self, world: &mut World<'_>) -> Option<&mut Transaction> {
+        if self.committing.is_some() {
+            return None;
+        }
+        if self.open.is_none() && world.random.one_in(3) {
+            let number = self.next_transaction;
+            self.next_transaction += 1;
+            self.open = Some(Transaction { number, ..Transaction::default() });
+        }
+        self.open.as_mut().filter(|_| world.random.one_in(2))
+    }
+
+    fn publish(&mut self, world: &mut World<'_>) -> Outgoing {
+        let Some(to) = Client::any_destination(world) else { return Vec::new() };
+        let partition = self.to(world, &to.name);
+        let number = world.numbers.next();
+        let ticket = Ticket(number);
+        let connection = self.connection;
+        let transaction = self.maybe_in_transaction(world).map(|open| {
+            open.touched.insert(partition);
+            open.unanswered.insert(ticket);
+            TransactionKey { connection, number: open.number }
+        });
+        let expires = transaction.is_none() && world.random.one_in(8);
+        let message = Message {
+            encoding: Encoding { protocol: Protocol::OpenWire, version: 1 + world.random.below(12) as u8 },
+            persistent: !world.random.one_in(4),
+            priority: world.random.below(10) as u8,
+            expires_at_ms: if expires { world.now_ms + 1 + world.random.below(60) } else { 0 },
+            bytes: body(number, world.random),
+        };
+        let topic = to.kind == DestinationKind::Topic && transaction.is_none();
+        let retain = (topic && world.random.one_in(3)).then(|| {
+            let key = if world.random.one_in(2) { "a" } else { "b" };
+            Retain { key: key.into(), keep: !world.random.one_in(4) }
+        });
+        let sent = Sent { to, message };
+        let publish = Publish { connection, ticket, sent, transaction, retain };
+        vec![(partition, Event::Publish(publish))]
+    }
+
+    /// A persistent message that must be accepted.
+    pub fn probe(&mut self, world: &mut World<'_>, to: &Destination) -> (Ticket, Outgoing) {
+        let partition = self.to(world, &to.name);
+        let number = world.numbers.next();
+        let message = Message {
+            encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
+            persistent: true,
+            priority: 4,
+            expires_at_ms: 0,
+            bytes: body(number, world.random),
+        };
+        let sent = Sent { to: to.clone(), message };
+        let (connection, ticket) = (self.connection, Ticket(number));
+        let publish = Publish { connection, ticket, sent, transaction: None, retain: None };
+        (ticket, vec![(partition, Event::Publish(publish))])
+    }
+
+    fn attach(&mut self, world: &mut World<'_>) -> Outgoing {
+        let own = self.own.clone();
+        let source = match world.random.one_in(5) {
+            true => world.random.pick(&own).cloned(),
+            false => world.random.pick(world.destinations).cloned(),
+        };
+        let Some(source) = source else { return Vec::new() };
+        let mode = match world.random.below(10) {
+            0 | 1 => ConsumerMode::Exclusive,
+            2 if source.kind == DestinationKind::Queue => ConsumerMode::Browse,
+            _ => ConsumerMode::Shared,
+        };
+        let credit = world.random.below(6) as u32;
+        self.attach_to(world, source, mode, credit)
+    }
+
+    /// Attaches a consumer.
+    pub fn attach_to(
+        &mut self,
+        world: &mut World<'_>,
+        source: Destination,
+        mode: ConsumerMode,
+        credit: u32,
+    ) -> Outgoing {
+        let partition = self.to(world, &source.name);
+        let ticket = Ticket(world.numbers.next());
+        let number = self.next_reader;
+        self.next_reader += 1;
+        self.attaching.insert(ticket, number);
+        let browses = mode == ConsumerMode::Browse;
+        let reader = Reader { source: source.clone(), browses, attached: false, held: Vec::new() };
+        self.readers.insert(number, reader);
+        let attach = Attach {
+            consumer: ConsumerKey { connection: self.connection, number },
+            source,
+            mode,
+            credit,
+            priority: world.random.below(3) as i8,
+            no_local: world.random.one_in(4),
+            ticket,
+        };
+        vec![(partition, Event::Attach(attach))]
+    }
+
+    fn any_reader(&self, world: &mut World<'_>) -> Option<(ConsumerKey, PartitionId)> {
+        let attached: Vec<u32> =
+            self.readers.iter().filter(|(_, reader)| reader.attached).map(|(number, _)| *number).collect();
+        let number = *world.random.pick(&attached)?;
+        let partition = world.placement.partition_of(&self.readers.get(&number)?.source.name);
+        Some((ConsumerKey { connection: self.connection, number }, partition))
+    }
+
+    fn credit(&mut self, world: &mut World<'_>) -> Outgoing {
+        let Some((consumer, partition)) = self.any_reader(world) else { return Vec::new() };
+        let add = 1 + world.random.below(8) as u32;
+        vec![(partition, Event::Credit { consumer, add })]
+    }
+
+    /// All the credit that a consumer can use, for every consumer.
+    pub fn credit_all(&self, world: &World<'_>, add: u32) -> Outgoing {
+        let attached = self.readers.iter().filter(|(_, reader)| reader.attached);
+        let credit = |(number, reader): (&u32, &Reader)| {
+            let consumer = ConsumerKey { connection: self.connection, number: *number };
+            (world.placement.partition_of(&reader.source.name), Event::Credit { consumer, add })
+        };
+        attached.map(credit).collect()
+    }
+
+    fn drain(&mut self, world: &mut World<'_>) -> Outgoing {
+        let Some((consumer, partition)) = self.any_reader(world) else { return Vec::new() };
+        let mut events = Vec::new();
+        if world.random.one_in(2) {
+            events.push((partition, Event::Credit { consumer, add: 1 }));
+        }
+        events.push((partition, Event::Drain { consumer }));
+        events
+    }
+
+    fn detach(&mut self, world: &mut World<'_>) -> Outgoing {
+        let numbers: Vec<u32> = self.readers.keys().copied().collect();
+        let Some(number) = world.random.pick(&numbers).copied() else { return Vec::new() };
+        let Some(reader) = self.readers.remove(&number) else { return Vec::new() };
+        self.attaching.retain(|_, attaching| *attaching != number);
+        let last = reader.held.iter().filter(|(_, in_transaction)| !in_transaction).map(|(tag, _)| *tag);
+        let last: Vec<EntryTag> = last.collect();
+        let delivered = match (world.random.below(3), world.random.pick(&last)) {
+            (0, Some(tag)) => Delivered::Through(*tag),
+            (1, _) => Delivered::None,
+            _ => Delivered::All,
+        };
+        let consumer = ConsumerKey { connection: self.connection, number };
+        let ticket = world.random.one_in(2).then(|| Ticket(world.numbers.next()));
+        let partition = self.to(world, &reader.source.name);
+        vec![(partition, Event::Detach { consumer, delivered, ticket })]
+    }
+
+    fn settle(&mut self, world: &mut World<'_>) -> Outgoing {
+        let Some((consumer, partition)) = self.any_reader(world) else { return Vec::new() };
+        let Some(reader) = self.readers.get(&consumer.number) else { return Vec::new() };
+        let free: Vec<EntryTag> = reader.held.iter().filter(|(_, tied)| !tied).map(|(tag, _)| *tag).collect();
+        if reader.browses || free.is_empty() {
+            return Vec::new();
+        }
+        let first = world.random.below(free.len() as u64) as usize;
+        let count = 1 + world.random.below((free.len() - first) as u64) as usize;
+        let tags = free[first..first + count].to_vec();
+        let may_reject = !reader.source.temporary
+            && reader.source.kind == DestinationKind::Queue
+            && reader.source != *world.dead_letters;
+        let outcome = match world.random.below(12) {
+            0 if may_reject => Outcome::Rejected,
+            1 => Outcome::Released { failed: true },
+            2 => Outcome::Released { failed: false },
+            3 => Outcome::Retried,
+            4 => Outcome::Expired,
+            _ => Outcome::Accepted,
+        };
+        self.settle_as(world, (consumer, partition), tags, outcome)
+    }
+
+    fn settle_as(
+        &mut self,
+        world: &mut World<'_>,
+        (consumer, partition): (ConsumerKey, PartitionId),
+        tags: Vec<EntryTag>,
+        outcome: Outcome,
+    ) -> Outgoing {
+        let ends = matches!(outcome, Outcome::Accepted | Outcome::Expired);
+        let connection = self.connection;
+        let fresh = Ticket(world.numbers.next());
+        let transaction = match ends {
+            true => self.maybe_in_transaction(world).map(|open| {
+                open.touched.insert(partition);
+                open.unanswered.insert(fresh);
+                TransactionKey { connection, number: open.number }
+            }),
+            false => None,
+        };
+        let ticket = (transaction.is_some() || !world.random.one_in(3)).then_some(fresh);
+        if let Some(reader) = self.readers.get_mut(&consumer.number) {
+            match (transaction, outcome) {
+                (Some(_), _) => {
+                    let mine = reader.held.iter_mut().filter(|(tag, _)| tags.contains(tag));
+                    mine.for_each(|(_, tied)| *tied = true);
+                }
+                (None, Outcome::Retried) => {}
+                (None, _) => reader.held.retain(|(tag, _)| !tags.contains(tag)),
+            }
+        }
+        let settle = Settle { consumer, tags, outcome, transaction, ticket };
+        vec![(partition, Event::Settle(settle))]
+    }
+
+    /// Accepts everything at hand.
+    pub fn accept_all(&mut self, world: &mut World<'_>) -> Outgoing {
+        let mut events = Vec::new();
+        for (number, reader) in &mut self.readers {
+            let tags: Vec<EntryTag> = reader.held.drain(..).map(|(tag, _)| tag).collect();
+            if tags.is_empty() || reader.browses {
+                continue;
+            }
+            let consumer = ConsumerKey { connection: self.connection, number: *number };
+            let ticket = Some(Ticket(world.numbers.next()));
+            let settle = Settle { consumer, tags, outcome: Outcome::Accepted, transaction: None, ticket };
+            events.push((world.placement.partition_of(&reader.source.name), Event::Settle(settle)));
+        }
+        events
+    }
+
+    fn end_transaction(&mut self, world: &mut World<'_>) -> Outgoing {
+        let ready = self.open.as_ref().is_some_and(|open| self.hasty || open.unanswered.is_empty());
+        if !ready || self.committing.is_some() {
+            return Vec::new();
+        }
+        let Some(open) = self.open.take() else { return Vec::new() };
+        let transaction = TransactionKey { connection: self.connection, number: open.number };
+        let ticket = Ticket(world.numbers.next());
+        let participants: Vec<PartitionId> = open.touched.into_iter().collect();
+        if !world.random.one_in(4) {
+            self.committing = Some(ticket);
+            let first = participants.first().copied().unwrap_or(PartitionId(0));
+            return vec![(first, Event::Commit { transaction, participants, ticket })];
+        }
+        for reader in self.readers.values_mut() {
+            reader.held.iter_mut().for_each(|(_, tied)| *tied = false);
+        }
+        let last = participants.len().saturating_sub(1);
+        let rollback = |(index, partition): (usize, &PartitionId)| {
+            let ticket = (index == last).then_some(ticket);
+            (*partition, Event::Rollback { transaction, ticket })
+        };
+        participants.iter().enumerate().map(rollback).collect()
+    }
+
+    fn declare(&mut self, world: &mut World<'_>) -> Outgoing {
+        let number = world.numbers.next();
+        let kind = if world.random.one_in(3) { DestinationKind::Topic } else { DestinationKind::Queue };
+        let name: Arc<str> = format!("temporary.{number}").into();
+        let destination = Destination { kind, temporary: true, name };
+        let partition = self.to(world, &destination.name);
+        let (connection, ticket) = (self.connection, Ticket(number));
+        self.declaring.insert(ticket, destination.clone());
+        vec![(partition, Event::Declare { destination, connection, ticket })]
+    }
+
+    fn delete(&mut self, world: &mut World<'_>) -> Outgoing {
+        let Some(destination) = world.random.pick(&self.own).cloned() else { return Vec::new() };
+        let partition = self.to(world, &destination.name);
+        let (connection, ticket) = (self.connection, Ticket(world.numbers.next()));
+        vec![(partition, Event::Delete { destination, connection, ticket })]
+    }
+
+    /// What left the outbox, if it is at least this much.
+    pub fn written(&mut self, _: &World<'_>, bytes_min: u64) -> Outgoing {
+        let connection = self.connection;
+        let enough = self.unwritten.iter_mut().filter(|(_, bytes)| **bytes >= bytes_min);
+        let written = |(partition, bytes): (&PartitionId, &mut u64)| {
+            (*partition, Event::Written { connection, bytes: std::mem::take(bytes) })
+        };
+        enough.map(written).collect()
+    }
+
+    /// The connection ends.
+    pub fn close(&mut self) -> Outgoing {
+        let connection = self.connection;
+        std::mem::take(&mut self.touched)
+            .into_iter()
+            .map(|partition| (partition, Event::Closed { connection }))
+            .collect()
+    }
+
+    /// Takes in what a partition sent.
+    pub fn receive(&mut self, from: PartitionId, message: &ToSession) {
+        match message {
+            ToSession::Deliver(delivery) => {
+                *self.unwritten.entry(from).or_default() += delivery.message.bytes.len() as u64;
+                if let Some(reader) = self.readers.get_mut(&delivery.consumer.number) {
+                    reader.held.push((delivery.tag, false));
+                }
+            }
+            ToSession::Reply { ticket, result } => self.answered(*ticket, result.is_ok()),
+            ToSession::Detached { consumer } => {
+                self.readers.remove(&consumer.number);
+            }
+            ToSession::Drained { .. } | ToSession::Evicted => {}
+        }
+    }
+
+    fn answered(&mut self, ticket: Ticket, good: bool) {
+        if let Some(open) = &mut self.open {
+            open.unanswered.remove(&ticket);
+        }
+        if let Some(number) = self.attaching.remove(&ticket) {
+            match self.readers.get_mut(&number) {
+                Some(reader) if good => reader.attached = true,
+                _ => {
+                    self.readers.remove(&number);
+                }
+            }
+        }
+        if let Some(destination) = self.declaring.remove(&ticket) {
+            self.own.push(destination);
+        }
+        if self.committing == Some(ticket) {
+            self.committing = None;
+            // What a failed commit leaves with whom is not ours to know: it is left alone.
+            for reader in self.readers.values_mut() {
+                reader.held.retain(|(_, tied)| !tied);
+            }
+        }
+    }
+}
+
+/// The number, and bytes that follow from it.
+fn body(number: u64, random: &mut Random) -> Bytes {
+    let length = match random.below(30) {
+        0 => 6000 + random.below(20_000),
+        1..5 => 1000 + random.below(2000),
+        _ => random.below(300),
+    };
+    let filling = (0..length).map(|index| (number.wrapping_mul(31) ^ index) as u8);
+    number.to_le_bytes().into_iter().chain(filling).collect::<Vec<u8>>().into()
+}

@@ -1,0 +1,821 @@
+//! The oracle: what must be true, from what clients were told alone. It shares no code with the core.
+//!
+//! Every request that may become durable is an [`Operation`]: it makes copies of messages and ends others, all or
+//! nothing. A reply tells its fate; after a crash the first delivery that only one fate allows does. Every later
+//! observation must agree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use postroad_model::{
+    ConnectionId, ConsumerKey, ConsumerMode, Delivered, Delivery, Destination, DestinationKind, Effect,
+    EntryTag, Event, Message, Outcome, PartitionId, Placement, Refusal, Retain, Sent, Settle, Ticket,
+    TransactionKey,
+};
+
+/// What a message is called in every place that holds it.
+pub type MessageNumber = u64;
+type Number = usize;
+
+/// Where a copy of a message lies.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Queue(Destination),
+    Subscription(ConsumerKey),
+}
+
+type Spot = (Place, MessageNumber);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// A transaction that nobody has asked to commit.
+    Open,
+    /// Under way, or cut off by a crash.
+    Asked,
+    Committed,
+    Aborted,
+}
+
+struct Operation {
+    what: &'static str,
+    fate: Fate,
+    sends: Vec<Spot>,
+    settles: Vec<Spot>,
+    /// Nobody waits: within the run it happens all the same.
+    unasked: bool,
+    /// One of its parts was refused: it must not commit.
+    doomed: bool,
+    run: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    Free,
+    Held(ConsumerKey),
+    InTransaction(Number, ConsumerKey),
+}
+
+struct MessageCopy {
+    created: Number,
+    ended: Option<Number>,
+    hold: Hold,
+    delivered: bool,
+    /// Bounds of the delivery count.
+    failed: (u32, u32),
+    /// The count that is known to be durable.
+    floor: u32,
+    /// The run of its last delivery.
+    seen_run: u64,
+    volatile: bool,
+    run: u64,
+    /// Its place was deleted.
+    gone: bool,
+}
+
+/// What was sent.
+struct Letter {
+    sent: Sent,
+    from: ConnectionId,
+    retained: bool,
+    operation: Number,
+    run: u64,
+}
+
+struct Reader {
+    source: Destination,
+    mode: ConsumerMode,
+    priority: i8,
+    no_local: bool,
+    credit: u32,
+    attached: bool,
+    held: Vec<(EntryTag, Spot)>,
+    browsed: BTreeSet<MessageNumber>,
+}
+
+enum Ask {
+    Operation(Number),
+    Publish(Number, MessageNumber),
+    InTransaction(Number),
+    Attach(ConsumerKey),
+    Declare(Destination, ConnectionId),
+    Delete(Destination),
+    Other,
+}
+
+/// See the head of this file.
+pub struct Oracle {
+    placement: Placement,
+    dead_letters: Destination,
+    run: u64,
+    letters: BTreeMap<MessageNumber, Letter>,
+    operations: Vec<Operation>,
+    copies: BTreeMap<Spot, MessageCopy>,
+    readers: BTreeMap<ConsumerKey, Reader>,
+    /// In the order in which they were attached.
+    lines: BTreeMap<Destination, Vec<ConsumerKey>>,
+    asks: BTreeMap<Ticket, (ConnectionId, Ask)>,
+    transactions: BTreeMap<TransactionKey, Number>,
+    temporary: BTreeMap<Destination, ConnectionId>,
+    last: BTreeMap<(ConnectionId, bool, Place, bool), MessageNumber>,
+    expected: BTreeSet<(ConsumerKey, MessageNumber)>,
+    /// Deliveries checked, positive and negative replies.
+    pub checked: (u64, u64, u64),
+}
+
+type Checked = Result<(), String>;
+
+/// The operation of everything that memory alone decides.
+const AT_ONCE: Number = 0;
+
+/// The number that a message carries in its first bytes.
+pub fn number_of(message: &Message) -> Option<MessageNumber> {
+    let head = message.bytes.get(..8)?;
+    Some(u64::from_le_bytes(head.try_into().ok()?))
+}
+
+impl Oracle {
+    /// An oracle that has seen nothing.
+    pub fn new(placement: Placement, dead_letters: Destination) -> Oracle {
+        let mut oracle = Oracle {
+            placement,
+            dead_letters,
+            run: 1,
+            letters: BTreeMap::new(),
+            operations: Vec::new(),
+            copies: BTreeMap::new(),
+            readers: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            transactions: BTreeMap::new(),
+            temporary: BTreeMap::new(),
+            last: BTreeMap::new(),
+            expected: BTreeSet::new(),
+            checked: (0, 0, 0),
+        };
+        let at_once = oracle.operation("at once", Fate::Committed);
+        debug_assert_eq!(at_once, AT_ONCE);
+        oracle
+    }
+
+    fn operation(&mut self, what: &'static str, fate: Fate) -> Number {
+        let (sends, settles, run) = (Vec::new(), Vec::new(), self.run);
+        self.operations.push(Operation { what, fate, sends, settles, unasked: false, doomed: false, run });
+        self.operations.len() - 1
+    }
+
+    // --- what clients do -----------------------------------------------------------------------------------
+
+    /// A client sends something on its way: before it reaches any partition.
+    pub fn asked(&mut self, event: &Event) {
+        match event {
+            Event::Publish(publish) => {
+                let letter = (publish.connection, publish.ticket);
+                self.published(letter, &publish.sent, publish.transaction, publish.retain.as_ref());
+            }
+            Event::Attach(attach) => {
+                self.ask(attach.consumer.connection, attach.ticket, Ask::Attach(attach.consumer));
+            }
+            Event::Detach { consumer, ticket: Some(ticket), .. } => {
+                self.ask(consumer.connection, *ticket, Ask::Other);
+            }
+            Event::Settle(settle) => {
+                let (Some(ticket), Some(_)) = (settle.ticket, settle.transaction) else { return };
+                self.ask(settle.consumer.connection, ticket, Ask::Other);
+            }
+            Event::Commit { transaction, ticket, .. } => {
+                let number = self.transaction(*transaction);
+                self.operations[number].fate = Fate::Asked;
+                self.ask(transaction.connection, *ticket, Ask::Operation(number));
+            }
+            Event::Rollback { transaction, ticket: Some(ticket) } => {
+                self.ask(transaction.connection, *ticket, Ask::Other);
+            }
+            Event::Declare { destination, connection, ticket } => {
+                self.ask(*connection, *ticket, Ask::Declare(destination.clone(), *connection));
+            }
+            Event::Delete { destination, connection, ticket } => {
+                self.ask(*connection, *ticket, Ask::Delete(destination.clone()));
+            }
+            _ => {}
+        }
+    }
+
+    fn ask(&mut self, connection: ConnectionId, ticket: Ticket, ask: Ask) {
+        self.asks.insert(ticket, (connection, ask));
+    }
+
+    fn transaction(&mut self, key: TransactionKey) -> Number {
+        if let Some(number) = self.transactions.get(&key) {
+            return *number;
+        }
+        let number = self.operation("transaction", Fate::Open);
+        self.transactions.insert(key, number);
+        number
+    }
+
+    fn published(
+        &mut self,
+        (from, ticket): (ConnectionId, Ticket),
+        sent: &Sent,
+        transaction: Option<TransactionKey>,
+        retain: Option<&Retain>,
+    ) {
+        let Some(message) = number_of(&sent.message) else { return };
+        let operation = match transaction {
+            Some(key) => self.transaction(key),
+            None => self.operation("send", Fate::Asked),
+        };
+        let (retained, run) = (retain.is_some(), self.run);
+        self.letters.insert(message, Letter { sent: sent.clone(), from, retained, operation, run });
+        let ask = match transaction {
+            Some(_) => Ask::InTransaction(operation),
+            None => Ask::Publish(operation, message),
+        };
+        self.ask(from, ticket, ask);
+        let volatile = sent.to.temporary || !sent.message.persistent;
+        if sent.to.kind == DestinationKind::Queue {
+            self.copy((Place::Queue(sent.to.clone()), message), operation, volatile);
+        }
+    }
+
+    fn copy(&mut self, spot: Spot, created: Number, volatile: bool) {
+        self.operations[created].sends.push(spot.clone());
+        let fresh = MessageCopy {
+            created,
+            ended: None,
+            hold: Hold::Free,
+            delivered: false,
+            failed: (0, 0),
+            floor: 0,
+            seen_run: self.run,
+            volatile,
+            run: self.run,
+            gone: false,
+        };
+        self.copies.insert(spot, fresh);
+    }
+
+    // --- what partitions are told --------------------------------------------------------------------------
+
+    /// A partition works on an event.
+    pub fn told(&mut self, partition: PartitionId, event: &Event) {
+        match event {
+            Event::Attach(attach) => {
+                let reader = Reader {
+                    source: attach.source.clone(),
+                    mode: attach.mode,
+                    priority: attach.priority,
+                    no_local: attach.no_local,
+                    credit: attach.credit,
+                    attached: false,
+                    held: Vec::new(),
+                    browsed: BTreeSet::new(),
+                };
+                self.readers.insert(attach.consumer, reader);
+            }
+            Event::Detach { consumer, delivered, .. } => self.detached(*consumer, *delivered),
+            Event::Credit { consumer, add } => {
+                if let Some(reader) = self.readers.get_mut(consumer) {
+                    reader.credit += add;
+                }
+            }
+            Event::Settle(settle) => self.settled(settle),
+            Event::Rollback { transaction, .. } => self.rolled_back(partition, *transaction),
+            Event::Closed { connection } => self.closed(partition, *connection),
+            _ => {}
+        }
+    }
+
+    fn detached(&mut self, key: ConsumerKey, delivered: Delivered) {
+        let Some(reader) = self.readers.remove(&key) else { return };
+        if let Some(line) = self.lines.get_mut(&reader.source) {
+            line.retain(|other| *other != key);
+        }
+        let seen = match delivered {
+            Delivered::All => reader.held.len(),
+            Delivered::None => 0,
+            Delivered::Through(last) => {
+                reader.held.iter().position(|(tag, _)| *tag == last).map_or(0, |index| index + 1)
+            }
+        };
+        for (index, (_, spot)) in reader.held.iter().enumerate() {
+            let Some(copy) = self.copies.get_mut(spot) else { continue };
+            if copy.hold == Hold::Held(key) {
+                copy.hold = Hold::Free;
+                copy.count(u32::from(index < seen), u32::from(index < seen));
+            }
+        }
+        if reader.source.kind == DestinationKind::Topic {
+            self.copies.retain(|(place, _), _| *place != Place::Subscription(key));
+        }
+    }
+
+    fn settled(&mut self, settle: &Settle) {
+        let (consumer, outcome) = (settle.consumer, settle.outcome);
+        let Some(reader) = self.readers.get(&consumer) else {
+            if let (Some(ticket), None) = (settle.ticket, settle.transaction) {
+                self.ask(consumer.connection, ticket, Ask::Other);
+            }
+            return;
+        };
+        let spots: Vec<Spot> = settle
+            .tags
+            .iter()
+            .filter_map(|tag| reader.held.iter().find(|(held, _)| held == tag))
+            .map(|(_, spot)| spot.clone())
+            .filter(|spot| self.copies.get(spot).is_some_and(|copy| copy.hold == Hold::Held(consumer)))
+            .collect();
+        let operation = match settle.transaction {
+            Some(key) => self.transaction(key),
+            None => self.operation("settle", Fate::Asked),
+        };
+        if let (Some(ticket), None) = (settle.ticket, settle.transaction) {
+            self.ask(consumer.connection, ticket, Ask::Operation(operation));
+        }
+        if settle.transaction.is_none() {
+            self.operations[operation].unasked = settle.ticket.is_none() && outcome != Outcome::Rejected;
+        }
+        let in_transaction = settle.transaction.is_some();
+        for spot in &spots {
+            self.verdict(spot, operation, outcome, in_transaction, consumer);
+        }
+        let stays = in_transaction || outcome == Outcome::Retried;
+        if !stays && let Some(reader) = self.readers.get_mut(&consumer) {
+            reader.held.retain(|(_, spot)| !spots.contains(spot));
+        }
+    }
+
+    fn verdict(
+        &mut self,
+        spot: &Spot,
+        operation: Number,
+        outcome: Outcome,
+        in_transaction: bool,
+        by: ConsumerKey,
+    ) {
+        let Some(copy) = self.copies.get_mut(spot) else { return };
+        let volatile = copy.volatile;
+        match outcome {
+            Outcome::Retried => return copy.count(1, 1),
+            Outcome::Released { failed } => {
+                copy.hold = Hold::Free;
+                return copy.count(u32::from(failed), u32::from(failed));
+            }
+            Outcome::Accepted | Outcome::Expired if in_transaction => {
+                copy.hold = Hold::InTransaction(operation, by);
+                copy.ended = Some(operation);
+                return self.operations[operation].settles.push(spot.clone());
+            }
+            Outcome::Accepted | Outcome::Expired | Outcome::Rejected => copy.hold = Hold::Free,
+        }
+        if volatile {
+            copy.ended = Some(AT_ONCE);
+            return;
+        }
+        copy.ended = Some(operation);
+        self.operations[operation].settles.push(spot.clone());
+        if outcome == Outcome::Rejected {
+            self.copy((Place::Queue(self.dead_letters.clone()), spot.1), operation, false);
+        }
+    }
+
+    fn is_in(&self, spot: &Spot, partition: PartitionId) -> bool {
+        let name = match &spot.0 {
+            Place::Queue(queue) => &queue.name,
+            Place::Subscription(key) => match self.readers.get(key) {
+                Some(reader) => &reader.source.name,
+                None => return false,
+            },
+        };
+        self.placement.partition_of(name) == partition
+    }
+
+    fn rolled_back(&mut self, partition: PartitionId, key: TransactionKey) {
+        let number = self.transaction(key);
+        self.operations[number].fate = Fate::Aborted;
+        for spot in self.operations[number].settles.clone() {
+            let here = self.is_in(&spot, partition);
+            let Some(copy) = self.copies.get_mut(&spot).filter(|_| here) else { continue };
+            let Hold::InTransaction(by_operation, consumer) = copy.hold else { continue };
+            if by_operation == number {
+                let attached = self.readers.contains_key(&consumer);
+                copy.ended = None;
+                copy.hold = if attached { Hold::Held(consumer) } else { Hold::Free };
+                copy.count(u32::from(!attached), u32::from(!attached));
+            }
+        }
+    }
+
+    fn closed(&mut self, partition: PartitionId, connection: ConnectionId) {
+        let own: Vec<Number> = (self.transactions.iter())
+            .filter(|(key, _)| key.connection == connection)
+            .map(|(_, number)| *number)
+            .collect();
+        for number in own {
+            let open = self.operations[number].fate == Fate::Open;
+            if open {
+                self.operations[number].fate = Fate::Aborted;
+            }
+            let asked = self.operations[number].fate == Fate::Asked;
+            for spot in self.operations[number].settles.clone() {
+                let here = self.is_in(&spot, partition);
+                let Some(copy) = self.copies.get_mut(&spot).filter(|_| here) else { continue };
+                if !matches!(copy.hold, Hold::InTransaction(by, _) if by == number) {
+                    continue;
+                }
+                copy.count(u32::from(!asked), 1);
+                if !asked {
+                    (copy.ended, copy.hold) = (None, Hold::Free);
+                }
+            }
+        }
+        let placement = self.placement;
+        let here = |destination: &Destination| placement.partition_of(&destination.name) == partition;
+        let readers: Vec<ConsumerKey> = (self.readers.iter())
+            .filter(|(key, reader)| key.connection == connection && here(&reader.source))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in readers {
+            self.detached(key, Delivered::All);
+        }
+        let temporary: Vec<Destination> = (self.temporary.iter())
+            .filter(|(destination, owner)| **owner == connection && here(destination))
+            .map(|(destination, _)| destination.clone())
+            .collect();
+        for destination in temporary {
+            self.deleted(&destination);
+        }
+    }
+
+    fn deleted(&mut self, destination: &Destination) {
+        self.temporary.remove(destination);
+        for ((place, _), copy) in &mut self.copies {
+            copy.gone |= *place == Place::Queue(destination.clone());
+        }
+    }
+
+    // --- what partitions answer ----------------------------------------------------------------------------
+
+    /// Checks one effect of a partition whose clock says `now_ms`.
+    ///
+    /// # Errors
+    /// The rule that it breaks, in words.
+    pub fn observe(&mut self, now_ms: u64, effect: &Effect) -> Checked {
+        match effect {
+            Effect::Deliver(delivery) => {
+                self.checked.0 += 1;
+                self.delivered(now_ms, delivery)
+            }
+            Effect::Reply { connection, ticket, result } => self.replied(*connection, *ticket, result),
+            Effect::Drained { consumer } => {
+                if let Some(reader) = self.readers.get_mut(consumer)
+                    && reader.mode != ConsumerMode::Browse
+                {
+                    reader.credit = 0;
+                }
+                Ok(())
+            }
+            Effect::Detached { consumer } => {
+                self.readers.remove(consumer);
+                self.lines.values_mut().for_each(|line| line.retain(|key| key != consumer));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn replied(&mut self, connection: ConnectionId, ticket: Ticket, result: &Result<(), Refusal>) -> Checked {
+        let Some((_, ask)) = self.asks.remove(&ticket) else {
+            return Err(format!("{ticket:?} of {connection:?} was answered twice, or never asked"));
+        };
+        match result {
+            Ok(()) => self.checked.1 += 1,
+            Err(_) => self.checked.2 += 1,
+        }
+        let good = result.is_ok();
+        match ask {
+            Ask::Operation(number) => {
+                if good && self.operations[number].doomed {
+                    return Err("a transaction with a refused part was committed".to_owned());
+                }
+                self.resolve(number, good, || format!("the reply {result:?}"))
+            }
+            Ask::Publish(number, message) => {
+                if good {
+                    self.expect(message);
+                }
+                self.resolve(number, good, || format!("the reply {result:?} for message {message}"))
+            }
+            Ask::InTransaction(number) => {
+                self.operations[number].doomed |= !good;
+                Ok(())
+            }
+            Ask::Attach(key) => {
+                self.attached(key, good);
+                Ok(())
+            }
+            Ask::Declare(destination, owner) if good && destination.temporary => {
+                self.temporary.insert(destination, owner);
+                Ok(())
+            }
+            Ask::Delete(destination) if good => {
+                self.deleted(&destination);
+                Ok(())
+            }
+            Ask::Declare(..) | Ask::Delete(_) | Ask::Other => Ok(()),
+        }
+    }
+
+    fn attached(&mut self, key: ConsumerKey, good: bool) {
+        let Some(reader) = self.readers.get_mut(&key) else { return };
+        if good {
+            reader.attached = true;
+            self.lines.entry(reader.source.clone()).or_default().push(key);
+        } else {
+            self.readers.remove(&key);
+        }
+    }
+
+    /// A topic message was accepted: every subscription of this moment gets it.
+    fn expect(&mut self, message: MessageNumber) {
+        let Some(letter) = self.letters.get(&message) else { return };
+        if letter.sent.to.kind != DestinationKind::Topic || letter.sent.message.expires_at_ms != 0 {
+            return;
+        }
+        for key in self.lines.get(&letter.sent.to).into_iter().flatten() {
+            let shut_out = key.connection == letter.from
+                && self.readers.get(key).is_some_and(|reader| reader.no_local);
+            if !shut_out {
+                self.expected.insert((*key, message));
+            }
+        }
+    }
+
+    /// What is known now of an operation's fate must be what was known before.
+    fn resolve(&mut self, number: Number, commit: bool, by: impl Fn() -> String) -> Checked {
+        let fate = if commit { Fate::Committed } else { Fate::Aborted };
+        let (before, what) = (self.operations[number].fate, self.operations[number].what);
+        if before == fate {
+            return Ok(());
+        }
+        if before != Fate::Asked {
+            return Err(format!("{} says that a {what} is {fate:?}, but it was {before:?}", by()));
+        }
+        self.operations[number].fate = fate;
+        if !commit {
+            for spot in self.operations[number].settles.clone() {
+                let Some(copy) = self.copies.get_mut(&spot) else { continue };
+                if matches!(copy.hold, Hold::InTransaction(by, _) if by == number) {
+                    // Its consumer may hold it again, or may have left before.
+                    copy.hold = Hold::Free;
+                    copy.count(0, 1);
+                }
+                if copy.ended == Some(number) {
+                    copy.ended = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn delivered(&mut self, now_ms: u64, delivery: &Delivery) -> Checked {
+        let key = delivery.consumer;
+        let message = number_of(&delivery.message).ok_or("a delivery without a number")?;
+        let letter = self.letters.get(&message).ok_or("a delivery of a message that nobody sent")?;
+        if letter.sent.message != delivery.message {
+            return Err(format!("message {message} was changed on its way"));
+        }
+        let (from, retained, to) = (letter.from, letter.retained, letter.sent.to.clone());
+        let reader = self.readers.get_mut(&key).filter(|reader| reader.attached);
+        let reader = reader.ok_or_else(|| format!("message {message} was delivered to nobody: {key:?}"))?;
+        if reader.credit == 0 {
+            return Err(format!("message {message} was delivered to {key:?} beyond its credit"));
+        }
+        reader.credit -= 1;
+        let (source, mode, no_local) = (reader.source.clone(), reader.mode, reader.no_local);
+        let place = match source.kind {
+            DestinationKind::Queue => Place::Queue(source.clone()),
+            DestinationKind::Topic => Place::Subscription(key),
+        };
+        if source.kind == DestinationKind::Topic {
+            if to != source || no_local && from == key.connection && !retained {
+                return Err(format!("message {message} to {to} came to a subscription of {source}"));
+            }
+            self.copy_for_subscription(&place, message);
+        }
+        let spot = (place, message);
+        let what = format!("message {message} in {source} for {key:?}");
+        self.check_existence(&spot, &what)?;
+        if mode == ConsumerMode::Browse {
+            return self.browsed(key, &spot, &what);
+        }
+        let expires = delivery.message.expires_at_ms;
+        if expires != 0 && expires <= now_ms {
+            return Err(format!("{what}: delivered at {now_ms}, though it expired at {expires}"));
+        }
+        self.check_chosen(key, &source, &what)?;
+        self.check_free(&spot, &what)?;
+        self.check_count(&spot, delivery.failed_deliveries, &what)?;
+        self.check_order(&spot, from, retained, &what)?;
+        self.expected.remove(&(key, message));
+        if let Some(copy) = self.copies.get_mut(&spot) {
+            copy.hold = Hold::Held(key);
+            copy.ended = None;
+            copy.delivered = true;
+        }
+        if let Some(reader) = self.readers.get_mut(&key) {
+            reader.held.retain(|(_, held)| *held != spot);
+            reader.held.push((delivery.tag, spot));
+        }
+        Ok(())
+    }
+
+    fn copy_for_subscription(&mut self, place: &Place, message: MessageNumber) {
+        let spot = (place.clone(), message);
+        let Some(letter) = self.letters.get(&message) else { return };
+        let (operation, run) = (letter.operation, letter.run);
+        if !self.copies.contains_key(&spot) {
+            self.copy(spot.clone(), operation, true);
+            if let Some(copy) = self.copies.get_mut(&spot) {
+                copy.run = run;
+            }
+        }
+    }
+
+    fn check_existence(&mut self, spot: &Spot, what: &str) -> Checked {
+        let Some(copy) = self.copies.get(spot) else {
+            return Err(format!("{what}: it was never sent there"));
+        };
+        if copy.gone {
+            return Err(format!("{what}: its queue was deleted"));
+        }
+        if copy.volatile && copy.run != self.run {
+            return Err(format!("{what}: it was in memory only, and came back after a crash"));
+        }
+        let created = copy.created;
+        self.resolve(created, true, || format!("{what}: its delivery"))
+    }
+
+    fn browsed(&mut self, key: ConsumerKey, spot: &Spot, what: &str) -> Checked {
+        let ended = self.copies.get(spot).and_then(|copy| copy.ended);
+        if ended.is_some_and(|number| self.operations[number].fate == Fate::Committed) {
+            return Err(format!("{what}: browsed though its end was confirmed"));
+        }
+        let fresh = self.readers.get_mut(&key).is_some_and(|reader| reader.browsed.insert(spot.1));
+        if fresh { Ok(()) } else { Err(format!("{what}: browsed twice")) }
+    }
+
+    /// With exclusive consumers on the queue, the first of the highest priority gets everything.
+    fn check_chosen(&self, key: ConsumerKey, source: &Destination, what: &str) -> Checked {
+        let line = self.lines.get(source).into_iter().flatten();
+        let exclusive = line.filter_map(|key| Some((key, self.readers.get(key)?)));
+        let exclusive: Vec<_> =
+            exclusive.filter(|(_, reader)| reader.mode == ConsumerMode::Exclusive).collect();
+        let highest = exclusive.iter().map(|(_, reader)| reader.priority).max();
+        let chosen = exclusive.iter().find(|(_, reader)| Some(reader.priority) == highest);
+        match chosen {
+            Some((chosen, _)) if source.kind == DestinationKind::Queue && **chosen != key => {
+                Err(format!("{what}: {chosen:?} has the queue for itself"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_free(&mut self, spot: &Spot, what: &str) -> Checked {
+        let Some(copy) = self.copies.get(spot) else { return Ok(()) };
+        if let Hold::Held(holder) = copy.hold {
+            return Err(format!("{what}: {holder:?} holds it already"));
+        }
+        let Some(number) = copy.ended else { return Ok(()) };
+        let operation = &self.operations[number];
+        match operation.fate {
+            Fate::Aborted => Ok(()),
+            Fate::Open => Err(format!("{what}: an open transaction holds it")),
+            Fate::Committed => Err(format!("{what}: delivered again though its end was confirmed")),
+            Fate::Asked if operation.unasked && operation.run == self.run => {
+                Err(format!("{what}: delivered again in the same run though it was acknowledged"))
+            }
+            Fate::Asked => self.resolve(number, false, || format!("{what}: its delivery")),
+        }
+    }
+
+    fn check_count(&mut self, spot: &Spot, found: u32, what: &str) -> Checked {
+        let run = self.run;
+        let Some(copy) = self.copies.get_mut(spot) else { return Ok(()) };
+        let (low, high) = copy.failed;
+        if found < low || high < found {
+            return Err(format!("{what}: delivery count {found}, not within {low} and {high}"));
+        }
+        if copy.seen_run != run {
+            (copy.seen_run, copy.floor) = (run, found);
+        }
+        copy.failed = (found, found);
+        Ok(())
+    }
+
+    fn check_order(&mut self, spot: &Spot, from: ConnectionId, retained: bool, what: &str) -> Checked {
+        let Some(copy) = self.copies.get(spot) else { return Ok(()) };
+        let in_transaction = self.operations[copy.created].what == "transaction";
+        let first = !copy.delivered && copy.failed.1 == 0;
+        if !first || retained || spot.0 == Place::Queue(self.dead_letters.clone()) {
+            return Ok(());
+        }
+        let line = (from, in_transaction, spot.0.clone(), copy.volatile);
+        match self.last.insert(line, spot.1) {
+            Some(last) if spot.1 < last => Err(format!("{what}: delivered behind message {last}")),
+            _ => Ok(()),
+        }
+    }
+
+    // --- the rest ------------------------------------------------------------------------------------------
+
+    /// The process ends: memory is gone, and what was under way may have happened or not.
+    pub fn crashed(&mut self) {
+        self.run += 1;
+        for operation in &mut self.operations {
+            if operation.fate == Fate::Open {
+                operation.fate = Fate::Aborted;
+            }
+        }
+        self.copies.retain(|(place, _), _| matches!(place, Place::Queue(_)));
+        for copy in self.copies.values_mut() {
+            copy.hold = Hold::Free;
+            copy.failed.0 = copy.floor;
+            copy.gone = copy.gone && copy.volatile;
+        }
+        self.readers.clear();
+        self.lines.clear();
+        self.asks.clear();
+        self.temporary.clear();
+        self.expected.clear();
+    }
+
+    /// Nothing is under way any more: every connected client has its answers, every subscription its messages.
+    ///
+    /// # Errors
+    /// Who waits for what.
+    pub fn check_quiet(&self, connected: &BTreeSet<ConnectionId>) -> Checked {
+        if let Some((ticket, (connection, _))) =
+            self.asks.iter().find(|(_, (connection, _))| connected.contains(connection))
+        {
+            return Err(format!("{ticket:?} of {connection:?} is never answered"));
+        }
+        let missing = self.expected.iter().find(|(key, _)| {
+            connected.contains(&key.connection)
+                && self.readers.get(key).is_some_and(|reader| reader.attached && reader.credit > 0)
+        });
+        match missing {
+            Some((key, message)) => Err(format!("message {message} does not come to subscription {key:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Every queue was emptied by consumers that accept everything: what was promised must have come out.
+    ///
+    /// # Errors
+    /// What is lost, or half done.
+    pub fn check_all(&self, now_ms: u64) -> Checked {
+        for ((place, message), copy) in &self.copies {
+            let Place::Queue(queue) = place else { continue };
+            if queue.temporary || copy.gone || copy.volatile && copy.run != self.run {
+                continue;
+            }
+            let expires = self.letters.get(message).map_or(0, |letter| letter.sent.message.expires_at_ms);
+            if expires != 0 && expires <= now_ms {
+                continue;
+            }
+            let fate = self.operations[copy.created].fate;
+            let left = copy.ended.is_some_and(|number| self.operations[number].fate != Fate::Aborted);
+            if fate == Fate::Committed && !left {
+                let again = if copy.delivered { "after a delivery" } else { "undelivered" };
+                return Err(format!("message {message} is lost from {queue}, {again}: {:?}", copy.hold));
+            }
+        }
+        self.operations.iter().try_for_each(|operation| self.check_whole(operation, now_ms))
+    }
+
+    /// An operation whose fate nobody saw: then nothing of it happened, or nothing of it could be seen.
+    fn check_whole(&self, operation: &Operation, now_ms: u64) -> Checked {
+        let lasting = |spot: &&Spot| {
+            let letter = self.letters.get(&spot.1);
+            let expires = letter.map_or(0, |letter| letter.sent.message.expires_at_ms);
+            (expires == 0 || now_ms < expires)
+                && self.copies.get(*spot).is_some_and(|copy| !copy.volatile && !copy.gone)
+        };
+        let (sends, settles) =
+            (operation.sends.iter().find(lasting), operation.settles.iter().find(lasting));
+        match (operation.fate, sends, settles) {
+            (Fate::Asked, Some(sent), Some(settled)) => Err(format!(
+                "a {} was carried out by half: {settled:?} has left, {sent:?} has not come",
+                operation.what
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl MessageCopy {
+    fn count(&mut self, at_least: u32, at_most: u32) {
+        self.failed.0 += at_least;
+        self.failed.1 += at_most;
+    }
+}

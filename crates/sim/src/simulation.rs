@@ -1,0 +1,654 @@
+//! One run: choices in a row, each by the seed, until the last crash; then everything is drained and counted.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use postroad_core::{Counters, Settings};
+use postroad_journal::{Fault, Operation, SimulatedDisk};
+use postroad_model::{
+    ConnectionId, ConsumerMode, Destination, Effect, Event, PartitionId, Placement, Ticket, ToSession,
+};
+
+use crate::assembly::{Assembly, BootError, Source, Turn};
+use crate::client::{Client, Numbers, Outgoing, World};
+use crate::oracle::Oracle;
+use crate::random::Random;
+use crate::violation::{Report, Violation};
+
+/// What a run may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Choices before the final draining.
+    pub steps: u64,
+    /// Tell on standard error what happens.
+    pub trace: bool,
+    /// Clients ask to commit before what they did in the transaction was answered, so that on other ways it may
+    /// arrive later than the coordinator's request.
+    pub hasty_commits: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { steps: 1500, trace: false, hasty_commits: false }
+    }
+}
+
+/// A run that is going on. See the head of this file.
+pub struct Simulation {
+    options: Options,
+    random: Random,
+    numbers: Numbers,
+    disk: SimulatedDisk,
+    journal: postroad_journal::Options,
+    placement: Placement,
+    settings: Vec<Settings>,
+    assembly: Assembly,
+    clients: Vec<Option<Client>>,
+    /// To the clients, from each partition a line of its own.
+    lines: BTreeMap<(usize, PartitionId), VecDeque<(ConnectionId, ToSession)>>,
+    oracle: Oracle,
+    destinations: Vec<Destination>,
+    dead_letters: Destination,
+    /// Entries and counters of each partition when it started.
+    started: Vec<(u64, Counters)>,
+    now_ms: u64,
+    faulty: bool,
+    report: Report,
+}
+
+type Checked = Result<(), String>;
+
+const SLOTS: usize = 4;
+
+/// Choices after which a run that should come to rest has not.
+const REST_STEPS_MAX: u64 = 200_000;
+
+impl Simulation {
+    /// Does everything that follows from the seed.
+    ///
+    /// # Errors
+    /// [`Violation`]: a promise was broken.
+    pub fn run(seed: u64, options: Options) -> Result<Report, Violation> {
+        let mut step = 0;
+        let mut go = || {
+            let mut simulation = Simulation::new(seed, options)?;
+            while step < options.steps {
+                step += 1;
+                simulation.step()?;
+            }
+            simulation.finish()
+        };
+        go().map_err(|what| Violation { seed, step, what })
+    }
+
+    fn new(seed: u64, options: Options) -> Result<Simulation, String> {
+        let mut random = Random::new(seed);
+        let partitions = 1 + random.below(3) as u16;
+        let placement = Placement { partitions };
+        let dead_letters = Destination::queue("dead");
+        let mut destinations: Vec<Destination> =
+            ["a", "b", "c", "d"].into_iter().map(Destination::queue).collect();
+        destinations.extend([Destination::topic("t"), Destination::topic("u")]);
+        let large = 1 << 20;
+        let settings = Settings {
+            id: PartitionId(0),
+            placement,
+            incarnation: 0,
+            resident_bytes_max: *random.pick(&[0, 500, 4000, large]).unwrap_or(&large),
+            volatile_bytes_max: *random.pick(&[300, 3000, large]).unwrap_or(&large),
+            transaction_bytes_max: *random.pick(&[2000, large]).unwrap_or(&large),
+            outbox_bytes_max: *random.pick(&[200, 2000, large]).unwrap_or(&large),
+            dead_letters: dead_letters.clone(),
+        };
+        let settings: Vec<Settings> =
+            (0..partitions).map(|id| Settings { id: PartitionId(id), ..settings.clone() }).collect();
+        let disk = SimulatedDisk::new(random.number());
+        let journal = postroad_journal::Options {
+            segment_bytes: 16 << 10,
+            checkpoint_bytes: *random.pick(&[12 << 10, 40 << 10, 1 << 20]).unwrap_or(&(40 << 10)),
+            dead_segments_max: 2,
+        };
+        let faulty = !random.one_in(4);
+        let assembly = Assembly::boot(&disk, journal, &settings).map_err(|error| format!("{error:?}"))?;
+        let mut simulation = Simulation {
+
+            options,
+            random,
+            numbers: Numbers::default(),
+            disk,
+            journal,
+            placement,
+            settings,
+            assembly,
+            clients: (0..SLOTS).map(|_| None).collect(),
+            lines: BTreeMap::new(),
+            oracle: Oracle::new(placement, dead_letters.clone()),
+            destinations,
+            dead_letters,
+            started: Vec::new(),
+            now_ms: 1_000_000,
+            faulty,
+            report: Report::default(),
+        };
+        simulation.started()?;
+        Ok(simulation)
+    }
+
+    fn trace(&self, line: impl FnOnce() -> String) {
+        if self.options.trace {
+            eprintln!("{}", line());
+        }
+    }
+
+    fn started(&mut self) -> Checked {
+        let entries = |assembly: &Assembly, index: usize| -> u64 {
+            assembly.cores[index].partition.queues().map(|(_, entries)| entries).sum()
+        };
+        self.started = (0..self.assembly.cores.len())
+            .map(|index| {
+                (entries(&self.assembly, index), self.assembly.cores[index].partition.counters())
+            })
+            .collect();
+        for turn in std::mem::take(&mut self.assembly.first) {
+            self.handle(turn)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Checked {
+        self.report.steps += 1;
+        match self.random.below(1000) {
+            0..250 => self.client_step(),
+            250..450 => self.partition_step(),
+            450..560 => self.poll_step(),
+            560..640 => self.flush_step(),
+            640..740 => self.push_step(),
+            740..810 => {
+                if self.assembly.writer.is_waited_for() || self.random.one_in(4) {
+                    self.assembly.write();
+                }
+                Ok(())
+            }
+            810..860 => {
+                self.assembly.send_out();
+                Ok(())
+            }
+            860..890 => {
+                self.assembly.run_job();
+                Ok(())
+            }
+            890..920 => {
+                self.assembly.finish_job();
+                Ok(())
+            }
+            920..970 => self.mail_step(),
+            970..980 => {
+                self.now_ms += self.random.below(20);
+                Ok(())
+            }
+            980..984 => {
+                self.assembly.try_again();
+                Ok(())
+            }
+            984..994 if self.faulty => {
+                self.plan_fault();
+                Ok(())
+            }
+            994..996 if self.random.one_in(2) => {
+                self.assembly.writer.ask_for_snapshots();
+                Ok(())
+            }
+            996..998 if self.random.one_in(2) => self.crash(),
+            _ => Ok(()),
+        }
+    }
+
+    // --- clients -------------------------------------------------------------------------------------------
+
+    fn with_client(
+        &mut self,
+        slot: usize,
+        act: impl FnOnce(&mut Client, &mut World<'_>) -> Outgoing,
+    ) -> Checked {
+        let temporary: Vec<Destination> =
+            self.clients.iter().flatten().flat_map(|client| client.own().iter().cloned()).collect();
+        let mut world = World {
+            random: &mut self.random,
+            numbers: &mut self.numbers,
+            placement: self.placement,
+            now_ms: self.now_ms,
+            destinations: &self.destinations,
+            temporary: &temporary,
+            dead_letters: &self.dead_letters,
+        };
+        let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut) else { return Ok(()) };
+        let events = act(client, &mut world);
+        for (partition, event) in events {
+            self.submit(slot, partition, event);
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, slot: usize, partition: PartitionId, event: Event) {
+        self.trace(|| format!("client {slot} -> {partition:?}: {}", short(&event)));
+        match &event {
+            Event::Publish(_) => self.report.sent += 1,
+            Event::Commit { .. } => self.report.commits += 1,
+            _ => {}
+        }
+        self.oracle.asked(&event);
+        self.assembly.cores[usize::from(partition.0)].send(Source::Client(slot), event);
+    }
+
+    fn client_step(&mut self) -> Checked {
+        let slot = self.random.below(SLOTS as u64) as usize;
+        if self.clients[slot].is_none() {
+            self.connect(slot);
+            return Ok(());
+        }
+        if self.random.one_in(60) {
+            return self.close(slot);
+        }
+        self.with_client(slot, Client::act)
+    }
+
+    fn connect(&mut self, slot: usize) {
+        let connection = ConnectionId::new(slot as u16, self.numbers.next());
+        self.clients[slot] = Some(Client::new(connection, self.options.hasty_commits));
+    }
+
+    fn close(&mut self, slot: usize) -> Checked {
+        self.with_client(slot, |client, _| client.close())?;
+        self.clients[slot] = None;
+        Ok(())
+    }
+
+    fn mail_step(&mut self) -> Checked {
+        let full: Vec<(usize, PartitionId)> =
+            self.lines.iter().filter(|(_, line)| !line.is_empty()).map(|(key, _)| *key).collect();
+        if let Some(key) = self.random.pick(&full).copied() {
+            for _ in 0..1 + self.random.below(12) {
+                self.take_mail(key);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_mail(&mut self, (slot, partition): (usize, PartitionId)) -> bool {
+        let line = self.lines.get_mut(&(slot, partition));
+        let Some((connection, message)) = line.and_then(VecDeque::pop_front) else { return false };
+        if let Some(client) = self.clients[slot].as_mut().filter(|client| client.connection == connection) {
+            client.receive(partition, &message);
+        }
+        true
+    }
+
+    // --- partitions ----------------------------------------------------------------------------------------
+
+    fn any_core(&mut self) -> usize {
+        self.random.below(self.assembly.cores.len() as u64) as usize
+    }
+
+    fn partition_step(&mut self) -> Checked {
+        let index = self.any_core();
+        let sources = self.assembly.cores[index].sources();
+        let Some(source) = self.random.pick(&sources).copied() else { return Ok(()) };
+        for _ in 0..1 + self.random.below(5) {
+            if !self.work(index, source)? {
+                break;
+            }
+        }
+        if self.random.one_in(2) {
+            self.assembly.cores[index].flush();
+        }
+        Ok(())
+    }
+
+    fn work(&mut self, index: usize, source: Source) -> Result<bool, String> {
+        let Some(event) = self.assembly.cores[index].take(source) else { return Ok(false) };
+        self.report.fetched += u64::from(matches!(event, Event::Fetched { .. }));
+        if let Event::Fetched { message: Err(reason), key } = &event {
+            return Err(format!("{key:?} cannot be read back: {reason}"));
+        }
+        let turn = self.assembly.cores[index].soft(self.now_ms, event);
+        self.handle(turn)?;
+        Ok(true)
+    }
+
+    fn poll_step(&mut self) -> Checked {
+        let index = self.any_core();
+        for _ in 0..1 + self.random.below(6) {
+            self.poll(index)?;
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, index: usize) -> Checked {
+        match self.assembly.cores[index].poll() {
+            Some(turn) => self.handle(turn),
+            None => Ok(()),
+        }
+    }
+
+    fn flush_step(&mut self) -> Checked {
+        let index = self.any_core();
+        self.assembly.cores[index].flush();
+        Ok(())
+    }
+
+    fn push_step(&mut self) -> Checked {
+        let index = self.any_core();
+        let most = 1 + self.random.below(8) as usize;
+        self.assembly.push(index, most);
+        Ok(())
+    }
+
+    /// What a partition was told goes to the oracle first, then what it answered; then all of it is carried out.
+    fn handle(&mut self, turn: Turn) -> Checked {
+        let Turn { partition, event, effects } = turn;
+        let index = usize::from(partition.0);
+        if let Some(event) = &event {
+            self.trace(|| format!("  {partition:?} < {}", short(event)));
+            self.oracle.told(partition, event);
+        }
+        let now_ms = self.assembly.cores[index].now_ms();
+        for effect in &effects {
+            self.trace(|| format!("  {partition:?} > {}", short_effect(effect)));
+            self.oracle.observe(now_ms, effect)?;
+            self.post(partition, effect);
+        }
+        for (to, event) in self.assembly.cores[index].carry_out(&effects) {
+            self.assembly.cores[usize::from(to.0)].send(Source::Partition(partition), event);
+        }
+        Ok(())
+    }
+
+    fn post(&mut self, from: PartitionId, effect: &Effect) {
+        let (connection, message) = match effect {
+            Effect::Reply { connection, ticket, result } => {
+                (*connection, ToSession::Reply { ticket: *ticket, result: result.clone() })
+            }
+            Effect::Deliver(delivery) => {
+                (delivery.consumer.connection, ToSession::Deliver(delivery.clone()))
+            }
+            Effect::Drained { consumer } => (consumer.connection, ToSession::Drained { consumer: *consumer }),
+            Effect::Detached { consumer } => {
+                (consumer.connection, ToSession::Detached { consumer: *consumer })
+            }
+            _ => return,
+        };
+        let slot = usize::from(connection.core());
+        if slot < SLOTS {
+            self.lines.entry((slot, from)).or_default().push_back((connection, message));
+        }
+    }
+
+    // --- faults --------------------------------------------------------------------------------------------
+
+    fn plan_fault(&mut self) {
+        use Operation::{Allocate, Create, Rename, Sync, SyncDirectory, Write};
+        match self.random.below(12) {
+            0 => {
+                let used = self.disk.used_bytes();
+                self.disk.set_capacity(Some(used + self.random.below(20_000)));
+            }
+            1..5 => self.disk.set_capacity(None),
+            5..7 => self.disk.clear_faults(),
+            _ => {
+                self.report.faults += 1;
+                let operations = [Create, Allocate, Write, Sync, Sync, SyncDirectory, Rename];
+                let operation = *self.random.pick(&operations).unwrap_or(&Sync);
+                let fault = match (operation, self.random.one_in(2)) {
+                    (Write, true) => Fault::Short,
+                    (Create | Allocate, true) => Fault::Full,
+                    _ => Fault::Broken,
+                };
+                self.disk.fail(operation, self.random.below(8), fault);
+            }
+        }
+    }
+
+    /// The machine or the process ends, perhaps in a write; then the broker starts again, perhaps several times.
+    fn crash(&mut self) -> Checked {
+        self.check_counts()?;
+        if self.random.one_in(3) {
+            let operation = if self.random.one_in(2) { Operation::Write } else { Operation::Sync };
+            self.disk.fail(operation, 0, Fault::Broken);
+            self.assembly.write();
+        }
+        loop {
+            let power_cut = !self.random.one_in(3);
+            self.report.crashes += 1;
+            self.trace(|| format!("crash, power cut: {power_cut}"));
+            match power_cut {
+                true => self.disk.crash(),
+                false => self.disk.restart(),
+            }
+            self.disk.clear_faults();
+            if self.faulty && self.random.one_in(4) {
+                self.plan_fault();
+            }
+            self.boot()?;
+            if !self.random.one_in(3) {
+                break;
+            }
+        }
+        self.lines.clear();
+        self.clients.iter_mut().for_each(|client| *client = None);
+        self.oracle.crashed();
+        self.started()
+    }
+
+    fn boot(&mut self) -> Checked {
+        for own in &mut self.settings {
+            own.incarnation += 1;
+        }
+        loop {
+            match Assembly::boot(&self.disk, self.journal, &self.settings) {
+                Ok(assembly) => {
+                    self.assembly = assembly;
+                    return Ok(());
+                }
+                Err(BootError::Damaged(what)) => return Err(what),
+                Err(BootError::Disk(what)) => {
+                    self.trace(|| format!("does not start: {what}"));
+                    self.disk.clear_faults();
+                    self.disk.set_capacity(None);
+                    if self.random.one_in(2) {
+                        self.disk.crash();
+                    }
+                }
+            }
+        }
+    }
+
+    // --- the end -------------------------------------------------------------------------------------------
+
+    /// The disk is well again; everything under way comes to its end.
+    fn rest(&mut self) -> Checked {
+        for _ in 0..REST_STEPS_MAX {
+            let mut busy = false;
+            for index in 0..self.assembly.cores.len() {
+                for source in self.assembly.cores[index].sources() {
+                    busy |= self.work(index, source)?;
+                }
+                while self.assembly.cores[index].has_news() {
+                    self.poll(index)?;
+                    busy = true;
+                }
+                self.poll(index)?;
+                self.assembly.cores[index].flush();
+                busy |= self.assembly.push(index, usize::MAX);
+            }
+            busy |= self.assembly.write();
+            busy |= self.assembly.send_out();
+            busy |= self.assembly.run_job();
+            busy |= self.assembly.finish_job();
+            busy |= self.assembly.try_again();
+            for key in self.lines.keys().copied().collect::<Vec<_>>() {
+                while self.take_mail(key) {
+                    busy = true;
+                }
+            }
+            for slot in 0..SLOTS {
+                let mut written = false;
+                self.with_client(slot, |client, world| {
+                    let events = client.written(world, 1);
+                    written = !events.is_empty();
+                    events
+                })?;
+                busy |= written;
+            }
+            if !busy {
+                return Ok(());
+            }
+        }
+        Err("the broker does not come to rest".to_owned())
+    }
+
+    fn finish(mut self) -> Result<Report, String> {
+        self.trace(|| "the end begins".to_owned());
+        self.disk.clear_faults();
+        self.disk.set_capacity(None);
+        self.assembly.retry = true;
+        self.rest()?;
+        for _ in 0..12 {
+            for slot in 0..SLOTS {
+                self.with_client(slot, |client, world| client.credit_all(world, 1000))?;
+                self.with_client(slot, Client::accept_all)?;
+            }
+            self.rest()?;
+        }
+        let connected: BTreeSet<ConnectionId> =
+            self.clients.iter().flatten().map(|client| client.connection).collect();
+        self.oracle.check_quiet(&connected)?;
+        for slot in 0..SLOTS {
+            self.close(slot)?;
+        }
+        self.rest()?;
+        if self.random.one_in(2) {
+            self.crash()?;
+            self.disk.clear_faults();
+            self.disk.set_capacity(None);
+            self.assembly.retry = true;
+            self.rest()?;
+        }
+        self.drain()?;
+        self.check_counts()?;
+        let (delivered, confirmed, refused) = self.oracle.checked;
+        Ok(Report { delivered, confirmed, refused, ..self.report })
+    }
+
+    /// One consumer to each queue takes everything; then nothing may be left anywhere.
+    fn drain(&mut self) -> Checked {
+        let held = self.assembly.cores.iter().flat_map(|core| core.partition.queues());
+        self.report.drained = held.map(|(_, entries)| entries).sum();
+        self.connect(0);
+        let mut queues: Vec<Destination> = self.destinations.clone();
+        queues.retain(|queue| queue.kind == postroad_model::DestinationKind::Queue);
+        let mut tickets: Vec<Ticket> = Vec::new();
+        for queue in &queues {
+            self.with_client(0, |client, world| {
+                let (ticket, events) = client.probe(world, queue);
+                tickets.push(ticket);
+                events
+            })?;
+        }
+        let before = self.oracle.checked.2;
+        self.rest()?;
+        if self.oracle.checked.2 != before {
+            return Err("a persistent message is refused though the disk is well again".to_owned());
+        }
+        queues.push(self.dead_letters.clone());
+        for queue in queues {
+            self.with_client(0, |client, world| {
+                client.attach_to(world, queue, ConsumerMode::Shared, u32::MAX)
+            })?;
+        }
+        self.rest()?;
+        let most = 10 + self.numbers.next();
+        for _ in 0..most {
+            let mut any = false;
+            self.with_client(0, |client, world| {
+                let events = client.accept_all(world);
+                any = !events.is_empty();
+                events
+            })?;
+            self.rest()?;
+            if !any {
+                break;
+            }
+        }
+        self.oracle.check_all(self.now_ms)?;
+        let connected = self.clients.iter().flatten().map(|client| client.connection).collect();
+        self.oracle.check_quiet(&connected)?;
+        self.close(0)?;
+        self.rest()?;
+        self.check_empty()
+    }
+
+    fn check_empty(&self) -> Checked {
+        for core in &self.assembly.cores {
+            if let Some((queue, entries)) = core.partition.queues().find(|(_, entries)| *entries > 0) {
+                return Err(format!("{entries} entries are left in {queue} of {:?}", core.id));
+            }
+            let memory = core.partition.memory();
+            if memory != postroad_core::Memory::default() {
+                return Err(format!("{:?} is empty, but accounts for {memory:?}", core.id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Conservation: what came into queues has left them for one cause, or is there.
+    fn check_counts(&self) -> Checked {
+        for (core, (entries, before)) in self.assembly.cores.iter().zip(&self.started) {
+            let now = core.partition.counters();
+            let came = now.enqueued - before.enqueued + entries;
+            let left = now.consumed + now.expired + now.dead_lettered + now.discarded
+                - (before.consumed + before.expired + before.dead_lettered + before.discarded);
+            let held: u64 = core.partition.queues().map(|(_, entries)| entries).sum();
+            if came != left + held {
+                return Err(format!("{:?}: {came} came, {left} left, {held} are there: {now:?}", core.id));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn short(event: &Event) -> String {
+    match event {
+        Event::Publish(publish) => format!(
+            "publish {} to {} ({} bytes, persistent {}, {:?}, expires {})",
+            publish.ticket.0,
+            publish.sent.to,
+            publish.sent.message.bytes.len(),
+            publish.sent.message.persistent,
+            publish.transaction,
+            publish.sent.message.expires_at_ms
+        ),
+        Event::Fetched { key, message } => format!("fetched {key:?}, {}", message.is_ok()),
+        other => format!("{other:?}"),
+    }
+}
+
+fn short_effect(effect: &Effect) -> String {
+    match effect {
+        Effect::Deliver(delivery) => format!(
+            "deliver {:?} to {:?}, tag {:x}, failed {}",
+            crate::oracle::number_of(&delivery.message),
+            delivery.consumer,
+            delivery.tag.0,
+            delivery.failed_deliveries
+        ),
+        Effect::Propose { command, urgency } => {
+            let mut text = format!("{command:?}");
+            text.truncate(160);
+            format!("propose {urgency:?} {text}")
+        }
+        other => {
+            let mut text = format!("{other:?}");
+            text.truncate(200);
+            text
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Runs seeds. `POSTROAD_SEED=n` replays one with a trace, `POSTROAD_SEEDS=n` runs the first n.
+
+use postroad_sim::{Options, Report, Simulation};
+
+const SEEDS: u64 = 300;
+const NIGHTLY_SEEDS: u64 = 100_000;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+fn run(seed: u64, options: Options) -> Report {
+    match std::panic::catch_unwind(|| Simulation::run(seed, options)) {
+        Ok(Ok(report)) => report,
+        Ok(Err(violation)) => panic!("{violation}"),
+        Err(_) => panic!(
+            "seed {seed} panicked; again: POSTROAD_SEED={seed} cargo test -p postroad-sim --test seeds -- --nocapture"
+        ),
+    }
+}
+
+fn run_all(seeds: std::ops::Range<u64>, options: Options) -> Report {
+    let mut total = Report::default();
+    for seed in seeds {
+        total.add(&run(seed, options));
+    }
+    total
+}
+
+#[test]
+fn promises_hold_for_every_seed() {
+    let options = Options { trace: number("POSTROAD_SEED").is_some(), ..Options::default() };
+    let seeds = match number("POSTROAD_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("POSTROAD_SEEDS").unwrap_or(SEEDS),
+    };
+    let many = seeds.end - seeds.start >= SEEDS;
+    let total = run_all(seeds, options);
+    eprintln!("{total:?}");
+    let rare = [total.delivered, total.confirmed, total.refused, total.commits, total.crashes, total.fetched];
+    assert!(!many || rare.iter().all(|count| *count > SEEDS), "hardly anything happened: {total:?}");
+}
+
+#[test]
+fn the_same_seed_does_the_same() {
+    for seed in [1, 7, 23] {
+        assert_eq!(run(seed, Options::default()), run(seed, Options::default()), "seed {seed}");
+    }
+}
+
+#[test]
+#[ignore = "for the night"]
+fn promises_hold_for_a_hundred_thousand_seeds() {
+    let total = run_all(0..number("POSTROAD_SEEDS").unwrap_or(NIGHTLY_SEEDS), Options::default());
+    eprintln!("{total:?}");
+}
