@@ -114,7 +114,11 @@ impl Partition {
             Completion::Reply { connection, ticket } => self.reply(connection, ticket, no(), effects),
             Completion::Declared { queue } => {
                 for event in self.declaring.remove(&queue).unwrap_or_default() {
-                    self.answer(waiter(&event), no(), effects);
+                    match event {
+                        // Its consumer was never attached: there is nothing to undo.
+                        Event::Detach { .. } => self.soft(event, effects),
+                        event => self.answer(waiter(&event), no(), effects),
+                    }
                 }
             }
             Completion::Settled { settlements, answer: None } => self.unsaved.extend(settlements),

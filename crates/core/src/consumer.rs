@@ -279,6 +279,9 @@ impl Partition {
 
     pub(crate) fn closed(&mut self, id: ConnectionId, effects: &mut Vec<Effect>) {
         self.parked.retain(|publish| publish.connection != id);
+        for waiting in self.declaring.values_mut() {
+            waiting.retain(|event| !concerns_consumer_of(event, id));
+        }
         let Some(connection) = self.connections.get(&id) else { return };
         let (transactions, consumers) = (connection.transactions.clone(), connection.consumers.clone());
         for transaction in transactions {
@@ -447,5 +450,16 @@ impl Partition {
                 entry.failed_deliveries += 1;
             }
         }
+    }
+}
+
+/// Whether the event is about a consumer of this connection, and void without it.
+fn concerns_consumer_of(event: &Event, connection: ConnectionId) -> bool {
+    match event {
+        Event::Attach(attach) => attach.consumer.connection == connection,
+        Event::Detach { consumer, .. } | Event::Credit { consumer, .. } | Event::Drain { consumer } => {
+            consumer.connection == connection
+        }
+        _ => false,
     }
 }

@@ -172,6 +172,7 @@ impl Partition {
 
     /// Takes in what is not durable by itself. Never called before recovery has ended.
     pub fn soft(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        let Some(event) = self.behind_its_attach(event) else { return };
         match event {
             Event::Publish(publish) => self.publish(publish, effects),
             Event::Attach(attach) => self.attach(attach, effects),
@@ -251,6 +252,23 @@ impl Partition {
         if waiting.len() == 1 {
             let completion = Completion::Declared { queue: queue.clone() };
             self.propose(Command::Declare { queue }, Urgency::Waiting, completion, effects);
+        }
+    }
+
+    /// What concerns a consumer that waits for its queue waits behind it; anything else is given back.
+    fn behind_its_attach(&mut self, event: Event) -> Option<Event> {
+        let (Event::Detach { consumer, .. } | Event::Credit { consumer, .. } | Event::Drain { consumer }) = event
+        else {
+            return Some(event);
+        };
+        let attaches =
+            |event: &Event| matches!(event, Event::Attach(attach) if attach.consumer == consumer);
+        match self.declaring.values_mut().find(|waiting| waiting.iter().any(attaches)) {
+            Some(waiting) => {
+                waiting.push(event);
+                None
+            }
+            None => Some(event),
         }
     }
 
