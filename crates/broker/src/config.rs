@@ -125,6 +125,12 @@ impl Default for Limits {
     }
 }
 
+/// Half of it holds bodies; less would read every other message back from disk.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+
+/// A greeting and a small message fit in so much.
+const FRAME_BYTES_MIN: u64 = 1024;
+
 /// Memory assumed where the system does not say.
 const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
 
@@ -155,7 +161,29 @@ impl Config {
         if let Some(offset) = arguments.port_offset {
             config.port_offset = offset;
         }
+        config.check()?;
         Ok(config)
+    }
+
+    /// What no type says: numbers that would make a broker nobody can use.
+    fn check(&self) -> anyhow::Result<()> {
+        let OpenWireConfig { max_frame_bytes, max_inactivity_ms, .. } = self.openwire;
+        for (key, value, least) in [
+            ("memory_bytes", self.memory_bytes, MEMORY_BYTES_MIN),
+            ("runtime.cores", self.runtime.cores.into(), 1),
+            ("runtime.partitions", self.runtime.partitions.into(), 1),
+            ("openwire.max_frame_bytes", max_frame_bytes, FRAME_BYTES_MIN),
+            ("limits.transaction_bytes", self.limits.transaction_bytes, 1),
+            ("limits.outbox_bytes", self.limits.outbox_bytes, 1),
+        ] {
+            if value < least {
+                bail!("configuration: {key} is {value}; the least is {least}");
+            }
+        }
+        if max_inactivity_ms < 0 {
+            bail!("configuration: openwire.max_inactivity_ms is {max_inactivity_ms}; use 0 for never");
+        }
+        Ok(())
     }
 
     fn read(file: &Path) -> anyhow::Result<Config> {
@@ -228,6 +256,69 @@ mod tests {
         }
         let error = format!("{:#}", Config::parse("colour = 1").unwrap_err());
         assert!(!error.contains("did you mean"), "nothing is near: {error}");
+    }
+
+    #[test]
+    fn numbers_that_make_no_broker_are_refused_by_name() {
+        for (text, want) in [
+            ("memory_bytes = 0", "memory_bytes is 0; the least is 1048576"),
+            ("[runtime]\ncores = 0", "runtime.cores is 0; the least is 1"),
+            ("[runtime]\npartitions = 0", "runtime.partitions is 0; the least is 1"),
+            ("[openwire]\nmax_frame_bytes = 0", "openwire.max_frame_bytes is 0; the least is 1024"),
+            ("[openwire]\nmax_inactivity_ms = -1", "openwire.max_inactivity_ms is -1; use 0 for never"),
+            ("[limits]\ntransaction_bytes = 0", "limits.transaction_bytes is 0; the least is 1"),
+            ("[limits]\noutbox_bytes = 0", "limits.outbox_bytes is 0; the least is 1"),
+        ] {
+            let error = Config::parse(text).unwrap().check().unwrap_err();
+            assert_eq!(error.to_string(), format!("configuration: {want}"), "case: {text}");
+        }
+        Config::default().check().unwrap();
+    }
+
+    const EXAMPLE: &str = include_str!("../../../docs/postroad.toml");
+
+    #[test]
+    fn the_example_file_says_the_defaults() {
+        assert_eq!(Config::parse(EXAMPLE).unwrap(), Config::default());
+        // What depends on the machine is commented out; uncommented it must be understood too.
+        let uncomment =
+            |line: &str| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).map(str::to_owned);
+        let all: Vec<String> =
+            EXAMPLE.lines().map(|line| uncomment(line).unwrap_or_else(|| line.to_owned())).collect();
+        let all = Config::parse(&all.join("\n")).unwrap();
+        let Config { memory_bytes, runtime: RuntimeConfig { cores, .. }, .. } = Config::default();
+        let runtime = RuntimeConfig { cores, ..all.runtime.clone() };
+        assert_eq!(Config { memory_bytes, runtime, ..all }, Config::default());
+    }
+
+    /// The keys that are understood in a table, as the error about an unknown one lists them.
+    fn known_keys(table: &str) -> Vec<String> {
+        let header = if table.is_empty() { String::new() } else { format!("[{table}]\n") };
+        let error = toml::from_str::<Config>(&format!("{header}no-such-key = 1")).unwrap_err();
+        let message = error.message().to_owned();
+        let keys = message.strip_prefix("unknown field `no-such-key`").unwrap_or_default();
+        keys.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_example_file_has_every_key() {
+        let mut keys = Vec::new();
+        for key in known_keys("") {
+            let inner = known_keys(&key);
+            if inner.is_empty() {
+                keys.push((String::new(), key));
+            } else {
+                keys.extend(inner.into_iter().map(|inner| (key.clone(), inner)));
+            }
+        }
+        assert!(keys.len() > 10, "{keys:?}");
+        for (table, key) in keys {
+            let start = if table.is_empty() { Some(0) } else { EXAMPLE.find(&format!("\n[{table}]\n")) };
+            let text = &EXAMPLE[start.unwrap_or_else(|| panic!("no table [{table}]"))..];
+            let text = text[1..].split("\n[").next().unwrap_or_default();
+            let says = |line: &str| line.trim_start_matches('#').starts_with(&format!("{key} = "));
+            assert!(text.lines().any(says), "no key `{key}` in [{table}]");
+        }
     }
 
     #[test]

@@ -4,12 +4,12 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use postroad_core::Settings;
 use postroad_model::Destination;
 use postroad_net::Listener;
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::ServeArguments;
 use crate::config::Config;
@@ -30,6 +30,9 @@ pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
 async fn serve(config: &Config) -> anyhow::Result<()> {
     let address = SocketAddr::new(config.bind, config.port(config.ports.openwire)?);
     let listener = Listener::bind("OpenWire", address)?;
+    if config.data.exists() && !config.data.is_dir() {
+        bail!("the store {} is a file; name a directory with --data", config.data.display());
+    }
     let partitions = config.runtime.partitions;
     let store = Store::open(&config.data, partitions, |id, placement, incarnation| Settings {
         id,
@@ -45,8 +48,11 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let options = RuntimeOptions { cores: config.runtime.cores, pin: config.runtime.pin };
     let openwire = openwire_options(config, listener.address()?);
     let runtime = Runtime::start(store, &options, move |id| OpenWireSession::new(id, openwire.clone()))?;
-    announce(&[("OpenWire", format!("tcp://{}", listener.address()?))], config)?;
-    let runtime = accept_until_stopped(&listener, runtime).await?;
+    // Whoever has read that we are ready may tell us to stop.
+    let signals = Signals::listen()?;
+    announce(&[("OpenWire", format!("tcp://{}", listener.address()?))], config)
+        .context("cannot write to standard output")?;
+    let runtime = accept_until_stopped(&listener, runtime, signals).await;
     drop(listener);
     runtime.stop();
     Ok(())
@@ -75,13 +81,26 @@ fn announce(endpoints: &[(&str, String)], config: &Config) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn accept_until_stopped(listener: &Listener, mut runtime: Runtime) -> anyhow::Result<Runtime> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+/// What tells the broker to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// From now on they do not end the process.
+    fn listen() -> std::io::Result<Signals> {
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        Ok(Signals { terminate, interrupt })
+    }
+}
+
+async fn accept_until_stopped(listener: &Listener, mut runtime: Runtime, mut signals: Signals) -> Runtime {
     loop {
         tokio::select! {
-            _ = terminate.recv() => return Ok(runtime),
-            _ = interrupt.recv() => return Ok(runtime),
+            _ = signals.terminate.recv() => return runtime,
+            _ = signals.interrupt.recv() => return runtime,
             accepted = listener.accept() => match accepted {
                 Ok(socket) => runtime.serve(socket).await,
                 Err(error) => {

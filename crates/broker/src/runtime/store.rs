@@ -173,11 +173,18 @@ fn write_synced(file: &Path, text: &[u8]) -> io::Result<()> {
 
 fn read_layout(file: &Path, bytes: &[u8]) -> Result<Layout, StoreError> {
     let wrong = |reason: String| StoreError::Layout { file: file.to_owned(), reason };
-    let layout: Layout = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
-    if layout.version != LAYOUT_VERSION {
-        let (found, known) = (layout.version, LAYOUT_VERSION);
-        return Err(wrong(format!("layout version {found} is unknown; this Postroad reads up to {known}")));
+    // The version comes first: what else a newer one says is unknown.
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+    let known = LAYOUT_VERSION;
+    match value.get("version").and_then(serde_json::Value::as_u64) {
+        Some(version) if version == u64::from(known) => {}
+        Some(version) => {
+            let reason = format!("layout version {version} is unknown; this Postroad reads up to {known}");
+            return Err(wrong(reason));
+        }
+        None => return Err(wrong("it names no layout version".to_owned())),
     }
+    let layout: Layout = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
     if layout.partitions == 0 {
         return Err(wrong("partitions is 0; a store has at least one".to_owned()));
     }
