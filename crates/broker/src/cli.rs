@@ -1,12 +1,25 @@
 //! The command line: what people type. Each sub-command is a file of its own.
 
+mod browse;
+mod receive;
+mod send;
 mod serve;
+mod version;
 
-use std::io::Write;
+mod link;
+mod names;
+mod progress;
+mod show;
+mod stop;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+
+/// Fewer messages came in time than were asked for. Errors exit with 1, misuse of the command line with 2.
+const EXIT_TIMEOUT: u8 = 3;
 
 /// A message broker that ActiveMQ clients use as it stands.
 #[derive(Debug, Parser)]
@@ -20,8 +33,14 @@ struct Cli {
 enum Command {
     /// Run the broker until SIGTERM or Ctrl-C.
     Serve(ServeArguments),
+    /// Send messages to a queue or topic.
+    Send(Box<send::SendArguments>),
+    /// Print messages of a queue or topic, and acknowledge them.
+    Receive(receive::ReceiveArguments),
+    /// Print messages of a queue, and leave them there.
+    Browse(browse::BrowseArguments),
     /// Print the version.
-    Version,
+    Version(version::VersionArguments),
 }
 
 /// What `serve` can be told; each one wins over the configuration file.
@@ -41,13 +60,46 @@ pub struct ServeArguments {
     pub port_offset: Option<u16>,
 }
 
+/// The error and its causes, in one text. A cause that the text ends with already is not said again.
+pub fn complaint(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |text, cause| {
+        let cause = cause.to_string();
+        match text.as_str() {
+            "" => cause,
+            said if said.ends_with(&cause) => text,
+            said => format!("{said}: {cause}"),
+        }
+    })
+}
+
 /// Reads the command line and carries it out.
-pub fn run() -> anyhow::Result<()> {
+///
+/// # Errors
+/// What the sub-command says; it is to be shown, and the exit code is 1.
+pub fn run() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
-        Command::Serve(arguments) => serve::run(&arguments),
-        Command::Version => {
-            writeln!(std::io::stdout(), "postroad {}", env!("CARGO_PKG_VERSION"))?;
-            Ok(())
+        Command::Receive(arguments) => return receive::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments)?,
+        Command::Send(arguments) => send::run(&arguments)?,
+        Command::Browse(arguments) => browse::run(&arguments)?,
+        Command::Version(arguments) => version::run(&arguments)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = || anyhow::anyhow!("file exists");
+        for (case, error, want) in [
+            ("alone", cause(), "file exists"),
+            ("quoted already", cause().context("data: file exists"), "data: file exists"),
+            ("not quoted", cause().context("data").context("store"), "store: data: file exists"),
+        ] {
+            assert_eq!(complaint(&error), want, "case: {case}");
         }
     }
 }

@@ -12,9 +12,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match cli::run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
-            eprintln!("postroad: {error:#}");
+            eprintln!("postroad: {}", cli::complaint(&error));
             ExitCode::FAILURE
         }
     }
