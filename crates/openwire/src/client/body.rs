@@ -79,12 +79,7 @@ mod tests {
 
     #[test]
     fn ids_look_as_jms_clients_show_them() {
-        let producer = ProducerId {
-            connection_id: Some("ID:host-1".into()),
-            session_id: 2,
-            value: 3,
-            ..ProducerId::default()
-        };
+        let producer = ProducerId { connection_id: Some("ID:host-1".into()), session_id: 2, value: 3 };
         let plain =
             MessageId { producer_id: Some(producer), producer_sequence_id: 4, ..MessageId::default() };
         for (case, id, want) in [
