@@ -1,0 +1,481 @@
+//! The `postroad` binary as people and scripts use it: real processes, real sockets, loopback only.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// No step here takes longer, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn postroad(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_postroad"));
+    command.args(arguments).env_remove("POSTROAD_LOG");
+    command
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn configuration(directory: &Path, port: u16, more: &str) -> PathBuf {
+    let file = directory.join(format!("postroad-{port}.toml"));
+    fs::write(&file, format!("[ports]\nopenwire = {port}\n[runtime]\ncores = 2\n{more}")).unwrap();
+    file
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A process that is ended with the test, however the test ends.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// The exit code; `None` if a signal ended it.
+    fn wait(&mut self) -> Option<i32> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < end, "the process does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A broker on a free port with a directory of its own.
+struct Broker {
+    process: Process,
+    output: BufReader<ChildStdout>,
+    directory: TempDir,
+    port: u16,
+    announced: Vec<String>,
+}
+
+impl Broker {
+    fn start() -> Broker {
+        Broker::configured("")
+    }
+
+    /// With so much more in its configuration.
+    fn configured(more: &str) -> Broker {
+        Broker::start_in(tempfile::tempdir().unwrap(), more)
+    }
+
+    fn start_in(directory: TempDir, more: &str) -> Broker {
+        // Another test may take the free port first: then try the next.
+        for _ in 0..20 {
+            let port = free_port();
+            let config = configuration(directory.path(), port, more);
+            let data = directory.path().join("data");
+            let mut command = postroad(&["serve", "--config", text(&config), "--data", text(&data)]);
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let mut output = BufReader::new(child.stdout.take().unwrap());
+            let process = Process(child);
+            let announced: Vec<String> = (&mut output)
+                .lines()
+                .map(Result::unwrap)
+                .scan(false, |ready, line| {
+                    (!std::mem::replace(ready, line == "postroad ready")).then_some(line)
+                })
+                .take(3)
+                .collect();
+            if announced.last().is_some_and(|line| line == "postroad ready") {
+                return Broker { process, output, directory, port, announced };
+            }
+        }
+        panic!("no broker comes up");
+    }
+
+    fn url(&self) -> String {
+        format!("tcp://127.0.0.1:{}", self.port)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// A client's command that talks to this broker.
+    fn client(&self, arguments: &[&str]) -> Command {
+        let mut command = postroad(arguments);
+        command.args(["--url", &self.url()]);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.client(arguments).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// What a command that has to succeed says.
+    fn says(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", errors(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn objects(&self, arguments: &[&str]) -> Vec<Value> {
+        self.says(arguments).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn pipe(&self, arguments: &[&str], input: &[u8]) -> Output {
+        let mut command = self.client(arguments);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    /// Stops it with a signal; its directory is left.
+    fn stop(mut self, signal: Signal) -> TempDir {
+        self.process.signal(signal);
+        assert_eq!(self.process.wait(), Some(0), "{signal:?} drains and exits with 0");
+        self.directory
+    }
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn strings<'a>(objects: &'a [Value], key: &str) -> Vec<&'a str> {
+    objects.iter().map(|object| object[key].as_str().unwrap_or_default()).collect()
+}
+
+#[test]
+fn a_message_comes_back_with_all_its_headers() {
+    let broker = Broker::start();
+    let sent = broker.objects(&[
+        "send",
+        "orders",
+        "--body",
+        "größe 😀",
+        "--property",
+        "colour=blue",
+        "--property",
+        "n:long=7",
+        "--property",
+        "JMSXGroupID=g",
+        "--type",
+        "order",
+        "--correlation-id",
+        "c-1",
+        "--reply-to",
+        "topic://answers",
+        "--priority",
+        "7",
+        "--ttl",
+        "60000",
+        "--json",
+    ]);
+    assert_eq!(sent.len(), 1);
+    assert_eq!((&sent[0]["sent"], &sent[0]["destination"]), (&1.into(), &"queue://orders".into()));
+    let mut got = broker.objects(&["receive", "queue://orders", "--timeout", "10000", "--json"]);
+    assert_eq!(got.len(), 1);
+    let message = got[0].as_object_mut().unwrap();
+    assert_eq!(message.remove("message_id"), Some(sent[0]["first_message_id"].clone()));
+    let times = ["timestamp_ms", "expires_at_ms"].map(|name| message.remove(name).unwrap().as_i64().unwrap());
+    assert_eq!(times[1] - times[0], 60_000);
+    assert_eq!(
+        got[0],
+        serde_json::json!({
+            "destination": "queue://orders", "kind": "text", "persistent": true, "priority": 7,
+            "redelivered": false, "delivery_count": 1, "correlation_id": "c-1", "reply_to": "topic://answers",
+            "type": "order", "group_id": "g", "group_sequence": 0,
+            "properties": { "colour": "blue", "n": 7 }, "body": "größe 😀",
+        })
+    );
+    assert_eq!(broker.says(&["browse", "orders"]), "", "it was acknowledged");
+}
+
+#[test]
+fn sources_of_bodies() {
+    let broker = Broker::start();
+    let sent = broker.pipe(&["send", "q", "--lines", "--window", "10"], b"one\ntwo\r\n\nfour");
+    assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
+    assert_eq!(broker.says(&["receive", "q", "--count", "4", "--timeout", "10000"]), "one\ntwo\n\nfour\n");
+
+    let large: Vec<u8> = (0..1 << 20).map(|byte: u32| (byte % 251) as u8).collect();
+    let file = broker.directory.path().join("large");
+    fs::write(&file, &large).unwrap();
+    broker.says(&["send", "q", "--file", text(&file), "--bytes"]);
+    let got = broker.run(&["receive", "q", "--raw", "--timeout", "10000"]);
+    assert!(got.stdout == large, "1 MiB of bytes: {} came", got.stdout.len());
+
+    let refused = broker.run(&["send", "q", "--file", text(&file)]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(errors(&refused).contains("send it as it is with --bytes"), "{}", errors(&refused));
+
+    let large = "x".repeat(1 << 20);
+    let sent = broker.pipe(&["send", "q", "--file", "-"], large.as_bytes());
+    assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
+    assert!(broker.says(&["receive", "q", "--timeout", "10000"]) == large + "\n", "1 MiB of text");
+
+    broker.says(&["send", "q", "--body", "\u{1}ab", "--bytes"]);
+    assert_eq!(broker.objects(&["browse", "q", "--json"])[0]["body_base64"], "AWFi");
+    assert_eq!(broker.says(&["receive", "q", "--timeout", "10000"]), "[bytes, 3 bytes, base64] AWFi\n");
+}
+
+#[test]
+fn a_browser_sees_all_and_takes_nothing() {
+    let broker = Broker::start();
+    assert_eq!(broker.says(&["browse", "q"]), "", "a queue that nobody knows is empty");
+    let sent =
+        broker.says(&["send", "q", "--body", "x", "--count", "250", "--window", "50", "--non-persistent"]);
+    assert!(sent.starts_with("sent 250 messages to queue://q in "), "{sent}");
+    assert_eq!(broker.says(&["browse", "q"]), "x\n".repeat(250), "more than the broker sends ahead");
+    let objects = broker.objects(&["browse", "queue://q", "--max", "3", "--json"]);
+    assert_eq!(strings(&objects, "body"), ["x"; 3]);
+    assert_eq!(objects[0]["persistent"], false);
+    let taken = broker.says(&["receive", "q", "--follow", "--timeout", "500"]);
+    assert_eq!(taken, "x\n".repeat(250), "they were all there still");
+}
+
+#[test]
+fn what_is_not_acknowledged_comes_again_and_what_was_not_printed_is_untouched() {
+    let broker = Broker::start();
+    broker.pipe(&["send", "q", "--lines"], b"1\n2\n3\n");
+    let seen =
+        broker.objects(&["receive", "q", "--ack", "none", "--count", "2", "--timeout", "10000", "--json"]);
+    assert_eq!(strings(&seen, "body"), ["1", "2"]);
+    let mut again = Vec::new();
+    for _ in 0..3 {
+        again.extend(broker.objects(&["receive", "q", "--timeout", "10000", "--json"]));
+    }
+    assert_eq!(strings(&again, "body"), ["1", "2", "3"], "in order");
+    let redelivered: Vec<_> = again.iter().map(|message| message["redelivered"].as_bool().unwrap()).collect();
+    assert_eq!(redelivered, [true, true, false]);
+}
+
+#[test]
+fn output_that_nobody_takes_is_not_acknowledged() {
+    let broker = Broker::start();
+    broker.says(&["send", "q", "--body", "x"]);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = broker.client(&["receive", "q", "--timeout", "10000"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(errors(&output).contains("cannot write to standard output"), "{}", errors(&output));
+    assert_eq!(broker.says(&["receive", "q", "--timeout", "10000"]), "x\n");
+}
+
+#[test]
+fn a_timeout_has_an_exit_code_of_its_own() {
+    let broker = Broker::start();
+    broker.says(&["send", "q", "--body", "x"]);
+    let output = broker.run(&["receive", "q", "--count", "2", "--timeout", "200"]);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(3), &b"x\n"[..]));
+    assert!(errors(&output).contains("timeout: 1 of 2 messages"), "{}", errors(&output));
+    assert_eq!(broker.says(&["browse", "q"]), "", "what did come is acknowledged");
+}
+
+#[test]
+fn a_topic_is_followed_until_a_signal() {
+    let broker = Broker::start();
+    let mut command = broker.client(&["receive", "topic://news", "--follow"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut process = Process(child);
+    let mut said = BufReader::new(process.0.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "receiving from topic://news\n", "said once the subscription stands");
+    broker.says(&["send", "topic://news", "--body", "hello"]);
+    let mut output = BufReader::new(process.0.stdout.take().unwrap());
+    line.clear();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "hello\n");
+    process.signal(Signal::INT);
+    assert_eq!(process.wait(), Some(0));
+}
+
+#[test]
+fn what_the_broker_refuses_is_shown_with_class_and_message() {
+    let broker = Broker::start();
+    let output = broker.run(&["receive", "q", "--selector", "a = ", "--timeout", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let want = format!("the broker at {} said no: javax.jms.InvalidSelectorException: ", broker.url());
+    assert!(errors(&output).contains(&want), "{}", errors(&output));
+}
+
+#[test]
+fn what_was_sent_before_a_failure_is_told() {
+    let broker = Broker::configured("[openwire]\nmax_frame_bytes = 2048\n");
+    let output = broker.pipe(&["send", "q", "--lines"], format!("small\n{}\n", "x".repeat(3000)).as_bytes());
+    assert_eq!(output.status.code(), Some(1));
+    for want in ["postroad: sent 1 message to queue://q in ", ", then stopped: ", "exceeds the limit of 2048"]
+    {
+        assert!(errors(&output).contains(want), "{want}: {}", errors(&output));
+    }
+    assert_eq!(broker.says(&["browse", "q"]), "small\n");
+}
+
+#[test]
+fn connections_that_fail_name_the_url() {
+    let port = free_port();
+    let refused = postroad(&["receive", "q", "--url", &format!("tcp://127.0.0.1:{port}")]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let want = format!(
+        "postroad: cannot connect to tcp://127.0.0.1:{port}: connection refused; start a broker with `postroad serve`, \
+         or name another with --url\n"
+    );
+    assert_eq!(errors(&refused), want);
+
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("tcp://{}", listener.local_addr().unwrap());
+    let web = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        // Stays open until the client has gone, so that its bytes cause no reset ahead of ours.
+        let _ = std::io::copy(&mut socket, &mut std::io::sink());
+    });
+    let output = postroad(&["browse", "q", "--url", &url]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        errors(&output),
+        format!("postroad: lost {url}: what listens there does not speak OpenWire\n")
+    );
+    web.join().unwrap();
+}
+
+#[test]
+fn misuse_exits_with_2() {
+    for arguments in [
+        &["send", "q"][..],
+        &["send", "q", "--body", "x", "--lines"],
+        &["send", "q", "--body", "x", "--priority", "10"],
+        &["send", "q", "--body", "x", "--property", "novalue"],
+        &["send", "q", "--body", "x", "--window", "0"],
+        &["send", "mailto://q", "--body", "x"],
+        &["send", "q", "--body", "x", "--url", "http://127.0.0.1"],
+        &["receive", "q", "--count", "2", "--follow"],
+        &["receive", "q", "--json", "--raw"],
+        &["browse", "topic://t"],
+        &["serve", "--port-offset", "70000"],
+        &["unknown"],
+    ] {
+        let output = postroad(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", errors(&output));
+    }
+}
+
+#[test]
+fn the_version_is_told() {
+    let plain = postroad(&["version"]).output().unwrap();
+    assert_eq!(String::from_utf8(plain.stdout).unwrap(), format!("postroad {}\n", env!("CARGO_PKG_VERSION")));
+    let json = postroad(&["version", "--json"]).output().unwrap();
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    let want = serde_json::json!({
+        "name": "postroad", "version": env!("CARGO_PKG_VERSION"), "openwire_version_max": 12,
+    });
+    assert_eq!(json, want);
+}
+
+#[test]
+fn messages_outlive_a_stop_by_either_signal() {
+    let mut directory = tempfile::tempdir().unwrap();
+    for (round, signal) in [Signal::TERM, Signal::INT].into_iter().enumerate() {
+        let mut broker = Broker::start_in(directory, "");
+        let want = [
+            format!("postroad {}, store {}", env!("CARGO_PKG_VERSION"), broker.data().display()),
+            format!("  OpenWire   {}", broker.url()),
+            "postroad ready".to_owned(),
+        ];
+        assert_eq!(broker.announced, want);
+        assert_eq!(broker.says(&["browse", "q"]), "x\n".repeat(round));
+        broker.says(&["send", "q", "--body", "x"]);
+        // A client that stays must not keep the broker from stopping.
+        let idle = broker.client(&["receive", "other"]).stderr(Stdio::null()).spawn().unwrap();
+        let _idle = Process(idle);
+        let mut rest = String::new();
+        broker.process.signal(signal);
+        std::io::Read::read_to_string(&mut broker.output, &mut rest).unwrap();
+        assert_eq!((broker.process.wait(), rest.as_str()), (Some(0), ""), "{signal:?}");
+        directory = broker.directory;
+    }
+}
+
+#[test]
+fn a_stop_is_heard_from_the_moment_of_ready() {
+    let broker = Broker::start();
+    broker.stop(Signal::TERM);
+}
+
+#[test]
+fn serve_says_what_keeps_it_from_starting() {
+    let broker = Broker::start();
+    let directory = broker.directory.path();
+    let file = |name: &str, text: &str| {
+        let file = directory.join(name);
+        fs::write(&file, text).unwrap();
+        file
+    };
+    let other = configuration(directory, free_port(), "");
+    let same = configuration(directory, broker.port, "");
+    let newer = directory.join("newer");
+    fs::create_dir(&newer).unwrap();
+    fs::write(newer.join("layout.json"), "{\"version\": 99, \"nodes\": 3}").unwrap();
+    let fresh = directory.join("fresh");
+    let data = broker.data();
+    let pid = broker.process.0.id();
+    let cases = [
+        (
+            "store in use",
+            &other,
+            &data,
+            vec![format!("in use by another process, id {pid}"), text(&data).to_owned()],
+        ),
+        ("port taken", &same, &fresh, vec![format!("127.0.0.1:{} is in use", broker.port)]),
+        ("store is a file", &other, &file("plain", ""), vec!["is a file".to_owned()]),
+        ("newer layout", &other, &newer, vec!["layout version 99 is unknown".to_owned()]),
+        (
+            "unknown key",
+            &file("a", "\nport_ofset = 1"),
+            &fresh,
+            vec!["line 2".into(), "did you mean `port_offset`?".into()],
+        ),
+        (
+            "wrong type",
+            &file("b", "[ports]\nopenwire = \"x\""),
+            &fresh,
+            vec!["line 2".into(), "expected u16".into()],
+        ),
+        ("no TOML", &file("c", "[ports"), &fresh, vec!["line 1".into()]),
+        ("no such file", &directory.join("none"), &fresh, vec!["cannot read".into(), "none".into()]),
+        ("a directory", &directory.to_owned(), &fresh, vec!["cannot read".into()]),
+        ("beyond 65535", &file("d", "port_offset = 60000"), &fresh, vec!["beyond 65535".into()]),
+        (
+            "no frame fits",
+            &file("e", "[openwire]\nmax_frame_bytes = 1"),
+            &fresh,
+            vec!["openwire.max_frame_bytes".into()],
+        ),
+    ];
+    for (case, config, data, wants) in cases {
+        let output = postroad(&["serve", "--config", text(config), "--data", text(data)]).output().unwrap();
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "case: {case}");
+        for want in wants {
+            assert!(errors(&output).contains(&want), "case: {case}: {}", errors(&output));
+        }
+    }
+    assert!(!fresh.exists(), "what does not start leaves nothing behind");
+}
