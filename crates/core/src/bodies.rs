@@ -70,15 +70,6 @@ impl Bodies {
         true
     }
 
-    /// Drops a message that nobody refers to; `true` if it was dropped.
-    pub fn drop_unreferenced(&mut self, key: MessageKey) -> bool {
-        let unreferenced = self.stored.get(&key).is_some_and(|stored| stored.references == 0);
-        if unreferenced {
-            self.forget(key);
-        }
-        unreferenced
-    }
-
     fn forget(&mut self, key: MessageKey) {
         if let Some(stored) = self.stored.remove(&key)
             && stored.resident

@@ -97,15 +97,16 @@ impl Partition {
         }
         let bound = self.addresses.get(&sent.to).map(|address| address.bound.clone()).unwrap_or_default();
         let key = self.insert_volatile(sent.message);
+        // Every queue has it before any is served: serving one may expire it there, and let a parked send in behind it.
+        self.bodies.refer(key);
+        let bound: Vec<QueueId> = bound.into_iter().filter(|queue| !self.shuts_out(*queue, from)).collect();
+        for queue in &bound {
+            self.push_entry(*queue, key);
+        }
         for queue in bound {
-            if !self.shuts_out(queue, from) {
-                self.push_entry(queue, key);
-            }
             self.dispatch(queue, effects);
         }
-        if self.bodies.drop_unreferenced(key) {
-            self.released(key, effects);
-        }
+        self.drop_reference(key, effects);
     }
 
     /// Whether the queue belongs to a `noLocal` subscription of the connection that publishes.
