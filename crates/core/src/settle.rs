@@ -14,6 +14,9 @@ impl Partition {
         let Settle { consumer, tags, outcome, transaction, ticket } = settle;
         let answer = ticket.map(|ticket| (consumer.connection, ticket));
         let Some(queue) = self.consumers.get(&consumer).map(|consumer| consumer.queue) else {
+            if let Some(transaction) = transaction {
+                self.open_transaction(transaction);
+            }
             return self.answer(answer, Ok(()), effects);
         };
         match (outcome, transaction) {
@@ -160,9 +163,11 @@ impl Partition {
         self.forget_held(consumer, &held);
         let (mut sends, mut moving) = (Vec::new(), Vec::new());
         for tag in held {
-            let message =
-                self.entry(queue, tag).map(|entry| entry.key).and_then(|key| self.bodies.resident(key));
-            match message.filter(|message| message.persistent).cloned() {
+            let Some(key) = self.entry(queue, tag).map(|entry| entry.key) else { continue };
+            // What is in the log can leave it only through the log, even if it did not have to be there.
+            let logged = matches!(key, MessageKey::Durable { .. }) && !queue.is_volatile();
+            let message = self.bodies.resident(key).filter(|message| message.persistent || logged);
+            match message.cloned() {
                 Some(message) => {
                     sends.push(Sent { to: self.settings.dead_letters.clone(), message });
                     moving.push(tag);

@@ -1,7 +1,7 @@
 //! The participant: promises durably, then does as the coordinator decided.
 
 use postroad_model::{
-    Changes, Command, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId, Settlement,
+    Changes, Command, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId, Refusal, Settlement,
     TransactionId, TransactionKey, Urgency,
 };
 
@@ -31,8 +31,9 @@ impl Partition {
     }
 
     fn prepare(&mut self, key: TransactionKey, id: TransactionId, effects: &mut Vec<Effect>) {
-        let open = self.take_open(key).unwrap_or_default();
-        let Ok((changes, volatile)) = self.close(key, open, effects) else {
+        // Its connection may have ended here before the coordinator's word came: then its share is gone.
+        let open = self.take_open(key).ok_or(Refusal::NoSuchTransaction);
+        let Ok((changes, volatile)) = open.and_then(|open| self.close(key, open, effects)) else {
             return self.tell(id.coordinator, Peer::Prepared { id, ready: false }, effects);
         };
         self.prepared_volatile.insert(id, volatile);
