@@ -284,6 +284,10 @@ impl Partition {
         }
         let Some(connection) = self.connections.get(&id) else { return };
         let (transactions, consumers) = (connection.transactions.clone(), connection.consumers.clone());
+        // What one of them gives back goes to no other of them.
+        for key in &consumers {
+            self.stop_serving(*key);
+        }
         for transaction in transactions {
             self.rollback(transaction, None, effects);
         }
@@ -294,6 +298,14 @@ impl Partition {
             self.connections.remove(&id).map(|connection| connection.temporary).unwrap_or_default();
         for destination in temporary {
             self.delete_address(&destination, effects);
+        }
+    }
+
+    fn stop_serving(&mut self, key: ConsumerKey) {
+        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        consumer.credit = 0;
+        if let Some(queue) = self.queues.get_mut(&consumer.queue) {
+            queue.leave_line(key);
         }
     }
 
