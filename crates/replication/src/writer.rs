@@ -329,6 +329,10 @@ impl<D: Disk> LogWriter<D> {
             {
                 self.write_what_frees(group, &reason);
             }
+            CommitError::NoSpace { .. } | CommitError::NoSegment(_) => {
+                self.fail(group, &reason);
+                self.tell_space(Space::Low);
+            }
             _ => self.fail(group, &reason),
         }
     }
@@ -342,10 +346,18 @@ impl<D: Disk> LogWriter<D> {
             group.iter().cloned().partition(|record| adds(record.partition));
         self.fail(&adding, reason);
         // Their settles are tried again, alone.
-        self.out.push_back(ToPartition::Space { ample: false });
+        self.tell_space(Space::Low);
         match self.journal.commit(&freeing) {
             Ok(()) => self.durable(&freeing),
             Err(error) => self.refused(&freeing, error),
+        }
+    }
+
+    /// Tells the partitions how much room there is, if it is not what they know.
+    fn tell_space(&mut self, space: Space) {
+        if space != self.space {
+            self.space = space;
+            self.out.push_back(ToPartition::Space { ample: space == Space::Ample });
         }
     }
 
@@ -379,11 +391,7 @@ impl<D: Disk> LogWriter<D> {
         if let Some(request) = self.journal.wants_segment() {
             self.jobs.push_back(Job::Segment(request));
         }
-        let space = self.journal.space();
-        if space != self.space {
-            self.space = space;
-            self.out.push_back(ToPartition::Space { ample: space == Space::Ample });
-        }
+        self.tell_space(self.journal.space());
         if self.journal.checkpoint_due() {
             self.ask_for_snapshots();
         }
@@ -443,11 +451,7 @@ impl<D: Disk> LogWriter<D> {
             JobDone::Segment(answer) => {
                 complaint = answer.as_ref().err().map(ToString::to_string);
                 self.journal.provide(answer);
-                let space = self.journal.space();
-                if space != self.space {
-                    self.space = space;
-                    self.out.push_back(ToPartition::Space { ample: space == Space::Ample });
-                }
+                self.tell_space(self.journal.space());
             }
             JobDone::Checkpoint(answer) => {
                 complaint = self.journal.finish_checkpoint(answer).err().map(|error| error.to_string());
