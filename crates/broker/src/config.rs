@@ -103,7 +103,10 @@ impl Default for Ports {
 
 impl Default for RuntimeConfig {
     fn default() -> RuntimeConfig {
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64) as u16);
+        // One processor is left to the journal and the clients' other needs.
+        let processors =
+            std::thread::available_parallelism().map_or(1, |processors| processors.get().min(64));
+        let cores = processors.saturating_sub(1).max(1) as u16;
         RuntimeConfig { cores, partitions: 1, pin: false }
     }
 }

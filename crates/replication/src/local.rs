@@ -37,6 +37,8 @@ struct Partition {
     proposed: VecDeque<(Position, Command)>,
     batch: Vec<Record>,
     batch_waiting: bool,
+    /// Retained (counted up) and released records since the last flush.
+    notes: Vec<(Position, i64)>,
 }
 
 impl<P: Port> LocalLog<P> {
@@ -53,11 +55,25 @@ impl<P: Port> LocalLog<P> {
                 proposed: VecDeque::new(),
                 batch: Vec::new(),
                 batch_waiting: false,
+                notes: Vec::new(),
             };
             (id, partition)
         };
         let partitions = partitions.into_iter().map(fresh).collect();
         LocalLog { port, partitions, outgoing: VecDeque::new(), events: VecDeque::new() }
+    }
+
+    /// The way to the journal.
+    pub fn port(&mut self) -> &mut P {
+        &mut self.port
+    }
+
+    /// Puts what was noted about a partition's records on its way.
+    fn send_notes(&mut self, id: PartitionId) {
+        let notes = std::mem::take(&mut self.partition(id).notes);
+        if !notes.is_empty() {
+            self.outgoing.push_back(ToWriter::Notes { partition: id, notes });
+        }
     }
 
     fn partition(&mut self, id: PartitionId) -> &mut Partition {
@@ -128,15 +144,23 @@ impl<P: Port> ReplLog for LocalLog<P> {
         partition.proposed.push_back((position, command));
     }
 
-    fn flush(&mut self) -> bool {
+    fn has_lazy(&self) -> bool {
+        self.partitions.values().any(|partition| !partition.batch.is_empty())
+    }
+
+    fn flush(&mut self, lazy_due: bool) -> bool {
+        let due = lazy_due || self.partitions.values().any(|partition| partition.batch_waiting);
+        for id in self.partitions.keys().copied().collect::<Vec<_>>() {
+            self.send_notes(id);
+        }
         for (id, partition) in &mut self.partitions {
-            if !partition.batch.is_empty() {
+            if due && !partition.batch.is_empty() {
                 self.outgoing.push_back(ToWriter::Batch {
                     partition: *id,
                     epoch: partition.epoch,
                     records: std::mem::take(&mut partition.batch),
-                    waiting: std::mem::take(&mut partition.batch_waiting),
                 });
+                partition.batch_waiting = false;
             }
         }
         let mut wake = false;
@@ -163,14 +187,15 @@ impl<P: Port> ReplLog for LocalLog<P> {
     }
 
     fn retain(&mut self, partition: PartitionId, position: Position, count: u32) {
-        self.outgoing.push_back(ToWriter::Retain { partition, position, count });
+        self.partition(partition).notes.push((position, i64::from(count)));
     }
 
     fn release(&mut self, partition: PartitionId, position: Position) {
-        self.outgoing.push_back(ToWriter::Release { partition, position });
+        self.partition(partition).notes.push((position, -1));
     }
 
     fn snapshot(&mut self, partition: PartitionId, position: Position, state: Bytes) {
+        self.send_notes(partition);
         self.outgoing.push_back(ToWriter::Snapshot { partition, position, state });
     }
 }

@@ -59,10 +59,14 @@ pub trait ReplLog {
     /// Puts a command behind all earlier ones of its partition. Durable only when it is polled as committed.
     fn propose(&mut self, partition: PartitionId, proposal: Proposal);
 
-    /// Sends what was proposed on its way. Call once after each batch of work.
+    /// Sends what was proposed on its way. Call once after each batch of work. Records that nobody waits for are kept
+    /// back for the next that somebody does wait for, unless their time has come (`lazy_due`).
     ///
     /// Returns `true` if something was sent and the other side should be woken.
-    fn flush(&mut self) -> bool;
+    fn flush(&mut self, lazy_due: bool) -> bool;
+
+    /// Whether records were kept back.
+    fn has_lazy(&self) -> bool;
 
     /// The next thing that happened; `None` if nothing more has.
     fn poll(&mut self) -> Option<LogEvent>;

@@ -24,24 +24,13 @@ pub enum ToWriter {
         epoch: u64,
         /// Dense, in order.
         records: Vec<Record>,
-        /// Whether anybody waits for one of them.
-        waiting: bool,
     },
-    /// See [`crate::ReplLog::retain`].
-    Retain {
+    /// See [`crate::ReplLog::retain`] and [`crate::ReplLog::release`].
+    Notes {
         /// Whose log.
         partition: PartitionId,
-        /// The record.
-        position: Position,
-        /// How many of its messages.
-        count: u32,
-    },
-    /// See [`crate::ReplLog::release`].
-    Release {
-        /// Whose log.
-        partition: PartitionId,
-        /// The record.
-        position: Position,
+        /// Records, each with how many more (or fewer) of its messages are needed.
+        notes: Vec<(Position, i64)>,
     },
     /// See [`crate::ReplLog::read`].
     Read {
@@ -66,7 +55,7 @@ impl ToWriter {
     pub(crate) fn wakes(&self) -> bool {
         match self {
             ToWriter::Batch { .. } | ToWriter::Read { .. } | ToWriter::Snapshot { .. } => true,
-            ToWriter::Retain { .. } | ToWriter::Release { .. } => false,
+            ToWriter::Notes { .. } => false,
         }
     }
 }
@@ -191,8 +180,6 @@ pub struct LogWriter<D: Disk> {
     partitions: BTreeMap<PartitionId, Share>,
     /// Records of the group that is filling.
     filling: Vec<Record>,
-    /// Somebody waits for a record of it.
-    waiting: bool,
     out: VecDeque<ToPartition>,
     jobs: VecDeque<Job<D::File>>,
     space: Space,
@@ -212,7 +199,7 @@ struct Gathering {
     missing: Vec<PartitionId>,
     states: Vec<Checkpoint>,
     /// What partitions said after their snapshot: it belongs to the next checkpoint.
-    later: Vec<ToWriter>,
+    later: Vec<(PartitionId, Vec<(Position, i64)>)>,
 }
 
 impl<D: Disk> LogWriter<D> {
@@ -222,7 +209,6 @@ impl<D: Disk> LogWriter<D> {
             journal,
             partitions: partitions.into_iter().map(|id| (id, Share::default())).collect(),
             filling: Vec::new(),
-            waiting: false,
             out: VecDeque::new(),
             jobs: VecDeque::new(),
             space: Space::Ample,
@@ -236,44 +222,33 @@ impl<D: Disk> LogWriter<D> {
     /// Takes in what a partition said.
     pub fn push(&mut self, message: ToWriter) {
         match message {
-            ToWriter::Batch { partition, epoch, records, waiting } => {
+            ToWriter::Batch { partition, epoch, records } => {
                 let current = self.partitions.get(&partition).map(|share| share.epoch);
                 if current != Some(epoch) {
                     return;
                 }
                 self.filling.extend(records);
-                self.waiting |= waiting;
             }
             ToWriter::Snapshot { partition, position, state } => self.gather(partition, position, state),
             ToWriter::Read { partition, position } => self.read(partition, position),
-            ToWriter::Retain { partition, .. } | ToWriter::Release { partition, .. } => {
-                match &mut self.gathering {
-                    Some(gathering) if !gathering.missing.contains(&partition) => {
-                        gathering.later.push(message)
-                    }
-                    _ => self.note(&message),
+            ToWriter::Notes { partition, notes } => match &mut self.gathering {
+                Some(gathering) if !gathering.missing.contains(&partition) => {
+                    gathering.later.push((partition, notes));
                 }
-            }
+                _ => self.note(partition, &notes),
+            },
         }
     }
 
-    fn note(&mut self, message: &ToWriter) {
-        match message {
-            ToWriter::Retain { partition, position, count } => {
-                for _ in 0..*count {
-                    self.journal.retain(*partition, *position);
-                }
+    fn note(&mut self, partition: PartitionId, notes: &[(Position, i64)]) {
+        for (position, change) in notes {
+            for _ in 0..change.unsigned_abs() {
+                match *change > 0 {
+                    true => self.journal.retain(partition, *position),
+                    false => self.journal.release(partition, *position),
+                };
             }
-            ToWriter::Release { partition, position } => {
-                self.journal.release(*partition, *position);
-            }
-            _ => {}
         }
-    }
-
-    /// Whether somebody waits for a group to be written.
-    pub fn is_waited_for(&self) -> bool {
-        self.waiting
     }
 
     /// Whether there is anything to write.
@@ -288,7 +263,6 @@ impl<D: Disk> LogWriter<D> {
 
     /// Writes what has gathered as one group: one write, one sync. Whatever comes of it is reported.
     pub fn write(&mut self) {
-        self.waiting = false;
         let group = std::mem::take(&mut self.filling);
         if group.is_empty() {
             return;
@@ -424,8 +398,8 @@ impl<D: Disk> LogWriter<D> {
         if let Ok(request) = self.journal.begin_checkpoint(states) {
             self.jobs.push_back(Job::Checkpoint(request));
         }
-        for message in later {
-            self.note(&message);
+        for (partition, notes) in later {
+            self.note(partition, &notes);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use postroad_core::{Partition, encode_record, message_in_record};
 use postroad_model::{ConnectionId, Effect, Event, MessageKey, PartitionId, Placement, Position, ToSession};
@@ -11,6 +12,9 @@ use postroad_replication::{LocalLog, LogEvent, Port, Proposal, ReplLog, ToPartit
 use crate::runtime::mailbox::Mailbox;
 use crate::runtime::now_ms;
 use crate::runtime::ring::{Receiver, Sender, Wake, WakingSender};
+
+/// Records that nobody waits for ride with the next that somebody does, but wait no longer than this.
+const LAZY: Duration = Duration::from_millis(5);
 
 /// What cores tell each other.
 pub enum ToCore {
@@ -35,7 +39,7 @@ impl Port for LogRing {
     }
 
     fn receive(&mut self) -> Option<ToPartition> {
-        self.receiver.pop().ok()
+        self.receiver.pop()
     }
 }
 
@@ -67,6 +71,7 @@ pub struct Core {
     effects: Vec<Effect>,
     reads: HashMap<(PartitionId, Position), Vec<MessageKey>>,
     now_ms: u64,
+    lazy_until: Option<Instant>,
 }
 
 /// Which core owns a partition.
@@ -99,6 +104,7 @@ impl Core {
             effects: Vec::new(),
             reads: HashMap::new(),
             now_ms: 0,
+            lazy_until: None,
         }
     }
 
@@ -146,7 +152,7 @@ impl Core {
     /// Takes in what came from other threads, and does what follows from it.
     pub fn turn(&mut self) {
         for index in 0..self.from_cores.len() {
-            while let Ok(message) = self.from_cores[index].pop() {
+            while let Some(message) = self.from_cores[index].pop() {
                 match message {
                     ToCore::Event(partition, event) => self.work.push_back((partition, event)),
                     ToCore::Session(connection, message) => self.post(connection, message),
@@ -183,12 +189,27 @@ impl Core {
 
     /// Sends on its way what has gathered for the journal and the other cores.
     pub fn flush(&mut self) {
-        if self.log.flush() {
+        let now = Instant::now();
+        let due = self.lazy_until.is_some_and(|until| until <= now);
+        let wanted = self.log.flush(due);
+        self.lazy_until = self.log.has_lazy().then(|| self.lazy_until.filter(|_| !due).unwrap_or(now + LAZY));
+        if self.log.port().sender.flush() && wanted {
             self.journal.wake();
         }
         for other in self.to_cores.iter_mut().flatten() {
             other.flush();
         }
+    }
+
+    /// When records that nobody waits for must go, if there are any.
+    pub fn lazy_until(&self) -> Option<Instant> {
+        self.lazy_until
+    }
+
+    /// Sends everything on its way, whether anybody waits for it or not.
+    pub fn flush_all(&mut self) {
+        self.lazy_until = Some(Instant::now());
+        self.flush();
     }
 
     fn logged(&mut self, event: LogEvent) {

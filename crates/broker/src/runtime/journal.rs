@@ -10,10 +10,7 @@ use postroad_journal::RealDisk;
 use postroad_replication::{Job, JobDone, LogWriter, ToPartition, ToWriter};
 
 use crate::runtime::core::owner;
-use crate::runtime::ring::{Receiver, WakingSender};
-
-/// Records that nobody waits for ride with the next group, but no longer than this.
-const LAZY: Duration = Duration::from_millis(5);
+use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender};
 
 /// After a failure, how long until the next attempt to go on; and how often a full disk is looked at again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -35,12 +32,14 @@ pub fn start(
     disk: RealDisk,
     writer: LogWriter<RealDisk>,
     links: JournalLinks,
+    waker: &ThreadWaker,
 ) -> std::io::Result<JoinHandle<()>> {
     let (jobs, job_list) = mpsc::channel::<Job<File>>();
     let (done, results) = mpsc::channel::<JobDone<File>>();
     let journal = thread::Builder::new()
         .name("journal".into())
-        .spawn(move || Writing { writer, links, jobs, results, lazy_since: None, retry_at: None }.run())?;
+        .spawn(move || Writing { writer, links, jobs, results, retry_at: None }.run())?;
+    waker.set(journal.thread().clone());
     let waker = journal.thread().clone();
     thread::Builder::new().name("journal-jobs".into()).spawn(move || {
         while let Ok(job) = job_list.recv() {
@@ -58,7 +57,6 @@ struct Writing {
     links: JournalLinks,
     jobs: mpsc::Sender<Job<File>>,
     results: mpsc::Receiver<JobDone<File>>,
-    lazy_since: Option<Instant>,
     retry_at: Option<Instant>,
 }
 
@@ -67,21 +65,19 @@ impl Writing {
         loop {
             let stopping = self.links.stop.load(Ordering::Acquire);
             self.take_in();
-            self.write_if_due(stopping);
+            self.writer.write();
             self.retry();
             self.send_out();
             if stopping && !self.writer.has_records() {
                 return;
             }
-            if !self.writer.is_waited_for() {
-                self.rest();
-            }
+            self.rest();
         }
     }
 
     fn take_in(&mut self) {
         for ring in &mut self.links.from_cores {
-            while let Ok(message) = ring.pop() {
+            while let Some(message) = ring.pop() {
                 self.writer.push(message);
             }
         }
@@ -90,17 +86,6 @@ impl Writing {
                 tracing::warn!(complaint, "journal housekeeping failed; trying again");
                 self.retry_at = Some(Instant::now() + RETRY);
             }
-        }
-    }
-
-    fn write_if_due(&mut self, stopping: bool) {
-        if !self.writer.has_records() {
-            return;
-        }
-        let since = *self.lazy_since.get_or_insert_with(Instant::now);
-        if self.writer.is_waited_for() || stopping || since.elapsed() >= LAZY {
-            self.lazy_since = None;
-            self.writer.write();
         }
     }
 
@@ -142,12 +127,10 @@ impl Writing {
         }
     }
 
-    /// Sleeps until there is something to do. Wake-ups that come earlier are kept, so none is missed.
+    /// Sleeps until there is something to do. A wake-up that comes earlier is kept, so none is missed.
     fn rest(&self) {
-        let now = Instant::now();
-        let lazy = self.lazy_since.map(|since| since + LAZY);
-        match lazy.into_iter().chain(self.retry_at).min() {
-            Some(at) => thread::park_timeout(at.saturating_duration_since(now)),
+        match self.retry_at {
+            Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
             None => thread::park(),
         }
     }

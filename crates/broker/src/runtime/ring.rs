@@ -4,7 +4,8 @@
 //! Its amount is bounded by what connections may have outstanding.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 
@@ -23,9 +24,23 @@ impl Wake for tokio::sync::Notify {
     }
 }
 
-impl Wake for std::thread::Thread {
+/// Wakes a thread that is started after its rings were made.
+#[derive(Default)]
+pub struct ThreadWaker(OnceLock<Thread>);
+
+impl ThreadWaker {
+    /// The thread runs now.
+    pub fn set(&self, thread: Thread) {
+        // Told twice, it is the same thread.
+        let _ = self.0.set(thread);
+    }
+}
+
+impl Wake for ThreadWaker {
     fn wake(&self) {
-        self.unpark();
+        if let Some(thread) = self.0.get() {
+            thread.unpark();
+        }
     }
 }
 
@@ -37,12 +52,38 @@ pub struct Sender<T> {
 }
 
 /// The receiving end.
-pub type Receiver<T> = Consumer<T>;
+pub struct Receiver<T> {
+    ring: Consumer<T>,
+    /// Messages taken since the ring was last empty.
+    taken: usize,
+    /// Wakes the sender.
+    sender: Arc<dyn Wake>,
+}
 
-/// A new ring.
-pub fn ring<T>() -> (Sender<T>, Receiver<T>) {
+/// A new ring; `sender` wakes the thread that sends.
+pub fn ring<T>(sender: Arc<dyn Wake>) -> (Sender<T>, Receiver<T>) {
     let (producer, consumer) = RingBuffer::new(RING_MESSAGES);
-    (Sender { ring: producer, waiting: VecDeque::new(), sent: false }, consumer)
+    let receiver = Receiver { ring: consumer, taken: 0, sender };
+    (Sender { ring: producer, waiting: VecDeque::new(), sent: false }, receiver)
+}
+
+impl<T> Receiver<T> {
+    /// The oldest message. After the last one a sender that may have found the ring full is woken, to send on: a ring
+    /// that was full gives at least as many messages as it holds before it is empty.
+    pub fn pop(&mut self) -> Option<T> {
+        match self.ring.pop() {
+            Ok(message) => {
+                self.taken += 1;
+                Some(message)
+            }
+            Err(_) => {
+                if std::mem::take(&mut self.taken) >= RING_MESSAGES {
+                    self.sender.wake();
+                }
+                None
+            }
+        }
+    }
 }
 
 impl<T> Sender<T> {
@@ -83,5 +124,36 @@ impl<T> WakingSender<T> {
         if self.sender.flush() {
             self.waker.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_sender_that_found_no_room_is_woken_once_there_is_some() {
+        let wakes = Arc::new(Count::default());
+        let (mut sender, mut receiver) = ring(wakes.clone());
+        let all: Vec<usize> = (0..3 * RING_MESSAGES + 1).collect();
+        all.iter().for_each(|number| sender.send(*number));
+        let mut got = Vec::new();
+        for round in 1..=3 {
+            got.extend(std::iter::from_fn(|| receiver.pop()));
+            assert_eq!((got.len(), wakes.0.load(Ordering::Relaxed)), (round * RING_MESSAGES, round));
+            assert!(sender.flush(), "there is more");
+        }
+        got.extend(std::iter::from_fn(|| receiver.pop()));
+        assert_eq!((got, wakes.0.load(Ordering::Relaxed)), (all, 3));
     }
 }

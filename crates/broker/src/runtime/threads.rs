@@ -18,7 +18,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::core::{Core, Links, LogRing, ToCore, owner};
 use crate::runtime::journal::{self, JournalLinks};
-use crate::runtime::ring::{Receiver, WakingSender, ring};
+use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender, ring};
 use crate::runtime::store::Store;
 
 /// New sockets that wait for their core; the listener waits when it is full.
@@ -82,16 +82,17 @@ impl Runtime {
         let Store { disk, journal, partitions, placement } = store;
         let writer = LogWriter::new(journal, partitions.keys().copied());
 
+        let journal_waker = Arc::new(ThreadWaker::default());
         let (mut log_rings, mut from_cores, mut to_cores) = (Vec::new(), Vec::new(), Vec::new());
         for waker in &wakers {
-            let (to_writer, from_core) = ring();
-            let (to_core, from_writer) = ring();
+            let (to_writer, from_core) = ring(waker.clone());
+            let (to_core, from_writer) = ring(journal_waker.clone());
             log_rings.push(LogRing { sender: to_writer, receiver: from_writer });
             from_cores.push(from_core);
             to_cores.push(WakingSender { sender: to_core, waker: waker.clone() });
         }
         let links = JournalLinks { from_cores, to_cores, stop: stop_journal.clone() };
-        let journal = journal::start(disk, writer, links)?;
+        let journal = journal::start(disk, writer, links, &journal_waker)?;
 
         let mut shares: Vec<BTreeMap<PartitionId, Partition>> = (0..count).map(|_| BTreeMap::new()).collect();
         for (id, partition) in partitions {
@@ -103,7 +104,7 @@ impl Runtime {
         for (index, ((partitions, (to_cores, from_cores)), log)) in shares {
             let (sender, receiver) = mpsc::channel(NEW_SOCKETS_MAX);
             sockets.push(sender);
-            let links = Links { to_cores, from_cores, log, journal: Arc::new(journal.thread().clone()) };
+            let links = Links { to_cores, from_cores, log, journal: journal_waker.clone() };
             let parts = CoreParts {
                 number: index as u16,
                 partitions,
@@ -159,7 +160,7 @@ fn core_rings(wakers: &[Arc<Notify>]) -> Vec<CoreRings> {
                 rings[from].0.push(None);
                 continue;
             }
-            let (sender, receiver) = ring();
+            let (sender, receiver) = ring(wakers[from].clone());
             rings[from].0.push(Some(WakingSender { sender, waker: wakers[to].clone() }));
             rings[to].1.push(receiver);
         }
@@ -193,9 +194,11 @@ fn run_core<S: Session + 'static>(
         let closing = Rc::new(Notify::new());
         tokio::task::spawn_local(welcome(handle, sockets, closing.clone(), make));
         while !stop.asked.load(Ordering::Acquire) {
+            let lazy_until = core.borrow().lazy_until();
             tokio::select! {
                 () = wake.notified() => {}
                 () = local_wake.notified() => {}
+                () = lazy_due(lazy_until) => {}
             }
             core.borrow_mut().turn();
         }
@@ -205,6 +208,7 @@ fn run_core<S: Session + 'static>(
             tracing::warn!(core = number, "connections were cut off: they did not end in time");
         }
         core.borrow_mut().turn();
+        core.borrow_mut().flush_all();
     });
 }
 
@@ -239,6 +243,13 @@ async fn drain(core: &Rc<RefCell<Core>>, wake: &Notify, local_wake: &Notify) {
             () = wake.notified() => {}
             () = local_wake.notified() => {}
         }
+    }
+}
+
+async fn lazy_due(until: Option<std::time::Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until.into()).await,
+        None => std::future::pending().await,
     }
 }
 
