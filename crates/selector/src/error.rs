@@ -1,0 +1,82 @@
+use std::fmt;
+
+/// Why a text is no selector, and where. Always the fault of whoever wrote the selector.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("wrong at character {position}: {reason}")]
+pub struct SelectorError {
+    /// 0-based; counts characters, not bytes. The length of the text where something is missing at its end.
+    pub position: usize,
+    /// What is wrong there.
+    pub reason: Reason,
+}
+
+/// What was found, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A token or an operand that does not fit.
+    #[error("expected {expected}, found {found}")]
+    Unexpected {
+        /// Quoted from the text.
+        found: Found,
+        /// What would be right in its place.
+        expected: &'static str,
+    },
+    /// A string runs to the end of the text.
+    #[error("the string has no closing quote")]
+    OpenString,
+    /// A comment runs to the end of the text.
+    #[error("the comment has no closing */")]
+    OpenComment,
+    /// An exact number that does not fit (JMS 3.8.1.1).
+    #[error("the number is outside the range of a 64-bit integer")]
+    NumberOutOfRange,
+    /// The escape of LIKE is no single character.
+    #[error("ESCAPE takes one character, not {count}")]
+    EscapeNotOneCharacter {
+        /// Characters in the string behind ESCAPE.
+        count: usize,
+    },
+    /// A function of ActiveMQ that this broker does not have.
+    #[error("{what} is not supported yet")]
+    NotSupported {
+        /// The function that was called.
+        what: Found,
+    },
+    /// Parentheses, signs and operators upon one another.
+    #[error("nested deeper than {max} levels")]
+    TooDeep {
+        /// Levels allowed.
+        max: usize,
+    },
+    /// More text than any selector needs.
+    #[error("the text has {got_bytes} bytes, the limit is {max_bytes}")]
+    TooLong {
+        /// Bytes of the text.
+        got_bytes: usize,
+        /// Bytes allowed.
+        max_bytes: usize,
+    },
+}
+
+/// A piece of the selector as it is quoted back, cut where it is long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found(String);
+
+/// Enough to recognise the place, short enough for a log line.
+const FOUND_CHARACTERS_MAX: usize = 40;
+
+impl Found {
+    pub(crate) fn new(text: &str) -> Found {
+        match text.char_indices().nth(FOUND_CHARACTERS_MAX) {
+            Some((end, _)) => Found(format!("{}…", &text[..end])),
+            None => Found(text.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { out.write_str("the end") } else { write!(out, "`{}`", self.0) }
+    }
+}

@@ -1,0 +1,66 @@
+use std::borrow::Cow;
+
+/// What a selector sees of one header or property.
+///
+/// A message's `byte`, `short` and `int` come as [`Value::Long`], its `float` as [`Value::Double`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// Compared by `=` and `<>` alone.
+    Boolean(bool),
+    /// An exact number.
+    Long(i64),
+    /// An approximate number.
+    Double(f64),
+    /// Compared by `=`, `<>`, LIKE and IN.
+    String(Cow<'a, str>),
+    /// Present, but nothing a selector can compare: bytes, maps, lists.
+    Other,
+}
+
+impl Value<'_> {
+    pub(crate) fn reborrow(&self) -> Value<'_> {
+        match self {
+            Value::Boolean(value) => Value::Boolean(*value),
+            Value::Long(value) => Value::Long(*value),
+            Value::Double(value) => Value::Double(*value),
+            Value::String(value) => Value::String(Cow::Borrowed(value)),
+            Value::Other => Value::Other,
+        }
+    }
+}
+
+impl From<bool> for Value<'_> {
+    fn from(value: bool) -> Self {
+        Value::Boolean(value)
+    }
+}
+
+impl From<i64> for Value<'_> {
+    fn from(value: i64) -> Self {
+        Value::Long(value)
+    }
+}
+
+impl From<f64> for Value<'_> {
+    fn from(value: f64) -> Self {
+        Value::Double(value)
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(value: &'a str) -> Self {
+        Value::String(Cow::Borrowed(value))
+    }
+}
+
+/// The headers and properties of one message, by name.
+pub trait Properties {
+    /// The value under this name, which is compared with case; `None` where the message has none.
+    ///
+    /// Header names are asked for like any other: `JMSDeliveryMode` (a string, `PERSISTENT` or
+    /// `NON_PERSISTENT`: JMS 3.8.1.3), `JMSPriority`, `JMSMessageID`, `JMSTimestamp`, `JMSCorrelationID`,
+    /// `JMSType`, and those that ActiveMQ adds: `JMSDestination`, `JMSReplyTo`, `JMSExpiration`,
+    /// `JMSRedelivered`, `JMSXDeliveryCount`, `JMSXGroupID`, `JMSXGroupSeq`, `JMSXUserID`,
+    /// `JMSXProducerTXID`, `JMSActiveMQBrokerInTime`, `JMSActiveMQBrokerOutTime`.
+    fn property(&self, name: &str) -> Option<Value<'_>>;
+}
