@@ -1,0 +1,506 @@
+//! What a partition does, case by case, through its two doors. See `bench` for the words.
+
+mod bench;
+
+use bench::{Bench, settings};
+use postroad_core::{Counters, Partition};
+
+/// Runs each case in a new broker of one partition, and compares all that it said.
+fn check(cases: &[(&str, &str, &str)]) {
+    for (name, script, want) in cases {
+        let said = Bench::new(settings(1)).run(script);
+        assert_eq!(&said, want, "case: {name}");
+    }
+}
+
+#[test]
+fn consumers_compete_in_turns_and_within_their_credit() {
+    check(&[
+        (
+            "each in its turn",
+            "attach 1.1 a 9
+             attach 1.2 a 9
+             send 1 a m
+             send 1 a n
+             send 1 a o",
+            "ok ok 1.1<m ok 1.2<n ok 1.1<o ok",
+        ),
+        (
+            "a backlog is shared out",
+            "send 1 a m
+             send 1 a n
+             attach 1.1 a 1
+             attach 1.2 a 1",
+            "ok ok ok 1.1<m ok 1.2<n",
+        ),
+        (
+            "no credit, no message, until there is some",
+            "attach 1.1 a 0
+             send 1 a m
+             send 1 a n
+             credit 1.1 1",
+            "ok ok ok 1.1<m",
+        ),
+        (
+            "a drain ends the credit",
+            "attach 1.1 a 5
+             drain 1.1
+             send 1 a m
+             credit 1.1 1",
+            "ok 1.1 drained ok 1.1<m",
+        ),
+        (
+            "a drain sends what is there first",
+            "send 1 a m
+             attach 1.1 a 0
+             credit 1.1 3
+             drain 1.1
+             send 1 a n",
+            "ok ok 1.1<m 1.1 drained ok",
+        ),
+        ("a queue that nobody made is made", "attach 1.1 a 1\nsend 1 a m volatile", "ok 1.1<m ok"),
+    ]);
+}
+
+#[test]
+fn what_comes_back_keeps_its_place_and_its_count() {
+    check(&[
+        (
+            "released ones come first, in their order",
+            "send 1 a m
+             send 1 a n
+             send 1 a o
+             attach 1.1 a 2
+             release 1.1 n m
+             attach 1.2 a 3",
+            "ok ok ok ok 1.1<m 1.1<n ok ok 1.2<m 1.2<n 1.2<o",
+        ),
+        (
+            "only failures count",
+            "send 1 a m
+             attach 1.1 a 1
+             release 1.1 m
+             credit 1.1 1
+             fail 1.1 m
+             credit 1.1 1
+             fail 1.1 m
+             credit 1.1 1",
+            "ok ok 1.1<m ok 1.1<m ok 1.1<m!1 ok 1.1<m!2",
+        ),
+        (
+            "a retry counts and stays",
+            "send 1 a m
+             attach 1.1 a 1
+             retry 1.1 m
+             accept 1.1 m",
+            "ok ok 1.1<m ok ok",
+        ),
+        (
+            "a consumer that leaves counts what it may have seen",
+            "send 1 a m
+             attach 1.1 a 1
+             detach 1.1 all
+             attach 1.2 a 1
+             detach 1.2 none
+             attach 1.3 a 1",
+            "ok ok 1.1<m ok 1.2<m!1 ok 1.3<m!1",
+        ),
+        (
+            "a connection that ends gives all back, once, and not to itself",
+            "send 1 a m
+             attach 1.1 a 1
+             attach 1.2 a 1
+             close 1
+             attach 2.1 a 1",
+            "ok ok 1.1<m ok ok 2.1<m!1",
+        ),
+        (
+            "an accepted message is gone",
+            "send 1 a m
+             attach 1.1 a 9
+             accept 1.1 m
+             close 1
+             attach 2.1 a 9
+             drain 2.1",
+            "ok ok 1.1<m ok ok 2.1 drained",
+        ),
+        (
+            "a rejected message is a dead letter",
+            "send 1 a m
+             attach 1.1 a 1
+             reject 1.1 m
+             attach 1.2 dead 1",
+            "ok ok 1.1<m ok ok 1.2<m",
+        ),
+        (
+            "a rejected message that was in memory only ends",
+            "attach 1.1 a 1
+             send 1 a m volatile
+             reject 1.1 m
+             attach 1.2 dead 1
+             drain 1.2",
+            "ok 1.1<m ok ok ok 1.2 drained",
+        ),
+    ]);
+}
+
+#[test]
+fn an_exclusive_consumer_has_the_queue_for_itself() {
+    check(&[
+        (
+            "the first, then the next",
+            "attach 1.1 a 9 exclusive
+             attach 1.2 a 9 exclusive
+             send 1 a m
+             send 1 a n
+             detach 1.1 none",
+            "ok ok 1.1<m ok 1.1<n ok 1.2<m 1.2<n",
+        ),
+        (
+            "a higher priority takes over",
+            "attach 1.1 a 9 exclusive
+             attach 1.2 a 9 exclusive priority=1
+             send 1 a m",
+            "ok ok 1.2<m ok",
+        ),
+        (
+            "shared ones wait for its end",
+            "attach 1.1 a 9
+             attach 1.2 a 9 exclusive
+             send 1 a m
+             detach 1.2 none
+             send 1 a n",
+            "ok ok 1.2<m ok 1.1<m 1.1<n ok",
+        ),
+    ]);
+}
+
+#[test]
+fn a_transaction_happens_all_at_once_or_not_at_all() {
+    check(&[
+        (
+            "sends come with the commit",
+            "attach 1.1 a 9
+             send 2 a m tx=1
+             send 2 a n tx=1
+             commit 2 1",
+            "ok ok ok 1.1<m 1.1<n ok",
+        ),
+        (
+            "a rollback forgets the sends",
+            "attach 1.1 a 9
+             send 2 a m tx=1
+             rollback 2 1
+             send 2 a n",
+            "ok ok ok 1.1<n ok",
+        ),
+        (
+            "a rollback leaves the messages with their consumer",
+            "send 1 a m
+             attach 1.1 a 9
+             accept 1.1 m tx=1
+             rollback 1 1
+             accept 1.1 m
+             close 1
+             attach 2.1 a 1
+             drain 2.1",
+            "ok ok 1.1<m ok ok ok ok 2.1 drained",
+        ),
+        (
+            "what a consumer settled before it left stays settled",
+            "send 1 a m
+             attach 1.1 a 9
+             accept 1.1 m tx=1
+             detach 1.1 all
+             commit 1 1
+             attach 1.2 a 1
+             drain 1.2",
+            "ok ok 1.1<m ok ok ok 1.2 drained",
+        ),
+        (
+            "rolled back without its consumer it returns, and counts",
+            "send 1 a m
+             attach 1.1 a 9
+             accept 1.1 m tx=1
+             detach 1.1 all
+             attach 1.2 a 1
+             rollback 1 1",
+            "ok ok 1.1<m ok ok 1.2<m!1 ok",
+        ),
+        (
+            "abandoned with the connection",
+            "send 1 a m
+             attach 1.1 a 9
+             accept 1.1 m tx=1
+             send 1 b n tx=1
+             close 1
+             attach 2.1 a 1
+             attach 2.2 b 1
+             drain 2.2",
+            "ok ok 1.1<m ok ok ok 2.1<m!1 ok 2.2 drained",
+        ),
+    ]);
+    let mut small = settings(1);
+    small.transaction_bytes_max = 2;
+    let said =
+        Bench::new(small).run("send 1 a m tx=1\nsend 1 a no tx=1\ncommit 1 1\nattach 1.1 a 1\ndrain 1.1");
+    let no = "no: the transaction is larger than 2 bytes";
+    assert_eq!(said, format!("ok {no} {no} ok 1.1 drained"), "a transaction has a limit");
+}
+
+#[test]
+fn a_transaction_over_two_partitions_is_one() {
+    let placement = settings(2).placement;
+    let home = placement.partition_of("a");
+    let name = (0..).map(|number| format!("b{number}")).find(|name| placement.partition_of(name) != home);
+    let name = name.expect("some name lies elsewhere");
+    let script = &format!(
+        "send 1 a m
+         attach 1.1 a 9
+         attach 1.2 {name} 9
+         accept 1.1 m tx=1
+         send 1 {name} n tx=1"
+    );
+    let elsewhere = placement.partition_of(&name);
+    let there = format!("{name}:1");
+    let mut bench = Bench::new(settings(2));
+    assert_eq!(bench.run(script), "ok ok 1.1<m ok ok ok");
+    assert_eq!(bench.run("commit 1 1"), "1.2<n ok");
+    assert_eq!(bench.held(), there, "committed");
+    bench.restart();
+    assert_eq!(bench.held(), there, "after a restart");
+
+    let mut bench = Bench::new(settings(2));
+    bench.run(script);
+    bench.broken = Some(elsewhere);
+    let reason = "a participant of the transaction could not prepare";
+    let said = bench.run("commit 1 1");
+    assert!(said.contains(&format!("no: the store could not write: {reason}")), "{said}");
+    bench.broken = None;
+    bench.restart();
+    assert_eq!(bench.held(), "a:1", "aborted: nothing of it happened");
+
+    let mut bench = Bench::new(settings(2));
+    bench.run(script);
+    // Its share of one partition goes with the connection before the coordinator's word comes there.
+    let connection = postroad_model::ConnectionId::new(0, 1);
+    let closed = postroad_model::Event::Closed { connection };
+    bench.partitions[usize::from(elsewhere.0)].soft(closed, &mut Vec::new());
+    let said = bench.run("commit 1 1");
+    assert_eq!(said, format!("no: the store could not write: {reason} 1.1<m"), "back to its consumer");
+    bench.restart();
+    assert_eq!(bench.held(), "a:1", "a share is gone: nothing of it happened");
+}
+
+#[test]
+fn temporary_destinations_end_with_their_connection() {
+    check(&[
+        (
+            "others send, the owner consumes",
+            "make 1 ~t
+             attach 1.1 ~t 9
+             send 2 ~t m",
+            "ok ok 1.1<m ok",
+        ),
+        (
+            "nobody else consumes",
+            "make 1 ~t
+             attach 2.1 ~t 9",
+            "ok no: cannot consume from temp-queue://t: it belongs to another connection",
+        ),
+        (
+            "gone with the connection",
+            "make 1 ~t
+             close 1
+             send 2 ~t m",
+            "ok no: the temporary destination temp-queue://t does not exist; its connection may have closed",
+        ),
+        (
+            "not deleted under a consumer",
+            "make 1 ~t
+             attach 1.1 ~t 1
+             unmake 1 ~t
+             detach 1.1 all
+             unmake 1 ~t",
+            "ok ok no: cannot delete temp-queue://t: it has 1 consumers ok",
+        ),
+    ]);
+}
+
+#[test]
+fn a_message_ends_at_its_time() {
+    check(&[
+        (
+            "not delivered from then on",
+            "time 10
+             send 1 a m until=20
+             send 1 a n
+             time 20
+             attach 1.1 a 9",
+            "ok ok ok 1.1<n",
+        ),
+        (
+            "delivered before",
+            "time 10
+             send 1 a m until=20
+             time 19
+             attach 1.1 a 9",
+            "ok ok 1.1<m",
+        ),
+        (
+            "its end on a topic stops no subscription",
+            "time 10
+             attach 1.1 #t 9
+             attach 1.2 #t 9
+             send 1 #t m until=10
+             send 1 #t n",
+            "ok ok ok 1.1<n 1.2<n ok",
+        ),
+    ]);
+}
+
+#[test]
+fn a_browser_sees_all_and_takes_nothing() {
+    check(&[
+        (
+            "what is ready and what others hold, then its end",
+            "send 1 a m
+             send 1 a n
+             attach 1.1 a 1
+             attach 1.2 a 9 browse
+             credit 1.1 1",
+            "ok ok ok 1.1<m ok 1.2<m 1.2<n 1.2 drained 1.1<n",
+        ),
+        (
+            "an empty queue behind a waiting consumer",
+            "attach 1.1 a 9
+             attach 1.2 a 9 browse",
+            "ok ok 1.2 drained",
+        ),
+        (
+            "within its credit",
+            "send 1 a m
+             send 1 a n
+             attach 1.1 a 1 browse
+             credit 1.1 1
+             credit 1.1 1",
+            "ok ok ok 1.1<m 1.1<n 1.1 drained",
+        ),
+        (
+            "nothing that came later",
+            "send 1 a m
+             attach 1.1 a 0 browse
+             send 1 a n
+             credit 1.1 9",
+            "ok ok ok 1.1<m 1.1 drained",
+        ),
+    ]);
+}
+
+#[test]
+fn a_topic_copies_to_every_subscription() {
+    check(&[
+        (
+            "to all of the moment",
+            "attach 1.1 #t 9
+             send 1 #t m
+             attach 1.2 #t 9
+             send 1 #t n",
+            "ok 1.1<m ok ok 1.1<n 1.2<n ok",
+        ),
+        (
+            "not to the sender's own, if it says so",
+            "attach 1.1 #t 9 shared nolocal
+             attach 2.1 #t 9 shared nolocal
+             send 1 #t m",
+            "ok ok 2.1<m ok",
+        ),
+    ]);
+}
+
+#[test]
+fn sends_to_memory_wait_for_room_in_order() {
+    let mut small = settings(1);
+    small.volatile_bytes_max = 2;
+    let mut bench = Bench::new(small);
+    let said = bench.run(
+        "make 1 a
+         send 1 a m volatile
+         send 1 a no volatile
+         send 2 a p volatile",
+    );
+    assert_eq!(said, "ok ok", "the first fits, the others wait");
+    assert_eq!(bench.run("attach 3.1 a 1\naccept 3.1 m"), "ok 3.1<m ok ok", "one place, one more reply");
+    assert_eq!(bench.run("close 2\ncredit 3.1 9\naccept 3.1 no\ndrain 3.1"), "3.1<no ok 3.1 drained");
+    assert_eq!(bench.held(), "", "what a closed connection had waiting is gone");
+    assert_eq!(bench.partitions[0].memory(), postroad_core::Memory::default());
+}
+
+#[test]
+fn a_consumer_that_leaves_before_its_queue_is_there_leaves_nothing() {
+    for (name, leave, want) in [("detached", "detach 1.1 all", "ok"), ("closed", "close 1", "")] {
+        let mut bench = Bench::new(settings(1));
+        // The declaration is on its way while the consumer leaves.
+        let declared = bench.run_late("attach 1.1 a 9", leave);
+        assert_eq!(declared, want, "case: {name}");
+        assert_eq!(bench.run("send 2 a m\nattach 2.1 a 1"), "ok ok 2.1<m", "case: {name}");
+    }
+}
+
+#[test]
+fn a_snapshot_is_the_durable_state() {
+    let mut bench = Bench::new(settings(1));
+    bench.run(
+        "make 1 a
+         send 1 a m
+         send 1 a n until=99
+         send 1 b o
+         send 1 b p volatile
+         attach 1.1 a 1
+         retry 1.1 m
+         attach 1.2 b 1
+         accept 1.2 o
+         send 1 c q tx=1
+         commit 1 1",
+    );
+    let snapshot = bench.partitions[0].snapshot();
+    let restored = Partition::restore(settings(1), &snapshot).unwrap();
+    assert_eq!(restored.snapshot(), snapshot, "restored and taken again");
+    assert_eq!(restored.applied(), bench.partitions[0].applied());
+    bench.restart();
+    assert_eq!(bench.partitions[0].snapshot(), snapshot, "replayed from the records");
+    bench.partitions[0] = restored;
+    assert_eq!(bench.held(), "a:2 c:1");
+    assert!(Partition::restore(settings(1), &snapshot.slice(..snapshot.len() - 1)).is_err(), "cut short");
+}
+
+#[test]
+fn every_entry_leaves_for_one_counted_cause() {
+    let mut bench = Bench::new(settings(1));
+    bench.run(
+        "time 10
+         send 1 a m
+         send 1 a n
+         send 1 a o until=11
+         send 1 a p
+         attach 1.1 a 2
+         accept 1.1 m
+         reject 1.1 n
+         time 11
+         credit 1.1 1
+         make 1 ~t
+         send 1 ~t q
+         unmake 1 ~t",
+    );
+    let want = Counters {
+        enqueued: 6,
+        delivered: 3,
+        consumed: 1,
+        expired: 1,
+        dead_lettered: 1,
+        discarded: 1,
+        ..Counters::default()
+    };
+    assert_eq!(bench.partitions[0].counters(), want);
+    assert_eq!(bench.held(), "a:1 dead:1");
+}

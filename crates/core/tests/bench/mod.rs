@@ -1,0 +1,332 @@
+//! A broker for tests: some partitions whose proposals are durable at once, told what to do in words.
+//!
+//! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `until=5`, `tx=1`),
+//! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
+//! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `reject`, `release`, `fail`,
+//! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `time 7`, `make 1 a`, `unmake 1 a`.
+//! A name beginning with `~` is a temporary queue, with `#` a topic.
+//!
+//! Answers: `ok`, `no: why`, `1.2<m` (delivered), `1.2<m!2` (after two failures), `1.2 drained`, `1.2 detached`.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+use postroad_core::{Partition, Settings, decode_record, encode_record};
+use postroad_model::{
+    Attach, Command, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind,
+    Effect, Encoding, EntryTag, Event, Message, Outcome, PartitionId, Placement, Position, Protocol, Publish,
+    Sent, Settle, Ticket, TransactionKey,
+};
+
+/// See the head of this file.
+pub struct Bench {
+    pub partitions: Vec<Partition>,
+    positions: Vec<Position>,
+    settings: Settings,
+    /// Records of each partition, for replays.
+    pub log: Vec<Vec<Bytes>>,
+    work: VecDeque<(PartitionId, Event)>,
+    said: Vec<String>,
+    sources: HashMap<ConsumerKey, Destination>,
+    tags: HashMap<(ConsumerKey, String), EntryTag>,
+    touched: HashMap<TransactionKey, Vec<PartitionId>>,
+    /// Proposals of this partition fail.
+    pub broken: Option<PartitionId>,
+    /// Proposals that are not durable yet, if they are held back.
+    late: Option<Vec<(PartitionId, Command)>>,
+}
+
+pub fn settings(partitions: u16) -> Settings {
+    Settings {
+        id: PartitionId(0),
+        placement: Placement { partitions },
+        incarnation: 1,
+        resident_bytes_max: 1 << 20,
+        volatile_bytes_max: 1 << 20,
+        transaction_bytes_max: 1 << 20,
+        outbox_bytes_max: 1 << 20,
+        dead_letters: Destination::queue("dead"),
+    }
+}
+
+impl Bench {
+    pub fn new(settings: Settings) -> Bench {
+        let count = settings.placement.partitions;
+        let own = |id| Settings { id: PartitionId(id), ..settings.clone() };
+        Bench {
+            partitions: (0..count).map(|id| Partition::new(own(id))).collect(),
+            positions: vec![Position::FIRST; usize::from(count)],
+            log: vec![Vec::new(); usize::from(count)],
+            settings,
+            work: VecDeque::new(),
+            said: Vec::new(),
+            sources: HashMap::new(),
+            tags: HashMap::new(),
+            touched: HashMap::new(),
+            broken: None,
+            late: None,
+        }
+    }
+
+    /// Does the lines one after the other; returns all answers, with a space between.
+    pub fn run(&mut self, script: &str) -> String {
+        for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            self.line(line);
+            self.settle_down();
+        }
+        std::mem::take(&mut self.said).join(" ")
+    }
+
+    /// Does both lines before anything that they propose is durable.
+    pub fn run_late(&mut self, first: &str, second: &str) -> String {
+        self.late = Some(Vec::new());
+        self.run_silently(first);
+        self.run_silently(second);
+        for (id, command) in self.late.take().unwrap_or_default() {
+            self.apply(id, command);
+        }
+        self.run("")
+    }
+
+    fn run_silently(&mut self, line: &str) {
+        self.line(line);
+        self.settle_down();
+    }
+
+    /// The process ends and starts anew from its records.
+    pub fn restart(&mut self) {
+        self.settings.incarnation += 1;
+        for (id, log) in (0_u16..).zip(&self.log) {
+            let mut partition = Partition::new(Settings { id: PartitionId(id), ..self.settings.clone() });
+            let mut position = Position::FIRST;
+            for record in log {
+                let command = decode_record(record).unwrap();
+                partition.apply(position, command, &mut Vec::new());
+                position = position.next();
+            }
+            self.partitions[usize::from(id)] = partition;
+        }
+        for id in 0..self.partitions.len() {
+            let mut effects = Vec::new();
+            self.partitions[id].start(&mut effects);
+            self.carry_out(PartitionId(id as u16), effects);
+        }
+        self.settle_down();
+    }
+
+    fn settle_down(&mut self) {
+        while let Some((id, event)) = self.work.pop_front() {
+            let mut effects = Vec::new();
+            self.partitions[usize::from(id.0)].soft(event, &mut effects);
+            self.carry_out(id, effects);
+        }
+    }
+
+    fn carry_out(&mut self, id: PartitionId, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Propose { .. } if self.broken == Some(id) => {
+                    self.work.push_back((id, Event::ProposalsFailed { reason: "broken".into() }));
+                }
+                Effect::Propose { command, .. } => match &mut self.late {
+                    Some(late) => late.push((id, command)),
+                    None => self.apply(id, command),
+                },
+                Effect::Tell { to, peer } => self.work.push_back((to, Event::Peer { from: id, peer })),
+                Effect::Reply { result: Ok(()), .. } => self.said.push("ok".into()),
+                Effect::Reply { result: Err(refusal), .. } => self.said.push(format!("no: {refusal}")),
+                Effect::Drained { consumer } => self.said.push(format!("{} drained", name(consumer))),
+                Effect::Detached { consumer } => self.said.push(format!("{} detached", name(consumer))),
+                Effect::Deliver(delivery) => {
+                    let body = String::from_utf8(delivery.message.bytes.to_vec()).unwrap();
+                    let failed = match delivery.failed_deliveries {
+                        0 => String::new(),
+                        count => format!("!{count}"),
+                    };
+                    self.said.push(format!("{}<{body}{failed}", name(delivery.consumer)));
+                    self.tags.insert((delivery.consumer, body), delivery.tag);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn apply(&mut self, id: PartitionId, command: Command) {
+        let index = usize::from(id.0);
+        self.log[index].push(encode_record(&command).concat().into());
+        let position = self.positions[index];
+        self.positions[index] = position.next();
+        let mut effects = Vec::new();
+        self.partitions[index].apply(position, command, &mut effects);
+        self.carry_out(id, effects);
+    }
+
+    fn send(&mut self, to: &Destination, event: Event) -> PartitionId {
+        let id = self.settings.placement.partition_of(&to.name);
+        self.work.push_back((id, event));
+        id
+    }
+
+    fn line(&mut self, line: &str) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (plain, options): (Vec<&str>, Vec<&str>) =
+            words.iter().skip(1).partition(|word| !word.contains('='));
+        let option = |name: &str| {
+            let found = options.iter().find_map(|option| option.strip_prefix(name)?.strip_prefix('='));
+            found.map(|value| value.parse::<u64>().unwrap())
+        };
+        match words[0] {
+            "send" => self.publish(&plain, option("until"), option("tx")),
+            "attach" => self.attach(&plain, option("priority")),
+            "accept" => self.verdict(&plain, Outcome::Accepted, option("tx")),
+            "reject" => self.verdict(&plain, Outcome::Rejected, None),
+            "release" => self.verdict(&plain, Outcome::Released { failed: false }, None),
+            "fail" => self.verdict(&plain, Outcome::Released { failed: true }, None),
+            "retry" => self.verdict(&plain, Outcome::Retried, None),
+            "commit" | "rollback" => self.end(words[0] == "commit", &plain),
+            "time" => self.all(|_| Event::Tick { now_ms: plain[0].parse().unwrap() }),
+            "close" => self.all(|_| Event::Closed { connection: connection(plain[0]) }),
+            "make" | "unmake" => {
+                let (destination, connection) = (destination(plain[1]), connection(plain[0]));
+                let (ticket, to) = (Ticket(0), destination.clone());
+                self.send(
+                    &to,
+                    match words[0] {
+                        "make" => Event::Declare { destination, connection, ticket },
+                        _ => Event::Delete { destination, connection, ticket },
+                    },
+                );
+            }
+            "credit" | "drain" | "detach" => self.about(words[0], &plain),
+            other => panic!("unknown word {other}"),
+        }
+    }
+
+    fn all(&mut self, event: impl Fn(PartitionId) -> Event) {
+        for id in (0..self.partitions.len() as u16).map(PartitionId) {
+            self.work.push_back((id, event(id)));
+        }
+    }
+
+    fn about(&mut self, word: &str, plain: &[&str]) {
+        let consumer = consumer(plain[0]);
+        let source = self.sources[&consumer].clone();
+        let event = match word {
+            "credit" => Event::Credit { consumer, add: plain[1].parse().unwrap() },
+            "drain" => Event::Drain { consumer },
+            _ => {
+                let delivered = if plain[1] == "all" { Delivered::All } else { Delivered::None };
+                Event::Detach { consumer, delivered, ticket: None }
+            }
+        };
+        self.send(&source, event);
+    }
+
+    fn publish(&mut self, plain: &[&str], until: Option<u64>, transaction: Option<u64>) {
+        let (connection, to) = (connection(plain[0]), destination(plain[1]));
+        let message = Message {
+            encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
+            persistent: !plain.contains(&"volatile"),
+            priority: 4,
+            expires_at_ms: until.unwrap_or(0),
+            bytes: Bytes::copy_from_slice(plain[2].as_bytes()),
+        };
+        let transaction = transaction.map(|number| TransactionKey { connection, number });
+        let sent = Sent { to: to.clone(), message };
+        let publish = Publish { connection, ticket: Ticket(0), sent, transaction, retain: None };
+        let id = self.send(&to, Event::Publish(publish));
+        self.touch(transaction, id);
+    }
+
+    fn touch(&mut self, transaction: Option<TransactionKey>, id: PartitionId) {
+        if let Some(key) = transaction {
+            let touched = self.touched.entry(key).or_default();
+            if !touched.contains(&id) {
+                touched.push(id);
+            }
+        }
+    }
+
+    fn attach(&mut self, plain: &[&str], priority: Option<u64>) {
+        let (consumer, source) = (consumer(plain[0]), destination(plain[1]));
+        let mode = match plain.get(3) {
+            Some(&"exclusive") => ConsumerMode::Exclusive,
+            Some(&"browse") => ConsumerMode::Browse,
+            _ => ConsumerMode::Shared,
+        };
+        self.sources.insert(consumer, source.clone());
+        let attach = Attach {
+            consumer,
+            source: source.clone(),
+            mode,
+            credit: plain[2].parse().unwrap(),
+            priority: priority.unwrap_or(0) as i8,
+            no_local: plain.contains(&"nolocal"),
+            ticket: Ticket(0),
+        };
+        self.send(&source, Event::Attach(attach));
+    }
+
+    fn verdict(&mut self, plain: &[&str], outcome: Outcome, transaction: Option<u64>) {
+        let consumer = consumer(plain[0]);
+        let tags = plain[1..].iter().map(|body| self.tags[&(consumer, body.to_string())]).collect();
+        let connection = consumer.connection;
+        let transaction = transaction.map(|number| TransactionKey { connection, number });
+        let ticket = Some(Ticket(0));
+        let source = self.sources[&consumer].clone();
+        let settle = Settle { consumer, tags, outcome, transaction, ticket };
+        let id = self.send(&source, Event::Settle(settle));
+        self.touch(transaction, id);
+    }
+
+    fn end(&mut self, commit: bool, plain: &[&str]) {
+        let transaction =
+            TransactionKey { connection: connection(plain[0]), number: plain[1].parse().unwrap() };
+        let participants = self.touched.remove(&transaction).unwrap_or_default();
+        if commit {
+            let event = Event::Commit { transaction, participants: participants.clone(), ticket: Ticket(0) };
+            self.work.push_back((participants[0], event));
+            return;
+        }
+        for id in participants {
+            self.work.push_back((id, Event::Rollback { transaction, ticket: Some(Ticket(0)) }));
+        }
+    }
+
+    /// Entries of each queue, by name.
+    pub fn held(&self) -> String {
+        let queues = self.partitions.iter().flat_map(Partition::queues);
+        let mut held: Vec<String> = queues
+            .filter(|(_, count)| *count > 0)
+            .map(|(queue, count)| format!("{}:{count}", queue.name))
+            .collect();
+        held.sort();
+        held.join(" ")
+    }
+}
+
+fn connection(word: &str) -> ConnectionId {
+    ConnectionId::new(0, word.parse().unwrap())
+}
+
+fn consumer(word: &str) -> ConsumerKey {
+    let (connection_word, number) = word.split_once('.').unwrap();
+    ConsumerKey { connection: connection(connection_word), number: number.parse().unwrap() }
+}
+
+fn name(key: ConsumerKey) -> String {
+    let connection = (0..100).find(|number| ConnectionId::new(0, *number) == key.connection).unwrap();
+    format!("{connection}.{}", key.number)
+}
+
+fn destination(word: &str) -> Destination {
+    match word.chars().next() {
+        Some('~') => Destination {
+            kind: DestinationKind::Queue,
+            temporary: true,
+            name: word.trim_start_matches('~').into(),
+        },
+        Some('#') => Destination::topic(word.trim_start_matches('#')),
+        _ => Destination::queue(word),
+    }
+}
