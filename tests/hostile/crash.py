@@ -1,0 +1,170 @@
+"""kill -9 in a loop under load, and SIGTERM under load: what was confirmed holds."""
+
+import random
+import threading
+import time
+
+import broker as brokers
+import openwire as o
+
+SECONDS, PRODUCERS, CONSUMERS = 20, 4, 2
+# Between two windows of a producer: what is left in the end has to be read here, slowly.
+PAUSE_S = 0.02
+NAME = o.queue("crash")
+SEED = 20261121
+
+
+class Load:
+    """Producers and consumers that connect again after each crash, and remember what was confirmed to them."""
+
+    def __init__(self, broker):
+        self.broker, self.stopping, self.failures = broker, False, []
+        self.lock = threading.Lock()
+        self.acknowledged = [set() for _ in range(PRODUCERS)]
+        self.confirmed, self.seen_again, self.seen = set(), [], {}
+        self.up = threading.Event()
+        self.threads = [threading.Thread(target=self.guard, args=(self.produce, n), daemon=True) for n in range(PRODUCERS)]
+        self.threads += [threading.Thread(target=self.guard, args=(self.consume, n), daemon=True) for n in range(CONSUMERS)]
+        self.next = [0] * PRODUCERS
+
+    def start(self):
+        self.up.set()
+        for thread in self.threads:
+            thread.start()
+
+    def guard(self, act, number):
+        while not self.stopping:
+            if not self.up.wait(0.05):
+                continue
+            try:
+                act(number)
+            except (o.Gone, OSError):
+                time.sleep(0.01)
+            except TimeoutError as error:
+                if self.up.is_set() and not self.stopping:
+                    self.failures.append(f"{act.__name__} {number}: {error}")
+                    return
+            except Exception as error:
+                self.failures.append(f"{act.__name__} {number}: {type(error).__name__}: {error}")
+                return
+
+    def produce(self, number):
+        """Windows of 8 sends; the answer of each is awaited. A send without an answer is not sent again: it may be lost."""
+        client = o.Client(self.broker.port)
+        try:
+            while not self.stopping:
+                window = []
+                for _ in range(8):
+                    self.next[number] += 1
+                    text = f"{number}:{self.next[number]}:" + "x" * 200
+                    window.append((self.next[number], client.publish(NAME, text)))
+                for sequence, command in window:
+                    client.answer(command, 20)
+                    self.acknowledged[number].add(sequence)
+                time.sleep(PAUSE_S)
+        finally:
+            client.close()
+
+    def note(self, delivery, last):
+        """One delivery: never one that was confirmed; in order per producer, unless it was delivered before."""
+        number, sequence, _ = o.body(delivery).decode().split(":", 2)
+        key = int(number), int(sequence)
+        with self.lock:
+            if key in self.confirmed:
+                self.seen_again.append(key)
+            first = key not in self.seen
+            self.seen[key] = self.seen.get(key, 0) + 1
+        if first and not o.counter(delivery):
+            assert key[1] > last.get(key[0], 0), f"producer {key[0]}: {key[1]} after {last[key[0]]}"
+            last[key[0]] = key[1]
+        return key
+
+    def consume(self, number):
+        client = o.Client(self.broker.port)
+        try:
+            client.consume(NAME, 50)
+            last = {}
+            while not self.stopping:
+                try:
+                    delivery = client.take(0.3)
+                except TimeoutError:
+                    continue
+                key = self.note(delivery, last)
+                client.answer(client.ack(delivery), 20)
+                with self.lock:
+                    self.confirmed.add(key)
+        finally:
+            client.close()
+
+    def stop(self):
+        self.stopping = True
+        for thread in self.threads:
+            thread.join(25)
+
+    def verify(self):
+        """Consumes what is left and compares."""
+        client, last = o.Client(self.broker.port), {}
+        client.consume(NAME, 1000)
+        while True:
+            try:
+                delivery = client.take(1.5)
+            except TimeoutError:
+                break
+            self.note(delivery, last)
+            client.ack(delivery, wait=False)
+        client.call(o.SESSION_INFO)
+        client.close()
+        assert not self.failures, self.failures[0]
+        sent = {(number, sequence) for number, ones in enumerate(self.acknowledged) for sequence in ones}
+        lost = sorted(sent - self.seen.keys())
+        assert not lost, f"{len(lost)} of {len(sent)} acknowledged messages are lost, first {lost[0]}"
+        assert not self.seen_again, f"{len(self.seen_again)} came after their acknowledgement, first {self.seen_again[0]}"
+        assert len(sent) > 500 and len(self.confirmed) > 200, f"too little load: {len(sent)} sent, {len(self.confirmed)} confirmed"
+        return f"{len(sent)} sent, {len(self.confirmed)} confirmed"
+
+
+def killed(broker):
+    chance, load, kills = random.Random(SEED), Load(broker.must_start()), 0
+    load.start()
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until and not load.failures:
+        time.sleep(chance.uniform(0.3, 1.2))
+        load.up.clear()
+        broker.kill()
+        kills += 1
+        broker.must_start()
+        load.up.set()
+    load.stop()
+    return f"{kills} kills, {load.verify()}"
+
+
+def terminated(broker):
+    load = Load(broker.must_start())
+    load.start()
+    time.sleep(1.5)
+    load.up.clear()
+    started = time.monotonic()
+    code = broker.terminate(15)
+    took = time.monotonic() - started
+    load.stop()
+    assert code == 0, f"exit code {code}"
+    assert took < 10, f"it took {took:.1f} s"
+    broker.must_start()
+    return f"ended in {took:.1f} s, {load.verify()}"
+
+
+def run(binary, report, only=None):
+    for title, act in (
+        (f"killed again and again for {SECONDS} s under load: nothing confirmed is lost or comes again", killed),
+        ("SIGTERM under load: exit code 0 within 10 s, nothing confirmed is lost or comes again", terminated),
+    ):
+        if only and only not in act.__name__:
+            continue
+        broker, started = brokers.new(binary), time.monotonic()
+        try:
+            note = act(broker)
+            broker.check()
+            report(title, None, time.monotonic() - started, note)
+        except Exception as error:
+            report(title, error, time.monotonic() - started)
+        broker.kill()
