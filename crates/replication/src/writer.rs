@@ -187,6 +187,8 @@ pub struct LogWriter<D: Disk> {
     gathering: Option<Gathering>,
     /// Why the journal stopped, while it is not reopened.
     broken: Option<String>,
+    /// What a failed write or sync may have left on the disk: it is void, and may be called so, only after reopening.
+    undecided: Option<(Vec<Record>, String)>,
 }
 
 #[derive(Default)]
@@ -214,6 +216,7 @@ impl<D: Disk> LogWriter<D> {
             space: Space::Ample,
             gathering: None,
             broken: None,
+            undecided: None,
         };
         writer.keep_up();
         writer
@@ -268,7 +271,7 @@ impl<D: Disk> LogWriter<D> {
             return;
         }
         if let Some(reason) = self.broken.clone() {
-            return self.fail(&group, &reason);
+            return self.fail_behind_undecided(group, &reason);
         }
         match self.journal.commit(&group) {
             Ok(()) => self.durable(&group),
@@ -295,7 +298,7 @@ impl<D: Disk> LogWriter<D> {
             CommitError::WriteFailed { .. } | CommitError::SyncFailed { .. } | CommitError::NeedsReopen => {
                 self.broken = Some(reason.clone());
                 self.space = Space::Low;
-                self.fail(group, &reason);
+                self.undecided = Some((group.to_vec(), reason));
                 self.reopen();
             }
             CommitError::NoSpace { .. } | CommitError::NoSegment(_)
@@ -348,11 +351,25 @@ impl<D: Disk> LogWriter<D> {
         }
     }
 
+    /// While the journal is broken: partitions with an undecided record hear of all their failures at once, later.
+    fn fail_behind_undecided(&mut self, mut group: Vec<Record>, reason: &str) {
+        if let Some((undecided, _)) = &self.undecided {
+            group.retain(|record| undecided.iter().all(|other| other.partition != record.partition));
+        }
+        self.fail(&group, reason);
+    }
+
     /// Tries to go on after a failed write or sync. Nothing is retried on the old file.
     pub fn reopen(&mut self) {
         match self.journal.reopen() {
             Ok(()) => {
                 self.broken = None;
+                if let Some((group, reason)) = self.undecided.take() {
+                    // What has gathered behind it since is of the epoch that ends now.
+                    let void = |record: &Record| group.iter().any(|other| other.partition == record.partition);
+                    self.filling.retain(|record| !void(record));
+                    self.fail(&group, &reason);
+                }
                 self.space = self.journal.space();
                 self.out.push_back(ToPartition::Space { ample: self.space == Space::Ample });
             }
