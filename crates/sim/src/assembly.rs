@@ -184,9 +184,9 @@ impl Core {
         }
     }
 
-    /// Sends on its way what has gathered for the journal.
-    pub fn flush(&mut self) {
-        self.log.flush();
+    /// Sends on its way what has gathered for the journal; what nobody waits for only if its time has come.
+    pub fn flush(&mut self, lazy_due: bool) {
+        self.log.flush(lazy_due);
     }
 }
 

@@ -87,6 +87,8 @@ struct Reader {
     no_local: bool,
     credit: u32,
     attached: bool,
+    /// It left before its queue was there: it comes and goes in one turn.
+    leaves: Option<Delivered>,
     held: Vec<(EntryTag, Spot)>,
     browsed: BTreeSet<MessageNumber>,
 }
@@ -267,12 +269,13 @@ impl Oracle {
                     no_local: attach.no_local,
                     credit: attach.credit,
                     attached: false,
+                    leaves: None,
                     held: Vec::new(),
                     browsed: BTreeSet::new(),
                 };
                 self.readers.insert(attach.consumer, reader);
             }
-            Event::Detach { consumer, delivered, .. } => self.detached(*consumer, *delivered),
+            Event::Detach { consumer, delivered, .. } => self.leaves(*consumer, *delivered),
             Event::Credit { consumer, add } => {
                 if let Some(reader) = self.readers.get_mut(consumer) {
                     reader.credit += add;
@@ -282,6 +285,23 @@ impl Oracle {
             Event::Rollback { transaction, .. } => self.rolled_back(partition, *transaction),
             Event::Closed { connection } => self.closed(partition, *connection),
             _ => {}
+        }
+    }
+
+    fn leaves(&mut self, key: ConsumerKey, delivered: Delivered) {
+        match self.readers.get_mut(&key).filter(|reader| !reader.attached) {
+            Some(reader) => reader.leaves = Some(delivered),
+            None => self.detached(key, delivered),
+        }
+    }
+
+    /// The turn of a partition is over.
+    pub fn turned(&mut self) {
+        let gone = |reader: &Reader| reader.attached && reader.leaves.is_some();
+        let gone: Vec<ConsumerKey> =
+            self.readers.iter().filter(|(_, reader)| gone(reader)).map(|(key, _)| *key).collect();
+        for key in gone {
+            self.detached(key, Delivered::None);
         }
     }
 
@@ -415,6 +435,9 @@ impl Oracle {
             if open {
                 self.operations[number].fate = Fate::Aborted;
             }
+            if self.operations[number].fate == Fate::Committed {
+                continue;
+            }
             let asked = self.operations[number].fate == Fate::Asked;
             for spot in self.operations[number].settles.clone() {
                 let here = self.is_in(&spot, partition);
@@ -542,9 +565,9 @@ impl Oracle {
             return;
         }
         for key in self.lines.get(&letter.sent.to).into_iter().flatten() {
-            let shut_out = key.connection == letter.from
-                && self.readers.get(key).is_some_and(|reader| reader.no_local);
-            if !shut_out {
+            let shut_out =
+                key.connection == letter.from && self.readers.get(key).is_some_and(|reader| reader.no_local);
+            if !shut_out && !self.copies.contains_key(&(Place::Subscription(*key), message)) {
                 self.expected.insert((*key, message));
             }
         }
@@ -604,7 +627,7 @@ impl Oracle {
         }
         let spot = (place, message);
         let what = format!("message {message} in {source} for {key:?}");
-        self.check_existence(&spot, &what)?;
+        self.check_existence(&spot, delivery.tag, &what)?;
         if mode == ConsumerMode::Browse {
             return self.browsed(key, &spot, &what);
         }
@@ -615,12 +638,17 @@ impl Oracle {
         self.check_chosen(key, &source, &what)?;
         self.check_free(&spot, &what)?;
         self.check_count(&spot, delivery.failed_deliveries, &what)?;
-        self.check_order(&spot, from, retained, &what)?;
+        self.check_order(&spot, from, (retained, in_memory(delivery.tag)), &what)?;
         self.expected.remove(&(key, message));
+        let leaves = self.readers.get(&key).and_then(|reader| reader.leaves);
         if let Some(copy) = self.copies.get_mut(&spot) {
-            copy.hold = Hold::Held(key);
-            copy.ended = None;
-            copy.delivered = true;
+            (copy.ended, copy.delivered) = (None, true);
+            copy.volatile = in_memory(delivery.tag);
+            match leaves {
+                None => copy.hold = Hold::Held(key),
+                Some(Delivered::All) => copy.count(1, 1),
+                Some(_) => copy.count(0, 1),
+            }
         }
         if let Some(reader) = self.readers.get_mut(&key) {
             reader.held.retain(|(_, held)| *held != spot);
@@ -641,14 +669,14 @@ impl Oracle {
         }
     }
 
-    fn check_existence(&mut self, spot: &Spot, what: &str) -> Checked {
+    fn check_existence(&mut self, spot: &Spot, tag: EntryTag, what: &str) -> Checked {
         let Some(copy) = self.copies.get(spot) else {
             return Err(format!("{what}: it was never sent there"));
         };
         if copy.gone {
             return Err(format!("{what}: its queue was deleted"));
         }
-        if copy.volatile && copy.run != self.run {
+        if copy.volatile && copy.run != self.run && in_memory(tag) {
             return Err(format!("{what}: it was in memory only, and came back after a crash"));
         }
         let created = copy.created;
@@ -668,8 +696,9 @@ impl Oracle {
     fn check_chosen(&self, key: ConsumerKey, source: &Destination, what: &str) -> Checked {
         let line = self.lines.get(source).into_iter().flatten();
         let exclusive = line.filter_map(|key| Some((key, self.readers.get(key)?)));
-        let exclusive: Vec<_> =
-            exclusive.filter(|(_, reader)| reader.mode == ConsumerMode::Exclusive).collect();
+        let exclusive: Vec<_> = exclusive
+            .filter(|(_, reader)| reader.mode == ConsumerMode::Exclusive && reader.leaves.is_none())
+            .collect();
         let highest = exclusive.iter().map(|(_, reader)| reader.priority).max();
         let chosen = exclusive.iter().find(|(_, reader)| Some(reader.priority) == highest);
         match chosen {
@@ -712,14 +741,20 @@ impl Oracle {
         Ok(())
     }
 
-    fn check_order(&mut self, spot: &Spot, from: ConnectionId, retained: bool, what: &str) -> Checked {
+    fn check_order(
+        &mut self,
+        spot: &Spot,
+        from: ConnectionId,
+        (retained, in_memory): (bool, bool),
+        what: &str,
+    ) -> Checked {
         let Some(copy) = self.copies.get(spot) else { return Ok(()) };
         let in_transaction = self.operations[copy.created].what == "transaction";
         let first = !copy.delivered && copy.failed.1 == 0;
         if !first || retained || spot.0 == Place::Queue(self.dead_letters.clone()) {
             return Ok(());
         }
-        let line = (from, in_transaction, spot.0.clone(), copy.volatile);
+        let line = (from, in_transaction, spot.0.clone(), in_memory);
         match self.last.insert(line, spot.1) {
             Some(last) if spot.1 < last => Err(format!("{what}: delivered behind message {last}")),
             _ => Ok(()),
@@ -750,13 +785,16 @@ impl Oracle {
     }
 
     /// Nothing is under way any more: every connected client has its answers, every subscription its messages.
+    /// While memory is not empty (`may_wait`), sends to it may have to wait.
     ///
     /// # Errors
     /// Who waits for what.
-    pub fn check_quiet(&self, connected: &BTreeSet<ConnectionId>) -> Checked {
-        if let Some((ticket, (connection, _))) =
-            self.asks.iter().find(|(_, (connection, _))| connected.contains(connection))
-        {
+    pub fn check_quiet(&self, connected: &BTreeSet<ConnectionId>, may_wait: bool) -> Checked {
+        let waits = |(_, (connection, ask)): &(&Ticket, &(ConnectionId, Ask))| {
+            let parked = matches!(ask, Ask::Publish(_, message) if self.is_volatile(*message));
+            connected.contains(connection) && !(may_wait && parked)
+        };
+        if let Some((ticket, (connection, _))) = self.asks.iter().find(waits) {
             return Err(format!("{ticket:?} of {connection:?} is never answered"));
         }
         let missing = self.expected.iter().find(|(key, _)| {
@@ -767,6 +805,13 @@ impl Oracle {
             Some((key, message)) => Err(format!("message {message} does not come to subscription {key:?}")),
             None => Ok(()),
         }
+    }
+
+    fn is_volatile(&self, message: MessageNumber) -> bool {
+        self.letters.get(&message).is_none_or(|letter| {
+            let to = &letter.sent.to;
+            to.temporary || to.kind == DestinationKind::Topic || !letter.sent.message.persistent
+        })
     }
 
     /// Every queue was emptied by consumers that accept everything: what was promised must have come out.
@@ -801,8 +846,7 @@ impl Oracle {
             (expires == 0 || now_ms < expires)
                 && self.copies.get(*spot).is_some_and(|copy| !copy.volatile && !copy.gone)
         };
-        let (sends, settles) =
-            (operation.sends.iter().find(lasting), operation.settles.iter().find(lasting));
+        let (sends, settles) = (operation.sends.iter().find(lasting), operation.settles.iter().find(lasting));
         match (operation.fate, sends, settles) {
             (Fate::Asked, Some(sent), Some(settled)) => Err(format!(
                 "a {} was carried out by half: {settled:?} has left, {sent:?} has not come",
@@ -811,6 +855,12 @@ impl Oracle {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether an entry is in memory only: its tag says so. (A message that is not persistent may be in the log all the
+/// same, if it was sent in a transaction to a queue that was new.)
+fn in_memory(tag: EntryTag) -> bool {
+    tag.0 >> 56 & 1 == 1
 }
 
 impl MessageCopy {

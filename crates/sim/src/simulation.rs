@@ -86,7 +86,7 @@ impl Simulation {
         let placement = Placement { partitions };
         let dead_letters = Destination::queue("dead");
         let mut destinations: Vec<Destination> =
-            ["a", "b", "c", "d"].into_iter().map(Destination::queue).collect();
+            ["red", "invoices", "orders.white", "q10"].into_iter().map(Destination::queue).collect();
         destinations.extend([Destination::topic("t"), Destination::topic("u")]);
         let large = 1 << 20;
         let settings = Settings {
@@ -110,7 +110,6 @@ impl Simulation {
         let faulty = !random.one_in(4);
         let assembly = Assembly::boot(&disk, journal, &settings).map_err(|error| format!("{error:?}"))?;
         let mut simulation = Simulation {
-
             options,
             random,
             numbers: Numbers::default(),
@@ -144,9 +143,7 @@ impl Simulation {
             assembly.cores[index].partition.queues().map(|(_, entries)| entries).sum()
         };
         self.started = (0..self.assembly.cores.len())
-            .map(|index| {
-                (entries(&self.assembly, index), self.assembly.cores[index].partition.counters())
-            })
+            .map(|index| (entries(&self.assembly, index), self.assembly.cores[index].partition.counters()))
             .collect();
         for turn in std::mem::take(&mut self.assembly.first) {
             self.handle(turn)?;
@@ -163,7 +160,7 @@ impl Simulation {
             560..640 => self.flush_step(),
             640..740 => self.push_step(),
             740..810 => {
-                if self.assembly.writer.is_waited_for() || self.random.one_in(4) {
+                if self.random.one_in(2) {
                     self.assembly.write();
                 }
                 Ok(())
@@ -298,7 +295,8 @@ impl Simulation {
             }
         }
         if self.random.one_in(2) {
-            self.assembly.cores[index].flush();
+            let lazy_due = self.random.one_in(3);
+            self.assembly.cores[index].flush(lazy_due);
         }
         Ok(())
     }
@@ -331,7 +329,8 @@ impl Simulation {
 
     fn flush_step(&mut self) -> Checked {
         let index = self.any_core();
-        self.assembly.cores[index].flush();
+        let lazy_due = self.random.one_in(3);
+        self.assembly.cores[index].flush(lazy_due);
         Ok(())
     }
 
@@ -356,6 +355,7 @@ impl Simulation {
             self.oracle.observe(now_ms, effect)?;
             self.post(partition, effect);
         }
+        self.oracle.turned();
         for (to, event) in self.assembly.cores[index].carry_out(&effects) {
             self.assembly.cores[usize::from(to.0)].send(Source::Partition(partition), event);
         }
@@ -367,9 +367,7 @@ impl Simulation {
             Effect::Reply { connection, ticket, result } => {
                 (*connection, ToSession::Reply { ticket: *ticket, result: result.clone() })
             }
-            Effect::Deliver(delivery) => {
-                (delivery.consumer.connection, ToSession::Deliver(delivery.clone()))
-            }
+            Effect::Deliver(delivery) => (delivery.consumer.connection, ToSession::Deliver(delivery.clone())),
             Effect::Drained { consumer } => (consumer.connection, ToSession::Drained { consumer: *consumer }),
             Effect::Detached { consumer } => {
                 (consumer.connection, ToSession::Detached { consumer: *consumer })
@@ -476,7 +474,7 @@ impl Simulation {
                     busy = true;
                 }
                 self.poll(index)?;
-                self.assembly.cores[index].flush();
+                self.assembly.cores[index].flush(true);
                 busy |= self.assembly.push(index, usize::MAX);
             }
             busy |= self.assembly.write();
@@ -520,7 +518,8 @@ impl Simulation {
         }
         let connected: BTreeSet<ConnectionId> =
             self.clients.iter().flatten().map(|client| client.connection).collect();
-        self.oracle.check_quiet(&connected)?;
+        let may_wait = self.assembly.cores.iter().any(|core| core.partition.memory().volatile_bytes > 0);
+        self.oracle.check_quiet(&connected, may_wait)?;
         for slot in 0..SLOTS {
             self.close(slot)?;
         }
@@ -580,7 +579,7 @@ impl Simulation {
         }
         self.oracle.check_all(self.now_ms)?;
         let connected = self.clients.iter().flatten().map(|client| client.connection).collect();
-        self.oracle.check_quiet(&connected)?;
+        self.oracle.check_quiet(&connected, false)?;
         self.close(0)?;
         self.rest()?;
         self.check_empty()
