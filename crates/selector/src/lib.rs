@@ -16,6 +16,7 @@ mod error;
 mod evaluate;
 mod expression;
 mod fold;
+mod index;
 
 mod like;
 mod parse;
@@ -24,6 +25,7 @@ mod token;
 mod value;
 
 pub use error::{Found, Reason, SelectorError};
+pub use index::SelectorIndex;
 
 pub use selector::Selector;
 pub use value::{Properties, Value};

@@ -2,8 +2,10 @@
 
 use postroad_selector::{Reason, Selector};
 
-/// The text and, for a refusal, the character and the words.
-fn check(cases: &[(&str, &str, Option<(usize, &str)>)]) {
+/// Name, text and, for a refusal, the character and the words.
+type Case<'a> = (&'a str, &'a str, Option<(usize, &'a str)>);
+
+fn check(cases: &[Case<'_>]) {
     for (name, text, want) in cases {
         let found = Selector::parse(text).map_err(|error| (error.position, error.reason.to_string()));
         let want = want.map_or(Ok(()), |(position, reason)| Err((position, reason.to_owned())));
