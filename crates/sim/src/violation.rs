@@ -55,7 +55,7 @@ pub struct Violation {
 impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Violation { seed, step, what } = self;
-        write!(f, "seed {seed}, step {step}: {what}\n")?;
+        writeln!(f, "seed {seed}, step {step}: {what}")?;
         write!(f, "again: POSTROAD_SEED={seed} cargo test -p postroad-sim --test seeds -- --nocapture")
     }
 }

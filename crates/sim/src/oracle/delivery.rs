@@ -1,0 +1,176 @@
+//! What must be true of one delivery.
+
+use postroad_model::{
+    ConnectionId, ConsumerKey, ConsumerMode, Delivered, Delivery, Destination, DestinationKind, EntryTag,
+};
+
+use super::{Checked, Fate, Hold, MessageNumber, Oracle, Place, Spot, number_of};
+
+impl Oracle {
+    pub(super) fn delivered(&mut self, now_ms: u64, delivery: &Delivery) -> Checked {
+        let key = delivery.consumer;
+        let message = number_of(&delivery.message).ok_or("a delivery without a number")?;
+        let letter = self.letters.get(&message).ok_or("a delivery of a message that nobody sent")?;
+        if letter.sent.message != delivery.message {
+            return Err(format!("message {message} was changed on its way"));
+        }
+        let (from, retained, to) = (letter.from, letter.retained, letter.sent.to.clone());
+        let reader = self.readers.get_mut(&key).filter(|reader| reader.attached);
+        let reader = reader.ok_or_else(|| format!("message {message} was delivered to nobody: {key:?}"))?;
+        if reader.credit == 0 {
+            return Err(format!("message {message} was delivered to {key:?} beyond its credit"));
+        }
+        reader.credit -= 1;
+        let (source, mode, no_local) = (reader.source.clone(), reader.mode, reader.no_local);
+        let place = match source.kind {
+            DestinationKind::Queue => Place::Queue(source.clone()),
+            DestinationKind::Topic => Place::Subscription(key),
+        };
+        if source.kind == DestinationKind::Topic {
+            if to != source || no_local && from == key.connection && !retained {
+                return Err(format!("message {message} to {to} came to a subscription of {source}"));
+            }
+            self.copy_for_subscription(&place, message);
+        }
+        let spot = (place, message);
+        let what = format!("message {message} in {source} for {key:?}");
+        self.check_existence(&spot, delivery.tag, &what)?;
+        if mode == ConsumerMode::Browse {
+            return self.browsed(key, &spot, &what);
+        }
+        let expires = delivery.message.expires_at_ms;
+        if expires != 0 && expires <= now_ms {
+            return Err(format!("{what}: delivered at {now_ms}, though it expired at {expires}"));
+        }
+        self.check_chosen(key, &source, &what)?;
+        self.check_free(&spot, &what)?;
+        self.check_count(&spot, delivery.failed_deliveries, &what)?;
+        self.check_order(&spot, from, (retained, in_memory(delivery.tag)), &what)?;
+        self.expected.remove(&(key, message));
+        let leaves = self.readers.get(&key).and_then(|reader| reader.leaves);
+        if let Some(copy) = self.copies.get_mut(&spot) {
+            (copy.ended, copy.delivered) = (None, true);
+            copy.volatile = in_memory(delivery.tag);
+            match leaves {
+                None => copy.hold = Hold::Held(key),
+                Some(Delivered::All) => copy.count(1, 1),
+                Some(_) => copy.count(0, 1),
+            }
+        }
+        if let Some(reader) = self.readers.get_mut(&key) {
+            reader.held.retain(|(_, held)| *held != spot);
+            reader.held.push((delivery.tag, spot));
+        }
+        Ok(())
+    }
+
+    fn copy_for_subscription(&mut self, place: &Place, message: MessageNumber) {
+        let spot = (place.clone(), message);
+        let Some(letter) = self.letters.get(&message) else { return };
+        let (operation, run) = (letter.operation, letter.run);
+        if !self.copies.contains_key(&spot) {
+            self.copy(spot.clone(), operation, true);
+            if let Some(copy) = self.copies.get_mut(&spot) {
+                copy.run = run;
+            }
+        }
+    }
+
+    fn check_existence(&mut self, spot: &Spot, tag: EntryTag, what: &str) -> Checked {
+        let Some(copy) = self.copies.get(spot) else {
+            return Err(format!("{what}: it was never sent there"));
+        };
+        if copy.gone {
+            return Err(format!("{what}: its queue was deleted"));
+        }
+        if copy.volatile && copy.run != self.run && in_memory(tag) {
+            return Err(format!("{what}: it was in memory only, and came back after a crash"));
+        }
+        let created = copy.created;
+        self.resolve(created, true, || format!("{what}: its delivery"))
+    }
+
+    fn browsed(&mut self, key: ConsumerKey, spot: &Spot, what: &str) -> Checked {
+        let ended = self.copies.get(spot).and_then(|copy| copy.ended);
+        if ended.is_some_and(|number| self.operations[number].fate == Fate::Committed) {
+            return Err(format!("{what}: browsed though its end was confirmed"));
+        }
+        let fresh = self.readers.get_mut(&key).is_some_and(|reader| reader.browsed.insert(spot.1));
+        if fresh { Ok(()) } else { Err(format!("{what}: browsed twice")) }
+    }
+
+    /// With exclusive consumers on the queue, the first of the highest priority gets everything.
+    fn check_chosen(&self, key: ConsumerKey, source: &Destination, what: &str) -> Checked {
+        let line = self.lines.get(source).into_iter().flatten();
+        let exclusive = line.filter_map(|key| Some((key, self.readers.get(key)?)));
+        let exclusive: Vec<_> = exclusive
+            .filter(|(_, reader)| reader.mode == ConsumerMode::Exclusive && reader.leaves.is_none())
+            .collect();
+        let highest = exclusive.iter().map(|(_, reader)| reader.priority).max();
+        let chosen = exclusive.iter().find(|(_, reader)| Some(reader.priority) == highest);
+        match chosen {
+            Some((chosen, _)) if source.kind == DestinationKind::Queue && **chosen != key => {
+                Err(format!("{what}: {chosen:?} has the queue for itself"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_free(&mut self, spot: &Spot, what: &str) -> Checked {
+        let Some(copy) = self.copies.get(spot) else { return Ok(()) };
+        if let Hold::Held(holder) = copy.hold {
+            return Err(format!("{what}: {holder:?} holds it already"));
+        }
+        let Some(number) = copy.ended else { return Ok(()) };
+        let operation = &self.operations[number];
+        match operation.fate {
+            Fate::Aborted => Ok(()),
+            Fate::Open => Err(format!("{what}: an open transaction holds it")),
+            Fate::Committed => Err(format!("{what}: delivered again though its end was confirmed")),
+            Fate::Asked if operation.unasked && operation.run == self.run => {
+                Err(format!("{what}: delivered again in the same run though it was acknowledged"))
+            }
+            Fate::Asked => self.resolve(number, false, || format!("{what}: its delivery")),
+        }
+    }
+
+    fn check_count(&mut self, spot: &Spot, found: u32, what: &str) -> Checked {
+        let run = self.run;
+        let Some(copy) = self.copies.get_mut(spot) else { return Ok(()) };
+        let (low, high) = copy.failed;
+        if found < low || high < found {
+            return Err(format!("{what}: delivery count {found}, not within {low} and {high}"));
+        }
+        if copy.seen_run != run {
+            (copy.seen_run, copy.floor) = (run, found);
+        }
+        copy.failed = (found, found);
+        Ok(())
+    }
+
+    fn check_order(
+        &mut self,
+        spot: &Spot,
+        from: ConnectionId,
+        (retained, in_memory): (bool, bool),
+        what: &str,
+    ) -> Checked {
+        let Some(copy) = self.copies.get(spot) else { return Ok(()) };
+        let in_transaction = self.operations[copy.created].what == "transaction";
+        let first = !copy.delivered && copy.failed.1 == 0;
+        if !first || retained || spot.0 == Place::Queue(self.dead_letters.clone()) {
+            return Ok(());
+        }
+        let line = (from, in_transaction, spot.0.clone(), in_memory);
+        match self.last.insert(line, spot.1) {
+            Some(last) if spot.1 < last => Err(format!("{what}: delivered behind message {last}")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether an entry is in memory only: its tag says so. (A message that is not persistent may be in the log all the
+/// same, if it was sent in a transaction to a queue that was new.)
+fn in_memory(tag: EntryTag) -> bool {
+    tag.0 >> 56 & 1 == 1
+}
