@@ -464,7 +464,7 @@ fn a_snapshot_is_the_durable_state() {
          commit 1 1",
     );
     let snapshot = bench.partitions[0].snapshot();
-    let restored = Partition::restore(settings(1), &snapshot).unwrap();
+    let restored = Partition::restore(settings(1), &snapshot).expect("a sound script");
     assert_eq!(restored.snapshot(), snapshot, "restored and taken again");
     assert_eq!(restored.applied(), bench.partitions[0].applied());
     bench.restart();

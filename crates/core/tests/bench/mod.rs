@@ -100,7 +100,7 @@ impl Bench {
             let mut partition = Partition::new(Settings { id: PartitionId(id), ..self.settings.clone() });
             let mut position = Position::FIRST;
             for record in log {
-                let command = decode_record(record).unwrap();
+                let command = decode_record(record).expect("a sound script");
                 partition.apply(position, command, &mut Vec::new());
                 position = position.next();
             }
@@ -138,7 +138,7 @@ impl Bench {
                 Effect::Drained { consumer } => self.said.push(format!("{} drained", name(consumer))),
                 Effect::Detached { consumer } => self.said.push(format!("{} detached", name(consumer))),
                 Effect::Deliver(delivery) => {
-                    let body = String::from_utf8(delivery.message.bytes.to_vec()).unwrap();
+                    let body = String::from_utf8(delivery.message.bytes.to_vec()).expect("a sound script");
                     let failed = match delivery.failed_deliveries {
                         0 => String::new(),
                         count => format!("!{count}"),
@@ -173,7 +173,7 @@ impl Bench {
             words.iter().skip(1).partition(|word| !word.contains('='));
         let option = |name: &str| {
             let found = options.iter().find_map(|option| option.strip_prefix(name)?.strip_prefix('='));
-            found.map(|value| value.parse::<u64>().unwrap())
+            found.map(|value| value.parse::<u64>().expect("a sound script"))
         };
         match words[0] {
             "send" => self.publish(&plain, option("until"), option("tx")),
@@ -184,7 +184,7 @@ impl Bench {
             "fail" => self.verdict(&plain, Outcome::Released { failed: true }, None),
             "retry" => self.verdict(&plain, Outcome::Retried, None),
             "commit" | "rollback" => self.end(words[0] == "commit", &plain),
-            "time" => self.all(|_| Event::Tick { now_ms: plain[0].parse().unwrap() }),
+            "time" => self.all(|_| Event::Tick { now_ms: plain[0].parse().expect("a sound script") }),
             "close" => self.all(|_| Event::Closed { connection: connection(plain[0]) }),
             "make" | "unmake" => {
                 let (destination, connection) = (destination(plain[1]), connection(plain[0]));
@@ -212,7 +212,7 @@ impl Bench {
         let consumer = consumer(plain[0]);
         let source = self.sources[&consumer].clone();
         let event = match word {
-            "credit" => Event::Credit { consumer, add: plain[1].parse().unwrap() },
+            "credit" => Event::Credit { consumer, add: plain[1].parse().expect("a sound script") },
             "drain" => Event::Drain { consumer },
             _ => {
                 let delivered = if plain[1] == "all" { Delivered::All } else { Delivered::None };
@@ -259,7 +259,7 @@ impl Bench {
             consumer,
             source: source.clone(),
             mode,
-            credit: plain[2].parse().unwrap(),
+            credit: plain[2].parse().expect("a sound script"),
             priority: priority.unwrap_or(0) as i8,
             no_local: plain.contains(&"nolocal"),
             ticket: Ticket(0),
@@ -280,8 +280,10 @@ impl Bench {
     }
 
     fn end(&mut self, commit: bool, plain: &[&str]) {
-        let transaction =
-            TransactionKey { connection: connection(plain[0]), number: plain[1].parse().unwrap() };
+        let transaction = TransactionKey {
+            connection: connection(plain[0]),
+            number: plain[1].parse().expect("a sound script"),
+        };
         let participants = self.touched.remove(&transaction).unwrap_or_default();
         if commit {
             let event = Event::Commit { transaction, participants: participants.clone(), ticket: Ticket(0) };
@@ -306,16 +308,17 @@ impl Bench {
 }
 
 fn connection(word: &str) -> ConnectionId {
-    ConnectionId::new(0, word.parse().unwrap())
+    ConnectionId::new(0, word.parse().expect("a sound script"))
 }
 
 fn consumer(word: &str) -> ConsumerKey {
-    let (connection_word, number) = word.split_once('.').unwrap();
-    ConsumerKey { connection: connection(connection_word), number: number.parse().unwrap() }
+    let (connection_word, number) = word.split_once('.').expect("a sound script");
+    ConsumerKey { connection: connection(connection_word), number: number.parse().expect("a sound script") }
 }
 
 fn name(key: ConsumerKey) -> String {
-    let connection = (0..100).find(|number| ConnectionId::new(0, *number) == key.connection).unwrap();
+    let connection =
+        (0..100).find(|number| ConnectionId::new(0, *number) == key.connection).expect("a sound script");
     format!("{connection}.{}", key.number)
 }
 
