@@ -211,7 +211,7 @@ fn value() -> impl Strategy<Value = Option<Value<'static>>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_index_agrees_with_asking_every_selector(

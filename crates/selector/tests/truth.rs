@@ -347,3 +347,15 @@ fn equal_selectors_are_equal_as_written() {
         assert_eq!(Selector::parse(left) == Selector::parse(right), want, "{left} and {right}");
     }
 }
+
+#[test]
+fn the_deepest_selectors_are_evaluated() {
+    let signs = format!("{}one = -1", "-".repeat(97));
+    let sum = format!("one{} = 98", " + one".repeat(97));
+    let likes = format!("s{}", " LIKE 'x'".repeat(97));
+    let unfolded = format!("{}one = 1{}", "(one = 1 AND NOT (t AND ".repeat(30), "))".repeat(30));
+    let wide = format!("one = 2{}", " OR one = 2".repeat(50_000));
+    check(TRUE, &[&signs, &sum, &unfolded]);
+    check(FALSE, &[&likes, &wide]);
+    check(FALSE, &[&format!("s LIKE '{}'", "%a".repeat(50_000))]);
+}
