@@ -23,4 +23,4 @@ pub use ids::{
 };
 pub use message::{Encoding, Message, Protocol};
 pub use refusal::Refusal;
-pub use session::{Deadline, Parting, Session, ToSession};
+pub use session::{Deadline, Now, Parting, Session, ToSession};

@@ -39,19 +39,28 @@ pub enum Parting {
     Fault(String),
 }
 
-/// When a session wants to be woken, in milliseconds of the clock that it is given.
+/// A moment of a conversation, by two clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Milliseconds since the conversation began, by a clock that is never set: for waits and deadlines.
+    pub ticks_ms: u64,
+    /// Milliseconds since 1970, by a clock that people set: only for what the peer is told.
+    pub wall_ms: u64,
+}
+
+/// When a session wants to be woken: see [`Now::ticks_ms`].
 pub type Deadline = Option<u64>;
 
 /// One client conversation: bytes in, events out; answers in, bytes out. No IO, no clock.
 pub trait Session {
-    /// Takes whole frames from the front of `input` and leaves an incomplete one there.
+    /// Takes whole frames from the front of `input` and leaves an incomplete one there, as long as `takes_input`.
     ///
     /// # Errors
     /// [`Parting`]: `output` is still to be sent, then the connection ends.
     fn receive(
         &mut self,
         input: &mut BytesMut,
-        now_ms: u64,
+        now: Now,
         events: &mut Vec<Event>,
         output: &mut BytesMut,
     ) -> Result<(), Parting>;
@@ -63,7 +72,7 @@ pub trait Session {
     fn answer(
         &mut self,
         message: ToSession,
-        now_ms: u64,
+        now: Now,
         events: &mut Vec<Event>,
         output: &mut BytesMut,
     ) -> Result<(), Parting>;
@@ -72,7 +81,15 @@ pub trait Session {
     ///
     /// # Errors
     /// As for `receive`.
-    fn wake(&mut self, now_ms: u64, events: &mut Vec<Event>, output: &mut BytesMut) -> Result<(), Parting>;
+    fn wake(&mut self, now: Now, events: &mut Vec<Event>, output: &mut BytesMut) -> Result<(), Parting>;
+
+    /// Whether more input can be taken. If not, what `input` holds is to be given to `receive` again, and the socket to be
+    /// read again, once it can.
+    fn takes_input(&self) -> bool;
+
+    /// From now on the socket is read, or is not: the silence of a peer whom nobody hears says nothing. Conversations
+    /// begin heard.
+    fn listens(&mut self, listens: bool, now: Now);
 
     /// When `wake` is due next.
     fn deadline(&self) -> Deadline;

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use postroad_model::{ConnectionId, Event, Parting, Session};
+use postroad_model::{ConnectionId, Event, Now, Parting, Session};
 use postroad_net::Connection;
 use tokio::sync::Notify;
 
@@ -40,7 +40,9 @@ pub async fn serve<S: Session>(
     let (id, mailbox) = handle.core.borrow_mut().join();
     let placement = handle.core.borrow().placement();
     let router = Router::new(id, placement);
-    let mut task = Task { handle, connection, mailbox, router, session: make(id), events: Vec::new() };
+    let session = make(id);
+    let (events, begun) = (Vec::new(), Instant::now());
+    let mut task = Task { handle, connection, mailbox, router, session, events, begun, listens: true };
     let parting = tokio::select! {
         parting = task.converse() => parting,
         () = closing.notified() => Parting::Farewell,
@@ -59,6 +61,9 @@ struct Task<S> {
     router: Router,
     session: S,
     events: Vec<Event>,
+    begun: Instant,
+    /// What the session was last told: see [`Session::listens`].
+    listens: bool,
 }
 
 impl<S: Session> Task<S> {
@@ -71,7 +76,7 @@ impl<S: Session> Task<S> {
     }
 
     async fn step(&mut self) -> Result<(), Parting> {
-        let reads = self.router.may_read() && self.connection.output.len() < OUTPUT_BYTES_MAX;
+        let reads = self.listen();
         let takes = self.connection.output.len() < OUTPUT_BYTES_MAX;
         tokio::select! {
             () = self.mailbox.arrived(), if takes => {}
@@ -81,7 +86,13 @@ impl<S: Session> Task<S> {
                     self.read()?;
                 }
             }
-            () = sleep_until(self.session.deadline()) => self.wake()?,
+            () = sleep_until(self.begun, self.session.deadline()) => {
+                // This thread may have been away for long, and the peer's sign of life be there already.
+                if reads {
+                    self.read()?;
+                }
+                self.wake()?;
+            }
         }
         self.take_mail()?;
         self.submit();
@@ -92,29 +103,54 @@ impl<S: Session> Task<S> {
         Ok(())
     }
 
+    /// Whether the socket is to be read now; the session learns of a change.
+    fn listen(&mut self) -> bool {
+        let room = self.connection.output.len() < OUTPUT_BYTES_MAX;
+        let listens = room && self.router.may_read() && self.session.takes_input();
+        if listens != self.listens {
+            self.listens = listens;
+            self.session.listens(listens, self.now());
+        }
+        listens
+    }
+
+    fn now(&self) -> Now {
+        Now { ticks_ms: self.begun.elapsed().as_millis() as u64, wall_ms: now_ms() }
+    }
+
     fn read(&mut self) -> Result<(), Parting> {
         let missing = self.session.missing_bytes(&self.connection.input);
         match self.connection.read(missing).map_err(broken)? {
             None => Ok(()),
             Some(0) => Err(Parting::Farewell),
-            Some(_) => {
-                let Connection { input, output, .. } = &mut self.connection;
-                self.session.receive(input, now_ms(), &mut self.events, output)
-            }
+            Some(_) => self.receive(),
         }
     }
 
-    fn wake(&mut self) -> Result<(), Parting> {
-        self.session.wake(now_ms(), &mut self.events, &mut self.connection.output)
+    fn receive(&mut self) -> Result<(), Parting> {
+        let now = self.now();
+        let Connection { input, output, .. } = &mut self.connection;
+        self.session.receive(input, now, &mut self.events, output)
     }
 
+    fn wake(&mut self) -> Result<(), Parting> {
+        let now = self.now();
+        self.session.wake(now, &mut self.events, &mut self.connection.output)
+    }
+
+    /// Takes what the core sent, and then the input that the session could not take before it.
     fn take_mail(&mut self) -> Result<(), Parting> {
-        let mut now = 0;
+        let took_input = self.session.takes_input();
+        self.answer_mail()?;
+        let resumes = !took_input && self.session.takes_input() && !self.connection.input.is_empty();
+        if resumes { self.receive() } else { Ok(()) }
+    }
+
+    fn answer_mail(&mut self) -> Result<(), Parting> {
+        let mut now = None;
         while self.connection.output.len() < OUTPUT_BYTES_MAX {
             let Some(message) = self.mailbox.take() else { return Ok(()) };
-            if now == 0 {
-                now = now_ms();
-            }
+            let now = *now.get_or_insert_with(|| self.now());
             let mut core = self.handle.core.borrow_mut();
             self.router.note(&message, |partition, event| core.submit(partition, event));
             drop(core);
@@ -163,9 +199,10 @@ fn broken(error: std::io::Error) -> Parting {
     }
 }
 
-async fn sleep_until(deadline_ms: Option<u64>) {
-    match deadline_ms {
-        Some(deadline) => tokio::time::sleep(Duration::from_millis(deadline.saturating_sub(now_ms()))).await,
+async fn sleep_until(begun: Instant, deadline_ms: Option<u64>) {
+    let deadline = deadline_ms.and_then(|ticks| begun.checked_add(Duration::from_millis(ticks)));
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,
     }
 }

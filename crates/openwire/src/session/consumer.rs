@@ -205,7 +205,7 @@ impl OpenWireSession {
         };
         let numbers: Vec<_> = consumer.parts.iter().map(|part| part.number).collect();
         let fresh = consumer.pull.is_none();
-        let ends_ms = u64::try_from(pull.timeout).ok().filter(|ms| *ms > 0).map(|ms| turn.now_ms + ms);
+        let ends_ms = u64::try_from(pull.timeout).ok().filter(|ms| *ms > 0).map(|ms| turn.now.ticks_ms + ms);
         consumer.pull = Some(Pull { ends_ms, drain: None });
         let id = consumer.id.clone();
         self.consumers.pulls += u32::from(fresh);
@@ -233,12 +233,12 @@ impl OpenWireSession {
     }
 
     pub(super) fn end_pulls(&mut self, turn: &mut Turn<'_>) {
-        if self.consumers.next_pull_end().is_none_or(|ends| turn.now_ms < ends) {
+        if self.consumers.next_pull_end().is_none_or(|ends| turn.now.ticks_ms < ends) {
             return;
         }
         let over = |consumer: &&Consumer| {
             consumer.pull.as_ref().is_some_and(|pull| {
-                pull.drain.is_none() && pull.ends_ms.is_some_and(|ends| ends <= turn.now_ms)
+                pull.drain.is_none() && pull.ends_ms.is_some_and(|ends| ends <= turn.now.ticks_ms)
             })
         };
         let ids: Vec<ConsumerId> =

@@ -154,7 +154,7 @@ impl OpenWireSession {
         };
         let patch = Patch {
             broker_sequence_id: Some(sequence as i64),
-            broker_out_time_ms: Some(turn.now_ms as i64),
+            broker_out_time_ms: Some(turn.now.wall_ms as i64),
             ..Patch::default()
         };
         let version = message.encoding.version;
@@ -172,7 +172,7 @@ impl OpenWireSession {
             let held = Held { sequence, part, tag, message_id, credited: false, transaction: None };
             consumer.window.held.push_back(held);
         }
-        self.liveness.wrote(turn.now_ms);
+        self.liveness.wrote(turn.now.ticks_ms);
     }
 
     /// The client's verdict on one or several deliveries.

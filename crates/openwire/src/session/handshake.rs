@@ -63,7 +63,7 @@ impl OpenWireSession {
         self.liveness.agree(
             ours.max_inactivity_ms.min(theirs.max_inactivity_ms),
             initial_delay_ms,
-            turn.now_ms,
+            turn.now.ticks_ms,
         );
         let broker = BrokerInfo {
             broker_id: Some(BrokerId { value: Some(self.options.broker_name.as_str().into()) }),

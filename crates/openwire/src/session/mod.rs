@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
-use postroad_model::{ConnectionId, Deadline, Event, Parting, Session, ToSession};
+use postroad_model::{ConnectionId, Deadline, Event, Now, Parting, Session, ToSession};
 
 use crate::codec::{Command, KeepAliveInfo, Response, WireFormat, WireString};
 use consumer::Consumers;
@@ -82,7 +82,7 @@ pub struct OpenWireSession {
 struct Turn<'a> {
     events: &'a mut Vec<Event>,
     output: &'a mut BytesMut,
-    now_ms: u64,
+    now: Now,
 }
 
 impl OpenWireSession {
@@ -199,7 +199,7 @@ impl OpenWireSession {
         self.next_command_id = self.next_command_id.wrapping_add(1);
         command.set_command_id(self.next_command_id);
         let _ = self.format.encode(&command, turn.output);
-        self.liveness.wrote(turn.now_ms);
+        self.liveness.wrote(turn.now.ticks_ms);
     }
 }
 
@@ -215,15 +215,15 @@ impl Session for OpenWireSession {
     fn receive(
         &mut self,
         input: &mut BytesMut,
-        now_ms: u64,
+        now: Now,
         events: &mut Vec<Event>,
         output: &mut BytesMut,
     ) -> Result<(), Parting> {
-        self.liveness.heard(now_ms);
+        self.liveness.heard(now.ticks_ms);
         if !self.negotiated {
             handshake::check_protocol(input)?;
         }
-        let mut turn = Turn { events, output, now_ms };
+        let mut turn = Turn { events, output, now };
         while let Some(frame) = self.next_frame(input)? {
             self.take(&frame, &mut turn)?;
         }
@@ -233,11 +233,11 @@ impl Session for OpenWireSession {
     fn answer(
         &mut self,
         message: ToSession,
-        now_ms: u64,
+        now: Now,
         events: &mut Vec<Event>,
         output: &mut BytesMut,
     ) -> Result<(), Parting> {
-        let mut turn = Turn { events, output, now_ms };
+        let mut turn = Turn { events, output, now };
         match message {
             ToSession::Reply { ticket, result } => self.replied(ticket, result, &mut turn),
             ToSession::Deliver(delivery) => self.deliver(delivery, &mut turn),
@@ -248,14 +248,22 @@ impl Session for OpenWireSession {
         Ok(())
     }
 
-    fn wake(&mut self, now_ms: u64, events: &mut Vec<Event>, output: &mut BytesMut) -> Result<(), Parting> {
-        let mut turn = Turn { events, output, now_ms };
+    fn wake(&mut self, now: Now, events: &mut Vec<Event>, output: &mut BytesMut) -> Result<(), Parting> {
+        let mut turn = Turn { events, output, now };
         self.end_pulls(&mut turn);
-        self.liveness.check(now_ms)?;
-        if self.negotiated && self.liveness.must_write(now_ms) {
+        self.liveness.check(now.ticks_ms)?;
+        if self.negotiated && self.liveness.must_write(now.ticks_ms) {
             self.send(KeepAliveInfo::default().into(), &mut turn);
         }
         Ok(())
+    }
+
+    fn takes_input(&self) -> bool {
+        true
+    }
+
+    fn listens(&mut self, listens: bool, now: Now) {
+        self.liveness.listens(listens, now.ticks_ms);
     }
 
     fn deadline(&self) -> Deadline {
