@@ -102,6 +102,14 @@ impl Bodies {
         }
     }
 
+    /// What a message that is only in memory takes there; zero for others.
+    pub fn volatile_size(&self, key: MessageKey) -> u64 {
+        match key {
+            MessageKey::Volatile(_) => self.stored.get(&key).map_or(0, |stored| stored.bytes),
+            MessageKey::Durable { .. } => 0,
+        }
+    }
+
     /// Takes the body of a durable message out of memory; it can be read back from the log.
     pub fn evict(&mut self, key: MessageKey) {
         if let MessageKey::Durable { .. } = key

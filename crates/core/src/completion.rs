@@ -4,7 +4,7 @@
 //! wait in one line. Replicas and recovery have none.
 
 use postroad_model::{
-    ConnectionId, Destination, Effect, EntryTag, Event, Peer, QueueId, Refusal, Settlement, Ticket,
+    Attach, ConnectionId, Destination, Effect, EntryTag, Event, Peer, QueueId, Refusal, Settlement, Ticket,
     TransactionId,
 };
 
@@ -68,8 +68,21 @@ pub enum Completion {
         /// Which of the two.
         committed: bool,
     },
+    /// A consumer reads the subscription that was made.
+    Subscribed(Box<Attach>),
     /// Nothing follows.
     Nothing,
+}
+
+impl Completion {
+    /// Whose command it was, if somebody waits for it.
+    pub(crate) fn connection(&self) -> Option<ConnectionId> {
+        match self {
+            Completion::Reply { connection, .. } => Some(*connection),
+            Completion::Transacted { answer, .. } => answer.map(|(connection, _)| connection),
+            _ => None,
+        }
+    }
 }
 
 impl Partition {
@@ -95,6 +108,7 @@ impl Partition {
             Completion::Ended { id, committed: true } => {
                 self.tell(id.coordinator, Peer::Done { id }, effects)
             }
+            Completion::Subscribed(attach) => self.attach(*attach, effects),
             Completion::Ended { committed: false, .. } | Completion::Nothing => {}
         }
     }
@@ -136,6 +150,9 @@ impl Partition {
                 self.tell(id.coordinator, Peer::Prepared { id, ready: false }, effects);
             }
             Completion::Decided { id } => self.decision_failed(id, refusal, effects),
+            Completion::Subscribed(attach) => {
+                self.reply(attach.consumer.connection, attach.ticket, no(), effects);
+            }
             // Known here for this run; the log learns the next count.
             Completion::Counted { .. } => {}
             // Asked for again when the log recovers.

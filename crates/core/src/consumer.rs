@@ -8,10 +8,13 @@ use postroad_model::{
     Effect, EntryTag, Event, QueueId, Refusal, Ticket, TransactionKey, Urgency,
 };
 
+use postroad_selector::Selector;
+
 use crate::Partition;
 use crate::completion::Completion;
 use crate::dispatch::Browse;
 use crate::queue::State;
+use crate::selection::{self, Selection};
 
 /// An attached reader of one queue.
 pub struct Consumer {
@@ -29,8 +32,12 @@ pub struct Consumer {
     pub held: VecDeque<EntryTag>,
     /// Its view, if it browses.
     pub browse: Option<Browse>,
+    /// What it wants of a queue, if not everything.
+    pub selection: Option<Selection>,
     /// Its credit ends as soon as the bodies that are being read have been sent.
     pub draining: bool,
+    /// It waits in its queue's line.
+    pub in_line: bool,
 }
 
 /// What a connection has in this partition.
@@ -51,10 +58,13 @@ pub struct Connection {
 impl Partition {
     pub(crate) fn attach(&mut self, attach: Attach, effects: &mut Vec<Effect>) {
         let (connection, ticket) = (attach.consumer.connection, attach.ticket);
-        match self.source_of(&attach) {
+        match self.source_of(&attach, effects) {
             Ok(Some(queue)) => {
                 self.reply(connection, ticket, Ok(()), effects);
                 self.attach_to(queue, attach, effects);
+            }
+            Ok(None) if let Some(name) = attach.subscription.clone() => {
+                self.make_subscription(attach, &name, effects);
             }
             Ok(None) => {
                 let queue = attach.source.clone();
@@ -65,7 +75,7 @@ impl Partition {
     }
 
     /// The queue to read from; `None` if it must be declared first.
-    fn source_of(&mut self, attach: &Attach) -> Result<Option<QueueId>, Refusal> {
+    fn source_of(&mut self, attach: &Attach, effects: &mut Vec<Effect>) -> Result<Option<QueueId>, Refusal> {
         let source = &attach.source;
         if self.consumers.contains_key(&attach.consumer) {
             return Err(Refusal::ConsumerExists { number: attach.consumer.number });
@@ -77,20 +87,34 @@ impl Partition {
                 return Err(Refusal::NotOwner(source.clone()));
             }
         }
-        match source.kind {
-            DestinationKind::Topic => Ok(Some(self.subscribe(source))),
-            DestinationKind::Queue => Ok(address.and_then(|address| address.bound.first().copied())),
+        let selector = selection::parse(&attach.selector)?;
+        match (source.kind, &attach.subscription) {
+            (DestinationKind::Topic, Some(name)) => self.find_subscription(attach, name),
+            (DestinationKind::Topic, None) => Ok(Some(self.subscribe(source, selector, effects))),
+            (DestinationKind::Queue, _) => Ok(address.and_then(|address| address.bound.first().copied())),
         }
     }
 
     /// A volatile subscription, which begins with what the topic retains.
-    fn subscribe(&mut self, topic: &Destination) -> QueueId {
+    fn subscribe(
+        &mut self,
+        topic: &Destination,
+        selector: Option<Selector>,
+        effects: &mut Vec<Effect>,
+    ) -> QueueId {
         let queue = self.bind_volatile(topic);
+        if let Some(queue) = self.queues.get_mut(&queue) {
+            queue.selector = selector;
+        }
         let retained = self.addresses.get(topic).map(|address| address.retained.values().cloned().collect());
         let retained: Vec<_> = retained.unwrap_or_default();
         for message in retained {
             let key = self.insert_volatile(message);
-            self.push_entry(queue, key);
+            self.bodies.refer(key);
+            if self.takes(queue, key) {
+                self.push_entry(queue, key);
+            }
+            self.drop_reference(key, effects);
         }
         queue
     }
@@ -98,6 +122,9 @@ impl Partition {
     fn attach_to(&mut self, id: QueueId, attach: Attach, effects: &mut Vec<Effect>) {
         let key = attach.consumer;
         let Some(queue) = self.queues.get_mut(&id) else { return };
+        // A subscription takes only what matches; on a queue it is the consumer that selects.
+        let selects = queue.source.kind == DestinationKind::Queue;
+        let selector = selection::parse(&attach.selector).ok().flatten().filter(|_| selects);
         let browse = (attach.mode == ConsumerMode::Browse).then(|| Browse::of(queue));
         queue.consumers.push(key);
         queue.exclusive_consumers += u32::from(attach.mode == ConsumerMode::Exclusive);
@@ -109,11 +136,14 @@ impl Partition {
             no_local: attach.no_local,
             held: VecDeque::new(),
             browse,
+            selection: selector.map(Selection::new),
             draining: false,
+            in_line: false,
         };
         self.consumers.insert(key, consumer);
         self.connections.entry(key.connection).or_default().consumers.insert(key);
-        self.line_up_all(id);
+        self.line_up_all_if_exclusive(id);
+        self.line_up(key);
         self.dispatch(id, effects);
     }
 
@@ -135,39 +165,61 @@ impl Partition {
 
     /// Ends the credit of draining consumers, unless a body that may be theirs is still on its way.
     pub(crate) fn finish_drains(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        let Some(queue) = self.queues.get_mut(&id) else { return };
-        if queue.fetching {
-            return;
-        }
-        for key in &queue.consumers.clone() {
-            let Some(consumer) = self.consumers.get_mut(key).filter(|consumer| consumer.draining) else {
-                continue;
-            };
-            consumer.draining = false;
-            consumer.credit = 0;
-            queue.leave_line(*key);
-            effects.push(Effect::Drained { consumer: *key });
+        let Some(queue) = self.queues.get(&id).filter(|queue| !queue.fetching) else { return };
+        let drains = |key: &ConsumerKey| self.consumers.get(key).is_some_and(|consumer| consumer.draining);
+        let draining: Vec<ConsumerKey> = queue.consumers.iter().filter(|key| drains(key)).copied().collect();
+        for key in draining {
+            self.leave_line(key);
+            if let Some(consumer) = self.consumers.get_mut(&key) {
+                consumer.draining = false;
+                consumer.credit = 0;
+                effects.push(Effect::Drained { consumer: key });
+            }
         }
     }
 
     /// Puts a consumer into the line of its queue, if it can take a message and is not there yet.
     fn line_up(&mut self, key: ConsumerKey) {
         let Some(consumer) = self.consumers.get(&key) else { return };
-        let may =
-            consumer.credit > 0 && !self.outbox_is_full(key.connection) && self.is_chosen(key, consumer);
+        let has_seen_all = consumer.browse.as_ref().is_some_and(|browse| browse.is_over);
+        let may = consumer.credit > 0
+            && !has_seen_all
+            && !self.outbox_is_full(key.connection)
+            && self.is_chosen(key, consumer);
+        let Some(consumer) = self.consumers.get_mut(&key).filter(|consumer| may && !consumer.in_line) else {
+            return;
+        };
         let Some(queue) = self.queues.get_mut(&consumer.queue) else { return };
-        let line = queue.line(consumer.mode);
-        if may && !line.contains(&key) {
-            line.push_back(key);
+        consumer.in_line = true;
+        queue.line(consumer.mode).push_back(key);
+    }
+
+    /// Takes a consumer out of its line.
+    pub(crate) fn leave_line(&mut self, key: ConsumerKey) {
+        let Some(consumer) = self.consumers.get_mut(&key).filter(|consumer| consumer.in_line) else { return };
+        consumer.in_line = false;
+        if let Some(queue) = self.queues.get_mut(&consumer.queue) {
+            queue.line(consumer.mode).retain(|waiting| *waiting != key);
+        }
+    }
+
+    fn line_up_all_if_exclusive(&mut self, id: QueueId) {
+        if self.queues.get(&id).is_some_and(|queue| queue.exclusive_consumers > 0) {
+            self.line_up_all(id);
         }
     }
 
     /// Makes the line anew: after a consumer came or went, the exclusive one may be another.
     fn line_up_all(&mut self, id: QueueId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
-        let mut order: Vec<ConsumerKey> = queue.waiting.drain(..).collect();
-        order.extend(queue.consumers.iter().filter(|key| !order.contains(key)).copied().collect::<Vec<_>>());
-        for key in order {
+        let line: Vec<ConsumerKey> = queue.waiting.drain(..).collect();
+        let consumers = queue.consumers.clone();
+        for key in &line {
+            if let Some(consumer) = self.consumers.get_mut(key) {
+                consumer.in_line = false;
+            }
+        }
+        for key in line.into_iter().chain(consumers) {
             self.line_up(key);
         }
     }
@@ -206,6 +258,7 @@ impl Partition {
         delivered: Delivered,
         effects: &mut Vec<Effect>,
     ) {
+        self.leave_line(key);
         let Some(consumer) = self.consumers.remove(&key) else { return };
         if let Some(connection) = self.connections.get_mut(&key.connection) {
             connection.consumers.remove(&key);
@@ -213,7 +266,6 @@ impl Partition {
         let id = consumer.queue;
         let Some(queue) = self.queues.get_mut(&id) else { return };
         queue.consumers.retain(|other| *other != key);
-        queue.leave_line(key);
         queue.exclusive_consumers -= u32::from(consumer.mode == ConsumerMode::Exclusive);
         if id.is_volatile() && queue.source.kind == DestinationKind::Topic {
             return self.delete_queue(id, effects);
@@ -228,7 +280,9 @@ impl Partition {
         let held: Vec<EntryTag> = consumer.held.into();
         self.release(id, key, &held[..seen], true, effects);
         self.release(id, key, &held[seen..], false, effects);
-        self.line_up_all(id);
+        if consumer.mode == ConsumerMode::Exclusive {
+            self.line_up_all(id);
+        }
         self.dispatch(id, effects);
     }
 
@@ -258,6 +312,9 @@ impl Partition {
         if self.claims.get(name).is_some_and(|(_, owner)| *owner == connection) {
             self.claims.remove(name);
         }
+        if let Some(connection) = self.connections.get_mut(&connection) {
+            connection.claims.remove(name);
+        }
     }
 
     /// The outbox has room again: consumers that waited for it get back into their lines.
@@ -278,11 +335,14 @@ impl Partition {
     }
 
     pub(crate) fn closed(&mut self, id: ConnectionId, effects: &mut Vec<Effect>) {
-        self.parked.retain(|publish| publish.connection != id);
+        for line in self.parked.values_mut() {
+            line.retain(|publish| publish.connection != id);
+        }
+        self.parked.retain(|_, line| !line.is_empty());
         for waiting in self.declaring.values_mut() {
             waiting.retain(|event| !concerns_consumer_of(event, id));
         }
-        let Some(connection) = self.connections.get(&id) else { return };
+        let Some(connection) = self.connections.get(&id) else { return self.unpark(effects) };
         let (transactions, consumers) = (connection.transactions.clone(), connection.consumers.clone());
         // What one of them gives back goes to no other of them.
         for key in &consumers {
@@ -294,18 +354,21 @@ impl Partition {
         for key in consumers {
             self.remove_consumer(key, Delivered::All, effects);
         }
-        let temporary =
-            self.connections.remove(&id).map(|connection| connection.temporary).unwrap_or_default();
-        for destination in temporary {
+        let Some(connection) = self.connections.remove(&id) else { return };
+        for destination in connection.temporary {
             self.delete_address(&destination, effects);
         }
+        for name in connection.claims {
+            self.disclaim(&name, id);
+        }
+        // Whatever waited behind its sends need not any more.
+        self.unpark(effects);
     }
 
     fn stop_serving(&mut self, key: ConsumerKey) {
-        let Some(consumer) = self.consumers.get_mut(&key) else { return };
-        consumer.credit = 0;
-        if let Some(queue) = self.queues.get_mut(&consumer.queue) {
-            queue.leave_line(key);
+        self.leave_line(key);
+        if let Some(consumer) = self.consumers.get_mut(&key) {
+            consumer.credit = 0;
         }
     }
 
@@ -317,8 +380,10 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         if destination.temporary {
-            self.declare_temporary(&destination, connection);
-        } else if destination.kind == DestinationKind::Queue && self.addresses.get(&destination).is_none() {
+            let result = self.declare_temporary(&destination, connection);
+            return self.reply(connection, ticket, result, effects);
+        }
+        if destination.kind == DestinationKind::Queue && self.addresses.get(&destination).is_none() {
             let completion = Completion::Reply { connection, ticket };
             return self.propose(
                 Command::Declare { queue: destination },
@@ -330,15 +395,22 @@ impl Partition {
         self.reply(connection, ticket, Ok(()), effects);
     }
 
-    fn declare_temporary(&mut self, destination: &Destination, connection: ConnectionId) {
-        if self.addresses.get(destination).is_some() {
-            return;
+    fn declare_temporary(
+        &mut self,
+        destination: &Destination,
+        connection: ConnectionId,
+    ) -> Result<(), Refusal> {
+        match self.addresses.get(destination) {
+            Some(address) if address.owner == Some(connection) => return Ok(()),
+            Some(_) => return Err(Refusal::NotOwner(destination.clone())),
+            None => {}
         }
         self.addresses.get_or_make(destination).owner = Some(connection);
         if destination.kind == DestinationKind::Queue {
             self.bind_volatile(destination);
         }
         self.connections.entry(connection).or_default().temporary.insert(destination.clone());
+        Ok(())
     }
 
     pub(crate) fn delete(
@@ -351,6 +423,9 @@ impl Partition {
         let Some(address) = self.addresses.get(&destination) else {
             return self.reply(connection, ticket, Ok(()), effects);
         };
+        if destination.temporary && address.owner != Some(connection) {
+            return self.reply(connection, ticket, Err(Refusal::NotOwner(destination)), effects);
+        }
         let bound = address.bound.iter().filter_map(|id| self.queues.get(id));
         let consumers: u64 = bound.map(|queue| queue.consumers.len() as u64).sum();
         if consumers > 0 {

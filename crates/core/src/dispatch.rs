@@ -10,6 +10,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::completion::Completion;
 use crate::queue::{Queue, State};
+use crate::selection::Selected;
 
 /// Bodies that are read back from the log at once: enough that a disk read pays, few enough to stay small.
 const FETCH_MESSAGES_MAX: usize = 64;
@@ -30,16 +31,26 @@ impl Partition {
     }
 
     fn dispatch_line(&mut self, id: QueueId, mode: ConsumerMode, effects: &mut Vec<Effect>) {
+        // Consumers in a row whose selectors match nothing that is there.
+        let mut unserved = 0;
         loop {
             let Some(queue) = self.queues.get_mut(&id) else { return };
+            let waiting = queue.line(mode).len();
             let Some(consumer) = queue.line(mode).front().copied() else { return };
             if queue.fetching {
                 return;
             }
             match self.send_next(id, consumer, effects) {
-                Step::Sent => self.next_turn(id, mode, consumer),
+                Step::Sent => {
+                    unserved = 0;
+                    self.next_turn(id, mode, consumer);
+                }
                 Step::Skipped => {}
-                Step::Nothing if mode == ConsumerMode::Browse => self.finish_browse(id, consumer, effects),
+                Step::Nothing if mode == ConsumerMode::Browse => self.finish_browse(consumer, effects),
+                Step::Nothing if unserved < waiting && self.selects(consumer) => {
+                    unserved += 1;
+                    self.next_turn(id, mode, consumer);
+                }
                 Step::Nothing | Step::Waits => return,
             }
         }
@@ -56,18 +67,38 @@ impl Partition {
                 line.push_back(consumer);
             }
         }
+        if let Some(consumer) = self.consumers.get_mut(&consumer) {
+            consumer.in_line = takes_more;
+        }
+    }
+
+    fn selects(&self, consumer: ConsumerKey) -> bool {
+        self.consumers.get(&consumer).is_some_and(|consumer| consumer.selection.is_some())
+    }
+
+    /// The entry that is due for the consumer.
+    fn next_for(&mut self, id: QueueId, key: ConsumerKey) -> Selected {
+        let Some(consumer) = self.consumers.get(&key) else { return Selected::Nothing };
+        let Some(queue) = self.queues.get_mut(&id) else { return Selected::Nothing };
+        let next = match (&consumer.browse, &consumer.selection) {
+            (Some(browse), _) => queue.next_visible(&browse.cursor).filter(|tag| browse.covers(*tag)),
+            (None, Some(_)) => return self.next_selected(id, key),
+            (None, None) => queue.next_ready(),
+        };
+        next.map_or(Selected::Nothing, Selected::Entry)
     }
 
     fn send_next(&mut self, id: QueueId, consumer: ConsumerKey, effects: &mut Vec<Effect>) -> Step {
-        let Some(queue) = self.queues.get_mut(&id) else { return Step::Nothing };
-        let browsed = self.consumers.get(&consumer).and_then(|consumer| consumer.browse.as_ref());
-        let next = match browsed {
-            Some(browse) => queue.next_visible(&browse.cursor).filter(|tag| browse.covers(*tag)),
-            None => queue.next_ready(),
+        let tag = match self.next_for(id, consumer) {
+            Selected::Entry(tag) => tag,
+            Selected::Nothing => return Step::Nothing,
+            Selected::Absent(tag) => {
+                self.fetch_from(id, tag, effects);
+                return Step::Waits;
+            }
         };
-        let Some(tag) = next else { return Step::Nothing };
-        let browsing = browsed.is_some();
-        let Some(entry) = queue.entry(tag) else { return Step::Nothing };
+        let browsing = self.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
+        let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
         let (key, failed_deliveries) = (entry.key, entry.failed_deliveries + entry.uncounted_deliveries);
         let Some((headers, _)) = self.bodies.headers(key) else { return Step::Nothing };
         if self.is_over(headers) && !browsing {
@@ -78,10 +109,25 @@ impl Partition {
             self.fetch_from(id, tag, effects);
             return Step::Waits;
         };
+        if browsing && self.passes_over(consumer, tag, &message) {
+            return Step::Skipped;
+        }
+        self.selected(consumer, tag);
         self.hand_over(id, tag, consumer, message.bytes.len() as u64);
         self.counters.delivered += 1;
         effects.push(Effect::Deliver(Delivery { consumer, tag, failed_deliveries, message }));
         Step::Sent
+    }
+
+    /// A browser with a selector sees only what matches.
+    fn passes_over(&mut self, key: ConsumerKey, tag: EntryTag, message: &Message) -> bool {
+        let Some(consumer) = self.consumers.get_mut(&key) else { return false };
+        let Some(selection) = &consumer.selection else { return false };
+        let passes = !selection.wants(&*(self.properties_of)(message));
+        if let Some(browse) = consumer.browse.as_mut().filter(|_| passes) {
+            browse.pass(tag);
+        }
+        passes
     }
 
     fn is_over(&self, headers: &Message) -> bool {
@@ -107,16 +153,12 @@ impl Partition {
     }
 
     /// A browser that has seen everything is told so, and leaves the line.
-    fn finish_browse(&mut self, id: QueueId, consumer: ConsumerKey, effects: &mut Vec<Effect>) {
-        if let Some(queue) = self.queues.get_mut(&id) {
-            queue.browsing.pop_front();
-            if let Some(browse) =
-                self.consumers.get_mut(&consumer).and_then(|consumer| consumer.browse.as_mut())
-            {
-                browse.is_over = true;
-            }
-            effects.push(Effect::Drained { consumer });
+    fn finish_browse(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        self.leave_line(key);
+        if let Some(browse) = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut()) {
+            browse.is_over = true;
         }
+        effects.push(Effect::Drained { consumer: key });
     }
 
     /// Ends an entry whose time is over; a durable one by a record that nobody waits for.
@@ -185,9 +227,7 @@ impl Partition {
     fn set_aside(&mut self, key: MessageKey, waiting: Vec<QueueId>, effects: &mut Vec<Effect>) {
         for id in &waiting {
             let Some(queue) = self.queues.get_mut(id) else { continue };
-            if let Some(tag) = queue.next_ready()
-                && let Some(entry) = queue.entry(tag).filter(|entry| entry.key == key)
-            {
+            if let Some(entry) = queue.find(key).and_then(|tag| queue.entry(tag)) {
                 entry.state = State::Leaving;
                 self.counters.unreadable += 1;
             }

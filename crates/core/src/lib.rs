@@ -19,10 +19,13 @@ mod partition;
 mod publish;
 mod queue;
 mod record;
+mod selection;
 mod settle;
 mod snapshot;
+mod subscription;
 mod transaction;
 
 pub use partition::{Counters, Memory, Partition, Settings};
 pub use record::{RecordError, decode_record, encode_record, message_in_record};
+pub use selection::PropertiesOf;
 pub use snapshot::SnapshotError;

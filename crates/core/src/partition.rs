@@ -15,6 +15,7 @@ use crate::bodies::Bodies;
 use crate::completion::Completion;
 use crate::consumer::{Connection, Consumer};
 use crate::queue::{Entry, LaneNumber, Queue, State};
+use crate::selection::{self, PropertiesOf};
 use crate::transaction::{Coordination, OpenTransaction, Prepared, VolatileChanges};
 
 /// What a partition is told once, at its start.
@@ -88,9 +89,13 @@ pub struct Partition {
     pub(crate) connections: HashMap<ConnectionId, Connection, FxBuildHasher>,
     /// Exclusive names, each with its holder and the holder's connection.
     pub(crate) claims: HashMap<Arc<str>, (Arc<str>, ConnectionId)>,
-    /// Non-persistent sends that wait for memory, in order.
-    pub(crate) parked: VecDeque<Publish>,
+    /// Non-persistent sends that wait for memory, by address, in order.
+    pub(crate) parked: BTreeMap<Destination, VecDeque<Publish>>,
     pub(crate) proposals: VecDeque<Completion>,
+    /// Durable subscriptions by name.
+    pub(crate) subscriptions: HashMap<Arc<str>, QueueId>,
+    /// How to read what selectors ask for.
+    pub(crate) properties_of: PropertiesOf,
     /// Queues on their way into the log, and what waits for each, in order.
     pub(crate) declaring: HashMap<Destination, Vec<Event>>,
     /// Settlements that nobody waits for and that the log refused: proposed again when it recovers.
@@ -124,8 +129,10 @@ impl Partition {
             consumers: HashMap::default(),
             connections: HashMap::default(),
             claims: HashMap::new(),
-            parked: VecDeque::new(),
+            parked: BTreeMap::new(),
             proposals: VecDeque::new(),
+            subscriptions: HashMap::new(),
+            properties_of: selection::no_properties,
             declaring: HashMap::new(),
             unsaved: Vec::new(),
             space_ample: true,
@@ -139,6 +146,12 @@ impl Partition {
         }
     }
 
+    /// Says how to read the properties of messages, which only their protocols know. To be said before the first
+    /// command; until then messages have none.
+    pub fn read_properties_by(&mut self, properties_of: PropertiesOf) {
+        self.properties_of = properties_of;
+    }
+
     /// Carries out a durable command. Commands come in log order, without gaps, each once.
     pub fn apply(&mut self, position: Position, command: Command, effects: &mut Vec<Effect>) {
         debug_assert!(
@@ -150,6 +163,8 @@ impl Partition {
             Command::Declare { queue } => {
                 self.declare_queue(&queue);
             }
+            Command::Subscribe(subscription) => self.apply_subscribe(subscription, effects),
+            Command::Unsubscribe { name } => self.apply_unsubscribe(&name, effects),
             Command::Delete { queue } => self.delete_address(&queue, effects),
             Command::Enqueue(sent) => self.enqueue_durable(position, vec![sent], effects),
             Command::Settle(settlements) => self.settle_durable(&settlements, effects),
@@ -182,12 +197,16 @@ impl Partition {
             Event::Credit { consumer, add } => self.credit(consumer, add, effects),
             Event::Drain { consumer } => self.drain(consumer, effects),
             Event::Settle(settle) => self.settle(settle, effects),
+            Event::Seal { transaction } => self.seal(transaction, effects),
             Event::Commit { transaction, participants, ticket } => {
                 self.commit(transaction, &participants, ticket, effects);
             }
             Event::Rollback { transaction, ticket } => self.rollback(transaction, ticket, effects),
             Event::Declare { destination, connection, ticket } => {
                 self.declare(destination, connection, ticket, effects);
+            }
+            Event::Unsubscribe { name, connection, ticket } => {
+                self.unsubscribe(name, connection, ticket, effects);
             }
             Event::Delete { destination, connection, ticket } => {
                 self.delete(destination, connection, ticket, effects);
@@ -257,12 +276,12 @@ impl Partition {
 
     /// What concerns a consumer that waits for its queue waits behind it; anything else is given back.
     fn behind_its_attach(&mut self, event: Event) -> Option<Event> {
-        let (Event::Detach { consumer, .. } | Event::Credit { consumer, .. } | Event::Drain { consumer }) = event
+        let (Event::Detach { consumer, .. } | Event::Credit { consumer, .. } | Event::Drain { consumer }) =
+            event
         else {
             return Some(event);
         };
-        let attaches =
-            |event: &Event| matches!(event, Event::Attach(attach) if attach.consumer == consumer);
+        let attaches = |event: &Event| matches!(event, Event::Attach(attach) if attach.consumer == consumer);
         match self.declaring.values_mut().find(|waiting| waiting.iter().any(attaches)) {
             Some(waiting) => {
                 waiting.push(event);
@@ -311,6 +330,7 @@ impl Partition {
             self.next_stamp += 1;
             self.counters.enqueued += 1;
             queue.push(lane, entry);
+            queue.volatile_bytes += self.bodies.volatile_size(key);
             self.bodies.refer(key);
         }
     }

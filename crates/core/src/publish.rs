@@ -1,12 +1,17 @@
 //! A message comes in: what becomes durable, what stays in memory, and which queues get it.
 
 use postroad_model::{
-    Command, ConnectionId, Destination, DestinationKind, Effect, Event, Message, MessageKey, Position,
-    Publish, QueueId, Refusal, Retain, Sent, Ticket, Urgency,
+    Command, ConnectionId, Destination, DestinationKind, Effect, Event, MessageKey, Position, Publish,
+    QueueId, Refusal, Retain, Sent, Ticket, Urgency,
 };
 
 use crate::Partition;
+use crate::address::Address;
 use crate::completion::Completion;
+
+/// The part of the memory for non-persistent messages that one queue may take: an eighth, so that a few slow consumers
+/// leave room for all others.
+const QUEUE_SHARE: u64 = 8;
 
 impl Partition {
     pub(crate) fn publish(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
@@ -23,7 +28,9 @@ impl Partition {
                 let command = Command::Enqueue(publish.sent);
                 self.propose(command, Urgency::Waiting, Completion::Reply { connection, ticket }, effects);
             }
-            Ok(Admitted::Volatile) if self.must_park(&publish.sent.message) => self.parked.push_back(publish),
+            Ok(Admitted::Volatile) if self.must_park(&publish.sent) => {
+                self.parked.entry(publish.sent.to.clone()).or_default().push_back(publish);
+            }
             Ok(Admitted::Volatile) => {
                 let Publish { sent, retain, .. } = publish;
                 self.publish_volatile(sent, Some(connection), retain, effects);
@@ -44,40 +51,71 @@ impl Partition {
         if to.temporary {
             return address.map(|_| Admitted::Volatile).ok_or_else(|| Refusal::NoSuchDestination(to.clone()));
         }
-        match to.kind {
-            DestinationKind::Topic => Ok(Admitted::Volatile),
+        let admitted = match to.kind {
+            DestinationKind::Topic => Ok(self.admit_to_topic(sent, address)),
             DestinationKind::Queue if !sent.message.persistent => {
                 Ok(if address.is_some() { Admitted::Volatile } else { Admitted::NeedsQueue })
             }
-            DestinationKind::Queue if !self.space_ample => Err(Refusal::StoreFull { to: to.clone() }),
             DestinationKind::Queue => Ok(Admitted::Durable),
+        }?;
+        match admitted {
+            Admitted::Durable if !self.space_ample => Err(Refusal::StoreFull { to: to.clone() }),
+            admitted => Ok(admitted),
         }
     }
 
-    fn must_park(&self, message: &Message) -> bool {
-        let bytes = self.bodies.volatile_bytes;
-        !self.parked.is_empty()
-            || bytes > 0 && bytes + message.bytes.len() as u64 > self.settings.volatile_bytes_max
+    /// What no durable subscription keeps is not journaled.
+    fn admit_to_topic(&self, sent: &Sent, topic: Option<&Address>) -> Admitted {
+        let kept = topic.is_some_and(|topic| topic.bound.iter().any(|queue| !queue.is_volatile()));
+        if kept && sent.message.persistent { Admitted::Durable } else { Admitted::Volatile }
+    }
+
+    /// Whether a message for memory has to wait: behind others for its address, for memory at all, or for a queue of
+    /// its address that has taken its share. So one slow subscriber holds up its own topic and nobody else.
+    fn must_park(&self, sent: &Sent) -> bool {
+        self.parked.contains_key(&sent.to) || !self.has_room_for(sent)
+    }
+
+    fn has_room_for(&self, sent: &Sent) -> bool {
+        let bytes = sent.message.bytes.len() as u64;
+        let max = self.settings.volatile_bytes_max;
+        let fits = |taken: u64, max: u64| taken == 0 || taken + bytes <= max;
+        let bound = self.addresses.get(&sent.to).into_iter().flat_map(|address| &address.bound);
+        let mut queues = bound.filter_map(|id| self.queues.get(id));
+        fits(self.bodies.volatile_bytes, max)
+            && queues.all(|queue| fits(queue.volatile_bytes, max / QUEUE_SHARE))
     }
 
     /// Lets parked sends in, as far as memory allows.
     pub(crate) fn unpark(&mut self, effects: &mut Vec<Effect>) {
-        while let Some(publish) = self.parked.front() {
-            let bytes = self.bodies.volatile_bytes;
-            let wanted = publish.sent.message.bytes.len() as u64;
-            if bytes > 0 && bytes + wanted > self.settings.volatile_bytes_max {
-                return;
-            }
-            let Some(Publish { connection, ticket, sent, retain, .. }) = self.parked.pop_front() else {
-                return;
-            };
-            if sent.to.temporary && self.addresses.get(&sent.to).is_none() {
-                self.reply(connection, ticket, Err(Refusal::NoSuchDestination(sent.to)), effects);
-                continue;
-            }
-            self.publish_volatile(sent, Some(connection), retain, effects);
-            self.reply(connection, ticket, Ok(()), effects);
+        if self.parked.is_empty() {
+            return;
         }
+        for to in self.parked.keys().cloned().collect::<Vec<_>>() {
+            while let Some(publish) = self.next_parked(&to) {
+                self.let_in(publish, effects);
+            }
+        }
+    }
+
+    /// Takes the oldest send to this address out of the waiting room, if it need not wait any longer.
+    fn next_parked(&mut self, to: &Destination) -> Option<Publish> {
+        let room = self.parked.get(to)?.front().is_none_or(|publish| self.has_room_for(&publish.sent));
+        let line = self.parked.get_mut(to).filter(|_| room)?;
+        let publish = line.pop_front();
+        if line.is_empty() {
+            self.parked.remove(to);
+        }
+        publish
+    }
+
+    fn let_in(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
+        let Publish { connection, ticket, sent, retain, .. } = publish;
+        if sent.to.temporary && self.addresses.get(&sent.to).is_none() {
+            return self.reply(connection, ticket, Err(Refusal::NoSuchDestination(sent.to)), effects);
+        }
+        self.publish_volatile(sent, Some(connection), retain, effects);
+        self.reply(connection, ticket, Ok(()), effects);
     }
 
     /// Hands a message to every queue bound to its address, in memory alone.
@@ -99,7 +137,10 @@ impl Partition {
         let key = self.insert_volatile(sent.message);
         // Every queue has it before any is served: serving one may expire it there, and let a parked send in behind it.
         self.bodies.refer(key);
-        let bound: Vec<QueueId> = bound.into_iter().filter(|queue| !self.shuts_out(*queue, from)).collect();
+        let bound: Vec<QueueId> = bound
+            .into_iter()
+            .filter(|queue| !self.shuts_out(*queue, from) && self.takes(*queue, key))
+            .collect();
         for queue in &bound {
             self.push_entry(*queue, key);
         }
@@ -107,6 +148,13 @@ impl Partition {
             self.dispatch(queue, effects);
         }
         self.drop_reference(key, effects);
+    }
+
+    /// One more entry, if the queue's subscription takes the message.
+    fn offer(&mut self, queue: QueueId, key: MessageKey, from: Option<ConnectionId>) {
+        if !self.shuts_out(queue, from) && self.takes(queue, key) {
+            self.push_entry(queue, key);
+        }
     }
 
     /// Whether the queue belongs to a `noLocal` subscription of the connection that publishes.
@@ -125,22 +173,38 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let mut touched: Vec<QueueId> = Vec::with_capacity(sends.len());
+        let from = self.proposals.front().and_then(Completion::connection);
         if !sends.is_empty() {
             effects.push(Effect::Retain { position, count: sends.len() as u32 });
         }
         for (ordinal, sent) in sends.into_iter().enumerate() {
             let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
             self.bodies.insert(key, sent.message);
-            touched.push(self.bind_entry(key, &sent.to));
+            self.bodies.refer(key);
+            self.bind_entries(key, &sent.to, from, &mut touched);
+            self.drop_reference(key, effects);
         }
         self.dispatch_all(touched, effects);
         self.evict_over_budget(position);
     }
 
-    pub(crate) fn bind_entry(&mut self, key: MessageKey, to: &Destination) -> QueueId {
-        let queue = self.declare_queue(to);
-        self.push_entry(queue, key);
-        queue
+    /// One entry in each queue that the address feeds; a queue is made on first use.
+    pub(crate) fn bind_entries(
+        &mut self,
+        key: MessageKey,
+        to: &Destination,
+        from: Option<ConnectionId>,
+        touched: &mut Vec<QueueId>,
+    ) {
+        if to.kind == DestinationKind::Queue {
+            let queue = self.declare_queue(to);
+            self.push_entry(queue, key);
+            return touched.push(queue);
+        }
+        for queue in self.addresses.get(to).map(|topic| topic.bound.clone()).unwrap_or_default() {
+            self.offer(queue, key, from);
+            touched.push(queue);
+        }
     }
 
     pub(crate) fn dispatch_all(&mut self, mut queues: Vec<QueueId>, effects: &mut Vec<Effect>) {

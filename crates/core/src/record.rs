@@ -3,10 +3,12 @@
 //! All numbers are little-endian. A record begins with its type and the version of its layout; the
 //! checksum is the journal's.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{
     Changes, Command, Destination, DestinationKind, Encoding, EntryTag, Message, PartitionId, Protocol,
-    QueueId, Sent, SettleCause, Settlement, TransactionId,
+    QueueId, Sent, SettleCause, Settlement, Subscription, TransactionId,
 };
 
 /// The layout that this build writes, and the newest that it reads.
@@ -58,6 +60,8 @@ mod kind {
     pub const COMMIT: u8 = 9;
     pub const ABORT: u8 = 10;
     pub const FORGET: u8 = 11;
+    pub const SUBSCRIBE: u8 = 12;
+    pub const UNSUBSCRIBE: u8 = 13;
 }
 
 /// The record of a command, as pieces to be written one behind the other; bodies are shared, not copied.
@@ -67,6 +71,8 @@ pub fn encode_record(command: &Command) -> Vec<Bytes> {
         Command::Declare { queue } => out.begin(kind::DECLARE).destination(queue),
         Command::Delete { queue } => out.begin(kind::DELETE).destination(queue),
         Command::Enqueue(sent) => out.begin(kind::ENQUEUE).sent(sent),
+        Command::Subscribe(subscription) => out.begin(kind::SUBSCRIBE).subscription(subscription),
+        Command::Unsubscribe { name } => out.begin(kind::UNSUBSCRIBE).text(name),
         Command::Settle(settlements) => out.begin(kind::SETTLE).settlements(settlements),
         Command::CountDelivery { queue, tags } => out.begin(kind::COUNT_DELIVERY).tags(*queue, tags),
         Command::Transact(changes) => out.begin(kind::TRANSACT).changes(changes),
@@ -96,6 +102,8 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
         kind::DECLARE => Command::Declare { queue: input.destination()? },
         kind::DELETE => Command::Delete { queue: input.destination()? },
         kind::ENQUEUE => Command::Enqueue(input.sent()?),
+        kind::SUBSCRIBE => Command::Subscribe(input.subscription()?),
+        kind::UNSUBSCRIBE => Command::Unsubscribe { name: input.text()? },
         kind::SETTLE => Command::Settle(input.settlements()?),
         kind::COUNT_DELIVERY => {
             let queue = QueueId(input.u64()?);
@@ -173,9 +181,18 @@ impl Writer {
     pub(crate) fn destination(&mut self, destination: &Destination) -> &mut Writer {
         let topic = u8::from(destination.kind == DestinationKind::Topic);
         self.u8(topic | u8::from(destination.temporary) << 1);
-        self.u32(destination.name.len() as u32);
-        self.head.put_slice(destination.name.as_bytes());
+        self.text(&destination.name)
+    }
+
+    pub(crate) fn text(&mut self, text: &str) -> &mut Writer {
+        self.u32(text.len() as u32);
+        self.head.put_slice(text.as_bytes());
         self
+    }
+
+    pub(crate) fn subscription(&mut self, subscription: &Subscription) -> &mut Writer {
+        let Subscription { name, topic, selector } = subscription;
+        self.text(name).destination(topic).text(selector)
     }
 
     /// The headers of a message; `bytes` is the length of its body, which may be elsewhere.
@@ -288,11 +305,21 @@ impl<'a> Reader<'a> {
         if flags > 3 {
             return Err(RecordError::Unknown { field: "destination flags", value: flags });
         }
+        let name = self.text()?;
+        let kind = if flags & 1 == 0 { DestinationKind::Queue } else { DestinationKind::Topic };
+        Ok(Destination { kind, temporary: flags & 2 != 0, name })
+    }
+
+    pub(crate) fn text(&mut self) -> Result<Arc<str>, RecordError> {
         let length = self.u32()? as usize;
         let at = self.at;
-        let name = std::str::from_utf8(self.take(length)?).map_err(|_| RecordError::Name { at })?;
-        let kind = if flags & 1 == 0 { DestinationKind::Queue } else { DestinationKind::Topic };
-        Ok(Destination { kind, temporary: flags & 2 != 0, name: name.into() })
+        let text = std::str::from_utf8(self.take(length)?).map_err(|_| RecordError::Name { at })?;
+        Ok(text.into())
+    }
+
+    pub(crate) fn subscription(&mut self) -> Result<Subscription, RecordError> {
+        let (name, topic) = (self.text()?, self.destination()?);
+        Ok(Subscription { name, topic, selector: self.text()? })
     }
 
     /// The headers of a message, and the length of its body.
@@ -390,6 +417,15 @@ mod tests {
             ("declare", Command::Declare { queue: Destination::queue("größe") }),
             ("delete", Command::Delete { queue: Destination::topic("t") }),
             ("enqueue", Command::Enqueue(sent("orders", b"body"))),
+            (
+                "subscribe",
+                Command::Subscribe(Subscription {
+                    name: "c:s".into(),
+                    topic: Destination::topic("t"),
+                    selector: "a = 1".into(),
+                }),
+            ),
+            ("unsubscribe", Command::Unsubscribe { name: "c:s".into() }),
             ("settle", Command::Settle(settlements)),
             ("count", Command::CountDelivery { queue: QueueId(1), tags: vec![EntryTag(8), EntryTag(9)] }),
             ("transact", Command::Transact(changes.clone())),
@@ -438,7 +474,7 @@ mod tests {
 
     #[test]
     fn messages_are_found_by_their_ordinal() {
-        let (_, transact) = commands().remove(5);
+        let (_, transact) = commands().remove(7);
         let record = bytes_of(&transact);
         for (ordinal, want) in [(0, Some(message(b"one"))), (1, Some(message(b""))), (2, None)] {
             assert_eq!(message_in_record(&record, ordinal), Ok(want), "ordinal {ordinal}");

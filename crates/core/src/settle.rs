@@ -126,6 +126,10 @@ impl Partition {
     ) {
         let removed = self.queues.get_mut(&queue).and_then(|queue| queue.remove(tag));
         let Some(entry) = removed else { return };
+        let freed = self.bodies.volatile_size(entry.key);
+        if let Some(queue) = self.queues.get_mut(&queue) {
+            queue.volatile_bytes -= freed;
+        }
         match cause {
             SettleCause::Consumed => self.counters.consumed += 1,
             SettleCause::Expired => self.counters.expired += 1,

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use postroad_model::{MessageKey, Position, QueueId};
+use postroad_model::{Message, MessageKey, Position, QueueId};
 
 use crate::Partition;
 use crate::partition::Settings;
@@ -107,9 +107,23 @@ impl Partition {
         })
     }
 
+    /// Messages of prepared transactions whose bodies a snapshot left on the disk. They must be read before anything is
+    /// applied: which subscriptions take them may depend on what is in them.
+    pub fn absent_prepared(&self) -> Vec<MessageKey> {
+        let keys = self.prepared.values().flat_map(|prepared| prepared.sends.iter().map(|(key, _)| *key));
+        keys.filter(|key| self.bodies.resident(*key).is_none()).collect()
+    }
+
+    /// Gives a message its body back.
+    pub fn restore_body(&mut self, key: MessageKey, message: Message) {
+        self.bodies.restore(key, message);
+        self.bodies.pin(key);
+    }
+
     fn read_queue(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
         let id = QueueId(input.u64()?);
         let source = input.destination()?;
+        let subscription = input.list(Reader::subscription)?.pop();
         let next = input.u64()?;
         let entries = input.list(|input| Ok((input.u64()?, input.u32()?, read_key(input)?)))?;
         let mut queue = Queue::new(id, source.clone());
@@ -126,6 +140,10 @@ impl Partition {
         }
         lane.skip_to(next);
         self.addresses.get_or_make(&source).bound.push(id);
+        if let Some(subscription) = subscription {
+            self.subscriptions.insert(subscription.name.clone(), id);
+            queue.subscribe(subscription);
+        }
         self.queues.insert(id, queue);
         Ok(())
     }
@@ -156,6 +174,10 @@ impl Partition {
 fn write_queue(out: &mut Writer, queue: &Queue) {
     let durable = queue.lanes.get(&LaneNumber::DURABLE.0);
     out.u64(queue.id.0).destination(&queue.source);
+    let subscription: Vec<_> = queue.subscription.iter().collect();
+    out.list(&subscription, |out, subscription| {
+        out.subscription(subscription);
+    });
     out.u64(durable.map_or(0, crate::queue::Lane::next_sequence));
     let entries: Vec<_> = durable.into_iter().flat_map(|lane| lane.iter()).collect();
     out.list(&entries, |out, (sequence, entry)| {

@@ -1,5 +1,7 @@
 //! Commands: the replicated ones. Each is one record of a partition's log.
 
+use std::sync::Arc;
+
 use crate::{Destination, EntryTag, Message, PartitionId, QueueId, TransactionId};
 
 /// A durable change of one partition, applied in log order on every replica.
@@ -14,6 +16,13 @@ pub enum Command {
     Delete {
         /// A lasting queue.
         queue: Destination,
+    },
+    /// The topic keeps what is sent to it for this subscription from now on; one of the same name is replaced.
+    Subscribe(Subscription),
+    /// The subscription and all it holds are gone.
+    Unsubscribe {
+        /// Its name.
+        name: Arc<str>,
     },
     /// One message for every durable queue bound to the address; a queue is made on first use.
     Enqueue(Sent),
@@ -57,6 +66,17 @@ pub enum Command {
         /// The transaction.
         id: TransactionId,
     },
+}
+
+/// A durable subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// What it is called, unlike any other of the broker.
+    pub name: Arc<str>,
+    /// What it reads.
+    pub topic: Destination,
+    /// It takes only what this selector matches; empty for everything.
+    pub selector: Arc<str>,
 }
 
 /// One message and its address.

@@ -55,11 +55,48 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// The owner of the address of this name. FNV-1a, because the data directory depends on it for ever.
+    /// The owner of the address of this name: FNV-1a with a finaliser, because the data directory depends on it for ever.
     pub fn partition_of(self, name: &str) -> PartitionId {
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        PartitionId(((hash >> 32) % u64::from(self.partitions.max(1))) as u16)
+        PartitionId(((mix(hash) >> 32) % u64::from(self.partitions.max(1))) as u16)
     }
+}
+
+/// The finaliser of MurmurHash3 (fmix64): names that differ in their last character only differ in all bits afterwards.
+fn mix(mut hash: u64) -> u64 {
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ hash >> 33
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alike_names_spread_over_the_partitions() {
+        for partitions in [2_u16, 3, 8] {
+            let placement = Placement { partitions };
+            let mut counts = vec![0_u32; usize::from(partitions)];
+            for number in 0..1000 {
+                let PartitionId(owner) = placement.partition_of(&format!("queue.{number}"));
+                counts[usize::from(owner)] += 1;
+            }
+            let fair = 1000 / u32::from(partitions);
+            assert!(counts.iter().all(|count| count.abs_diff(fair) < fair / 4), "{partitions}: {counts:?}");
+        }
+    }
+
+    #[test]
+    fn the_placement_never_changes() {
+        let owners =
+            ["orders", "ActiveMQ.DLQ", ""].map(|name| Placement { partitions: 7 }.partition_of(name).0);
+        assert_eq!(owners, OWNERS_OF_SEVEN);
+    }
+
+    const OWNERS_OF_SEVEN: [u16; 3] = [1, 5, 0];
 }

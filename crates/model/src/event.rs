@@ -38,6 +38,12 @@ pub enum Event {
     },
     /// The consumer's verdict on entries that it holds.
     Settle(Settle),
+    /// Nothing more comes for this transaction: it is about to be committed over several partitions, and their word to
+    /// each other may be faster than the client's to them.
+    Seal {
+        /// The transaction.
+        transaction: TransactionKey,
+    },
     /// Make what the transaction did durable and visible.
     Commit {
         /// The transaction.
@@ -58,6 +64,15 @@ pub enum Event {
     Declare {
         /// What to make.
         destination: Destination,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
+    /// End a durable subscription that nobody reads.
+    Unsubscribe {
+        /// Its name.
+        name: Arc<str>,
         /// Who asks.
         connection: ConnectionId,
         /// Who waits for it.
@@ -174,6 +189,10 @@ pub struct Attach {
     pub priority: i8,
     /// Topics: skip what its own connection publishes.
     pub no_local: bool,
+    /// Only what this selector matches (JMS 3.1, section 3.8); empty for everything.
+    pub selector: Arc<str>,
+    /// Topics: read a durable subscription of this name, made on first use.
+    pub subscription: Option<Arc<str>>,
     /// Who waits for it.
     pub ticket: Ticket,
 }

@@ -13,7 +13,7 @@ mod message;
 mod refusal;
 mod session;
 
-pub use command::{Changes, Command, Sent, SettleCause, Settlement, Urgency};
+pub use command::{Changes, Command, Sent, SettleCause, Settlement, Subscription, Urgency};
 pub use destination::{Destination, DestinationKind, Placement};
 pub use effect::{Delivery, Effect};
 pub use event::{Attach, ConsumerMode, Delivered, Event, Outcome, Peer, Publish, Retain, Settle};

@@ -11,8 +11,8 @@ pub enum Refusal {
     /// A temporary destination that does not exist (any more).
     #[error("the temporary destination {0} does not exist; its connection may have closed")]
     NoSuchDestination(Destination),
-    /// Only the connection that made a temporary destination may consume from it.
-    #[error("cannot consume from {0}: it belongs to another connection")]
+    /// Only the connection that made a temporary destination may consume from it, or delete it.
+    #[error("{0} belongs to another connection")]
     NotOwner(Destination),
     /// A destination is deleted only when nobody consumes from it.
     #[error("cannot delete {destination}: it has {consumers} consumers")]
@@ -21,6 +21,26 @@ pub enum Refusal {
         destination: Destination,
         /// How many consumers it has.
         consumers: u64,
+    },
+    /// The selector does not follow the grammar.
+    #[error("invalid selector {selector:?}: {reason}")]
+    BadSelector {
+        /// The selector.
+        selector: Arc<str>,
+        /// Where and why.
+        reason: String,
+    },
+    /// A durable subscription has one reader at a time.
+    #[error("the durable subscription {name} is in use")]
+    SubscriptionInUse {
+        /// The subscription.
+        name: Arc<str>,
+    },
+    /// There is no durable subscription of this name.
+    #[error("there is no durable subscription {name}")]
+    NoSuchSubscription {
+        /// The name.
+        name: Arc<str>,
     },
     /// The consumer number is taken on this connection.
     #[error("consumer {number} is attached already")]

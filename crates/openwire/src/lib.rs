@@ -8,4 +8,4 @@ pub mod client;
 pub mod codec;
 mod session;
 
-pub use session::{OpenWireOptions, OpenWireSession};
+pub use session::{OpenWireOptions, OpenWireSession, StoredProperties};

@@ -232,6 +232,8 @@ impl Client {
             priority: world.random.below(3) as i8,
             no_local: world.random.one_in(4),
             ticket,
+            selector: "".into(),
+            subscription: None,
         };
         vec![(partition, Event::Attach(attach))]
     }
@@ -373,7 +375,10 @@ impl Client {
         if !world.random.one_in(4) {
             self.committing = Some(ticket);
             let first = participants.first().copied().unwrap_or(PartitionId(0));
-            return vec![(first, Event::Commit { transaction, participants, ticket })];
+            let seals = participants.iter().filter(|_| participants.len() > 1);
+            let mut outgoing: Outgoing = seals.map(|id| (*id, Event::Seal { transaction })).collect();
+            outgoing.push((first, Event::Commit { transaction, participants, ticket }));
+            return outgoing;
         }
         for reader in self.readers.values_mut() {
             reader.held.iter_mut().for_each(|(_, tied)| *tied = false);

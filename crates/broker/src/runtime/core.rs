@@ -219,7 +219,10 @@ impl Core {
             }
             LogEvent::Failed { partition, reason } => {
                 tracing::error!(partition = partition.0, reason, "records could not be made durable");
-                self.work.push_back((partition, Event::ProposalsFailed { reason }));
+                // Before anything else is proposed: the log counts anew from here on.
+                self.with(partition, |partition, effects| {
+                    partition.soft(Event::ProposalsFailed { reason }, effects);
+                });
             }
             LogEvent::Space { ample } => {
                 for id in self.partitions.keys() {

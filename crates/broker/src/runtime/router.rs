@@ -21,6 +21,8 @@ pub struct Router {
     connection: ConnectionId,
     placement: Placement,
     consumers: HashMap<u32, PartitionId>,
+    /// Consumers that leave, by the ticket of their detaching: deliveries on their way are still accounted for.
+    detaching: HashMap<Ticket, Vec<u32>>,
     touched: BTreeSet<PartitionId>,
     transactions: HashMap<u64, BTreeSet<PartitionId>>,
     outstanding: HashMap<Ticket, u64>,
@@ -35,6 +37,7 @@ impl Router {
             connection,
             placement,
             consumers: HashMap::new(),
+            detaching: HashMap::new(),
             touched: BTreeSet::new(),
             transactions: HashMap::new(),
             outstanding: HashMap::new(),
@@ -70,10 +73,12 @@ impl Router {
             Event::Declare { ref destination, .. } | Event::Delete { ref destination, .. } => {
                 self.placement.partition_of(&destination.name)
             }
-            Event::Detach { consumer, .. } => match self.consumers.remove(&consumer.number) {
-                Some(partition) => partition,
-                None => PartitionId(0),
-            },
+            Event::Detach { consumer, ticket, .. } => {
+                if let Some(ticket) = ticket {
+                    self.detaching.entry(ticket).or_default().push(consumer.number);
+                }
+                self.partition_of(consumer)
+            }
             Event::Credit { consumer, .. } | Event::Drain { consumer } => self.partition_of(consumer),
             Event::Settle(ref settle) => {
                 let partition = self.partition_of(settle.consumer);
@@ -83,6 +88,11 @@ impl Router {
             Event::Commit { transaction, ticket, .. } => {
                 let event = self.commit(transaction, ticket);
                 let Event::Commit { ref participants, .. } = event else { return };
+                if participants.len() > 1 {
+                    for participant in participants {
+                        to(*participant, Event::Seal { transaction });
+                    }
+                }
                 let first = participants.first().copied().unwrap_or(PartitionId(0));
                 return to(first, event);
             }
@@ -136,6 +146,9 @@ impl Router {
             ToSession::Reply { ticket, .. } => {
                 if let Some(bytes) = self.outstanding.remove(ticket) {
                     self.outstanding_bytes -= bytes;
+                }
+                for number in self.detaching.remove(ticket).unwrap_or_default() {
+                    self.consumers.remove(&number);
                 }
             }
             ToSession::Deliver(delivery) => {

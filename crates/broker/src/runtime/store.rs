@@ -5,9 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use postroad_core::{Partition, RecordError, Settings, SnapshotError, decode_record};
+use postroad_core::{Partition, RecordError, Settings, SnapshotError, decode_record, message_in_record};
 use postroad_journal::{Journal, OpenError, Options, ReadError, RealDisk};
-use postroad_model::{Effect, PartitionId, Placement, Position};
+use postroad_model::{Effect, Message, MessageKey, PartitionId, Placement, Position, Protocol};
+use postroad_openwire::StoredProperties;
+use postroad_selector::Properties;
 use serde::{Deserialize, Serialize};
 
 /// The file beside the journal that says how the directory is laid out.
@@ -110,11 +112,16 @@ impl Store {
         for checkpoint in &recovered.checkpoints {
             let id = checkpoint.partition;
             let restored = Partition::restore(settings(id), &checkpoint.state);
-            let partition = restored.map_err(|source| StoreError::Snapshot { partition: id.0, source })?;
+            let mut partition =
+                restored.map_err(|source| StoreError::Snapshot { partition: id.0, source })?;
+            read_prepared(&mut journal, id, &mut partition)?;
             partitions.insert(id, partition);
         }
         for id in (0..placement.partitions).map(PartitionId) {
             partitions.entry(id).or_insert_with(|| Partition::new(settings(id)));
+        }
+        for partition in partitions.values_mut() {
+            partition.read_properties_by(properties_of);
         }
         for record in recovered.records() {
             let record = record?;
@@ -124,6 +131,31 @@ impl Store {
             journal.recount(*id, partition.live_positions());
         }
         Ok(Store { disk, journal, partitions, placement })
+    }
+}
+
+/// Reads the bodies of prepared messages back: where they go may depend on them.
+fn read_prepared(
+    journal: &mut Journal<RealDisk>,
+    id: PartitionId,
+    partition: &mut Partition,
+) -> Result<(), StoreError> {
+    for key in partition.absent_prepared() {
+        let MessageKey::Durable { position, ordinal } = key else { continue };
+        let record = journal.read(id, position)?;
+        let message = message_in_record(&record, ordinal);
+        let failed = |source| StoreError::Record { partition: id.0, position: position.get(), source };
+        if let Some(message) = message.map_err(failed)? {
+            partition.restore_body(key, message);
+        }
+    }
+    Ok(())
+}
+
+/// Each protocol reads its own messages.
+fn properties_of(message: &Message) -> Box<dyn Properties + '_> {
+    match message.encoding.protocol {
+        Protocol::OpenWire => Box::new(StoredProperties::of(&message.bytes, message.encoding.version)),
     }
 }
 

@@ -164,26 +164,44 @@ impl Lane {
 
     /// Marks the entry ready, in its old place.
     pub fn give_back(&mut self, sequence: u64) {
-        let cursor = self.cursor;
         if let Some(entry) = self.get_mut(sequence) {
             entry.state = State::Ready;
-            if sequence < cursor {
-                self.returned.insert(sequence);
-            }
+            // Behind the cursor nobody would look for it; ahead of it a consumer with a selector has been already.
+            self.returned.insert(sequence);
         }
     }
 
     /// Stamp and sequence of the oldest ready entry.
     pub fn next_ready(&mut self) -> Option<(u64, u64)> {
+        let fresh = self.scan(self.cursor, |entry| entry.state == State::Ready);
+        if let Some((sequence, _)) = fresh {
+            self.cursor = sequence;
+        }
+        let returned = self.first_returned();
+        let first = fresh.into_iter().chain(returned).min()?;
+        Some((first.1, first.0))
+    }
+
+    fn first_returned(&mut self) -> Option<(u64, u64)> {
         while let Some(sequence) = self.returned.first().copied() {
             match self.get(sequence) {
-                Some(entry) if entry.state == State::Ready => return Some((entry.stamp, sequence)),
+                Some(entry) if entry.state == State::Ready => return Some((sequence, entry.stamp)),
                 _ => self.returned.remove(&sequence),
             };
         }
-        let (sequence, stamp) = self.scan(self.cursor, |entry| entry.state == State::Ready)?;
-        self.cursor = sequence;
-        Some((stamp, sequence))
+        None
+    }
+
+    /// The ready entries that a consumer with a selector has not judged yet: those that came back, then those from its
+    /// own cursor on.
+    pub fn unjudged(&self, cursor: u64) -> impl Iterator<Item = (u64, &Entry)> {
+        let returned =
+            self.returned.range(..cursor).filter_map(|sequence| Some((*sequence, self.get(*sequence)?)));
+        let fresh = std::iter::successors(self.scan(cursor, is_ready), |(sequence, _)| {
+            self.scan(sequence + 1, is_ready)
+        });
+        let fresh = fresh.filter_map(|(sequence, _)| Some((sequence, self.get(sequence)?)));
+        returned.filter(|(_, entry)| is_ready(entry)).chain(fresh)
     }
 
     /// Stamp and sequence of the first entry from `from` on that is not leaving.
@@ -219,6 +237,10 @@ impl Lane {
             },
         )
     }
+}
+
+fn is_ready(entry: &Entry) -> bool {
+    entry.state == State::Ready
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@ mod lane;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use postroad_model::{ConsumerKey, ConsumerMode, Destination, EntryTag, QueueId};
+use postroad_model::{ConsumerKey, ConsumerMode, Destination, EntryTag, MessageKey, QueueId, Subscription};
+use postroad_selector::Selector;
+
+use crate::selection;
 
 pub use lane::{Entry, Lane, State};
 
@@ -14,6 +17,10 @@ pub struct Queue {
     pub id: QueueId,
     /// The address that feeds it.
     pub source: Destination,
+    /// The durable subscription that it is, if it is one.
+    pub subscription: Option<Subscription>,
+    /// What a subscription takes; `None` for everything.
+    pub selector: Option<Selector>,
     /// By lane number; see [`LaneNumber`].
     pub lanes: BTreeMap<u8, Lane>,
     /// All that are attached, in the order of attachment.
@@ -24,6 +31,8 @@ pub struct Queue {
     pub waiting: VecDeque<ConsumerKey>,
     /// Browsers that can take a message now.
     pub browsing: VecDeque<ConsumerKey>,
+    /// Bytes of its messages that are only in memory.
+    pub volatile_bytes: u64,
     /// Bodies were asked for; nothing is dispatched until they come.
     pub fetching: bool,
 }
@@ -60,13 +69,23 @@ impl Queue {
         Queue {
             id,
             source,
+            subscription: None,
+            selector: None,
             lanes: BTreeMap::new(),
             consumers: Vec::new(),
             exclusive_consumers: 0,
             waiting: VecDeque::new(),
             browsing: VecDeque::new(),
+            volatile_bytes: 0,
             fetching: false,
         }
+    }
+
+    /// Makes the queue a durable subscription. Its selector was parsed before it got into the log; one that a later
+    /// grammar refuses takes nothing.
+    pub fn subscribe(&mut self, subscription: Subscription) {
+        self.selector = selection::parse(&subscription.selector).unwrap_or_else(|_| selection::nothing());
+        self.subscription = Some(subscription);
     }
 
     /// Puts an entry at the end of a lane.
@@ -93,6 +112,14 @@ impl Queue {
         if let Some(lane) = self.lanes.get_mut(&lane) {
             lane.give_back(sequence);
         }
+    }
+
+    /// The entry of this message, found by looking at all: for what happens rarely.
+    pub fn find(&self, key: MessageKey) -> Option<EntryTag> {
+        let entries =
+            self.lanes.iter().flat_map(|(number, lane)| lane.iter().map(move |found| (*number, found)));
+        let mut found = entries.filter(|(_, (_, entry))| entry.key == key);
+        found.next().map(|(number, (sequence, _))| tag(number, sequence))
     }
 
     /// The entry that is due next: the oldest that is ready.
@@ -125,12 +152,6 @@ impl Queue {
     /// The line in which consumers of this mode wait.
     pub fn line(&mut self, mode: ConsumerMode) -> &mut VecDeque<ConsumerKey> {
         if mode == ConsumerMode::Browse { &mut self.browsing } else { &mut self.waiting }
-    }
-
-    /// Takes a consumer out of its line.
-    pub fn leave_line(&mut self, key: ConsumerKey) {
-        self.waiting.retain(|waiting| *waiting != key);
-        self.browsing.retain(|waiting| *waiting != key);
     }
 
     /// How many entries it holds, in whatever state.

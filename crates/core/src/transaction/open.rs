@@ -2,7 +2,7 @@
 
 use postroad_model::{
     Changes, Command, ConnectionId, ConsumerKey, Effect, EntryTag, MessageKey, PartitionId, Peer, Position,
-    Publish, QueueId, Refusal, Sent, SettleCause, Settlement, Ticket, TransactionKey, Urgency,
+    Publish, QueueId, Refusal, Sent, SettleCause, Settlement, Ticket, TransactionId, TransactionKey, Urgency,
 };
 
 use crate::Partition;
@@ -16,6 +16,10 @@ pub struct OpenTransaction {
     sends: Vec<Sent>,
     settled: Vec<(ConsumerKey, Settlement)>,
     bytes: u64,
+    /// The client has said everything that belongs to it.
+    pub(crate) sealed: bool,
+    /// The coordinator wants it prepared, which has to wait for the seal.
+    pub(crate) prepare: Option<TransactionId>,
     /// It grew too large: it can only be rolled back.
     refused: Option<Refusal>,
 }
@@ -73,7 +77,9 @@ impl Partition {
     }
 
     pub(crate) fn enlist(&mut self, key: TransactionKey, sends: Vec<Sent>) {
-        self.open_transaction(key).sends.extend(sends);
+        let open = self.open_transaction(key);
+        open.sends.extend(sends);
+        open.sealed = true;
     }
 
     pub(crate) fn take_open(&mut self, key: TransactionKey) -> Option<OpenTransaction> {
@@ -233,7 +239,9 @@ impl Partition {
                 entry.state = State::Held { by: nobody, in_transaction: true };
             }
         }
-        self.open_transaction(key).settled = settlements.into_iter().map(|end| (nobody, end)).collect();
+        let open = self.open_transaction(key);
+        open.settled = settlements.into_iter().map(|end| (nobody, end)).collect();
+        open.sealed = true;
         self.tell(there, Peer::Enlist { transaction: key, sends }, effects);
         self.coordinate(key, &[here, there], answer, effects);
     }

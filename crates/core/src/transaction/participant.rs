@@ -1,8 +1,8 @@
 //! The participant: promises durably, then does as the coordinator decided.
 
 use postroad_model::{
-    Changes, Command, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId, Refusal, Settlement,
-    TransactionId, TransactionKey, Urgency,
+    Changes, Command, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId, Refusal,
+    Settlement, TransactionId, TransactionKey, Urgency,
 };
 
 use crate::Partition;
@@ -30,7 +30,20 @@ impl Partition {
         }
     }
 
+    /// The client has said everything; a coordinator that was faster need not wait any longer.
+    pub(crate) fn seal(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
+        let Some(open) = self.open.get_mut(&key) else { return };
+        open.sealed = true;
+        if let Some(id) = open.prepare.take() {
+            self.prepare(key, id, effects);
+        }
+    }
+
     fn prepare(&mut self, key: TransactionKey, id: TransactionId, effects: &mut Vec<Effect>) {
+        if let Some(open) = self.open.get_mut(&key).filter(|open| !open.sealed) {
+            open.prepare = Some(id);
+            return;
+        }
         // Its connection may have ended here before the coordinator's word came: then its share is gone.
         let open = self.take_open(key).ok_or(Refusal::NoSuchTransaction);
         let Ok((changes, volatile)) = open.and_then(|open| self.close(key, open, effects)) else {
@@ -60,6 +73,7 @@ impl Partition {
             let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
             self.bodies.insert(key, sent.message);
             self.bodies.refer(key);
+            self.bodies.pin(key);
             sends.push((key, sent.to));
         }
         for settlement in &changes.settlements {
@@ -98,8 +112,9 @@ impl Partition {
         self.settle_durable(&prepared.settlements, effects);
         let mut touched: Vec<QueueId> = Vec::new();
         for (key, to) in prepared.sends {
-            touched.push(self.bind_entry(key, &to));
-            self.bodies.unrefer(key);
+            self.bind_entries(key, &to, None, &mut touched);
+            self.bodies.unpin(key);
+            self.drop_reference(key, effects);
         }
         if let Some(volatile) = self.prepared_volatile.remove(&id) {
             self.carry_out_volatile(volatile, effects);

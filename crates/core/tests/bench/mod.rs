@@ -263,6 +263,8 @@ impl Bench {
             priority: priority.unwrap_or(0) as i8,
             no_local: plain.contains(&"nolocal"),
             ticket: Ticket(0),
+            selector: "".into(),
+            subscription: None,
         };
         self.send(&source, Event::Attach(attach));
     }
@@ -287,6 +289,9 @@ impl Bench {
         let participants = self.touched.remove(&transaction).unwrap_or_default();
         if commit {
             let event = Event::Commit { transaction, participants: participants.clone(), ticket: Ticket(0) };
+            for id in participants.iter().filter(|_| participants.len() > 1) {
+                self.work.push_back((*id, Event::Seal { transaction }));
+            }
             self.work.push_back((participants[0], event));
             return;
         }

@@ -1,6 +1,7 @@
 //! Consumers: attach, credit, pull, and leave.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use postroad_model::{Attach, ConsumerKey, ConsumerMode, Delivered, EntryTag, Event};
 
@@ -11,7 +12,7 @@ use super::replies::{Replies, Then};
 use super::{Done, OpenWireSession, Turn};
 use crate::codec::{
     ConsumerControl, ConsumerId, ConsumerInfo, Destination, MessageDispatch, MessagePull, RemoveInfo,
-    RemovedId, SessionId,
+    RemoveSubscriptionInfo, RemovedId, SessionId,
 };
 
 /// The core's name for one attached consumer of this connection.
@@ -143,6 +144,9 @@ impl OpenWireSession {
                 .push(Part { number: ConsumerNumber(self.consumers.last), destination: names::own(&source) });
         }
         let numbers = parts.iter().map(|part| part.number).collect();
+        let selector: Arc<str> =
+            info.selector.as_ref().map_or("".into(), |selector| selector.to_str().into());
+        let subscription = info.subscription_name.as_ref().map(|name| self.subscription(&name.to_str()));
         let ticket = self.replies.wait(parts.len() as u32, None, Then::Attached(numbers));
         for part in &parts {
             turn.events.push(Event::Attach(Attach {
@@ -152,6 +156,8 @@ impl OpenWireSession {
                 credit: prefetch,
                 priority: info.priority as i8,
                 no_local: info.no_local,
+                selector: selector.clone(),
+                subscription: subscription.clone(),
                 ticket,
             }));
         }
@@ -166,6 +172,28 @@ impl OpenWireSession {
             drains_sent: 0,
             drains_seen: 0,
         });
+        Ok(Done::Later(Replies::id(ticket)))
+    }
+
+    /// What the broker calls a durable subscription: the client's name for it behind the client's id, which has its
+    /// length ahead so that no two pairs look alike.
+    fn subscription(&self, name: &str) -> Arc<str> {
+        let client = self.client_id.as_deref().unwrap_or_default();
+        format!("{}:{client}:{name}", client.len()).into()
+    }
+
+    /// The client ends a durable subscription.
+    pub(super) fn unsubscribe(
+        &mut self,
+        info: &RemoveSubscriptionInfo,
+        turn: &mut Turn<'_>,
+    ) -> Result<Done, Exception> {
+        let Some(name) = &info.subscription_name else {
+            return Err(Exception::jms("RemoveSubscriptionInfo names no subscription"));
+        };
+        let ticket = self.replies.wait(1, None, Then::Respond);
+        let name = self.subscription(&name.to_str());
+        turn.events.push(Event::Unsubscribe { name, connection: self.id, ticket });
         Ok(Done::Later(Replies::id(ticket)))
     }
 
@@ -337,11 +365,8 @@ fn delivered<'a>(seen: i64, held: impl Iterator<Item = &'a Held>, part: Consumer
 }
 
 fn check_supported(info: &ConsumerInfo) -> Result<(), Exception> {
-    if info.selector.as_ref().is_some_and(|selector| !selector.to_str().trim().is_empty()) {
-        return Err(Exception::of("InvalidSelectorException", "selectors are not supported yet"));
-    }
-    if info.subscription_name.is_some() {
-        return Err(Exception::jms("durable subscriptions are not supported yet"));
+    if info.subscription_name.is_some() && info.no_local {
+        return Err(Exception::jms("noLocal on durable subscriptions is not supported yet"));
     }
     if info.network_subscription {
         return Err(Exception::jms("networks of brokers are not supported yet"));

@@ -57,6 +57,7 @@ impl From<&Refusal> for Exception {
     fn from(refusal: &Refusal) -> Exception {
         let class = match refusal {
             Refusal::NoSuchDestination(_) | Refusal::NotOwner(_) => "InvalidDestinationException",
+            Refusal::BadSelector { .. } => "InvalidSelectorException",
             Refusal::NameTaken { .. } => "InvalidClientIDException",
             Refusal::StoreFull { .. } | Refusal::StoreFailed { .. } => "ResourceAllocationException",
             Refusal::TransactionTooLarge { .. } => "TransactionRolledBackException",

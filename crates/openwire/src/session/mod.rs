@@ -14,6 +14,7 @@ mod handshake;
 mod liveness;
 mod names;
 mod producer;
+mod properties;
 mod replies;
 mod temporary;
 mod transaction;
@@ -31,6 +32,8 @@ use liveness::Liveness;
 use replies::Replies;
 use temporary::Temporaries;
 use transaction::Transactions;
+
+pub use properties::StoredProperties;
 
 /// What the operator decides about OpenWire conversations.
 #[derive(Clone, Debug)]
@@ -159,6 +162,7 @@ impl OpenWireSession {
             Command::ProducerInfo(info) => self.add_producer(info, turn),
             Command::ConsumerInfo(info) => self.add_consumer(info, turn),
             Command::ConsumerControl(control) => self.control_consumer(&control, turn),
+            Command::RemoveSubscriptionInfo(info) => self.unsubscribe(&info, turn),
             Command::RemoveInfo(info) => self.remove(&info, turn),
             Command::DestinationInfo(info) => self.change_destination(&info, turn),
             Command::TransactionInfo(info) => return self.transact(&info, respond, turn),

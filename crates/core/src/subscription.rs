@@ -1,0 +1,80 @@
+//! Durable subscriptions: queues bound to a topic that outlive their readers.
+
+use std::sync::Arc;
+
+use postroad_model::{
+    Attach, Command, ConnectionId, Effect, QueueId, Refusal, Subscription, Ticket, Urgency,
+};
+
+use crate::Partition;
+use crate::completion::Completion;
+use crate::queue::Queue;
+
+impl Partition {
+    /// The queue of a durable subscription; `None` if the log must make it first. One that was made with another
+    /// selector or topic is made anew (JMS 3.1, section 8.3.3).
+    pub(crate) fn find_subscription(
+        &self,
+        attach: &Attach,
+        name: &Arc<str>,
+    ) -> Result<Option<QueueId>, Refusal> {
+        let Some(queue) = self.subscriptions.get(name).and_then(|id| self.queues.get(id)) else {
+            return Ok(None);
+        };
+        if !queue.consumers.is_empty() {
+            return Err(Refusal::SubscriptionInUse { name: name.clone() });
+        }
+        let same = queue.subscription.as_ref() == Some(&wanted(attach, name));
+        Ok(same.then_some(queue.id))
+    }
+
+    /// Makes the subscription in the log; its reader attaches afterwards.
+    pub(crate) fn make_subscription(&mut self, attach: Attach, name: &Arc<str>, effects: &mut Vec<Effect>) {
+        let command = Command::Subscribe(wanted(&attach, name));
+        self.propose(command, Urgency::Waiting, Completion::Subscribed(Box::new(attach)), effects);
+    }
+
+    pub(crate) fn apply_subscribe(&mut self, subscription: Subscription, effects: &mut Vec<Effect>) {
+        let existing = self.subscriptions.get(&subscription.name).and_then(|id| self.queues.get(id));
+        if existing.is_some_and(|queue| queue.subscription.as_ref() == Some(&subscription)) {
+            return;
+        }
+        self.apply_unsubscribe(&subscription.name, effects);
+        let id = QueueId(self.next_queue);
+        self.next_queue += 1;
+        self.addresses.get_or_make(&subscription.topic).bound.push(id);
+        self.subscriptions.insert(subscription.name.clone(), id);
+        let mut queue = Queue::new(id, subscription.topic.clone());
+        queue.subscribe(subscription);
+        self.queues.insert(id, queue);
+    }
+
+    pub(crate) fn apply_unsubscribe(&mut self, name: &Arc<str>, effects: &mut Vec<Effect>) {
+        if let Some(id) = self.subscriptions.remove(name) {
+            self.delete_queue(id, effects);
+        }
+    }
+
+    pub(crate) fn unsubscribe(
+        &mut self,
+        name: Arc<str>,
+        connection: ConnectionId,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        let queue = self.subscriptions.get(&name).and_then(|id| self.queues.get(id));
+        let refusal = match queue {
+            None => Refusal::NoSuchSubscription { name },
+            Some(queue) if !queue.consumers.is_empty() => Refusal::SubscriptionInUse { name },
+            Some(_) => {
+                let completion = Completion::Reply { connection, ticket };
+                return self.propose(Command::Unsubscribe { name }, Urgency::Waiting, completion, effects);
+            }
+        };
+        self.reply(connection, ticket, Err(refusal), effects);
+    }
+}
+
+fn wanted(attach: &Attach, name: &Arc<str>) -> Subscription {
+    Subscription { name: name.clone(), topic: attach.source.clone(), selector: attach.selector.trim().into() }
+}
