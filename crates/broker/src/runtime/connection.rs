@@ -20,6 +20,9 @@ const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// A peer that is told goodbye gets so long to read it.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// What a peer still sends after its goodbye is swallowed for so long.
+const LINGER: Duration = Duration::from_secs(1);
+
 /// How a connection reaches its core.
 #[derive(Clone)]
 pub struct CoreHandle {
@@ -52,6 +55,7 @@ pub async fn serve<S: Session>(
     }
     task.end(id);
     let _ = tokio::time::timeout(FAREWELL, task.write_out()).await;
+    let _ = tokio::time::timeout(LINGER, task.connection.part()).await;
 }
 
 struct Task<S> {

@@ -206,7 +206,8 @@ fn message_kind(type_id: u8, offset: usize, version: u8) -> Result<MessageKind, 
 /// stack traces, in `format.version`.
 ///
 /// `original_frame` is the frame that `format` decoded to `message`. If it has
-/// that form already it is returned itself, without copying.
+/// that form already it is returned itself, without copying, unless it is small: then it is copied, for it shares its
+/// buffer with frames that may be gone long before it.
 ///
 /// # Errors
 /// Only for messages that were built or changed here, as [`WireFormat::encode`].
@@ -218,10 +219,15 @@ pub fn stored_form(
     let stack_traces = format.stack_traces && message.data_structure.is_some();
     let is_whole_frame = original_frame.first() == Some(&message.type_id());
     if !format.tight_encoding && !format.has_cache() && !stack_traces && is_whole_frame {
-        return Ok(original_frame.clone());
+        let is_small = original_frame.len() < SHARED_FRAME_BYTES_MIN;
+        return Ok(if is_small { Bytes::copy_from_slice(original_frame) } else { original_frame.clone() });
     }
     to_stored(message, format.version)
 }
+
+/// Frames from this size on stay in the buffer that they were read into. Half of what is read at once: such a frame
+/// keeps little more alive than itself.
+const SHARED_FRAME_BYTES_MIN: usize = 8 << 10;
 
 /// The stored form of a message that never was a frame.
 ///

@@ -7,7 +7,7 @@ use postroad_model::{ConnectionId, Event, Parting, TransactionKey};
 use super::exception::Exception;
 use super::replies::Then;
 use super::{OpenWireSession, Turn};
-use crate::codec::{DataArrayResponse, LocalTransactionId, TransactionId, TransactionInfo};
+use crate::codec::{self, DataArrayResponse, LocalTransactionId, TransactionId, TransactionInfo};
 
 /// Open transactions by the client's name.
 #[derive(Default)]
@@ -21,7 +21,9 @@ pub struct Transactions {
 impl Transactions {
     fn begin(&mut self, id: &LocalTransactionId) {
         self.last += 1;
-        let id = LocalTransactionId { connection_id: id.connection_id.clone(), ..*id };
+        let owned =
+            |id: &codec::ConnectionId| codec::ConnectionId { value: id.value.as_ref().map(super::own) };
+        let id = LocalTransactionId { connection_id: id.connection_id.as_ref().map(owned), ..*id };
         self.open.insert(id, self.last);
     }
 
