@@ -25,7 +25,7 @@ mod snapshot;
 mod subscription;
 mod transaction;
 
-pub use partition::{Counters, Memory, Partition, Settings};
+pub use partition::{Counters, MarkDead, Memory, Partition, Settings};
 pub use record::{RecordError, decode_record, encode_record, message_in_record};
 pub use selection::PropertiesOf;
 pub use snapshot::SnapshotError;

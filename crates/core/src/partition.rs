@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
-    Command, ConnectionId, ConsumerKey, Destination, Effect, EntryTag, Event, Message, MessageKey,
-    PartitionId, Placement, Position, Publish, QueueId, Refusal, Ticket, TransactionId, TransactionKey,
-    Urgency,
+    Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Event, Message,
+    MessageKey, PartitionId, Placement, Position, Publish, QueueId, Refusal, Ticket, TransactionId,
+    TransactionKey, Urgency,
 };
 use rustc_hash::FxBuildHasher;
 
@@ -38,6 +38,9 @@ pub struct Settings {
     /// Where messages go that can never be processed.
     pub dead_letters: Destination,
 }
+
+/// How the assembly writes a dead letter's past into a message, whatever its protocol.
+pub type MarkDead = fn(&Message, &DeadLetter) -> Message;
 
 /// What happened to messages since the start; they only rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +97,8 @@ pub struct Partition {
     pub(crate) proposals: VecDeque<Completion>,
     /// Durable subscriptions by name.
     pub(crate) subscriptions: HashMap<Arc<str>, QueueId>,
+    /// How to write a dead letter's past into it.
+    pub(crate) mark_dead: MarkDead,
     /// How to read what selectors ask for.
     pub(crate) properties_of: PropertiesOf,
     /// Queues on their way into the log, and what waits for each, in order.
@@ -132,6 +137,7 @@ impl Partition {
             parked: BTreeMap::new(),
             proposals: VecDeque::new(),
             subscriptions: HashMap::new(),
+            mark_dead: |message, _| message.clone(),
             properties_of: selection::no_properties,
             declaring: HashMap::new(),
             unsaved: Vec::new(),
@@ -150,6 +156,11 @@ impl Partition {
     /// command; until then messages have none.
     pub fn read_properties_by(&mut self, properties_of: PropertiesOf) {
         self.properties_of = properties_of;
+    }
+
+    /// Says how to write a dead letter's past into it, which only its protocol knows. Until then it is as it was sent.
+    pub fn mark_dead_letters_by(&mut self, mark_dead: MarkDead) {
+        self.mark_dead = mark_dead;
     }
 
     /// Carries out a durable command. Commands come in log order, without gaps, each once.

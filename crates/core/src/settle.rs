@@ -1,8 +1,10 @@
 //! Verdicts: entries leave their queues, return to them, or go to the dead letters.
 
+use std::sync::Arc;
+
 use postroad_model::{
-    Command, ConnectionId, ConsumerKey, Effect, EntryTag, MessageKey, Outcome, QueueId, Sent, Settle,
-    SettleCause, Settlement, Ticket, Urgency,
+    Command, ConnectionId, ConsumerKey, DeadLetter, Effect, EntryTag, MessageKey, Outcome, QueueId, Sent,
+    Settle, SettleCause, Settlement, Ticket, Urgency,
 };
 
 use crate::Partition;
@@ -11,7 +13,7 @@ use crate::queue::State;
 
 impl Partition {
     pub(crate) fn settle(&mut self, settle: Settle, effects: &mut Vec<Effect>) {
-        let Settle { consumer, tags, outcome, transaction, ticket } = settle;
+        let Settle { consumer, tags, outcome, transaction, reason, ticket } = settle;
         let answer = ticket.map(|ticket| (consumer.connection, ticket));
         let Some(queue) = self.consumers.get(&consumer).map(|consumer| consumer.queue) else {
             if let Some(transaction) = transaction {
@@ -28,7 +30,7 @@ impl Partition {
             (Outcome::Accepted | Outcome::Expired, None) => {
                 self.settle_now(queue, consumer, &tags, cause(outcome), answer, effects);
             }
-            (Outcome::Rejected, _) => self.reject(queue, consumer, &tags, answer, effects),
+            (Outcome::Rejected, _) => self.reject(queue, consumer, &tags, reason, answer, effects),
             (Outcome::Released { failed }, _) => {
                 self.forget_held(consumer, &tags);
                 self.release(queue, consumer, &tags, failed, effects);
@@ -160,9 +162,12 @@ impl Partition {
         queue: QueueId,
         consumer: ConsumerKey,
         tags: &[EntryTag],
+        reason: Option<Arc<str>>,
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
+        let Some(origin) = self.queues.get(&queue).map(|queue| queue.source.clone()) else { return };
+        let past = DeadLetter { queue: self.settings.dead_letters.clone(), origin, reason };
         let held = self.held_of(queue, consumer, tags);
         self.forget_held(consumer, &held);
         let (mut sends, mut moving) = (Vec::new(), Vec::new());
@@ -171,7 +176,7 @@ impl Partition {
             // What is in the log can leave it only through the log, even if it did not have to be there.
             let logged = matches!(key, MessageKey::Durable { .. }) && !queue.is_volatile();
             let message = self.bodies.resident(key).filter(|message| message.persistent || logged);
-            match message.cloned() {
+            match message.map(|message| (self.mark_dead)(message, &past)) {
                 Some(message) => {
                     sends.push(Sent { to: self.settings.dead_letters.clone(), message });
                     moving.push(tag);

@@ -306,7 +306,7 @@ fn temporary_destinations_end_with_their_connection() {
             "nobody else consumes",
             "make 1 ~t
              attach 2.1 ~t 9",
-            "ok no: cannot consume from temp-queue://t: it belongs to another connection",
+            "ok no: temp-queue://t belongs to another connection",
         ),
         (
             "gone with the connection",

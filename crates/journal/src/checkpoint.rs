@@ -5,6 +5,7 @@ use crate::disk::{Disk, DiskFile, write_all_at};
 use crate::error::CheckpointError;
 use crate::format::{FIRST_GROUP, SegmentNumber, checkpoint_name};
 use crate::journal::Journal;
+use crate::room::Space;
 use crate::segment::Segment;
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
@@ -107,9 +108,27 @@ impl Summary {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Whether enough was committed since the last checkpoint, and none is being written.
+    /// Whether a checkpoint should be made now: enough was committed since the last one, or space is low and
+    /// checkpoints bring some back. Never while one is being written.
     pub fn checkpoint_due(&self) -> bool {
-        !self.checkpoints.busy && self.options.checkpoint_bytes <= self.checkpoints.committed_bytes
+        let enough = self.options.checkpoint_bytes <= self.checkpoints.committed_bytes;
+        let idle = !self.checkpoints.busy && !self.failed;
+        idle && (enough || (self.space() == Space::Low && self.checkpoint_frees()))
+    }
+
+    /// Whether a segment waits for nothing but checkpoints: nothing in it is live, and a checkpoint of all that is
+    /// durable would cover it. Two of them free it, as both that are kept must. What a stopped partition holds back
+    /// stays held back, so it counts for nothing here.
+    fn checkpoint_frees(&self) -> bool {
+        let carried = self.checkpoints.carried.iter().map(|state| (state.partition, state.position));
+        let served = self.positions.iter().filter(|(partition, _)| !self.stopped.contains_key(partition));
+        let positions = carried.chain(served.map(|(&partition, &last)| (partition, last))).collect();
+        let start = self.start_place(&positions);
+        let possible = Summary { positions, live: BTreeMap::new(), start };
+        let current = self.current.header.number;
+        self.segments.iter().any(|segment| {
+            segment.header.number != current && segment.live() == 0 && possible.covers(segment)
+        })
     }
 
     /// Writes a checkpoint of all partitions that have records, and recycles what it makes superfluous.

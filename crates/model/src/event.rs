@@ -230,6 +230,8 @@ pub struct Settle {
     pub outcome: Outcome,
     /// Only if this transaction commits.
     pub transaction: Option<TransactionKey>,
+    /// Why, in the consumer's words; kept with a message that is rejected.
+    pub reason: Option<Arc<str>>,
     /// Who waits: the reply leaves once the verdict is durable.
     pub ticket: Option<Ticket>,
 }

@@ -21,6 +21,6 @@ pub use ids::{
     ConnectionId, ConsumerKey, EntryTag, MessageKey, PartitionId, Position, QueueId, Ticket, TransactionId,
     TransactionKey,
 };
-pub use message::{Encoding, Message, Protocol};
+pub use message::{DeadLetter, Encoding, Message, Protocol};
 pub use refusal::Refusal;
 pub use session::{Deadline, Now, Parting, Session, ToSession};

@@ -1,6 +1,10 @@
 //! Messages: opaque bytes in the encoding they arrived in, and the few headers that routing needs.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+
+use crate::Destination;
 
 /// Who can read a message's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,4 +43,15 @@ pub struct Message {
     pub expires_at_ms: u64,
     /// The protocol's own encoding, headers and body.
     pub bytes: Bytes,
+}
+
+/// What a dead letter keeps of its past.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// The queue that it goes to.
+    pub queue: Destination,
+    /// Where it could not be processed.
+    pub origin: Destination,
+    /// Why, if the consumer said so.
+    pub reason: Option<Arc<str>>,
 }

@@ -8,4 +8,4 @@ pub mod client;
 pub mod codec;
 mod session;
 
-pub use session::{OpenWireOptions, OpenWireSession, StoredProperties};
+pub use session::{OpenWireOptions, OpenWireSession, StoredProperties, mark_dead_letter};

@@ -343,7 +343,7 @@ impl Client {
                 (None, _) => reader.held.retain(|(tag, _)| !tags.contains(tag)),
             }
         }
-        let settle = Settle { consumer, tags, outcome, transaction, ticket };
+        let settle = Settle { consumer, tags, outcome, transaction, reason: None, ticket };
         vec![(partition, Event::Settle(settle))]
     }
 
@@ -357,7 +357,14 @@ impl Client {
             }
             let consumer = ConsumerKey { connection: self.connection, number: *number };
             let ticket = Some(Ticket(world.numbers.next()));
-            let settle = Settle { consumer, tags, outcome: Outcome::Accepted, transaction: None, ticket };
+            let settle = Settle {
+                consumer,
+                tags,
+                outcome: Outcome::Accepted,
+                transaction: None,
+                reason: None,
+                ticket,
+            };
             events.push((world.placement.partition_of(&reader.source.name), Event::Settle(settle)));
         }
         events

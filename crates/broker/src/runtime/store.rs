@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use postroad_core::{Partition, RecordError, Settings, SnapshotError, decode_record, message_in_record};
 use postroad_journal::{Journal, OpenError, Options, ReadError, RealDisk};
-use postroad_model::{Effect, Message, MessageKey, PartitionId, Placement, Position, Protocol};
+use postroad_model::{DeadLetter, Effect, Message, MessageKey, PartitionId, Placement, Position, Protocol};
 use postroad_openwire::StoredProperties;
 use postroad_selector::Properties;
 use serde::{Deserialize, Serialize};
@@ -122,6 +122,7 @@ impl Store {
         }
         for partition in partitions.values_mut() {
             partition.read_properties_by(properties_of);
+            partition.mark_dead_letters_by(mark_dead_letter);
         }
         for record in recovered.records() {
             let record = record?;
@@ -156,6 +157,12 @@ fn read_prepared(
 fn properties_of(message: &Message) -> Box<dyn Properties + '_> {
     match message.encoding.protocol {
         Protocol::OpenWire => Box::new(StoredProperties::of(&message.bytes, message.encoding.version)),
+    }
+}
+
+fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
+    match message.encoding.protocol {
+        Protocol::OpenWire => postroad_openwire::mark_dead_letter(message, past),
     }
 }
 

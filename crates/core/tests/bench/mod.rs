@@ -276,7 +276,7 @@ impl Bench {
         let transaction = transaction.map(|number| TransactionKey { connection, number });
         let ticket = Some(Ticket(0));
         let source = self.sources[&consumer].clone();
-        let settle = Settle { consumer, tags, outcome, transaction, ticket };
+        let settle = Settle { consumer, tags, outcome, transaction, reason: None, ticket };
         let id = self.send(&source, Event::Settle(settle));
         self.touch(transaction, id);
     }

@@ -175,6 +175,38 @@ fn on_a_full_disk_settles_still_fit_and_service_resumes_by_itself() {
 }
 
 #[test]
+fn while_space_is_low_checkpoints_are_due_as_long_as_they_free_a_segment() {
+    let disk = SimulatedDisk::new(4);
+    let (mut journal, _) = open(&disk);
+    for number in 1..=20 {
+        journal.commit(&[record(0, number, 900)]).unwrap();
+    }
+    assert!(!journal.checkpoint_due(), "not enough was committed");
+    assert!(journal.retain(PartitionId(0), position(2)));
+    let refuse = |journal: &mut Journal<SimulatedDisk>| {
+        disk.fail(Operation::Allocate, 0, Fault::Full);
+        serve(journal, &disk);
+    };
+    refuse(&mut journal);
+    assert_eq!(
+        (journal.space(), journal.checkpoint_due()),
+        (Space::Low, false),
+        "all that is sealed is live"
+    );
+    assert!(journal.release(PartitionId(0), position(2)));
+    for made in 0..2 {
+        assert!(journal.checkpoint_due(), "after {made} checkpoints");
+        let state = Bytes::from_static(b"state");
+        let whole = Checkpoint { partition: PartitionId(0), position: position(20), state };
+        journal.write_checkpoint(vec![whole]).unwrap();
+    }
+    assert!(!journal.checkpoint_due(), "nothing is left to free");
+    assert_eq!(journal.segments().map(|segment| segment.number.0).collect::<Vec<_>>(), vec![2]);
+    serve(&mut journal, &disk);
+    assert_eq!(journal.space(), Space::Ample, "the freed segment is used again");
+}
+
+#[test]
 fn reads_many_up_to_its_limits() {
     let disk = SimulatedDisk::new(6);
     let (mut journal, _) = open(&disk);

@@ -5,6 +5,7 @@
 //! speak of what another connection sent it: then the message id itself is looked for.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use postroad_model::{Delivery, EntryTag, Event, Outcome, Settle, TransactionKey};
 
@@ -12,7 +13,7 @@ use super::consumer::ConsumerNumber;
 use super::exception::Exception;
 use super::replies::{Replies, Then};
 use super::{Done, OpenWireSession, Turn};
-use crate::codec::{DispatchHeader, MessageAck, MessageId, Patch, encode_dispatch};
+use crate::codec::{DispatchHeader, MessageAck, MessageId, Patch, WireString, encode_dispatch};
 
 /// One delivery that the client has not settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,7 +165,8 @@ impl OpenWireSession {
             // What no frame to this client can hold would come again and again.
             let outcome = Outcome::Rejected;
             let tags = vec![tag];
-            let settle = Settle { consumer: key, tags, outcome, transaction: None, ticket: None };
+            let settle =
+                Settle { consumer: key, tags, outcome, transaction: None, reason: None, ticket: None };
             turn.events.push(Event::Settle(settle));
             return;
         };
@@ -212,7 +214,7 @@ impl OpenWireSession {
             other => return Err(Exception::jms(&format!("acknowledgement type {other} is unknown"))),
         };
         let key = transaction.map(|number| self.transactions.key(self.id, number));
-        Ok(self.settle(outcome, shares, key, ack.response_required, turn))
+        Ok(self.settle(outcome, shares, key, ack, turn))
     }
 
     fn settle(
@@ -220,15 +222,23 @@ impl OpenWireSession {
         outcome: Outcome,
         shares: Vec<Share>,
         transaction: Option<TransactionKey>,
-        waits: bool,
+        ack: &MessageAck,
         turn: &mut Turn<'_>,
     ) -> Done {
         self.grant(&shares, turn);
-        let ticket = (waits && !shares.is_empty())
+        let reason = reason(ack);
+        let ticket = (ack.response_required && !shares.is_empty())
             .then(|| self.replies.wait(shares.len() as u32, None, Then::Respond));
         for Share { part, tags, .. } in shares {
             let consumer = self.key(part);
-            turn.events.push(Event::Settle(Settle { consumer, tags, outcome, transaction, ticket }));
+            turn.events.push(Event::Settle(Settle {
+                consumer,
+                tags,
+                outcome,
+                transaction,
+                reason: reason.clone(),
+                ticket,
+            }));
         }
         ticket.map_or(Done::Now, |ticket| Done::Later(Replies::id(ticket)))
     }
@@ -254,6 +264,14 @@ impl OpenWireSession {
         }
         Ok(Done::Now)
     }
+}
+
+/// Why the client rejects a message: its exception as Java shows it.
+fn reason(ack: &MessageAck) -> Option<Arc<str>> {
+    let cause = ack.poison_cause.as_ref()?;
+    let text = |text: &Option<WireString>| text.as_ref().map(|text| text.to_str().into_owned());
+    let parts = [text(&cause.class_name), text(&cause.message)];
+    Some(parts.into_iter().flatten().collect::<Vec<_>>().join(": ").into())
 }
 
 /// In a transaction a delivery stays in the window until the end of it, but makes room at once.

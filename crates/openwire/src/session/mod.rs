@@ -8,6 +8,7 @@
 //! Never here: sockets, clocks, queues, what other connections do.
 
 mod consumer;
+mod dead_letter;
 mod delivery;
 mod exception;
 mod handshake;
@@ -33,6 +34,7 @@ use replies::Replies;
 use temporary::Temporaries;
 use transaction::Transactions;
 
+pub use dead_letter::mark_dead_letter;
 pub use properties::StoredProperties;
 
 /// What the operator decides about OpenWire conversations.

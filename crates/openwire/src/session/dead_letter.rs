@@ -1,0 +1,35 @@
+//! Dead letters: an OpenWire message that keeps where it came from and why it ended there.
+
+use bytes::BytesMut;
+use postroad_model::{DeadLetter, Message};
+
+use crate::codec::{Destination, Primitive, PrimitiveMap, from_stored, to_stored};
+
+/// The property in which clients look for the cause (`ActiveMQMessage.DLQ_DELIVERY_FAILURE_CAUSE_PROPERTY`).
+const CAUSE: &str = "dlqDeliveryFailureCause";
+
+/// The message with its past in it: the original destination, and the cause as a property. One that cannot be read or
+/// written anew stays as it was sent.
+pub fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
+    let rewritten = rewrite(message, past);
+    rewritten.map_or_else(|| message.clone(), |bytes| Message { bytes, ..message.clone() })
+}
+
+fn rewrite(message: &Message, past: &DeadLetter) -> Option<bytes::Bytes> {
+    let version = message.encoding.version;
+    let mut dead = from_stored(&message.bytes, version).ok()?;
+    let origin = dead.destination.replace(Destination::Queue(past.queue.name.as_ref().into()));
+    dead.original_destination = dead.original_destination.or(origin);
+    let mut properties = match &dead.marshalled_properties {
+        Some(marshalled) => PrimitiveMap::decode(marshalled).ok()?,
+        None => PrimitiveMap::default(),
+    };
+    let origin = past.origin.to_string();
+    let cause = past.reason.as_deref().unwrap_or("rejected by the consumer");
+    properties.0.retain(|(name, _)| name.to_str() != CAUSE);
+    properties.0.push((CAUSE.into(), Primitive::String(format!("{cause} (at {origin})").as_str().into())));
+    let mut marshalled = BytesMut::new();
+    properties.encode(&mut marshalled).ok()?;
+    dead.marshalled_properties = Some(marshalled.freeze());
+    to_stored(&dead, version).ok()
+}
