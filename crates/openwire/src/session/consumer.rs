@@ -137,6 +137,10 @@ impl OpenWireSession {
             (false, false) => ConsumerMode::Shared,
         };
         let sources = names::parts(destination);
+        if sources.is_empty() {
+            return Err(Exception::of("InvalidDestinationException", "the destination has no name"));
+        }
+        sources.iter().try_for_each(|source| names::check(&names::to_model(source)))?;
         let mut parts = Vec::with_capacity(sources.len());
         for source in sources {
             self.consumers.last += 1;

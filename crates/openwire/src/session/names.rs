@@ -2,6 +2,7 @@
 
 use postroad_model::{Destination, DestinationKind};
 
+use super::exception::Exception;
 use crate::codec::{self, WireString};
 
 /// Most producers send to one destination all the time: the last conversion is kept.
@@ -24,25 +25,54 @@ impl Names {
     }
 }
 
+/// What a name may begin with, and the kind that it then is, whatever the command says.
+const PREFIXES: [(&str, DestinationKind, bool); 4] = [
+    ("queue://", DestinationKind::Queue, false),
+    ("topic://", DestinationKind::Topic, false),
+    ("temp-queue://", DestinationKind::Queue, true),
+    ("temp-topic://", DestinationKind::Topic, true),
+];
+
 /// The model's destination of this name. Options behind a `?` are the client's own business.
 pub fn to_model(wire: &codec::Destination) -> Destination {
-    let kind = if wire.is_queue() { DestinationKind::Queue } else { DestinationKind::Topic };
     let text = wire.name().to_str();
-    let name = text.split_once('?').map_or(&*text, |(name, _)| name);
-    Destination { kind, temporary: wire.is_temporary(), name: name.into() }
+    let (kind, temporary, name) = kind_and_name(wire, &text);
+    let name = name.split_once('?').map_or(name, |(name, _)| name);
+    Destination { kind, temporary, name: name.into() }
+}
+
+fn kind_and_name<'a>(wire: &codec::Destination, text: &'a str) -> (DestinationKind, bool, &'a str) {
+    for (prefix, kind, temporary) in PREFIXES {
+        if let Some(name) = text.strip_prefix(prefix) {
+            return (kind, temporary, name);
+        }
+    }
+    let kind = if wire.is_queue() { DestinationKind::Queue } else { DestinationKind::Topic };
+    (kind, wire.is_temporary(), text)
+}
+
+/// Refuses a destination without a name: nothing can be sent to it or read from it.
+///
+/// # Errors
+/// An `InvalidDestinationException`.
+pub fn check(destination: &Destination) -> Result<(), Exception> {
+    if destination.name.trim().is_empty() {
+        return Err(Exception::of("InvalidDestinationException", "the destination has no name"));
+    }
+    Ok(())
 }
 
 /// The destinations of a list such as `a,topic://b`; each part is of the whole's kind unless it says otherwise.
 pub fn parts(wire: &codec::Destination) -> Vec<codec::Destination> {
     let text = wire.name().to_str();
     let part = |part: &str| {
-        let name = |prefix: &str| part.strip_prefix(prefix).map(WireString::from);
-        if let Some(name) = name("queue://") {
-            codec::Destination::Queue(name)
-        } else if let Some(name) = name("topic://") {
-            codec::Destination::Topic(name)
-        } else {
-            with_name(wire, part.into())
+        let (kind, temporary, name) = kind_and_name(wire, part);
+        let name = name.into();
+        match (kind, temporary) {
+            (DestinationKind::Queue, false) => codec::Destination::Queue(name),
+            (DestinationKind::Topic, false) => codec::Destination::Topic(name),
+            (DestinationKind::Queue, true) => codec::Destination::TempQueue(name),
+            (DestinationKind::Topic, true) => codec::Destination::TempTopic(name),
         }
     };
     text.split(',').map(str::trim).filter(|part_text| !part_text.is_empty()).map(part).collect()
@@ -55,7 +85,7 @@ pub fn is_composite(wire: &codec::Destination) -> bool {
 
 /// Whether a consumer of this name would read from every destination that it matches.
 pub fn is_wildcard(wire: &codec::Destination) -> bool {
-    wire.name().to_str().split('.').any(|part| part == "*" || part == ">")
+    parts(wire).iter().any(|part| to_model(part).name.split('.').any(|word| word == "*" || word == ">"))
 }
 
 /// The same destination in memory of its own.
@@ -83,6 +113,13 @@ mod tests {
         for (case, wire, want) in [
             ("queue", queue("a.b"), Destination::queue("a.b")),
             ("topic", topic("a"), Destination::topic("a")),
+            ("the kind in the name wins", topic("queue://a"), Destination::queue("a")),
+            ("prefix and options", queue("topic://a?x=1"), Destination::topic("a")),
+            (
+                "temporary in the name",
+                queue("temp-topic://a"),
+                Destination { temporary: true, ..Destination::topic("a") },
+            ),
             ("options are left out", queue("a?consumer.prefetchSize=1"), Destination::queue("a")),
             (
                 "temporary",
@@ -94,14 +131,27 @@ mod tests {
         }
         for (case, wire, want) in [
             ("one", queue("a"), vec![queue("a")]),
+            ("nothing", queue(" , "), vec![]),
             ("list", topic("a, b,queue://c"), vec![topic("a"), topic("b"), queue("c")]),
         ] {
             assert_eq!(parts(&wire), want, "case: {case}");
         }
-        for (case, wire, want) in
-            [("plain", "a.b", false), ("star", "a.*", true), ("rest", "a.>", true), ("no part", "a>", false)]
-        {
+        for (case, wire, want) in [
+            ("plain", "a.b", false),
+            ("star", "a.*", true),
+            ("rest", "a.>", true),
+            ("in a list", "a,queue://*", true),
+            ("no part", "a>", false),
+        ] {
             assert_eq!(is_wildcard(&queue(wire)), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn a_destination_has_a_name() {
+        for (name, want) in [("a", true), ("", false), (" ", false), ("?x=1", false), ("queue://", false)] {
+            let wire = codec::Destination::Queue(name.into());
+            assert_eq!(check(&to_model(&wire)).is_ok(), want, "{name:?}");
         }
     }
 }

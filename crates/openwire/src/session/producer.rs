@@ -44,6 +44,9 @@ impl OpenWireSession {
         let destination = destination.ok_or_else(|| {
             Exception::of("InvalidDestinationException", "the message names no destination")
         })?;
+        if message.message_id.is_none() {
+            return Err(Exception::jms("the message has no message id: no consumer could acknowledge it"));
+        }
         if names::is_composite(destination) {
             let text =
                 format!("composite destinations are not supported yet: {}", destination.name().to_str());
@@ -57,6 +60,7 @@ impl OpenWireSession {
         let stored =
             stored.map_err(|error| Exception::jms(&format!("the message cannot be stored: {error}")))?;
         let to = self.names.model(destination);
+        names::check(&to)?;
         Ok((Sent { to, message: to_model(message, stored, self.format.version) }, transaction))
     }
 

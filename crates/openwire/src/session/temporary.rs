@@ -37,6 +37,7 @@ impl OpenWireSession {
             return Err(Exception::of("InvalidDestinationException", "DestinationInfo names no destination"));
         };
         let destination = names::to_model(wire);
+        names::check(&destination)?;
         match info.operation_type {
             DestinationInfo::ADD => Ok(self.make(destination, turn)),
             DestinationInfo::REMOVE => {
