@@ -182,7 +182,7 @@ impl OpenWireSession {
     /// What the broker calls a durable subscription: the client's name for it behind the client's id, which has its
     /// length ahead so that no two pairs look alike.
     fn subscription(&self, name: &str) -> Arc<str> {
-        let client = self.client_id.as_deref().unwrap_or_default();
+        let client = self.introduction.client().map_or("", |client| &client.client_id);
         format!("{}:{client}:{name}", client.len()).into()
     }
 
@@ -329,7 +329,7 @@ impl OpenWireSession {
         if parts == 0 {
             return if leaves { self.give_up_client_id(turn) } else { Ok(Done::Now) };
         }
-        let name = self.client_id.take_if(|_| leaves);
+        let name = if leaves { self.forget_client() } else { None };
         let ticket = self.replies.wait(parts + u32::from(name.is_some()), None, Then::Respond);
         if let Some(name) = name {
             turn.events.push(Event::Disclaim { name, connection: self.id, ticket });

@@ -26,10 +26,59 @@ const OTHERS: [(&[u8], &str); 7] = [
     (b"\x16\x03", "TLS"),
 ];
 
+/// Before both sides have said what they speak, no frame is larger: a `WireFormatInfo` has a few hundred bytes.
+pub const FIRST_FRAME_BYTES_MAX: u64 = 64 << 10;
+
 /// Who is at the other end.
 pub struct Client {
     /// The client's own name for its connection.
     pub connection_id: WireString,
+    /// The exclusive name that it claimed.
+    pub client_id: Arc<str>,
+}
+
+/// How far a client has introduced itself.
+///
+/// ```text
+///   Unknown ──ConnectionInfo──▶ Claiming ──the core says yes──▶ Known
+///      ▲                           │                              │
+///      └────the core says no───────┴──────────RemoveInfo──────────┘
+/// ```
+#[derive(Default)]
+pub enum Introduction {
+    /// It has not, or was refused.
+    #[default]
+    Unknown,
+    /// Its client id is being claimed. What it sends meanwhile waits in the input, in order.
+    Claiming(Client),
+    /// It has.
+    Known(Client),
+}
+
+impl Introduction {
+    /// The client, from its `ConnectionInfo` on.
+    pub fn client(&self) -> Option<&Client> {
+        match self {
+            Introduction::Unknown => None,
+            Introduction::Claiming(client) | Introduction::Known(client) => Some(client),
+        }
+    }
+}
+
+/// What a client may say before it has introduced itself: nothing that leaves a trace. A client whose introduction was
+/// refused still removes its connection.
+fn needs_no_introduction(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::WireFormatInfo(_)
+            | Command::ConnectionInfo(_)
+            | Command::BrokerInfo(_)
+            | Command::KeepAliveInfo(_)
+            | Command::ShutdownInfo(_)
+            | Command::ControlCommand(_)
+            | Command::ConnectionControl(_)
+            | Command::RemoveInfo(_)
+    )
 }
 
 /// Ends a conversation that is not OpenWire, as soon as its first bytes show it.
@@ -92,21 +141,55 @@ impl OpenWireSession {
         let connection_id = super::own(
             connection_id.ok_or_else(|| Exception::jms("ConnectionInfo without a connection id"))?,
         );
-        let holder: Arc<str> = connection_id.to_str().into();
-        self.client = Some(Client { connection_id });
         let Some(client_id) = info.client_id.as_ref().filter(|client_id| !client_id.is_empty()) else {
             return Err(Exception::of("InvalidClientIDException", "ConnectionInfo without a client id"));
         };
-        let ticket = self.replies.wait(1, None, Then::Respond);
         let name: Arc<str> = client_id.to_str().into();
-        self.client_id = Some(name.clone());
+        if let Some(client) = self.introduction.client() {
+            // Clients that were interrupted may say again who they are; being somebody else takes another connection.
+            return match client.connection_id == connection_id && client.client_id == name {
+                true => Ok(Done::Now),
+                false => Err(Exception::jms("a second ConnectionInfo that differs from the first")),
+            };
+        }
+        let ticket = self.replies.wait(1, None, Then::Claimed);
+        let holder: Arc<str> = connection_id.to_str().into();
+        self.introduction = Introduction::Claiming(Client { connection_id, client_id: name.clone() });
         turn.events.push(Event::Claim { name, holder, connection: self.id, ticket });
         Ok(Done::Later(Replies::id(ticket)))
     }
 
+    /// Refuses what a client says ahead of its introduction.
+    pub(super) fn check_introduced(&self, command: &Command) -> Result<(), Exception> {
+        if matches!(self.introduction, Introduction::Known(_)) || needs_no_introduction(command) {
+            return Ok(());
+        }
+        Err(Exception::jms(&format!("{} ahead of ConnectionInfo", command.name())))
+    }
+
+    /// The core has answered the claim of the client id.
+    pub(super) fn claimed(&mut self, accepted: bool) {
+        self.introduction = match std::mem::take(&mut self.introduction) {
+            Introduction::Claiming(client) if accepted => Introduction::Known(client),
+            Introduction::Claiming(_) => Introduction::Unknown,
+            other => other,
+        };
+    }
+
+    /// The client takes its leave: the name that it gives up.
+    pub(super) fn forget_client(&mut self) -> Option<Arc<str>> {
+        match std::mem::take(&mut self.introduction) {
+            Introduction::Known(client) => Some(client.client_id),
+            other => {
+                self.introduction = other;
+                None
+            }
+        }
+    }
+
     /// The client says goodbye: its client id is free before it reads the answer.
     pub(super) fn give_up_client_id(&mut self, turn: &mut Turn<'_>) -> Result<Done, Exception> {
-        let Some(name) = self.client_id.take() else { return Ok(Done::Now) };
+        let Some(name) = self.forget_client() else { return Ok(Done::Now) };
         let ticket = self.replies.wait(1, None, Then::Respond);
         turn.events.push(Event::Disclaim { name, connection: self.id, ticket });
         Ok(Done::Later(Replies::id(ticket)))

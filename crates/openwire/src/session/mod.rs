@@ -21,7 +21,6 @@ mod temporary;
 mod transaction;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use postroad_model::{ConnectionId, Deadline, Event, Now, Parting, Session, ToSession};
@@ -29,6 +28,7 @@ use postroad_model::{ConnectionId, Deadline, Event, Now, Parting, Session, ToSes
 use crate::codec::{Command, KeepAliveInfo, Response, WireFormat, WireString};
 use consumer::Consumers;
 use exception::Exception;
+use handshake::Introduction;
 use liveness::Liveness;
 use replies::Replies;
 use temporary::Temporaries;
@@ -64,10 +64,7 @@ pub struct OpenWireSession {
     format: WireFormat,
     /// Both sides have said what they speak.
     negotiated: bool,
-    /// The client's own name for its connection, once it has one.
-    client: Option<handshake::Client>,
-    /// The exclusive name that it claimed.
-    client_id: Option<Arc<str>>,
+    introduction: Introduction,
     /// `javax.jms.` or `jakarta.jms.`: where the client looks for exceptions.
     jms_package: &'static str,
     consumers: Consumers,
@@ -98,8 +95,7 @@ impl OpenWireSession {
             options,
             format: WireFormat::initial(),
             negotiated: false,
-            client: None,
-            client_id: None,
+            introduction: Introduction::default(),
             jms_package: exception::JAVAX,
             consumers: Consumers::default(),
             windows: HashMap::new(),
@@ -117,7 +113,8 @@ impl OpenWireSession {
     fn frame_bytes(&self, input: &BytesMut) -> Result<Option<usize>, Parting> {
         let Some(size) = input.first_chunk::<SIZE_BYTES>() else { return Ok(None) };
         let bytes = i64::from(i32::from_be_bytes(*size));
-        let max = self.options.max_frame_bytes.min(self.format.max_frame_bytes);
+        let agreed = if self.negotiated { u64::MAX } else { handshake::FIRST_FRAME_BYTES_MAX };
+        let max = self.options.max_frame_bytes.min(self.format.max_frame_bytes).min(agreed);
         match u64::try_from(bytes) {
             Ok(bytes) if bytes <= max => Ok(Some(bytes as usize)),
             _ => Err(Parting::Fault(format!("frame of {bytes} bytes; the limit is {max}"))),
@@ -143,6 +140,11 @@ impl OpenWireSession {
         };
         if !self.negotiated && !matches!(command, Command::WireFormatInfo(_)) {
             return Err(Parting::Fault(format!("{} ahead of WireFormatInfo", command.name())));
+        }
+        if let Err(exception) = self.check_introduced(&command) {
+            let respond = command.response_required().then(|| command.command_id());
+            self.refuse(respond, &exception, turn);
+            return Ok(());
         }
         self.understand(command, frame, turn)
     }
@@ -230,7 +232,9 @@ impl Session for OpenWireSession {
             handshake::check_protocol(input)?;
         }
         let mut turn = Turn { events, output, now };
-        while let Some(frame) = self.next_frame(input)? {
+        while self.takes_input()
+            && let Some(frame) = self.next_frame(input)?
+        {
             self.take(&frame, &mut turn)?;
         }
         Ok(())
@@ -265,7 +269,7 @@ impl Session for OpenWireSession {
     }
 
     fn takes_input(&self) -> bool {
-        true
+        !matches!(self.introduction, Introduction::Claiming(_))
     }
 
     fn listens(&mut self, listens: bool, now: Now) {

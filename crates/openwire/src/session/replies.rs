@@ -20,6 +20,10 @@ pub enum Then {
     Respond,
     /// The broker asked for itself: not even a response.
     Nothing,
+    /// A client id was claimed.
+    Claimed,
+    /// A destination was declared: others learn of a temporary one before the client has its response.
+    Declared(Destination),
     /// A destination was deleted.
     Deleted(Destination),
     /// A message was sent: its producer's window opens again.
@@ -90,13 +94,17 @@ impl OpenWireSession {
     pub(super) fn replied(&mut self, ticket: Ticket, result: Result<(), Refusal>, turn: &mut Turn<'_>) {
         let Some(Waiting { respond, refusal, then, .. }) = self.replies.count(ticket, result) else { return };
         let failed = refusal.is_some();
+        if let (Then::Declared(destination), false) = (&then, failed) {
+            return self.declared(destination, respond, turn);
+        }
         match refusal {
             _ if matches!(then, Then::Nothing) => return,
             None => self.respond(respond, turn),
             Some(refusal) => self.refuse(respond, &Exception::from(&refusal), turn),
         }
         match then {
-            Then::Respond | Then::Nothing => {}
+            Then::Respond | Then::Nothing | Then::Declared(_) => {}
+            Then::Claimed => self.claimed(!failed),
             Then::Deleted(destination) if !failed => self.deleted(&destination, turn),
             Then::Deleted(_) => {}
             Then::Sent { window } => self.open_window(window, turn),

@@ -50,16 +50,25 @@ impl OpenWireSession {
     }
 
     fn make(&mut self, destination: model::Destination, turn: &mut Turn<'_>) -> Done {
-        let answers = 1 + u32::from(destination.temporary);
-        let ticket = self.replies.wait(answers, None, Then::Respond);
-        let declared = destination.clone();
-        turn.events.push(Event::Declare { destination: declared, connection: self.id, ticket });
-        if destination.temporary {
-            self.temporaries.made.insert(destination.clone());
-            let advisory = self.advisory(&destination, true, ticket);
-            turn.events.push(advisory);
-        }
+        let ticket = self.replies.wait(1, None, Then::Declared(destination.clone()));
+        turn.events.push(Event::Declare { destination, connection: self.id, ticket });
         Done::Later(Replies::id(ticket))
+    }
+
+    /// A destination exists now. The client's response comes after others were told of a temporary one.
+    pub(super) fn declared(
+        &mut self,
+        destination: &model::Destination,
+        respond: Option<i32>,
+        turn: &mut Turn<'_>,
+    ) {
+        if !destination.temporary {
+            return self.respond(respond, turn);
+        }
+        self.temporaries.made.insert(destination.clone());
+        let ticket = self.replies.wait(1, respond, Then::Respond);
+        let advisory = self.advisory(destination, true, ticket);
+        turn.events.push(advisory);
     }
 
     /// A destination is gone: clients that knew of it are told.
@@ -87,7 +96,7 @@ impl OpenWireSession {
             DestinationKind::Queue => (ADVISORY_QUEUE, Destination::TempQueue(name.into())),
             DestinationKind::Topic => (ADVISORY_TOPIC, Destination::TempTopic(name.into())),
         };
-        let connection_id = self.client.as_ref().map(|client| client.connection_id.clone());
+        let connection_id = self.introduction.client().map(|client| client.connection_id.clone());
         let info = DestinationInfo {
             connection_id: connection_id.clone().map(|value| ConnectionId { value: Some(value) }),
             destination: Some(wire),
