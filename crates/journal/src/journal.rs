@@ -115,6 +115,11 @@ impl<D: Disk> Journal<D> {
         self.positions.get(&partition).copied()
     }
 
+    /// Whether recovery found damage in the partition: nothing is taken for it.
+    pub fn is_stopped(&self, partition: PartitionId) -> bool {
+        self.stopped.contains_key(&partition)
+    }
+
     /// Whether a write or sync failed and [`Journal::reopen`] must succeed before the next group.
     pub fn needs_reopen(&self) -> bool {
         self.failed

@@ -171,6 +171,21 @@ impl<F: postroad_journal::DiskFile> Job<F> {
     }
 }
 
+/// The work beside the writing whose last attempt failed, with the reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// No segment could be made ready.
+    pub segment: Option<String>,
+    /// No checkpoint could be written.
+    pub checkpoint: Option<String>,
+}
+
+impl Trouble {
+    fn any(&self) -> bool {
+        self.segment.is_some() || self.checkpoint.is_some()
+    }
+}
+
 /// Where a partition's log ended when the journal was opened.
 pub type Opened = (PartitionId, Option<Position>);
 
@@ -189,6 +204,7 @@ pub struct LogWriter<D: Disk> {
     broken: Option<String>,
     /// What a failed write or sync may have left on the disk: it is void, and may be called so, only after reopening.
     undecided: Option<(Vec<Record>, String)>,
+    trouble: Trouble,
 }
 
 #[derive(Default)]
@@ -217,6 +233,7 @@ impl<D: Disk> LogWriter<D> {
             gathering: None,
             broken: None,
             undecided: None,
+            trouble: Trouble::default(),
         };
         writer.keep_up();
         writer
@@ -262,6 +279,17 @@ impl<D: Disk> LogWriter<D> {
     /// Whether a failed write or sync has stopped the journal; [`LogWriter::reopen`] is to be called after a pause.
     pub fn is_broken(&self) -> bool {
         self.broken.is_some()
+    }
+
+    /// Whether [`LogWriter::keep_up`] is to be called again after a pause though nothing is written: records that are
+    /// released while space is low come without a wake-up, and what failed is to be tried again.
+    pub fn wants_retry(&self) -> bool {
+        self.is_broken() || self.journal.space() == Space::Low || self.trouble.any()
+    }
+
+    /// What does not succeed at present of the work beside the writing.
+    pub fn trouble(&self) -> &Trouble {
+        &self.trouble
     }
 
     /// Writes what has gathered as one group: one write, one sync. Whatever comes of it is reported.
@@ -366,7 +394,8 @@ impl<D: Disk> LogWriter<D> {
                 self.broken = None;
                 if let Some((group, reason)) = self.undecided.take() {
                     // What has gathered behind it since is of the epoch that ends now.
-                    let void = |record: &Record| group.iter().any(|other| other.partition == record.partition);
+                    let void =
+                        |record: &Record| group.iter().any(|other| other.partition == record.partition);
                     self.filling.retain(|record| !void(record));
                     self.fail(&group, &reason);
                 }
@@ -393,9 +422,13 @@ impl<D: Disk> LogWriter<D> {
         if self.gathering.is_some() {
             return;
         }
-        // A partition without records has no state to keep.
-        let with_records = self.partitions.keys().copied();
-        let missing: Vec<_> = with_records.filter(|id| self.journal.last_position(*id).is_some()).collect();
+        // A partition without records has no state to keep; of a stopped one the journal carries on what it has.
+        let has_state =
+            |id: &PartitionId| self.journal.last_position(*id).is_some() && !self.journal.is_stopped(*id);
+        let missing: Vec<_> = self.partitions.keys().copied().filter(has_state).collect();
+        if missing.is_empty() {
+            return self.begin_checkpoint(Vec::new());
+        }
         let wanted = missing.iter().map(|partition| ToPartition::SnapshotWanted { partition: *partition });
         self.out.extend(wanted);
         self.gathering = Some(Gathering { missing, ..Gathering::default() });
@@ -412,11 +445,15 @@ impl<D: Disk> LogWriter<D> {
             return;
         }
         let Some(Gathering { states, later, .. }) = self.gathering.take() else { return };
-        if let Ok(request) = self.journal.begin_checkpoint(states) {
-            self.jobs.push_back(Job::Checkpoint(request));
-        }
+        self.begin_checkpoint(states);
         for (partition, notes) in later {
             self.note(partition, &notes);
+        }
+    }
+
+    fn begin_checkpoint(&mut self, states: Vec<Checkpoint>) {
+        if let Ok(request) = self.journal.begin_checkpoint(states) {
+            self.jobs.push_back(Job::Checkpoint(request));
         }
     }
 
@@ -435,23 +472,29 @@ impl<D: Disk> LogWriter<D> {
         self.jobs.pop_front()
     }
 
-    /// Takes in a job's result.
+    /// Takes in a job's result. Returns why it failed, if it did: see [`LogWriter::wants_retry`].
     pub fn finish(&mut self, done: JobDone<D::File>) -> Option<String> {
-        let mut complaint = None;
         match done {
             JobDone::Segment(answer) => {
-                complaint = answer.as_ref().err().map(ToString::to_string);
+                self.trouble.segment = answer.as_ref().err().map(ToString::to_string);
                 self.journal.provide(answer);
                 self.tell_space(self.journal.space());
+                self.trouble.segment.clone()
             }
             JobDone::Checkpoint(answer) => {
-                complaint = self.journal.finish_checkpoint(answer).err().map(|error| error.to_string());
+                let failed = self.journal.finish_checkpoint(answer).err();
+                self.trouble.checkpoint = failed.map(|error| error.to_string());
+                if self.trouble.checkpoint.is_none() {
+                    // A segment that it has freed is of use at once, and a second checkpoint may free more.
+                    self.keep_up();
+                }
+                self.trouble.checkpoint.clone()
             }
             JobDone::Read { partition, position, record } => {
                 self.out.push_back(ToPartition::Read { partition, position, record });
+                None
             }
         }
-        complaint
     }
 
     /// The next message to a partition.
@@ -464,4 +507,66 @@ impl<D: Disk> LogWriter<D> {
 fn recycle(mut group: Vec<Record>) -> Vec<Record> {
     group.clear();
     group
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postroad_journal::{Options, Payload, SimulatedDisk};
+
+    const PARTITION: PartitionId = PartitionId(0);
+
+    fn position(number: u64) -> Position {
+        Position::new(number).unwrap()
+    }
+
+    /// Does all jobs, and answers as the partition would whose records up to `applied` are applied.
+    fn settle_down(writer: &mut LogWriter<SimulatedDisk>, disk: &SimulatedDisk, applied: u64) -> Vec<bool> {
+        let mut space = Vec::new();
+        loop {
+            if let Some(job) = writer.next_job() {
+                writer.finish(job.run(disk));
+                continue;
+            }
+            match writer.next_message() {
+                None => return space,
+                Some(ToPartition::Space { ample }) => space.push(ample),
+                Some(ToPartition::SnapshotWanted { partition }) => {
+                    let (position, state) = (position(applied), Bytes::from_static(b"state"));
+                    writer.push(ToWriter::Snapshot { partition, position, state });
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn on_a_full_disk_releases_alone_bring_space_back() {
+        let disk = SimulatedDisk::new(1);
+        let options = Options { segment_bytes: 256 << 10, checkpoint_bytes: 1 << 30, dead_segments_max: 2 };
+        let (journal, _) = Journal::open(disk.clone(), options).unwrap();
+        let mut writer = LogWriter::new(journal, [PARTITION]);
+        assert_eq!(settle_down(&mut writer, &disk, 0), vec![]);
+        // Room for two checkpoints, and not for a third segment.
+        disk.set_capacity(Some(disk.used_bytes() + (140 << 10)));
+        let notes = |change| ToWriter::Notes {
+            partition: PARTITION,
+            notes: (1..=5).map(|number| (position(number), change)).collect(),
+        };
+        for number in 1..=5 {
+            let payload = Payload::from(Bytes::from(vec![7; 60 << 10]));
+            let record = Record { partition: PARTITION, position: position(number), payload, reserve: false };
+            writer.push(ToWriter::Batch { partition: PARTITION, epoch: 0, records: vec![record] });
+            writer.write();
+        }
+        writer.push(notes(1));
+        assert_eq!(settle_down(&mut writer, &disk, 5), vec![false], "no third segment");
+        assert!(writer.wants_retry() && writer.trouble().segment.is_some());
+        writer.keep_up();
+        assert_eq!(settle_down(&mut writer, &disk, 5), vec![], "everything is live: nothing to free");
+        writer.push(notes(-1));
+        writer.keep_up();
+        assert_eq!(settle_down(&mut writer, &disk, 5), vec![true], "the first segment is free for reuse");
+        assert_eq!((writer.wants_retry(), writer.trouble()), (false, &Trouble::default()));
+    }
 }

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use postroad_journal::RealDisk;
-use postroad_replication::{Job, JobDone, LogWriter, ToPartition, ToWriter};
+use postroad_replication::{Job, JobDone, LogWriter, ToPartition, ToWriter, Trouble};
 
 use crate::runtime::core::owner;
 use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender};
@@ -38,7 +38,7 @@ pub fn start(
     let (done, results) = mpsc::channel::<JobDone<File>>();
     let journal = thread::Builder::new()
         .name("journal".into())
-        .spawn(move || Writing { writer, links, jobs, results, retry_at: None }.run())?;
+        .spawn(move || Writing { writer, links, jobs, results, retry_at: None, reported: Trouble::default() }.run())?;
     waker.set(journal.thread().clone());
     let waker = journal.thread().clone();
     thread::Builder::new().name("journal-jobs".into()).spawn(move || {
@@ -58,6 +58,8 @@ struct Writing {
     jobs: mpsc::Sender<Job<File>>,
     results: mpsc::Receiver<JobDone<File>>,
     retry_at: Option<Instant>,
+    /// What of the writer's trouble the log tells already.
+    reported: Trouble,
 }
 
 impl Writing {
@@ -82,15 +84,30 @@ impl Writing {
             }
         }
         while let Ok(done) = self.results.try_recv() {
-            if let Some(complaint) = self.writer.finish(done) {
-                tracing::warn!(complaint, "journal housekeeping failed; trying again");
-                self.retry_at = Some(Instant::now() + RETRY);
-            }
+            self.writer.finish(done);
+            self.report();
         }
     }
 
+    /// Logs what has begun to fail and what works again, each once.
+    fn report(&mut self) {
+        let Trouble { segment, checkpoint } = self.writer.trouble();
+        let jobs = [
+            ("next segment", &self.reported.segment, segment),
+            ("checkpoint", &self.reported.checkpoint, checkpoint),
+        ];
+        for (job, before, now) in jobs {
+            match (before, now) {
+                (None, Some(reason)) => tracing::warn!(job, reason, "the journal does without; trying again"),
+                (Some(_), None) => tracing::info!(job, "the journal has what it lacked"),
+                _ => {}
+            }
+        }
+        self.reported = self.writer.trouble().clone();
+    }
+
     fn retry(&mut self) {
-        if self.writer.is_broken() && self.retry_at.is_none() {
+        if self.writer.wants_retry() && self.retry_at.is_none() {
             self.retry_at = Some(Instant::now() + RETRY);
         }
         if self.retry_at.is_some_and(|at| at <= Instant::now()) {
