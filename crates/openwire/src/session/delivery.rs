@@ -7,13 +7,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use postroad_model::{Delivery, EntryTag, Event, Outcome, Settle, TransactionKey};
+use postroad_model::{ConsumerKey, Delivery, EntryTag, Event, Outcome, Parting, Settle, TransactionKey};
 
 use super::consumer::ConsumerNumber;
 use super::exception::Exception;
 use super::replies::{Replies, Then};
 use super::{Done, OpenWireSession, Turn};
-use crate::codec::{DispatchHeader, MessageAck, MessageId, Patch, WireString, encode_dispatch};
+use crate::codec::{DispatchHeader, MessageAck, MessageId, Patch, WireError, WireString, encode_dispatch};
 
 /// One delivery that the client has not settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,11 +139,16 @@ enum Keep {
 
 impl OpenWireSession {
     /// Sends a message to the client.
-    pub(super) fn deliver(&mut self, delivery: Delivery, turn: &mut Turn<'_>) {
+    ///
+    /// # Errors
+    /// [`Parting::Fault`]: the client has agreed to frames too small for it, and would never get it.
+    pub(super) fn deliver(&mut self, delivery: Delivery, turn: &mut Turn<'_>) -> Result<(), Parting> {
         let Delivery { consumer: key, tag, failed_deliveries, message } = delivery;
         self.pull_satisfied(key.number);
-        let Some(consumer) = self.consumers.by_number(key.number) else { return };
-        let Some(part) = consumer.parts.iter().find(|part| part.number.0 == key.number) else { return };
+        let Some(consumer) = self.consumers.by_number(key.number) else { return Ok(()) };
+        let Some(part) = consumer.parts.iter().find(|part| part.number.0 == key.number) else {
+            return Ok(());
+        };
         self.next_command_id = self.next_command_id.wrapping_add(1);
         self.next_delivery += 1;
         let sequence = self.next_delivery;
@@ -161,20 +166,38 @@ impl OpenWireSession {
         let version = message.encoding.version;
         let part = part.number;
         let sent = encode_dispatch(&mut self.format, &header, &message.bytes, version, &patch, turn.output);
-        let Ok(message_id) = sent else {
-            // What no frame to this client can hold would come again and again.
-            let outcome = Outcome::Rejected;
-            let tags = vec![tag];
-            let settle =
-                Settle { consumer: key, tags, outcome, transaction: None, reason: None, ticket: None };
-            turn.events.push(Event::Settle(settle));
-            return;
+        let message_id = match sent {
+            Ok(message_id) => message_id,
+            Err(error) => return self.undeliverable(key, tag, &error, turn),
         };
         if !consumer.browses {
             let held = Held { sequence, part, tag, message_id, credited: false, transaction: None };
             consumer.window.held.push_back(held);
         }
         self.liveness.wrote(turn.now.ticks_ms);
+        Ok(())
+    }
+
+    /// A message that only this client cannot be sent goes back, untouched; one that nobody can be sent would come again
+    /// and again.
+    fn undeliverable(
+        &mut self,
+        consumer: ConsumerKey,
+        tag: EntryTag,
+        error: &WireError,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Parting> {
+        let too_large = matches!(error, WireError::FrameTooLarge { .. });
+        let outcome = if too_large { Outcome::Released { failed: false } } else { Outcome::Rejected };
+        let reason = (!too_large).then(|| error.to_string().into());
+        let settle = Settle { consumer, tags: vec![tag], outcome, transaction: None, reason, ticket: None };
+        turn.events.push(Event::Settle(settle));
+        if !too_large {
+            return Ok(());
+        }
+        let text = format!("a message is too large for the MaxFrameSize that the client agreed to: {error}");
+        self.send_connection_error(&Exception::io(&text), turn);
+        Err(Parting::Fault(text))
     }
 
     /// The client's verdict on one or several deliveries.

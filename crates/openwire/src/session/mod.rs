@@ -250,7 +250,7 @@ impl Session for OpenWireSession {
         let mut turn = Turn { events, output, now };
         match message {
             ToSession::Reply { ticket, result } => self.replied(ticket, result, &mut turn),
-            ToSession::Deliver(delivery) => self.deliver(delivery, &mut turn),
+            ToSession::Deliver(delivery) => self.deliver(delivery, &mut turn)?,
             ToSession::Drained { consumer } => self.drained(consumer.number, &mut turn),
             ToSession::Detached { consumer } => self.detached(consumer.number),
             ToSession::Evicted => return Err(Parting::Fault("its client connected anew".to_owned())),
