@@ -50,6 +50,17 @@ struct Pull {
     ends_ms: Option<u64>,
     /// The drain that ends it.
     drain: Option<u64>,
+    /// An earlier pull is still being ended, which takes all credit back: this one gets its credit after that.
+    waits: bool,
+    /// It takes what is there now, or nothing.
+    at_once: bool,
+}
+
+impl Pull {
+    /// When the drain that ends it is due.
+    fn due_ms(&self) -> Option<u64> {
+        self.ends_ms.filter(|_| self.drain.is_none() && !self.waits)
+    }
 }
 
 /// The consumers of a connection.
@@ -83,10 +94,7 @@ impl Consumers {
         if self.pulls == 0 {
             return None;
         }
-        self.by_id
-            .values()
-            .filter_map(|consumer| consumer.pull.as_ref().filter(|pull| pull.drain.is_none())?.ends_ms)
-            .min()
+        self.by_id.values().filter_map(|consumer| consumer.pull.as_ref()?.due_ms()).min()
     }
 
     fn insert(&mut self, consumer: Consumer) {
@@ -237,14 +245,16 @@ impl OpenWireSession {
         };
         let numbers: Vec<_> = consumer.parts.iter().map(|part| part.number).collect();
         let fresh = consumer.pull.is_none();
+        let waits = consumer.drains_seen < consumer.drains_sent;
+        let at_once = pull.timeout < 0;
         let ends_ms = u64::try_from(pull.timeout).ok().filter(|ms| *ms > 0).map(|ms| turn.now.ticks_ms + ms);
-        consumer.pull = Some(Pull { ends_ms, drain: None });
+        consumer.pull = Some(Pull { ends_ms, drain: None, waits, at_once });
         let id = consumer.id.clone();
         self.consumers.pulls += u32::from(fresh);
-        for number in numbers.into_iter().filter(|_| fresh) {
+        for number in numbers.into_iter().filter(|_| fresh && !waits) {
             turn.events.push(Event::Credit { consumer: self.key(number), add: 1 });
         }
-        if pull.timeout < 0 {
+        if at_once && !waits {
             self.drain(&id, turn);
         }
         Ok(Done::Now)
@@ -269,9 +279,7 @@ impl OpenWireSession {
             return;
         }
         let over = |consumer: &&Consumer| {
-            consumer.pull.as_ref().is_some_and(|pull| {
-                pull.drain.is_none() && pull.ends_ms.is_some_and(|ends| ends <= turn.now.ticks_ms)
-            })
+            consumer.pull.as_ref().and_then(Pull::due_ms).is_some_and(|due| due <= turn.now.ticks_ms)
         };
         let ids: Vec<ConsumerId> =
             self.consumers.by_id.values().filter(over).map(|consumer| consumer.id.clone()).collect();
@@ -288,13 +296,29 @@ impl OpenWireSession {
             consumer.drains_seen += 1;
             let seen = consumer.drains_seen;
             if consumer.pull.as_ref().is_none_or(|pull| pull.drain != Some(seen)) {
-                return;
+                return self.begin_waiting_pull(&id, turn);
             }
             consumer.pull = None;
             self.consumers.pulls -= 1;
         }
         let dispatch = MessageDispatch { consumer_id: Some(id), ..MessageDispatch::default() };
         self.send(dispatch.into(), turn);
+    }
+
+    /// The last answer to a drain has come: a pull that waited for it gets its credit.
+    fn begin_waiting_pull(&mut self, id: &ConsumerId, turn: &mut Turn<'_>) {
+        let Some(consumer) = self.consumers.by_id.get_mut(id) else { return };
+        let all_seen = consumer.drains_seen == consumer.drains_sent;
+        let Some(pull) = consumer.pull.as_mut().filter(|pull| pull.waits && all_seen) else { return };
+        pull.waits = false;
+        let at_once = pull.at_once;
+        let numbers: Vec<_> = consumer.parts.iter().map(|part| part.number).collect();
+        for number in numbers {
+            turn.events.push(Event::Credit { consumer: self.key(number), add: 1 });
+        }
+        if at_once {
+            self.drain(id, turn);
+        }
     }
 
     pub(super) fn pull_satisfied(&mut self, number: u32) {
