@@ -8,12 +8,18 @@ use postroad_model::{Attach, ConsumerKey, ConsumerMode, Delivered, EntryTag, Eve
 use super::delivery::{Held, Window};
 use super::exception::Exception;
 use super::names;
-use super::replies::{Replies, Then};
+use super::replies::{self, Replies, Then};
 use super::{Done, OpenWireSession, Turn};
 use crate::codec::{
     ConsumerControl, ConsumerId, ConsumerInfo, Destination, MessageDispatch, MessagePull, RemoveInfo,
     RemoveSubscriptionInfo, RemovedId, SessionId,
 };
+
+/// Sources that one connection may read from: pools have hundreds of consumers on a connection.
+const CONSUMERS_MAX: usize = 16_384;
+
+/// Destinations in the list of one consumer: each costs as much as a consumer.
+const LIST_MAX: usize = 1024;
 
 /// The core's name for one attached consumer of this connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -139,6 +145,7 @@ impl OpenWireSession {
             return Err(Exception::jms("the consumer id is in use already"));
         }
         let prefetch = u32::try_from(info.prefetch_size).unwrap_or(0);
+        replies::check_bound("consumers", self.consumers.ids.len(), CONSUMERS_MAX)?;
         let mode = match (info.browser, info.exclusive) {
             (true, _) => ConsumerMode::Browse,
             (false, true) => ConsumerMode::Exclusive,
@@ -148,6 +155,7 @@ impl OpenWireSession {
         if sources.is_empty() {
             return Err(Exception::of("InvalidDestinationException", "the destination has no name"));
         }
+        replies::check_bound("destinations of one consumer", sources.len() - 1, LIST_MAX)?;
         sources.iter().try_for_each(|source| names::check(&names::to_model(source)))?;
         let mut parts = Vec::with_capacity(sources.len());
         for source in sources {

@@ -269,7 +269,7 @@ impl Session for OpenWireSession {
     }
 
     fn takes_input(&self) -> bool {
-        !matches!(self.introduction, Introduction::Claiming(_))
+        self.replies.has_room() && !matches!(self.introduction, Introduction::Claiming(_))
     }
 
     fn listens(&mut self, listens: bool, now: Now) {

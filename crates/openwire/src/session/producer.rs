@@ -4,7 +4,7 @@ use bytes::Bytes;
 use postroad_model::{Encoding, Event, Message, Parting, Protocol, Publish, Sent};
 
 use super::exception::Exception;
-use super::replies::Then;
+use super::replies::{self, Then};
 use super::{Done, OpenWireSession, Turn, names};
 use crate::codec::{self, ProducerId, ProducerInfo, stored_form};
 
@@ -12,9 +12,14 @@ use crate::codec::{self, ProducerId, ProducerInfo, stored_form};
 /// counts its window by that.
 const MESSAGE_SIZE_MIN: usize = 1024;
 
+/// Producers with a window on one connection: pools have hundreds.
+const WINDOWS_MAX: usize = 16_384;
+
 impl OpenWireSession {
     pub(super) fn add_producer(&mut self, info: ProducerInfo, _: &mut Turn<'_>) -> Result<Done, Exception> {
         if let Some(id) = info.producer_id.filter(|_| info.window_size > 0) {
+            let windows = self.windows.len() - usize::from(self.windows.contains_key(&id));
+            replies::check_bound("producers with a window", windows, WINDOWS_MAX)?;
             self.windows.insert(own_producer(&id), info.window_size);
         }
         Ok(Done::Now)

@@ -9,6 +9,22 @@ use super::exception::Exception;
 use super::{OpenWireSession, Turn};
 use crate::codec::{ProducerAck, ProducerId};
 
+/// Commands of one connection that may wait for the core. No more input is taken then until answers have come; sends
+/// alone are held back earlier.
+const WAITING_MAX: usize = 16_384;
+
+/// Refuses what would make one of a connection's tables larger than `max`.
+///
+/// # Errors
+/// A `ResourceAllocationException` that names `what` there is too much of.
+pub fn check_bound(what: &str, count: usize, max: usize) -> Result<(), Exception> {
+    if count < max {
+        return Ok(());
+    }
+    let text = format!("too many {what} on this connection: the limit is {max}");
+    Err(Exception::of("ResourceAllocationException", &text))
+}
+
 /// One command that waits for the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitingId(Ticket);
@@ -65,6 +81,11 @@ impl Replies {
         let ticket = Ticket(self.last);
         self.waiting.insert(ticket, Waiting { respond, missing: answers, refusal: None, then });
         ticket
+    }
+
+    /// Whether another command may wait.
+    pub fn has_room(&self) -> bool {
+        self.waiting.len() < WAITING_MAX
     }
 
     /// The name under which a command waits.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use postroad_model::{self as model, DestinationKind, Event, Publish, Retain, Sent};
 
 use super::exception::Exception;
-use super::replies::{Replies, Then};
+use super::replies::{self, Replies, Then};
 use super::{Done, OpenWireSession, Turn, names, producer};
 use crate::codec::{
     Command, ConnectionId, DataStructure, Destination, DestinationInfo, Message, MessageId, ProducerId,
@@ -19,6 +19,9 @@ use crate::codec::{
 /// Where clients listen for temporary queues and topics.
 const ADVISORY_QUEUE: &str = "ActiveMQ.Advisory.TempQueue";
 const ADVISORY_TOPIC: &str = "ActiveMQ.Advisory.TempTopic";
+
+/// Temporary destinations of one connection: clients that make one for each request delete it with the reply.
+const TEMPORARIES_MAX: usize = 16_384;
 
 /// The temporary destinations of a connection.
 #[derive(Default)]
@@ -39,7 +42,11 @@ impl OpenWireSession {
         let destination = names::to_model(wire);
         names::check(&destination)?;
         match info.operation_type {
-            DestinationInfo::ADD => Ok(self.make(destination, turn)),
+            DestinationInfo::ADD => {
+                let count = if destination.temporary { self.temporaries.made.len() } else { 0 };
+                replies::check_bound("temporary destinations", count, TEMPORARIES_MAX)?;
+                Ok(self.make(destination, turn))
+            }
             DestinationInfo::REMOVE => {
                 let ticket = self.replies.wait(1, None, Then::Deleted(destination.clone()));
                 turn.events.push(Event::Delete { destination, connection: self.id, ticket });

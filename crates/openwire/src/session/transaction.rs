@@ -5,9 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 use postroad_model::{ConnectionId, Event, Parting, TransactionKey};
 
 use super::exception::Exception;
-use super::replies::Then;
+use super::replies::{self, Then};
 use super::{OpenWireSession, Turn};
 use crate::codec::{self, DataArrayResponse, LocalTransactionId, TransactionId, TransactionInfo};
+
+/// Open transactions of one connection: a session has one at a time, and pools have hundreds of sessions.
+const OPEN_MAX: usize = 16_384;
 
 /// Open transactions by the client's name.
 #[derive(Default)]
@@ -92,6 +95,7 @@ impl OpenWireSession {
         match (info.kind, id) {
             (_, TransactionId::Xa(_)) => Err(xa_unsupported()),
             (TransactionInfo::BEGIN, TransactionId::Local(local)) => {
+                replies::check_bound("open transactions", self.transactions.open.len(), OPEN_MAX)?;
                 self.transactions.begin(local);
                 self.respond(respond, turn);
                 Ok(())
