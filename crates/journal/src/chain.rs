@@ -80,6 +80,11 @@ pub(crate) fn link<F: DiskFile>(
     missing: impl Fn(SegmentNumber) -> Damage,
 ) -> Result<Chain<F>, OpenError> {
     let (tail, torn) = find_tail(&found, end.segment)?;
+    let lowest = found.keys().next().copied();
+    if tail.is_none() && end.segment.0 == 0 && lowest.is_some_and(|lowest| lowest != SegmentNumber::FIRST) {
+        // The first file stays until a group is durable, and only a checkpoint lets it go then.
+        return Err(OpenError::Damaged(missing(SegmentNumber::FIRST)));
+    }
     let mut links = Vec::new();
     let mut next = if tail.is_some() { tail } else { Some(end.segment).filter(|segment| segment.0 != 0) };
     let mut pin = None;

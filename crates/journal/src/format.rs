@@ -45,6 +45,9 @@ pub struct SegmentNumber(pub u64);
 pub(crate) struct GroupNumber(pub u64);
 
 impl SegmentNumber {
+    /// That of the first segment in a new directory.
+    pub(crate) const FIRST: SegmentNumber = SegmentNumber(1);
+
     pub(crate) fn next(self) -> SegmentNumber {
         SegmentNumber(self.0 + 1)
     }

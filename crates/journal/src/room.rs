@@ -2,7 +2,7 @@
 
 use crate::disk::{Disk, is_full};
 use crate::error::{CommitError, PrepareError};
-use crate::format::{FIRST_GROUP, SegmentNumber, segment_name};
+use crate::format::{FIRST_GROUP, GroupEnd, SegmentNumber, segment_name};
 use crate::journal::{Journal, Options};
 use crate::prepare::{PreparedSegment, SegmentRequest};
 use std::collections::VecDeque;
@@ -133,8 +133,13 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Keeps a file without live records for reuse, or removes it.
+    /// Keeps a file without live records for reuse, or removes it. The first segment's stays as it is until a group is
+    /// durable, in whichever segment: recovery knows by it that a journal without groups has lost none. The next start
+    /// finds it dead.
     pub(crate) fn discard(&mut self, name: String, capacity_bytes: u64) {
+        if self.last == GroupEnd::default() && name == segment_name(SegmentNumber::FIRST) {
+            return;
+        }
         let regular = capacity_bytes == self.options.segment_bytes;
         if regular && self.room.dead.len() < self.options.dead_segments_max {
             self.room.dead.push_back(name);

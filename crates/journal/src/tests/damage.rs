@@ -2,8 +2,8 @@
 
 use super::service::{OPTIONS, open, payload, position, record, serve, stored};
 use crate::{
-    Checkpoint, CheckpointError, CommitError, Damage, DamageKind, Disk, Journal, OpenError, ReadError,
-    SimulatedDisk, TornTail,
+    Checkpoint, CheckpointError, CommitError, Damage, DamageKind, Disk, Fault, Journal, OpenError, Operation,
+    ReadError, SimulatedDisk, TornTail,
 };
 use bytes::Bytes;
 use postroad_model::PartitionId;
@@ -245,6 +245,54 @@ fn whatever_byte_is_flipped_no_wrong_payload_comes_back() {
                 recovered.checkpoints.iter().all(|checkpoint| checkpoint.state == "a state"),
                 "{name} at {offset}"
             );
+        }
+    }
+}
+
+#[test]
+fn without_a_checkpoint_the_first_segment_must_be_there() {
+    let gone = Some(damage(None, FIRST, 0, DamageKind::SegmentMissing));
+    for (name, groups, spare, failures, remove, want) in [
+        ("its groups are gone, a spare segment is left", 3, true, 0, Some(FIRST), gone.clone()),
+        ("its groups are gone, later ones are left", 30, true, 0, Some(FIRST), gone),
+        ("nothing was ever written", 0, true, 0, None, None),
+        ("no file at all is a new directory", 3, false, 0, Some(FIRST), None),
+        ("no write ever succeeded in it, nor in the next", 0, true, 3, None, None),
+        ("no write ever succeeded in it, but in a later one", 3, true, 2, None, None),
+    ] {
+        let disk = SimulatedDisk::new(7);
+        let (mut journal, _) = open(&disk);
+        for failure in 0..failures {
+            if failure == 0 {
+                disk.fail(Operation::Write, 0, Fault::Broken);
+                assert!(journal.commit(&[record(0, 1, 600)]).is_err(), "case: {name}");
+            } else {
+                // The new segment's header is synced, its first group is not.
+                disk.fail(Operation::Sync, 1, Fault::Broken);
+                assert!(journal.reopen().is_err(), "case: {name}");
+            }
+        }
+        if 0 < failures && 0 < groups {
+            journal.reopen().unwrap();
+        }
+        for number in 1..=groups {
+            journal.commit(&[record(0, number, 900)]).unwrap();
+        }
+        if spare {
+            serve(&mut journal, &disk);
+        }
+        let left = disk.copy();
+        if let Some(file) = remove {
+            left.remove(file).unwrap();
+        }
+        match (Journal::open(left, OPTIONS), want) {
+            (Err(OpenError::Damaged(found)), Some(want)) => assert_eq!(found, want, "case: {name}"),
+            (Ok((journal, recovered)), None) => {
+                let last = if remove.is_some() { 0 } else { groups };
+                let got = journal.last_position(PartitionId(0)).map_or(0, |position| position.get());
+                assert_eq!((got, recovered.damaged), (last, vec![]), "case: {name}");
+            }
+            (got, _) => panic!("case: {name}: {:?}", got.map(|(_, recovered)| recovered.damaged)),
         }
     }
 }
