@@ -42,6 +42,13 @@ fn promises_hold_for_every_seed() {
 }
 
 #[test]
+fn promises_hold_for_clients_that_commit_without_waiting() {
+    let options = Options { hasty_commits: true, ..Options::default() };
+    let total = run_all(0..SEEDS, options);
+    assert!(total.commits > SEEDS, "hardly anything was committed: {total:?}");
+}
+
+#[test]
 fn the_same_seed_does_the_same() {
     for seed in [1, 7, 23] {
         assert_eq!(run(seed, Options::default()), run(seed, Options::default()), "seed {seed}");
