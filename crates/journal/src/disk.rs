@@ -25,6 +25,9 @@ pub trait Disk: Clone + Send + 'static {
     /// Removes a file's name; the file goes with its last open handle.
     fn remove(&self, name: &str) -> io::Result<()>;
 
+    /// Bytes that files may still take; `None` if the file system does not say.
+    fn free_bytes(&self) -> io::Result<Option<u64>>;
+
     /// Makes all entries made, renamed and removed so far durable.
     fn sync_directory(&self) -> io::Result<()>;
 

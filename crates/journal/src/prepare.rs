@@ -8,6 +8,12 @@ use std::io::{self, IoSlice};
 /// Zeros are written and synced in steps of this size, so that a commit's sync never queues behind more of them.
 const ZERO_STEP_BYTES: u64 = 1 << 20;
 
+/// A new segment leaves this part of its size on the disk, for the checkpoints by which a full disk is emptied...
+const CHECKPOINT_SHARE: u64 = 16;
+
+/// ... but no more than this, however large a segment some message needs.
+const CHECKPOINT_BYTES_MAX: u64 = 4 << 20;
+
 /// An order for one segment, from [`crate::Journal::wants_segment`].
 #[derive(Debug)]
 #[must_use = "the journal waits for the answer: give it to `Journal::provide`"]
@@ -49,12 +55,27 @@ impl SegmentRequest {
             disk.rename(dead, name)?;
         }
         let file = disk.create(name)?;
+        self.check_space(disk, &file)?;
         self.fill(&file)?;
         // The header goes last: a file without it is known to hold nothing.
         write_all_at(&file, &mut [IoSlice::new(&header.encode())], 0)?;
         file.sync()?;
         disk.sync_directory()?;
         Ok(PreparedSegment { header, file })
+    }
+
+    /// Gives up before any space is taken: an attempt to allocate what is not there takes all there is for a moment,
+    /// from a checkpoint that would make space.
+    fn check_space<D: Disk>(&self, disk: &D, file: &D::File) -> io::Result<()> {
+        let missing = self.capacity_bytes.saturating_sub(file.length()?);
+        if missing == 0 {
+            return Ok(());
+        }
+        let wanted = missing + (self.capacity_bytes / CHECKPOINT_SHARE).min(CHECKPOINT_BYTES_MAX);
+        match disk.free_bytes()? {
+            Some(free) if free < wanted => Err(io::ErrorKind::StorageFull.into()),
+            _ => Ok(()),
+        }
     }
 
     fn fill<F: DiskFile>(&self, file: &F) -> io::Result<()> {

@@ -114,6 +114,12 @@ impl Disk for RealDisk {
         Ok(rustix::fs::unlinkat(&self.0.directory, name, AtFlags::empty())?)
     }
 
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        let found = rustix::fs::fstatvfs(&self.0.directory)?;
+        // A file system without a size of its own (tmpfs without a limit, some network ones) says 0 blocks.
+        Ok((found.f_blocks != 0).then(|| found.f_bavail.saturating_mul(found.f_frsize)))
+    }
+
     fn sync_directory(&self) -> io::Result<()> {
         Ok(rustix::fs::fsync(&self.0.directory)?)
     }

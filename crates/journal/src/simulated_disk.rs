@@ -140,6 +140,10 @@ impl Disk for SimulatedDisk {
         self.state().remove(name)
     }
 
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        Ok(self.state().free_bytes())
+    }
+
     fn sync_directory(&self) -> io::Result<()> {
         self.state().sync_directory()
     }

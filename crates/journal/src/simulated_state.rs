@@ -85,6 +85,10 @@ impl State {
         self.names.values().filter_map(|id| self.files.get(id)).map(|file| file.written.len() as u64).sum()
     }
 
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        self.capacity.map(|capacity| capacity.saturating_sub(self.used_bytes()))
+    }
+
     /// Counts one operation; the fault planned for it, if any.
     fn fault(&mut self, operation: Operation) -> Option<Fault> {
         let done = self.done.entry(operation).or_insert(0);

@@ -207,6 +207,23 @@ fn while_space_is_low_checkpoints_are_due_as_long_as_they_free_a_segment() {
 }
 
 #[test]
+fn a_new_segment_leaves_room_for_a_checkpoint_or_takes_nothing() {
+    for (name, free_bytes, want) in
+        [("a segment and a sixteenth", 17 << 10, true), ("a byte less", (17 << 10) - 1, false)]
+    {
+        let disk = SimulatedDisk::new(4);
+        let (mut journal, _) = open(&disk);
+        let before = disk.used_bytes();
+        disk.set_capacity(Some(before + free_bytes));
+        // Allocation is not even tried where it cannot succeed.
+        disk.fail(Operation::Allocate, if want { 1 } else { 0 }, Fault::Broken);
+        let made = journal.wants_segment().unwrap().prepare(&disk);
+        assert_eq!(made.as_ref().err().map(|error| error.is_full()), (!want).then_some(true), "case: {name}");
+        assert_eq!(disk.used_bytes() - before, if want { 16 << 10 } else { 0 }, "case: {name}");
+    }
+}
+
+#[test]
 fn reads_many_up_to_its_limits() {
     let disk = SimulatedDisk::new(6);
     let (mut journal, _) = open(&disk);
