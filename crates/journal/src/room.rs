@@ -31,7 +31,8 @@ pub(crate) struct Room<F> {
     pub outstanding: Option<SegmentNumber>,
     /// The highest number ever given to a segment.
     pub last_number: SegmentNumber,
-    /// The last attempt to make a segment failed.
+    /// The last attempt to make a segment failed for want of space. For another reason it says nothing of space:
+    /// commits go on while the current segment lasts, try for themselves then, and name the reason.
     pub refused: bool,
 }
 
@@ -58,7 +59,7 @@ impl<D: Disk> Journal<D> {
         }
         match answer {
             Ok(segment) => self.accept(segment),
-            Err(_) => self.room.refused = true,
+            Err(error) => self.room.refused = error.is_full(),
         }
     }
 
@@ -106,7 +107,7 @@ impl<D: Disk> Journal<D> {
             return Ok(spare);
         }
         let made = self.order(capacity_bytes, false).prepare(&self.disk);
-        self.room.refused = made.is_err();
+        self.room.refused = made.as_ref().is_err_and(PrepareError::is_full);
         // Segments are used in the order of their numbers: an older spare can only be recycled.
         if made.is_ok()
             && let Some(spare) = self.room.spare.take()

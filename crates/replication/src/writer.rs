@@ -336,7 +336,7 @@ impl<D: Disk> LogWriter<D> {
             }
             CommitError::NoSpace { .. } | CommitError::NoSegment(_) => {
                 self.fail(group, &reason);
-                self.tell_space(Space::Low);
+                self.tell_space(self.journal.space());
             }
             _ => self.fail(group, &reason),
         }
@@ -351,7 +351,7 @@ impl<D: Disk> LogWriter<D> {
             group.iter().cloned().partition(|record| adds(record.partition));
         self.fail(&adding, reason);
         // Their settles are tried again, alone.
-        self.tell_space(Space::Low);
+        self.tell_space(self.journal.space());
         match self.journal.commit(&freeing) {
             Ok(()) => self.durable(&freeing),
             Err(error) => self.refused(&freeing, error),

@@ -207,6 +207,25 @@ fn while_space_is_low_checkpoints_are_due_as_long_as_they_free_a_segment() {
 }
 
 #[test]
+fn a_segment_that_cannot_be_made_for_another_reason_than_space_is_named_once_it_is_needed() {
+    let disk = SimulatedDisk::new(4);
+    let (mut journal, _) = open(&disk);
+    let refuse = || disk.fail(Operation::Create, 0, Fault::Broken);
+    refuse();
+    serve(&mut journal, &disk);
+    assert_eq!(journal.space(), Space::Ample, "it says nothing of space");
+    // 1 KiB each, in a segment of 16 KiB with its header, and 1 KiB kept back.
+    for number in 1..=14 {
+        journal.commit(&[record(0, number, 900)]).unwrap();
+    }
+    refuse();
+    let error = journal.commit(&[record(0, 15, 900)]).unwrap_err();
+    assert!(matches!(&error, CommitError::NoSegment(_)), "{error}");
+    assert!(error.to_string().contains("os error 5"), "{error}");
+    journal.commit(&[record(0, 15, 900)]).unwrap();
+}
+
+#[test]
 fn a_new_segment_leaves_room_for_a_checkpoint_or_takes_nothing() {
     for (name, free_bytes, want) in
         [("a segment and a sixteenth", 17 << 10, true), ("a byte less", (17 << 10) - 1, false)]
