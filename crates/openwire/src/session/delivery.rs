@@ -120,8 +120,8 @@ impl Window {
                 }
             }
         }
-        if first == 0 && gone == end {
-            self.held.drain(..end);
+        if gone == end - first {
+            self.held.drain(first..end);
         } else if gone > 0 {
             self.committed(GONE);
         }
