@@ -1,6 +1,6 @@
 //! The broker's threads: started together, stopped together.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -148,6 +148,20 @@ impl Runtime {
     }
 }
 
+/// The end of all conversations of a core: the word reaches those that listen, the mark those that come later.
+#[derive(Default)]
+struct Closing {
+    begun: Cell<bool>,
+    word: Rc<Notify>,
+}
+
+impl Closing {
+    fn begin(&self) {
+        self.begun.set(true);
+        self.word.notify_waiters();
+    }
+}
+
 type CoreRings = (Vec<Option<WakingSender<ToCore>>>, Vec<Receiver<ToCore>>);
 
 /// A ring from each core to each other one.
@@ -191,7 +205,7 @@ fn run_core<S: Session + 'static>(
     runtime.block_on(async move {
         core.borrow_mut().start();
         core.borrow_mut().flush();
-        let closing = Rc::new(Notify::new());
+        let closing = Rc::new(Closing::default());
         tokio::task::spawn_local(welcome(handle, sockets, closing.clone(), make));
         while !stop.asked.load(Ordering::Acquire) {
             let lazy_until = core.borrow().lazy_until();
@@ -202,7 +216,7 @@ fn run_core<S: Session + 'static>(
             }
             core.borrow_mut().turn();
         }
-        closing.notify_waiters();
+        closing.begin();
         let drained = drain(&core, &wake, &local_wake);
         if tokio::time::timeout(DRAIN, drained).await.is_err() {
             tracing::warn!(core = number, "connections were cut off: they did not end in time");
@@ -216,7 +230,7 @@ fn run_core<S: Session + 'static>(
 async fn welcome<S: Session + 'static>(
     handle: CoreHandle,
     mut sockets: mpsc::Receiver<NewSocket>,
-    closing: Rc<Notify>,
+    closing: Rc<Closing>,
     make: impl Fn(ConnectionId) -> S + Clone + 'static,
 ) {
     while let Some((socket, peer)) = sockets.recv().await {
@@ -227,8 +241,13 @@ async fn welcome<S: Session + 'static>(
                 continue;
             }
         };
-        let conversation = connection::serve(handle.clone(), connection, peer, make.clone(), closing.clone());
-        tokio::task::spawn_local(conversation);
+        let (handle, make, closing) = (handle.clone(), make.clone(), closing.clone());
+        tokio::task::spawn_local(async move {
+            // Looked at in the poll in which the conversation begins to listen for it: nothing comes in between.
+            if !closing.begun.get() {
+                connection::serve(handle, connection, peer, make, closing.word.clone()).await;
+            }
+        });
     }
 }
 
