@@ -475,7 +475,7 @@ def waiting_room(port):
     """producers of volatile messages wait for memory; when the first in line gives up, the others go on"""
     hoard, first, second = o.Client(port), o.Client(port), o.Client(port)
     mebi = b"x" * (1 << 20)
-    for _ in range(12):
+    for _ in range(3):
         hoard.send(o.queue("hostile.hoard"), mebi, persistent=False)
     first.publish(o.queue("hostile.hoard"), mebi * 8, persistent=False)
     time.sleep(0.3)
@@ -488,7 +488,7 @@ def waiting_room(port):
         raise AssertionError("they wait on, though there is room") from None
     reader = o.Client(port)
     reader.consume(o.queue("hostile.hoard"), 20)
-    for _ in range(13):
+    for _ in range(4):
         reader.answer(reader.ack(reader.take(5)))
     for client in (hoard, second, reader):
         client.close()

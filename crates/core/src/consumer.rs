@@ -1,6 +1,6 @@
 //! Consumers and connections: attach, credit, drain, detach, and temporary destinations.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use postroad_model::{
@@ -13,6 +13,7 @@ use postroad_selector::Selector;
 use crate::Partition;
 use crate::completion::Completion;
 use crate::dispatch::Browse;
+use crate::held::Held;
 use crate::queue::State;
 use crate::selection::{self, Selection};
 
@@ -29,7 +30,7 @@ pub struct Consumer {
     /// Skips what its own connection publishes.
     pub no_local: bool,
     /// What it was sent and has not settled, in the order of sending.
-    pub held: VecDeque<EntryTag>,
+    pub held: Held,
     /// Its view, if it browses.
     pub browse: Option<Browse>,
     /// What it wants of a queue, if not everything.
@@ -134,7 +135,7 @@ impl Partition {
             credit: attach.credit,
             priority: attach.priority,
             no_local: attach.no_local,
-            held: VecDeque::new(),
+            held: Held::default(),
             browse,
             selection: selector.map(Selection::new),
             draining: false,
@@ -270,16 +271,9 @@ impl Partition {
         if id.is_volatile() && queue.source.kind == DestinationKind::Topic {
             return self.delete_queue(id, effects);
         }
-        let seen = match delivered {
-            Delivered::All => consumer.held.len(),
-            Delivered::None => 0,
-            Delivered::Through(last) => {
-                consumer.held.iter().position(|tag| *tag == last).map_or(0, |index| index + 1)
-            }
-        };
-        let held: Vec<EntryTag> = consumer.held.into();
-        self.release(id, key, &held[..seen], true, effects);
-        self.release(id, key, &held[seen..], false, effects);
+        let (seen, unseen) = consumer.held.split(delivered);
+        self.release(id, key, &seen, true, effects);
+        self.release(id, key, &unseen, false, effects);
         if consumer.mode == ConsumerMode::Exclusive {
             self.line_up_all(id);
         }

@@ -144,7 +144,7 @@ impl Partition {
             browse.pass(tag);
             return;
         }
-        consumer.held.push_back(tag);
+        consumer.held.push(tag);
         if let Some(entry) = self.entry(id, tag) {
             entry.state = State::Held { by, in_transaction: false };
             let key = entry.key;

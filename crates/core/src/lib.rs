@@ -15,6 +15,7 @@ mod bodies;
 mod completion;
 mod consumer;
 mod dispatch;
+mod held;
 mod partition;
 mod publish;
 mod queue;

@@ -9,9 +9,9 @@ use crate::Partition;
 use crate::address::Address;
 use crate::completion::Completion;
 
-/// The part of the memory for non-persistent messages that one queue may take: an eighth, so that a few slow consumers
+/// The part of the memory for non-persistent messages that one queue may take: a quarter, so that a few slow consumers
 /// leave room for all others.
-const QUEUE_SHARE: u64 = 8;
+const QUEUE_SHARE: u64 = 4;
 
 impl Partition {
     pub(crate) fn publish(&mut self, publish: Publish, effects: &mut Vec<Effect>) {

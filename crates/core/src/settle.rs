@@ -61,11 +61,7 @@ impl Partition {
     pub(crate) fn forget_held(&mut self, consumer: ConsumerKey, tags: &[EntryTag]) {
         let Some(consumer) = self.consumers.get_mut(&consumer) else { return };
         for tag in tags {
-            if consumer.held.front() == Some(tag) {
-                consumer.held.pop_front();
-            } else if let Some(index) = consumer.held.iter().position(|held| held == tag) {
-                consumer.held.remove(index);
-            }
+            consumer.held.remove(*tag);
         }
     }
 
