@@ -418,3 +418,56 @@ fn check_supported(info: &ConsumerInfo) -> Result<(), Exception> {
 fn own_consumer(id: &ConsumerId) -> ConsumerId {
     ConsumerId { connection_id: id.connection_id.as_ref().map(super::own), ..id.clone() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{Now, OpenWireOptions};
+    use bytes::BytesMut;
+
+    const KEY: ConsumerKey = ConsumerKey { connection: postroad_model::ConnectionId::new(0, 1), number: 1 };
+
+    fn session() -> OpenWireSession {
+        let options = OpenWireOptions {
+            max_frame_bytes: 1 << 20,
+            tight_encoding: false,
+            cache: false,
+            max_inactivity_ms: 30_000,
+            broker_name: "test".to_owned(),
+            broker_url: "tcp://test".to_owned(),
+        };
+        let mut session = OpenWireSession::new(KEY.connection, options);
+        session.consumers.insert(Consumer {
+            id: ConsumerId::default(),
+            parts: vec![Part {
+                number: ConsumerNumber(KEY.number),
+                destination: Destination::Queue("a".into()),
+            }],
+            browses: false,
+            prefetch: 0,
+            window: Window::default(),
+            pull: None,
+            drains_sent: 0,
+            drains_seen: 0,
+        });
+        session
+    }
+
+    #[test]
+    fn a_pull_that_comes_while_another_ends_gets_its_credit_after_that() {
+        let mut session = session();
+        let (mut events, mut output) = (Vec::new(), BytesMut::new());
+        let mut turn = Turn { events: &mut events, output: &mut output, now: Now::default() };
+        let consumer_id = Some(ConsumerId::default());
+        let ask =
+            |timeout| MessagePull { consumer_id: consumer_id.clone(), timeout, ..MessagePull::default() };
+        assert!(session.pull(&ask(-1), &mut turn).is_ok());
+        assert!(session.pull(&ask(0), &mut turn).is_ok());
+        let (credit, drain) = (Event::Credit { consumer: KEY, add: 1 }, Event::Drain { consumer: KEY });
+        let said = |events: &[Event]| format!("{events:?}");
+        assert_eq!(said(turn.events), format!("{:?}", [&credit, &drain]));
+        session.drained(KEY.number, &mut turn);
+        assert_eq!(said(turn.events), format!("{:?}", [&credit, &drain, &credit]));
+        assert!(turn.output.is_empty(), "the later pull waits, so nothing is answered");
+    }
+}

@@ -36,6 +36,8 @@ pub struct Held {
 #[derive(Default)]
 pub struct Window {
     held: VecDeque<Held>,
+    /// The client has said that everything up to this number arrived, and got credit for it.
+    arrived_through: u64,
 }
 
 /// One part's share of an acknowledgement.
@@ -89,6 +91,16 @@ impl Window {
             .ok()
             .filter(|index| is_meant(&self.held[*index]))
             .or_else(|| self.held.iter().position(is_meant))
+    }
+
+    /// The client has what was sent ahead of index `end`: credit for what it had none for yet.
+    fn arrived(&mut self, end: usize) -> Vec<Share> {
+        let first = self.held.partition_point(|held| held.sequence <= self.arrived_through);
+        if end <= first {
+            return Vec::new();
+        }
+        self.arrived_through = self.held[end - 1].sequence;
+        self.settle((first, end), |_| Keep::Credited)
     }
 
     /// Goes through a range: `each` says what becomes of a delivery that is in no transaction yet.
@@ -222,7 +234,7 @@ impl OpenWireSession {
         };
         let (outcome, shares) = match ack.ack_type {
             MessageAck::DELIVERED => {
-                let shares = consumer.window.settle((0, range.1), |_| Keep::Credited);
+                let shares = consumer.window.arrived(range.1);
                 self.grant(&shares, turn);
                 return Ok(Done::Now);
             }
@@ -327,7 +339,7 @@ mod tests {
             credited: false,
             transaction: None,
         };
-        Window { held: sequences.into_iter().map(held).collect() }
+        Window { held: sequences.into_iter().map(held).collect(), ..Window::default() }
     }
 
     fn ack(ack_type: u8, first: Option<i64>, last: i64) -> MessageAck {
@@ -358,7 +370,10 @@ mod tests {
     fn credit_is_returned_once() {
         let mut window = window([1, 2, 3]);
         let credit = |shares: Vec<Share>| shares.iter().map(|share| share.credit).sum::<u32>();
-        assert_eq!(credit(window.settle((0, 2), |_| Keep::Credited)), 2);
+        assert_eq!(
+            (credit(window.arrived(1)), credit(window.arrived(2)), credit(window.arrived(2))),
+            (1, 1, 0)
+        );
         assert_eq!(credit(window.settle((0, 3), |held| in_transaction(held, Some(7)))), 1);
         window.rolled_back(7);
         assert_eq!(credit(window.settle((0, 3), |_| Keep::Gone)), 0);
