@@ -7,4 +7,4 @@ mod connection;
 mod listener;
 
 pub use connection::{Connection, Readiness};
-pub use listener::{BindError, Listener};
+pub use listener::{BindError, Listener, Place, Places};

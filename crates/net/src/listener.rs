@@ -2,8 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Connections that wait to be accepted; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: u32 = 4096;
@@ -31,6 +33,26 @@ pub enum BindError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+/// How many connections may be served at once, over all listeners that share it. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Places(Arc<Semaphore>);
+
+/// The right to be served of one connection: hold it until the socket is closed.
+#[derive(Debug)]
+pub struct Place(#[expect(dead_code, reason = "kept for what its end does")] OwnedSemaphorePermit);
+
+impl Places {
+    /// Room for so many connections; [`Semaphore::MAX_PERMITS`] at most.
+    pub fn new(connections_max: usize) -> Places {
+        Places(Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS))))
+    }
+
+    /// A place, if one is free now.
+    pub fn take(&self) -> Option<Place> {
+        Semaphore::try_acquire_owned(self.0.clone()).ok().map(Place)
+    }
 }
 
 /// A listening socket.
@@ -76,5 +98,21 @@ impl Listener {
         let (stream, peer) = self.socket.accept().await?;
         TcpStream::set_nodelay(&stream, true)?;
         Ok((stream.into_std()?, peer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_free_again_once_its_connection_is_gone() {
+        let places = Places::new(2);
+        let (first, second) = (places.take(), places.clone().take());
+        assert!(first.is_some() && second.is_some() && places.take().is_none());
+        drop(first);
+        assert!(places.take().is_some());
+        assert!(Places::new(0).take().is_none());
+        assert!(Places::new(usize::MAX).take().is_some());
     }
 }

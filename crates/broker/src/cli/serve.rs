@@ -2,12 +2,12 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use postroad_core::Settings;
 use postroad_model::Destination;
-use postroad_net::Listener;
+use postroad_net::{Listener, Place, Places};
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -18,16 +18,27 @@ use crate::runtime::{Runtime, RuntimeOptions, Store};
 /// After a failed accept (out of descriptors, say), how long until the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
+/// for its current and next segment, checkpoints, directory and lock, the standard streams, listeners and signals.
+/// Without them no segment can be made, and durable sends end for all because some are idle.
+const DESCRIPTOR_RESERVE: u64 = 96;
+
+/// A core's runtime has a poller and a waker, each with a copy for a moment.
+const DESCRIPTORS_PER_CORE: u64 = 4;
+
+/// Connections turned away with less than this between them are one burst, and one line in the log.
+const BURST_GAP: Duration = Duration::from_secs(10);
+
 /// Runs the broker.
 pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     log_to_stderr();
     let config = Config::load(arguments)?;
-    raise_descriptor_limit();
+    let places = Places::new(connections_max(raise_descriptor_limit(), config.runtime.cores));
     let admin = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    admin.block_on(serve(&config))
+    admin.block_on(serve(&config, places))
 }
 
-async fn serve(config: &Config) -> anyhow::Result<()> {
+async fn serve(config: &Config, places: Places) -> anyhow::Result<()> {
     let address = SocketAddr::new(config.bind, config.port(config.ports.openwire)?);
     let listener = Listener::bind("OpenWire", address)?;
     if config.data.exists() && !config.data.is_dir() {
@@ -52,7 +63,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     announce(&[("OpenWire", format!("tcp://{}", listener.address()?))], config)
         .context("cannot write to standard output")?;
-    let runtime = accept_until_stopped(&listener, runtime, signals).await;
+    let runtime = accept_until_stopped(&listener, Admission::new(places), runtime, signals).await;
     drop(listener);
     runtime.stop();
     Ok(())
@@ -96,19 +107,54 @@ impl Signals {
     }
 }
 
-async fn accept_until_stopped(listener: &Listener, mut runtime: Runtime, mut signals: Signals) -> Runtime {
+async fn accept_until_stopped(
+    listener: &Listener,
+    mut admission: Admission,
+    mut runtime: Runtime,
+    mut signals: Signals,
+) -> Runtime {
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => return runtime,
             _ = signals.interrupt.recv() => return runtime,
             accepted = listener.accept() => match accepted {
-                Ok(socket) => runtime.serve(socket).await,
+                Ok((socket, peer)) => {
+                    if let Some(place) = admission.ask(peer) {
+                        runtime.serve((socket, peer, place)).await;
+                    }
+                }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
         }
+    }
+}
+
+/// Who is served. Whoever is not finds the connection closed: left unaccepted, it would wait in vain.
+struct Admission {
+    places: Places,
+    /// When a connection was last turned away.
+    refused_at: Option<Instant>,
+}
+
+impl Admission {
+    fn new(places: Places) -> Admission {
+        Admission { places, refused_at: None }
+    }
+
+    fn ask(&mut self, peer: SocketAddr) -> Option<Place> {
+        let place = self.places.take();
+        if place.is_none() {
+            let now = Instant::now();
+            let goes_on = self.refused_at.is_some_and(|before| now.duration_since(before) < BURST_GAP);
+            if !goes_on {
+                tracing::warn!(%peer, "connections are turned away: as many are served as open files allow");
+            }
+            self.refused_at = Some(now);
+        }
+        place
     }
 }
 
@@ -119,12 +165,50 @@ fn log_to_stderr() {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }
 
-/// A connection is a descriptor: take as many as the system lets us have.
-fn raise_descriptor_limit() {
+/// A connection is a descriptor: take as many as the system lets us have. Returns how many that are.
+fn raise_descriptor_limit() -> u64 {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::debug!(%error, "the limit on open files stays as it is");
+    }
+    // `None` is no limit.
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Connections served at once under a limit on open files. Where the limit is too small for the reserve, a quarter of
+/// it: less would serve nobody.
+fn connections_max(descriptors_max: u64, cores: u16) -> usize {
+    let reserve = DESCRIPTOR_RESERVE + DESCRIPTORS_PER_CORE * u64::from(cores);
+    let connections = descriptors_max.saturating_sub(reserve).max(descriptors_max / 4).max(1);
+    usize::try_from(connections).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_for_the_store() {
+        for (name, descriptors_max, cores, want) in [
+            ("a common limit", 1024, 2, 1024 - 96 - 8),
+            ("no limit", u64::MAX, 2, usize::MAX - 96 - 8),
+            ("less than the reserve", 64, 2, 16),
+            ("next to nothing", 1, 2, 1),
+        ] {
+            assert_eq!(connections_max(descriptors_max, cores), want, "case: {name}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_ends_with_the_connection_that_took_the_place() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let mut admission = Admission::new(Places::new(1));
+        let place = admission.ask(peer);
+        assert!(place.is_some() && admission.refused_at.is_none());
+        assert!(admission.ask(peer).is_none() && admission.refused_at.is_some());
+        drop(place);
+        assert!(admission.ask(peer).is_some());
     }
 }

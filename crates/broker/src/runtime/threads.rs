@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use postroad_core::Partition;
 use postroad_model::{ConnectionId, PartitionId, Session};
-use postroad_net::Connection;
+use postroad_net::{Connection, Place};
 use postroad_replication::LogWriter;
 use tokio::sync::{Notify, mpsc};
 
@@ -37,7 +37,7 @@ pub struct RuntimeOptions {
 }
 
 /// A socket on its way to the core that will serve it.
-type NewSocket = (std::net::TcpStream, SocketAddr);
+type NewSocket = (std::net::TcpStream, SocketAddr, Place);
 
 /// The running threads.
 pub struct Runtime {
@@ -233,7 +233,7 @@ async fn welcome<S: Session + 'static>(
     closing: Rc<Closing>,
     make: impl Fn(ConnectionId) -> S + Clone + 'static,
 ) {
-    while let Some((socket, peer)) = sockets.recv().await {
+    while let Some((socket, peer, place)) = sockets.recv().await {
         let connection = match Connection::new(socket) {
             Ok(connection) => connection,
             Err(error) => {
@@ -247,6 +247,7 @@ async fn welcome<S: Session + 'static>(
             if !closing.begun.get() {
                 connection::serve(handle, connection, peer, make, closing.word.clone()).await;
             }
+            drop(place);
         });
     }
 }
