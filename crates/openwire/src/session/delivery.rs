@@ -7,7 +7,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use postroad_model::{ConsumerKey, Delivery, EntryTag, Event, Outcome, Parting, Settle, TransactionKey};
+use postroad_model::{
+    ConsumerKey, Delivered, Delivery, EntryTag, Event, Outcome, Parting, Settle, TransactionKey,
+};
 
 use super::consumer::ConsumerNumber;
 use super::exception::Exception;
@@ -51,6 +53,11 @@ impl Window {
     /// All that is held, in order.
     pub fn held(&self) -> impl Iterator<Item = &Held> {
         self.held.iter()
+    }
+
+    /// The last delivery to a part.
+    fn last(&self, part: u32) -> Option<EntryTag> {
+        self.held.iter().rev().find(|held| held.part.0 == part).map(|held| held.tag)
     }
 
     /// A transaction was committed: what was acknowledged in it is done.
@@ -199,14 +206,18 @@ impl OpenWireSession {
         error: &WireError,
         turn: &mut Turn<'_>,
     ) -> Result<(), Parting> {
-        let too_large = matches!(error, WireError::FrameTooLarge { .. });
-        let outcome = if too_large { Outcome::Released { failed: false } } else { Outcome::Rejected };
-        let reason = (!too_large).then(|| error.to_string().into());
-        let settle = Settle { consumer, tags: vec![tag], outcome, transaction: None, reason, ticket: None };
-        turn.events.push(Event::Settle(settle));
-        if !too_large {
+        if !matches!(error, WireError::FrameTooLarge { .. }) {
+            let (tags, reason) = (vec![tag], Some(error.to_string().into()));
+            let outcome = Outcome::Rejected;
+            let settle = Settle { consumer, tags, outcome, transaction: None, reason, ticket: None };
+            turn.events.push(Event::Settle(settle));
             return Ok(());
         }
+        // It leaves the queue too: what goes back would come again at once, and count as delivered.
+        let sent =
+            self.consumers.by_number(consumer.number).and_then(|known| known.window.last(consumer.number));
+        let delivered = sent.map_or(Delivered::None, Delivered::Through);
+        turn.events.push(Event::Detach { consumer, delivered, ticket: None });
         let text = format!("a message is too large for the MaxFrameSize that the client agreed to: {error}");
         self.send_connection_error(&Exception::io(&text), turn);
         Err(Parting::Fault(text))
