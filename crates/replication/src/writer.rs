@@ -197,6 +197,8 @@ pub struct LogWriter<D: Disk> {
     filling: Vec<Record>,
     out: VecDeque<ToPartition>,
     jobs: VecDeque<Job<D::File>>,
+    /// Records that only free space were refused: their partitions keep them and wait for a word.
+    refused: bool,
     space: Space,
     /// Snapshots asked for; `None` while no checkpoint is being gathered.
     gathering: Option<Gathering>,
@@ -229,6 +231,7 @@ impl<D: Disk> LogWriter<D> {
             filling: Vec::new(),
             out: VecDeque::new(),
             jobs: VecDeque::new(),
+            refused: false,
             space: Space::Ample,
             gathering: None,
             broken: None,
@@ -284,7 +287,7 @@ impl<D: Disk> LogWriter<D> {
     /// Whether [`LogWriter::keep_up`] is to be called again after a pause though nothing is written: records that are
     /// released while space is low come without a wake-up, and what failed is to be tried again.
     pub fn wants_retry(&self) -> bool {
-        self.is_broken() || self.journal.space() == Space::Low || self.trouble.any()
+        self.is_broken() || self.refused || self.journal.space() == Space::Low || self.trouble.any()
     }
 
     /// What does not succeed at present of the work beside the writing.
@@ -336,7 +339,7 @@ impl<D: Disk> LogWriter<D> {
             }
             CommitError::NoSpace { .. } | CommitError::NoSegment(_) => {
                 self.fail(group, &reason);
-                self.tell_space(self.journal.space());
+                self.refused = true;
             }
             _ => self.fail(group, &reason),
         }
@@ -351,7 +354,7 @@ impl<D: Disk> LogWriter<D> {
             group.iter().cloned().partition(|record| adds(record.partition));
         self.fail(&adding, reason);
         // Their settles are tried again, alone.
-        self.tell_space(self.journal.space());
+        self.say_space();
         match self.journal.commit(&freeing) {
             Ok(()) => self.durable(&freeing),
             Err(error) => self.refused(&freeing, error),
@@ -404,6 +407,23 @@ impl<D: Disk> LogWriter<D> {
             }
             Err(error) => self.broken = Some(error.to_string()),
         }
+    }
+
+    /// After a pause: goes on if the journal stopped, and lets partitions try again what was refused.
+    pub fn retry(&mut self) {
+        if self.is_broken() {
+            self.reopen();
+        }
+        if std::mem::take(&mut self.refused) {
+            self.say_space();
+        }
+        self.keep_up();
+    }
+
+    /// Tells the partitions whether there is room, even if that has not changed: they try again what they keep.
+    fn say_space(&mut self) {
+        self.space = self.journal.space();
+        self.out.push_back(ToPartition::Space { ample: self.space == Space::Ample });
     }
 
     /// Orders what the journal needs next, and tells the partitions if there is more or less room than before.

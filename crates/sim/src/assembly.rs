@@ -299,7 +299,7 @@ impl Assembly {
         if any {
             self.writer.write();
         }
-        self.retry |= self.writer.is_broken();
+        self.retry |= self.writer.wants_retry();
         any
     }
 
@@ -350,11 +350,8 @@ impl Assembly {
         if !std::mem::take(&mut self.retry) {
             return false;
         }
-        if self.writer.is_broken() {
-            self.writer.reopen();
-            self.retry = self.writer.is_broken();
-        }
-        self.writer.keep_up();
+        self.writer.retry();
+        self.retry = self.writer.is_broken();
         true
     }
 }

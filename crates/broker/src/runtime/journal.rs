@@ -36,9 +36,9 @@ pub fn start(
 ) -> std::io::Result<JoinHandle<()>> {
     let (jobs, job_list) = mpsc::channel::<Job<File>>();
     let (done, results) = mpsc::channel::<JobDone<File>>();
-    let journal = thread::Builder::new()
-        .name("journal".into())
-        .spawn(move || Writing { writer, links, jobs, results, retry_at: None, reported: Trouble::default() }.run())?;
+    let journal = thread::Builder::new().name("journal".into()).spawn(move || {
+        Writing { writer, links, jobs, results, retry_at: None, reported: Trouble::default() }.run()
+    })?;
     waker.set(journal.thread().clone());
     let waker = journal.thread().clone();
     thread::Builder::new().name("journal-jobs".into()).spawn(move || {
@@ -112,10 +112,7 @@ impl Writing {
         }
         if self.retry_at.is_some_and(|at| at <= Instant::now()) {
             self.retry_at = None;
-            if self.writer.is_broken() {
-                self.writer.reopen();
-            }
-            self.writer.keep_up();
+            self.writer.retry();
         }
     }
 
