@@ -65,6 +65,7 @@ FIELDS = {
     124: "value:string",
 }
 FIELDS = {kind: [pair.split(":") for pair in text.split()] for kind, text in FIELDS.items()}
+FIELDS[23] = FIELDS[28]
 
 
 class Gone(Exception):

@@ -298,8 +298,8 @@ impl Assembly {
         let any = self.writer.has_records();
         if any {
             self.writer.write();
+            self.retry |= self.writer.wants_retry();
         }
-        self.retry |= self.writer.wants_retry();
         any
     }
 
