@@ -1,6 +1,6 @@
-//! The repository as the rules see it: its text files, and its Rust sources with comments and strings masked.
+//! The repository as the rules see it: its files, their text, and its Rust sources with comments and strings masked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -8,9 +8,11 @@ use anyhow::{Context, ensure};
 
 use super::rust_text::RustText;
 
-/// Every text file that git tracks or would track, by its path from the first folder.
+/// Every file that git tracks or would track, by its path from the first folder.
 #[derive(Default)]
 pub struct Repository {
+    /// All of them, those that are no text too.
+    paths: BTreeSet<String>,
     texts: BTreeMap<String, String>,
     rust: BTreeMap<String, RustText>,
 }
@@ -39,6 +41,7 @@ impl Repository {
                 continue;
             }
             let bytes = std::fs::read(&file).with_context(|| format!("cannot read {path}"))?;
+            repository.paths.insert(path.to_owned());
             if let Ok(text) = String::from_utf8(bytes) {
                 repository.add(path, text);
             }
@@ -62,6 +65,7 @@ impl Repository {
         if path.ends_with(".rs") {
             self.rust.insert(path.to_owned(), RustText::new(&text));
         }
+        self.paths.insert(path.to_owned());
         self.texts.insert(path.to_owned(), text);
     }
 
@@ -114,8 +118,8 @@ impl Repository {
     pub fn has(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         let folder = format!("{path}/");
-        self.texts.contains_key(path)
-            || self.texts.range(folder.clone()..).next().is_some_and(|(next, _)| next.starts_with(&folder))
+        self.paths.contains(path)
+            || self.paths.range(folder.clone()..).next().is_some_and(|next| next.starts_with(&folder))
     }
 }
 
@@ -163,10 +167,16 @@ mod tests {
 
     #[test]
     fn a_path_exists_as_file_or_as_folder() {
-        let repository = Repository::of(&[("crates/core/Cargo.toml", ""), ("docs/locks.md", "")]);
-        for (path, want) in
-            [("docs/locks.md", true), ("docs", true), ("docs/", true), ("doc", false), ("docs/l", false)]
-        {
+        let mut repository = Repository::of(&[("crates/core/Cargo.toml", ""), ("docs/locks.md", "")]);
+        repository.paths.insert("fixtures/kept/no-text.bin".to_owned());
+        for (path, want) in [
+            ("docs/locks.md", true),
+            ("docs", true),
+            ("docs/", true),
+            ("doc", false),
+            ("docs/l", false),
+            ("fixtures/kept", true),
+        ] {
             assert_eq!(repository.has(path), want, "case: {path}");
         }
         assert_eq!(repository.rooms(), vec!["core"]);
