@@ -197,6 +197,8 @@ pub struct LogWriter<D: Disk> {
     filling: Vec<Record>,
     out: VecDeque<ToPartition>,
     jobs: VecDeque<Job<D::File>>,
+    /// Records that only free space were refused: their partitions keep them and wait for a word.
+    refused: bool,
     space: Space,
     /// Snapshots asked for; `None` while no checkpoint is being gathered.
     gathering: Option<Gathering>,
@@ -205,8 +207,6 @@ pub struct LogWriter<D: Disk> {
     /// What a failed write or sync may have left on the disk: it is void, and may be called so, only after reopening.
     undecided: Option<(Vec<Record>, String)>,
     trouble: Trouble,
-    /// Settles failed for want of room; partitions propose them again when they next hear of space.
-    settles_wait: bool,
 }
 
 #[derive(Default)]
@@ -231,14 +231,14 @@ impl<D: Disk> LogWriter<D> {
             filling: Vec::new(),
             out: VecDeque::new(),
             jobs: VecDeque::new(),
+            refused: false,
             space: Space::Ample,
             gathering: None,
             broken: None,
             undecided: None,
             trouble: Trouble::default(),
-            settles_wait: false,
         };
-        writer.order_next();
+        writer.keep_up();
         writer
     }
 
@@ -287,7 +287,7 @@ impl<D: Disk> LogWriter<D> {
     /// Whether [`LogWriter::keep_up`] is to be called again after a pause though nothing is written: records that are
     /// released while space is low come without a wake-up, and what failed is to be tried again.
     pub fn wants_retry(&self) -> bool {
-        self.is_broken() || self.journal.space() == Space::Low || self.trouble.any() || self.settles_wait
+        self.is_broken() || self.refused || self.journal.space() == Space::Low || self.trouble.any()
     }
 
     /// What does not succeed at present of the work beside the writing.
@@ -308,7 +308,7 @@ impl<D: Disk> LogWriter<D> {
             Ok(()) => self.durable(&group),
             Err(error) => self.refused(&group, error),
         }
-        self.order_next();
+        self.keep_up();
         self.filling = recycle(group);
     }
 
@@ -339,9 +339,7 @@ impl<D: Disk> LogWriter<D> {
             }
             CommitError::NoSpace { .. } | CommitError::NoSegment(_) => {
                 self.fail(group, &reason);
-                self.tell_space(self.journal.space());
-                // Not at once: nothing has changed, and they would come back for ever.
-                self.settles_wait = true;
+                self.refused = true;
             }
             _ => self.fail(group, &reason),
         }
@@ -356,19 +354,11 @@ impl<D: Disk> LogWriter<D> {
             group.iter().cloned().partition(|record| adds(record.partition));
         self.fail(&adding, reason);
         // Their settles are tried again, alone.
-        self.retell_space();
+        self.say_space();
         match self.journal.commit(&freeing) {
             Ok(()) => self.durable(&freeing),
             Err(error) => self.refused(&freeing, error),
         }
-    }
-
-    /// Tells the partitions how much room there is after a group that found none, even if they know: what they
-    /// settled in it, they propose again then.
-    fn retell_space(&mut self) {
-        self.settles_wait = false;
-        self.space = self.journal.space();
-        self.out.push_back(ToPartition::Space { ample: self.space == Space::Ample });
     }
 
     /// Tells the partitions how much room there is, if it is not what they know.
@@ -419,16 +409,25 @@ impl<D: Disk> LogWriter<D> {
         }
     }
 
-    /// Orders what the journal needs next, and tells the partitions if there is more or less room than before; if
-    /// settles of theirs wait for room, they may try. Call it after a pause while [`LogWriter::wants_retry`].
-    pub fn keep_up(&mut self) {
-        if self.settles_wait {
-            self.retell_space();
+    /// After a pause: goes on if the journal stopped, and lets partitions try again what was refused.
+    pub fn retry(&mut self) {
+        if self.is_broken() {
+            self.reopen();
         }
-        self.order_next();
+        if std::mem::take(&mut self.refused) {
+            self.say_space();
+        }
+        self.keep_up();
     }
 
-    fn order_next(&mut self) {
+    /// Tells the partitions whether there is room, even if that has not changed: they try again what they keep.
+    fn say_space(&mut self) {
+        self.space = self.journal.space();
+        self.out.push_back(ToPartition::Space { ample: self.space == Space::Ample });
+    }
+
+    /// Orders what the journal needs next, and tells the partitions if there is more or less room than before.
+    pub fn keep_up(&mut self) {
         if let Some(request) = self.journal.wants_segment() {
             self.jobs.push_back(Job::Segment(request));
         }
@@ -499,10 +498,7 @@ impl<D: Disk> LogWriter<D> {
             JobDone::Segment(answer) => {
                 self.trouble.segment = answer.as_ref().err().map(ToString::to_string);
                 self.journal.provide(answer);
-                match self.settles_wait && self.trouble.segment.is_none() {
-                    true => self.retell_space(),
-                    false => self.tell_space(self.journal.space()),
-                }
+                self.tell_space(self.journal.space());
                 self.trouble.segment.clone()
             }
             JobDone::Checkpoint(answer) => {
@@ -510,7 +506,7 @@ impl<D: Disk> LogWriter<D> {
                 self.trouble.checkpoint = failed.map(|error| error.to_string());
                 if self.trouble.checkpoint.is_none() {
                     // A segment that it has freed is of use at once, and a second checkpoint may free more.
-                    self.order_next();
+                    self.keep_up();
                 }
                 self.trouble.checkpoint.clone()
             }
