@@ -350,7 +350,10 @@ impl Assembly {
         if !std::mem::take(&mut self.retry) {
             return false;
         }
-        self.writer.retry();
+        if self.writer.is_broken() {
+            self.writer.reopen();
+        }
+        self.writer.keep_up();
         self.retry = self.writer.is_broken();
         true
     }

@@ -112,7 +112,10 @@ impl Writing {
         }
         if self.retry_at.is_some_and(|at| at <= Instant::now()) {
             self.retry_at = None;
-            self.writer.retry();
+            if self.writer.is_broken() {
+                self.writer.reopen();
+            }
+            self.writer.keep_up();
         }
     }
 
