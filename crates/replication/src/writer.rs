@@ -238,7 +238,7 @@ impl<D: Disk> LogWriter<D> {
             undecided: None,
             trouble: Trouble::default(),
         };
-        writer.keep_up();
+        writer.order_next();
         writer
     }
 
@@ -308,7 +308,7 @@ impl<D: Disk> LogWriter<D> {
             Ok(()) => self.durable(&group),
             Err(error) => self.refused(&group, error),
         }
-        self.keep_up();
+        self.order_next();
         self.filling = recycle(group);
     }
 
@@ -409,13 +409,10 @@ impl<D: Disk> LogWriter<D> {
         }
     }
 
-    /// After a pause: goes on if the journal stopped, and lets partitions try again what was refused.
+    /// After a pause: goes on if the journal stopped, and keeps up.
     pub fn retry(&mut self) {
         if self.is_broken() {
             self.reopen();
-        }
-        if std::mem::take(&mut self.refused) {
-            self.say_space();
         }
         self.keep_up();
     }
@@ -426,8 +423,17 @@ impl<D: Disk> LogWriter<D> {
         self.out.push_back(ToPartition::Space { ample: self.space == Space::Ample });
     }
 
-    /// Orders what the journal needs next, and tells the partitions if there is more or less room than before.
+    /// Lets partitions try again what was refused, and orders what the journal needs next. Call it after a pause while
+    /// [`LogWriter::wants_retry`]: called at once, what finds no room would come back without end.
     pub fn keep_up(&mut self) {
+        if std::mem::take(&mut self.refused) {
+            self.say_space();
+        }
+        self.order_next();
+    }
+
+    /// Orders what the journal needs next, and tells the partitions if there is more or less room than before.
+    fn order_next(&mut self) {
         if let Some(request) = self.journal.wants_segment() {
             self.jobs.push_back(Job::Segment(request));
         }
@@ -506,7 +512,7 @@ impl<D: Disk> LogWriter<D> {
                 self.trouble.checkpoint = failed.map(|error| error.to_string());
                 if self.trouble.checkpoint.is_none() {
                     // A segment that it has freed is of use at once, and a second checkpoint may free more.
-                    self.keep_up();
+                    self.order_next();
                 }
                 self.trouble.checkpoint.clone()
             }
