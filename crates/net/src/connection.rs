@@ -1,10 +1,14 @@
 //! One connection: a socket and its two buffers, both bounded.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
+
+/// How often a peer that is not read is looked after.
+const PEER_CHECK: Duration = Duration::from_millis(500);
 
 /// What is read at once unless a larger frame is on its way: many small frames, little idle memory.
 const READ_BYTES: usize = 16 << 10;
@@ -47,6 +51,22 @@ impl Connection {
         let stream = TcpStream::from_std(stream)?;
         let (input, output) = (BytesMut::new(), BytesMut::new());
         Ok(Connection { stream, input, input_is_large: false, output })
+    }
+
+    /// Waits until the peer has closed, without reading: for while nothing is read. Looks now and then, because what was
+    /// sent before and is still unread keeps the socket readable all the time.
+    pub async fn closed_by_peer(&self) {
+        loop {
+            tokio::time::sleep(PEER_CHECK).await;
+            let closed = tokio::select! {
+                biased;
+                ready = self.stream.ready(Interest::READABLE) => ready.is_ok_and(|ready| ready.is_read_closed()),
+                () = std::future::ready(()) => false,
+            };
+            if closed {
+                return;
+            }
+        }
     }
 
     /// Waits until the socket can be read (if `reads`) or written (if there is something to write). With neither to

@@ -90,6 +90,7 @@ impl<S: Session> Task<S> {
                     self.read()?;
                 }
             }
+            () = self.connection.closed_by_peer(), if !reads => return Err(Parting::Farewell),
             () = sleep_until(self.begun, self.session.deadline()) => {
                 // This thread may have been away for long, and the peer's sign of life be there already.
                 if reads {
@@ -158,6 +159,7 @@ impl<S: Session> Task<S> {
             let mut core = self.handle.core.borrow_mut();
             self.router.note(&message, |partition, event| core.submit(partition, event));
             drop(core);
+            let Some(message) = self.router.merge(message) else { continue };
             self.session.answer(message, now, &mut self.events, &mut self.connection.output)?;
         }
         Ok(())

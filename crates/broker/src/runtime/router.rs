@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use postroad_model::{
-    ConnectionId, ConsumerKey, Event, PartitionId, Placement, Ticket, ToSession, TransactionKey,
+    ConnectionId, ConsumerKey, Event, PartitionId, Placement, Refusal, Ticket, ToSession, TransactionKey,
 };
 
 /// A connection is not read while so many bytes that it sent wait for their replies: enough to keep
@@ -28,6 +28,13 @@ pub struct Router {
     outstanding: HashMap<Ticket, u64>,
     outstanding_bytes: u64,
     written: BTreeMap<PartitionId, u64>,
+    /// Questions to all partitions.
+    asked: HashMap<Ticket, Asked>,
+}
+
+struct Asked {
+    missing: u16,
+    result: Option<Result<(), Refusal>>,
 }
 
 impl Router {
@@ -43,6 +50,7 @@ impl Router {
             outstanding: HashMap::new(),
             outstanding_bytes: 0,
             written: BTreeMap::new(),
+            asked: HashMap::new(),
         }
     }
 
@@ -96,6 +104,7 @@ impl Router {
                 let first = participants.first().copied().unwrap_or(PartitionId(0));
                 return to(first, event);
             }
+            Event::Unsubscribe { ticket, .. } => return self.ask_all(&event, ticket, to),
             Event::Rollback { transaction, ticket } => return self.rollback(transaction, ticket, to),
             other => return to(PartitionId(0), other),
         };
@@ -138,6 +147,34 @@ impl Router {
         for partition in std::mem::take(&mut self.touched) {
             to(partition, Event::Closed { connection: self.connection });
         }
+    }
+
+    /// Every partition is asked, for only one knows; see [`Router::merge`].
+    fn ask_all(&mut self, event: &Event, ticket: Ticket, mut to: impl FnMut(PartitionId, Event)) {
+        let partitions = self.placement.partitions;
+        self.asked.insert(ticket, Asked { missing: partitions, result: None });
+        for partition in (0..partitions).map(PartitionId) {
+            to(partition, event.clone());
+        }
+    }
+
+    /// Makes one answer of those of all partitions: yes if one says so, otherwise the no that says most. `None` while
+    /// answers are missing.
+    pub fn merge(&mut self, message: ToSession) -> Option<ToSession> {
+        let ToSession::Reply { ticket, result } = message else { return Some(message) };
+        let Some(asked) = self.asked.get_mut(&ticket) else {
+            return Some(ToSession::Reply { ticket, result });
+        };
+        asked.missing = asked.missing.saturating_sub(1);
+        let unknown = matches!(result, Err(Refusal::NoSuchSubscription { .. }));
+        if asked.result.is_none() || !unknown {
+            asked.result = Some(result);
+        }
+        if asked.missing > 0 {
+            return None;
+        }
+        let result = self.asked.remove(&ticket)?.result?;
+        Some(ToSession::Reply { ticket, result })
     }
 
     /// Keeps account of what the core sent. A delivery that leaves the mailbox makes room for another.

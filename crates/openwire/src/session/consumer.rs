@@ -217,6 +217,15 @@ impl OpenWireSession {
         Ok(Done::Later(Replies::id(ticket)))
     }
 
+    /// One source of a consumer was refused: the others must not keep what they were sent.
+    pub(super) fn undo_attach(&mut self, numbers: &[ConsumerNumber], turn: &mut Turn<'_>) {
+        self.forget_consumers(numbers);
+        for number in numbers {
+            let (consumer, delivered) = (self.key(*number), Delivered::None);
+            turn.events.push(Event::Detach { consumer, delivered, ticket: None });
+        }
+    }
+
     pub(super) fn forget_consumers(&mut self, numbers: &[ConsumerNumber]) {
         for number in numbers {
             if let Some(id) = self.consumers.ids.get(number).cloned() {

@@ -129,7 +129,7 @@ impl OpenWireSession {
             Then::Deleted(destination) if !failed => self.deleted(&destination, turn),
             Then::Deleted(_) => {}
             Then::Sent { window } => self.open_window(window, turn),
-            Then::Attached(numbers) if failed => self.forget_consumers(&numbers),
+            Then::Attached(numbers) if failed => self.undo_attach(&numbers, turn),
             Then::Attached(_) => {}
             Then::Ended { transaction, commit } => self.ended(transaction, commit && !failed),
         }
