@@ -13,13 +13,17 @@
 mod address;
 mod bodies;
 mod completion;
+mod connection;
 mod consumer;
+mod destination;
 mod dispatch;
 mod held;
+mod line;
 mod partition;
 mod publish;
 mod queue;
 mod record;
+mod release;
 mod selection;
 mod settle;
 mod snapshot;

@@ -1,0 +1,124 @@
+//! Connections: their exclusive names, the room in their outboxes, and their end.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use postroad_model::{
+    ConnectionId, ConsumerKey, Delivered, Destination, Effect, Event, Refusal, Ticket, TransactionKey,
+};
+
+use crate::Partition;
+
+/// What a connection has in this partition.
+#[derive(Default)]
+pub struct Connection {
+    /// Its consumers.
+    pub consumers: BTreeSet<ConsumerKey>,
+    /// Its open transactions.
+    pub transactions: BTreeSet<TransactionKey>,
+    /// Its temporary destinations.
+    pub temporary: BTreeSet<Destination>,
+    /// Its exclusive names.
+    pub claims: BTreeSet<Arc<str>>,
+    /// Bytes of deliveries that wait in its outbox.
+    pub unwritten_bytes: u64,
+}
+
+impl Partition {
+    /// Gives an exclusive name to a connection; another connection of the same holder gives way.
+    pub(crate) fn claim(
+        &mut self,
+        name: Arc<str>,
+        holder: Arc<str>,
+        connection: ConnectionId,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        match self.claims.get(&name) {
+            Some((other, _)) if *other != holder => {
+                let refusal = Refusal::NameTaken { name, holder: other.clone() };
+                return self.reply(connection, ticket, Err(refusal), effects);
+            }
+            Some((_, before)) if *before != connection => effects.push(Effect::Evict { connection: *before }),
+            _ => {}
+        }
+        self.connections.entry(connection).or_default().claims.insert(name.clone());
+        self.claims.insert(name, (holder, connection));
+        self.reply(connection, ticket, Ok(()), effects);
+    }
+
+    pub(crate) fn disclaim(&mut self, name: &Arc<str>, connection: ConnectionId) {
+        if self.claims.get(name).is_some_and(|(_, owner)| *owner == connection) {
+            self.claims.remove(name);
+        }
+        if let Some(connection) = self.connections.get_mut(&connection) {
+            connection.claims.remove(name);
+        }
+    }
+
+    /// The outbox has room again: consumers that waited for it get back into their lines.
+    pub(crate) fn written(&mut self, id: ConnectionId, bytes: u64, effects: &mut Vec<Effect>) {
+        let was_full = self.outbox_is_full(id);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.unwritten_bytes = connection.unwritten_bytes.saturating_sub(bytes);
+        if was_full {
+            for key in connection.consumers.clone() {
+                self.credit(key, 0, effects);
+            }
+        }
+    }
+
+    pub(crate) fn outbox_is_full(&self, id: ConnectionId) -> bool {
+        let unwritten = self.connections.get(&id).map_or(0, |connection| connection.unwritten_bytes);
+        unwritten >= self.settings.outbox_bytes_max
+    }
+
+    pub(crate) fn closed(&mut self, id: ConnectionId, effects: &mut Vec<Effect>) {
+        for line in self.parked.values_mut() {
+            line.retain(|publish| publish.connection != id);
+        }
+        self.parked.retain(|_, line| !line.is_empty());
+        for waiting in self.declaring.values_mut() {
+            waiting.retain(|event| !concerns_consumer_of(event, id));
+        }
+        let Some(connection) = self.connections.get(&id) else { return self.unpark(effects) };
+        let (transactions, consumers) = (connection.transactions.clone(), connection.consumers.clone());
+        // What one of them gives back goes to no other of them.
+        for key in &consumers {
+            self.stop_serving(*key);
+        }
+        for transaction in transactions {
+            self.rollback(transaction, None, effects);
+        }
+        for key in consumers {
+            self.remove_consumer(key, Delivered::All, effects);
+        }
+        let Some(connection) = self.connections.remove(&id) else { return };
+        for destination in connection.temporary {
+            self.delete_address(&destination, effects);
+        }
+        for name in connection.claims {
+            self.disclaim(&name, id);
+        }
+        // Whatever waited behind its sends need not any more.
+        self.unpark(effects);
+    }
+
+    pub(crate) fn stop_serving(&mut self, key: ConsumerKey) {
+        self.leave_line(key);
+        if let Some(consumer) = self.consumers.get_mut(&key) {
+            consumer.credit = 0;
+        }
+    }
+}
+
+/// Whether the event is about a consumer of this connection, and void without it.
+fn concerns_consumer_of(event: &Event, connection: ConnectionId) -> bool {
+    match event {
+        Event::Attach(attach) => attach.consumer.connection == connection,
+        Event::Detach { consumer, .. } | Event::Credit { consumer, .. } | Event::Drain { consumer } => {
+            consumer.connection == connection
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,109 @@
+//! Destinations that clients make and delete.
+
+use postroad_model::{
+    Command, ConnectionId, Destination, DestinationKind, Effect, QueueId, Refusal, Ticket, Urgency,
+};
+
+use crate::Partition;
+use crate::completion::Completion;
+
+impl Partition {
+    pub(crate) fn declare(
+        &mut self,
+        destination: Destination,
+        connection: ConnectionId,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        if destination.temporary {
+            let result = self.declare_temporary(&destination, connection);
+            return self.reply(connection, ticket, result, effects);
+        }
+        if destination.kind == DestinationKind::Queue && self.addresses.get(&destination).is_none() {
+            let completion = Completion::Reply { connection, ticket };
+            return self.propose(
+                Command::Declare { queue: destination },
+                Urgency::Waiting,
+                completion,
+                effects,
+            );
+        }
+        self.reply(connection, ticket, Ok(()), effects);
+    }
+
+    pub(crate) fn declare_temporary(
+        &mut self,
+        destination: &Destination,
+        connection: ConnectionId,
+    ) -> Result<(), Refusal> {
+        match self.addresses.get(destination) {
+            Some(address) if address.owner == Some(connection) => return Ok(()),
+            Some(_) => return Err(Refusal::NotOwner(destination.clone())),
+            None => {}
+        }
+        self.addresses.get_or_make(destination).owner = Some(connection);
+        if destination.kind == DestinationKind::Queue {
+            self.bind_volatile(destination);
+        }
+        self.connections.entry(connection).or_default().temporary.insert(destination.clone());
+        Ok(())
+    }
+
+    pub(crate) fn delete(
+        &mut self,
+        destination: Destination,
+        connection: ConnectionId,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(address) = self.addresses.get(&destination) else {
+            return self.reply(connection, ticket, Ok(()), effects);
+        };
+        if destination.temporary && address.owner != Some(connection) {
+            return self.reply(connection, ticket, Err(Refusal::NotOwner(destination)), effects);
+        }
+        let bound = address.bound.iter().filter_map(|id| self.queues.get(id));
+        let consumers: u64 = bound.map(|queue| queue.consumers.len() as u64).sum();
+        if consumers > 0 {
+            let refusal = Refusal::InUse { destination, consumers };
+            return self.reply(connection, ticket, Err(refusal), effects);
+        }
+        if destination.temporary || destination.kind == DestinationKind::Topic {
+            self.delete_address(&destination, effects);
+            return self.reply(connection, ticket, Ok(()), effects);
+        }
+        let completion = Completion::Reply { connection, ticket };
+        self.propose(Command::Delete { queue: destination }, Urgency::Waiting, completion, effects);
+    }
+
+    pub(crate) fn delete_address(&mut self, destination: &Destination, effects: &mut Vec<Effect>) {
+        let Some(address) = self.addresses.remove(destination) else { return };
+        if let Some(connection) = address.owner.and_then(|owner| self.connections.get_mut(&owner)) {
+            connection.temporary.remove(destination);
+        }
+        for id in address.bound {
+            self.delete_queue(id, effects);
+        }
+    }
+
+    /// The queue ends, with its entries and its consumers.
+    pub(crate) fn delete_queue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        let Some(queue) = self.queues.remove(&id) else { return };
+        if let Some(address) = self.addresses.get_mut(&queue.source) {
+            address.bound.retain(|bound| *bound != id);
+        }
+        for key in queue.consumers {
+            self.consumers.remove(&key);
+            if let Some(connection) = self.connections.get_mut(&key.connection) {
+                connection.consumers.remove(&key);
+            }
+            effects.push(Effect::Detached { consumer: key });
+        }
+        let keys: Vec<_> =
+            queue.lanes.values().flat_map(|lane| lane.iter().map(|(_, entry)| entry.key)).collect();
+        self.counters.discarded += keys.len() as u64;
+        for key in keys {
+            self.drop_reference(key, effects);
+        }
+    }
+}
