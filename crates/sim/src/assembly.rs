@@ -350,10 +350,7 @@ impl Assembly {
         if !std::mem::take(&mut self.retry) {
             return false;
         }
-        if self.writer.is_broken() {
-            self.writer.reopen();
-        }
-        self.writer.keep_up();
+        self.writer.retry();
         self.retry = self.writer.is_broken();
         true
     }

@@ -112,10 +112,7 @@ impl Writing {
         }
         if self.retry_at.is_some_and(|at| at <= Instant::now()) {
             self.retry_at = None;
-            if self.writer.is_broken() {
-                self.writer.reopen();
-            }
-            self.writer.keep_up();
+            self.writer.retry();
         }
     }
 
