@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use super::WireError;
 
 /// Bytes of the size ahead of each frame.
-const SIZE_BYTES: usize = 4;
+pub const SIZE_BYTES: usize = 4;
 
 /// Memory asked for ahead of the bytes that fill it, however large the
 /// announced frame: one socket read's worth.
@@ -49,24 +49,40 @@ impl FrameReader {
     /// The next whole frame; `None` until more bytes arrive.
     ///
     /// # Errors
-    /// The size is negative or above the limit: close the connection, for
-    /// where the next frame starts cannot be known.
+    /// As [`take_frame`].
     pub fn next_frame(&mut self) -> Result<Option<Bytes>, WireError> {
-        let Some(size) = self.buffer.first_chunk::<SIZE_BYTES>() else { return Ok(None) };
-        let got = i64::from(i32::from_be_bytes(*size));
-        let Ok(got_bytes) = u64::try_from(got) else {
-            return Err(WireError::NegativeSize { got, offset: 0 });
-        };
-        if self.max_frame_bytes < got_bytes {
-            return Err(WireError::FrameTooLarge { got_bytes, max_bytes: self.max_frame_bytes });
-        }
-        let frame_bytes = got_bytes as usize;
-        if self.buffer.len() - SIZE_BYTES < frame_bytes {
-            return Ok(None);
-        }
-        self.buffer.advance(SIZE_BYTES);
-        Ok(Some(self.buffer.split_to(frame_bytes).freeze()))
+        take_frame(&mut self.buffer, self.max_frame_bytes)
     }
+}
+
+/// The size of the frame that `input` begins with, judged before its bytes are there; `None` until the size itself is.
+///
+/// # Errors
+/// As [`take_frame`].
+pub fn announced_bytes(input: &[u8], max_frame_bytes: u64) -> Result<Option<usize>, WireError> {
+    let Some(size) = input.first_chunk::<SIZE_BYTES>() else { return Ok(None) };
+    let got = i64::from(i32::from_be_bytes(*size));
+    let Ok(got_bytes) = u64::try_from(got) else {
+        return Err(WireError::NegativeSize { got, offset: 0 });
+    };
+    if max_frame_bytes < got_bytes {
+        return Err(WireError::FrameTooLarge { got_bytes, max_bytes: max_frame_bytes });
+    }
+    Ok(Some(got_bytes as usize))
+}
+
+/// Takes the frame at the front of `input`, without its size and without copying; `None` until all of it is there.
+///
+/// # Errors
+/// The size is negative or above the limit: close the connection, for
+/// where the next frame starts cannot be known.
+pub fn take_frame(input: &mut BytesMut, max_frame_bytes: u64) -> Result<Option<Bytes>, WireError> {
+    let Some(frame_bytes) = announced_bytes(input, max_frame_bytes)? else { return Ok(None) };
+    if input.len() - SIZE_BYTES < frame_bytes {
+        return Ok(None);
+    }
+    input.advance(SIZE_BYTES);
+    Ok(Some(input.split_to(frame_bytes).freeze()))
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub use data::{
 };
 pub use error::WireError;
 pub use format::WireFormat;
-pub use frame::FrameReader;
+pub use frame::{FrameReader, SIZE_BYTES, announced_bytes, take_frame};
 pub use message::{
     BlobReference, DispatchHeader, Message, MessageKind, Patch, RoutingHeaders, encode_dispatch, from_stored,
     peek_headers, stored_form, to_stored,

@@ -22,10 +22,12 @@ mod transaction;
 
 use std::collections::HashMap;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use postroad_model::{ConnectionId, Deadline, Event, Now, Parting, Session, ToSession};
 
-use crate::codec::{Command, KeepAliveInfo, Response, WireFormat, WireString};
+use crate::codec::{
+    Command, KeepAliveInfo, Response, SIZE_BYTES, WireFormat, WireString, announced_bytes, take_frame,
+};
 use consumer::Consumers;
 use exception::Exception;
 use handshake::Introduction;
@@ -53,9 +55,6 @@ pub struct OpenWireOptions {
     /// Where it can be reached.
     pub broker_url: String,
 }
-
-/// Bytes of the size ahead of each frame.
-const SIZE_BYTES: usize = 4;
 
 /// One conversation with an OpenWire client.
 pub struct OpenWireSession {
@@ -109,25 +108,14 @@ impl OpenWireSession {
         }
     }
 
-    /// The size of the next frame, judged before its bytes are there.
-    fn frame_bytes(&self, input: &BytesMut) -> Result<Option<usize>, Parting> {
-        let Some(size) = input.first_chunk::<SIZE_BYTES>() else { return Ok(None) };
-        let bytes = i64::from(i32::from_be_bytes(*size));
+    /// The largest frame that the client may send now.
+    fn frame_bytes_max(&self) -> u64 {
         let agreed = if self.negotiated { u64::MAX } else { handshake::FIRST_FRAME_BYTES_MAX };
-        let max = self.options.max_frame_bytes.min(self.format.max_frame_bytes).min(agreed);
-        match u64::try_from(bytes) {
-            Ok(bytes) if bytes <= max => Ok(Some(bytes as usize)),
-            _ => Err(Parting::Fault(format!("frame of {bytes} bytes; the limit is {max}"))),
-        }
+        self.options.max_frame_bytes.min(self.format.max_frame_bytes).min(agreed)
     }
 
     fn next_frame(&self, input: &mut BytesMut) -> Result<Option<Bytes>, Parting> {
-        let Some(bytes) = self.frame_bytes(input)? else { return Ok(None) };
-        if input.len() < SIZE_BYTES + bytes {
-            return Ok(None);
-        }
-        input.advance(SIZE_BYTES);
-        Ok(Some(input.split_to(bytes).freeze()))
+        take_frame(input, self.frame_bytes_max()).map_err(|error| Parting::Fault(error.to_string()))
     }
 
     fn take(&mut self, frame: &Bytes, turn: &mut Turn<'_>) -> Result<(), Parting> {
@@ -285,7 +273,7 @@ impl Session for OpenWireSession {
     }
 
     fn missing_bytes(&self, input: &BytesMut) -> usize {
-        match self.frame_bytes(input) {
+        match announced_bytes(input, self.frame_bytes_max()) {
             Ok(Some(bytes)) => (SIZE_BYTES + bytes).saturating_sub(input.len()),
             _ => 0,
         }
