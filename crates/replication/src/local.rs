@@ -41,6 +41,15 @@ struct Partition {
     notes: Vec<(Position, i64)>,
 }
 
+impl Partition {
+    /// Puts what was noted about the partition's records on its way.
+    fn send_notes(&mut self, id: PartitionId, outgoing: &mut VecDeque<ToWriter>) {
+        if !self.notes.is_empty() {
+            outgoing.push_back(ToWriter::Notes { partition: id, notes: std::mem::take(&mut self.notes) });
+        }
+    }
+}
+
 impl<P: Port> LocalLog<P> {
     /// A handle for these partitions, whose logs end at the positions given.
     pub fn new(
@@ -66,14 +75,6 @@ impl<P: Port> LocalLog<P> {
     /// The way to the journal.
     pub fn port(&mut self) -> &mut P {
         &mut self.port
-    }
-
-    /// Puts what was noted about a partition's records on its way.
-    fn send_notes(&mut self, id: PartitionId) {
-        let notes = std::mem::take(&mut self.partition(id).notes);
-        if !notes.is_empty() {
-            self.outgoing.push_back(ToWriter::Notes { partition: id, notes });
-        }
     }
 
     fn partition(&mut self, id: PartitionId) -> &mut Partition {
@@ -150,10 +151,8 @@ impl<P: Port> ReplLog for LocalLog<P> {
 
     fn flush(&mut self, lazy_due: bool) -> bool {
         let due = lazy_due || self.partitions.values().any(|partition| partition.batch_waiting);
-        for id in self.partitions.keys().copied().collect::<Vec<_>>() {
-            self.send_notes(id);
-        }
         for (id, partition) in &mut self.partitions {
+            partition.send_notes(*id, &mut self.outgoing);
             if due && !partition.batch.is_empty() {
                 self.outgoing.push_back(ToWriter::Batch {
                     partition: *id,
@@ -195,7 +194,9 @@ impl<P: Port> ReplLog for LocalLog<P> {
     }
 
     fn snapshot(&mut self, partition: PartitionId, position: Position, state: Bytes) {
-        self.send_notes(partition);
+        if let Some(noted) = self.partitions.get_mut(&partition) {
+            noted.send_notes(partition, &mut self.outgoing);
+        }
         self.outgoing.push_back(ToWriter::Snapshot { partition, position, state });
     }
 }
