@@ -59,15 +59,16 @@ impl Bodies {
         }
     }
 
-    /// One queue fewer holds it; `true` if that was the last one, and the message is gone.
-    pub fn unrefer(&mut self, key: MessageKey) -> bool {
-        let Some(stored) = self.stored.get_mut(&key) else { return false };
+    /// One queue fewer holds it; the size of its body if that was the last one, and the message is gone.
+    pub fn unrefer(&mut self, key: MessageKey) -> Option<u64> {
+        let stored = self.stored.get_mut(&key)?;
         stored.references = stored.references.saturating_sub(1);
         if stored.references > 0 {
-            return false;
+            return None;
         }
+        let bytes = stored.bytes;
         self.forget(key);
-        true
+        Some(bytes)
     }
 
     fn forget(&mut self, key: MessageKey) {

@@ -349,14 +349,14 @@ impl Partition {
 
     /// A queue gives up its claim on a message.
     pub(crate) fn drop_reference(&mut self, key: MessageKey, effects: &mut Vec<Effect>) {
-        if self.bodies.unrefer(key) {
-            self.released(key, effects);
+        if let Some(bytes) = self.bodies.unrefer(key) {
+            self.released(key, bytes, effects);
         }
     }
 
-    pub(crate) fn released(&mut self, key: MessageKey, effects: &mut Vec<Effect>) {
+    fn released(&mut self, key: MessageKey, bytes: u64, effects: &mut Vec<Effect>) {
         match key {
-            MessageKey::Durable { position, .. } => effects.push(Effect::Release { position }),
+            MessageKey::Durable { position, .. } => effects.push(Effect::Release { position, bytes }),
             MessageKey::Volatile(_) => self.unpark(effects),
         }
     }

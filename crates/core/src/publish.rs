@@ -175,7 +175,7 @@ impl Partition {
         let mut touched: Vec<QueueId> = Vec::with_capacity(sends.len());
         let from = self.proposals.front().and_then(Completion::connection);
         if !sends.is_empty() {
-            effects.push(Effect::Retain { position, count: sends.len() as u32 });
+            effects.push(retained(position, &sends));
         }
         for (ordinal, sent) in sends.into_iter().enumerate() {
             let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
@@ -238,6 +238,12 @@ impl Partition {
             self.reply(connection, ticket, result, effects);
         }
     }
+}
+
+/// The record's messages must outlive the next checkpoint.
+pub(crate) fn retained(position: Position, sends: &[Sent]) -> Effect {
+    let bytes = sends.iter().map(|sent| sent.message.bytes.len() as u64).sum();
+    Effect::Retain { position, count: sends.len() as u32, bytes }
 }
 
 /// How a message is taken in.

@@ -99,10 +99,10 @@ impl Partition {
         Ok(partition)
     }
 
-    /// How many messages each record must be kept for: what the journal must not recycle.
-    pub fn live_positions(&self) -> impl Iterator<Item = Position> {
-        self.bodies.durable().filter_map(|(key, _, _)| match key {
-            MessageKey::Durable { position, .. } => Some(position),
+    /// The records that messages are in, once for each message, with the bytes of its body: what the journal must keep.
+    pub fn live_positions(&self) -> impl Iterator<Item = (Position, u64)> {
+        self.bodies.durable().filter_map(|(key, _, bytes)| match key {
+            MessageKey::Durable { position, .. } => Some((position, bytes)),
             MessageKey::Volatile(_) => None,
         })
     }

@@ -152,6 +152,7 @@ fn a_snapshot_of_version_1_becomes_the_partition_that_it_was() {
     let mut live: Vec<_> = restored.live_positions().collect();
     live.sort_unstable();
     assert_eq!(restored.applied(), Some(position(9)));
+    let live: Vec<_> = live.into_iter().map(|(position, _)| position).collect();
     assert_eq!(live, [position(3), position(5), position(8)]);
     let prepared = MessageKey::Durable { position: position(8), ordinal: 0 };
     assert_eq!(restored.absent_prepared(), [prepared]);

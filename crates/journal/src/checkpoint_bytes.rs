@@ -172,10 +172,11 @@ fn decode_segment(rest: &mut Bytes) -> Option<Segment> {
         let last = Position::new(number(rest)?)?;
         let live = number(rest)?;
         let index = (0..index_count).map(|_| decode_entry(rest)).collect::<Option<Vec<IndexEntry>>>()?;
-        if last < first || last.get() - first.get() < live.saturating_sub(1) || index.is_empty() {
+        if last < first || index.is_empty() {
             return None;
         }
-        ranges.insert(partition, Range { first, last, live, index });
+        let records = last.get() - first.get() + 1;
+        ranges.insert(partition, Range { first, last, records, live, live_bytes: 0, index });
     }
     (FIRST_GROUP <= end).then_some(Segment { header, end, ranges })
 }

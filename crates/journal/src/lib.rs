@@ -12,6 +12,7 @@ mod journal;
 
 mod room;
 
+mod live;
 mod retention;
 
 mod read;

@@ -3,9 +3,10 @@
 use crate::disk::Disk;
 use crate::format::{FIRST_GROUP, GroupNumber, SegmentHeader, SegmentNumber, segment_name};
 use crate::journal::Journal;
-use crate::segment::{IndexEntry, Segment};
+use crate::live::LiveSet;
+use crate::segment::{IndexEntry, Range, Segment};
 use postroad_model::{PartitionId, Position};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// All segments that hold groups, by number and by the records in them.
 #[derive(Debug, Default)]
@@ -13,6 +14,9 @@ pub(crate) struct Segments {
     table: BTreeMap<SegmentNumber, Segment>,
     /// For each partition, the segment in which a run of positions begins.
     places: BTreeMap<PartitionId, BTreeMap<Position, SegmentNumber>>,
+    live: BTreeMap<PartitionId, LiveSet>,
+    /// Partitions of which the checkpoint says how many messages are live, and nobody said yet which.
+    uncounted: BTreeSet<PartitionId>,
 }
 
 /// How much of a segment is still needed.
@@ -24,14 +28,19 @@ pub struct SegmentUse {
     pub used_bytes: u64,
     /// Records in it, of all partitions.
     pub records: u64,
-    /// Those retained and not yet released.
-    pub live_records: u64,
+    /// Messages in them that were retained and not yet released.
+    pub live_messages: u64,
+    /// Bytes of these messages.
+    pub live_bytes: u64,
 }
 
 impl Segments {
     pub(crate) fn insert(&mut self, segment: Segment) {
         for (partition, range) in &segment.ranges {
             self.places.entry(*partition).or_default().insert(range.first, segment.header.number);
+            if 0 < range.live {
+                self.uncounted.insert(*partition);
+            }
         }
         self.table.insert(segment.header.number, segment);
     }
@@ -75,11 +84,31 @@ impl Segments {
         self.places.get(&partition)?.range(..=position).next_back().map(|(_, number)| *number)
     }
 
-    /// The live count of the segment in which a record lies.
-    fn live_mut(&mut self, partition: PartitionId, position: Position) -> Option<&mut u64> {
+    /// The range of a partition in which a record lies.
+    fn range_mut(&mut self, partition: PartitionId, position: Position) -> Option<&mut Range> {
         let number = self.place(partition, position)?;
         let range = self.table.get_mut(&number)?.ranges.get_mut(&partition)?;
-        (position <= range.last).then_some(&mut range.live)
+        (position <= range.last).then_some(range)
+    }
+
+    fn retain(&mut self, partition: PartitionId, position: Position, messages: u64, bytes: u64) -> bool {
+        let Some(range) = self.range_mut(partition, position) else { return false };
+        range.live += messages;
+        range.live_bytes += bytes;
+        self.live.entry(partition).or_default().add(position, messages);
+        true
+    }
+
+    /// The number of messages in the segment that are still live; `None` if the record has none to release.
+    fn release(&mut self, partition: PartitionId, position: Position, bytes: u64) -> Option<u64> {
+        let known = self.live.get_mut(&partition).is_some_and(|live| live.remove(position));
+        if !known && !self.uncounted.contains(&partition) {
+            return None;
+        }
+        let range = self.range_mut(partition, position).filter(|range| 0 < range.live)?;
+        range.live -= 1;
+        range.live_bytes = range.live_bytes.saturating_sub(bytes);
+        Some(range.live)
     }
 
     fn remove(&mut self, number: SegmentNumber) -> Option<Segment> {
@@ -94,38 +123,45 @@ impl Segments {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Counts a record as live: its segment outlives all checkpoints until the record is released.
+    /// Counts so many messages of a record as live: it outlives all checkpoints until they are released. `bytes` is
+    /// what they take together, by which the journal judges how much of a segment is still needed.
     /// Returns false, and counts nothing, if the journal has no such record.
-    pub fn retain(&mut self, partition: PartitionId, position: Position) -> bool {
-        let Some(live) = self.segments.live_mut(partition, position) else { return false };
-        *live += 1;
-        true
+    pub fn retain(&mut self, partition: PartitionId, position: Position, messages: u32, bytes: u64) -> bool {
+        self.segments.retain(partition, position, u64::from(messages), bytes)
     }
 
-    /// Takes back one [`Journal::retain`]. Returns false if there is none to take back.
-    pub fn release(&mut self, partition: PartitionId, position: Position) -> bool {
-        match self.segments.live_mut(partition, position) {
-            None | Some(0) => false,
-            Some(live) => {
-                *live -= 1;
-                if *live == 0 {
-                    self.recycle_dead();
-                }
-                true
-            }
+    /// Takes one message back from [`Journal::retain`]. Returns false if there is none to take back.
+    pub fn release(&mut self, partition: PartitionId, position: Position, bytes: u64) -> bool {
+        let left = self.segments.release(partition, position, bytes);
+        if left == Some(0) {
+            self.recycle_dead();
         }
+        left.is_some()
     }
 
-    /// Replaces all of a partition's counts: exactly these records are live. Returns how many the journal does not have.
-    pub fn recount(&mut self, partition: PartitionId, live: impl IntoIterator<Item = Position>) -> u64 {
+    /// Replaces all of a partition's counts: exactly these messages are live, each with the record it is in and its
+    /// bytes. Returns how many of them are in records that the journal does not have. Of a stopped partition nobody
+    /// knows what is live: its counts stay as the last checkpoint has them.
+    pub fn recount(
+        &mut self,
+        partition: PartitionId,
+        live: impl IntoIterator<Item = (Position, u64)>,
+    ) -> u64 {
+        if self.stopped.contains_key(&partition) {
+            return 0;
+        }
         for segment in self.segments.table.values_mut() {
             if let Some(range) = segment.ranges.get_mut(&partition) {
-                range.live = 0;
+                (range.live, range.live_bytes) = (0, 0);
             }
         }
-        let unknown = live.into_iter().filter(|&position| !self.retain(partition, position)).count();
+        self.segments.live.remove(&partition);
+        self.segments.uncounted.remove(&partition);
+        let unknown =
+            live.into_iter().filter(|&(position, bytes)| !self.retain(partition, position, 1, bytes));
+        let unknown = unknown.count() as u64;
         self.recycle_dead();
-        unknown as u64
+        unknown
     }
 
     /// How much of each segment is still needed, oldest first.
@@ -133,8 +169,9 @@ impl<D: Disk> Journal<D> {
         self.segments.iter().map(|segment| SegmentUse {
             number: segment.header.number,
             used_bytes: segment.end - FIRST_GROUP,
-            records: segment.ranges.values().map(|range| range.last.get() - range.first.get() + 1).sum(),
-            live_records: segment.live(),
+            records: segment.ranges.values().map(|range| range.records).sum(),
+            live_messages: segment.live(),
+            live_bytes: segment.ranges.values().map(|range| range.live_bytes).sum(),
         })
     }
 

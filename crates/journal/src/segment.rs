@@ -22,8 +22,12 @@ pub(crate) struct Segment {
 pub(crate) struct Range {
     pub first: Position,
     pub last: Position,
-    /// Records retained and not yet released.
+    /// How many: fewer than the positions from first to last once the segment was compacted.
+    pub records: u64,
+    /// Messages in them that were retained and not yet released.
     pub live: u64,
+    /// Bytes of these messages; 0 until they are counted anew after a start.
+    pub live_bytes: u64,
     /// Rising in all fields; never empty.
     pub index: Vec<IndexEntry>,
 }
@@ -51,11 +55,12 @@ impl Segment {
     ) -> bool {
         let entry = IndexEntry { first: position, offset, group };
         let Some(range) = self.ranges.get_mut(&partition) else {
-            self.ranges
-                .insert(partition, Range { first: position, last: position, live: 0, index: vec![entry] });
+            let (first, last, index) = (position, position, vec![entry]);
+            self.ranges.insert(partition, Range { first, last, records: 1, live: 0, live_bytes: 0, index });
             return true;
         };
         range.last = position;
+        range.records += 1;
         if range.index.last().is_none_or(|last| last.offset + INDEX_STRIDE_BYTES <= offset) {
             range.index.push(entry);
         }

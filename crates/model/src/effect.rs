@@ -52,11 +52,15 @@ pub enum Effect {
         position: Position,
         /// How many.
         count: u32,
+        /// Bytes of their bodies together.
+        bytes: u64,
     },
     /// One message of the record at `position` is needed no more.
     Release {
         /// The record.
         position: Position,
+        /// Bytes of its body, as they were counted when it was retained.
+        bytes: u64,
     },
     /// Tell another partition.
     Tell {

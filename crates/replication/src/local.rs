@@ -7,7 +7,7 @@ use postroad_journal::{Payload, Record};
 use postroad_model::{Command, PartitionId, Position, Urgency};
 
 use crate::log::{LogEvent, Proposal, ReplLog};
-use crate::writer::{ToPartition, ToWriter};
+use crate::writer::{Change, Note, ToPartition, ToWriter};
 
 /// The way between a partition's thread and the journal's: bounded, in order, without loss.
 pub trait Port {
@@ -37,8 +37,8 @@ struct Partition {
     proposed: VecDeque<(Position, Command)>,
     batch: Vec<Record>,
     batch_waiting: bool,
-    /// Retained (counted up) and released records since the last flush.
-    notes: Vec<(Position, i64)>,
+    /// Since the last flush.
+    notes: Vec<Note>,
 }
 
 impl Partition {
@@ -185,12 +185,12 @@ impl<P: Port> ReplLog for LocalLog<P> {
         self.outgoing.push_back(ToWriter::Read { partition, position });
     }
 
-    fn retain(&mut self, partition: PartitionId, position: Position, count: u32) {
-        self.partition(partition).notes.push((position, i64::from(count)));
+    fn retain(&mut self, partition: PartitionId, position: Position, count: u32, bytes: u64) {
+        self.partition(partition).notes.push(Note { position, bytes, change: Change::Retained { count } });
     }
 
-    fn release(&mut self, partition: PartitionId, position: Position) {
-        self.partition(partition).notes.push((position, -1));
+    fn release(&mut self, partition: PartitionId, position: Position, bytes: u64) {
+        self.partition(partition).notes.push(Note { position, bytes, change: Change::Released });
     }
 
     fn snapshot(&mut self, partition: PartitionId, position: Position, state: Bytes) {

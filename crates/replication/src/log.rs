@@ -74,11 +74,11 @@ pub trait ReplLog {
     /// Asks for a durable record.
     fn read(&mut self, partition: PartitionId, position: Position);
 
-    /// `count` messages of the record must outlive the next snapshot.
-    fn retain(&mut self, partition: PartitionId, position: Position, count: u32);
+    /// `count` messages of the record, of `bytes` together, must outlive the next snapshot.
+    fn retain(&mut self, partition: PartitionId, position: Position, count: u32, bytes: u64);
 
-    /// One message of the record is needed no more.
-    fn release(&mut self, partition: PartitionId, position: Position);
+    /// One message of the record, of `bytes`, is needed no more.
+    fn release(&mut self, partition: PartitionId, position: Position, bytes: u64);
 
     /// The answer to [`LogEvent::SnapshotWanted`]: the state after the record at `position`. All retains and
     /// releases up to that record have been made, and none after it.

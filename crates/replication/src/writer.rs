@@ -29,8 +29,8 @@ pub enum ToWriter {
     Notes {
         /// Whose log.
         partition: PartitionId,
-        /// Records, each with how many more (or fewer) of its messages are needed.
-        notes: Vec<(Position, i64)>,
+        /// In order.
+        notes: Vec<Note>,
     },
     /// See [`crate::ReplLog::read`].
     Read {
@@ -48,6 +48,29 @@ pub enum ToWriter {
         /// The state.
         state: Bytes,
     },
+}
+
+/// How many messages of a record are needed has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The record.
+    pub position: Position,
+    /// Bytes of the messages, together.
+    pub bytes: u64,
+    /// How.
+    pub change: Change,
+}
+
+/// See [`Note`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// So many more are needed.
+    Retained {
+        /// How many.
+        count: u32,
+    },
+    /// One is needed no more.
+    Released,
 }
 
 impl ToWriter {
@@ -219,7 +242,7 @@ struct Gathering {
     missing: Vec<PartitionId>,
     states: Vec<Checkpoint>,
     /// What partitions said after their snapshot: it belongs to the next checkpoint.
-    later: Vec<(PartitionId, Vec<(Position, i64)>)>,
+    later: Vec<(PartitionId, Vec<Note>)>,
 }
 
 impl<D: Disk> LogWriter<D> {
@@ -263,14 +286,12 @@ impl<D: Disk> LogWriter<D> {
         }
     }
 
-    fn note(&mut self, partition: PartitionId, notes: &[(Position, i64)]) {
-        for (position, change) in notes {
-            for _ in 0..change.unsigned_abs() {
-                match *change > 0 {
-                    true => self.journal.retain(partition, *position),
-                    false => self.journal.release(partition, *position),
-                };
-            }
+    fn note(&mut self, partition: PartitionId, notes: &[Note]) {
+        for Note { position, bytes, change } in notes {
+            match *change {
+                Change::Retained { count } => self.journal.retain(partition, *position, count, *bytes),
+                Change::Released => self.journal.release(partition, *position, *bytes),
+            };
         }
     }
 
@@ -577,7 +598,9 @@ mod tests {
         disk.set_capacity(Some(disk.used_bytes() + (140 << 10)));
         let notes = |change| ToWriter::Notes {
             partition: PARTITION,
-            notes: (1..=5).map(|number| (position(number), change)).collect(),
+            notes: (1..=5)
+                .map(|number| Note { position: position(number), bytes: 60 << 10, change })
+                .collect(),
         };
         for number in 1..=5 {
             let payload = Payload::from(Bytes::from(vec![7; 60 << 10]));
@@ -585,12 +608,12 @@ mod tests {
             writer.push(ToWriter::Batch { partition: PARTITION, epoch: 0, records: vec![record] });
             writer.write();
         }
-        writer.push(notes(1));
+        writer.push(notes(Change::Retained { count: 1 }));
         assert_eq!(settle_down(&mut writer, &disk, 5), vec![false], "no third segment");
         assert!(writer.wants_retry() && writer.trouble().segment.is_some());
         writer.keep_up();
         assert_eq!(settle_down(&mut writer, &disk, 5), vec![], "everything is live: nothing to free");
-        writer.push(notes(-1));
+        writer.push(notes(Change::Released));
         writer.keep_up();
         assert_eq!(settle_down(&mut writer, &disk, 5), vec![true], "the first segment is free for reuse");
         assert_eq!((writer.wants_retry(), writer.trouble()), (false, &Trouble::default()));

@@ -162,8 +162,10 @@ impl Core {
                     self.log.propose(self.id, proposal);
                 }
                 Effect::Fetch { keys } => self.fetch(keys),
-                Effect::Retain { position, count } => self.log.retain(self.id, *position, *count),
-                Effect::Release { position } => self.log.release(self.id, *position),
+                Effect::Retain { position, count, bytes } => {
+                    self.log.retain(self.id, *position, *count, *bytes);
+                }
+                Effect::Release { position, bytes } => self.log.release(self.id, *position, *bytes),
                 Effect::Tell { to, peer } => {
                     told.push((*to, Event::Peer { from: self.id, peer: peer.clone() }));
                 }

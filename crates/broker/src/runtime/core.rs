@@ -287,8 +287,10 @@ impl Core {
             Effect::Detached { consumer } => self.post(consumer.connection, ToSession::Detached { consumer }),
             Effect::Evict { connection } => self.post(connection, ToSession::Evicted),
             Effect::Fetch { keys } => self.fetch(id, keys),
-            Effect::Retain { position, count } => self.log.retain(id, position, count),
-            Effect::Release { position } => self.log.release(id, position),
+            Effect::Retain { position, count, bytes } => {
+                self.log.retain(id, position, count, bytes);
+            }
+            Effect::Release { position, bytes } => self.log.release(id, position, bytes),
             Effect::Tell { to, peer } => self.submit(to, Event::Peer { from: id, peer }),
         }
     }

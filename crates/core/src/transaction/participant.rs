@@ -7,6 +7,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::completion::Completion;
+use crate::publish::retained;
 use crate::queue::State;
 
 /// A share of a transaction that is in the log and waits for the decision.
@@ -66,7 +67,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         if !changes.sends.is_empty() {
-            effects.push(Effect::Retain { position, count: changes.sends.len() as u32 });
+            effects.push(retained(position, &changes.sends));
         }
         let mut sends = Vec::with_capacity(changes.sends.len());
         for (ordinal, sent) in changes.sends.into_iter().enumerate() {

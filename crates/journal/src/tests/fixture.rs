@@ -44,7 +44,7 @@ fn make_fixtures() {
     for number in 1..=24 {
         journal.commit(&[record(0, number, 1000), record(5, number, 50)]).unwrap();
         serve(&mut journal, &disk);
-        assert!(journal.retain(PartitionId(0), position(number)));
+        assert!(journal.retain(PartitionId(0), position(number), 1, 1000));
         if number % 8 == 0 && number < 24 {
             journal.write_checkpoint(vec![state(0, number), state(5, number - 1)]).unwrap();
         }
@@ -92,7 +92,7 @@ fn a_directory_of_version_1_opens() {
             let payload = journal.read(PartitionId(0), position(number)).unwrap();
             assert_eq!(payload, stored(0, number, 1000).payload, "case: {name}");
         }
-        let live: u64 = journal.segments().map(|segment| segment.live_records).sum();
+        let live: u64 = journal.segments().map(|segment| segment.live_messages).sum();
         assert_eq!(live, checkpointed, "case: {name}: counted up to the checkpoint");
         journal.commit(&[record(0, 25, 10)]).unwrap();
     }

@@ -182,7 +182,7 @@ fn while_space_is_low_checkpoints_are_due_as_long_as_they_free_a_segment() {
         journal.commit(&[record(0, number, 900)]).unwrap();
     }
     assert!(!journal.checkpoint_due(), "not enough was committed");
-    assert!(journal.retain(PartitionId(0), position(2)));
+    assert!(journal.retain(PartitionId(0), position(2), 1, 1000));
     let refuse = |journal: &mut Journal<SimulatedDisk>| {
         disk.fail(Operation::Allocate, 0, Fault::Full);
         serve(journal, &disk);
@@ -193,7 +193,7 @@ fn while_space_is_low_checkpoints_are_due_as_long_as_they_free_a_segment() {
         (Space::Low, false),
         "all that is sealed is live"
     );
-    assert!(journal.release(PartitionId(0), position(2)));
+    assert!(journal.release(PartitionId(0), position(2), 1000));
     for made in 0..2 {
         assert!(journal.checkpoint_due(), "after {made} checkpoints");
         let state = Bytes::from_static(b"state");
@@ -280,12 +280,18 @@ fn segments_are_recycled_once_two_checkpoints_cover_them_and_nothing_in_them_is_
         journal.commit(&[record(0, number, 1000)]).unwrap();
     }
     assert!(journal.checkpoint_due());
-    assert!(journal.retain(PartitionId(0), position(1)) && !journal.retain(PartitionId(0), position(31)));
+    assert!(
+        journal.retain(PartitionId(0), position(1), 1, 1000)
+            && !journal.retain(PartitionId(0), position(31), 1, 1000)
+    );
     assert_eq!(checkpoint(&mut journal, 30), vec![1, 2, 3], "one checkpoint");
     assert!(!journal.checkpoint_due());
     journal.commit(&[record(0, 31, 1000)]).unwrap();
     assert_eq!(checkpoint(&mut journal, 31), vec![1, 3, 4], "two checkpoints, one live record");
-    assert!(journal.release(PartitionId(0), position(1)) && !journal.release(PartitionId(0), position(1)));
+    assert!(
+        journal.release(PartitionId(0), position(1), 1000)
+            && !journal.release(PartitionId(0), position(1), 1000)
+    );
     assert_eq!(checkpoint(&mut journal, 31), vec![1, 4], "the older checkpoint still counts it as live");
     assert_eq!(checkpoint(&mut journal, 31), vec![4]);
     assert!(matches!(journal.read(PartitionId(0), position(1)), Err(ReadError::NotFound { .. })));
@@ -297,4 +303,27 @@ fn segments_are_recycled_once_two_checkpoints_cover_them_and_nothing_in_them_is_
     journal.provide(request.prepare(&disk));
     let names = disk.list().unwrap().into_iter().filter(|name| name.ends_with(".segment")).count();
     assert_eq!(names, 3, "a dead one was used again");
+}
+
+#[test]
+fn a_checkpoint_counts_all_messages_of_a_record() {
+    let disk = SimulatedDisk::new(6);
+    let (mut journal, _) = open(&disk);
+    journal.commit(&[record(0, 1, 1000)]).unwrap();
+    assert!(journal.retain(PartitionId(0), position(1), 7, 900));
+    let state = Bytes::from_static(b"seven");
+    let checkpoint = Checkpoint { partition: PartitionId(0), position: position(1), state };
+    journal.write_checkpoint(vec![checkpoint.clone()]).unwrap();
+    let (mut journal, recovered) = Journal::open(disk.copy(), OPTIONS).unwrap();
+    assert_eq!((recovered.checkpoints, recovered.skipped_checkpoints), (vec![checkpoint], vec![]));
+    for recounted in [false, true] {
+        if recounted {
+            let live = (0..7).map(|_| (position(1), 100));
+            assert_eq!(journal.recount(PartitionId(0), live), 0);
+        }
+        let counted: Vec<u64> = journal.segments().map(|segment| segment.live_messages).collect();
+        assert_eq!(counted, [7], "recounted: {recounted}");
+    }
+    let released: Vec<bool> = (0..8).map(|_| journal.release(PartitionId(0), position(1), 100)).collect();
+    assert_eq!(released, [true, true, true, true, true, true, true, false]);
 }

@@ -332,7 +332,7 @@ impl Run {
     /// The journal counts as live what the model does, and can read all of it.
     fn check_live(&mut self) {
         self.disk.clear_faults();
-        let counted: u64 = self.journal.segments().map(|segment| segment.live_records).sum();
+        let counted: u64 = self.journal.segments().map(|segment| segment.live_messages).sum();
         let live = self.model.live();
         assert_eq!(counted, live.len() as u64);
         for (partition, position) in live {
@@ -371,7 +371,7 @@ fn apply_one(
     payload: &Bytes,
 ) {
     match decode_step(payload) {
-        Step::Enqueue => assert!(journal.retain(partition, position)),
-        Step::Settle(target) => assert!(journal.release(partition, target)),
+        Step::Enqueue => assert!(journal.retain(partition, position, 1, payload.len() as u64)),
+        Step::Settle(target) => assert!(journal.release(partition, target, 0)),
     }
 }

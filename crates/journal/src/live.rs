@@ -1,0 +1,92 @@
+//! Which records of a partition are live, in little memory: a bit for each, in chunks that exist only where one is set.
+
+use postroad_model::Position;
+use std::collections::BTreeMap;
+
+/// Positions to a chunk: its 64 bytes cost little where one record in hundreds is live, and its key little where all are.
+const CHUNK: u64 = 512;
+const WORD: u64 = u64::BITS as u64;
+
+type Chunk = [u64; (CHUNK / WORD) as usize];
+
+/// Live records; one that is needed for several messages is so until the last of them is released.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LiveSet {
+    chunks: BTreeMap<u64, Chunk>,
+    /// Messages beyond the first, of records that have more than one.
+    further: BTreeMap<Position, u64>,
+}
+
+fn place(position: Position) -> (u64, usize, u64) {
+    let bit = position.get() % CHUNK;
+    (position.get() / CHUNK, (bit / WORD) as usize, 1 << (bit % WORD))
+}
+
+impl LiveSet {
+    /// So many more messages of the record are needed.
+    pub(crate) fn add(&mut self, position: Position, messages: u64) {
+        if messages == 0 {
+            return;
+        }
+        let (chunk, word, bit) = place(position);
+        let word = &mut self.chunks.entry(chunk).or_default()[word];
+        let further = if *word & bit == 0 { messages - 1 } else { messages };
+        *word |= bit;
+        if 0 < further {
+            *self.further.entry(position).or_default() += further;
+        }
+    }
+
+    /// One message of the record is needed no more. False: none was.
+    pub(crate) fn remove(&mut self, position: Position) -> bool {
+        if let Some(further) = self.further.get_mut(&position) {
+            *further -= 1;
+            if *further == 0 {
+                self.further.remove(&position);
+            }
+            return true;
+        }
+        let (number, word, bit) = place(position);
+        let Some(chunk) = self.chunks.get_mut(&number).filter(|chunk| chunk[word] & bit != 0) else {
+            return false;
+        };
+        chunk[word] &= !bit;
+        if chunk.iter().all(|&word| word == 0) {
+            self.chunks.remove(&number);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn position(number: u64) -> Position {
+        Position::new(number).unwrap()
+    }
+
+    fn set(positions: &[u64]) -> LiveSet {
+        let mut set = LiveSet::default();
+        positions.iter().for_each(|&number| set.add(position(number), 1));
+        set
+    }
+
+    #[test]
+    fn a_record_is_live_until_its_last_message_is_released() {
+        let mut live = LiveSet::default();
+        live.add(position(7), 2);
+        live.add(position(7), 1);
+        live.add(position(600), 0);
+        let removed: Vec<bool> = (0..4).map(|_| live.remove(position(7))).collect();
+        assert_eq!(removed, [true, true, true, false]);
+        assert!(!live.remove(position(600)));
+    }
+
+    #[test]
+    fn what_is_released_takes_no_memory() {
+        let mut live = set(&(1..=2000).collect::<Vec<u64>>());
+        assert!((1..=2000).all(|number| live.remove(position(number))));
+        assert_eq!(live, LiveSet::default());
+    }
+}
