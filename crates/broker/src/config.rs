@@ -1,12 +1,17 @@
 //! Configuration: one TOML file that may be absent, overruled by the command line.
 
+mod destinations;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use postroad_routing::Policies;
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
+
+pub use destinations::PolicyConfig;
 
 /// Everything that can be configured, with its defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -32,6 +37,8 @@ pub struct Config {
     pub openwire: OpenWireConfig,
     /// Bounds.
     pub limits: Limits,
+    /// What is decided about destinations, by pattern.
+    pub policy: Vec<PolicyConfig>,
 }
 
 /// Ports, before the offset.
@@ -91,6 +98,7 @@ impl Default for Config {
             runtime: RuntimeConfig::default(),
             openwire: OpenWireConfig::default(),
             limits: Limits::default(),
+            policy: Vec::new(),
         }
     }
 }
@@ -186,7 +194,15 @@ impl Config {
         if max_inactivity_ms < 0 {
             bail!("configuration: openwire.max_inactivity_ms is {max_inactivity_ms}; use 0 for never");
         }
-        Ok(())
+        self.policies().map(drop)
+    }
+
+    /// What is decided about destinations; all that a running broker can be told anew.
+    ///
+    /// # Errors
+    /// A pattern cannot be read.
+    pub fn policies(&self) -> anyhow::Result<Policies> {
+        destinations::policies(&self.policy, &self.dead_letter_queue)
     }
 
     fn read(file: &Path) -> anyhow::Result<Config> {
@@ -291,15 +307,24 @@ mod tests {
         let all = Config::parse(&all.join("\n")).unwrap();
         let Config { memory_bytes, runtime: RuntimeConfig { cores, .. }, .. } = Config::default();
         let runtime = RuntimeConfig { cores, ..all.runtime.clone() };
-        assert_eq!(Config { memory_bytes, runtime, ..all }, Config::default());
+        let fallback = Config::default().policies().unwrap().fallback().clone();
+        let shown = all.policies().unwrap();
+        assert_eq!(*shown.of(&postroad_model::Destination::queue("orders.new")), fallback);
+        let policy = Vec::new();
+        assert_eq!(Config { memory_bytes, runtime, policy, ..all }, Config::default());
     }
 
     /// The keys that are understood in a table, as the error about an unknown one lists them.
     fn known_keys(table: &str) -> Vec<String> {
-        let header = if table.is_empty() { String::new() } else { format!("[{table}]\n") };
-        let error = toml::from_str::<Config>(&format!("{header}no-such-key = 1")).unwrap_err();
-        let message = error.message().to_owned();
-        let keys = message.strip_prefix("unknown field `no-such-key`").unwrap_or_default();
+        let headers = match table {
+            "" => vec![String::new()],
+            table => vec![format!("[{table}]\n"), format!("[[{table}]]\n")],
+        };
+        let message = |header: &String| {
+            let error = toml::from_str::<Config>(&format!("{header}no-such-key = 1")).unwrap_err();
+            Some(error.message().strip_prefix("unknown field `no-such-key`")?.to_owned())
+        };
+        let keys = headers.iter().find_map(message).unwrap_or_default();
         keys.split('`').skip(1).step_by(2).map(str::to_owned).collect()
     }
 
@@ -316,9 +341,14 @@ mod tests {
         }
         assert!(keys.len() > 10, "{keys:?}");
         for (table, key) in keys {
-            let start = if table.is_empty() { Some(0) } else { EXAMPLE.find(&format!("\n[{table}]\n")) };
+            let find = |header: String| EXAMPLE.find(&header);
+            let start = match table.as_str() {
+                "" => Some(0),
+                table => find(format!("\n[{table}]\n")).or_else(|| find(format!("\n#[[{table}]]\n"))),
+            };
             let text = &EXAMPLE[start.unwrap_or_else(|| panic!("no table [{table}]"))..];
             let text = text[1..].split("\n[").next().unwrap_or_default();
+            let text = text.split("\n#[").next().unwrap_or_default();
             let says = |line: &str| line.trim_start_matches('#').starts_with(&format!("{key} = "));
             assert!(text.lines().any(says), "no key `{key}` in [{table}]");
         }

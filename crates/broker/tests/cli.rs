@@ -479,3 +479,33 @@ fn serve_says_what_keeps_it_from_starting() {
     }
     assert!(!fresh.exists(), "what does not start leaves nothing behind");
 }
+
+#[test]
+fn policies_are_read_anew_on_sighup_or_stay_as_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let config = configuration(directory.path(), 0, "");
+    let mut command = postroad(&["serve", "--config", text(&config), "--data", text(&data)]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut process = Process(child);
+    assert!((&mut output).lines().any(|line| line.unwrap() == "postroad ready"));
+    for (more, wants) in [
+        ("[[policy]]\ndestination = \"queue://a\"", vec!["the policies were read anew"]),
+        (
+            "[[policy]]\ndestination = \"a\"",
+            vec!["the policies stay as they are", "[[policy]] 1", "queue://"],
+        ),
+        ("[[policy]]\ncolour = 1", vec!["the policies stay as they are", "line 6", "colour"]),
+    ] {
+        configuration(directory.path(), 0, more);
+        process.signal(Signal::HUP);
+        let line = log.find(|line| line.contains("the policies")).unwrap();
+        for want in wants {
+            assert!(line.contains(want), "{more}: {line}");
+        }
+    }
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait(), Some(0));
+}

@@ -8,6 +8,7 @@ use postroad_model::{
     MessageKey, PartitionId, Placement, Position, Publish, QueueId, Refusal, Ticket, TransactionId,
     TransactionKey, Urgency,
 };
+use postroad_routing::Policies;
 use rustc_hash::FxBuildHasher;
 
 use crate::address::Addresses;
@@ -36,8 +37,8 @@ pub struct Settings {
     pub transaction_bytes_max: u64,
     /// Deliveries of so many bytes may wait in a connection's outbox.
     pub outbox_bytes_max: u64,
-    /// Where messages go that can never be processed.
-    pub dead_letters: Destination,
+    /// What operators decide about destinations, until they decide otherwise: see [`Partition::follow`].
+    pub policies: Arc<Policies>,
 }
 
 /// How the assembly writes a dead letter's past into a message, whatever its protocol.
@@ -162,6 +163,12 @@ impl Partition {
     /// Says how to write a dead letter's past into it, which only its protocol knows. Until then it is as it was sent.
     pub fn mark_dead_letters_by(&mut self, mark_dead: MarkDead) {
         self.mark_dead = mark_dead;
+    }
+
+    /// Says what operators decide about destinations from now on. What follows from it for state that is kept goes
+    /// through the log, so replicas need not know it.
+    pub fn follow(&mut self, policies: Arc<Policies>) {
+        self.settings.policies = policies;
     }
 
     /// Carries out a durable command. Commands come in log order, without gaps, each once.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Command, ConnectionId, ConsumerKey, DeadLetter, Effect, EntryTag, MessageKey, Outcome, QueueId, Sent,
-    Settle, SettleCause, Settlement, Ticket, Urgency,
+    Command, ConnectionId, ConsumerKey, DeadLetter, Effect, EntryTag, Message, MessageKey, Outcome, QueueId,
+    Sent, Settle, SettleCause, Settlement, Ticket, Urgency,
 };
 
 use crate::Partition;
@@ -152,7 +152,8 @@ impl Partition {
         self.dispatch_all(queues, effects);
     }
 
-    /// Messages that can never be processed move to the dead letters, in one transaction; non-persistent ones end.
+    /// Messages that can never be processed move to the dead letters, in one transaction, as far as the policy of their
+    /// queue keeps them; the others end.
     fn reject(
         &mut self,
         queue: QueueId,
@@ -163,7 +164,13 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let Some(origin) = self.queues.get(&queue).map(|queue| queue.source.clone()) else { return };
-        let past = DeadLetter { queue: self.settings.dead_letters.clone(), origin, reason };
+        let policy = &self.settings.policies.of(&origin).dead_letters;
+        let keeps_all = policy.non_persistent;
+        let Some(to) = policy.queue_of(&origin) else {
+            self.counters.dropped += tags.len() as u64;
+            return self.settle_now(queue, consumer, tags, SettleCause::DeadLettered, answer, effects);
+        };
+        let past = DeadLetter { queue: to.clone(), origin, reason };
         let held = self.held_of(queue, consumer, tags);
         self.forget_held(consumer, &held);
         let (mut sends, mut moving) = (Vec::new(), Vec::new());
@@ -171,10 +178,11 @@ impl Partition {
             let Some(key) = self.entry(queue, tag).map(|entry| entry.key) else { continue };
             // What is in the log can leave it only through the log, even if it did not have to be there.
             let logged = matches!(key, MessageKey::Durable { .. }) && !queue.is_volatile();
-            let message = self.bodies.resident(key).filter(|message| message.persistent || logged);
+            let keeps = |message: &&Message| message.persistent || logged || keeps_all;
+            let message = self.bodies.resident(key).filter(keeps);
             match message.map(|message| (self.mark_dead)(message, &past)) {
                 Some(message) => {
-                    sends.push(Sent { to: self.settings.dead_letters.clone(), message });
+                    sends.push(Sent { to: to.clone(), message });
                     moving.push(tag);
                 }
                 None => {

@@ -2,8 +2,11 @@
 
 mod bench;
 
+use std::sync::Arc;
+
 use bench::{Bench, settings};
 use postroad_core::{Counters, Partition};
+use postroad_routing::{DeadLetterQueue, DeadLetters, Policies, Policy};
 
 /// Runs each case in a new broker of one partition, and compares all that it said.
 fn check(cases: &[(&str, &str, &str)]) {
@@ -503,4 +506,34 @@ fn every_entry_leaves_for_one_counted_cause() {
     };
     assert_eq!(bench.partitions[0].counters(), want);
     assert_eq!(bench.held(), "a:1 dead:1");
+}
+
+#[test]
+fn dead_letters_go_where_the_policy_says() {
+    let script = "send 1 a m
+         send 1 a n volatile
+         attach 1.1 a 2
+         reject 1.1 m
+         reject 1.1 n";
+    let dead_letters = |name: &str, non_persistent| {
+        let queue = DeadLetterQueue::named(name);
+        Policies::new(Policy {
+            dead_letters: DeadLetters { queue, non_persistent, ..DeadLetters::default() },
+        })
+    };
+    let counters = |dead_lettered, dropped| Counters { dead_lettered, dropped, ..Counters::default() };
+    for (case, policies, held, want) in [
+        ("the queue of all", dead_letters("dead", false), "dead:1", counters(2, 1)),
+        ("a queue of its own", dead_letters("dead.*", false), "dead.a:1", counters(2, 1)),
+        ("non-persistent ones too", dead_letters("dead", true), "dead:2", counters(2, 0)),
+        ("nowhere", dead_letters("", true), "", counters(2, 2)),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.partitions[0].follow(Arc::new(policies));
+        assert_eq!(bench.run(script), "ok ok ok 1.1<m 1.1<n ok ok", "case: {case}");
+        let Counters { dead_lettered, dropped, .. } = bench.partitions[0].counters();
+        assert_eq!((bench.held().as_str(), counters(dead_lettered, dropped)), (held, want), "case: {case}");
+        bench.restart();
+        assert_eq!(bench.held(), held, "case: {case}, after a restart");
+    }
 }

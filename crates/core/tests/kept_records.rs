@@ -3,6 +3,7 @@
 //! The files under `fixtures/records` never change. A new layout gets a folder and a table of its own beside these.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record};
@@ -10,6 +11,7 @@ use postroad_model::{
     Changes, Command, Destination, Encoding, EntryTag, Message, MessageKey, PartitionId, Placement, Position,
     Protocol, QueueId, Sent, SettleCause, Settlement, Subscription, TransactionId,
 };
+use postroad_routing::Policies;
 
 const ID: TransactionId =
     TransactionId { coordinator: PartitionId(2), incarnation: 0x0102_0304_0506_0708, number: 5 };
@@ -101,7 +103,7 @@ fn settings() -> Settings {
         volatile_bytes_max: 1 << 20,
         transaction_bytes_max: 1 << 20,
         outbox_bytes_max: 1 << 20,
-        dead_letters: Destination::queue("dead"),
+        policies: Arc::new(Policies::with_dead_letters_in("dead")),
     }
 }
 

@@ -1,12 +1,14 @@
 //! One run: choices in a row, each by the seed, until the last crash; then everything is drained and counted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use postroad_core::{Counters, Settings};
 use postroad_journal::{Fault, Operation, SimulatedDisk};
 use postroad_model::{
     ConnectionId, ConsumerMode, Destination, Effect, Event, PartitionId, Placement, Ticket, ToSession,
 };
+use postroad_routing::Policies;
 
 use crate::assembly::{Assembly, BootError, Source, Turn};
 use crate::client::{Client, Numbers, Outgoing, World};
@@ -97,7 +99,7 @@ impl Simulation {
             volatile_bytes_max: *random.pick(&[300, 3000, large]).unwrap_or(&large),
             transaction_bytes_max: *random.pick(&[2000, large]).unwrap_or(&large),
             outbox_bytes_max: *random.pick(&[200, 2000, large]).unwrap_or(&large),
-            dead_letters: dead_letters.clone(),
+            policies: Arc::new(Policies::with_dead_letters_in(&dead_letters.name)),
         };
         let settings: Vec<Settings> =
             (0..partitions).map(|id| Settings { id: PartitionId(id), ..settings.clone() }).collect();

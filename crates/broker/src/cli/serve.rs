@@ -2,13 +2,14 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use postroad_core::Settings;
-use postroad_model::Destination;
 use postroad_net::{Listener, Place, Places};
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
+use postroad_routing::Policies;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::ServeArguments;
@@ -35,16 +36,17 @@ pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     let config = Config::load(arguments)?;
     let places = Places::new(connections_max(raise_descriptor_limit(), config.runtime.cores));
     let admin = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    admin.block_on(serve(&config, places))
+    admin.block_on(serve(&config, arguments, places))
 }
 
-async fn serve(config: &Config, places: Places) -> anyhow::Result<()> {
+async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> anyhow::Result<()> {
     let address = SocketAddr::new(config.bind, config.port(config.ports.openwire)?);
     let listener = Listener::bind("OpenWire", address)?;
     if config.data.exists() && !config.data.is_dir() {
         bail!("the store {} is a file; name a directory with --data", config.data.display());
     }
     let partitions = config.runtime.partitions;
+    let policies = Arc::new(config.policies()?);
     let store = Store::open(&config.data, partitions, |id, placement, incarnation| Settings {
         id,
         placement,
@@ -53,7 +55,7 @@ async fn serve(config: &Config, places: Places) -> anyhow::Result<()> {
         volatile_bytes_max: config.memory_bytes / 4 / u64::from(placement.partitions),
         transaction_bytes_max: config.limits.transaction_bytes,
         outbox_bytes_max: config.limits.outbox_bytes,
-        dead_letters: Destination::queue(&config.dead_letter_queue),
+        policies: policies.clone(),
     })
     .with_context(|| format!("cannot open the store {}", config.data.display()))?;
     let options = RuntimeOptions { cores: config.runtime.cores, pin: config.runtime.pin };
@@ -63,7 +65,8 @@ async fn serve(config: &Config, places: Places) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     announce(&[("OpenWire", format!("tcp://{}", listener.address()?))], config)
         .context("cannot write to standard output")?;
-    let runtime = accept_until_stopped(&listener, Admission::new(places), runtime, signals).await;
+    let policies = || Config::load(arguments)?.policies();
+    let runtime = accept_until_stopped(&listener, Admission::new(places), runtime, signals, policies).await;
     drop(listener);
     runtime.stop();
     Ok(())
@@ -92,10 +95,11 @@ fn announce(endpoints: &[(&str, String)], config: &Config) -> anyhow::Result<()>
     Ok(())
 }
 
-/// What tells the broker to stop.
+/// What tells the broker to stop, or to read its policies anew.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
@@ -103,7 +107,8 @@ impl Signals {
     fn listen() -> std::io::Result<Signals> {
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
-        Ok(Signals { terminate, interrupt })
+        let hangup = signal(SignalKind::hangup())?;
+        Ok(Signals { terminate, interrupt, hangup })
     }
 }
 
@@ -112,11 +117,19 @@ async fn accept_until_stopped(
     mut admission: Admission,
     mut runtime: Runtime,
     mut signals: Signals,
+    policies: impl Fn() -> anyhow::Result<Policies>,
 ) -> Runtime {
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => return runtime,
             _ = signals.interrupt.recv() => return runtime,
+            _ = signals.hangup.recv() => match policies() {
+                Ok(policies) => {
+                    runtime.follow(policies);
+                    tracing::info!("the policies were read anew");
+                }
+                Err(error) => tracing::error!(error = format!("{error:#}"), "the policies stay as they are"),
+            },
             accepted = listener.accept() => match accepted {
                 Ok((socket, peer)) => {
                     if let Some(place) = admission.ask(peer) {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use postroad_core::{Partition, encode_record, message_in_record};
 use postroad_model::{ConnectionId, Effect, Event, MessageKey, PartitionId, Placement, Position, ToSession};
 use postroad_replication::{LocalLog, LogEvent, Port, Proposal, ReplLog, ToPartition, ToWriter};
+use postroad_routing::Policies;
 
 use crate::runtime::mailbox::Mailbox;
 use crate::runtime::now_ms;
@@ -114,6 +115,13 @@ impl Core {
             self.with(id, |partition, effects| partition.start(effects));
         }
         self.run();
+    }
+
+    /// Decides anew about destinations, in every partition.
+    pub fn follow(&mut self, policies: &Arc<Policies>) {
+        for partition in self.partitions.values_mut() {
+            partition.follow(policies.clone());
+        }
     }
 
     /// Where addresses live.

@@ -13,7 +13,8 @@ use postroad_core::Partition;
 use postroad_model::{ConnectionId, PartitionId, Session};
 use postroad_net::{Connection, Place};
 use postroad_replication::LogWriter;
-use tokio::sync::{Notify, mpsc};
+use postroad_routing::Policies;
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::core::{Core, Links, LogRing, ToCore, owner};
@@ -46,6 +47,7 @@ pub struct Runtime {
     journal: JoinHandle<()>,
     stop_cores: Arc<Stop>,
     stop_journal: Arc<AtomicBool>,
+    policies: watch::Sender<Arc<Policies>>,
     next: usize,
 }
 
@@ -62,6 +64,7 @@ struct CoreParts {
     sockets: mpsc::Receiver<NewSocket>,
     wake: Arc<Notify>,
     stop: Arc<Stop>,
+    policies: watch::Receiver<Arc<Policies>>,
     processor: Option<usize>,
 }
 
@@ -99,6 +102,8 @@ impl Runtime {
             shares[usize::from(owner(id, count as u16))].insert(id, partition);
         }
         let (mut sockets, mut cores) = (Vec::new(), Vec::new());
+        // The partitions of the store know their first policies; only later ones are looked at.
+        let (policies, _) = watch::channel(Arc::default());
         let rings = core_rings(&wakers);
         let shares = shares.into_iter().zip(rings).zip(log_rings).enumerate();
         for (index, ((partitions, (to_cores, from_cores)), log)) in shares {
@@ -112,13 +117,14 @@ impl Runtime {
                 sockets: receiver,
                 wake: wakers[index].clone(),
                 stop: stop_cores.clone(),
+                policies: policies.subscribe(),
                 processor: options.pin.then_some(index),
             };
             let make = make.clone();
             let thread = std::thread::Builder::new().name(format!("core-{index}"));
             cores.push(thread.spawn(move || run_core(parts, placement, make))?);
         }
-        Ok(Runtime { sockets, cores, journal, stop_cores, stop_journal, next: 0 })
+        Ok(Runtime { sockets, cores, journal, stop_cores, stop_journal, policies, next: 0 })
     }
 
     /// Gives a socket to the next core in turn.
@@ -126,6 +132,11 @@ impl Runtime {
         self.next = (self.next + 1) % self.sockets.len();
         // A core that is gone takes its sockets with it; the process is about to end then.
         let _ = self.sockets[self.next].send(socket).await;
+    }
+
+    /// Decides anew about destinations, in every partition.
+    pub fn follow(&self, policies: Policies) {
+        self.policies.send_replace(Arc::new(policies));
     }
 
     /// Ends all connections, writes what is outstanding, and ends the threads.
@@ -198,7 +209,7 @@ fn run_core<S: Session + 'static>(
             return;
         }
     };
-    let CoreParts { number, partitions, links, sockets, wake, stop, .. } = parts;
+    let CoreParts { number, partitions, links, sockets, wake, stop, mut policies, .. } = parts;
     let core = Rc::new(RefCell::new(Core::new(number, placement, partitions, links)));
     let local_wake = Rc::new(Notify::new());
     let handle = CoreHandle { core: core.clone(), wake: local_wake.clone() };
@@ -213,6 +224,7 @@ fn run_core<S: Session + 'static>(
                 () = wake.notified() => {}
                 () = local_wake.notified() => {}
                 () = lazy_due(lazy_until) => {}
+                Ok(()) = policies.changed() => core.borrow_mut().follow(&policies.borrow_and_update()),
             }
             core.borrow_mut().turn();
         }

@@ -9,6 +9,7 @@
 //! Answers: `ok`, `no: why`, `1.2<m` (delivered), `1.2<m!2` (after two failures), `1.2 drained`, `1.2 detached`.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record};
@@ -17,6 +18,7 @@ use postroad_model::{
     Effect, Encoding, EntryTag, Event, Message, Outcome, PartitionId, Placement, Position, Protocol, Publish,
     Sent, Settle, Ticket, TransactionKey,
 };
+use postroad_routing::Policies;
 
 /// See the head of this file.
 pub struct Bench {
@@ -45,7 +47,7 @@ pub fn settings(partitions: u16) -> Settings {
         volatile_bytes_max: 1 << 20,
         transaction_bytes_max: 1 << 20,
         outbox_bytes_max: 1 << 20,
-        dead_letters: Destination::queue("dead"),
+        policies: Arc::new(Policies::with_dead_letters_in("dead")),
     }
 }
 

@@ -1,0 +1,16 @@
+//! Routing room: names with wildcards, and what operators decide about the destinations that they match.
+//!
+//! In: patterns such as `orders.*.>` and the names of destinations. Out: what belongs to the patterns that match a name
+//! ([`PatternMap`]), and the [`Policy`] of a destination ([`Policies`]).
+//! Never here: messages' bodies, queues, files and their syntax, IO, clocks.
+//! Start at [`Pattern`].
+
+mod pattern;
+mod pattern_map;
+mod policy;
+
+pub use pattern::{Pattern, PatternError, is_wildcard};
+pub use pattern_map::PatternMap;
+pub use policy::{
+    DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Policies, Policy,
+};

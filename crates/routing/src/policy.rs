@@ -1,0 +1,243 @@
+//! Policies: what operators decide about the destinations that a pattern matches.
+
+use std::sync::Arc;
+
+use postroad_model::{Destination, DestinationKind};
+
+use crate::pattern::{Pattern, PatternError};
+use crate::pattern_map::PatternMap;
+
+/// Destinations of one kind whose names match: `queue://orders.>`, `topic://*`, `temp-queue://>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DestinationPattern {
+    /// Queues or topics.
+    pub kind: DestinationKind,
+    /// Those that end with a connection, or those that last.
+    pub temporary: bool,
+    /// Their names.
+    pub name: Pattern,
+}
+
+/// What is decided about a destination. Everything has a default; the policy of the narrowest pattern that matches
+/// counts alone, as in ActiveMQ.
+///
+/// To add a decision: a field here, its default in `Default`, its key in the broker's configuration and in
+/// `docs/postroad.toml`; the core asks with [`Policies::of`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// What becomes of messages that can never be processed.
+    pub dead_letters: DeadLetters,
+}
+
+/// What becomes of messages that can never be processed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetters {
+    /// Where they go.
+    pub queue: DeadLetterQueue,
+    /// Whether messages go there whose time is over, too.
+    pub expired: bool,
+    /// Whether non-persistent messages go there, too.
+    pub non_persistent: bool,
+}
+
+/// Where dead letters go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeadLetterQueue {
+    /// All into the queue of this name.
+    Shared(Arc<str>),
+    /// Those of each destination into a queue of its own: its name with something ahead and something behind.
+    Individual {
+        /// Ahead of the destination's name.
+        prefix: Arc<str>,
+        /// Behind it.
+        suffix: Arc<str>,
+    },
+    /// They end.
+    Nowhere,
+}
+
+impl DeadLetterQueue {
+    /// The queue of this name; a `*` in it stands for the name of each destination, and an empty name for none.
+    pub fn named(name: &str) -> DeadLetterQueue {
+        match name.split_once('*') {
+            _ if name.is_empty() => DeadLetterQueue::Nowhere,
+            None => DeadLetterQueue::Shared(name.into()),
+            Some((prefix, suffix)) => {
+                DeadLetterQueue::Individual { prefix: prefix.into(), suffix: suffix.into() }
+            }
+        }
+    }
+}
+
+/// The queue that ActiveMQ's shared dead-letter strategy has.
+const DEAD_LETTER_QUEUE: &str = "ActiveMQ.DLQ";
+
+impl Default for DeadLetters {
+    fn default() -> DeadLetters {
+        let queue = DeadLetterQueue::Shared(DEAD_LETTER_QUEUE.into());
+        DeadLetters { queue, expired: true, non_persistent: false }
+    }
+}
+
+impl DeadLetters {
+    /// The queue for dead letters from this destination; `None` if they end.
+    pub fn queue_of(&self, origin: &Destination) -> Option<Destination> {
+        match &self.queue {
+            DeadLetterQueue::Nowhere => None,
+            DeadLetterQueue::Shared(name) => Some(Destination::queue(name)),
+            DeadLetterQueue::Individual { prefix, suffix } => {
+                Some(Destination::queue(&format!("{prefix}{}{suffix}", origin.name)))
+            }
+        }
+    }
+}
+
+/// All policies: by pattern, and the one for every other destination.
+#[derive(Clone, Debug, Default)]
+pub struct Policies {
+    fallback: Policy,
+    /// By kind; see [`place`].
+    by_pattern: [PatternMap<Policy>; 4],
+}
+
+impl Policies {
+    /// Defaults for every destination, except that dead letters go to the queue of this name: see
+    /// [`DeadLetterQueue::named`].
+    pub fn with_dead_letters_in(name: &str) -> Policies {
+        let dead_letters = DeadLetters { queue: DeadLetterQueue::named(name), ..DeadLetters::default() };
+        Policies::new(Policy { dead_letters })
+    }
+
+    /// `fallback` for every destination.
+    pub fn new(fallback: Policy) -> Policies {
+        Policies { fallback, ..Policies::default() }
+    }
+
+    /// What is decided about destinations that no pattern matches.
+    pub fn fallback(&self) -> &Policy {
+        &self.fallback
+    }
+
+    /// Decides about the destinations of a pattern, in place of what was decided about exactly this pattern before.
+    pub fn set(&mut self, pattern: &DestinationPattern, policy: Policy) {
+        let map = &mut self.by_pattern[place(pattern.kind, pattern.temporary)];
+        map.remove(&pattern.name);
+        map.get_or_insert_with(&pattern.name, || policy);
+    }
+
+    /// What is decided about the destination: by the narrowest pattern that matches it.
+    pub fn of(&self, destination: &Destination) -> &Policy {
+        let map = &self.by_pattern[place(destination.kind, destination.temporary)];
+        map.narrowest(&destination.name).map_or(&self.fallback, |(_, policy)| policy)
+    }
+}
+
+fn place(kind: DestinationKind, temporary: bool) -> usize {
+    usize::from(kind == DestinationKind::Topic) | usize::from(temporary) << 1
+}
+
+/// What a destination pattern begins with.
+const SCHEMES: [(&str, DestinationKind, bool); 4] = [
+    ("queue://", DestinationKind::Queue, false),
+    ("topic://", DestinationKind::Topic, false),
+    ("temp-queue://", DestinationKind::Queue, true),
+    ("temp-topic://", DestinationKind::Topic, true),
+];
+
+/// Why a text is no destination pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DestinationPatternError {
+    /// It does not say of which kind.
+    #[error("{0:?} begins with none of queue://, topic://, temp-queue://, temp-topic://")]
+    NoKind(String),
+    /// It names nothing.
+    #[error("{0:?} names nothing behind its kind; > is every name")]
+    NoName(String),
+    /// Its name is no pattern.
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+}
+
+impl DestinationPattern {
+    /// Reads `queue://orders.>` and the like.
+    ///
+    /// # Errors
+    /// [`DestinationPatternError`]: no kind, no name, or a name with too many words.
+    pub fn parse(text: &str) -> Result<DestinationPattern, DestinationPatternError> {
+        let found = SCHEMES
+            .iter()
+            .find_map(|(scheme, kind, temporary)| Some((text.strip_prefix(scheme)?, *kind, *temporary)));
+        let (name, kind, temporary) =
+            found.ok_or_else(|| DestinationPatternError::NoKind(text.to_owned()))?;
+        if name.is_empty() {
+            return Err(DestinationPatternError::NoName(text.to_owned()));
+        }
+        Ok(DestinationPattern { kind, temporary, name: Pattern::parse(name)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_narrowest_policy_of_the_kind_counts_alone() {
+        let shared = |name: &str| Policy {
+            dead_letters: DeadLetters {
+                queue: DeadLetterQueue::Shared(name.into()),
+                ..DeadLetters::default()
+            },
+        };
+        let mut policies = Policies::new(shared("fallback"));
+        for (pattern, name) in
+            [("queue://>", "all"), ("queue://a.*", "old"), ("queue://a.*", "a"), ("topic://a.>", "topics")]
+        {
+            policies.set(&DestinationPattern::parse(pattern).unwrap(), shared(name));
+        }
+        let temporary = Destination { temporary: true, ..Destination::queue("a.b") };
+        for (case, destination, want) in [
+            ("narrowest, the later of two", Destination::queue("a.b"), "a"),
+            ("wider", Destination::queue("b"), "all"),
+            ("topic", Destination::topic("a.b"), "topics"),
+            ("no pattern", Destination::topic("b"), "fallback"),
+            ("no pattern of this kind", temporary, "fallback"),
+        ] {
+            let queue = policies.of(&destination).dead_letters.queue_of(&destination);
+            assert_eq!(queue, Some(Destination::queue(want)), "case: {case}");
+        }
+    }
+
+    #[test]
+    fn dead_letters_go_where_the_policy_says() {
+        let individual = DeadLetterQueue::Individual { prefix: "DLQ.".into(), suffix: ".dead".into() };
+        for (case, name, queue, origin, want) in [
+            ("shared", "x", DeadLetterQueue::Shared("x".into()), Destination::queue("a"), Some("x")),
+            ("own", "DLQ.*.dead", individual, Destination::topic("a"), Some("DLQ.a.dead")),
+            ("nowhere", "", DeadLetterQueue::Nowhere, Destination::queue("a"), None),
+        ] {
+            assert_eq!(DeadLetterQueue::named(name), queue, "case: {case}");
+            let dead_letters = DeadLetters { queue, ..DeadLetters::default() };
+            assert_eq!(dead_letters.queue_of(&origin), want.map(Destination::queue), "case: {case}");
+        }
+    }
+
+    #[test]
+    fn a_destination_pattern_says_its_kind() {
+        let parse = |text: &str| DestinationPattern::parse(text).map_err(|error| error.to_string());
+        let pattern = |kind, temporary, name| {
+            Ok(DestinationPattern { kind, temporary, name: Pattern::parse(name).unwrap() })
+        };
+        for (text, want) in [
+            ("queue://a.>", pattern(DestinationKind::Queue, false, "a.>")),
+            ("temp-topic://>", pattern(DestinationKind::Topic, true, ">")),
+            (
+                "a",
+                Err(r#""a" begins with none of queue://, topic://, temp-queue://, temp-topic://"#.to_owned()),
+            ),
+            ("queue://", Err(r#""queue://" names nothing behind its kind; > is every name"#.to_owned())),
+        ] {
+            assert_eq!(parse(text), want, "{text}");
+        }
+    }
+}
