@@ -1,5 +1,6 @@
 //! The command line: what people type. Each sub-command is a file of its own.
 
+mod bench;
 mod browse;
 mod receive;
 mod send;
@@ -39,6 +40,9 @@ enum Command {
     Receive(receive::ReceiveArguments),
     /// Print messages of a queue, and leave them there.
     Browse(browse::BrowseArguments),
+    /// Measure a broker, or this machine.
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Print the version.
     Version(version::VersionArguments),
 }
@@ -82,6 +86,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Serve(arguments) => serve::run(&arguments)?,
         Command::Send(arguments) => send::run(&arguments)?,
         Command::Browse(arguments) => browse::run(&arguments)?,
+        Command::Bench(bench) => bench::run(&bench)?,
         Command::Version(arguments) => version::run(&arguments)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -36,7 +36,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("security", &["model"]),
     ("bridge", &["model", "selector", "openwire", "amqp", "stomp", "mqtt", "ironmq", "rocketmq"]),
     ("admin", &["model", "security"]),
-    ("bench", &[]),
+    ("bench", &["openwire"]),
 ];
 
 /// One line `NAME = …` or `NAME.workspace = true` in a dependency table.

@@ -4,10 +4,11 @@ use std::io::{BufWriter, Write};
 
 use anyhow::Context;
 use clap::Args;
+use postroad_bench::Link;
 use postroad_openwire::client::{ClientEvent, Incoming, Subscription, Verdict};
 use postroad_openwire::codec::Destination;
 
-use crate::cli::link::{ConnectArguments, Link};
+use crate::cli::link::ConnectArguments;
 use crate::cli::names::{destination_text, parse_queue};
 use crate::cli::progress::Progress;
 use crate::cli::show::{Form, show};
@@ -37,7 +38,7 @@ pub struct BrowseArguments {
 
 /// Prints the messages that are there now, oldest first.
 pub fn run(arguments: &BrowseArguments) -> anyhow::Result<()> {
-    let mut link = Link::open(&arguments.connect, Stop::never())?;
+    let mut link = arguments.connect.open(&Stop::never())?;
     let max = arguments.max.unwrap_or(u64::MAX);
     let subscription = Subscription {
         destination: arguments.destination.clone(),

@@ -1,30 +1,10 @@
 //! Names that people type: destinations, the broker's URL, properties.
 
-use std::fmt;
-
+use postroad_bench::BrokerUrl;
 use postroad_openwire::codec::{Destination, Primitive};
 
 /// The port of a URL that names none.
 const PORT_DEFAULT: u16 = 61616;
-
-/// Where a broker listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BrokerUrl {
-    /// Name or address.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-}
-
-impl fmt::Display for BrokerUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "tcp://[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "tcp://{}:{}", self.host, self.port)
-        }
-    }
-}
 
 /// Reads `tcp://HOST[:PORT]`; an IPv6 address stands in brackets.
 ///

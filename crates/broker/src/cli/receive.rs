@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use postroad_bench::{Link, Waited};
 use postroad_openwire::client::{ClientEvent, ConsumerNumber, Incoming, Subscription, Verdict};
 use postroad_openwire::codec::Destination;
 
 use crate::cli::EXIT_TIMEOUT;
-use crate::cli::link::{ConnectArguments, Link, Waited};
+use crate::cli::link::ConnectArguments;
 use crate::cli::names::{destination_text, parse_destination};
 use crate::cli::progress::Progress;
 use crate::cli::show::{Form, show};
@@ -71,7 +72,7 @@ enum End {
 
 /// Receives, and says by the exit code whether there were as many as asked.
 pub fn run(arguments: &ReceiveArguments) -> anyhow::Result<ExitCode> {
-    let mut link = Link::open(&arguments.connect, Stop::on_signal()?)?;
+    let mut link = arguments.connect.open(&Stop::on_signal()?)?;
     let wanted = (!arguments.follow).then_some(arguments.count);
     let prefetch = wanted.map_or(PREFETCH, |count| count.clamp(1, PREFETCH.into()) as u16);
     let subscription = Subscription {
@@ -215,7 +216,7 @@ impl Receiver<'_> {
             self.unconfirmed += 1;
         }
         self.last_seen = Some(last.sequence());
-        self.link.exchange()
+        Ok(self.link.exchange()?)
     }
 
     /// Ends the consumer once every acknowledgement is confirmed; what was not printed goes back untouched.
@@ -229,6 +230,6 @@ impl Receiver<'_> {
         }
         let request = self.link.client().unsubscribe(self.consumer, self.last_seen)?;
         self.link.wait_for(request, |_| ())?;
-        self.link.close()
+        Ok(self.link.close()?)
     }
 }

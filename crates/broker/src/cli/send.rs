@@ -7,11 +7,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
+use postroad_bench::{Link, Waited};
 use postroad_openwire::client::{ClientEvent, Outgoing, OutgoingBody, RequestId, message_id_text};
 use postroad_openwire::codec::{Destination, Message, Primitive};
 use serde::Serialize;
 
-use crate::cli::link::{ConnectArguments, Link, Waited};
+use crate::cli::link::ConnectArguments;
 use crate::cli::names::{destination_text, parse_destination, parse_property};
 use crate::cli::progress::Progress;
 use crate::cli::stop::Stop;
@@ -102,7 +103,7 @@ pub fn run(arguments: &SendArguments) -> anyhow::Result<()> {
     let place = destination_text(&arguments.destination);
     let window = if arguments.non_persistent { WINDOW_NON_PERSISTENT } else { 1 };
     let mut sender = Sender {
-        link: Link::open(&arguments.connect, Stop::never())?,
+        link: arguments.connect.open(&Stop::never())?,
         arguments,
         template: None,
         outstanding: VecDeque::new(),

@@ -48,8 +48,8 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Whether it was asked.
-    pub fn asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
+    /// What is set once it was asked.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.asked.clone()
     }
 }

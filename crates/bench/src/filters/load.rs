@@ -1,0 +1,326 @@
+//! One load: publishers as fast as confirmations come, subscribers that keep up, filters that get nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use postroad_openwire::client::{
+    ClientEvent, ConsumerNumber, Incoming, Outgoing, OutgoingBody, Subscription, Verdict,
+};
+use postroad_openwire::codec::{Destination, Message, Primitive};
+use serde::Serialize;
+
+use super::{Filter, Plan, Point};
+use crate::link::now_ms;
+use crate::{BrokerUrl, Link, LinkError, Waited};
+
+/// Sends that may wait for their confirmation, all publishers together.
+const OUTSTANDING: u32 = 256;
+
+/// Messages that the broker may send a subscriber ahead.
+const PREFETCH: u16 = 1000;
+
+/// Connections that the subscribers share: each is a thread here.
+const SUBSCRIBER_LINKS_MAX: u32 = 16;
+
+/// Requests that are written ahead of reading the answers.
+const SUBSCRIBES_AT_ONCE: u32 = 256;
+
+/// How long what was published may take to reach its subscribers, after the last confirmation.
+pub const SETTLE_MAX: Duration = Duration::from_secs(20);
+
+/// What one load gave.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measurement {
+    /// The load.
+    pub point: Point,
+    /// Which round.
+    pub round: u32,
+    /// Confirmed sends, per second of the window.
+    pub received_per_second: f64,
+    /// Deliveries, per second of the window.
+    pub dispatched_per_second: f64,
+    /// Processor time of the server for each message received, if its process is known.
+    pub server_cpu_us: Option<f64>,
+    /// Messages that a subscriber should have got over the whole run, and did not.
+    pub lost: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    published: AtomicU64,
+    delivered: AtomicU64,
+    publishers_stop: Arc<AtomicBool>,
+    subscribers_stop: Arc<AtomicBool>,
+}
+
+type Worker = JoinHandle<Result<(), LinkError>>;
+
+/// Puts one load on the broker and measures it.
+pub(super) fn measure(
+    plan: &Plan,
+    round: u32,
+    point: Point,
+    stop: &Arc<AtomicBool>,
+) -> Result<Measurement, LinkError> {
+    let topic = Destination::Topic(
+        format!("postroad.bench.{}.{}.{}.{round}", point.experiment.name(), point.x, point.subscribers)
+            .into(),
+    );
+    let counters = Arc::new(Counters::default());
+    let mut subscribers = subscribe_all(plan, &point, &topic, &counters)?;
+    let publishers = publish_all(plan, &point, &topic, &counters)?;
+    pause(plan.warmup, stop)?;
+    let before = sample(plan, &counters);
+    pause(plan.window, stop)?;
+    let after = sample(plan, &counters);
+    counters.publishers_stop.store(true, Ordering::Release);
+    join(publishers)?;
+    let lost = await_deliveries(&point, &counters);
+    counters.subscribers_stop.store(true, Ordering::Release);
+    join(subscribers.split_off(0))?;
+    let seconds = after.at.duration_since(before.at).as_secs_f64();
+    let received = after.published - before.published;
+    let cpu = after.cpu.zip(before.cpu).map(|(after, before)| after.saturating_sub(before));
+    Ok(Measurement {
+        point,
+        round,
+        received_per_second: received as f64 / seconds,
+        dispatched_per_second: (after.delivered - before.delivered) as f64 / seconds,
+        server_cpu_us: cpu.filter(|_| received > 0).map(|cpu| cpu.as_secs_f64() * 1e6 / received as f64),
+        lost,
+    })
+}
+
+struct Sample {
+    at: Instant,
+    published: u64,
+    delivered: u64,
+    cpu: Option<Duration>,
+}
+
+fn sample(plan: &Plan, counters: &Counters) -> Sample {
+    Sample {
+        published: counters.published.load(Ordering::Acquire),
+        delivered: counters.delivered.load(Ordering::Acquire),
+        cpu: plan.server.and_then(crate::ServerTime::spent),
+        at: Instant::now(),
+    }
+}
+
+fn pause(time: Duration, stop: &AtomicBool) -> Result<(), LinkError> {
+    let end = Instant::now() + time;
+    while let Some(left) = end.checked_duration_since(Instant::now()) {
+        if stop.load(Ordering::Acquire) {
+            return Err(LinkError::Stopped);
+        }
+        thread::sleep(left.min(Duration::from_millis(50)));
+    }
+    Ok(())
+}
+
+fn join(workers: Vec<Worker>) -> Result<(), LinkError> {
+    for worker in workers {
+        match worker.join() {
+            Ok(result) => result?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+    Ok(())
+}
+
+fn await_deliveries(point: &Point, counters: &Counters) -> u64 {
+    let want = counters.published.load(Ordering::Acquire) * u64::from(point.subscribers);
+    let end = Instant::now() + SETTLE_MAX;
+    loop {
+        let missing = want.saturating_sub(counters.delivered.load(Ordering::Acquire));
+        if missing == 0 || Instant::now() > end {
+            return missing;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn open(url: &BrokerUrl, stop: &Arc<AtomicBool>) -> Result<Link, LinkError> {
+    Link::open(url, None, None, stop.clone())
+}
+
+// --- subscribers ------------------------------------------------------------------------------------------------
+
+/// Every subscriber is attached when this returns.
+fn subscribe_all(
+    plan: &Plan,
+    point: &Point,
+    topic: &Destination,
+    counters: &Arc<Counters>,
+) -> Result<Vec<Worker>, LinkError> {
+    let mut workers = Vec::new();
+    let links = point.subscribers.min(SUBSCRIBER_LINKS_MAX);
+    for number in 0..links {
+        let share = point.subscribers / links + u32::from(number < point.subscribers % links);
+        let mut link = open(&plan.url, &counters.subscribers_stop)?;
+        subscribe(&mut link, topic, (0..share).map(|_| None), counters)?;
+        let counters = counters.clone();
+        workers.push(thread::spawn(move || receive(link, &counters)));
+    }
+    if point.filters > 0 {
+        let mut link = open(&plan.url, &counters.subscribers_stop)?;
+        let filter: Filter = point.filter;
+        subscribe(
+            &mut link,
+            topic,
+            (0..point.filters).map(|number| Some(filter.selector(number))),
+            counters,
+        )?;
+        let counters = counters.clone();
+        workers.push(thread::spawn(move || receive(link, &counters)));
+    }
+    Ok(workers)
+}
+
+fn subscribe(
+    link: &mut Link,
+    topic: &Destination,
+    selectors: impl Iterator<Item = Option<String>>,
+    counters: &Counters,
+) -> Result<(), LinkError> {
+    let mut waiting = 0;
+    for selector in selectors {
+        let subscription =
+            Subscription { destination: topic.clone(), prefetch: PREFETCH, browses: false, selector };
+        link.client().subscribe(&subscription)?;
+        waiting += 1;
+        if waiting == SUBSCRIBES_AT_ONCE {
+            answers(link, &mut waiting, counters)?;
+        }
+    }
+    answers(link, &mut waiting, counters)
+}
+
+fn answers(link: &mut Link, waiting: &mut u32, counters: &Counters) -> Result<(), LinkError> {
+    if *waiting == 0 {
+        return Ok(());
+    }
+    link.listen_until(|event| {
+        match event {
+            ClientEvent::Done(_) => *waiting -= 1,
+            ClientEvent::Delivered(_) => {
+                counters.delivered.fetch_add(1, Ordering::AcqRel);
+            }
+            _ => {}
+        }
+        *waiting == 0
+    })
+}
+
+/// What a consumer has got and not acknowledged: the first and the last of so many.
+struct Unacknowledged {
+    consumer: ConsumerNumber,
+    first: Incoming,
+    last: Incoming,
+    count: i32,
+}
+
+/// Takes what comes until told to stop, and acknowledges half a prefetch at a time.
+fn receive(mut link: Link, counters: &Counters) -> Result<(), LinkError> {
+    let mut unacknowledged: Vec<Unacknowledged> = Vec::new();
+    loop {
+        let incoming = match link.wait(None)? {
+            Waited::Event(ClientEvent::Delivered(incoming)) => incoming,
+            Waited::Event(_) | Waited::Timeout => continue,
+            Waited::Stopped => return link.close(),
+        };
+        counters.delivered.fetch_add(1, Ordering::AcqRel);
+        let known = unacknowledged.iter().position(|one| one.consumer == incoming.consumer);
+        let index = match known {
+            Some(index) => {
+                unacknowledged[index].count += 1;
+                unacknowledged[index].last = incoming;
+                index
+            }
+            None => {
+                let (consumer, first) = (incoming.consumer, incoming.clone());
+                unacknowledged.push(Unacknowledged { consumer, first, last: incoming, count: 1 });
+                unacknowledged.len() - 1
+            }
+        };
+        if unacknowledged[index].count >= i32::from(PREFETCH / 2) {
+            let done = unacknowledged.swap_remove(index);
+            link.client().acknowledge(&done.first, &done.last, done.count, Verdict::Consumed, false)?;
+        }
+    }
+}
+
+// --- publishers -------------------------------------------------------------------------------------------------
+
+fn publish_all(
+    plan: &Plan,
+    point: &Point,
+    topic: &Destination,
+    counters: &Arc<Counters>,
+) -> Result<Vec<Worker>, LinkError> {
+    let message = message(topic, point.filter)?;
+    let window = (OUTSTANDING / point.publishers).max(1);
+    let mut workers = Vec::new();
+    for _ in 0..point.publishers {
+        let link = open(&plan.url, &counters.publishers_stop)?;
+        let (counters, message) = (counters.clone(), message.clone());
+        workers.push(thread::spawn(move || publish(link, &message, window, &counters)));
+    }
+    Ok(workers)
+}
+
+/// A message without a body: what the experiments are about is in its properties.
+fn message(topic: &Destination, filter: Filter) -> Result<Message, LinkError> {
+    let outgoing = Outgoing {
+        destination: topic.clone(),
+        body: OutgoingBody::Bytes(bytes::Bytes::new()),
+        properties: filter
+            .properties()
+            .into_iter()
+            .map(|name| (name, Primitive::String("0".into())))
+            .collect(),
+        persistent: true,
+        priority: 4,
+        timestamp_ms: now_ms(),
+        expires_at_ms: 0,
+        message_type: None,
+        correlation_id: None,
+        reply_to: None,
+    };
+    Ok(outgoing.to_message()?)
+}
+
+fn publish(mut link: Link, message: &Message, window: u32, counters: &Counters) -> Result<(), LinkError> {
+    let mut outstanding = 0;
+    while !counters.publishers_stop.load(Ordering::Acquire) {
+        while outstanding < window {
+            link.client().send(message.clone(), true)?;
+            outstanding += 1;
+        }
+        if let Waited::Event(ClientEvent::Done(_)) = link.wait(None)? {
+            outstanding -= confirmed(counters);
+            while let Some(event) = link.at_hand()? {
+                if let ClientEvent::Done(_) = event {
+                    outstanding -= confirmed(counters);
+                }
+            }
+        }
+    }
+    if outstanding > 0 {
+        link.listen_until(|event| {
+            if let ClientEvent::Done(_) = event {
+                outstanding -= confirmed(counters);
+            }
+            outstanding == 0
+        })?;
+    }
+    link.close()
+}
+
+/// One more message is with the broker.
+fn confirmed(counters: &Counters) -> u32 {
+    counters.published.fetch_add(1, Ordering::AcqRel);
+    1
+}

@@ -1,0 +1,13 @@
+//! Bench room: measures a broker from outside, over sockets, as any client could.
+//!
+//! Start at [`filters`], which repeats the experiments of the paper on filter performance. [`Link`] is the one way to a
+//! broker, for the command line's other sub-commands too.
+//! Never here: the broker's own code. What is measured is told by a protocol, and by the operating system.
+
+pub mod filters;
+
+mod link;
+mod process;
+
+pub use link::{BrokerUrl, Link, LinkError, Waited};
+pub use process::ServerTime;

@@ -1,0 +1,102 @@
+//! `postroad bench filters`: what selectors cost a running broker.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use postroad_bench::filters::{self, Experiment, Measurement, Plan};
+use postroad_bench::{BrokerUrl, ServerTime};
+
+use crate::cli::names::parse_url;
+use crate::cli::stop::Stop;
+
+/// What `bench filters` can be told.
+#[derive(Debug, Args)]
+pub struct FiltersArguments {
+    /// The broker's URL; any broker that speaks OpenWire.
+    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616", value_parser = parse_url)]
+    url: BrokerUrl,
+    /// The broker's process on this machine, to measure its processor time.
+    #[arg(long, value_name = "PID")]
+    server_pid: Option<u32>,
+    /// Which experiments: publishers, subscribers, filters, or, and-first, and-middle, and-last, grid [default: all].
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_experiment)]
+    experiments: Vec<Experiment>,
+    /// How often each load is measured.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Seconds of load ahead of each measurement.
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    warmup: f64,
+    /// Seconds that are measured.
+    #[arg(long, value_name = "S", default_value_t = 3.0)]
+    seconds: f64,
+    /// Leave out loads with more filters than this.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    filters_max: u32,
+    /// A folder for the figures (SVG).
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print each measurement as one JSON object, and no table.
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_experiment(text: &str) -> Result<Experiment, String> {
+    let found = Experiment::ALL.into_iter().find(|experiment| experiment.name() == text);
+    found.ok_or_else(|| {
+        let known = Experiment::ALL.map(Experiment::name).join(", ");
+        format!("`{text}` is no experiment: {known}")
+    })
+}
+
+/// Measures, and prints the tables and the model.
+pub fn run(arguments: &FiltersArguments) -> anyhow::Result<()> {
+    let seconds = |name: &str, seconds: f64| {
+        Duration::try_from_secs_f64(seconds).with_context(|| format!("--{name} {seconds} is no time"))
+    };
+    let all = arguments.experiments.is_empty();
+    let plan = Plan {
+        url: arguments.url.clone(),
+        server: arguments.server_pid.map(ServerTime::of),
+        experiments: if all { Experiment::ALL.to_vec() } else { arguments.experiments.clone() },
+        rounds: arguments.rounds,
+        warmup: seconds("warmup", arguments.warmup)?,
+        window: seconds("seconds", arguments.seconds)?,
+        filters_max: arguments.filters_max,
+    };
+    if let Some(server) = plan.server {
+        server.spent().context("--server-pid: there is no such process on this machine")?;
+    }
+    let stop = Stop::on_signal()?;
+    let mut out = std::io::stdout();
+    let report = filters::run(&plan, &stop.flag(), |measurement| {
+        show(measurement);
+        let line = arguments.json.then(|| serde_json::to_string(measurement).unwrap_or_default());
+        // Nobody reads any more: what was measured is in the report, and that will say so.
+        let _ = line.map(|line| writeln!(out, "{line}"));
+    })?;
+    if !arguments.json {
+        write!(out, "{}", report.markdown())?;
+    }
+    if let Some(folder) = &arguments.out {
+        for file in report.draw(folder).with_context(|| format!("cannot write into {}", folder.display()))? {
+            eprintln!("wrote {}", file.display());
+        }
+    }
+    Ok(())
+}
+
+fn show(measurement: &Measurement) {
+    let Measurement { point, received_per_second, .. } = measurement;
+    eprintln!(
+        "{:<11} {:>6}: {received_per_second:>8.0}/s received, {} publishers, {} subscribers, {} filters",
+        point.experiment.name(),
+        point.x,
+        point.publishers,
+        point.subscribers,
+        point.filters
+    );
+}
