@@ -52,11 +52,16 @@ impl Bodies {
         }
     }
 
-    /// One more queue holds it.
+    /// One more queue or transaction holds it.
     pub fn refer(&mut self, key: MessageKey) {
-        if let Some(stored) = self.stored.get_mut(&key) {
-            stored.references += 1;
-        }
+        self.claim(key);
+    }
+
+    /// One more queue holds it: its headers, if it is there.
+    pub fn claim(&mut self, key: MessageKey) -> Option<&Message> {
+        let stored = self.stored.get_mut(&key)?;
+        stored.references += 1;
+        Some(&stored.message)
     }
 
     /// One queue fewer holds it; the size of its body if that was the last one, and the message is gone.

@@ -87,12 +87,17 @@ impl Partition {
         for key in &consumers {
             self.stop_serving(*key);
         }
+        // Nothing is served before all has come back: else a later message could be sent ahead of an earlier one.
+        let mut touched = Vec::new();
         for transaction in transactions {
-            self.rollback(transaction, None, effects);
+            if let Some(open) = self.take_open(transaction) {
+                touched.extend(self.give_up(open, effects));
+            }
         }
         for key in consumers {
-            self.remove_consumer(key, Delivered::All, effects);
+            touched.extend(self.remove_consumer(key, Delivered::All, effects));
         }
+        self.dispatch_all(touched, effects);
         let Some(connection) = self.connections.remove(&id) else { return };
         for destination in connection.temporary {
             self.delete_address(&destination, effects);

@@ -165,27 +165,31 @@ impl Partition {
         ticket: Option<Ticket>,
         effects: &mut Vec<Effect>,
     ) {
-        self.remove_consumer(key, delivered, effects);
+        if let Some(queue) = self.remove_consumer(key, delivered, effects) {
+            self.dispatch(queue, effects);
+        }
         self.answer(ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
     }
 
+    /// The consumer is gone, and what it held is back in its queue, which is then to be dispatched.
     pub(crate) fn remove_consumer(
         &mut self,
         key: ConsumerKey,
         delivered: Delivered,
         effects: &mut Vec<Effect>,
-    ) {
+    ) -> Option<QueueId> {
         self.leave_line(key);
-        let Some(consumer) = self.consumers.remove(&key) else { return };
+        let consumer = self.consumers.remove(&key)?;
         if let Some(connection) = self.connections.get_mut(&key.connection) {
             connection.consumers.remove(&key);
         }
         let id = consumer.queue;
-        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let queue = self.queues.get_mut(&id)?;
         queue.consumers.retain(|other| *other != key);
         queue.exclusive_consumers -= u32::from(consumer.mode == ConsumerMode::Exclusive);
         if id.is_volatile() && queue.source.kind == DestinationKind::Topic {
-            return self.delete_queue(id, effects);
+            self.delete_queue(id, effects);
+            return None;
         }
         let (seen, unseen) = consumer.held.split(delivered);
         self.release(id, key, &seen, true, effects);
@@ -193,6 +197,6 @@ impl Partition {
         if consumer.mode == ConsumerMode::Exclusive {
             self.line_up_all(id);
         }
-        self.dispatch(id, effects);
+        Some(id)
     }
 }

@@ -100,7 +100,7 @@ impl Partition {
             effects.push(Effect::Detached { consumer: key });
         }
         let keys: Vec<_> =
-            queue.lanes.values().flat_map(|lane| lane.iter().map(|(_, entry)| entry.key)).collect();
+            queue.lanes.iter().flat_map(|(_, lane)| lane.iter().map(|(_, entry)| entry.key)).collect();
         self.counters.discarded += keys.len() as u64;
         for key in keys {
             self.drop_reference(key, effects);

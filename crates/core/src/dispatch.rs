@@ -9,7 +9,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::completion::Completion;
-use crate::queue::{Queue, State};
+use crate::queue::{LaneNumber, Queue, State};
 use crate::selection::Selected;
 
 /// Bodies that are read back from the log at once: enough that a disk read pays, few enough to stay small.
@@ -175,23 +175,23 @@ impl Partition {
         }
     }
 
-    /// Asks for the body that is due, and for those behind it.
+    /// Asks for the body that is due, and for those behind it in its lane.
     fn fetch_from(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         queue.fetching = true;
+        let (number, mut sequence) = crate::queue::untag(from);
+        let Some(lane) = queue.lanes.get(LaneNumber(number)) else { return };
         let mut keys = Vec::new();
-        let (lane, sequence) = crate::queue::untag(from);
-        let mut cursor = BTreeMap::from([(lane, sequence)]);
-        while keys.len() < FETCH_MESSAGES_MAX {
-            let Some(tag) = queue.next_visible(&cursor) else { break };
-            let (found, sequence) = crate::queue::untag(tag);
-            cursor.insert(found, sequence + 1);
-            let Some(key) = queue.entry(tag).map(|entry| entry.key) else { break };
-            if self.bodies.resident(key).is_none() && !self.fetches.contains_key(&key) {
-                keys.push(key);
-            } else if found == lane && !keys.is_empty() {
+        for _ in 0..FETCH_MESSAGES_MAX {
+            let Some((_, found)) = lane.next_visible(sequence) else { break };
+            let Some(key) = lane.get(found).map(|entry| entry.key) else { break };
+            if self.bodies.resident(key).is_some() {
                 break;
             }
+            if !self.fetches.contains_key(&key) {
+                keys.push(key);
+            }
+            sequence = found + 1;
         }
         self.await_bodies(id, from, keys, effects);
     }
@@ -258,7 +258,7 @@ pub struct Browse {
 impl Browse {
     /// A view of what the queue holds now.
     pub(crate) fn of(queue: &Queue) -> Browse {
-        let end = queue.lanes.iter().map(|(number, lane)| (*number, lane.next_sequence())).collect();
+        let end = queue.lanes.iter().map(|(number, lane)| (number.0, lane.next_sequence())).collect();
         Browse { cursor: BTreeMap::new(), end, is_over: false }
     }
 

@@ -332,12 +332,12 @@ impl Partition {
         id
     }
 
-    /// One more entry at the end of a queue.
+    /// One more entry at the end of a queue, behind all others of its priority.
     pub(crate) fn push_entry(&mut self, queue: QueueId, key: MessageKey) {
-        let lane = match key {
-            MessageKey::Durable { .. } if !queue.is_volatile() => LaneNumber::DURABLE,
-            _ => LaneNumber::VOLATILE,
-        };
+        let Some(queue) = self.queues.get_mut(&queue) else { return };
+        let Some(message) = self.bodies.claim(key) else { return };
+        let in_log = matches!(key, MessageKey::Durable { .. }) && !queue.id.is_volatile();
+        let lane = LaneNumber::of(message.priority, !in_log);
         let entry = Entry {
             key,
             stamp: self.next_stamp,
@@ -345,13 +345,10 @@ impl Partition {
             uncounted_deliveries: 0,
             state: State::Ready,
         };
-        if let Some(queue) = self.queues.get_mut(&queue) {
-            self.next_stamp += 1;
-            self.counters.enqueued += 1;
-            queue.push(lane, entry);
-            queue.volatile_bytes += self.bodies.volatile_size(key);
-            self.bodies.refer(key);
-        }
+        self.next_stamp += 1;
+        self.counters.enqueued += 1;
+        queue.push(lane, entry);
+        queue.volatile_bytes += self.bodies.volatile_size(key);
     }
 
     /// A queue gives up its claim on a message.

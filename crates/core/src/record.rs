@@ -7,12 +7,24 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{
-    Changes, Command, Destination, DestinationKind, Encoding, EntryTag, Message, PartitionId, Protocol,
-    QueueId, Sent, SettleCause, Settlement, Subscription, TransactionId,
+    Changes, Command, Destination, DestinationKind, Encoding, EntryTag, Group, HIGHEST_PRIORITY, Message,
+    NORMAL_PRIORITY, PartitionId, Protocol, QueueId, RareHeaders, Sent, SettleCause, Settlement,
+    Subscription, TransactionId,
 };
 
 /// The layout that this build writes, and the newest that it reads.
-const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
+
+/// Version 1 knew no order of priorities: what it kept has lain in one lane, that of the normal priority.
+const UNORDERED: u8 = 1;
+
+/// Bits of a message's flags.
+mod flag {
+    pub const PERSISTENT: u8 = 1;
+    pub const GROUP: u8 = 2;
+    pub const CLIENT: u8 = 4;
+    pub const ALL: u8 = PERSISTENT | GROUP | CLIENT;
+}
 
 /// Why bytes are no record. They passed the journal's checksum, so a newer or broken build wrote them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,7 +107,7 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
     let mut input = Reader::new(record);
     let kind = input.u8()?;
     let version = input.u8()?;
-    if version != VERSION {
+    if !input.speaks(version) {
         return Err(RecordError::Unknown { field: "record version", value: version });
     }
     let command = match kind {
@@ -191,15 +203,26 @@ impl Writer {
     }
 
     pub(crate) fn subscription(&mut self, subscription: &Subscription) -> &mut Writer {
-        let Subscription { name, topic, selector } = subscription;
-        self.text(name).destination(topic).text(selector)
+        let Subscription { name, topic, selector, skips } = subscription;
+        self.text(name).destination(topic).text(selector).text(skips.as_deref().unwrap_or_default())
     }
 
     /// The headers of a message; `bytes` is the length of its body, which may be elsewhere.
     pub(crate) fn headers(&mut self, message: &Message, bytes: u64) -> &mut Writer {
         self.u8(message.encoding.protocol as u8).u8(message.encoding.version);
-        self.u8(u8::from(message.persistent)).u8(message.priority);
-        self.u64(message.expires_at_ms).u32(bytes as u32)
+        let (group, client) = (message.group(), message.client());
+        let given = |given: bool, flag: u8| if given { flag } else { 0 };
+        self.u8(given(message.persistent, flag::PERSISTENT)
+            | given(group.is_some(), flag::GROUP)
+            | given(client.is_some(), flag::CLIENT));
+        self.u8(message.priority).u64(message.expires_at_ms).u32(bytes as u32);
+        if let Some(Group { id, sequence }) = group {
+            self.text(id).u32(*sequence as u32);
+        }
+        if let Some(client) = client {
+            self.text(client);
+        }
+        self
     }
 
     fn sent(&mut self, sent: &Sent) -> &mut Writer {
@@ -251,11 +274,23 @@ impl Writer {
 pub(crate) struct Reader<'a> {
     bytes: &'a Bytes,
     at: usize,
+    version: u8,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a Bytes) -> Reader<'a> {
-        Reader { bytes, at: 0 }
+        Reader { bytes, at: 0, version: VERSION }
+    }
+
+    /// What follows is of this version; `false` if this build does not know it.
+    pub(crate) fn speaks(&mut self, version: u8) -> bool {
+        self.version = version;
+        (UNORDERED..=VERSION).contains(&version)
+    }
+
+    /// Whether what follows was written when durable entries lay in one lane, whatever their priority.
+    pub(crate) fn is_unordered(&self) -> bool {
+        self.version == UNORDERED
     }
 
     fn take(&mut self, wanted: usize) -> Result<&'a [u8], RecordError> {
@@ -319,7 +354,9 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn subscription(&mut self) -> Result<Subscription, RecordError> {
         let (name, topic) = (self.text()?, self.destination()?);
-        Ok(Subscription { name, topic, selector: self.text()? })
+        let selector = self.text()?;
+        let skips = if self.is_unordered() { None } else { Some(self.text()?) };
+        Ok(Subscription { name, topic, selector, skips: skips.filter(|client| !client.is_empty()) })
     }
 
     /// The headers of a message, and the length of its body.
@@ -329,15 +366,29 @@ impl<'a> Reader<'a> {
         let protocol = protocol.ok_or(RecordError::Unknown { field: "message protocol", value: number })?;
         let encoding = Encoding { protocol, version: self.u8()? };
         let flags = self.u8()?;
-        if flags > 1 {
+        let known = if self.is_unordered() { flag::PERSISTENT } else { flag::ALL };
+        if flags & !known != 0 {
             return Err(RecordError::Unknown { field: "message flags", value: flags });
         }
         let priority = self.u8()?;
+        let priority = if self.is_unordered() { NORMAL_PRIORITY } else { priority.min(HIGHEST_PRIORITY) };
         let expires_at_ms = self.u64()?;
         let bytes = u64::from(self.u32()?);
-        let message =
-            Message { encoding, persistent: flags == 1, priority, expires_at_ms, bytes: Bytes::new() };
+        let rare = self.rare(flags)?;
+        let persistent = flags & flag::PERSISTENT != 0;
+        let message = Message { encoding, persistent, priority, expires_at_ms, rare, bytes: Bytes::new() };
         Ok((message, bytes))
+    }
+
+    fn rare(&mut self, flags: u8) -> Result<Option<Arc<RareHeaders>>, RecordError> {
+        let mut rare = RareHeaders::default();
+        if flags & flag::GROUP != 0 {
+            rare.group = Some(Group { id: self.text()?, sequence: self.u32()? as i32 });
+        }
+        if flags & flag::CLIENT != 0 {
+            rare.client = Some(self.text()?);
+        }
+        Ok((rare != RareHeaders::default()).then(|| Arc::new(rare)))
     }
 
     fn sent(&mut self) -> Result<Sent, RecordError> {
@@ -398,8 +449,15 @@ mod tests {
             persistent: true,
             priority: 7,
             expires_at_ms: 42,
+            rare: None,
             bytes: Bytes::from_static(body),
         }
+    }
+
+    fn in_group(group: Option<&str>) -> Sent {
+        let group = group.map(|id| Group { id: id.into(), sequence: -1 });
+        let rare = Some(Arc::new(RareHeaders { group, client: Some("client".into()) }));
+        Sent { to: Destination::queue("a"), message: Message { rare, ..message(b"one") } }
     }
 
     fn commands() -> Vec<(&'static str, Command)> {
@@ -423,8 +481,21 @@ mod tests {
                     name: "c:s".into(),
                     topic: Destination::topic("t"),
                     selector: "a = 1".into(),
+                    skips: None,
                 }),
             ),
+            (
+                "subscribe without one's own",
+                Command::Subscribe(Subscription {
+                    name: "c:s".into(),
+                    topic: Destination::topic("t"),
+                    selector: "".into(),
+                    skips: Some("c".into()),
+                }),
+            ),
+            ("enqueue of a group", Command::Enqueue(in_group(Some("g")))),
+            ("enqueue of a group without a name", Command::Enqueue(in_group(Some("")))),
+            ("enqueue of a client", Command::Enqueue(in_group(None))),
             ("unsubscribe", Command::Unsubscribe { name: "c:s".into() }),
             ("settle", Command::Settle(settlements)),
             ("count", Command::CountDelivery { queue: QueueId(1), tags: vec![EntryTag(8), EntryTag(9)] }),
@@ -465,7 +536,8 @@ mod tests {
     fn unknown_types_and_versions_are_named() {
         for (name, bytes, want) in [
             ("type", &[99_u8, VERSION][..], RecordError::Unknown { field: "record type", value: 99 }),
-            ("version", &[1, 2], RecordError::Unknown { field: "record version", value: 2 }),
+            ("version", &[1, 3], RecordError::Unknown { field: "record version", value: 3 }),
+            ("no version", &[1, 0], RecordError::Unknown { field: "record version", value: 0 }),
             ("destination", &[1, VERSION, 4], RecordError::Unknown { field: "destination flags", value: 4 }),
         ] {
             assert_eq!(decode_record(&Bytes::copy_from_slice(bytes)), Err(want), "case: {name}");
@@ -474,7 +546,8 @@ mod tests {
 
     #[test]
     fn messages_are_found_by_their_ordinal() {
-        let (_, transact) = commands().remove(7);
+        let found = commands().into_iter().find(|(name, _)| *name == "transact");
+        let (_, transact) = found.expect("a case");
         let record = bytes_of(&transact);
         for (ordinal, want) in [(0, Some(message(b"one"))), (1, Some(message(b""))), (2, None)] {
             assert_eq!(message_in_record(&record, ordinal), Ok(want), "ordinal {ordinal}");

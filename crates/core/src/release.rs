@@ -4,7 +4,7 @@ use postroad_model::{Command, ConsumerKey, Effect, EntryTag, QueueId, Urgency};
 
 use crate::Partition;
 use crate::completion::Completion;
-use crate::queue::State;
+use crate::queue::{LaneNumber, State};
 
 impl Partition {
     /// Entries that a consumer holds become ready again, in their old places.
@@ -39,9 +39,9 @@ impl Partition {
     pub(crate) fn count_failed(&mut self, id: QueueId, tags: &[EntryTag], effects: &mut Vec<Effect>) {
         let (mut durable, mut volatile) = (Vec::new(), Vec::new());
         for tag in tags {
-            match crate::queue::LaneNumber::DURABLE.0 == crate::queue::untag(*tag).0 {
-                true => durable.push(*tag),
-                false => volatile.push(*tag),
+            match LaneNumber::of_tag(*tag).is_volatile() {
+                true => volatile.push(*tag),
+                false => durable.push(*tag),
             }
         }
         self.count_delivery(id, &volatile);

@@ -6,7 +6,8 @@ use postroad_model::{ConsumerKey, EntryTag, Message, MessageKey, QueueId, Refusa
 use postroad_selector::{Properties, Selector, Value};
 
 use crate::Partition;
-use crate::queue::{tag, untag};
+use crate::bodies::Bodies;
+use crate::queue::{Lane, LaneNumber, tag, untag};
 
 /// How the assembly reads the headers and properties of a message, whatever its protocol.
 pub type PropertiesOf = for<'a> fn(&'a Message) -> Box<dyn Properties + 'a>;
@@ -73,6 +74,39 @@ pub fn nothing() -> Option<Selector> {
     Selector::parse("FALSE").ok()
 }
 
+/// One consumer's look at a queue.
+struct Judge<'a> {
+    selection: &'a mut Selection,
+    bodies: &'a Bodies,
+    properties_of: PropertiesOf,
+    /// What it does not want.
+    refused: Vec<MessageKey>,
+    /// What cannot be judged before its body is read; nothing behind it is looked at.
+    absent: Option<EntryTag>,
+}
+
+impl Judge<'_> {
+    /// Stamp and sequence of the first entry in the lane that the consumer wants.
+    fn next(&mut self, number: LaneNumber, lane: &Lane) -> Option<(u64, u64)> {
+        if self.absent.is_some() {
+            return None;
+        }
+        let judged = self.selection.judged.entry(number.0).or_default();
+        for (sequence, entry) in lane.unjudged(*judged) {
+            let Some(message) = self.bodies.resident(entry.key) else {
+                self.absent = Some(tag(number.0, sequence));
+                return None;
+            };
+            if self.selection.selector.matches(&*(self.properties_of)(message)) {
+                return Some((entry.stamp, sequence));
+            }
+            self.refused.push(entry.key);
+            *judged = (*judged).max(sequence + 1);
+        }
+        None
+    }
+}
+
 impl Partition {
     /// Whether the queue's subscription takes the message.
     pub(crate) fn takes(&self, queue: QueueId, key: MessageKey) -> bool {
@@ -81,52 +115,27 @@ impl Partition {
         self.bodies.resident(key).is_some_and(|message| selector.matches(&*(self.properties_of)(message)))
     }
 
-    /// The oldest ready entry that the consumer's selector matches. Each entry is judged once, unless it was given back.
+    /// The entry that is due for the consumer: as for others, but among those that its selector matches. Each is judged
+    /// once, unless it was given back.
     pub(crate) fn next_selected(&mut self, id: QueueId, key: ConsumerKey) -> Selected {
-        let mut best: Option<(u64, EntryTag)> = None;
-        let lanes: Vec<u8> =
-            self.queues.get(&id).map(|queue| queue.lanes.keys().copied().collect()).unwrap_or_default();
-        for lane in lanes {
-            match self.next_in_lane(id, key, lane) {
-                Ok(Some((stamp, entry))) if best.is_none_or(|(oldest, _)| stamp < oldest) => {
-                    best = Some((stamp, entry))
-                }
-                Ok(_) => {}
-                Err(absent) => return Selected::Absent(absent),
-            }
-        }
-        best.map_or(Selected::Nothing, |(_, entry)| Selected::Entry(entry))
-    }
-
-    /// As `next_selected`, in one lane; an entry whose body is not in memory is the error.
-    fn next_in_lane(
-        &mut self,
-        id: QueueId,
-        key: ConsumerKey,
-        number: u8,
-    ) -> Result<Option<(u64, EntryTag)>, EntryTag> {
-        let Some(lane) = self.queues.get(&id).and_then(|queue| queue.lanes.get(&number)) else {
-            return Ok(None);
+        let Some(queue) = self.queues.get(&id) else { return Selected::Nothing };
+        let Some(consumer) = self.consumers.get_mut(&key) else { return Selected::Nothing };
+        let Some(selection) = &mut consumer.selection else { return Selected::Nothing };
+        let mut judge = Judge {
+            selection,
+            bodies: &self.bodies,
+            properties_of: self.properties_of,
+            refused: Vec::new(),
+            absent: None,
         };
-        let Some(consumer) = self.consumers.get_mut(&key) else { return Ok(None) };
-        let Some(selection) = &mut consumer.selection else { return Ok(None) };
-        let judged = selection.judged.entry(number).or_default();
-        let mut refused = Vec::new();
-        let mut found = Ok(None);
-        for (sequence, entry) in lane.unjudged(*judged) {
-            let Some(message) = self.bodies.resident(entry.key) else {
-                found = Err(tag(number, sequence));
-                break;
-            };
-            if selection.selector.matches(&*(self.properties_of)(message)) {
-                found = Ok(Some((entry.stamp, tag(number, sequence))));
-                break;
-            }
-            refused.push(entry.key);
-            *judged = (*judged).max(sequence + 1);
-        }
+        let found = queue.lanes.next(|number, lane| judge.next(number, lane));
+        let Judge { refused, absent, .. } = judge;
         self.forget_bodies(refused);
-        found
+        match (absent, found) {
+            (Some(absent), _) => Selected::Absent(absent),
+            (None, Some(entry)) => Selected::Entry(entry),
+            (None, None) => Selected::Nothing,
+        }
     }
 
     /// Bodies that were read only to be judged leave memory again, if it is short.

@@ -10,11 +10,9 @@ use postroad_model::{Message, MessageKey, Position, QueueId};
 use crate::Partition;
 use crate::partition::Settings;
 use crate::queue::{Entry, LaneNumber, Queue, State};
-use crate::record::{Reader, RecordError, Writer};
+use crate::record::{Reader, RecordError, VERSION, Writer};
 use crate::transaction::Prepared;
 
-/// The layout that this build writes, and the newest that it reads.
-const VERSION: u8 = 1;
 
 /// Why bytes are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,7 +76,7 @@ impl Partition {
         let mut partition = Partition::new(settings);
         let mut input = Reader::new(snapshot);
         let found = input.u8()?;
-        if found != VERSION {
+        if !input.speaks(found) {
             return Err(SnapshotError::Version { found, known: VERSION });
         }
         partition.applied = Position::new(input.u64()?);
@@ -124,27 +122,52 @@ impl Partition {
         let id = QueueId(input.u64()?);
         let source = input.destination()?;
         let subscription = input.list(Reader::subscription)?.pop();
-        let next = input.u64()?;
-        let entries = input.list(|input| Ok((input.u64()?, input.u32()?, read_key(input)?)))?;
         let mut queue = Queue::new(id, source.clone());
-        let lane = queue.lanes.entry(LaneNumber::DURABLE.0).or_default();
-        for (sequence, failed_deliveries, key) in entries {
-            if self.bodies.headers(key).is_none() {
-                return Err(SnapshotError::Dangling { what: "message of entry", number: sequence });
-            }
-            self.bodies.refer(key);
-            let stamp = self.next_stamp;
-            self.next_stamp += 1;
-            let state = State::Ready;
-            lane.restore(sequence, Entry { key, stamp, failed_deliveries, uncounted_deliveries: 0, state });
+        match input.is_unordered() {
+            true => self.read_lane(LaneNumber(0), &mut queue, input)?,
+            false => self.read_lanes(&mut queue, input)?,
         }
-        lane.skip_to(next);
         self.addresses.get_or_make(&source).bound.push(id);
         if let Some(subscription) = subscription {
             self.subscriptions.insert(subscription.name.clone(), id);
             queue.subscribe(subscription);
         }
         self.queues.insert(id, queue);
+        Ok(())
+    }
+
+    fn read_lanes(&mut self, queue: &mut Queue, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+        for _ in 0..input.u32()? {
+            let value = input.u8()?;
+            let number = LaneNumber(value);
+            if number.is_volatile() || !number.is_known() || queue.lanes.get(number).is_some() {
+                return Err(RecordError::Unknown { field: "lane", value }.into());
+            }
+            self.read_lane(number, queue, input)?;
+        }
+        Ok(())
+    }
+
+    fn read_lane(
+        &mut self,
+        number: LaneNumber,
+        queue: &mut Queue,
+        input: &mut Reader<'_>,
+    ) -> Result<(), SnapshotError> {
+        let next = input.u64()?;
+        let lane = queue.lanes.get_or_make(number);
+        for (sequence, failed_deliveries, key) in
+            input.list(|input| Ok((input.u64()?, input.u32()?, read_key(input)?)))?
+        {
+            if self.bodies.claim(key).is_none() {
+                return Err(SnapshotError::Dangling { what: "message of entry", number: sequence });
+            }
+            let stamp = self.next_stamp;
+            self.next_stamp += 1;
+            let state = State::Ready;
+            lane.restore(sequence, Entry { key, stamp, failed_deliveries, uncounted_deliveries: 0, state });
+        }
+        lane.skip_to(next);
         Ok(())
     }
 
@@ -172,17 +195,19 @@ impl Partition {
 }
 
 fn write_queue(out: &mut Writer, queue: &Queue) {
-    let durable = queue.lanes.get(&LaneNumber::DURABLE.0);
     out.u64(queue.id.0).destination(&queue.source);
     let subscription: Vec<_> = queue.subscription.iter().collect();
     out.list(&subscription, |out, subscription| {
         out.subscription(subscription);
     });
-    out.u64(durable.map_or(0, crate::queue::Lane::next_sequence));
-    let entries: Vec<_> = durable.into_iter().flat_map(|lane| lane.iter()).collect();
-    out.list(&entries, |out, (sequence, entry)| {
-        out.u64(*sequence).u32(entry.failed_deliveries);
-        write_key(out, entry.key);
+    let lanes: Vec<_> = queue.lanes.iter().filter(|(number, _)| !number.is_volatile()).collect();
+    out.list(&lanes, |out, (number, lane)| {
+        out.u8(number.0).u64(lane.next_sequence());
+        let entries: Vec<_> = lane.iter().collect();
+        out.list(&entries, |out, (sequence, entry)| {
+            out.u64(*sequence).u32(entry.failed_deliveries);
+            write_key(out, entry.key);
+        });
     });
 }
 

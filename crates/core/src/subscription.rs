@@ -76,5 +76,10 @@ impl Partition {
 }
 
 fn wanted(attach: &Attach, name: &Arc<str>) -> Subscription {
-    Subscription { name: name.clone(), topic: attach.source.clone(), selector: attach.selector.trim().into() }
+    Subscription {
+        name: name.clone(),
+        topic: attach.source.clone(),
+        selector: attach.selector.trim().into(),
+        skips: None,
+    }
 }

@@ -148,6 +148,69 @@ fn what_comes_back_keeps_its_place_and_its_count() {
 }
 
 #[test]
+fn higher_priorities_come_first() {
+    check(&[
+        (
+            "of ten levels, in order within a level",
+            "send 1 a low priority=0
+             send 1 a m
+             send 1 a high priority=9
+             send 1 a n
+             send 1 a higher priority=9
+             send 1 a five priority=5 volatile
+             send 1 a four volatile
+             attach 1.1 a 9",
+            "ok ok ok ok ok ok ok ok 1.1<high 1.1<higher 1.1<five 1.1<m 1.1<n 1.1<four 1.1<low",
+        ),
+        (
+            "what comes back keeps its place in its level",
+            "send 1 a m
+             send 1 a high priority=7
+             attach 1.1 a 1
+             send 1 a higher priority=8
+             release 1.1 high
+             credit 1.1 9",
+            "ok ok ok 1.1<high ok ok 1.1<higher 1.1<high 1.1<m",
+        ),
+        (
+            "a browser sees the same order",
+            "send 1 a m
+             send 1 a high priority=7
+             attach 1.1 a 9 browse",
+            "ok ok ok 1.1<high 1.1<m 1.1 drained",
+        ),
+        (
+            "a volatile subscription has the same order",
+            "attach 1.1 #t 0
+             send 2 #t m
+             send 2 #t high priority=6
+             credit 1.1 9",
+            "ok ok ok 1.1<high 1.1<m",
+        ),
+    ]);
+}
+
+#[test]
+fn priorities_outlive_a_restart() {
+    let mut bench = Bench::new(settings(1));
+    bench.run(
+        "send 1 a m
+         send 1 a high priority=7
+         send 1 a gone priority=7
+         send 1 a low priority=1
+         attach 1.1 a 2
+         accept 1.1 high
+         fail 1.1 gone",
+    );
+    bench.restart();
+    let snapshot = bench.partitions[0].snapshot();
+    let said = bench.run("attach 1.2 a 9");
+    assert_eq!(said, "ok 1.2<gone!1 1.2<m 1.2<low");
+    bench.partitions[0] = Partition::restore(settings(1), &snapshot).expect("a snapshot");
+    assert_eq!((bench.held(), bench.partitions[0].snapshot()), ("a:3".to_owned(), snapshot));
+}
+
+#[test]
 fn an_exclusive_consumer_has_the_queue_for_itself() {
     check(&[
         (

@@ -1,4 +1,4 @@
-//! Kept records and snapshots: what version 1 of docs/formats/records.md wrote is read for ever.
+//! Kept records and snapshots: what each version of docs/formats/records.md wrote is read for ever.
 //!
 //! The files under `fixtures/records` never change. A new layout gets a folder and a table of its own beside these.
 
@@ -8,21 +8,22 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record};
 use postroad_model::{
-    Changes, Command, Destination, Encoding, EntryTag, Message, MessageKey, PartitionId, Placement, Position,
-    Protocol, QueueId, Sent, SettleCause, Settlement, Subscription, TransactionId,
+    Changes, Command, Destination, Encoding, EntryTag, Group, Message, MessageKey, NORMAL_PRIORITY,
+    PartitionId, Placement, Position, Protocol, QueueId, RareHeaders, Sent, SettleCause, Settlement,
+    Subscription, TransactionId,
 };
 use postroad_routing::Policies;
 
 const ID: TransactionId =
     TransactionId { coordinator: PartitionId(2), incarnation: 0x0102_0304_0506_0708, number: 5 };
 
-fn kept(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/v1");
-    folder.join(format!("{name}.bin"))
+fn kept(version: u8, name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records");
+    folder.join(format!("v{version}")).join(format!("{name}.bin"))
 }
 
-fn read(name: &str) -> Bytes {
-    let file = kept(name);
+fn read(version: u8, name: &str) -> Bytes {
+    let file = kept(version, name);
     std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display())).into()
 }
 
@@ -32,6 +33,7 @@ fn sent(to: Destination, body: &'static [u8]) -> Sent {
         persistent: true,
         priority: 7,
         expires_at_ms: 0x0001_0203_0405_0607,
+        rare: None,
         bytes: Bytes::from_static(body),
     };
     Sent { to, message }
@@ -46,6 +48,7 @@ fn subscription() -> Subscription {
         name: "6:client:news".into(),
         topic: Destination::topic("news"),
         selector: "colour = 'red'".into(),
+        skips: None,
     }
 }
 
@@ -69,6 +72,38 @@ fn changes() -> Changes {
             end(4, 1 << 56, SettleCause::DeadLettered),
         ],
     }
+}
+
+/// As version 1 was meant: whatever the priority, all messages lay in the lane of the normal one.
+fn unordered(mut command: Command) -> Command {
+    let sends = match &mut command {
+        Command::Enqueue(sent) => std::slice::from_mut(sent),
+        Command::Transact(changes) | Command::Prepare { changes, .. } => &mut changes.sends[..],
+        _ => &mut [],
+    };
+    sends.iter_mut().for_each(|sent| sent.message.priority = NORMAL_PRIORITY);
+    command
+}
+
+/// What came with version 2.
+fn records_since_2() -> Vec<(&'static str, Command)> {
+    let rare = |group, client: Option<&str>| {
+        let group = Some(Group { id: "größe".into(), sequence: -1 }).filter(|_| group);
+        Some(Arc::new(RareHeaders { group, client: client.map(Into::into) }))
+    };
+    let with = |rare| {
+        let sent = sent(Destination::queue("orders"), b"a body");
+        Sent { message: Message { rare, ..sent.message }, ..sent }
+    };
+    vec![
+        ("enqueue-group", Command::Enqueue(with(rare(true, None)))),
+        ("enqueue-client", Command::Enqueue(with(rare(false, Some("client"))))),
+        ("enqueue-group-client", Command::Enqueue(with(rare(true, Some("client"))))),
+        (
+            "subscribe-no-local",
+            Command::Subscribe(Subscription { skips: Some("client".into()), ..subscription() }),
+        ),
+    ]
 }
 
 /// One record of each type, by the name of its file.
@@ -108,7 +143,7 @@ fn settings() -> Settings {
 }
 
 /// A partition with something in every part of a snapshot.
-fn partition() -> Partition {
+fn partition(written: fn(Command) -> Command) -> Partition {
     let orders = || Destination::queue("orders");
     let prepared = Changes {
         sends: vec![sent(orders(), b"not decided yet")],
@@ -127,29 +162,52 @@ fn partition() -> Partition {
     ];
     let mut partition = Partition::new(settings());
     for (command, position) in commands.into_iter().zip(1..) {
-        partition.apply(Position::new(position).expect("from 1"), command, &mut Vec::new());
+        let position = Position::new(position).expect("from 1");
+        partition.apply(position, written(command), &mut Vec::new());
     }
     partition
+}
+
+/// The tag of the `number`th entry of priority 7, for version 2.
+fn urgent(number: u64) -> u64 {
+    ((7 ^ 4) << 1) << 56 | number
+}
+
+/// In version 2 entries of priority 7 have a lane of their own.
+fn in_lanes(command: Command) -> Command {
+    let moved = |tag: EntryTag| EntryTag(urgent(tag.0));
+    let settled = |ends: Vec<Settlement>| -> Vec<Settlement> {
+        ends.into_iter().map(|end| Settlement { tag: moved(end.tag), ..end }).collect()
+    };
+    match command {
+        Command::Settle(ends) => Command::Settle(settled(ends)),
+        Command::CountDelivery { queue, tags } => {
+            Command::CountDelivery { queue, tags: tags.into_iter().map(moved).collect() }
+        }
+        Command::Prepare { id, changes } => {
+            let settlements = settled(changes.settlements);
+            Command::Prepare { id, changes: Changes { settlements, ..changes } }
+        }
+        other => other,
+    }
 }
 
 #[test]
 fn records_of_version_1_are_read_as_they_were_meant() {
     for (name, command) in records() {
-        assert_eq!(decode_record(&read(name)), Ok(command), "case: {name}");
+        assert_eq!(decode_record(&read(1, name)), Ok(unordered(command)), "case: {name}");
     }
 }
 
 #[test]
-fn records_are_written_as_version_1() {
-    for (name, command) in records() {
-        assert_eq!(encode_record(&command).concat(), read(name), "case: {name}");
+fn records_of_version_2_are_read_and_written() {
+    for (name, command) in records().into_iter().chain(records_since_2()) {
+        assert_eq!(encode_record(&command).concat(), read(2, name), "case: {name}");
+        assert_eq!(decode_record(&read(2, name)), Ok(command), "case: {name}");
     }
 }
 
-#[test]
-fn a_snapshot_of_version_1_becomes_the_partition_that_it_was() {
-    let snapshot = read("snapshot");
-    let restored = Partition::restore(settings(), &snapshot).expect("a snapshot");
+fn check_restored(restored: &Partition) {
     let position = |number| Position::new(number).expect("not 0");
     let mut live: Vec<_> = restored.live_positions().collect();
     live.sort_unstable();
@@ -158,18 +216,33 @@ fn a_snapshot_of_version_1_becomes_the_partition_that_it_was() {
     assert_eq!(live, [position(3), position(5), position(8)]);
     let prepared = MessageKey::Durable { position: position(8), ordinal: 0 };
     assert_eq!(restored.absent_prepared(), [prepared]);
-    assert_eq!(restored.snapshot(), snapshot, "restored");
-    assert_eq!(partition().snapshot(), snapshot, "from its records");
 }
 
-/// Ran once. It never replaces a file: kept means kept.
+#[test]
+fn a_snapshot_of_version_1_becomes_the_partition_that_it_was() {
+    let restored = Partition::restore(settings(), &read(1, "snapshot")).expect("a snapshot");
+    check_restored(&restored);
+    assert_eq!(restored.snapshot(), partition(unordered).snapshot());
+}
+
+#[test]
+fn a_snapshot_of_version_2_becomes_the_partition_that_it_was() {
+    let snapshot = read(2, "snapshot");
+    let restored = Partition::restore(settings(), &snapshot).expect("a snapshot");
+    check_restored(&restored);
+    assert_eq!(restored.snapshot(), snapshot, "restored");
+    assert_eq!(partition(in_lanes).snapshot(), snapshot, "from its records");
+}
+
+/// Ran once for each version. It never replaces a file: kept means kept.
 #[test]
 #[ignore = "writes the kept files of a layout that has none"]
 fn write_the_kept_files() {
-    let records = records().into_iter().map(|(name, command)| (name, encode_record(&command).concat()));
-    for (name, bytes) in records.chain([("snapshot", partition().snapshot().to_vec())]) {
+    let records = records().into_iter().chain(records_since_2());
+    let records = records.map(|(name, command)| (name, encode_record(&command).concat()));
+    for (name, bytes) in records.chain([("snapshot", partition(in_lanes).snapshot().to_vec())]) {
         let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).open(kept(name)).expect("a new file");
+        let mut file = options.write(true).create_new(true).open(kept(2, name)).expect("a new file");
         std::io::Write::write_all(&mut file, &bytes).expect("written");
     }
 }

@@ -77,6 +77,8 @@ pub struct Subscription {
     pub topic: Destination,
     /// It takes only what this selector matches; empty for everything.
     pub selector: Arc<str>,
+    /// It takes nothing that this client sends (`noLocal`).
+    pub skips: Option<Arc<str>>,
 }
 
 /// One message and its address.

@@ -21,6 +21,8 @@ pub use ids::{
     ConnectionId, ConsumerKey, EntryTag, MessageKey, PartitionId, Position, QueueId, Ticket, TransactionId,
     TransactionKey,
 };
-pub use message::{DeadLetter, Encoding, Message, Protocol};
+pub use message::{
+    DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Protocol, RareHeaders,
+};
 pub use refusal::Refusal;
 pub use session::{Deadline, Now, Parting, Session, ToSession};

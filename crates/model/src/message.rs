@@ -30,6 +30,12 @@ impl Protocol {
     }
 }
 
+/// The priority of a message whose sender asks for none (JMS 3.1, section 3.4.10).
+pub const NORMAL_PRIORITY: u8 = 4;
+
+/// The highest of the ten priorities (JMS 3.1, section 3.4.10).
+pub const HIGHEST_PRIORITY: u8 = 9;
+
 /// One message. Cloning shares the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
@@ -41,8 +47,40 @@ pub struct Message {
     pub priority: u8,
     /// When it expires, in milliseconds since 1970; zero for never.
     pub expires_at_ms: u64,
+    /// Headers that few messages have.
+    pub rare: Option<Arc<RareHeaders>>,
     /// The protocol's own encoding, headers and body.
     pub bytes: Bytes,
+}
+
+impl Message {
+    /// The group that it belongs to, if it has one.
+    pub fn group(&self) -> Option<&Group> {
+        self.rare.as_ref()?.group.as_ref()
+    }
+
+    /// The client that sent it, if the broker needs to know.
+    pub fn client(&self) -> Option<&Arc<str>> {
+        self.rare.as_ref()?.client.as_ref()
+    }
+}
+
+/// Headers that few messages have: they cost the others one pointer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RareHeaders {
+    /// The group that it belongs to.
+    pub group: Option<Group>,
+    /// The client that sent it, for subscriptions that skip what their own client sends.
+    pub client: Option<Arc<str>>,
+}
+
+/// Messages of a group go to one consumer, in order (JMS 3.1, section 3.5.9).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Its name (`JMSXGroupID`).
+    pub id: Arc<str>,
+    /// The message's number in the group, from 1 (`JMSXGroupSeq`); a negative one ends the group, 0 says nothing.
+    pub sequence: i32,
 }
 
 /// What a dead letter keeps of its past.

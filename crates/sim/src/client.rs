@@ -163,6 +163,7 @@ impl Client {
             persistent: !world.random.one_in(4),
             priority: world.random.below(10) as u8,
             expires_at_ms: if expires { world.now_ms + 1 + world.random.below(60) } else { 0 },
+            rare: None,
             bytes: body(number, world.random),
         };
         let topic = to.kind == DestinationKind::Topic && transaction.is_none();
@@ -184,6 +185,7 @@ impl Client {
             persistent: true,
             priority: 4,
             expires_at_ms: 0,
+            rare: None,
             bytes: body(number, world.random),
         };
         let sent = Sent { to: to.clone(), message };

@@ -70,6 +70,8 @@ struct MessageCopy {
     run: u64,
     /// Its place was deleted.
     gone: bool,
+    /// Whether it is free is not known.
+    perhaps_held: bool,
 }
 
 /// What was sent.
@@ -118,7 +120,8 @@ pub struct Oracle {
     asks: BTreeMap<Ticket, (ConnectionId, Ask)>,
     transactions: BTreeMap<TransactionKey, Number>,
     temporary: BTreeMap<Destination, ConnectionId>,
-    last: BTreeMap<(ConnectionId, bool, Place, bool), MessageNumber>,
+    /// The newest of each line in which order is kept: by sender, in a transaction or not, place, lane.
+    last: BTreeMap<(ConnectionId, bool, Place, u8), MessageNumber>,
     expected: BTreeSet<(ConsumerKey, MessageNumber)>,
     /// Deliveries checked, positive and negative replies.
     pub checked: (u64, u64, u64),
@@ -253,6 +256,7 @@ impl Oracle {
             volatile,
             run: self.run,
             gone: false,
+            perhaps_held: false,
         };
         self.copies.insert(spot, fresh);
     }
@@ -590,11 +594,12 @@ impl Oracle {
                 let Some(copy) = self.copies.get_mut(&spot) else { continue };
                 if matches!(copy.hold, Hold::InTransaction(by, _) if by == number) {
                     // Its consumer may hold it again, or may have left before.
-                    copy.hold = Hold::Free;
+                    (copy.hold, copy.perhaps_held) = (Hold::Free, true);
                     copy.count(0, 1);
                 }
                 if copy.ended == Some(number) {
-                    copy.ended = None;
+                    // Over several partitions the news may still be on its way to this one.
+                    (copy.ended, copy.perhaps_held) = (None, true);
                 }
             }
         }
@@ -613,7 +618,7 @@ impl Oracle {
         }
         self.copies.retain(|(place, _), _| matches!(place, Place::Queue(_)));
         for copy in self.copies.values_mut() {
-            copy.hold = Hold::Free;
+            (copy.hold, copy.perhaps_held) = (Hold::Free, false);
             copy.failed.0 = copy.floor;
             copy.gone = copy.gone && copy.volatile;
         }

@@ -132,12 +132,13 @@ impl Lane {
         Some(((offset / BLOCK) as usize, (sequence % BLOCK) as usize))
     }
 
-    fn get(&self, sequence: u64) -> Option<&Entry> {
+    /// The entry, if it is here.
+    pub fn get(&self, sequence: u64) -> Option<&Entry> {
         let (block, place) = self.slot(sequence)?;
         self.blocks.get(block)?.as_ref()?.entries[place].as_ref()
     }
 
-    /// The entry, if it is here.
+    /// The entry, if it is here, to change it.
     pub fn get_mut(&mut self, sequence: u64) -> Option<&mut Entry> {
         let (block, place) = self.slot(sequence)?;
         self.blocks.get_mut(block)?.as_mut()?.entries[place].as_mut()

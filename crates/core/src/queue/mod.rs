@@ -1,6 +1,7 @@
 //! One queue: its lanes of entries, and the consumers that wait for them.
 
 mod lane;
+mod lanes;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,6 +11,7 @@ use postroad_selector::Selector;
 use crate::selection;
 
 pub use lane::{Entry, Lane, State};
+pub use lanes::{LaneNumber, Lanes, tag, untag};
 
 /// Entries from which each goes to one consumer.
 pub struct Queue {
@@ -21,8 +23,8 @@ pub struct Queue {
     pub subscription: Option<Subscription>,
     /// What a subscription takes; `None` for everything.
     pub selector: Option<Selector>,
-    /// By lane number; see [`LaneNumber`].
-    pub lanes: BTreeMap<u8, Lane>,
+    /// Its entries.
+    pub lanes: Lanes,
     /// All that are attached, in the order of attachment.
     pub consumers: Vec<ConsumerKey>,
     /// How many of them want the queue for themselves.
@@ -37,32 +39,6 @@ pub struct Queue {
     pub fetching: bool,
 }
 
-/// The top byte of an [`EntryTag`].
-///
-/// Durable and volatile entries lie in lanes of their own, because only durable ones may be
-/// numbered by records. Bit 0: volatile. The bits above it are free for priorities.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LaneNumber(pub u8);
-
-impl LaneNumber {
-    /// Entries that are in the log.
-    pub const DURABLE: LaneNumber = LaneNumber(0);
-    /// Entries that live in memory.
-    pub const VOLATILE: LaneNumber = LaneNumber(1);
-}
-
-const SEQUENCE_BITS: u32 = 56;
-
-/// The tag of the entry with this sequence in this lane.
-pub fn tag(lane: u8, sequence: u64) -> EntryTag {
-    EntryTag(u64::from(lane) << SEQUENCE_BITS | sequence)
-}
-
-/// The lane and sequence of a tag.
-pub fn untag(tag: EntryTag) -> (u8, u64) {
-    ((tag.0 >> SEQUENCE_BITS) as u8, tag.0 & ((1 << SEQUENCE_BITS) - 1))
-}
-
 impl Queue {
     /// An empty queue.
     pub fn new(id: QueueId, source: Destination) -> Queue {
@@ -71,7 +47,7 @@ impl Queue {
             source,
             subscription: None,
             selector: None,
-            lanes: BTreeMap::new(),
+            lanes: Lanes::default(),
             consumers: Vec::new(),
             exclusive_consumers: 0,
             waiting: VecDeque::new(),
@@ -90,26 +66,26 @@ impl Queue {
 
     /// Puts an entry at the end of a lane.
     pub fn push(&mut self, lane: LaneNumber, entry: Entry) -> EntryTag {
-        let sequence = self.lanes.entry(lane.0).or_default().push(entry);
+        let sequence = self.lanes.get_or_make(lane).push(entry);
         tag(lane.0, sequence)
     }
 
     /// The entry of this tag, if the queue still holds it.
     pub fn entry(&mut self, entry: EntryTag) -> Option<&mut Entry> {
         let (lane, sequence) = untag(entry);
-        self.lanes.get_mut(&lane)?.get_mut(sequence)
+        self.lanes.get_mut(LaneNumber(lane))?.get_mut(sequence)
     }
 
     /// Takes the entry out for good.
     pub fn remove(&mut self, entry: EntryTag) -> Option<Entry> {
         let (lane, sequence) = untag(entry);
-        self.lanes.get_mut(&lane)?.remove(sequence)
+        self.lanes.get_mut(LaneNumber(lane))?.remove(sequence)
     }
 
     /// Puts a held entry back to its place, ready again.
     pub fn give_back(&mut self, entry: EntryTag) {
         let (lane, sequence) = untag(entry);
-        if let Some(lane) = self.lanes.get_mut(&lane) {
+        if let Some(lane) = self.lanes.get_mut(LaneNumber(lane)) {
             lane.give_back(sequence);
         }
     }
@@ -117,36 +93,19 @@ impl Queue {
     /// The entry of this message, found by looking at all: for what happens rarely.
     pub fn find(&self, key: MessageKey) -> Option<EntryTag> {
         let entries =
-            self.lanes.iter().flat_map(|(number, lane)| lane.iter().map(move |found| (*number, found)));
+            self.lanes.iter().flat_map(|(number, lane)| lane.iter().map(move |found| (number.0, found)));
         let mut found = entries.filter(|(_, (_, entry))| entry.key == key);
         found.next().map(|(number, (sequence, _))| tag(number, sequence))
     }
 
-    /// The entry that is due next: the oldest that is ready.
+    /// The entry that is due next: of the highest priority, and there the oldest that is ready.
     pub fn next_ready(&mut self) -> Option<EntryTag> {
-        let mut best: Option<(u64, EntryTag)> = None;
-        for (number, lane) in &mut self.lanes {
-            if let Some((stamp, sequence)) = lane.next_ready()
-                && best.is_none_or(|(oldest, _)| stamp < oldest)
-            {
-                best = Some((stamp, tag(*number, sequence)));
-            }
-        }
-        best.map(|(_, entry)| entry)
+        self.lanes.next_ready()
     }
 
     /// The first entry at or after the cursor of each lane that is not leaving: what a browser sees next.
     pub fn next_visible(&self, cursor: &BTreeMap<u8, u64>) -> Option<EntryTag> {
-        let mut best: Option<(u64, EntryTag)> = None;
-        for (number, lane) in &self.lanes {
-            let from = cursor.get(number).copied().unwrap_or(0);
-            if let Some((stamp, sequence)) = lane.next_visible(from)
-                && best.is_none_or(|(oldest, _)| stamp < oldest)
-            {
-                best = Some((stamp, tag(*number, sequence)));
-            }
-        }
-        best.map(|(_, entry)| entry)
+        self.lanes.next(|number, lane| lane.next_visible(cursor.get(&number.0).copied().unwrap_or(0)))
     }
 
     /// The line in which consumers of this mode wait.
@@ -156,6 +115,6 @@ impl Queue {
 
     /// How many entries it holds, in whatever state.
     pub fn len(&self) -> u64 {
-        self.lanes.values().map(Lane::len).sum()
+        self.lanes.iter().map(|(_, lane)| lane.len()).sum()
     }
 }

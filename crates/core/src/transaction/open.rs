@@ -103,6 +103,12 @@ impl Partition {
 
     /// Consumers hold again what they had settled; what has no consumer any more returns to its queue.
     pub(crate) fn undo(&mut self, open: OpenTransaction, effects: &mut Vec<Effect>) {
+        let touched = self.give_up(open, effects);
+        self.dispatch_all(touched, effects);
+    }
+
+    /// As `undo`; the queues that it returns are to be dispatched.
+    pub(crate) fn give_up(&mut self, open: OpenTransaction, effects: &mut Vec<Effect>) -> Vec<QueueId> {
         let mut orphans = Vec::new();
         for (consumer, Settlement { queue, tag, .. }) in open.settled {
             let Some(entry) = self.entry(queue, tag) else { continue };
@@ -116,7 +122,7 @@ impl Partition {
         for (consumer, queue, tag) in &orphans {
             self.release(*queue, *consumer, &[*tag], true, effects);
         }
-        self.dispatch_all(orphans.into_iter().map(|(_, queue, _)| queue).collect(), effects);
+        orphans.into_iter().map(|(_, queue, _)| queue).collect()
     }
 
     pub(crate) fn commit(

@@ -1,6 +1,7 @@
 //! A broker for tests: some partitions whose proposals are durable at once, told what to do in words.
 //!
-//! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `until=5`, `tx=1`),
+//! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `priority=9`, `until=5`,
+//! `tx=1`),
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `reject`, `release`, `fail`,
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `time 7`, `make 1 a`, `unmake 1 a`.
@@ -15,7 +16,7 @@ use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record};
 use postroad_model::{
     Attach, Command, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind,
-    Effect, Encoding, EntryTag, Event, Message, Outcome, PartitionId, Placement, Position, Protocol, Publish,
+    Effect, Encoding, EntryTag, Event, Message, NORMAL_PRIORITY, Outcome, PartitionId, Placement, Position, Protocol, Publish,
     Sent, Settle, Ticket, TransactionKey,
 };
 use postroad_routing::Policies;
@@ -178,7 +179,7 @@ impl Bench {
             found.map(|value| value.parse::<u64>().expect("a sound script"))
         };
         match words[0] {
-            "send" => self.publish(&plain, option("until"), option("tx")),
+            "send" => self.publish(&plain, &option),
             "attach" => self.attach(&plain, option("priority")),
             "accept" => self.verdict(&plain, Outcome::Accepted, option("tx")),
             "reject" => self.verdict(&plain, Outcome::Rejected, None),
@@ -224,13 +225,15 @@ impl Bench {
         self.send(&source, event);
     }
 
-    fn publish(&mut self, plain: &[&str], until: Option<u64>, transaction: Option<u64>) {
+    fn publish(&mut self, plain: &[&str], option: &dyn Fn(&str) -> Option<u64>) {
+        let (until, transaction) = (option("until"), option("tx"));
         let (connection, to) = (connection(plain[0]), destination(plain[1]));
         let message = Message {
             encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
             persistent: !plain.contains(&"volatile"),
-            priority: 4,
+            priority: option("priority").map_or(NORMAL_PRIORITY, |priority| priority as u8),
             expires_at_ms: until.unwrap_or(0),
+            rare: None,
             bytes: Bytes::copy_from_slice(plain[2].as_bytes()),
         };
         let transaction = transaction.map(|number| TransactionKey { connection, number });

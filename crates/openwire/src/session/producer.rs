@@ -1,7 +1,9 @@
 //! Producers: messages in, and the windows of those who have one.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use postroad_model::{Encoding, Event, Message, Parting, Protocol, Publish, Sent};
+use postroad_model::{Encoding, Event, Group, Message, Parting, Protocol, Publish, RareHeaders, Sent};
 
 use super::exception::Exception;
 use super::replies::{self, Then};
@@ -87,8 +89,15 @@ pub fn to_model(message: &codec::Message, stored: Bytes, version: u8) -> Message
         persistent: message.persistent,
         priority: message.priority.min(9),
         expires_at_ms: u64::try_from(message.expiration_ms).unwrap_or(0),
+        rare: rare_headers(message),
         bytes: stored,
     }
+}
+
+fn rare_headers(message: &codec::Message) -> Option<Arc<RareHeaders>> {
+    let id = message.group_id.as_ref().filter(|id| !id.to_str().is_empty())?;
+    let group = Group { id: id.to_str().into(), sequence: message.group_sequence };
+    Some(Arc::new(RareHeaders { group: Some(group), client: None }))
 }
 
 fn own_producer(id: &ProducerId) -> ProducerId {

@@ -45,11 +45,12 @@ impl Oracle {
         self.check_chosen(key, &source, &what)?;
         self.check_free(&spot, &what)?;
         self.check_count(&spot, delivery.failed_deliveries, &what)?;
-        self.check_order(&spot, from, (retained, in_memory(delivery.tag)), &what)?;
+        self.check_order(&spot, from, (retained, lane(delivery.tag)), &what)?;
+        self.check_priority(now_ms, &spot, &what)?;
         self.expected.remove(&(key, message));
         let leaves = self.readers.get(&key).and_then(|reader| reader.leaves);
         if let Some(copy) = self.copies.get_mut(&spot) {
-            (copy.ended, copy.delivered) = (None, true);
+            (copy.ended, copy.delivered, copy.perhaps_held) = (None, true, false);
             copy.volatile = in_memory(delivery.tag);
             match leaves {
                 None => copy.hold = Hold::Held(key),
@@ -152,7 +153,7 @@ impl Oracle {
         &mut self,
         spot: &Spot,
         from: ConnectionId,
-        (retained, in_memory): (bool, bool),
+        (retained, lane): (bool, u8),
         what: &str,
     ) -> Checked {
         let Some(copy) = self.copies.get(spot) else { return Ok(()) };
@@ -161,12 +162,40 @@ impl Oracle {
         if !first || retained || spot.0 == Place::Queue(self.dead_letters.clone()) {
             return Ok(());
         }
-        let line = (from, in_transaction, spot.0.clone(), in_memory);
+        let line = (from, in_transaction, spot.0.clone(), lane);
         match self.last.insert(line, spot.1) {
             Some(last) if spot.1 < last => Err(format!("{what}: delivered behind message {last}")),
             _ => Ok(()),
         }
     }
+}
+
+impl Oracle {
+    /// Nothing of a higher priority is surely there and free.
+    fn check_priority(&self, now_ms: u64, spot: &Spot, what: &str) -> Checked {
+        let Place::Queue(_) = &spot.0 else { return Ok(()) };
+        let message = |number: &MessageNumber| self.letters.get(number).map(|letter| &letter.sent.message);
+        let Some(priority) = message(&spot.1).map(|message| message.priority) else { return Ok(()) };
+        let others = self.copies.range((spot.0.clone(), 0)..=(spot.0.clone(), MessageNumber::MAX));
+        for ((_, number), copy) in others {
+            let Some(other) = message(number).filter(|other| other.priority > priority) else { continue };
+            let lasts = other.expires_at_ms == 0 || now_ms < other.expires_at_ms;
+            let here = copy.run == self.run || !copy.volatile;
+            let free = copy.hold == Hold::Free && !copy.perhaps_held && copy.ended.is_none() && !copy.gone;
+            // What was sent in a transaction may still be on its way to a participant.
+            let operation = &self.operations[copy.created];
+            let came = operation.fate == Fate::Committed && (copy.delivered || operation.what == "send");
+            if lasts && here && free && came {
+                return Err(format!("{what}: message {number} has a higher priority"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The lane of an entry, by its tag.
+fn lane(tag: EntryTag) -> u8 {
+    (tag.0 >> 56) as u8
 }
 
 /// Whether an entry is in memory only: its tag says so. (A message that is not persistent may be in the log all the

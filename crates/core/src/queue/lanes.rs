@@ -1,0 +1,147 @@
+//! The lanes of a queue in the order in which they are served: high priorities first, and within a priority the older
+//! of what is in the log and what is in memory.
+//!
+//! A queue has the lanes that it has needed so far: one, as long as all messages are alike.
+
+use postroad_model::{EntryTag, HIGHEST_PRIORITY, NORMAL_PRIORITY};
+
+use super::lane::Lane;
+
+/// The top byte of an [`EntryTag`].
+///
+/// ```text
+///   bit 0       volatile: durable entries have lanes of their own, for only they are numbered by records
+///   bits 1-4    priority, exclusive-or the normal one: so the lane of most messages is 0, where entries lay before
+///               there was an order of priorities
+///   bits 5-7    zero
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneNumber(pub u8);
+
+impl LaneNumber {
+    /// The lane of this priority; one beyond the highest counts as the highest.
+    pub fn of(priority: u8, volatile: bool) -> LaneNumber {
+        LaneNumber((priority.min(HIGHEST_PRIORITY) ^ NORMAL_PRIORITY) << 1 | u8::from(volatile))
+    }
+
+    /// The lane of a tag.
+    pub fn of_tag(tag: EntryTag) -> LaneNumber {
+        LaneNumber(untag(tag).0)
+    }
+
+    /// Whether its entries live in memory only.
+    pub fn is_volatile(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// The priority of its entries.
+    pub fn priority(self) -> u8 {
+        self.0 >> 1 ^ NORMAL_PRIORITY
+    }
+
+    /// Whether it is the number of a lane that may exist.
+    pub fn is_known(self) -> bool {
+        self.priority() <= HIGHEST_PRIORITY
+    }
+
+    /// Lanes are served in the order of their ranks.
+    fn rank(self) -> (u8, u8) {
+        (u8::MAX - self.priority(), self.0 & 1)
+    }
+}
+
+const SEQUENCE_BITS: u32 = 56;
+
+/// The tag of the entry with this sequence in this lane.
+pub fn tag(lane: u8, sequence: u64) -> EntryTag {
+    EntryTag(u64::from(lane) << SEQUENCE_BITS | sequence)
+}
+
+/// The lane and sequence of a tag.
+pub fn untag(tag: EntryTag) -> (u8, u64) {
+    ((tag.0 >> SEQUENCE_BITS) as u8, tag.0 & ((1 << SEQUENCE_BITS) - 1))
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct Lanes {
+    ranked: Vec<(LaneNumber, Lane)>,
+}
+
+impl Lanes {
+    /// The lane of this number, if there is one.
+    pub fn get(&self, lane: LaneNumber) -> Option<&Lane> {
+        self.ranked.iter().find(|(number, _)| *number == lane).map(|(_, lane)| lane)
+    }
+
+    /// The lane of this number, if there is one, to change it.
+    pub fn get_mut(&mut self, lane: LaneNumber) -> Option<&mut Lane> {
+        self.ranked.iter_mut().find(|(number, _)| *number == lane).map(|(_, lane)| lane)
+    }
+
+    /// The lane of this number, made on first use.
+    pub fn get_or_make(&mut self, lane: LaneNumber) -> &mut Lane {
+        let place = self.ranked.partition_point(|(number, _)| number.rank() < lane.rank());
+        if self.ranked.get(place).is_none_or(|(number, _)| *number != lane) {
+            self.ranked.insert(place, (lane, Lane::default()));
+        }
+        &mut self.ranked[place].1
+    }
+
+    /// All lanes in the order in which they are served.
+    pub fn iter(&self) -> impl Iterator<Item = (LaneNumber, &Lane)> {
+        self.ranked.iter().map(|(number, lane)| (*number, lane))
+    }
+
+    /// The entry that is due next: of the highest priority, and there the oldest.
+    pub fn next_ready(&mut self) -> Option<EntryTag> {
+        let lanes = self.ranked.iter_mut().map(|(number, lane)| (*number, lane));
+        first(lanes, |_, lane| lane.next_ready())
+    }
+
+    /// As `next_ready`, of whatever `each` finds in a lane: stamp and sequence.
+    pub fn next(&self, each: impl FnMut(LaneNumber, &Lane) -> Option<(u64, u64)>) -> Option<EntryTag> {
+        first(self.iter(), each)
+    }
+}
+
+/// What is served ahead of all else that `each` finds. Lanes come in the order of their ranks, so those of lower
+/// priorities are not asked.
+fn first<L>(
+    lanes: impl Iterator<Item = (LaneNumber, L)>,
+    mut each: impl FnMut(LaneNumber, L) -> Option<(u64, u64)>,
+) -> Option<EntryTag> {
+    let mut best: Option<(u64, EntryTag)> = None;
+    for (number, lane) in lanes {
+        let lower = |(_, best): (u64, EntryTag)| LaneNumber::of_tag(best).priority() > number.priority();
+        if best.is_some_and(lower) {
+            break;
+        }
+        if let Some((stamp, sequence)) = each(number, lane)
+            && best.is_none_or(|(oldest, _)| stamp < oldest)
+        {
+            best = Some((stamp, tag(number.0, sequence)));
+        }
+    }
+    best.map(|(_, entry)| entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_are_numbered_so_that_old_entries_keep_their_tags() {
+        for (priority, volatile, want) in
+            [(4, false, 0), (4, true, 1), (5, false, 2), (0, false, 8), (9, true, 27), (200, true, 27)]
+        {
+            let lane = LaneNumber::of(priority, volatile);
+            assert_eq!(lane, LaneNumber(want), "priority {priority}");
+            assert_eq!((lane.priority(), lane.is_volatile()), (priority.min(9), volatile));
+        }
+        assert_eq!(
+            (LaneNumber(27).is_known(), LaneNumber(28).is_known(), LaneNumber(32).is_known()),
+            (true, false, false)
+        );
+    }
+}
