@@ -159,9 +159,10 @@ impl Partition {
 
     /// Whether the queue belongs to a `noLocal` subscription of the connection that publishes.
     fn shuts_out(&self, queue: QueueId, from: Option<ConnectionId>) -> bool {
-        let subscription = self.queues.get(&queue).filter(|queue| {
-            queue.id.is_volatile() && queue.source.kind == DestinationKind::Topic
-        });
+        let subscription = self
+            .queues
+            .get(&queue)
+            .filter(|queue| queue.id.is_volatile() && queue.source.kind == DestinationKind::Topic);
         let subscriber = subscription.and_then(|queue| queue.consumers.first());
         let subscriber = subscriber.filter(|key| Some(key.connection) == from);
         subscriber.and_then(|key| self.consumers.get(key)).is_some_and(|consumer| consumer.no_local)

@@ -13,7 +13,6 @@ use crate::queue::{Entry, LaneNumber, Queue, State};
 use crate::record::{Reader, RecordError, VERSION, Writer};
 use crate::transaction::Prepared;
 
-
 /// Why bytes are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record};
 use postroad_model::{
     Attach, Command, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind,
-    Effect, Encoding, EntryTag, Event, Message, NORMAL_PRIORITY, Outcome, PartitionId, Placement, Position, Protocol, Publish,
-    Sent, Settle, Ticket, TransactionKey,
+    Effect, Encoding, EntryTag, Event, Message, NORMAL_PRIORITY, Outcome, PartitionId, Placement, Position,
+    Protocol, Publish, Sent, Settle, Ticket, TransactionKey,
 };
 use postroad_routing::Policies;
 
