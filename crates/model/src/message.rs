@@ -21,12 +21,14 @@ pub struct Encoding {
 pub enum Protocol {
     /// The loose, uncached form of an OpenWire message command.
     OpenWire = 1,
+    /// All sections of an AMQP 1.0 message, as they were sent.
+    Amqp = 2,
 }
 
 impl Protocol {
     /// The protocol of this number; `None` if this build knows none.
     pub fn from_number(number: u8) -> Option<Protocol> {
-        (number == Protocol::OpenWire as u8).then_some(Protocol::OpenWire)
+        [Protocol::OpenWire, Protocol::Amqp].into_iter().find(|protocol| *protocol as u8 == number)
     }
 }
 

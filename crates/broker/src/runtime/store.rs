@@ -157,12 +157,16 @@ fn read_prepared(
 fn properties_of(message: &Message) -> Box<dyn Properties + '_> {
     match message.encoding.protocol {
         Protocol::OpenWire => Box::new(StoredProperties::of(&message.bytes, message.encoding.version)),
+        Protocol::Amqp => {
+            Box::new(postroad_amqp::message::StoredProperties::of(&message.bytes, message.expires_at_ms))
+        }
     }
 }
 
 fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
     match message.encoding.protocol {
         Protocol::OpenWire => postroad_openwire::mark_dead_letter(message, past),
+        Protocol::Amqp => postroad_amqp::message::mark_dead_letter(message, past),
     }
 }
 

@@ -1,0 +1,15 @@
+//! Message room: the sections of a message (part 3, section 3.2), found in its bytes without decoding or copying them.
+//!
+//! A stored message is the bytes as they were sent, all sections. [`Sections::scan`] says where each begins and ends; the
+//! rest reads one of them on demand. The bare message (properties to body) is never rewritten.
+//! Never here: queues, links, other encodings of messages.
+
+mod dead_letter;
+mod ids;
+mod properties;
+mod sections;
+
+pub use dead_letter::mark_dead_letter;
+pub use ids::id_text;
+pub use properties::StoredProperties;
+pub use sections::{Body, BodyKind, MESSAGE_FORMAT, Section, Sections};

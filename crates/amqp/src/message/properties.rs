@@ -1,0 +1,123 @@
+//! What a selector may ask of a message: headers by their JMS names, then the application's properties.
+//!
+//! Names map as in the client `qpid-jms` (`AmqpJmsMessageFacade`): `JMSType` is the subject, `JMSXGroupID` the group id.
+
+use std::cell::OnceCell;
+
+use bytes::Bytes;
+use postroad_selector::{Properties as SelectorProperties, Value as SelectorValue};
+
+use super::Sections;
+use super::ids::id_text;
+use crate::codec::{Header, Properties, Text, Timestamp, Value, ValueMap};
+
+/// A stored message, as a selector sees it. Read on demand, and each section once.
+pub struct StoredProperties<'a> {
+    message: &'a Bytes,
+    expires_at_ms: u64,
+    sections: Option<Sections>,
+    header: OnceCell<Header>,
+    properties: OnceCell<Properties>,
+    application: OnceCell<ValueMap>,
+}
+
+impl<'a> StoredProperties<'a> {
+    /// The properties of a stored message. What cannot be read has none. `expires_at_ms` is what the broker made of its
+    /// time to live.
+    pub fn of(message: &'a Bytes, expires_at_ms: u64) -> StoredProperties<'a> {
+        StoredProperties {
+            message,
+            expires_at_ms,
+            sections: Sections::scan(message).ok(),
+            header: OnceCell::new(),
+            properties: OnceCell::new(),
+            application: OnceCell::new(),
+        }
+    }
+
+    fn header(&self) -> Option<&Header> {
+        let sections = self.sections.as_ref()?;
+        Some(self.header.get_or_init(|| sections.header(self.message).unwrap_or_default()))
+    }
+
+    fn properties(&self) -> Option<&Properties> {
+        let sections = self.sections.as_ref()?;
+        Some(self.properties.get_or_init(|| sections.properties(self.message).unwrap_or_default()))
+    }
+
+    fn application(&self) -> Option<&ValueMap> {
+        let sections = self.sections.as_ref()?;
+        sections.application_properties.as_ref()?;
+        let read = || sections.application_properties(self.message).unwrap_or_default();
+        Some(self.application.get_or_init(read))
+    }
+
+    fn jms_header(&self, name: &str) -> Option<SelectorValue<'_>> {
+        match name {
+            "JMSDeliveryMode" => {
+                let mode = if self.header()?.durable { "PERSISTENT" } else { "NON_PERSISTENT" };
+                Some(SelectorValue::from(mode))
+            }
+            "JMSPriority" => Some(SelectorValue::Long(self.header()?.priority.into())),
+            "JMSRedelivered" => Some(SelectorValue::Boolean(self.header()?.delivery_count > 0)),
+            "JMSXDeliveryCount" => Some(SelectorValue::Long(i64::from(self.header()?.delivery_count) + 1)),
+            "JMSExpiration" => Some(SelectorValue::Long(self.expires_at_ms as i64)),
+            "JMSTimestamp" => {
+                let Timestamp(created_ms) = self.properties()?.creation_time.unwrap_or_default();
+                Some(SelectorValue::Long(created_ms))
+            }
+            "JMSXGroupSeq" => Some(SelectorValue::Long(self.properties()?.group_sequence?.into())),
+            "JMSMessageID" => id(self.properties()?.message_id.as_ref()),
+            "JMSCorrelationID" => id(self.properties()?.correlation_id.as_ref()),
+            "JMSType" => text(&self.properties()?.subject),
+            "JMSXGroupID" => text(&self.properties()?.group_id),
+            "JMSDestination" => text(&self.properties()?.to),
+            "JMSReplyTo" => text(&self.properties()?.reply_to),
+            "JMSXUserID" => {
+                let user = self.properties()?.user_id.as_ref()?;
+                Some(SelectorValue::String(String::from_utf8_lossy(user)))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl SelectorProperties for StoredProperties<'_> {
+    fn property(&self, name: &str) -> Option<SelectorValue<'_>> {
+        if name.starts_with("JMS")
+            && let Some(value) = self.jms_header(name)
+        {
+            return Some(value);
+        }
+        match self.application()?.get(name)? {
+            Value::Null => None,
+            Value::Boolean(value) => Some(SelectorValue::Boolean(*value)),
+            Value::Byte(value) => Some(SelectorValue::Long((*value).into())),
+            Value::Short(value) => Some(SelectorValue::Long((*value).into())),
+            Value::Int(value) => Some(SelectorValue::Long((*value).into())),
+            Value::Long(value) => Some(SelectorValue::Long(*value)),
+            Value::Ubyte(value) => Some(SelectorValue::Long((*value).into())),
+            Value::Ushort(value) => Some(SelectorValue::Long((*value).into())),
+            Value::Uint(value) => Some(SelectorValue::Long((*value).into())),
+            // Beyond the largest long there is no exact number: the nearest approximate one.
+            Value::Ulong(value) => Some(match i64::try_from(*value) {
+                Ok(value) => SelectorValue::Long(value),
+                Err(_) => SelectorValue::Double(*value as f64),
+            }),
+            Value::Float(value) => Some(SelectorValue::Double((*value).into())),
+            Value::Double(value) => Some(SelectorValue::Double(*value)),
+            Value::String(value) => Some(SelectorValue::String(value.as_str().into())),
+            Value::Symbol(value) => Some(SelectorValue::String(value.as_str().into())),
+            Value::Char(value) => Some(SelectorValue::String(value.to_string().into())),
+            _ => Some(SelectorValue::Other),
+        }
+    }
+}
+
+fn text(text: &Option<Text>) -> Option<SelectorValue<'_>> {
+    text.as_ref().map(|text| SelectorValue::String(text.as_str().into()))
+}
+
+fn id(id: Option<&Value>) -> Option<SelectorValue<'_>> {
+    id_text(id?).map(SelectorValue::String)
+}

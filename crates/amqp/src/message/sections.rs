@@ -1,0 +1,281 @@
+//! Sections: where each one of a message lies, and what it says.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::codec::{Descriptor, Field, Header, Properties, Reader, Value, ValueMap, WireError};
+
+/// The only message format there is (2.8.11): format 0, version 0.
+pub const MESSAGE_FORMAT: u32 = 0;
+
+/// The kinds of sections, in the order in which they may come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Section {
+    /// How to deliver (3.2.1).
+    Header,
+    /// For the next hop alone (3.2.2).
+    DeliveryAnnotations,
+    /// For all who carry it (3.2.3).
+    MessageAnnotations,
+    /// Standard properties (3.2.4).
+    Properties,
+    /// The application's own properties (3.2.5).
+    ApplicationProperties,
+    /// A body of bytes, in one or more sections (3.2.6).
+    Data,
+    /// A body of lists, in one or more sections (3.2.7).
+    Sequence,
+    /// A body of one value (3.2.8).
+    Value,
+    /// What can only be known at the end (3.2.9).
+    Footer,
+}
+
+/// Number, symbolic descriptor and kind of each section.
+const SECTIONS: [(u64, &str, Section); 9] = [
+    (0x70, "amqp:header:list", Section::Header),
+    (0x71, "amqp:delivery-annotations:map", Section::DeliveryAnnotations),
+    (0x72, "amqp:message-annotations:map", Section::MessageAnnotations),
+    (0x73, "amqp:properties:list", Section::Properties),
+    (0x74, "amqp:application-properties:map", Section::ApplicationProperties),
+    (0x75, "amqp:data:binary", Section::Data),
+    (0x76, "amqp:amqp-sequence:list", Section::Sequence),
+    (0x77, "amqp:amqp-value:*", Section::Value),
+    (0x78, "amqp:footer:map", Section::Footer),
+];
+
+impl Section {
+    fn of(descriptor: &Descriptor) -> Option<Section> {
+        let is_it = |code: u64, name: &str| match descriptor {
+            Descriptor::Code(got) => *got == code,
+            Descriptor::Name(got) => *got == *name,
+        };
+        SECTIONS.iter().find(|(code, name, _)| is_it(*code, name)).map(|(_, _, section)| *section)
+    }
+
+    /// Name in the standard.
+    pub fn name(self) -> &'static str {
+        match self {
+            Section::Header => "header",
+            Section::DeliveryAnnotations => "delivery-annotations",
+            Section::MessageAnnotations => "message-annotations",
+            Section::Properties => "properties",
+            Section::ApplicationProperties => "application-properties",
+            Section::Data => "data",
+            Section::Sequence => "amqp-sequence",
+            Section::Value => "amqp-value",
+            Section::Footer => "footer",
+        }
+    }
+
+    fn may_repeat(self) -> bool {
+        matches!(self, Section::Data | Section::Sequence)
+    }
+
+    fn is_body(self) -> bool {
+        matches!(self, Section::Data | Section::Sequence | Section::Value)
+    }
+
+    /// Whether it may come behind `before`.
+    fn may_follow(self, before: Section) -> bool {
+        match self == before {
+            true => self.may_repeat(),
+            false => before < self && !(self.is_body() && before.is_body()),
+        }
+    }
+}
+
+/// What a body is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyKind {
+    /// Bytes.
+    Data,
+    /// Lists.
+    Sequence,
+    /// One value.
+    Value,
+}
+
+/// The body of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// What it is made of.
+    pub kind: BodyKind,
+    /// Its sections, descriptors included.
+    pub span: Range<usize>,
+    /// How many sections it has.
+    pub count: u32,
+}
+
+/// Where the sections of a message lie. Spans are of the value behind the descriptor, but for the body's and the
+/// header's, which have theirs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sections {
+    /// The header with its descriptor.
+    pub header: Option<Range<usize>>,
+    /// The map of delivery annotations.
+    pub delivery_annotations: Option<Range<usize>>,
+    /// The map of message annotations.
+    pub message_annotations: Option<Range<usize>>,
+    /// The list of properties.
+    pub properties: Option<Range<usize>>,
+    /// The map of application properties.
+    pub application_properties: Option<Range<usize>>,
+    /// The body; some clients send none.
+    pub body: Option<Body>,
+    /// The map of the footer.
+    pub footer: Option<Range<usize>>,
+    /// Where the bare message begins: what may never be changed.
+    pub bare: usize,
+}
+
+impl Sections {
+    /// Finds the sections of a message. What they hold is not looked into.
+    ///
+    /// # Errors
+    /// A section is unknown, out of order, or does not fit.
+    pub fn scan(message: &Bytes) -> Result<Sections, WireError> {
+        let mut sections = Sections { bare: message.len(), ..Sections::default() };
+        let mut reader = Reader::new(message);
+        let mut before: Option<Section> = None;
+        while !reader.is_empty() {
+            let offset = reader.offset();
+            let descriptor = reader.descriptor()?;
+            let section = Section::of(&descriptor).ok_or_else(|| {
+                let descriptor = descriptor.to_string();
+                WireError::UnexpectedDescriptor { descriptor, wanted: "message section", offset }
+            })?;
+            if let Some(before) = before.filter(|before| !section.may_follow(*before)) {
+                let (section, after) = (section.name(), before.name());
+                return Err(WireError::SectionOutOfOrder { section, after, offset });
+            }
+            check_type(section, &reader)?;
+            let start = reader.offset();
+            reader.skip()?;
+            sections.note(section, offset, start..reader.offset());
+            before = Some(section);
+        }
+        Ok(sections)
+    }
+
+    fn note(&mut self, section: Section, offset: usize, span: Range<usize>) {
+        if section >= Section::Properties {
+            self.bare = self.bare.min(offset);
+        }
+        match section {
+            Section::Header => self.header = Some(offset..span.end),
+            Section::DeliveryAnnotations => self.delivery_annotations = Some(span),
+            Section::MessageAnnotations => self.message_annotations = Some(span),
+            Section::Properties => self.properties = Some(span),
+            Section::ApplicationProperties => self.application_properties = Some(span),
+            Section::Data => self.note_body(BodyKind::Data, offset..span.end),
+            Section::Sequence => self.note_body(BodyKind::Sequence, offset..span.end),
+            Section::Value => self.note_body(BodyKind::Value, offset..span.end),
+            Section::Footer => self.footer = Some(span),
+        }
+    }
+
+    fn note_body(&mut self, kind: BodyKind, span: Range<usize>) {
+        let body = self.body.get_or_insert(Body { kind, span: span.clone(), count: 0 });
+        body.span.end = span.end;
+        body.count += 1;
+    }
+
+    /// Where the message annotations begin, or would.
+    pub fn annotations_start(&self) -> usize {
+        self.delivery_annotations.as_ref().or(self.header.as_ref()).map_or(0, |span| span.end)
+    }
+
+    /// The header; the defaults if there is none.
+    ///
+    /// # Errors
+    /// It is malformed.
+    pub fn header(&self, message: &Bytes) -> Result<Header, WireError> {
+        match &self.header {
+            Some(span) => Header::read(&mut Reader::at(message, span.start)),
+            None => Ok(Header::default()),
+        }
+    }
+
+    /// The standard properties; none if there are none.
+    ///
+    /// # Errors
+    /// They are malformed.
+    pub fn properties(&self, message: &Bytes) -> Result<Properties, WireError> {
+        use crate::codec::Composite;
+        match &self.properties {
+            Some(span) => Properties::read_list(&mut Reader::at(message, span.start)),
+            None => Ok(Properties::default()),
+        }
+    }
+
+    /// The delivery annotations.
+    ///
+    /// # Errors
+    /// They are malformed.
+    pub fn delivery_annotations(&self, message: &Bytes) -> Result<ValueMap, WireError> {
+        map(&self.delivery_annotations, message)
+    }
+
+    /// The message annotations.
+    ///
+    /// # Errors
+    /// They are malformed.
+    pub fn message_annotations(&self, message: &Bytes) -> Result<ValueMap, WireError> {
+        map(&self.message_annotations, message)
+    }
+
+    /// The application's properties.
+    ///
+    /// # Errors
+    /// They are malformed.
+    pub fn application_properties(&self, message: &Bytes) -> Result<ValueMap, WireError> {
+        map(&self.application_properties, message)
+    }
+
+    /// The footer.
+    ///
+    /// # Errors
+    /// It is malformed.
+    pub fn footer(&self, message: &Bytes) -> Result<ValueMap, WireError> {
+        map(&self.footer, message)
+    }
+
+    /// The values of the body's sections: binaries, lists, or one value.
+    ///
+    /// # Errors
+    /// One of them is malformed.
+    pub fn body_values(&self, message: &Bytes) -> Result<Vec<Value>, WireError> {
+        let Some(body) = &self.body else { return Ok(Vec::new()) };
+        let mut reader = Reader::at(message, body.span.start);
+        let mut values = Vec::with_capacity(body.count as usize);
+        for _ in 0..body.count {
+            reader.descriptor()?;
+            values.push(reader.value()?);
+        }
+        Ok(values)
+    }
+}
+
+fn map(span: &Option<Range<usize>>, message: &Bytes) -> Result<ValueMap, WireError> {
+    match span {
+        Some(span) => ValueMap::read(&mut Reader::at(message, span.start)),
+        None => Ok(ValueMap::default()),
+    }
+}
+
+/// The value behind a section's descriptor must be of the section's type.
+fn check_type(section: Section, reader: &Reader<'_>) -> Result<(), WireError> {
+    let code = reader.peek()?;
+    let (allowed, wanted): (&[u8], _) = match section {
+        Section::Header | Section::Properties | Section::Sequence => (&[0x45, 0xc0, 0xd0], "list"),
+        Section::Data => (&[0xa0, 0xb0], "binary"),
+        Section::Value => return Ok(()),
+        _ => (&[0xc1, 0xd1], "map"),
+    };
+    match allowed.contains(&code) {
+        true => Ok(()),
+        false => Err(WireError::UnexpectedType { code, wanted, offset: reader.offset() }),
+    }
+}
