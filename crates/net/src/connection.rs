@@ -1,10 +1,13 @@
 //! One connection: a socket and its two buffers, both bounded.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, BytesMut};
-use tokio::io::{AsyncWriteExt, Interest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 
 /// How often a peer that is not read is looked after.
@@ -33,13 +36,15 @@ pub struct Connection {
     pub output: BytesMut,
 }
 
-/// What a connection can do now.
+/// What the socket let happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Readiness {
-    /// Bytes, or the end of them, can be read.
-    pub readable: bool,
-    /// Bytes can be written.
-    pub writable: bool,
+pub enum Moved {
+    /// So many bytes were read into `input`.
+    Read(usize),
+    /// The peer has closed: nothing more will come.
+    Closed,
+    /// `output` can be written.
+    Writable,
 }
 
 impl Connection {
@@ -53,9 +58,38 @@ impl Connection {
         Ok(Connection { stream, input, input_is_large: false, output })
     }
 
-    /// Waits until the peer has closed, without reading: for while nothing is read. Looks now and then, because what was
-    /// sent before and is still unread keeps the socket readable all the time.
-    pub async fn closed_by_peer(&self) {
+    /// Reads what has come into `input` (if `reads`), or waits until there is something; or until `output` can be written, if
+    /// it is not empty. While nothing is read, it still notices that the peer has closed. Nothing is lost if it is dropped
+    /// before it is done.
+    ///
+    /// `missing_bytes` of the frame that `input` begins with are still to come: a large frame gets a buffer of its own, in
+    /// steps.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub async fn moved(&mut self, reads: bool, missing_bytes: usize) -> io::Result<Moved> {
+        if reads {
+            return poll_fn(|context| match self.poll_read(missing_bytes, context) {
+                Poll::Pending => self.poll_writable(context),
+                read => read,
+            })
+            .await;
+        }
+        tokio::select! {
+            writable = poll_fn(|context| self.poll_writable(context)) => writable,
+            () = self.closed_by_peer() => Ok(Moved::Closed),
+        }
+    }
+
+    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<Moved>> {
+        if self.output.is_empty() {
+            return Poll::Pending;
+        }
+        self.stream.poll_write_ready(context).map_ok(|()| Moved::Writable)
+    }
+
+    /// Looks now and then, because what was sent before and is still unread keeps the socket readable all the time.
+    async fn closed_by_peer(&self) {
         loop {
             tokio::time::sleep(PEER_CHECK).await;
             let closed = tokio::select! {
@@ -69,36 +103,15 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket can be read (if `reads`) or written (if there is something to write). With neither to
-    /// wait for it never returns.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub async fn ready(&self, reads: bool) -> io::Result<Readiness> {
-        let interest = match (reads, self.output.is_empty()) {
-            (true, true) => Interest::READABLE,
-            (true, false) => Interest::READABLE | Interest::WRITABLE,
-            (false, false) => Interest::WRITABLE,
-            (false, true) => return std::future::pending().await,
-        };
-        let ready = self.stream.ready(interest).await?;
-        let readable = reads && (ready.is_readable() || ready.is_read_closed());
-        Ok(Readiness { readable, writable: ready.is_writable() })
-    }
-
-    /// Reads what is there into `input`. `missing_bytes` of the frame that it begins with are still to come: a large frame
-    /// gets a buffer of its own, in steps. `Ok(0)`: the peer has closed. `Ok(None)`: nothing is there after all.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn read(&mut self, missing_bytes: usize) -> io::Result<Option<usize>> {
+    /// A buffer is made only once there is something to read. A read that leaves room in it has read all there is: the next
+    /// one waits for more without asking the system.
+    fn poll_read(&mut self, missing_bytes: usize, context: &mut Context<'_>) -> Poll<io::Result<Moved>> {
+        ready!(self.stream.poll_read_ready(context))?;
         let room = missing_bytes.min(self.input.len().max(STEP_BYTES)).max(READ_BYTES);
         self.make_room(room);
-        match self.stream.try_read_buf(&mut (&mut self.input).limit(room)) {
-            Ok(read) => Ok(Some(read)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
-        }
+        let mut limited = (&mut self.input).limit(room);
+        let read = ready!(pin!(self.stream.read_buf(&mut limited)).poll(context))?;
+        Poll::Ready(Ok(if read == 0 { Moved::Closed } else { Moved::Read(read) }))
     }
 
     fn make_room(&mut self, room: usize) {
@@ -167,16 +180,18 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
-    fn connection(input: &[u8], capacity: usize, input_is_large: bool) -> Connection {
+    fn connection(input: &[u8], capacity: usize, input_is_large: bool) -> (Connection, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
         let mut connection = Connection::new(stream).unwrap();
         connection.input = BytesMut::with_capacity(capacity);
         connection.input.extend_from_slice(input);
         connection.input_is_large = input_is_large;
-        connection
+        (connection, peer)
     }
 
     #[tokio::test]
@@ -188,7 +203,7 @@ mod tests {
             ("and goes on in it", LARGE + 3, true, LARGE, (LARGE + 3, true)),
             ("small frames leave it", LARGE + 3, true, READ_BYTES, (READ_BYTES + 3, false)),
         ] {
-            let mut connection = connection(b"abc", capacity, input_is_large);
+            let (mut connection, _peer) = connection(b"abc", capacity, input_is_large);
             connection.make_room(room);
             let got = (connection.input.capacity(), connection.input_is_large);
             assert_eq!((&connection.input[..], got), (&b"abc"[..], want), "case: {case}");
@@ -196,9 +211,39 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_announcement_makes_room_for_one_step() {
-        let mut connection = connection(b"abc", 0, false);
-        assert_eq!(connection.read(100 << 20).unwrap(), None);
-        assert_eq!(connection.input.capacity(), STEP_BYTES + 3);
+    async fn an_announcement_makes_room_for_one_step_and_only_once_something_comes() {
+        let (mut connection, mut peer) = connection(b"abc", 3, false);
+        let idle = tokio::time::timeout(Duration::from_millis(20), connection.moved(true, 100 << 20)).await;
+        assert!(idle.is_err(), "nothing is there");
+        assert_eq!(connection.input.capacity(), 3);
+        peer.write_all(b"def").unwrap();
+        assert_eq!(connection.moved(true, 100 << 20).await.unwrap(), Moved::Read(3));
+        assert_eq!((&connection.input[..], connection.input.capacity()), (&b"abcdef"[..], STEP_BYTES + 3));
+    }
+
+    #[tokio::test]
+    async fn everything_comes_in_order_and_then_the_end() {
+        let (mut connection, mut peer) = connection(b"", 0, false);
+        let sent: Vec<u8> = (0..5 * READ_BYTES + 7).map(|number| number as u8).collect();
+        peer.write_all(&sent).unwrap();
+        drop(peer);
+        while connection.input.len() < sent.len() {
+            assert!(matches!(connection.moved(true, 0).await.unwrap(), Moved::Read(1..)));
+        }
+        assert!(connection.input == sent);
+        assert_eq!(connection.moved(true, 0).await.unwrap(), Moved::Closed);
+    }
+
+    #[tokio::test]
+    async fn while_nothing_is_read_only_the_end_and_room_to_write_count() {
+        let (mut connection, mut peer) = connection(b"", 0, false);
+        peer.write_all(b"unread").unwrap();
+        let neither = tokio::time::timeout(Duration::from_millis(20), connection.moved(false, 0)).await;
+        assert!(neither.is_err() && connection.input.is_empty());
+        connection.output.extend_from_slice(b"reply");
+        assert_eq!(connection.moved(false, 0).await.unwrap(), Moved::Writable);
+        connection.write().unwrap();
+        drop(peer);
+        assert_eq!(connection.moved(false, 0).await.unwrap(), Moved::Closed);
     }
 }

@@ -6,5 +6,5 @@
 mod connection;
 mod listener;
 
-pub use connection::{Connection, Readiness};
+pub use connection::{Connection, Moved};
 pub use listener::{BindError, Listener, Place, Places};

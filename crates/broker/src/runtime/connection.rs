@@ -2,12 +2,15 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postroad_model::{ConnectionId, Event, Now, Parting, Session};
-use postroad_net::Connection;
+use postroad_net::{Connection, Moved};
 use tokio::sync::Notify;
+use tokio::time::Sleep;
 
 use crate::runtime::core::Core;
 use crate::runtime::mailbox::Mailbox;
@@ -28,8 +31,8 @@ const LINGER: Duration = Duration::from_secs(1);
 pub struct CoreHandle {
     /// The core's state.
     pub core: Rc<RefCell<Core>>,
-    /// Wakes the core's own task, which sends on what has gathered.
-    pub wake: Rc<Notify>,
+    /// Wakes the core's own task, which sends on what has gathered; the other threads wake it too.
+    pub wake: Arc<Notify>,
 }
 
 /// Serves one connection to its end.
@@ -45,7 +48,8 @@ pub async fn serve<S: Session>(
     let router = Router::new(id, placement);
     let session = make(id);
     let (events, begun) = (Vec::new(), Instant::now());
-    let mut task = Task { handle, connection, mailbox, router, session, events, begun, listens: true };
+    let alarm = Alarm::new(begun);
+    let mut task = Task { handle, connection, mailbox, router, session, events, begun, alarm, listens: true };
     let parting = tokio::select! {
         parting = task.converse() => parting,
         () = closing.notified() => Parting::Farewell,
@@ -66,6 +70,7 @@ struct Task<S> {
     session: S,
     events: Vec<Event>,
     begun: Instant,
+    alarm: Alarm,
     /// What the session was last told: see [`Session::listens`].
     listens: bool,
 }
@@ -82,30 +87,16 @@ impl<S: Session> Task<S> {
     async fn step(&mut self) -> Result<(), Parting> {
         let reads = self.listen();
         let takes = self.connection.output.len() < OUTPUT_BYTES_MAX;
+        let missing = if reads { self.session.missing_bytes(&self.connection.input) } else { 0 };
+        self.alarm.set(self.session.deadline());
         tokio::select! {
-            () = self.mailbox.arrived(), if takes => {}
-            ready = self.connection.ready(reads) => {
-                let ready = ready.map_err(broken)?;
-                if ready.readable {
-                    self.read()?;
-                }
-            }
-            () = self.connection.closed_by_peer(), if !reads => return Err(Parting::Farewell),
-            () = sleep_until(self.begun, self.session.deadline()) => {
-                // This thread may have been away for long, and the peer's sign of life be there already.
-                if reads {
-                    self.read()?;
-                }
-                self.wake()?;
-            }
+            () = self.mailbox.filled(), if takes => {}
+            moved = self.connection.moved(reads, missing) => self.react(moved)?,
+            () = self.alarm.rings() => self.wake(reads, missing).await?,
         }
         self.take_mail()?;
         self.submit();
-        self.connection.write().map_err(broken)?;
-        // What was left in the mailbox for want of room is taken once there is room again.
-        self.take_mail()?;
-        self.submit();
-        Ok(())
+        self.connection.write().map_err(broken)
     }
 
     /// Whether the socket is to be read now; the session learns of a change.
@@ -123,12 +114,11 @@ impl<S: Session> Task<S> {
         Now { ticks_ms: self.begun.elapsed().as_millis() as u64, wall_ms: now_ms() }
     }
 
-    fn read(&mut self) -> Result<(), Parting> {
-        let missing = self.session.missing_bytes(&self.connection.input);
-        match self.connection.read(missing).map_err(broken)? {
-            None => Ok(()),
-            Some(0) => Err(Parting::Farewell),
-            Some(_) => self.receive(),
+    fn react(&mut self, moved: std::io::Result<Moved>) -> Result<(), Parting> {
+        match moved.map_err(broken)? {
+            Moved::Read(_) => self.receive(),
+            Moved::Closed => Err(Parting::Farewell),
+            Moved::Writable => Ok(()),
         }
     }
 
@@ -138,9 +128,19 @@ impl<S: Session> Task<S> {
         self.session.receive(input, now, &mut self.events, output)
     }
 
-    fn wake(&mut self) -> Result<(), Parting> {
+    /// The session's deadline may have come.
+    async fn wake(&mut self, reads: bool, missing: usize) -> Result<(), Parting> {
+        // This thread may have been away for long, and the peer's sign of life be there already.
+        tokio::select! {
+            biased;
+            moved = self.connection.moved(reads, missing) => self.react(moved)?,
+            () = std::future::ready(()) => {}
+        }
         let now = self.now();
-        self.session.wake(now, &mut self.events, &mut self.connection.output)
+        if self.session.deadline().is_some_and(|deadline| deadline <= now.ticks_ms) {
+            self.session.wake(now, &mut self.events, &mut self.connection.output)?;
+        }
+        Ok(())
     }
 
     /// Takes what the core sent, and then the input that the session could not take before it.
@@ -171,8 +171,10 @@ impl<S: Session> Task<S> {
             self.router.route(event, |partition, event| core.submit(partition, event));
         }
         core.run();
-        drop(core);
-        self.handle.wake.notify_one();
+        if core.wants_turn() {
+            drop(core);
+            self.handle.wake.notify_one();
+        }
     }
 
     /// Tells the core that the connection is gone.
@@ -191,7 +193,9 @@ impl<S: Session> Task<S> {
 
     async fn write_out(&mut self) -> std::io::Result<()> {
         while !self.connection.is_flushed() {
-            self.connection.ready(false).await?;
+            if self.connection.moved(false, 0).await? == Moved::Closed {
+                return Ok(());
+            }
             self.connection.write()?;
         }
         Ok(())
@@ -205,10 +209,37 @@ fn broken(error: std::io::Error) -> Parting {
     }
 }
 
-async fn sleep_until(begun: Instant, deadline_ms: Option<u64>) {
-    let deadline = deadline_ms.and_then(|ticks| begun.checked_add(Duration::from_millis(ticks)));
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-        None => std::future::pending().await,
+/// Wakes a connection at its session's deadline. Deadlines move with every frame, mostly away: the timer is set anew only
+/// when one comes nearer, and otherwise rings too early now and then, which costs less than to set it each time.
+struct Alarm {
+    begun: Instant,
+    timer: Pin<Box<Sleep>>,
+    /// When it rings, in milliseconds since `begun`; `None`: never.
+    set_ms: Option<u64>,
+}
+
+impl Alarm {
+    fn new(begun: Instant) -> Alarm {
+        Alarm { begun, timer: Box::pin(tokio::time::sleep_until(begun.into())), set_ms: None }
+    }
+
+    /// It is to ring at `deadline_ms` at the latest.
+    fn set(&mut self, deadline_ms: Option<u64>) {
+        let Some(deadline_ms) = deadline_ms else { return };
+        if self.set_ms.is_some_and(|set_ms| set_ms <= deadline_ms) {
+            return;
+        }
+        if let Some(at) = self.begun.checked_add(Duration::from_millis(deadline_ms)) {
+            self.timer.as_mut().reset(at.into());
+            self.set_ms = Some(deadline_ms);
+        }
+    }
+
+    async fn rings(&mut self) {
+        match self.set_ms {
+            Some(_) => self.timer.as_mut().await,
+            None => std::future::pending().await,
+        }
+        self.set_ms = None;
     }
 }

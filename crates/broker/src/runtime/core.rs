@@ -73,6 +73,8 @@ pub struct Core {
     reads: HashMap<(PartitionId, Position), Vec<MessageKey>>,
     now_ms: u64,
     lazy_until: Option<Instant>,
+    /// Something waits to be sent on by [`Core::flush`].
+    unsent: bool,
 }
 
 /// Which core owns a partition.
@@ -106,6 +108,7 @@ impl Core {
             reads: HashMap::new(),
             now_ms: 0,
             lazy_until: None,
+            unsent: false,
         }
     }
 
@@ -152,7 +155,10 @@ impl Core {
     pub fn submit(&mut self, partition: PartitionId, event: Event) {
         let owner = owner(partition, self.cores);
         match self.to_cores.get_mut(usize::from(owner)) {
-            Some(Some(other)) => other.sender.send(ToCore::Event(partition, event)),
+            Some(Some(other)) => {
+                other.sender.send(ToCore::Event(partition, event));
+                self.unsent = true;
+            }
             _ => self.work.push_back((partition, event)),
         }
     }
@@ -197,6 +203,7 @@ impl Core {
 
     /// Sends on its way what has gathered for the journal and the other cores.
     pub fn flush(&mut self) {
+        self.unsent = false;
         let now = Instant::now();
         let due = self.lazy_until.is_some_and(|until| until <= now);
         let wanted = self.log.flush(due);
@@ -207,6 +214,11 @@ impl Core {
         for other in self.to_cores.iter_mut().flatten() {
             other.flush();
         }
+    }
+
+    /// Whether something has gathered that [`Core::turn`] sends on its way.
+    pub fn wants_turn(&self) -> bool {
+        self.unsent
     }
 
     /// When records that nobody waits for must go, if there are any.
@@ -284,6 +296,7 @@ impl Core {
             Effect::Propose { command, urgency } => {
                 let record = encode_record(&command);
                 self.log.propose(id, Proposal { command, record, urgency });
+                self.unsent = true;
             }
             Effect::Reply { connection, ticket, result } => {
                 self.post(connection, ToSession::Reply { ticket, result });
@@ -297,8 +310,12 @@ impl Core {
             Effect::Fetch { keys } => self.fetch(id, keys),
             Effect::Retain { position, count, bytes } => {
                 self.log.retain(id, position, count, bytes);
+                self.unsent = true;
             }
-            Effect::Release { position, bytes } => self.log.release(id, position, bytes),
+            Effect::Release { position, bytes } => {
+                self.log.release(id, position, bytes);
+                self.unsent = true;
+            }
             Effect::Tell { to, peer } => self.submit(to, Event::Peer { from: id, peer }),
         }
     }
@@ -310,6 +327,7 @@ impl Core {
             waiting.push(key);
             if waiting.len() == 1 {
                 self.log.read(id, position);
+                self.unsent = true;
             }
         }
     }
@@ -322,6 +340,7 @@ impl Core {
             }
         } else if let Some(Some(other)) = self.to_cores.get_mut(usize::from(core)) {
             other.sender.send(ToCore::Session(connection, message));
+            self.unsent = true;
         }
     }
 }

@@ -2,23 +2,27 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
 
 use postroad_model::ToSession;
-use tokio::sync::Notify;
 
 /// One connection's mailbox. Its bytes are bounded by the core (`outbox_bytes_max`), its replies by
 /// what the connection may have outstanding.
 #[derive(Default)]
 pub struct Mailbox {
     messages: RefCell<VecDeque<ToSession>>,
-    arrived: Notify,
+    /// Of the task that waits for the next message.
+    waiting: RefCell<Option<Waker>>,
 }
 
 impl Mailbox {
     /// Puts a message in and wakes the connection's task.
     pub fn put(&self, message: ToSession) {
         self.messages.borrow_mut().push_back(message);
-        self.arrived.notify_one();
+        if let Some(task) = self.waiting.take() {
+            task.wake();
+        }
     }
 
     /// The oldest message.
@@ -26,8 +30,19 @@ impl Mailbox {
         self.messages.borrow_mut().pop_front()
     }
 
-    /// Waits until something is put in.
-    pub async fn arrived(&self) {
-        self.arrived.notified().await;
+    /// Waits until something is in it. One task may wait.
+    pub async fn filled(&self) {
+        poll_fn(|context| {
+            if !self.messages.borrow().is_empty() {
+                return Poll::Ready(());
+            }
+            let mut waiting = self.waiting.borrow_mut();
+            match &mut *waiting {
+                Some(task) => task.clone_from(context.waker()),
+                none => *none = Some(context.waker().clone()),
+            }
+            Poll::Pending
+        })
+        .await;
     }
 }

@@ -209,33 +209,56 @@ fn run_core<S: Session + 'static>(
             return;
         }
     };
-    let CoreParts { number, partitions, links, sockets, wake, stop, mut policies, .. } = parts;
+    let CoreParts { number, partitions, links, sockets, wake, stop, policies, .. } = parts;
     let core = Rc::new(RefCell::new(Core::new(number, placement, partitions, links)));
-    let local_wake = Rc::new(Notify::new());
-    let handle = CoreHandle { core: core.clone(), wake: local_wake.clone() };
+    let handle = CoreHandle { core: core.clone(), wake: wake.clone() };
     runtime.block_on(async move {
         core.borrow_mut().start();
         core.borrow_mut().flush();
         let closing = Rc::new(Closing::default());
         tokio::task::spawn_local(welcome(handle, sockets, closing.clone(), make));
-        while !stop.asked.load(Ordering::Acquire) {
-            let lazy_until = core.borrow().lazy_until();
-            tokio::select! {
-                () = wake.notified() => {}
-                () = local_wake.notified() => {}
-                () = lazy_due(lazy_until) => {}
-                Ok(()) = policies.changed() => core.borrow_mut().follow(&policies.borrow_and_update()),
-            }
-            core.borrow_mut().turn();
+        tokio::task::spawn_local(follow(core.clone(), policies, wake.clone()));
+        let turning = tokio::task::spawn_local(turn_until_stopped(core.clone(), wake.clone(), stop));
+        if turning.await.is_err() {
+            tracing::error!(core = number, "a core's task had panicked");
         }
         closing.begin();
-        let drained = drain(&core, &wake, &local_wake);
-        if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        if tokio::time::timeout(DRAIN, drain(&core, &wake)).await.is_err() {
             tracing::warn!(core = number, "connections were cut off: they did not end in time");
         }
         core.borrow_mut().turn();
         core.borrow_mut().flush_all();
     });
+}
+
+/// Turns whenever there is something to do. A task like those of connections: it runs behind all that run now and may wake
+/// it, once for all of them, and waking it is no system call, as it would be for the runtime's main future.
+async fn turn_until_stopped(core: Rc<RefCell<Core>>, wake: Arc<Notify>, stop: Arc<Stop>) {
+    let mut lazy_timer = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
+    // Lazy records mostly leave before their time: the timer stays set then, as setting it costs a system call.
+    let mut timer_is_set = false;
+    while !stop.asked.load(Ordering::Acquire) {
+        let lazy_until = core.borrow().lazy_until();
+        if let Some(until) = lazy_until
+            && !timer_is_set
+        {
+            lazy_timer.as_mut().reset(until.into());
+            timer_is_set = true;
+        }
+        tokio::select! {
+            () = wake.notified() => {}
+            () = lazy_timer.as_mut(), if timer_is_set => timer_is_set = false,
+        }
+        core.borrow_mut().turn();
+    }
+}
+
+/// Gives each new version of the policies to the core.
+async fn follow(core: Rc<RefCell<Core>>, mut policies: watch::Receiver<Arc<Policies>>, wake: Arc<Notify>) {
+    while policies.changed().await.is_ok() {
+        core.borrow_mut().follow(&policies.borrow_and_update());
+        wake.notify_one();
+    }
 }
 
 /// Serves each new socket in a task of its own, until the core stops.
@@ -265,23 +288,13 @@ async fn welcome<S: Session + 'static>(
 }
 
 /// Turns until every connection has ended and nothing is on its way to the log.
-async fn drain(core: &Rc<RefCell<Core>>, wake: &Notify, local_wake: &Notify) {
+async fn drain(core: &Rc<RefCell<Core>>, wake: &Notify) {
     loop {
         core.borrow_mut().turn();
         if core.borrow().connections() == 0 {
             return;
         }
-        tokio::select! {
-            () = wake.notified() => {}
-            () = local_wake.notified() => {}
-        }
-    }
-}
-
-async fn lazy_due(until: Option<std::time::Instant>) {
-    match until {
-        Some(until) => tokio::time::sleep_until(until.into()).await,
-        None => std::future::pending().await,
+        wake.notified().await;
     }
 }
 
