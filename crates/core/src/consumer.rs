@@ -1,8 +1,8 @@
 //! Consumers: attach, credit, drain, detach.
 
 use postroad_model::{
-    Attach, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind, Effect, Event, QueueId,
-    Refusal, Ticket,
+    Attach, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind, Effect, Event, Message,
+    QueueId, Refusal, Ticket,
 };
 use postroad_selector::Selector;
 
@@ -71,7 +71,7 @@ impl Partition {
         match (source.kind, &attach.subscription) {
             (DestinationKind::Topic, Some(name)) => self.find_subscription(attach, name),
             (DestinationKind::Topic, None) => Ok(Some(self.subscribe(source, selector, effects))),
-            (DestinationKind::Queue, _) => Ok(address.and_then(|address| address.bound.first().copied())),
+            (DestinationKind::Queue, _) => Ok(address.and_then(|address| address.bound.own())),
         }
     }
 
@@ -82,18 +82,16 @@ impl Partition {
         selector: Option<Selector>,
         effects: &mut Vec<Effect>,
     ) -> QueueId {
-        let queue = self.bind_volatile(topic);
-        if let Some(queue) = self.queues.get_mut(&queue) {
-            queue.selector = selector;
-        }
-        let retained = self.addresses.get(topic).map(|address| address.retained.values().cloned().collect());
-        let retained: Vec<_> = retained.unwrap_or_default();
+        let wants = |message: &Message| {
+            selector.as_ref().is_none_or(|selector| selector.matches(&*(self.properties_of)(message)))
+        };
+        let retained = self.addresses.get(topic).into_iter().flat_map(|address| address.retained.values());
+        let retained: Vec<Message> = retained.filter(|message| wants(message)).cloned().collect();
+        let queue = self.bind_volatile(topic, selector);
         for message in retained {
             let key = self.insert_volatile(message);
             self.bodies.refer(key);
-            if self.takes(queue, key) {
-                self.push_entry(queue, key);
-            }
+            self.push_entry(queue, key);
             self.drop_reference(key, effects);
         }
         queue

@@ -43,7 +43,7 @@ impl Partition {
         }
         self.addresses.get_or_make(destination).owner = Some(connection);
         if destination.kind == DestinationKind::Queue {
-            self.bind_volatile(destination);
+            self.bind_volatile(destination, None);
         }
         self.connections.entry(connection).or_default().temporary.insert(destination.clone());
         Ok(())
@@ -62,7 +62,7 @@ impl Partition {
         if destination.temporary && address.owner != Some(connection) {
             return self.reply(connection, ticket, Err(Refusal::NotOwner(destination)), effects);
         }
-        let bound = address.bound.iter().filter_map(|id| self.queues.get(id));
+        let bound = address.bound.iter().filter_map(|id| self.queues.get(&id));
         let consumers: u64 = bound.map(|queue| queue.consumers.len() as u64).sum();
         if consumers > 0 {
             let refusal = Refusal::InUse { destination, consumers };
@@ -81,7 +81,7 @@ impl Partition {
         if let Some(connection) = address.owner.and_then(|owner| self.connections.get_mut(&owner)) {
             connection.temporary.remove(destination);
         }
-        for id in address.bound {
+        for id in address.bound.iter() {
             self.delete_queue(id, effects);
         }
     }
@@ -90,7 +90,7 @@ impl Partition {
     pub(crate) fn delete_queue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         let Some(queue) = self.queues.remove(&id) else { return };
         if let Some(address) = self.addresses.get_mut(&queue.source) {
-            address.bound.retain(|bound| *bound != id);
+            address.bound.remove(id);
         }
         for key in queue.consumers {
             self.consumers.remove(&key);

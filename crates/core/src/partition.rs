@@ -9,6 +9,7 @@ use postroad_model::{
     TransactionKey, Urgency,
 };
 use postroad_routing::Policies;
+use postroad_selector::Selector;
 use rustc_hash::FxBuildHasher;
 
 use crate::address::Addresses;
@@ -313,21 +314,21 @@ impl Partition {
     /// The durable queue of this address, made if it is not there.
     pub(crate) fn declare_queue(&mut self, destination: &Destination) -> QueueId {
         let address = self.addresses.get_or_make(destination);
-        if let Some(id) = address.bound.first() {
-            return *id;
+        if let Some(id) = address.bound.own() {
+            return id;
         }
         let id = QueueId(self.next_queue);
         self.next_queue += 1;
-        address.bound.push(id);
+        address.bound.insert(id, None);
         self.queues.insert(id, Queue::new(id, destination.clone()));
         id
     }
 
-    /// A volatile queue bound to this address.
-    pub(crate) fn bind_volatile(&mut self, destination: &Destination) -> QueueId {
+    /// A volatile queue bound to this address, for what matches the selector.
+    pub(crate) fn bind_volatile(&mut self, destination: &Destination, selector: Option<Selector>) -> QueueId {
         let id = QueueId::volatile(self.next_volatile_queue);
         self.next_volatile_queue += 1;
-        self.addresses.get_or_make(destination).bound.push(id);
+        self.addresses.get_or_make(destination).bound.insert(id, selector);
         self.queues.insert(id, Queue::new(id, destination.clone()));
         id
     }

@@ -1,8 +1,8 @@
 //! A message comes in: what becomes durable, what stays in memory, and which queues get it.
 
 use postroad_model::{
-    Command, ConnectionId, Destination, DestinationKind, Effect, Event, MessageKey, Position, Publish,
-    QueueId, Refusal, Retain, Sent, Ticket, Urgency,
+    Command, ConnectionId, Destination, DestinationKind, Effect, Event, Message, MessageKey, Position,
+    Publish, QueueId, Refusal, Retain, Sent, Ticket, Urgency,
 };
 
 use crate::Partition;
@@ -28,12 +28,12 @@ impl Partition {
                 let command = Command::Enqueue(publish.sent);
                 self.propose(command, Urgency::Waiting, Completion::Reply { connection, ticket }, effects);
             }
-            Ok(Admitted::Volatile) if self.must_park(&publish.sent) => {
-                self.parked.entry(publish.sent.to.clone()).or_default().push_back(publish);
-            }
             Ok(Admitted::Volatile) => {
-                let Publish { sent, retain, .. } = publish;
-                self.publish_volatile(sent, Some(connection), retain, effects);
+                let receivers = self.receivers(&publish.sent.to, &publish.sent.message, Some(connection));
+                if self.must_park(&publish.sent, &receivers) {
+                    return self.parked.entry(publish.sent.to.clone()).or_default().push_back(publish);
+                }
+                self.hand_out(publish.sent, &receivers, publish.retain, effects);
                 self.reply(connection, ticket, Ok(()), effects);
             }
             Ok(Admitted::NeedsQueue) => {
@@ -66,24 +66,31 @@ impl Partition {
 
     /// What no durable subscription keeps is not journaled.
     fn admit_to_topic(&self, sent: &Sent, topic: Option<&Address>) -> Admitted {
-        let kept = topic.is_some_and(|topic| topic.bound.iter().any(|queue| !queue.is_volatile()));
+        let kept = topic.is_some_and(|topic| topic.bound.has_durable());
         if kept && sent.message.persistent { Admitted::Durable } else { Admitted::Volatile }
     }
 
     /// Whether a message for memory has to wait: behind others for its address, for memory at all, or for a queue of
-    /// its address that has taken its share. So one slow subscriber holds up its own topic and nobody else.
-    fn must_park(&self, sent: &Sent) -> bool {
-        self.parked.contains_key(&sent.to) || !self.has_room_for(sent)
+    /// its address that takes it and has taken its share. So one slow subscriber holds up its own topic and nobody else.
+    fn must_park(&self, sent: &Sent, receivers: &[QueueId]) -> bool {
+        self.parked.contains_key(&sent.to) || !self.has_room_for(sent, receivers)
     }
 
-    fn has_room_for(&self, sent: &Sent) -> bool {
+    fn has_room_for(&self, sent: &Sent, receivers: &[QueueId]) -> bool {
         let bytes = sent.message.bytes.len() as u64;
         let max = self.settings.volatile_bytes_max;
         let fits = |taken: u64, max: u64| taken == 0 || taken + bytes <= max;
-        let bound = self.addresses.get(&sent.to).into_iter().flat_map(|address| &address.bound);
-        let mut queues = bound.filter_map(|id| self.queues.get(id));
+        let mut queues = receivers.iter().filter_map(|id| self.queues.get(id));
         fits(self.bodies.volatile_bytes, max)
             && queues.all(|queue| fits(queue.volatile_bytes, max / QUEUE_SHARE))
+    }
+
+    /// The queues that take a message: those bound to its address whose selectors it matches, but for `noLocal`.
+    fn receivers(&self, to: &Destination, message: &Message, from: Option<ConnectionId>) -> Vec<QueueId> {
+        let Some(address) = self.addresses.get(to) else { return Vec::new() };
+        let mut receivers = address.bound.taking(|| (self.properties_of)(message));
+        receivers.retain(|queue| !self.shuts_out(*queue, from));
+        receivers
     }
 
     /// Lets parked sends in, as far as memory allows.
@@ -92,37 +99,49 @@ impl Partition {
             return;
         }
         for to in self.parked.keys().cloned().collect::<Vec<_>>() {
-            while let Some(publish) = self.next_parked(&to) {
-                self.let_in(publish, effects);
+            while let Some((publish, receivers)) = self.next_parked(&to) {
+                self.let_in(publish, &receivers, effects);
             }
         }
     }
 
     /// Takes the oldest send to this address out of the waiting room, if it need not wait any longer.
-    fn next_parked(&mut self, to: &Destination) -> Option<Publish> {
-        let room = self.parked.get(to)?.front().is_none_or(|publish| self.has_room_for(&publish.sent));
+    fn next_parked(&mut self, to: &Destination) -> Option<(Publish, Vec<QueueId>)> {
+        let Publish { sent, connection, .. } = self.parked.get(to)?.front()?;
+        let receivers = self.receivers(to, &sent.message, Some(*connection));
+        let room = self.has_room_for(sent, &receivers);
         let line = self.parked.get_mut(to).filter(|_| room)?;
-        let publish = line.pop_front();
+        let publish = line.pop_front()?;
         if line.is_empty() {
             self.parked.remove(to);
         }
-        publish
+        Some((publish, receivers))
     }
 
-    fn let_in(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
+    fn let_in(&mut self, publish: Publish, receivers: &[QueueId], effects: &mut Vec<Effect>) {
         let Publish { connection, ticket, sent, retain, .. } = publish;
         if sent.to.temporary && self.addresses.get(&sent.to).is_none() {
             return self.reply(connection, ticket, Err(Refusal::NoSuchDestination(sent.to)), effects);
         }
-        self.publish_volatile(sent, Some(connection), retain, effects);
+        self.hand_out(sent, receivers, retain, effects);
         self.reply(connection, ticket, Ok(()), effects);
     }
 
-    /// Hands a message to every queue bound to its address, in memory alone.
+    /// Hands a message to every queue that takes it, in memory alone.
     pub(crate) fn publish_volatile(
         &mut self,
         sent: Sent,
         from: Option<ConnectionId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let receivers = self.receivers(&sent.to, &sent.message, from);
+        self.hand_out(sent, &receivers, None, effects);
+    }
+
+    fn hand_out(
+        &mut self,
+        sent: Sent,
+        receivers: &[QueueId],
         retain: Option<Retain>,
         effects: &mut Vec<Effect>,
     ) {
@@ -133,28 +152,16 @@ impl Partition {
                 false => address.retained.remove(&retain.key),
             };
         }
-        let bound = self.addresses.get(&sent.to).map(|address| address.bound.clone()).unwrap_or_default();
         let key = self.insert_volatile(sent.message);
         // Every queue has it before any is served: serving one may expire it there, and let a parked send in behind it.
         self.bodies.refer(key);
-        let bound: Vec<QueueId> = bound
-            .into_iter()
-            .filter(|queue| !self.shuts_out(*queue, from) && self.takes(*queue, key))
-            .collect();
-        for queue in &bound {
+        for queue in receivers {
             self.push_entry(*queue, key);
         }
-        for queue in bound {
-            self.dispatch(queue, effects);
+        for queue in receivers {
+            self.dispatch(*queue, effects);
         }
         self.drop_reference(key, effects);
-    }
-
-    /// One more entry, if the queue's subscription takes the message.
-    fn offer(&mut self, queue: QueueId, key: MessageKey, from: Option<ConnectionId>) {
-        if !self.shuts_out(queue, from) && self.takes(queue, key) {
-            self.push_entry(queue, key);
-        }
     }
 
     /// Whether the queue belongs to a `noLocal` subscription of the connection that publishes.
@@ -204,10 +211,12 @@ impl Partition {
             self.push_entry(queue, key);
             return touched.push(queue);
         }
-        for queue in self.addresses.get(to).map(|topic| topic.bound.clone()).unwrap_or_default() {
-            self.offer(queue, key, from);
-            touched.push(queue);
+        let Some((message, _)) = self.bodies.headers(key) else { return };
+        let receivers = self.receivers(to, message, from);
+        for queue in &receivers {
+            self.push_entry(*queue, key);
         }
+        touched.extend(receivers);
     }
 
     pub(crate) fn dispatch_all(&mut self, mut queues: Vec<QueueId>, effects: &mut Vec<Effect>) {

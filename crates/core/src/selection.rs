@@ -69,9 +69,10 @@ pub fn parse(text: &str) -> Result<Option<Selector>, Refusal> {
     Selector::parse(text).map(Some).map_err(refused)
 }
 
-/// A selector that matches nothing.
-pub fn nothing() -> Option<Selector> {
-    Selector::parse("FALSE").ok()
+/// The selector of a binding that is in the log. It was parsed before it got there; one that a later grammar refuses
+/// takes nothing.
+pub fn of_binding(text: &str) -> Option<Selector> {
+    parse(text).unwrap_or_else(|_| Selector::parse("FALSE").ok())
 }
 
 /// One consumer's look at a queue.
@@ -108,13 +109,6 @@ impl Judge<'_> {
 }
 
 impl Partition {
-    /// Whether the queue's subscription takes the message.
-    pub(crate) fn takes(&self, queue: QueueId, key: MessageKey) -> bool {
-        let selector = self.queues.get(&queue).and_then(|queue| queue.selector.as_ref());
-        let Some(selector) = selector else { return true };
-        self.bodies.resident(key).is_some_and(|message| selector.matches(&*(self.properties_of)(message)))
-    }
-
     /// The entry that is due for the consumer: as for others, but among those that its selector matches. Each is judged
     /// once, unless it was given back.
     pub(crate) fn next_selected(&mut self, id: QueueId, key: ConsumerKey) -> Selected {

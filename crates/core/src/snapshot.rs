@@ -126,12 +126,13 @@ impl Partition {
             true => self.read_lane(LaneNumber(0), &mut queue, input)?,
             false => self.read_lanes(&mut queue, input)?,
         }
-        self.addresses.get_or_make(&source).bound.push(id);
-        if let Some(subscription) = subscription {
-            self.subscriptions.insert(subscription.name.clone(), id);
-            queue.subscribe(subscription);
+        match subscription {
+            Some(subscription) => self.bind_subscription(queue, subscription),
+            None => {
+                self.addresses.get_or_make(&source).bound.insert(id, None);
+                self.queues.insert(id, queue);
+            }
         }
-        self.queues.insert(id, queue);
         Ok(())
     }
 

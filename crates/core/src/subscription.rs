@@ -9,6 +9,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::completion::Completion;
 use crate::queue::Queue;
+use crate::selection;
 
 impl Partition {
     /// The queue of a durable subscription; `None` if the log must make it first. One that was made with another
@@ -42,11 +43,16 @@ impl Partition {
         self.apply_unsubscribe(&subscription.name, effects);
         let id = QueueId(self.next_queue);
         self.next_queue += 1;
-        self.addresses.get_or_make(&subscription.topic).bound.push(id);
-        self.subscriptions.insert(subscription.name.clone(), id);
-        let mut queue = Queue::new(id, subscription.topic.clone());
-        queue.subscribe(subscription);
-        self.queues.insert(id, queue);
+        self.bind_subscription(Queue::new(id, subscription.topic.clone()), subscription);
+    }
+
+    /// Makes the queue a durable subscription.
+    pub(crate) fn bind_subscription(&mut self, mut queue: Queue, subscription: Subscription) {
+        let selector = selection::of_binding(&subscription.selector);
+        self.addresses.get_or_make(&subscription.topic).bound.insert(queue.id, selector);
+        self.subscriptions.insert(subscription.name.clone(), queue.id);
+        queue.subscription = Some(subscription);
+        self.queues.insert(queue.id, queue);
     }
 
     pub(crate) fn apply_unsubscribe(&mut self, name: &Arc<str>, effects: &mut Vec<Effect>) {

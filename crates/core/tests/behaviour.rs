@@ -4,8 +4,8 @@ mod bench;
 
 use std::sync::Arc;
 
-use bench::{Bench, settings};
-use postroad_core::{Counters, Partition};
+use bench::{Bench, QUESTIONS, settings};
+use postroad_core::{Counters, Partition, Settings};
 use postroad_routing::{DeadLetterQueue, DeadLetters, Policies, Policy};
 
 /// Runs each case in a new broker of one partition, and compares all that it said.
@@ -599,4 +599,60 @@ fn dead_letters_go_where_the_policy_says() {
         bench.restart();
         assert_eq!(bench.held(), held, "case: {case}, after a restart");
     }
+}
+
+#[test]
+fn a_topic_gives_each_subscriber_what_it_selects() {
+    check(&[
+        (
+            "selectors and none, in one order",
+            "attach 1.1 #t 9
+             attach 1.2 #t 9 where=k=1
+             attach 1.3 #t 9 where=k>0
+             attach 1.4 #t 9 where=l=1
+             send 2 #t m?k=1 volatile
+             send 2 #t n?k=2&l=1 volatile
+             send 2 #t o volatile",
+            "ok ok ok ok 1.1<m?k=1 1.2<m?k=1 1.3<m?k=1 ok 1.1<n?k=2&l=1 1.3<n?k=2&l=1 1.4<n?k=2&l=1 ok 1.1<o ok",
+        ),
+        (
+            "one that leaves takes nothing any more",
+            "attach 1.1 #t 9 where=k=1
+             attach 1.2 #t 9 where=k=1
+             detach 1.1 none
+             send 2 #t m?k=1 volatile",
+            "ok ok 1.2<m?k=1 ok",
+        ),
+        (
+            "a bad selector is refused",
+            "attach 1.1 #t 9 where=k=",
+            "no: invalid selector \"k=\": wrong at character 2: expected a property, a literal or `(`, found the end",
+        ),
+    ]);
+}
+
+#[test]
+fn a_message_does_not_ask_the_selectors_that_it_cannot_match() {
+    let mut bench = Bench::new(settings(1));
+    for number in 0..1000 {
+        bench.run(&format!("attach 1.{number} #t 9 where=k={number}"));
+    }
+    QUESTIONS.set(0);
+    assert_eq!(bench.run("send 2 #t m?k=7 volatile"), "1.7<m?k=7 ok");
+    assert!(QUESTIONS.get() < 5, "properties were asked for {} times", QUESTIONS.get());
+}
+
+#[test]
+fn a_subscriber_that_is_full_holds_up_only_what_it_selects() {
+    let mut bench = Bench::new(Settings { volatile_bytes_max: 24, ..settings(1) });
+    let said = bench.run(
+        "attach 1.1 #t 0 where=k=1
+         attach 1.2 #t 9 where=k=2
+         send 2 #t m?k=1 volatile
+         send 2 #t n?k=2 volatile
+         send 2 #t o?k=1 volatile
+         credit 1.1 1
+         accept 1.1 m?k=1",
+    );
+    assert_eq!(said, "ok ok ok 1.2<n?k=2 ok 1.1<m?k=1 ok ok");
 }

@@ -6,9 +6,6 @@ mod lanes;
 use std::collections::{BTreeMap, VecDeque};
 
 use postroad_model::{ConsumerKey, ConsumerMode, Destination, EntryTag, MessageKey, QueueId, Subscription};
-use postroad_selector::Selector;
-
-use crate::selection;
 
 pub use lane::{Entry, Lane, State};
 pub use lanes::{LaneNumber, Lanes, tag, untag};
@@ -21,8 +18,6 @@ pub struct Queue {
     pub source: Destination,
     /// The durable subscription that it is, if it is one.
     pub subscription: Option<Subscription>,
-    /// What a subscription takes; `None` for everything.
-    pub selector: Option<Selector>,
     /// Its entries.
     pub lanes: Lanes,
     /// All that are attached, in the order of attachment.
@@ -46,7 +41,6 @@ impl Queue {
             id,
             source,
             subscription: None,
-            selector: None,
             lanes: Lanes::default(),
             consumers: Vec::new(),
             exclusive_consumers: 0,
@@ -55,13 +49,6 @@ impl Queue {
             volatile_bytes: 0,
             fetching: false,
         }
-    }
-
-    /// Makes the queue a durable subscription. Its selector was parsed before it got into the log; one that a later
-    /// grammar refuses takes nothing.
-    pub fn subscribe(&mut self, subscription: Subscription) {
-        self.selector = selection::parse(&subscription.selector).unwrap_or_else(|_| selection::nothing());
-        self.subscription = Some(subscription);
     }
 
     /// Puts an entry at the end of a lane.

@@ -209,7 +209,7 @@ impl Partition {
             self.end_entry(settlement.queue, settlement.tag, settlement.cause, effects);
         }
         for (connection, sent) in volatile.sends {
-            self.publish_volatile(sent, Some(connection), None, effects);
+            self.publish_volatile(sent, Some(connection), effects);
         }
     }
 

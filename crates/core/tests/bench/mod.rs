@@ -5,10 +5,12 @@
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `reject`, `release`, `fail`,
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `time 7`, `make 1 a`, `unmake 1 a`.
-//! A name beginning with `~` is a temporary queue, with `#` a topic.
+//! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
+//! blanks; a message `m?k=5&l=6` has these properties.
 //!
 //! Answers: `ok`, `no: why`, `1.2<m` (delivered), `1.2<m!2` (after two failures), `1.2 drained`, `1.2 detached`.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -20,6 +22,7 @@ use postroad_model::{
     Protocol, Publish, Sent, Settle, Ticket, TransactionKey,
 };
 use postroad_routing::Policies;
+use postroad_selector::{Properties, Value};
 
 /// See the head of this file.
 pub struct Bench {
@@ -52,12 +55,36 @@ pub fn settings(partitions: u16) -> Settings {
     }
 }
 
+/// A partition that reads the properties of the bench's messages.
+fn partition(settings: &Settings, id: u16) -> Partition {
+    let mut partition = Partition::new(Settings { id: PartitionId(id), ..settings.clone() });
+    partition.read_properties_by(|message| Box::new(InBody(&message.bytes)));
+    partition
+}
+
+/// The properties in a body such as `m?k=5&l=6`.
+struct InBody<'a>(&'a [u8]);
+
+thread_local! {
+    /// How often selectors have asked for a property.
+    pub static QUESTIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Properties for InBody<'_> {
+    fn property(&self, name: &str) -> Option<Value<'_>> {
+        QUESTIONS.set(QUESTIONS.get() + 1);
+        let (_, pairs) = std::str::from_utf8(self.0).ok()?.split_once('?')?;
+        let mut pairs = pairs.split('&').filter_map(|pair| pair.split_once('='));
+        let (_, value) = pairs.find(|(known, _)| *known == name)?;
+        Some(Value::Long(value.parse().expect("a sound script")))
+    }
+}
+
 impl Bench {
     pub fn new(settings: Settings) -> Bench {
         let count = settings.placement.partitions;
-        let own = |id| Settings { id: PartitionId(id), ..settings.clone() };
         Bench {
-            partitions: (0..count).map(|id| Partition::new(own(id))).collect(),
+            partitions: (0..count).map(|id| partition(&settings, id)).collect(),
             positions: vec![Position::FIRST; usize::from(count)],
             log: vec![Vec::new(); usize::from(count)],
             settings,
@@ -100,7 +127,7 @@ impl Bench {
     pub fn restart(&mut self) {
         self.settings.incarnation += 1;
         for (id, log) in (0_u16..).zip(&self.log) {
-            let mut partition = Partition::new(Settings { id: PartitionId(id), ..self.settings.clone() });
+            let mut partition = partition(&self.settings, id);
             let mut position = Position::FIRST;
             for record in log {
                 let command = decode_record(record).expect("a sound script");
@@ -173,14 +200,17 @@ impl Bench {
     fn line(&mut self, line: &str) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (plain, options): (Vec<&str>, Vec<&str>) =
-            words.iter().skip(1).partition(|word| !word.contains('='));
+            words.iter().skip(1).partition(|word| !word.contains('=') || word.contains('?'));
         let option = |name: &str| {
             let found = options.iter().find_map(|option| option.strip_prefix(name)?.strip_prefix('='));
             found.map(|value| value.parse::<u64>().expect("a sound script"))
         };
         match words[0] {
             "send" => self.publish(&plain, &option),
-            "attach" => self.attach(&plain, option("priority")),
+            "attach" => {
+                let selector = options.iter().find_map(|option| option.strip_prefix("where="));
+                self.attach(&plain, option("priority"), selector.unwrap_or_default());
+            }
             "accept" => self.verdict(&plain, Outcome::Accepted, option("tx")),
             "reject" => self.verdict(&plain, Outcome::Rejected, None),
             "release" => self.verdict(&plain, Outcome::Released { failed: false }, None),
@@ -252,7 +282,7 @@ impl Bench {
         }
     }
 
-    fn attach(&mut self, plain: &[&str], priority: Option<u64>) {
+    fn attach(&mut self, plain: &[&str], priority: Option<u64>, selector: &str) {
         let (consumer, source) = (consumer(plain[0]), destination(plain[1]));
         let mode = match plain.get(3) {
             Some(&"exclusive") => ConsumerMode::Exclusive,
@@ -268,7 +298,7 @@ impl Bench {
             priority: priority.unwrap_or(0) as i8,
             no_local: plain.contains(&"nolocal"),
             ticket: Ticket(0),
-            selector: "".into(),
+            selector: selector.into(),
             subscription: None,
         };
         self.send(&source, Event::Attach(attach));
