@@ -1,4 +1,4 @@
-//! What the operating system says of the server's process.
+//! What the operating system says of the server's process: processor time and memory.
 
 use std::fs;
 use std::time::Duration;
@@ -23,6 +23,17 @@ impl ServerTime {
         ticks(&fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?)
             .map(|ticks| Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
     }
+
+    /// Its resident memory in MiB; `None` if there is no such process here.
+    pub fn resident_mib(self) -> Option<f64> {
+        resident_kib(&fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?)
+            .map(|kib| kib as f64 / 1024.0)
+    }
+}
+
+fn resident_kib(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// Fields 14 and 15 of `/proc/PID/stat` (proc(5)); the name in field 2 may hold spaces and brackets.
@@ -45,6 +56,15 @@ mod tests {
             ("cut", "7 (a) S 1", None),
         ] {
             assert_eq!(ticks(stat), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn resident_memory_is_read_in_kib() {
+        for (case, status, want) in
+            [("there", "Name:\ta\nVmRSS:\t  5120 kB\n", Some(5120)), ("a kernel thread", "Name:\ta\n", None)]
+        {
+            assert_eq!(resident_kib(status), want, "case: {case}");
         }
     }
 }

@@ -1,18 +1,16 @@
 //! One load: publishers as fast as confirmations come, subscribers that keep up, filters that get nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use postroad_openwire::client::{
-    ClientEvent, ConsumerNumber, Incoming, Outgoing, OutgoingBody, Subscription, Verdict,
-};
+use postroad_openwire::client::{ClientEvent, ConsumerNumber, Incoming, Subscription, Verdict};
 use postroad_openwire::codec::{Destination, Message, Primitive};
 use serde::Serialize;
 
 use super::{Filter, Plan, Point};
-use crate::link::now_ms;
+use crate::load::{Counters, Worker, durable_message, join, pause, publish, sample};
 use crate::{BrokerUrl, Link, LinkError, Waited};
 
 /// Sends that may wait for their confirmation, all publishers together.
@@ -47,16 +45,6 @@ pub struct Measurement {
     pub lost: u64,
 }
 
-#[derive(Default)]
-struct Counters {
-    published: AtomicU64,
-    delivered: AtomicU64,
-    publishers_stop: Arc<AtomicBool>,
-    subscribers_stop: Arc<AtomicBool>,
-}
-
-type Worker = JoinHandle<Result<(), LinkError>>;
-
 /// Puts one load on the broker and measures it.
 pub(super) fn measure(
     plan: &Plan,
@@ -69,65 +57,27 @@ pub(super) fn measure(
             .into(),
     );
     let counters = Arc::new(Counters::default());
-    let mut subscribers = subscribe_all(plan, &point, &topic, &counters)?;
+    let subscribers = subscribe_all(plan, &point, &topic, &counters)?;
     let publishers = publish_all(plan, &point, &topic, &counters)?;
     pause(plan.warmup, stop)?;
-    let before = sample(plan, &counters);
+    let before = sample(plan.server, &counters);
     pause(plan.window, stop)?;
-    let after = sample(plan, &counters);
+    let after = sample(plan.server, &counters);
     counters.publishers_stop.store(true, Ordering::Release);
     join(publishers)?;
     let lost = await_deliveries(&point, &counters);
     counters.subscribers_stop.store(true, Ordering::Release);
-    join(subscribers.split_off(0))?;
+    join(subscribers)?;
     let seconds = after.at.duration_since(before.at).as_secs_f64();
     let received = after.published - before.published;
-    let cpu = after.cpu.zip(before.cpu).map(|(after, before)| after.saturating_sub(before));
     Ok(Measurement {
         point,
         round,
         received_per_second: received as f64 / seconds,
         dispatched_per_second: (after.delivered - before.delivered) as f64 / seconds,
-        server_cpu_us: cpu.filter(|_| received > 0).map(|cpu| cpu.as_secs_f64() * 1e6 / received as f64),
+        server_cpu_us: after.cpu_us_per_message(&before),
         lost,
     })
-}
-
-struct Sample {
-    at: Instant,
-    published: u64,
-    delivered: u64,
-    cpu: Option<Duration>,
-}
-
-fn sample(plan: &Plan, counters: &Counters) -> Sample {
-    Sample {
-        published: counters.published.load(Ordering::Acquire),
-        delivered: counters.delivered.load(Ordering::Acquire),
-        cpu: plan.server.and_then(crate::ServerTime::spent),
-        at: Instant::now(),
-    }
-}
-
-fn pause(time: Duration, stop: &AtomicBool) -> Result<(), LinkError> {
-    let end = Instant::now() + time;
-    while let Some(left) = end.checked_duration_since(Instant::now()) {
-        if stop.load(Ordering::Acquire) {
-            return Err(LinkError::Stopped);
-        }
-        thread::sleep(left.min(Duration::from_millis(50)));
-    }
-    Ok(())
-}
-
-fn join(workers: Vec<Worker>) -> Result<(), LinkError> {
-    for worker in workers {
-        match worker.join() {
-            Ok(result) => result?,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    }
-    Ok(())
 }
 
 fn await_deliveries(point: &Point, counters: &Counters) -> u64 {
@@ -264,63 +214,16 @@ fn publish_all(
     let window = (OUTSTANDING / point.publishers).max(1);
     let mut workers = Vec::new();
     for _ in 0..point.publishers {
-        let link = open(&plan.url, &counters.publishers_stop)?;
+        let link = open(&plan.url, &Arc::default())?;
         let (counters, message) = (counters.clone(), message.clone());
-        workers.push(thread::spawn(move || publish(link, &message, window, &counters)));
+        workers.push(thread::spawn(move || publish(link, &message, window, &counters, |_| ())));
     }
     Ok(workers)
 }
 
 /// A message without a body: what the experiments are about is in its properties.
 fn message(topic: &Destination, filter: Filter) -> Result<Message, LinkError> {
-    let outgoing = Outgoing {
-        destination: topic.clone(),
-        body: OutgoingBody::Bytes(bytes::Bytes::new()),
-        properties: filter
-            .properties()
-            .into_iter()
-            .map(|name| (name, Primitive::String("0".into())))
-            .collect(),
-        persistent: true,
-        priority: 4,
-        timestamp_ms: now_ms(),
-        expires_at_ms: 0,
-        message_type: None,
-        correlation_id: None,
-        reply_to: None,
-    };
-    Ok(outgoing.to_message()?)
-}
-
-fn publish(mut link: Link, message: &Message, window: u32, counters: &Counters) -> Result<(), LinkError> {
-    let mut outstanding = 0;
-    while !counters.publishers_stop.load(Ordering::Acquire) {
-        while outstanding < window {
-            link.client().send(message.clone(), true)?;
-            outstanding += 1;
-        }
-        if let Waited::Event(ClientEvent::Done(_)) = link.wait(None)? {
-            outstanding -= confirmed(counters);
-            while let Some(event) = link.at_hand()? {
-                if let ClientEvent::Done(_) = event {
-                    outstanding -= confirmed(counters);
-                }
-            }
-        }
-    }
-    if outstanding > 0 {
-        link.listen_until(|event| {
-            if let ClientEvent::Done(_) = event {
-                outstanding -= confirmed(counters);
-            }
-            outstanding == 0
-        })?;
-    }
-    link.close()
-}
-
-/// One more message is with the broker.
-fn confirmed(counters: &Counters) -> u32 {
-    counters.published.fetch_add(1, Ordering::AcqRel);
-    1
+    let properties =
+        filter.properties().into_iter().map(|name| (name, Primitive::String("0".into()))).collect();
+    durable_message(topic, bytes::Bytes::new(), properties)
 }

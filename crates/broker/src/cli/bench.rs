@@ -1,19 +1,61 @@
 //! `postroad bench`: measurements of a broker, or of this machine.
 
+mod backlog;
+mod fanout;
 mod filters;
 
-use clap::Subcommand;
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use postroad_bench::{BrokerUrl, ServerTime};
+
+use crate::cli::names::parse_url;
+use crate::runtime::now_ms;
 
 /// What can be measured.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
     /// The cost of selectors on a running broker: six experiments, a fitted model, figures.
     Filters(Box<filters::FiltersArguments>),
+    /// The latency of sends to a virtual topic with few and with many durable queues.
+    Fanout(fanout::FanoutArguments),
+    /// Sends to a composite destination that nobody reads: pace and memory.
+    Backlog(backlog::BacklogArguments),
+}
+
+/// Which broker is measured, and who reads the result.
+#[derive(Debug, Args)]
+struct Target {
+    /// The broker's URL; any broker that speaks OpenWire.
+    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616", value_parser = parse_url)]
+    url: BrokerUrl,
+    /// The broker's process on this machine, to measure its processor time and memory.
+    #[arg(long, value_name = "PID")]
+    server_pid: Option<u32>,
+    /// Print JSON, one object to a line, and no table.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Target {
+    fn server(&self) -> anyhow::Result<Option<ServerTime>> {
+        let server = self.server_pid.map(ServerTime::of);
+        if let Some(server) = server {
+            server.spent().context("--server-pid: there is no such process on this machine")?;
+        }
+        Ok(server)
+    }
+}
+
+/// Tells the destinations of this run from those of others.
+fn run_name() -> String {
+    now_ms().to_string()
 }
 
 /// Measures.
 pub fn run(bench: &Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Filters(arguments) => filters::run(arguments),
+        Bench::Fanout(arguments) => fanout::run(arguments),
+        Bench::Backlog(arguments) => backlog::run(arguments),
     }
 }

@@ -7,20 +7,15 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use postroad_bench::filters::{self, Experiment, Measurement, Plan};
-use postroad_bench::{BrokerUrl, ServerTime};
 
-use crate::cli::names::parse_url;
+use crate::cli::bench::Target;
 use crate::cli::stop::Stop;
 
 /// What `bench filters` can be told.
 #[derive(Debug, Args)]
 pub struct FiltersArguments {
-    /// The broker's URL; any broker that speaks OpenWire.
-    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616", value_parser = parse_url)]
-    url: BrokerUrl,
-    /// The broker's process on this machine, to measure its processor time.
-    #[arg(long, value_name = "PID")]
-    server_pid: Option<u32>,
+    #[command(flatten)]
+    target: Target,
     /// Which experiments: publishers, subscribers, filters, or, and-first, and-middle, and-last, grid [default: all].
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_experiment)]
     experiments: Vec<Experiment>,
@@ -39,9 +34,6 @@ pub struct FiltersArguments {
     /// A folder for the figures (SVG).
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print each measurement as one JSON object, and no table.
-    #[arg(long)]
-    json: bool,
 }
 
 fn parse_experiment(text: &str) -> Result<Experiment, String> {
@@ -59,26 +51,23 @@ pub fn run(arguments: &FiltersArguments) -> anyhow::Result<()> {
     };
     let all = arguments.experiments.is_empty();
     let plan = Plan {
-        url: arguments.url.clone(),
-        server: arguments.server_pid.map(ServerTime::of),
+        url: arguments.target.url.clone(),
+        server: arguments.target.server()?,
         experiments: if all { Experiment::ALL.to_vec() } else { arguments.experiments.clone() },
         rounds: arguments.rounds,
         warmup: seconds("warmup", arguments.warmup)?,
         window: seconds("seconds", arguments.seconds)?,
         filters_max: arguments.filters_max,
     };
-    if let Some(server) = plan.server {
-        server.spent().context("--server-pid: there is no such process on this machine")?;
-    }
     let stop = Stop::on_signal()?;
     let mut out = std::io::stdout();
     let report = filters::run(&plan, &stop.flag(), |measurement| {
         show(measurement);
-        let line = arguments.json.then(|| serde_json::to_string(measurement).unwrap_or_default());
+        let line = arguments.target.json.then(|| serde_json::to_string(measurement).unwrap_or_default());
         // Nobody reads any more: what was measured is in the report, and that will say so.
         let _ = line.map(|line| writeln!(out, "{line}"));
     })?;
-    if !arguments.json {
+    if !arguments.target.json {
         write!(out, "{}", report.markdown())?;
     }
     if let Some(folder) = &arguments.out {

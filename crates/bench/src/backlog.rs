@@ -1,0 +1,125 @@
+//! Publishing to a composite destination that nobody reads: does the broker keep its pace, and its memory?
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postroad_openwire::codec::Destination;
+use serde::Serialize;
+
+use crate::load::{Counters, Worker, durable_message, join, publish, sample};
+use crate::{BrokerUrl, Link, LinkError, ServerTime};
+
+/// How the load is made.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The broker.
+    pub url: BrokerUrl,
+    /// Its process, if it is on this machine.
+    pub server: Option<ServerTime>,
+    /// Where every message goes: each is a queue of its own.
+    pub targets: u32,
+    /// Publishers, each with a connection of its own.
+    pub publishers: u32,
+    /// Sends that each publisher keeps unconfirmed.
+    pub window: u32,
+    /// Messages in all.
+    pub messages: u64,
+    /// Bytes of each body.
+    pub body_bytes: usize,
+    /// How often it is looked.
+    pub interval: Duration,
+    /// Tells queues of different runs apart.
+    pub run: String,
+}
+
+/// One interval.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Look {
+    /// Since the start.
+    pub seconds: f64,
+    /// Confirmed so far.
+    pub published: u64,
+    /// Confirmed in this interval, per second.
+    pub published_per_second: f64,
+    /// The server's resident memory, if its process is known.
+    pub resident_mib: Option<f64>,
+}
+
+/// The whole load.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measurement {
+    /// Each interval.
+    pub looks: Vec<Look>,
+    /// Confirmed sends per second, over all.
+    pub published_per_second: f64,
+    /// Processor time of the server for each send, if its process is known.
+    pub server_cpu_us: Option<f64>,
+}
+
+impl Measurement {
+    /// Messages for each second of processor time that the server spent.
+    pub fn per_core_second(&self) -> Option<f64> {
+        self.server_cpu_us.map(|cpu| 1e6 / cpu)
+    }
+}
+
+/// The composite destination of a run: `a,b,c` in a client's words.
+pub fn destination(plan: &Plan) -> Destination {
+    let names = (0..plan.targets).map(|target| format!("postroad.bench.{}.{target}", plan.run));
+    Destination::Queue(names.collect::<Vec<_>>().join(",").as_str().into())
+}
+
+/// Publishes all messages, and tells `each` how it goes.
+///
+/// # Errors
+/// The broker cannot be reached, refuses something, or goes away; somebody asked us to stop.
+pub fn run(
+    plan: &Plan,
+    stop: &Arc<AtomicBool>,
+    mut each: impl FnMut(&Look),
+) -> Result<Measurement, LinkError> {
+    let counters = Arc::new(Counters { limit: Some(plan.messages), ..Counters::default() });
+    let message = durable_message(&destination(plan), vec![b'x'; plan.body_bytes].into(), Vec::new())?;
+    let mut workers: Vec<Worker> = Vec::new();
+    let before = sample(plan.server, &counters);
+    for _ in 0..plan.publishers {
+        let link = Link::open(&plan.url, None, None, Arc::default())?;
+        let (counters, message, window) = (counters.clone(), message.clone(), plan.window);
+        workers.push(thread::spawn(move || publish(link, &message, window, &counters, |_| ())));
+    }
+    let mut looks = Vec::new();
+    let (mut last_at, mut last_published) = (before.at, 0);
+    while workers.iter().any(|worker| !worker.is_finished()) {
+        let end = Instant::now() + plan.interval;
+        while Instant::now() < end && workers.iter().any(|worker| !worker.is_finished()) {
+            if stop.load(Ordering::Acquire) {
+                counters.publishers_stop.store(true, Ordering::Release);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        let now = sample(plan.server, &counters);
+        let interval = now.at.duration_since(last_at).as_secs_f64();
+        let look = Look {
+            seconds: now.at.duration_since(before.at).as_secs_f64(),
+            published: now.published,
+            published_per_second: (now.published - last_published) as f64 / interval,
+            resident_mib: plan.server.and_then(ServerTime::resident_mib),
+        };
+        each(&look);
+        looks.push(look);
+        (last_at, last_published) = (now.at, now.published);
+    }
+    join(workers)?;
+    if stop.load(Ordering::Acquire) {
+        return Err(LinkError::Stopped);
+    }
+    let after = sample(plan.server, &counters);
+    let seconds = after.at.duration_since(before.at).as_secs_f64();
+    Ok(Measurement {
+        looks,
+        published_per_second: after.published as f64 / seconds,
+        server_cpu_us: after.cpu_us_per_message(&before),
+    })
+}

@@ -1,0 +1,152 @@
+//! What all loads share: publishers on threads of their own, counters, windows of time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use postroad_openwire::client::{ClientEvent, Outgoing, OutgoingBody};
+use postroad_openwire::codec::{Destination, Message, Primitive};
+
+use crate::link::now_ms;
+use crate::{Link, LinkError, ServerTime, Waited};
+
+/// How often a publisher that waits looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What the threads of one load count, and how they are told to end.
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Confirmed sends.
+    pub published: AtomicU64,
+    /// So many sends, and no more.
+    pub limit: Option<u64>,
+    /// Sends that were begun.
+    pub begun: AtomicU64,
+    /// Messages that reached a consumer.
+    pub delivered: AtomicU64,
+    /// No further sends.
+    pub publishers_stop: Arc<AtomicBool>,
+    /// Consumers take leave.
+    pub subscribers_stop: Arc<AtomicBool>,
+}
+
+pub(crate) type Worker = JoinHandle<Result<(), LinkError>>;
+
+/// One look at a load.
+pub(crate) struct Sample {
+    pub at: Instant,
+    pub published: u64,
+    pub delivered: u64,
+    pub cpu: Option<Duration>,
+}
+
+pub(crate) fn sample(server: Option<ServerTime>, counters: &Counters) -> Sample {
+    Sample {
+        published: counters.published.load(Ordering::Acquire),
+        delivered: counters.delivered.load(Ordering::Acquire),
+        cpu: server.and_then(ServerTime::spent),
+        at: Instant::now(),
+    }
+}
+
+impl Sample {
+    /// Processor time of the server for each message published since `before`, in microseconds.
+    pub fn cpu_us_per_message(&self, before: &Sample) -> Option<f64> {
+        let published = self.published - before.published;
+        let cpu = self.cpu?.saturating_sub(before.cpu?);
+        (published > 0).then(|| cpu.as_secs_f64() * 1e6 / published as f64)
+    }
+}
+
+/// Lets the load go on for so long.
+///
+/// # Errors
+/// [`LinkError::Stopped`]: somebody asked us to stop.
+pub(crate) fn pause(time: Duration, stop: &AtomicBool) -> Result<(), LinkError> {
+    let end = Instant::now() + time;
+    while let Some(left) = end.checked_duration_since(Instant::now()) {
+        if stop.load(Ordering::Acquire) {
+            return Err(LinkError::Stopped);
+        }
+        thread::sleep(left.min(Duration::from_millis(50)));
+    }
+    Ok(())
+}
+
+/// Waits for threads to end; the first failure is the result.
+pub(crate) fn join(workers: Vec<Worker>) -> Result<(), LinkError> {
+    for worker in workers {
+        match worker.join() {
+            Ok(result) => result?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+    Ok(())
+}
+
+/// A persistent message.
+pub(crate) fn durable_message(
+    destination: &Destination,
+    body: Bytes,
+    properties: Vec<(String, Primitive)>,
+) -> Result<Message, LinkError> {
+    let outgoing = Outgoing {
+        destination: destination.clone(),
+        body: OutgoingBody::Bytes(body),
+        properties,
+        persistent: true,
+        priority: 4,
+        timestamp_ms: now_ms(),
+        expires_at_ms: 0,
+        message_type: None,
+        correlation_id: None,
+        reply_to: None,
+    };
+    Ok(outgoing.to_message()?)
+}
+
+/// Sends one message again and again, `window` of them ahead of their confirmations, until told to stop. `each` gets the
+/// time from the send to its confirmation; with a window above one that includes the wait behind the others.
+pub(crate) fn publish(
+    mut link: Link,
+    message: &Message,
+    window: u32,
+    counters: &Counters,
+    mut each: impl FnMut(Duration),
+) -> Result<(), LinkError> {
+    let mut begun: VecDeque<Instant> = VecDeque::new();
+    loop {
+        let mut goes_on = !counters.publishers_stop.load(Ordering::Acquire);
+        while goes_on && begun.len() < window as usize {
+            goes_on = counters.may_begin();
+            if goes_on {
+                begun.push_back(Instant::now());
+                link.client().send(message.clone(), true)?;
+            }
+        }
+        if begun.is_empty() {
+            return link.close();
+        }
+        // What was sent is confirmed by a broker that lives: a wait for it does not end early.
+        let Waited::Event(first) = link.wait(Some(Instant::now() + LOOK))? else { continue };
+        let mut event = Some(first);
+        while let Some(one) = event {
+            if let ClientEvent::Done(_) = one {
+                counters.published.fetch_add(1, Ordering::AcqRel);
+                if let Some(begun) = begun.pop_front() {
+                    each(begun.elapsed());
+                }
+            }
+            event = link.at_hand()?;
+        }
+    }
+}
+
+impl Counters {
+    fn may_begin(&self) -> bool {
+        self.limit.is_none_or(|limit| self.begun.fetch_add(1, Ordering::AcqRel) < limit)
+    }
+}
