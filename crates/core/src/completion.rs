@@ -5,7 +5,7 @@
 
 use postroad_model::{
     Attach, ConnectionId, Destination, Effect, EntryTag, Event, Peer, QueueId, Refusal, Settlement, Ticket,
-    TransactionId,
+    TransactionId, TransactionKey,
 };
 
 use crate::Partition;
@@ -46,6 +46,8 @@ pub enum Completion {
         settlements: Vec<Settlement>,
         /// What it does to volatile state.
         volatile: VolatileChanges,
+        /// Sessions' shares of it, if it is a branch: they are told its end.
+        shares: Vec<TransactionKey>,
         /// Who waits, if anybody does.
         answer: Option<(ConnectionId, Ticket)>,
     },
@@ -61,12 +63,20 @@ pub enum Completion {
         /// The transaction.
         id: TransactionId,
     },
+    /// A branch that everybody has prepared.
+    Promised {
+        /// The transaction.
+        id: TransactionId,
+    },
+    /// A promise that is withdrawn.
+    Withdrawn {
+        /// The transaction.
+        id: TransactionId,
+    },
     /// A participant's commit or abort.
     Ended {
         /// The transaction.
         id: TransactionId,
-        /// Which of the two.
-        committed: bool,
     },
     /// A consumer reads the subscription that was made.
     Subscribed(Box<Attach>),
@@ -97,19 +107,20 @@ impl Partition {
             }
             Completion::Settled { answer, .. } => self.answer(answer, Ok(()), effects),
             Completion::Counted { queue, tags } => self.counted(queue, &tags),
-            Completion::Transacted { volatile, answer, .. } => {
+            Completion::Transacted { volatile, shares, answer, .. } => {
                 self.carry_out_volatile(volatile, effects);
+                self.shares_ended(shares, true, effects);
                 self.answer(answer, Ok(()), effects);
             }
             Completion::Prepared { id, .. } => {
                 self.tell(id.coordinator, Peer::Prepared { id, ready: true }, effects);
             }
             Completion::Decided { id } => self.spread_decision(id, effects),
-            Completion::Ended { id, committed: true } => {
-                self.tell(id.coordinator, Peer::Done { id }, effects)
-            }
+            Completion::Promised { id } => self.promised(id, effects),
+            Completion::Withdrawn { id } => self.withdrawn(id, effects),
+            Completion::Ended { id } => self.tell(id.coordinator, Peer::Done { id }, effects),
             Completion::Subscribed(attach) => self.attach(*attach, effects),
-            Completion::Ended { committed: false, .. } | Completion::Nothing => {}
+            Completion::Nothing => {}
         }
     }
 
@@ -140,16 +151,19 @@ impl Partition {
                 self.stay(&settlements, effects);
                 self.answer(answer, no(), effects);
             }
-            Completion::Transacted { settlements, volatile, answer } => {
-                self.stay(&settlements, effects);
-                self.drop_volatile(volatile, effects);
+            Completion::Transacted { settlements, volatile, shares, answer } => {
+                self.put_back(settlements, volatile, effects);
+                self.shares_ended(shares, false, effects);
                 self.answer(answer, no(), effects);
             }
             Completion::Prepared { id, settlements } => {
-                self.stay(&settlements, effects);
+                let volatile = self.prepared_volatile.remove(&id).unwrap_or_default();
+                self.put_back(settlements, volatile, effects);
                 self.tell(id.coordinator, Peer::Prepared { id, ready: false }, effects);
             }
-            Completion::Decided { id } => self.decision_failed(id, refusal, effects),
+            Completion::Decided { id } | Completion::Promised { id } | Completion::Withdrawn { id } => {
+                self.decision_failed(id, refusal, effects);
+            }
             Completion::Subscribed(attach) => {
                 self.reply(attach.consumer.connection, attach.ticket, no(), effects);
             }

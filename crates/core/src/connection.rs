@@ -78,6 +78,7 @@ impl Partition {
             line.retain(|publish| publish.connection != id);
         }
         self.parked.retain(|_, line| !line.is_empty());
+        self.undo_branches_of(id, effects);
         for waiting in self.declaring.values_mut() {
             waiting.retain(|event| !concerns_consumer_of(event, id));
         }

@@ -19,7 +19,7 @@ use crate::connection::Connection;
 use crate::consumer::Consumer;
 use crate::queue::{Entry, LaneNumber, Queue, State};
 use crate::selection::{self, PropertiesOf};
-use crate::transaction::{Coordination, OpenTransaction, Prepared, VolatileChanges};
+use crate::transaction::{Branches, Coordination, OpenTransaction, Prepared, VolatileChanges};
 
 /// What a partition is told once, at its start.
 #[derive(Clone, Debug)]
@@ -116,6 +116,7 @@ pub struct Partition {
     /// What prepared transactions do to volatile state here; not replicated.
     pub(crate) prepared_volatile: BTreeMap<TransactionId, VolatileChanges>,
     pub(crate) decided: BTreeMap<TransactionId, Vec<PartitionId>>,
+    pub(crate) branches: Branches,
     pub(crate) counters: Counters,
 }
 
@@ -151,6 +152,7 @@ impl Partition {
             prepared: BTreeMap::new(),
             prepared_volatile: BTreeMap::new(),
             decided: BTreeMap::new(),
+            branches: Branches::default(),
             counters: Counters::default(),
         }
     }
@@ -191,7 +193,9 @@ impl Partition {
             Command::CountDelivery { queue, tags } => self.count_delivery(queue, &tags),
             Command::Transact(changes) => self.carry_out(position, changes, effects),
             Command::Prepare { id, changes } => self.apply_prepare(position, id, changes, effects),
+            Command::Promise { id, branch, participants } => self.apply_promise(id, branch, participants),
             Command::Decide { id, participants } => {
+                self.branches.end(id);
                 self.decided.insert(id, participants);
             }
             Command::Commit { id } => self.apply_commit(id, effects),
@@ -222,6 +226,16 @@ impl Partition {
                 self.commit(transaction, &participants, ticket, effects);
             }
             Event::Rollback { transaction, ticket } => self.rollback(transaction, ticket, effects),
+            Event::EndBranch { branch, transaction, participants, ticket } => {
+                self.end_branch(branch, transaction, participants, ticket, effects);
+            }
+            Event::PrepareBranch { branch, connection, ticket } => {
+                self.prepare_branch(branch, connection, ticket, effects);
+            }
+            Event::DecideBranch { branch, decision, connection, ticket } => {
+                self.decide_branch(&branch, decision, (connection, ticket), effects);
+            }
+            Event::ListBranches { connection, ticket } => self.list_branches(connection, ticket, effects),
             Event::Declare { destination, connection, ticket } => {
                 self.declare(destination, connection, ticket, effects);
             }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{
-    Changes, Command, Destination, DestinationKind, Encoding, EntryTag, Group, HIGHEST_PRIORITY, Message,
-    NORMAL_PRIORITY, PartitionId, Protocol, QueueId, RareHeaders, Sent, SettleCause, Settlement,
+    BranchId, Changes, Command, Destination, DestinationKind, Encoding, EntryTag, Group, HIGHEST_PRIORITY,
+    Message, NORMAL_PRIORITY, PartitionId, Protocol, QueueId, RareHeaders, Sent, SettleCause, Settlement,
     Subscription, TransactionId,
 };
 
@@ -74,6 +74,7 @@ mod kind {
     pub const FORGET: u8 = 11;
     pub const SUBSCRIBE: u8 = 12;
     pub const UNSUBSCRIBE: u8 = 13;
+    pub const PROMISE: u8 = 14;
 }
 
 /// The record of a command, as pieces to be written one behind the other; bodies are shared, not copied.
@@ -91,6 +92,9 @@ pub fn encode_record(command: &Command) -> Vec<Bytes> {
         Command::Prepare { id, changes } => out.begin(kind::PREPARE).transaction(*id).changes(changes),
         Command::Decide { id, participants } => {
             out.begin(kind::DECIDE).transaction(*id).participants(participants)
+        }
+        Command::Promise { id, branch, participants } => {
+            out.begin(kind::PROMISE).transaction(*id).branch(branch).participants(participants)
         }
         Command::Commit { id } => out.begin(kind::COMMIT).transaction(*id),
         Command::Abort { id } => out.begin(kind::ABORT).transaction(*id),
@@ -125,8 +129,13 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
         kind::PREPARE => Command::Prepare { id: input.transaction()?, changes: input.changes()? },
         kind::DECIDE => {
             let id = input.transaction()?;
-            Command::Decide { id, participants: input.list(|input| Ok(PartitionId(input.u16()?)))? }
+            Command::Decide { id, participants: input.participants()? }
         }
+        kind::PROMISE => Command::Promise {
+            id: input.transaction()?,
+            branch: input.branch()?,
+            participants: input.participants()?,
+        },
         kind::COMMIT => Command::Commit { id: input.transaction()? },
         kind::ABORT => Command::Abort { id: input.transaction()? },
         kind::FORGET => Command::Forget { id: input.transaction()? },
@@ -254,6 +263,16 @@ impl Writer {
 
     pub(crate) fn transaction(&mut self, id: TransactionId) -> &mut Writer {
         self.u16(id.coordinator.0).u64(id.incarnation).u64(id.number)
+    }
+
+    pub(crate) fn branch(&mut self, branch: &BranchId) -> &mut Writer {
+        self.u32(branch.format as u32).blob(&branch.transaction).blob(&branch.qualifier)
+    }
+
+    fn blob(&mut self, bytes: &[u8]) -> &mut Writer {
+        self.u32(bytes.len() as u32);
+        self.head.put_slice(bytes);
+        self
     }
 
     pub(crate) fn participants(&mut self, participants: &[PartitionId]) -> &mut Writer {
@@ -426,6 +445,16 @@ impl<'a> Reader<'a> {
         })
     }
 
+    pub(crate) fn branch(&mut self) -> Result<BranchId, RecordError> {
+        let format = self.u32()? as i32;
+        Ok(BranchId { format, transaction: self.blob()?, qualifier: self.blob()? })
+    }
+
+    fn blob(&mut self) -> Result<Arc<[u8]>, RecordError> {
+        let length = self.u32()? as usize;
+        Ok(self.take(length)?.into())
+    }
+
     pub(crate) fn participants(&mut self) -> Result<Vec<PartitionId>, RecordError> {
         self.list(|input| Ok(PartitionId(input.u16()?)))
     }
@@ -503,6 +532,14 @@ mod tests {
             ("transact nothing", Command::Transact(Changes::default())),
             ("prepare", Command::Prepare { id, changes }),
             ("decide", Command::Decide { id, participants: vec![PartitionId(0), PartitionId(7)] }),
+            (
+                "promise",
+                Command::Promise {
+                    id,
+                    branch: BranchId { format: -1, transaction: [1, 2].into(), qualifier: [].into() },
+                    participants: vec![PartitionId(1)],
+                },
+            ),
             ("commit", Command::Commit { id }),
             ("abort", Command::Abort { id }),
             ("forget", Command::Forget { id }),

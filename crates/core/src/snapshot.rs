@@ -10,8 +10,15 @@ use postroad_model::{Message, MessageKey, Position, QueueId};
 use crate::Partition;
 use crate::partition::Settings;
 use crate::queue::{Entry, LaneNumber, Queue, State};
-use crate::record::{Reader, RecordError, VERSION, Writer};
-use crate::transaction::Prepared;
+use crate::record::{self, Reader, RecordError, Writer};
+use crate::transaction::{Prepared, Promised};
+
+/// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
+/// parts it still has.
+const VERSION: u8 = 3;
+
+/// The first layout with branches that are in doubt.
+const BRANCHES_SINCE: u8 = 3;
 
 /// Why bytes are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,6 +71,10 @@ impl Partition {
         out.list(&decided, |out, (id, participants)| {
             out.transaction(**id).participants(participants);
         });
+        let promised: Vec<_> = self.branches.promised().collect();
+        out.list(&promised, |out, (branch, promised)| {
+            out.branch(branch).transaction(promised.id).participants(&promised.participants);
+        });
         out.finish().concat().into()
     }
 
@@ -75,7 +86,7 @@ impl Partition {
         let mut partition = Partition::new(settings);
         let mut input = Reader::new(snapshot);
         let found = input.u8()?;
-        if !input.speaks(found) {
+        if VERSION < found || !input.speaks(found.min(record::VERSION)) {
             return Err(SnapshotError::Version { found, known: VERSION });
         }
         partition.applied = Position::new(input.u64()?);
@@ -92,6 +103,11 @@ impl Partition {
         }
         let decided = input.list(|input| Ok((input.transaction()?, input.participants()?)))?;
         partition.decided = decided.into_iter().collect();
+        if BRANCHES_SINCE <= found {
+            for (branch, promised) in input.list(|input| Ok((input.branch()?, read_promised(input)?)))? {
+                partition.branches.promise(branch, promised);
+            }
+        }
         input.end()?;
         Ok(partition)
     }
@@ -221,6 +237,10 @@ fn read_key(input: &mut Reader<'_>) -> Result<MessageKey, RecordError> {
     let position = Position::new(input.u64()?);
     let position = position.ok_or(RecordError::Unknown { field: "position", value: 0 })?;
     Ok(MessageKey::Durable { position, ordinal: input.u32()? })
+}
+
+fn read_promised(input: &mut Reader<'_>) -> Result<Promised, RecordError> {
+    Ok(Promised { id: input.transaction()?, participants: input.participants()? })
 }
 
 fn read_prepared(input: &mut Reader<'_>) -> Result<Prepared, RecordError> {

@@ -353,7 +353,8 @@ fn a_transaction_over_two_partitions_is_one() {
     let closed = postroad_model::Event::Closed { connection };
     bench.partitions[usize::from(elsewhere.0)].soft(closed, &mut Vec::new());
     let said = bench.run("commit 1 1");
-    assert_eq!(said, format!("no: the store could not write: {reason} 1.1<m"), "back to its consumer");
+    assert_eq!(said, format!("no: the store could not write: {reason}"), "its consumer holds it again");
+    assert_eq!(bench.run("release 1.1 m\nattach 2.1 a 1"), "ok 1.1<m ok", "and may give it back");
     bench.restart();
     assert_eq!(bench.held(), "a:1", "a share is gone: nothing of it happened");
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Destination, EntryTag, Message, PartitionId, QueueId, TransactionId};
+use crate::{BranchId, Destination, EntryTag, Message, PartitionId, QueueId, TransactionId};
 
 /// A durable change of one partition, applied in log order on every replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,12 +51,21 @@ pub enum Command {
         /// Who prepared it.
         participants: Vec<PartitionId>,
     },
+    /// Every participant has prepared this branch: whoever asks for its end decides, in this run or a later one.
+    Promise {
+        /// The transaction, as its participants call it.
+        id: TransactionId,
+        /// The transaction, as its manager calls it.
+        branch: BranchId,
+        /// Who prepared it.
+        participants: Vec<PartitionId>,
+    },
     /// A participant carries out what it prepared.
     Commit {
         /// The transaction.
         id: TransactionId,
     },
-    /// A participant drops what it prepared.
+    /// A participant drops what it prepared; a coordinator forgets that it promised the branch.
     Abort {
         /// The transaction.
         id: TransactionId,

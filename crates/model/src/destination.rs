@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::PartitionId;
+use crate::{BranchId, PartitionId};
 
 /// Queue or topic: how an address hands out what is sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,7 +57,16 @@ pub struct Placement {
 impl Placement {
     /// The owner of the address of this name: FNV-1a with a finaliser, because the data directory depends on it for ever.
     pub fn partition_of(self, name: &str) -> PartitionId {
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        self.owner_of(name.bytes())
+    }
+
+    /// Who coordinates the branch: whoever asks for it later has only its id to find it by.
+    pub fn coordinator_of(self, branch: &BranchId) -> PartitionId {
+        self.owner_of(branch.transaction.iter().chain(branch.qualifier.iter()).copied())
+    }
+
+    fn owner_of(self, key: impl Iterator<Item = u8>) -> PartitionId {
+        let hash = key.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         PartitionId(((mix(hash) >> 32) % u64::from(self.partitions.max(1))) as u16)

@@ -1,8 +1,8 @@
 //! Effects: what the runtime must do now, in order.
 
 use crate::{
-    Command, ConnectionId, ConsumerKey, EntryTag, Message, MessageKey, PartitionId, Peer, Position, Refusal,
-    Ticket, Urgency,
+    BranchId, Command, ConnectionId, ConsumerKey, EntryTag, Message, MessageKey, PartitionId, Peer, Position,
+    Refusal, Ticket, TransactionKey, Urgency,
 };
 
 /// One thing for the runtime to do.
@@ -40,6 +40,22 @@ pub enum Effect {
     Evict {
         /// The connection.
         connection: ConnectionId,
+    },
+    /// A session's share of a branch has ended, perhaps by another session's word.
+    Ended {
+        /// The share.
+        transaction: TransactionKey,
+        /// Whether what was done in it is durable; otherwise its consumers hold again what they settled in it.
+        committed: bool,
+    },
+    /// Branches that wait for a decision; the reply to the same ticket follows.
+    Branches {
+        /// Whose session asked.
+        connection: ConnectionId,
+        /// Which question.
+        ticket: Ticket,
+        /// The branches.
+        branches: Vec<BranchId>,
     },
     /// Read these bodies back from the log, in this order.
     Fetch {

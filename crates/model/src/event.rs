@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    ConnectionId, ConsumerKey, Destination, EntryTag, Message, MessageKey, PartitionId, Sent, Ticket,
-    TransactionId, TransactionKey,
+    BranchId, ConnectionId, ConsumerKey, Destination, EntryTag, Message, MessageKey, PartitionId, Sent,
+    Ticket, TransactionId, TransactionKey,
 };
 
 /// Something that a session, the log, the clock or another partition tells a partition.
@@ -59,6 +59,44 @@ pub enum Event {
         transaction: TransactionKey,
         /// Who waits for it.
         ticket: Option<Ticket>,
+    },
+    /// A session has done its share of a branch; more shares may come, of this session or of others.
+    EndBranch {
+        /// The branch.
+        branch: BranchId,
+        /// The share.
+        transaction: TransactionKey,
+        /// Every partition that the share touched.
+        participants: Vec<PartitionId>,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
+    /// Make the branch durable, to be decided later: by whoever says so, in this run or another.
+    PrepareBranch {
+        /// The branch.
+        branch: BranchId,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
+    /// End the branch.
+    DecideBranch {
+        /// The branch.
+        branch: BranchId,
+        /// How.
+        decision: Decision,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
+    /// Which branches of this partition wait for a decision? Answered by [`crate::Effect::Branches`] and a reply.
+    ListBranches {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which question.
+        ticket: Ticket,
     },
     /// Make a destination: at once if temporary, durably if it is a lasting queue.
     Declare {
@@ -254,6 +292,17 @@ pub enum Outcome {
     Retried,
 }
 
+/// How a branch ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It is prepared, and is to be carried out.
+    Commit,
+    /// It is not prepared, and is to be carried out at once.
+    CommitOnePhase,
+    /// It is to be undone, prepared or not.
+    Rollback,
+}
+
 /// What partitions tell each other. All of it may be said again after a restart.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Peer {
@@ -264,10 +313,17 @@ pub enum Peer {
         /// Its sends.
         sends: Vec<Sent>,
     },
+    /// Drop what these open transactions did here, and say that it is done.
+    Discard {
+        /// The transactions while they were open.
+        transactions: Vec<TransactionKey>,
+        /// What the coordinator calls them.
+        id: TransactionId,
+    },
     /// Prepare what the open transaction did here.
     Prepare {
-        /// The transaction while it was open.
-        transaction: TransactionKey,
+        /// The transaction while it was open; several if it is a branch in which several sessions worked.
+        transactions: Vec<TransactionKey>,
         /// What it is called from now on.
         id: TransactionId,
     },
@@ -285,7 +341,7 @@ pub enum Peer {
         /// Commit or abort.
         commit: bool,
     },
-    /// The participant's commit is durable.
+    /// The participant has carried out the decision, durably.
     Done {
         /// The transaction.
         id: TransactionId,

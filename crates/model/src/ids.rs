@@ -1,6 +1,7 @@
 //! Ids and positions, each a type of its own so that none is taken for another.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 /// One partition of this broker: a state machine with one owner thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,6 +89,22 @@ pub struct TransactionId {
     pub incarnation: u64,
     /// Counts the coordinator's transactions within that run.
     pub number: u64,
+}
+
+/// One branch of a distributed transaction, as its transaction manager calls it (XA specification, section 4.2).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BranchId {
+    /// How the transaction manager writes its ids.
+    pub format: i32,
+    /// The transaction over all resources.
+    pub transaction: Arc<[u8]>,
+    /// This resource's part of it.
+    pub qualifier: Arc<[u8]>,
+}
+
+impl BranchId {
+    /// Bytes of each of its two parts, at most (`MAXGTRIDSIZE` and `MAXBQUALSIZE`).
+    pub const PART_BYTES_MAX: usize = 64;
 }
 
 /// What a session calls one question to the core; the reply carries it back.

@@ -16,10 +16,10 @@ mod session;
 pub use command::{Changes, Command, Sent, SettleCause, Settlement, Subscription, Urgency};
 pub use destination::{Destination, DestinationKind, Placement};
 pub use effect::{Delivery, Effect};
-pub use event::{Attach, ConsumerMode, Delivered, Event, Outcome, Peer, Publish, Retain, Settle};
+pub use event::{Attach, ConsumerMode, Decision, Delivered, Event, Outcome, Peer, Publish, Retain, Settle};
 pub use ids::{
-    ConnectionId, ConsumerKey, EntryTag, MessageKey, PartitionId, Position, QueueId, Ticket, TransactionId,
-    TransactionKey,
+    BranchId, ConnectionId, ConsumerKey, EntryTag, MessageKey, PartitionId, Position, QueueId, Ticket,
+    TransactionId, TransactionKey,
 };
 pub use message::{
     DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Protocol, RareHeaders,

@@ -74,6 +74,24 @@ pub enum Refusal {
         /// The limit.
         max_bytes: u64,
     },
+    /// The branch was begun by nobody, or has ended.
+    #[error("no such branch: it was not begun, or has ended")]
+    NoSuchBranch,
+    /// A decision after two phases needs the first one.
+    #[error("the branch is not prepared")]
+    BranchNotPrepared,
+    /// The branch is being ended already, or was prepared.
+    #[error("the branch takes nothing more: it is prepared, or about to be")]
+    BranchClosed,
+    /// Nothing was done in the branch: it has ended, and nothing is left to decide.
+    #[error("nothing was done in the branch")]
+    BranchEmpty,
+    /// What was done in the branch is undone.
+    #[error("the branch was rolled back: {reason}")]
+    BranchRolledBack {
+        /// Why.
+        reason: String,
+    },
     /// The transaction was begun by nobody, or ended already.
     #[error("no such transaction")]
     NoSuchTransaction,

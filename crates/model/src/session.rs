@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use crate::{ConsumerKey, Delivery, Event, Refusal, Ticket};
+use crate::{BranchId, ConsumerKey, Delivery, Event, Refusal, Ticket};
 
 /// What the core sends back to a session.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +20,20 @@ pub enum ToSession {
     Drained {
         /// The consumer.
         consumer: ConsumerKey,
+    },
+    /// See [`crate::Effect::Ended`].
+    Ended {
+        /// The session's number for its share.
+        transaction: u64,
+        /// Whether what was done in it is durable.
+        committed: bool,
+    },
+    /// See [`crate::Effect::Branches`].
+    Branches {
+        /// Which question.
+        ticket: Ticket,
+        /// Some of the branches; more may follow, then the reply.
+        branches: Vec<BranchId>,
     },
     /// See [`crate::Effect::Evict`].
     Evicted,

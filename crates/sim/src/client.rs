@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    Attach, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind, Encoding,
-    EntryTag, Event, Message, Outcome, PartitionId, Placement, Protocol, Publish, Retain, Sent, Settle,
-    Ticket, ToSession, TransactionKey,
+    Attach, BranchId, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered, Destination,
+    DestinationKind, Encoding, EntryTag, Event, Message, Outcome, PartitionId, Placement, Protocol, Publish,
+    Retain, Sent, Settle, Ticket, ToSession, TransactionKey,
 };
 
 use crate::random::Random;
@@ -40,6 +40,8 @@ pub struct World<'a> {
     pub destinations: &'a [Destination],
     /// Every temporary destination that some client has made.
     pub temporary: &'a [Destination],
+    /// Branches that somebody has asked to prepare.
+    pub branches: &'a mut Vec<BranchId>,
     /// Where dead letters go.
     pub dead_letters: &'a Destination,
 }
@@ -51,7 +53,8 @@ struct Reader {
     source: Destination,
     browses: bool,
     attached: bool,
-    held: Vec<(EntryTag, bool)>,
+    /// With the transaction in which each was settled, 0 for none.
+    held: Vec<(EntryTag, u64)>,
 }
 
 #[derive(Default)]
@@ -70,12 +73,14 @@ pub struct Client {
     attaching: BTreeMap<Ticket, u32>,
     touched: BTreeSet<PartitionId>,
     open: Option<Transaction>,
-    committing: Option<Ticket>,
+    committing: Option<(Ticket, u64)>,
     next_reader: u32,
     next_transaction: u64,
     own: Vec<Destination>,
     declaring: BTreeMap<Ticket, Destination>,
     unwritten: BTreeMap<PartitionId, u64>,
+    /// What it was told is in doubt.
+    in_doubt: Vec<BranchId>,
     /// May a commit overtake what was sent in its transaction on other ways?
     hasty: bool,
 }
@@ -95,6 +100,7 @@ impl Client {
             own: Vec::new(),
             declaring: BTreeMap::new(),
             unwritten: BTreeMap::new(),
+            in_doubt: Vec::new(),
             hasty,
         }
     }
@@ -113,7 +119,8 @@ impl Client {
             50..72 => self.settle(world),
             72..78 => self.end_transaction(world),
             78..81 => self.detach(world),
-            81..84 => self.drain(world),
+            81..83 => self.drain(world),
+            83 => self.decide_any(world),
             84..87 => self.declare(world),
             87 => self.delete(world),
             _ => self.written(world, 1),
@@ -279,7 +286,7 @@ impl Client {
         let Some(number) = world.random.pick(&numbers).copied() else { return Vec::new() };
         let Some(reader) = self.readers.remove(&number) else { return Vec::new() };
         self.attaching.retain(|_, attaching| *attaching != number);
-        let last = reader.held.iter().filter(|(_, in_transaction)| !in_transaction).map(|(tag, _)| *tag);
+        let last = reader.held.iter().filter(|(_, tied)| *tied == 0).map(|(tag, _)| *tag);
         let last: Vec<EntryTag> = last.collect();
         let delivered = match (world.random.below(3), world.random.pick(&last)) {
             (0, Some(tag)) => Delivered::Through(*tag),
@@ -295,7 +302,8 @@ impl Client {
     fn settle(&mut self, world: &mut World<'_>) -> Outgoing {
         let Some((consumer, partition)) = self.any_reader(world) else { return Vec::new() };
         let Some(reader) = self.readers.get(&consumer.number) else { return Vec::new() };
-        let free: Vec<EntryTag> = reader.held.iter().filter(|(_, tied)| !tied).map(|(tag, _)| *tag).collect();
+        let free: Vec<EntryTag> =
+            reader.held.iter().filter(|(_, tied)| *tied == 0).map(|(tag, _)| *tag).collect();
         if reader.browses || free.is_empty() {
             return Vec::new();
         }
@@ -337,9 +345,9 @@ impl Client {
         let ticket = (transaction.is_some() || !world.random.one_in(3)).then_some(fresh);
         if let Some(reader) = self.readers.get_mut(&consumer.number) {
             match (transaction, outcome) {
-                (Some(_), _) => {
+                (Some(key), _) => {
                     let mine = reader.held.iter_mut().filter(|(tag, _)| tags.contains(tag));
-                    mine.for_each(|(_, tied)| *tied = true);
+                    mine.for_each(|(_, tied)| *tied = key.number);
                 }
                 (None, Outcome::Retried) => {}
                 (None, _) => reader.held.retain(|(tag, _)| !tags.contains(tag)),
@@ -378,26 +386,100 @@ impl Client {
             return Vec::new();
         }
         let Some(open) = self.open.take() else { return Vec::new() };
+        let open_number = open.number;
         let transaction = TransactionKey { connection: self.connection, number: open.number };
         let ticket = Ticket(world.numbers.next());
+        if world.random.one_in(3) {
+            return self.end_branch(world, transaction, open.touched, ticket);
+        }
         let participants: Vec<PartitionId> = open.touched.into_iter().collect();
         if !world.random.one_in(4) {
-            self.committing = Some(ticket);
+            self.committing = Some((ticket, open_number));
             let first = participants.first().copied().unwrap_or(PartitionId(0));
             let seals = participants.iter().filter(|_| participants.len() > 1);
             let mut outgoing: Outgoing = seals.map(|id| (*id, Event::Seal { transaction })).collect();
             outgoing.push((first, Event::Commit { transaction, participants, ticket }));
             return outgoing;
         }
-        for reader in self.readers.values_mut() {
-            reader.held.iter_mut().for_each(|(_, tied)| *tied = false);
-        }
+        self.ended(open_number, false);
         let last = participants.len().saturating_sub(1);
         let rollback = |(index, partition): (usize, &PartitionId)| {
             let ticket = (index == last).then_some(ticket);
             (*partition, Event::Rollback { transaction, ticket })
         };
         participants.iter().enumerate().map(rollback).collect()
+    }
+
+    /// What was done is a branch's: it is handed over, and then prepared, ended at once, or left alone.
+    fn end_branch(
+        &mut self,
+        world: &mut World<'_>,
+        transaction: TransactionKey,
+        touched: BTreeSet<PartitionId>,
+        ticket: Ticket,
+    ) -> Outgoing {
+        let number = world.numbers.next();
+        let (qualifier, whole) = (number.to_le_bytes().as_slice().into(), b"branch".as_slice().into());
+        let branch = BranchId { format: 1, transaction: whole, qualifier };
+        let coordinator = world.placement.coordinator_of(&branch);
+        self.touched.insert(coordinator);
+        let mut outgoing: Outgoing = touched.iter().map(|id| (*id, Event::Seal { transaction })).collect();
+        let (participants, connection) = (touched.into_iter().collect(), self.connection);
+        let event = Event::EndBranch { branch: branch.clone(), transaction, participants, ticket };
+        outgoing.push((coordinator, event));
+        let ticket = Ticket(world.numbers.next());
+        let decide = |decision| Event::DecideBranch { branch: branch.clone(), decision, connection, ticket };
+        match world.random.below(10) {
+            0 => {}
+            1 => outgoing.push((coordinator, decide(Decision::Rollback))),
+            2 | 3 => outgoing.push((coordinator, decide(Decision::CommitOnePhase))),
+            _ => {
+                world.branches.push(branch.clone());
+                outgoing.push((coordinator, Event::PrepareBranch { branch, connection, ticket }));
+            }
+        }
+        outgoing
+    }
+
+    /// Decides a branch that somebody has asked to prepare.
+    fn decide_any(&mut self, world: &mut World<'_>) -> Outgoing {
+        let index = world.random.below(world.branches.len().max(1) as u64) as usize;
+        let Some(branch) = world.branches.get(index).cloned() else { return Vec::new() };
+        let decision = if world.random.one_in(3) { Decision::Rollback } else { Decision::Commit };
+        self.decide(world, branch, decision)
+    }
+
+    fn decide(&mut self, world: &mut World<'_>, branch: BranchId, decision: Decision) -> Outgoing {
+        let (connection, ticket) = (self.connection, Ticket(world.numbers.next()));
+        let coordinator = world.placement.coordinator_of(&branch);
+        vec![(coordinator, Event::DecideBranch { branch, decision, connection, ticket })]
+    }
+
+    /// Asks every partition which branches are in doubt.
+    pub fn recover(&mut self, world: &mut World<'_>) -> Outgoing {
+        let mut ask = |id| {
+            let ticket = Ticket(world.numbers.next());
+            (PartitionId(id), Event::ListBranches { connection: self.connection, ticket })
+        };
+        (0..world.placement.partitions).map(&mut ask).collect()
+    }
+
+    /// Decides all that was in doubt.
+    pub fn decide_all(&mut self, world: &mut World<'_>) -> Outgoing {
+        let mut outgoing = Vec::new();
+        for branch in std::mem::take(&mut self.in_doubt) {
+            let decision = if world.random.one_in(2) { Decision::Rollback } else { Decision::Commit };
+            outgoing.extend(self.decide(world, branch, decision));
+        }
+        outgoing
+    }
+
+    /// A transaction has ended: what was settled in it is gone, or held again.
+    fn ended(&mut self, number: u64, committed: bool) {
+        for reader in self.readers.values_mut() {
+            reader.held.retain(|(_, tied)| !committed || *tied != number);
+            reader.held.iter_mut().filter(|(_, tied)| *tied == number).for_each(|(_, tied)| *tied = 0);
+        }
     }
 
     fn declare(&mut self, world: &mut World<'_>) -> Outgoing {
@@ -443,14 +525,16 @@ impl Client {
             ToSession::Deliver(delivery) => {
                 *self.unwritten.entry(from).or_default() += delivery.message.bytes.len() as u64;
                 if let Some(reader) = self.readers.get_mut(&delivery.consumer.number) {
-                    reader.held.push((delivery.tag, false));
+                    reader.held.push((delivery.tag, 0));
                 }
             }
             ToSession::Reply { ticket, result } => self.answered(*ticket, result.is_ok()),
+            ToSession::Ended { transaction, committed } => self.ended(*transaction, *committed),
+            ToSession::Branches { branches, .. } => self.in_doubt.extend(branches.iter().cloned()),
             ToSession::Detached { consumer } => {
                 self.readers.remove(&consumer.number);
             }
-            ToSession::Drained { .. } | ToSession::Evicted => {}
+            _ => {}
         }
     }
 
@@ -469,12 +553,9 @@ impl Client {
         if let Some(destination) = self.declaring.remove(&ticket) {
             self.own.push(destination);
         }
-        if self.committing == Some(ticket) {
+        if let Some((_, number)) = self.committing.filter(|(committing, _)| *committing == ticket) {
             self.committing = None;
-            // What a failed commit leaves with whom is not ours to know: it is left alone.
-            for reader in self.readers.values_mut() {
-                reader.held.retain(|(_, tied)| !tied);
-            }
+            self.ended(number, good);
         }
     }
 }

@@ -9,8 +9,9 @@ mod delivery;
 use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{
-    ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind, Effect, EntryTag,
-    Event, Message, Outcome, PartitionId, Placement, Refusal, Retain, Sent, Settle, Ticket, TransactionKey,
+    BranchId, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered, Destination, DestinationKind,
+    Effect, EntryTag, Event, Message, Outcome, PartitionId, Placement, Refusal, Retain, Sent, Settle, Ticket,
+    TransactionKey,
 };
 
 /// What a message is called in every place that holds it.
@@ -45,7 +46,20 @@ struct Operation {
     unasked: bool,
     /// One of its parts was refused: it must not commit.
     doomed: bool,
+    /// If it is a branch: which ends somebody has asked for.
+    branch: Option<Ends>,
     run: u64,
+}
+
+/// How a branch may end. Asked to prepare it may be undone, prepared it may not, until somebody asks for an end.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    commit: bool,
+    undo: bool,
+    /// It was asked to prepare, and nothing is known of that.
+    unprepared: bool,
+    /// It is prepared.
+    promised: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +86,8 @@ struct MessageCopy {
     gone: bool,
     /// Whether it is free is not known.
     perhaps_held: bool,
+    /// A consumer got it back from a transaction: its place among what the consumer holds is open.
+    again: bool,
 }
 
 /// What was sent.
@@ -103,6 +119,9 @@ enum Ask {
     Attach(ConsumerKey),
     Declare(Destination, ConnectionId),
     Delete(Destination),
+    Prepare(Number),
+    /// An end of a branch, which is what it is if the answer is yes.
+    Decide(Number, bool),
     Other,
 }
 
@@ -119,6 +138,7 @@ pub struct Oracle {
     lines: BTreeMap<Destination, Vec<ConsumerKey>>,
     asks: BTreeMap<Ticket, (ConnectionId, Ask)>,
     transactions: BTreeMap<TransactionKey, Number>,
+    branches: BTreeMap<BranchId, Number>,
     temporary: BTreeMap<Destination, ConnectionId>,
     /// The newest of each line in which order is kept: by sender, in a transaction or not, place, lane.
     last: BTreeMap<(ConnectionId, bool, Place, u8), MessageNumber>,
@@ -152,6 +172,7 @@ impl Oracle {
             lines: BTreeMap::new(),
             asks: BTreeMap::new(),
             transactions: BTreeMap::new(),
+            branches: BTreeMap::new(),
             temporary: BTreeMap::new(),
             last: BTreeMap::new(),
             expected: BTreeSet::new(),
@@ -164,7 +185,16 @@ impl Oracle {
 
     fn operation(&mut self, what: &'static str, fate: Fate) -> Number {
         let (sends, settles, run) = (Vec::new(), Vec::new(), self.run);
-        self.operations.push(Operation { what, fate, sends, settles, unasked: false, doomed: false, run });
+        self.operations.push(Operation {
+            what,
+            fate,
+            sends,
+            settles,
+            unasked: false,
+            doomed: false,
+            branch: None,
+            run,
+        });
         self.operations.len() - 1
     }
 
@@ -192,6 +222,30 @@ impl Oracle {
                 self.operations[number].fate = Fate::Asked;
                 self.ask(transaction.connection, *ticket, Ask::Operation(number));
             }
+            Event::EndBranch { branch, transaction, ticket, .. } => {
+                let number = self.transaction(*transaction);
+                self.branches.insert(branch.clone(), number);
+                self.ask(transaction.connection, *ticket, Ask::Other);
+            }
+            Event::PrepareBranch { branch, connection, ticket } => {
+                self.asked_of_branch(branch, (false, false));
+                let number = self.branches.get(branch).copied().unwrap_or(AT_ONCE);
+                if let Some(ends) = &mut self.operations[number].branch {
+                    ends.unprepared = true;
+                }
+                self.ask(*connection, *ticket, Ask::Prepare(number));
+            }
+            Event::DecideBranch { branch, decision, connection, ticket } => {
+                let number = self.branches.get(branch).copied().unwrap_or(AT_ONCE);
+                let (ends, ask) = match decision {
+                    Decision::Commit => ((true, false), Ask::Decide(number, true)),
+                    Decision::CommitOnePhase => ((true, true), Ask::Operation(number)),
+                    Decision::Rollback => ((false, true), Ask::Decide(number, false)),
+                };
+                self.asked_of_branch(branch, ends);
+                self.ask(*connection, *ticket, ask);
+            }
+            Event::ListBranches { connection, ticket } => self.ask(*connection, *ticket, Ask::Other),
             Event::Rollback { transaction, ticket: Some(ticket) } => {
                 self.ask(transaction.connection, *ticket, Ask::Other);
             }
@@ -202,6 +256,23 @@ impl Oracle {
                 self.ask(*connection, *ticket, Ask::Delete(destination.clone()));
             }
             _ => {}
+        }
+    }
+
+    /// Somebody asks that a branch may end so: by a commit, or by being undone.
+    fn asked_of_branch(&mut self, branch: &BranchId, (commit, undo): (bool, bool)) {
+        let Some(operation) = self.branches.get(branch).map(|number| &mut self.operations[*number]) else {
+            return;
+        };
+        let ends = operation.branch.get_or_insert(Ends {
+            commit: false,
+            undo: false,
+            unprepared: false,
+            promised: false,
+        });
+        (ends.commit, ends.undo) = (ends.commit || commit, ends.undo || undo);
+        if operation.fate == Fate::Open {
+            operation.fate = Fate::Asked;
         }
     }
 
@@ -257,6 +328,7 @@ impl Oracle {
             run: self.run,
             gone: false,
             perhaps_held: false,
+            again: false,
         };
         self.copies.insert(spot, fresh);
     }
@@ -326,7 +398,8 @@ impl Oracle {
             let Some(copy) = self.copies.get_mut(spot) else { continue };
             if copy.hold == Hold::Held(key) {
                 copy.hold = Hold::Free;
-                copy.count(u32::from(index < seen), u32::from(index < seen));
+                let again = std::mem::take(&mut copy.again);
+                copy.count(u32::from(index < seen && !again), u32::from(index < seen || again));
             }
         }
         if reader.source.kind == DestinationKind::Topic {
@@ -533,6 +606,11 @@ impl Oracle {
                 }
                 self.resolve(number, good, || format!("the reply {result:?} for message {message}"))
             }
+            Ask::Prepare(number) => self.prepared(number, result),
+            Ask::Decide(number, commit) if good => {
+                self.resolve(number, commit, || format!("the reply {result:?} to a decision"))
+            }
+            Ask::Decide(..) => Ok(()),
             Ask::InTransaction(number) => {
                 self.operations[number].doomed |= !good;
                 Ok(())
@@ -551,6 +629,21 @@ impl Oracle {
             }
             Ask::Declare(..) | Ask::Delete(_) | Ask::Other => Ok(()),
         }
+    }
+
+    /// A prepared branch cannot be undone before somebody asks for that.
+    fn prepared(&mut self, number: Number, result: &Result<(), Refusal>) -> Checked {
+        if result.is_err() {
+            return self.resolve(number, false, || format!("the reply {result:?} to a preparation"));
+        }
+        let operation = &mut self.operations[number];
+        if operation.doomed {
+            return Err("a branch with a refused part was prepared".to_owned());
+        }
+        if let Some(ends) = &mut operation.branch {
+            (ends.unprepared, ends.promised) = (false, true);
+        }
+        Ok(())
     }
 
     fn attached(&mut self, key: ConsumerKey, good: bool) {
@@ -588,14 +681,27 @@ impl Oracle {
         if before != Fate::Asked {
             return Err(format!("{} says that a {what} is {fate:?}, but it was {before:?}", by()));
         }
+        if let Some(ends) = self.operations[number].branch {
+            let asked_for = if commit { ends.commit } else { ends.undo || ends.unprepared };
+            if !asked_for {
+                return Err(format!(
+                    "{} says that a branch is {fate:?}, which nobody decided: {ends:?}",
+                    by()
+                ));
+            }
+        }
         self.operations[number].fate = fate;
         if !commit {
             for spot in self.operations[number].settles.clone() {
                 let Some(copy) = self.copies.get_mut(&spot) else { continue };
-                if matches!(copy.hold, Hold::InTransaction(by, _) if by == number) {
-                    // Its consumer may hold it again, or may have left before.
-                    (copy.hold, copy.perhaps_held) = (Hold::Free, true);
-                    copy.count(0, 1);
+                if let Hold::InTransaction(by, consumer) = copy.hold
+                    && by == number
+                {
+                    // Its consumer holds it again, or has left before.
+                    let attached = self.readers.contains_key(&consumer);
+                    copy.hold = if attached { Hold::Held(consumer) } else { Hold::Free };
+                    (copy.again, copy.perhaps_held) = (attached, true);
+                    copy.count(0, u32::from(!attached));
                 }
                 if copy.ended == Some(number) {
                     // Over several partitions the news may still be on its way to this one.
@@ -648,6 +754,21 @@ impl Oracle {
         });
         match missing {
             Some((key, message)) => Err(format!("message {message} does not come to subscription {key:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Somebody has decided every branch that was said to be in doubt: there is no other.
+    ///
+    /// # Errors
+    /// A branch that was promised is forgotten.
+    pub fn check_decided(&self) -> Checked {
+        // One that somebody has decided may have ended so, though a crash took the answer.
+        let waits = |ends: Ends| ends.promised && !ends.commit && !ends.undo;
+        let forgotten =
+            |operation: &&Operation| operation.fate == Fate::Asked && operation.branch.is_some_and(waits);
+        match self.operations.iter().find(forgotten) {
+            Some(operation) => Err(format!("a prepared branch is forgotten: {:?}", operation.settles)),
             None => Ok(()),
         }
     }

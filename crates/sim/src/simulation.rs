@@ -6,7 +6,8 @@ use std::sync::Arc;
 use postroad_core::{Counters, Settings};
 use postroad_journal::{Fault, Operation, SimulatedDisk};
 use postroad_model::{
-    ConnectionId, ConsumerMode, Destination, Effect, Event, PartitionId, Placement, Ticket, ToSession,
+    BranchId, ConnectionId, ConsumerMode, Destination, Effect, Event, PartitionId, Placement, Ticket,
+    ToSession,
 };
 use postroad_routing::Policies;
 
@@ -49,6 +50,7 @@ pub struct Simulation {
     lines: BTreeMap<(usize, PartitionId), VecDeque<(ConnectionId, ToSession)>>,
     oracle: Oracle,
     destinations: Vec<Destination>,
+    branches: Vec<BranchId>,
     dead_letters: Destination,
     /// Entries and counters of each partition when it started.
     started: Vec<(u64, Counters)>,
@@ -124,6 +126,7 @@ impl Simulation {
             lines: BTreeMap::new(),
             oracle: Oracle::new(placement, dead_letters.clone()),
             destinations,
+            branches: Vec::new(),
             dead_letters,
             started: Vec::new(),
             now_ms: 1_000_000,
@@ -217,6 +220,7 @@ impl Simulation {
             now_ms: self.now_ms,
             destinations: &self.destinations,
             temporary: &temporary,
+            branches: &mut self.branches,
             dead_letters: &self.dead_letters,
         };
         let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut) else { return Ok(()) };
@@ -232,6 +236,7 @@ impl Simulation {
         match &event {
             Event::Publish(_) => self.report.sent += 1,
             Event::Commit { .. } => self.report.commits += 1,
+            Event::PrepareBranch { .. } => self.report.prepared += 1,
             _ => {}
         }
         self.oracle.asked(&event);
@@ -368,6 +373,13 @@ impl Simulation {
         let (connection, message) = match effect {
             Effect::Reply { connection, ticket, result } => {
                 (*connection, ToSession::Reply { ticket: *ticket, result: result.clone() })
+            }
+            Effect::Ended { transaction, committed } => {
+                let (transaction, connection) = (transaction.number, transaction.connection);
+                (connection, ToSession::Ended { transaction, committed: *committed })
+            }
+            Effect::Branches { connection, ticket, branches } => {
+                (*connection, ToSession::Branches { ticket: *ticket, branches: branches.clone() })
             }
             Effect::Deliver(delivery) => (delivery.consumer.connection, ToSession::Deliver(delivery.clone())),
             Effect::Drained { consumer } => (consumer.connection, ToSession::Drained { consumer: *consumer }),
@@ -533,10 +545,23 @@ impl Simulation {
             self.assembly.retry = true;
             self.rest()?;
         }
+        self.decide_branches()?;
         self.drain()?;
         self.check_counts()?;
         let (delivered, confirmed, refused) = self.oracle.checked;
         Ok(Report { delivered, confirmed, refused, ..self.report })
+    }
+
+    /// Somebody asks what is in doubt, and decides all of it.
+    fn decide_branches(&mut self) -> Checked {
+        self.connect(0);
+        self.with_client(0, Client::recover)?;
+        self.rest()?;
+        self.with_client(0, Client::decide_all)?;
+        self.rest()?;
+        self.close(0)?;
+        self.rest()?;
+        self.oracle.check_decided()
     }
 
     /// One consumer to each queue takes everything; then nothing may be left anywhere.

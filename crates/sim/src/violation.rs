@@ -15,6 +15,8 @@ pub struct Report {
     pub refused: u64,
     /// Transactions that clients asked to commit.
     pub commits: u64,
+    /// Branches that clients asked to prepare.
+    pub prepared: u64,
     /// Power cuts and ends of the process.
     pub crashes: u64,
     /// Faults planned on the disk.
@@ -34,6 +36,7 @@ impl Report {
         self.confirmed += other.confirmed;
         self.refused += other.refused;
         self.commits += other.commits;
+        self.prepared += other.prepared;
         self.crashes += other.crashes;
         self.faults += other.faults;
         self.fetched += other.fetched;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postroad_core::{Partition, encode_record, message_in_record};
-use postroad_model::{ConnectionId, Effect, Event, MessageKey, PartitionId, Placement, Position, ToSession};
+use postroad_model::{
+    ConnectionId, Effect, Event, MessageKey, PartitionId, Placement, Position, ToSession, TransactionKey,
+};
 use postroad_replication::{LocalLog, LogEvent, Port, Proposal, ReplLog, ToPartition, ToWriter};
 use postroad_routing::Policies;
 
@@ -307,6 +309,12 @@ impl Core {
             Effect::Drained { consumer } => self.post(consumer.connection, ToSession::Drained { consumer }),
             Effect::Detached { consumer } => self.post(consumer.connection, ToSession::Detached { consumer }),
             Effect::Evict { connection } => self.post(connection, ToSession::Evicted),
+            Effect::Ended { transaction: TransactionKey { connection, number }, committed } => {
+                self.post(connection, ToSession::Ended { transaction: number, committed });
+            }
+            Effect::Branches { connection, ticket, branches } => {
+                self.post(connection, ToSession::Branches { ticket, branches });
+            }
             Effect::Fetch { keys } => self.fetch(id, keys),
             Effect::Retain { position, count, bytes } => {
                 self.log.retain(id, position, count, bytes);

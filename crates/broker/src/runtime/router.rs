@@ -60,7 +60,7 @@ impl Router {
     }
 
     /// Sends an event to the partitions that it concerns.
-    pub fn route(&mut self, event: Event, mut to: impl FnMut(PartitionId, Event)) {
+    pub fn route(&mut self, mut event: Event, mut to: impl FnMut(PartitionId, Event)) {
         let partition = match event {
             Event::Publish(ref publish) => {
                 let bytes = publish.sent.message.bytes.len() as u64;
@@ -104,7 +104,20 @@ impl Router {
                 let first = participants.first().copied().unwrap_or(PartitionId(0));
                 return to(first, event);
             }
-            Event::Unsubscribe { ticket, .. } => return self.ask_all(&event, ticket, to),
+            Event::EndBranch { ref branch, transaction, ref mut participants, .. } => {
+                let touched = self.transactions.remove(&transaction.number).unwrap_or_default();
+                for participant in &touched {
+                    to(*participant, Event::Seal { transaction });
+                }
+                *participants = touched.into_iter().collect();
+                self.placement.coordinator_of(branch)
+            }
+            Event::PrepareBranch { ref branch, .. } | Event::DecideBranch { ref branch, .. } => {
+                self.placement.coordinator_of(branch)
+            }
+            Event::ListBranches { ticket, .. } | Event::Unsubscribe { ticket, .. } => {
+                return self.ask_all(&event, ticket, to);
+            }
             Event::Rollback { transaction, ticket } => return self.rollback(transaction, ticket, to),
             other => return to(PartitionId(0), other),
         };
@@ -197,7 +210,7 @@ impl Router {
                     to(partition, Event::Written { connection: self.connection, bytes });
                 }
             }
-            ToSession::Drained { .. } | ToSession::Detached { .. } | ToSession::Evicted => {}
+            _ => {}
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The coordinator: asks all, decides once, tells all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{
-    Command, ConnectionId, Effect, PartitionId, Peer, Refusal, Ticket, TransactionId, TransactionKey, Urgency,
+    BranchId, Command, ConnectionId, Effect, PartitionId, Peer, Refusal, Ticket, TransactionId,
+    TransactionKey, Urgency,
 };
 
 use crate::Partition;
@@ -13,13 +14,41 @@ use crate::completion::Completion;
 #[derive(Debug)]
 pub struct Coordination {
     /// Who takes part.
-    participants: Vec<PartitionId>,
+    pub(super) participants: Vec<PartitionId>,
     /// Whose answer is outstanding: to `Prepare` first, to `Decided` afterwards.
-    awaiting: BTreeSet<PartitionId>,
+    pub(super) awaiting: BTreeSet<PartitionId>,
     /// Somebody could not prepare.
     refused: bool,
-    /// Who waits, if anybody does.
-    answer: Option<(ConnectionId, Ticket)>,
+    /// Why it is being undone, if its client had not asked for that.
+    refusal: Option<Refusal>,
+    /// What it is for.
+    pub(super) purpose: Purpose,
+    /// Who waits.
+    pub(super) answers: Vec<(ConnectionId, Ticket)>,
+    /// The sessions' shares of a branch, which are told how it ended.
+    pub(super) shares: Vec<TransactionKey>,
+}
+
+/// What follows once every participant has answered.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The transaction is to be committed.
+    Commit,
+    /// The branch is to be decided later.
+    Promise(BranchId),
+    /// The branch is to be undone, which is not durable yet.
+    Withdraw,
+    /// The transaction is being undone.
+    Undo,
+}
+
+impl Coordination {
+    /// Waits for all participants.
+    pub(super) fn new(purpose: Purpose, participants: Vec<PartitionId>) -> Coordination {
+        let awaiting = participants.iter().copied().collect();
+        let (answers, shares) = (Vec::new(), Vec::new());
+        Coordination { participants, awaiting, refused: false, refusal: None, purpose, answers, shares }
+    }
 }
 
 impl Partition {
@@ -30,18 +59,31 @@ impl Partition {
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
-        let id = TransactionId {
-            coordinator: self.settings.id,
-            incarnation: self.settings.incarnation,
-            number: self.next_transaction,
-        };
-        self.next_transaction += 1;
-        let awaiting = participants.iter().copied().collect();
-        let participants = participants.to_vec();
-        for to in &participants {
-            effects.push(Effect::Tell { to: *to, peer: Peer::Prepare { transaction: key, id } });
+        let asked = participants.iter().map(|to| (*to, vec![key])).collect();
+        let mut coordination = Coordination::new(Purpose::Commit, participants.to_vec());
+        coordination.answers.extend(answer);
+        self.ask_to_prepare(asked, coordination, effects);
+    }
+
+    /// Asks each participant to prepare what these open transactions did there.
+    pub(super) fn ask_to_prepare(
+        &mut self,
+        asked: BTreeMap<PartitionId, Vec<TransactionKey>>,
+        coordination: Coordination,
+        effects: &mut Vec<Effect>,
+    ) {
+        let id = self.next_transaction_id();
+        for (to, transactions) in asked {
+            self.tell(to, Peer::Prepare { transactions, id }, effects);
         }
-        self.coordinating.insert(id, Coordination { participants, awaiting, refused: false, answer });
+        self.coordinating.insert(id, coordination);
+    }
+
+    pub(super) fn next_transaction_id(&mut self) -> TransactionId {
+        let (coordinator, incarnation) = (self.settings.id, self.settings.incarnation);
+        let id = TransactionId { coordinator, incarnation, number: self.next_transaction };
+        self.next_transaction += 1;
+        id
     }
 
     /// One participant has prepared, or could not.
@@ -64,7 +106,23 @@ impl Partition {
             let reason = "a participant of the transaction could not prepare".to_owned();
             return self.decision_failed(id, &Refusal::StoreFailed { reason }, effects);
         }
-        coordination.awaiting = participants.iter().copied().collect();
+        if let Purpose::Promise(branch) = &coordination.purpose {
+            let command = Command::Promise { id, branch: branch.clone(), participants };
+            return self.propose(command, Urgency::Waiting, Completion::Promised { id }, effects);
+        }
+        self.decide(id, participants, effects);
+    }
+
+    /// Everybody has prepared: the decision goes into the log.
+    pub(super) fn decide(
+        &mut self,
+        id: TransactionId,
+        participants: Vec<PartitionId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(coordination) = self.coordinating.get_mut(&id) {
+            coordination.awaiting = participants.iter().copied().collect();
+        }
         let command = Command::Decide { id, participants };
         self.propose(command, Urgency::Waiting, Completion::Decided { id }, effects);
     }
@@ -76,37 +134,61 @@ impl Partition {
         }
     }
 
-    /// There will be no decision: abort.
+    /// There will be no decision: abort, unless the branch was promised, which then waits for another word. The client
+    /// has its answer once its consumers hold again what they had settled.
     pub(crate) fn decision_failed(
         &mut self,
         id: TransactionId,
         refusal: &Refusal,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(coordination) = self.coordinating.remove(&id) else { return };
-        for to in coordination.participants {
-            effects.push(Effect::Tell { to, peer: Peer::Decided { id, commit: false } });
+        if self.branches.is_promised(id) {
+            let Some(Coordination { answers, shares, .. }) = self.coordinating.remove(&id) else { return };
+            self.branches.keep_shares(id, shares);
+            return self.answer_all(answers, &Err(refusal.clone()), effects);
         }
-        self.answer(coordination.answer, Err(refusal.clone()), effects);
+        let Some(coordination) = self.coordinating.get_mut(&id) else { return };
+        (coordination.purpose, coordination.refusal) = (Purpose::Undo, Some(refusal.clone()));
+        coordination.awaiting = coordination.participants.iter().copied().collect();
+        for to in &coordination.participants {
+            effects.push(Effect::Tell { to: *to, peer: Peer::Decided { id, commit: false } });
+        }
     }
 
-    /// One participant's commit is durable; after the last one the client has its answer.
+    /// One participant has carried the decision out, durably; after the last one the client has its answer.
     pub(crate) fn done_by(&mut self, from: PartitionId, id: TransactionId, effects: &mut Vec<Effect>) {
         let Some(coordination) = self.coordinating.get_mut(&id) else { return };
         coordination.awaiting.remove(&from);
         if !coordination.awaiting.is_empty() {
             return;
         }
-        let answer = coordination.answer;
-        self.coordinating.remove(&id);
-        self.propose(Command::Forget { id }, Urgency::Lazy, Completion::Nothing, effects);
-        self.answer(answer, Ok(()), effects);
+        let Some(ended) = self.coordinating.remove(&id) else { return };
+        let Coordination { purpose, refusal, answers, shares, .. } = ended;
+        let committed = purpose != Purpose::Undo;
+        if committed {
+            self.propose(Command::Forget { id }, Urgency::Lazy, Completion::Nothing, effects);
+        }
+        self.shares_ended(shares, committed, effects);
+        self.answer_all(answers, &refusal.map_or(Ok(()), Err), effects);
     }
 
-    /// Someone asks what became of a transaction: nothing known and nothing under way means abort.
+    pub(super) fn answer_all(
+        &self,
+        answers: Vec<(ConnectionId, Ticket)>,
+        result: &Result<(), Refusal>,
+        effects: &mut Vec<Effect>,
+    ) {
+        for (connection, ticket) in answers {
+            self.reply(connection, ticket, result.clone(), effects);
+        }
+    }
+
+    /// Someone asks what became of a transaction: nothing known and nothing under way means abort. What was promised
+    /// waits for its manager's word.
     pub(crate) fn tell_decision(&mut self, to: PartitionId, id: TransactionId, effects: &mut Vec<Effect>) {
         let commit = self.decided.contains_key(&id);
-        if commit || !self.coordinating.contains_key(&id) {
+        let undone = self.coordinating.get(&id).is_none_or(|known| known.purpose == Purpose::Undo);
+        if commit || undone && !self.branches.is_promised(id) {
             effects.push(Effect::Tell { to, peer: Peer::Decided { id, commit } });
         }
     }
@@ -115,13 +197,7 @@ impl Partition {
     /// every prepared transaction is asked about.
     pub(crate) fn resolve_transactions(&mut self, effects: &mut Vec<Effect>) {
         for (id, participants) in self.decided.clone() {
-            let awaiting = participants.iter().copied().collect();
-            self.coordinating.entry(id).or_insert(Coordination {
-                participants,
-                awaiting,
-                refused: false,
-                answer: None,
-            });
+            self.coordinating.entry(id).or_insert_with(|| Coordination::new(Purpose::Commit, participants));
             self.spread_decision(id, effects);
         }
         for id in self.prepared.keys().copied().collect::<Vec<_>>() {

@@ -10,12 +10,15 @@
 //!  reply to the client; record Forget
 //! ```
 //! No decision in the coordinator's log means abort. After a restart participants ask (`InDoubt`)
-//! and coordinators tell again.
+//! and coordinators tell again. A branch of a distributed transaction has a record Promise in the place of Decide, and
+//! is decided later: see `branch`.
 
+mod branch;
 mod coordinator;
 mod open;
 mod participant;
 
+pub use branch::{Branches, Promised};
 pub use coordinator::Coordination;
 pub use open::{OpenTransaction, VolatileChanges};
 pub use participant::Prepared;

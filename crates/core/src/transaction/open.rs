@@ -19,7 +19,7 @@ pub struct OpenTransaction {
     /// The client has said everything that belongs to it.
     pub(crate) sealed: bool,
     /// The coordinator wants it prepared, which has to wait for the seal.
-    pub(crate) prepare: Option<TransactionId>,
+    pub(crate) prepare: Option<(Vec<TransactionKey>, TransactionId)>,
     /// It grew too large: it can only be rolled back.
     refused: Option<Refusal>,
 }
@@ -31,6 +31,8 @@ pub struct VolatileChanges {
     pub sends: Vec<(ConnectionId, Sent)>,
     /// Entries of non-persistent messages and volatile queues.
     pub settlements: Vec<Settlement>,
+    /// Who had settled what, whether or not the log must know: they hold it again if nothing comes of it.
+    pub holders: Vec<(ConsumerKey, Settlement)>,
 }
 
 impl Partition {
@@ -135,51 +137,78 @@ impl Partition {
         let answer = Some((key.connection, ticket));
         match participants {
             [] => self.answer(answer, Ok(()), effects),
-            [one] if *one == self.settings.id => self.commit_here(key, answer, effects),
+            [one] if *one == self.settings.id => self.commit_here(&[key], Vec::new(), answer, effects),
             _ => self.coordinate(key, participants, answer, effects),
         }
     }
 
-    fn commit_here(
+    /// Commits what lies in this partition alone. `shares` are told the end.
+    pub(crate) fn commit_here(
         &mut self,
-        key: TransactionKey,
+        keys: &[TransactionKey],
+        shares: Vec<TransactionKey>,
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(open) = self.take_open(key) else {
-            return self.answer(answer, Err(Refusal::NoSuchTransaction), effects);
-        };
-        let (changes, volatile) = match self.close(key, open, effects) {
+        let (changes, volatile) = match self.close_all(keys, effects) {
             Ok(closed) => closed,
-            Err(refusal) => return self.answer(answer, Err(refusal), effects),
+            Err(refusal) => {
+                self.shares_ended(shares, false, effects);
+                return self.answer(answer, Err(refusal), effects);
+            }
         };
         let settlements = changes.settlements.clone();
-        let completion = Completion::Transacted { settlements, volatile, answer };
+        let completion = Completion::Transacted { settlements, volatile, shares, answer };
         if changes == Changes::default() {
             return self.complete(completion, effects);
         }
         self.propose(Command::Transact(changes), Urgency::Waiting, completion, effects);
     }
 
-    /// Sorts what an open transaction did into what the log must know and what memory alone knows.
-    /// A refused one is undone.
-    pub(crate) fn close(
+    /// Makes one set of changes of several open transactions. If one cannot be carried out, all are undone.
+    pub(crate) fn close_all(
         &mut self,
-        key: TransactionKey,
-        open: OpenTransaction,
+        keys: &[TransactionKey],
         effects: &mut Vec<Effect>,
     ) -> Result<(Changes, VolatileChanges), Refusal> {
-        let refused =
-            open.refused.clone().or_else(|| open.sends.iter().find_map(|sent| self.admit(sent).err()));
+        let (mut open, mut refused) = (Vec::with_capacity(keys.len()), None);
+        for key in keys {
+            match self.take_open(*key) {
+                Some(found) => {
+                    refused = refused.or_else(|| self.refusal_of(&found));
+                    open.push((key.connection, found));
+                }
+                // Its connection may have ended here before the coordinator's word came: then its share is gone.
+                None => refused = refused.or(Some(Refusal::NoSuchTransaction)),
+            }
+        }
         if let Some(refusal) = refused {
-            self.undo(open, effects);
+            open.into_iter().for_each(|(_, open)| self.undo(open, effects));
             return Err(refusal);
         }
         let (mut changes, mut volatile) = (Changes::default(), VolatileChanges::default());
+        for (connection, open) in open {
+            self.close(connection, open, &mut changes, &mut volatile);
+        }
+        Ok((changes, volatile))
+    }
+
+    fn refusal_of(&self, open: &OpenTransaction) -> Option<Refusal> {
+        open.refused.clone().or_else(|| open.sends.iter().find_map(|sent| self.admit(sent).err()))
+    }
+
+    /// Sorts what an open transaction did into what the log must know and what memory alone knows.
+    fn close(
+        &mut self,
+        connection: ConnectionId,
+        open: OpenTransaction,
+        changes: &mut Changes,
+        volatile: &mut VolatileChanges,
+    ) {
         for sent in open.sends {
             match self.admit(&sent) {
                 // A queue that does not exist yet is made by the record that holds the message.
-                Ok(Admitted::Volatile) => volatile.sends.push((key.connection, sent)),
+                Ok(Admitted::Volatile) => volatile.sends.push((connection, sent)),
                 _ => changes.sends.push(sent),
             }
         }
@@ -187,6 +216,7 @@ impl Partition {
             self.forget_held(consumer, &[settlement.tag]);
             let durable = !settlement.queue.is_volatile();
             let Some(entry) = self.entry(settlement.queue, settlement.tag) else { continue };
+            volatile.holders.push((consumer, settlement));
             match entry.key {
                 MessageKey::Durable { .. } if durable => {
                     entry.state = State::Leaving;
@@ -195,7 +225,6 @@ impl Partition {
                 _ => volatile.settlements.push(settlement),
             }
         }
-        Ok((changes, volatile))
     }
 
     /// The transaction's record is durable.
@@ -213,9 +242,34 @@ impl Partition {
         }
     }
 
-    /// The transaction failed: its volatile entries return to their places.
-    pub(crate) fn drop_volatile(&mut self, volatile: VolatileChanges, effects: &mut Vec<Effect>) {
-        self.stay(&volatile.settlements, effects);
+    /// Nothing comes of a closed transaction: consumers that are still there hold again what they had settled, the
+    /// rest returns to its place.
+    pub(crate) fn put_back(
+        &mut self,
+        settlements: Vec<Settlement>,
+        volatile: VolatileChanges,
+        effects: &mut Vec<Effect>,
+    ) {
+        let VolatileChanges { settlements: more, holders, .. } = volatile;
+        // Without holders it was the broker itself that moved messages.
+        let all = settlements.into_iter().chain(more).map(|end| (None, end));
+        let held = holders.iter().map(|(by, end)| (Some(*by), *end));
+        let ends: Vec<_> = if holders.is_empty() { all.collect() } else { held.collect() };
+        let orphans: Vec<Settlement> = (ends.into_iter())
+            .filter(|(by, end)| !by.is_some_and(|by| self.hold_again(by, end)))
+            .map(|(_, end)| end)
+            .collect();
+        self.stay(&orphans, effects);
+    }
+
+    fn hold_again(&mut self, by: ConsumerKey, end: &Settlement) -> bool {
+        let attached = self.consumers.get_mut(&by).filter(|consumer| consumer.queue == end.queue);
+        let Some(consumer) = attached else { return false };
+        consumer.held.push(end.tag);
+        if let Some(entry) = self.entry(end.queue, end.tag) {
+            entry.state = State::Held { by, in_transaction: false };
+        }
+        true
     }
 
     /// Moves messages of this partition to another address, all or nothing.
@@ -233,7 +287,9 @@ impl Partition {
         let there = self.settings.placement.partition_of(&to.name);
         if there == here {
             let volatile = VolatileChanges::default();
-            let completion = Completion::Transacted { settlements: settlements.clone(), volatile, answer };
+            let shares = Vec::new();
+            let completion =
+                Completion::Transacted { settlements: settlements.clone(), volatile, shares, answer };
             let changes = Changes { sends, settlements };
             return self.propose(Command::Transact(changes), Urgency::Waiting, completion, effects);
         }

@@ -1,8 +1,8 @@
 //! The participant: promises durably, then does as the coordinator decided.
 
 use postroad_model::{
-    Changes, Command, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId, Refusal,
-    Settlement, TransactionId, TransactionKey, Urgency,
+    Changes, Command, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId, Settlement,
+    TransactionId, TransactionKey, Urgency,
 };
 
 use crate::Partition;
@@ -23,7 +23,8 @@ impl Partition {
     pub(crate) fn peer(&mut self, from: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
         match peer {
             Peer::Enlist { transaction, sends } => self.enlist(transaction, sends),
-            Peer::Prepare { transaction, id } => self.prepare(transaction, id, effects),
+            Peer::Discard { transactions, id } => self.discard(&transactions, id, effects),
+            Peer::Prepare { transactions, id } => self.prepare(transactions, id, effects),
             Peer::Prepared { id, ready } => self.prepared_by(from, id, ready, effects),
             Peer::Decided { id, commit } => self.decided(id, commit, effects),
             Peer::Done { id } => self.done_by(from, id, effects),
@@ -35,19 +36,18 @@ impl Partition {
     pub(crate) fn seal(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
         let Some(open) = self.open.get_mut(&key) else { return };
         open.sealed = true;
-        if let Some(id) = open.prepare.take() {
-            self.prepare(key, id, effects);
+        if let Some((transactions, id)) = open.prepare.take() {
+            self.prepare(transactions, id, effects);
         }
     }
 
-    fn prepare(&mut self, key: TransactionKey, id: TransactionId, effects: &mut Vec<Effect>) {
-        if let Some(open) = self.open.get_mut(&key).filter(|open| !open.sealed) {
-            open.prepare = Some(id);
+    fn prepare(&mut self, transactions: Vec<TransactionKey>, id: TransactionId, effects: &mut Vec<Effect>) {
+        let unsealed = transactions.iter().find(|key| self.open.get(key).is_some_and(|open| !open.sealed));
+        if let Some(open) = unsealed.and_then(|key| self.open.get_mut(key)) {
+            open.prepare = Some((transactions.clone(), id));
             return;
         }
-        // Its connection may have ended here before the coordinator's word came: then its share is gone.
-        let open = self.take_open(key).ok_or(Refusal::NoSuchTransaction);
-        let Ok((changes, volatile)) = open.and_then(|open| self.close(key, open, effects)) else {
+        let Ok((changes, volatile)) = self.close_all(&transactions, effects) else {
             return self.tell(id.coordinator, Peer::Prepared { id, ready: false }, effects);
         };
         self.prepared_volatile.insert(id, volatile);
@@ -57,6 +57,14 @@ impl Partition {
         let settlements = changes.settlements.clone();
         let completion = Completion::Prepared { id, settlements };
         self.propose(Command::Prepare { id, changes }, Urgency::Waiting, completion, effects);
+    }
+
+    /// A branch is undone before anybody asked to prepare it.
+    fn discard(&mut self, transactions: &[TransactionKey], id: TransactionId, effects: &mut Vec<Effect>) {
+        for key in transactions {
+            self.rollback(*key, None, effects);
+        }
+        self.tell(id.coordinator, Peer::Done { id }, effects);
     }
 
     pub(crate) fn apply_prepare(
@@ -87,23 +95,15 @@ impl Partition {
 
     /// The coordinator has decided. Told again, it does nothing again.
     fn decided(&mut self, id: TransactionId, commit: bool, effects: &mut Vec<Effect>) {
-        let durable = self.prepared.contains_key(&id);
-        if !commit {
-            if let Some(volatile) = self.prepared_volatile.remove(&id) {
-                self.drop_volatile(volatile, effects);
-            }
-            if durable {
-                let completion = Completion::Ended { id, committed: false };
-                self.propose(Command::Abort { id }, Urgency::Lazy, completion, effects);
-            }
-            return;
+        if self.prepared.contains_key(&id) {
+            let command = if commit { Command::Commit { id } } else { Command::Abort { id } };
+            let urgency = if commit { Urgency::Waiting } else { Urgency::Lazy };
+            return self.propose(command, urgency, Completion::Ended { id }, effects);
         }
-        if durable {
-            let completion = Completion::Ended { id, committed: true };
-            return self.propose(Command::Commit { id }, Urgency::Waiting, completion, effects);
-        }
-        if let Some(volatile) = self.prepared_volatile.remove(&id) {
-            self.carry_out_volatile(volatile, effects);
+        match (self.prepared_volatile.remove(&id), commit) {
+            (Some(volatile), true) => self.carry_out_volatile(volatile, effects),
+            (Some(volatile), false) => self.put_back(Vec::new(), volatile, effects),
+            (None, _) => {}
         }
         self.tell(id.coordinator, Peer::Done { id }, effects);
     }
@@ -124,10 +124,12 @@ impl Partition {
     }
 
     pub(crate) fn apply_abort(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
+        self.branches.end(id);
         let Some(prepared) = self.prepared.remove(&id) else { return };
         for (key, _) in prepared.sends {
             self.drop_reference(key, effects);
         }
-        self.stay(&prepared.settlements, effects);
+        let volatile = self.prepared_volatile.remove(&id).unwrap_or_default();
+        self.put_back(prepared.settlements, volatile, effects);
     }
 }

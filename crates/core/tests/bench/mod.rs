@@ -5,21 +5,26 @@
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `reject`, `release`, `fail`,
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `time 7`, `make 1 a`, `unmake 1 a`.
+//! Branches: `end 1 1 x` (transaction 1 of connection 1 is its share of branch x), `prepare 1 x`,
+//! `decide 1 x commit|once|rollback`, `branches 1`.
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
 //! blanks; a message `m?k=5&l=6` has these properties.
 //!
-//! Answers: `ok`, `no: why`, `1.2<m` (delivered), `1.2<m!2` (after two failures), `1.2 drained`, `1.2 detached`.
+//! Answers: `ok`, `no: why`, `1.2<m` (delivered), `1.2<m!2` (after two failures), `1.2 drained`, `1.2 detached`,
+//! `1/1 done` or `1/1 undone` (the end of a share), `in doubt: x y`.
+
+#![allow(dead_code, reason = "each test uses some of the words")]
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postroad_core::{Partition, Settings, decode_record, encode_record};
+use postroad_core::{Partition, Settings, decode_record, encode_record, message_in_record};
 use postroad_model::{
-    Attach, Command, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind,
-    Effect, Encoding, EntryTag, Event, Message, NORMAL_PRIORITY, Outcome, PartitionId, Placement, Position,
-    Protocol, Publish, Sent, Settle, Ticket, TransactionKey,
+    Attach, BranchId, Command, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered, Destination,
+    DestinationKind, Effect, Encoding, EntryTag, Event, Message, MessageKey, NORMAL_PRIORITY, Outcome,
+    PartitionId, Placement, Position, Protocol, Publish, Sent, Settle, Ticket, TransactionKey,
 };
 use postroad_routing::Policies;
 use postroad_selector::{Properties, Value};
@@ -165,6 +170,15 @@ impl Bench {
                 Effect::Tell { to, peer } => self.work.push_back((to, Event::Peer { from: id, peer })),
                 Effect::Reply { result: Ok(()), .. } => self.said.push("ok".into()),
                 Effect::Reply { result: Err(refusal), .. } => self.said.push(format!("no: {refusal}")),
+                Effect::Ended { transaction: TransactionKey { connection, number }, committed } => {
+                    let how = if committed { "done" } else { "undone" };
+                    self.said.push(format!("{}/{number} {how}", number_of(connection)));
+                }
+                Effect::Branches { branches, .. } => {
+                    let name = |branch: &BranchId| String::from_utf8_lossy(&branch.qualifier).into_owned();
+                    let names: Vec<String> = branches.iter().map(name).collect();
+                    self.said.push(format!("in doubt: {}", names.join(" ")));
+                }
                 Effect::Drained { consumer } => self.said.push(format!("{} drained", name(consumer))),
                 Effect::Detached { consumer } => self.said.push(format!("{} detached", name(consumer))),
                 Effect::Deliver(delivery) => {
@@ -217,6 +231,12 @@ impl Bench {
             "fail" => self.verdict(&plain, Outcome::Released { failed: true }, None),
             "retry" => self.verdict(&plain, Outcome::Retried, None),
             "commit" | "rollback" => self.end(words[0] == "commit", &plain),
+            "end" => self.end_share(&plain),
+            "prepare" | "decide" => self.about_branch(&plain),
+            "branches" => {
+                let connection = connection(plain[0]);
+                self.all(|_| Event::ListBranches { connection, ticket: Ticket(0) });
+            }
             "time" => self.all(|_| Event::Tick { now_ms: plain[0].parse().expect("a sound script") }),
             "close" => self.all(|_| Event::Closed { connection: connection(plain[0]) }),
             "make" | "unmake" => {
@@ -335,6 +355,50 @@ impl Bench {
         }
     }
 
+    /// Who coordinates the branch.
+    pub fn coordinator(&self, word: &str) -> PartitionId {
+        self.settings.placement.coordinator_of(&branch(word))
+    }
+
+    /// A message of the first partition, as its record has it.
+    pub fn message(&self, key: MessageKey) -> Message {
+        let MessageKey::Durable { position, ordinal } = key else { panic!("only in memory: {key:?}") };
+        let record = &self.log[0][position.get() as usize - 1];
+        message_in_record(record, ordinal).expect("a sound record").expect("a message")
+    }
+
+    fn end_share(&mut self, plain: &[&str]) {
+        let transaction = TransactionKey {
+            connection: connection(plain[0]),
+            number: plain[1].parse().expect("a sound script"),
+        };
+        let branch = branch(plain[2]);
+        let participants = self.touched.remove(&transaction).unwrap_or_default();
+        for id in &participants {
+            self.work.push_back((*id, Event::Seal { transaction }));
+        }
+        let coordinator = self.settings.placement.coordinator_of(&branch);
+        let event = Event::EndBranch { branch, transaction, participants, ticket: Ticket(0) };
+        self.work.push_back((coordinator, event));
+    }
+
+    fn about_branch(&mut self, plain: &[&str]) {
+        let (connection, branch, ticket) = (connection(plain[0]), branch(plain[1]), Ticket(0));
+        let coordinator = self.settings.placement.coordinator_of(&branch);
+        let event = match plain.get(2) {
+            None => Event::PrepareBranch { branch, connection, ticket },
+            Some(word) => {
+                let decision = match *word {
+                    "commit" => Decision::Commit,
+                    "once" => Decision::CommitOnePhase,
+                    _ => Decision::Rollback,
+                };
+                Event::DecideBranch { branch, decision, connection, ticket }
+            }
+        };
+        self.work.push_back((coordinator, event));
+    }
+
     /// Entries of each queue, by name.
     pub fn held(&self) -> String {
         let queues = self.partitions.iter().flat_map(Partition::queues);
@@ -357,9 +421,15 @@ fn consumer(word: &str) -> ConsumerKey {
 }
 
 fn name(key: ConsumerKey) -> String {
-    let connection =
-        (0..100).find(|number| ConnectionId::new(0, *number) == key.connection).expect("a sound script");
-    format!("{connection}.{}", key.number)
+    format!("{}.{}", number_of(key.connection), key.number)
+}
+
+fn number_of(connection: ConnectionId) -> u64 {
+    (0..100).find(|number| ConnectionId::new(0, *number) == connection).expect("a sound script")
+}
+
+fn branch(word: &str) -> BranchId {
+    BranchId { format: 1, transaction: b"t".as_slice().into(), qualifier: word.as_bytes().into() }
 }
 
 fn destination(word: &str) -> Destination {

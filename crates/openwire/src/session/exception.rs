@@ -21,6 +21,26 @@ pub struct Exception {
     message: String,
 }
 
+/// Why a step of a branch failed (`XAException`'s codes; XA specification, chapter 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum XaCode {
+    /// Ask again later; the branch is as it was.
+    Retry = 4,
+    /// It was rolled back.
+    RolledBack = 100,
+    /// It was rolled back, for it did not hold together.
+    RolledBackIntegrity = 103,
+    /// Something failed, and the branch may be as it was.
+    Failed = -3,
+    /// There is no such branch.
+    NotKnown = -4,
+    /// The id or the step is no good.
+    Invalid = -5,
+    /// Not now.
+    Protocol = -6,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     /// In the client's JMS package.
@@ -43,6 +63,13 @@ impl Exception {
     /// An `IOException`.
     pub fn io(message: &str) -> Exception {
         Exception { class: Class::Java("java.io.IOException"), message: message.to_owned() }
+    }
+
+    /// An `XAException`. Its code travels in the text, where clients look for it
+    /// (`TransactionContext.xaErrorCodeMarker`).
+    pub fn xa(code: XaCode, message: &str) -> Exception {
+        let message = format!("{message} xaErrorCode:{}", code as i32);
+        Exception { class: Class::Java("javax.transaction.xa.XAException"), message }
     }
 
     fn throwable(&self, package: &str) -> Throwable {

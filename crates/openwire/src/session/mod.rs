@@ -157,7 +157,7 @@ impl OpenWireSession {
             Command::RemoveSubscriptionInfo(info) => self.unsubscribe(&info, turn),
             Command::RemoveInfo(info) => self.remove(&info, turn),
             Command::DestinationInfo(info) => self.change_destination(&info, turn),
-            Command::TransactionInfo(info) => return self.transact(&info, respond, turn),
+            Command::TransactionInfo(info) => self.transact(&info, turn),
             Command::KeepAliveInfo(info) => return self.keep_alive(&info, turn),
             Command::ShutdownInfo(_) => return Err(Parting::Farewell),
             other => Err(Exception::jms(&format!("{} is not supported by this broker", other.name()))),
@@ -241,6 +241,8 @@ impl Session for OpenWireSession {
             ToSession::Deliver(delivery) => self.deliver(delivery, &mut turn)?,
             ToSession::Drained { consumer } => self.drained(consumer.number, &mut turn),
             ToSession::Detached { consumer } => self.detached(consumer.number),
+            ToSession::Ended { transaction, committed } => self.ended(transaction, committed),
+            ToSession::Branches { ticket, branches } => self.listed(ticket, branches),
             ToSession::Evicted => return Err(Parting::Fault("its client connected anew".to_owned())),
         }
         Ok(())

@@ -6,6 +6,7 @@ use postroad_model::{Destination, Refusal, Ticket};
 
 use super::consumer::ConsumerNumber;
 use super::exception::Exception;
+use super::transaction::{BranchStep, branch_exception};
 use super::{OpenWireSession, Turn};
 use crate::codec::{ProducerAck, ProducerId};
 
@@ -49,6 +50,12 @@ pub enum Then {
     },
     /// A consumer was attached; if that fails it is forgotten.
     Attached(Vec<ConsumerNumber>),
+    /// A branch is prepared: the client waits for its vote.
+    Prepared,
+    /// A step of a branch is done.
+    Branch(BranchStep),
+    /// The branches in doubt were listed.
+    Recovered,
     /// A transaction has ended, well or badly.
     Ended {
         /// The session's number for it.
@@ -118,6 +125,14 @@ impl OpenWireSession {
         if let (Then::Declared(destination), false) = (&then, failed) {
             return self.declared(destination, respond, turn);
         }
+        match (&then, &refusal) {
+            (Then::Prepared, refusal) => return self.prepared(respond, refusal.as_ref(), turn),
+            (Then::Recovered, None) => return self.recovered(ticket, respond, turn),
+            (Then::Branch(step), Some(refusal)) => {
+                return self.refuse(respond, &branch_exception(refusal, *step), turn);
+            }
+            _ => {}
+        }
         match refusal {
             _ if matches!(then, Then::Nothing) => return,
             None => self.respond(respond, turn),
@@ -125,6 +140,7 @@ impl OpenWireSession {
         }
         match then {
             Then::Respond | Then::Nothing | Then::Declared(_) => {}
+            Then::Prepared | Then::Branch(_) | Then::Recovered => {}
             Then::Claimed => self.claimed(!failed),
             Then::Deleted(destination) if !failed => self.deleted(&destination, turn),
             Then::Deleted(_) => {}

@@ -1,22 +1,41 @@
-//! Local transactions of a connection.
+//! Transactions: the local ones of a connection, and its shares of branches, which belong to no connection once they
+//! are prepared.
+//!
+//! What a client does in a branch between one start and one end is a share. It is numbered like a local transaction,
+//! and handed over at its end to whoever coordinates the branch; resuming or joining the branch begins another share.
 
 use std::collections::{BTreeSet, HashMap};
 
-use postroad_model::{ConnectionId, Event, Parting, TransactionKey};
+use postroad_model::{BranchId, ConnectionId, Decision, Event, Refusal, Ticket, TransactionKey};
 
-use super::exception::Exception;
-use super::replies::{self, Then};
-use super::{OpenWireSession, Turn};
-use crate::codec::{self, DataArrayResponse, LocalTransactionId, TransactionId, TransactionInfo};
+use super::exception::{Exception, XaCode};
+use super::replies::{self, Replies, Then};
+use super::{Done, OpenWireSession, Turn};
+use crate::codec::{
+    self, DataArrayResponse, DataStructure, IntegerResponse, LocalTransactionId, TransactionId,
+    TransactionInfo, XaTransactionId,
+};
 
 /// Open transactions of one connection: a session has one at a time, and pools have hundreds of sessions.
 const OPEN_MAX: usize = 16_384;
+
+/// Votes of a resource (`XAResource.XA_OK`, `XAResource.XA_RDONLY`).
+const XA_OK: i32 = 0;
+const XA_READ_ONLY: i32 = 3;
+
+/// Why a transaction can only be rolled back.
+const NOT_HELD: &str =
+    "rolled back: an acknowledgement in the transaction was for a message that was not held";
 
 /// Open transactions by the client's name.
 #[derive(Default)]
 pub struct Transactions {
     last: u64,
     open: HashMap<LocalTransactionId, u64>,
+    /// The share that is being done in each branch.
+    shares: HashMap<BranchId, u64>,
+    /// What was found so far for each question after branches.
+    listed: HashMap<Ticket, Vec<BranchId>>,
     /// Those that can only be rolled back.
     doomed: BTreeSet<u64>,
 }
@@ -36,7 +55,16 @@ impl Transactions {
             TransactionId::Local(id) => self.open.get(id).copied().ok_or_else(|| {
                 Exception::jms(&format!("transaction {} was not begun, or has ended", id.value))
             }),
-            TransactionId::Xa(_) => Err(xa_unsupported()),
+            TransactionId::Xa(id) => self.shares.get(&branch(id)?).copied().ok_or_else(|| {
+                Exception::xa(XaCode::NotKnown, "the branch was not started here, or was ended or suspended")
+            }),
+        }
+    }
+
+    fn start(&mut self, branch: BranchId) {
+        if !self.shares.contains_key(&branch) {
+            self.last += 1;
+            self.shares.insert(branch, self.last);
         }
     }
 
@@ -59,77 +87,193 @@ impl Transactions {
     }
 }
 
-fn xa_unsupported() -> Exception {
-    Exception::jms("XA transactions are not supported yet")
+/// The core's name for a branch.
+///
+/// # Errors
+/// A part is longer than the XA specification allows.
+fn branch(id: &XaTransactionId) -> Result<BranchId, Exception> {
+    let part = |bytes: &Option<bytes::Bytes>| bytes.as_deref().unwrap_or_default().into();
+    let branch = BranchId {
+        format: id.format_id,
+        transaction: part(&id.global_transaction_id),
+        qualifier: part(&id.branch_qualifier),
+    };
+    let longest = branch.transaction.len().max(branch.qualifier.len());
+    if longest > BranchId::PART_BYTES_MAX {
+        let text =
+            format!("a part of the Xid has {longest} bytes; {} are the most", BranchId::PART_BYTES_MAX);
+        return Err(Exception::xa(XaCode::Invalid, &text));
+    }
+    Ok(branch)
+}
+
+fn on_the_wire(branch: &BranchId) -> DataStructure {
+    let part = |bytes: &[u8]| Some(bytes::Bytes::copy_from_slice(bytes));
+    DataStructure::TransactionId(TransactionId::Xa(Box::new(XaTransactionId {
+        format_id: branch.format,
+        global_transaction_id: part(&branch.transaction),
+        branch_qualifier: part(&branch.qualifier),
+    })))
+}
+
+/// What a refusal of a branch's step means to its transaction manager.
+pub fn branch_exception(refusal: &Refusal, step: BranchStep) -> Exception {
+    let code = match (refusal, step) {
+        (Refusal::NoSuchBranch, _) => XaCode::NotKnown,
+        (Refusal::BranchNotPrepared | Refusal::BranchClosed, _) => XaCode::Protocol,
+        (Refusal::StoreFailed { .. } | Refusal::StoreFull { .. }, BranchStep::Decide) => XaCode::Retry,
+        (_, BranchStep::Prepare) => XaCode::RolledBack,
+        _ => XaCode::Failed,
+    };
+    Exception::xa(code, &refusal.to_string())
+}
+
+/// Where in its life a branch is when the core answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BranchStep {
+    /// A share has ended.
+    End,
+    /// It is to be prepared, or committed without that: if it fails, it is rolled back.
+    Prepare,
+    /// It is to be decided: if that fails it stays as it was.
+    Decide,
 }
 
 impl OpenWireSession {
     pub(super) fn transact(
         &mut self,
         info: &TransactionInfo,
-        respond: Option<i32>,
         turn: &mut Turn<'_>,
-    ) -> Result<(), Parting> {
-        if let Err(exception) = self.step(info, respond, turn) {
-            self.refuse(respond, &exception, turn);
-        }
-        Ok(())
-    }
-
-    fn step(
-        &mut self,
-        info: &TransactionInfo,
-        respond: Option<i32>,
-        turn: &mut Turn<'_>,
-    ) -> Result<(), Exception> {
+    ) -> Result<Done, Exception> {
         if info.kind == TransactionInfo::RECOVER {
-            // There are no prepared branches to recover.
-            let response =
-                DataArrayResponse { correlation_id: respond.unwrap_or(0), ..DataArrayResponse::default() };
-            self.send(response.into(), turn);
-            return Ok(());
+            let ticket = self.replies.wait(1, None, Then::Recovered);
+            turn.events.push(Event::ListBranches { connection: self.id, ticket });
+            return Ok(Done::Later(Replies::id(ticket)));
         }
-        let Some(id) = &info.transaction_id else {
-            return Err(Exception::jms("TransactionInfo without a transaction id"));
-        };
-        match (info.kind, id) {
-            (_, TransactionId::Xa(_)) => Err(xa_unsupported()),
-            (TransactionInfo::BEGIN, TransactionId::Local(local)) => {
-                replies::check_bound("open transactions", self.transactions.open.len(), OPEN_MAX)?;
+        match (info.kind, &info.transaction_id) {
+            (_, None) => Err(Exception::jms("TransactionInfo without a transaction id")),
+            (kind, Some(TransactionId::Xa(id))) => self.branch_step(kind, branch(id)?, turn),
+            (TransactionInfo::BEGIN, Some(TransactionId::Local(local))) => {
+                self.check_open()?;
                 self.transactions.begin(local);
-                self.respond(respond, turn);
-                Ok(())
+                Ok(Done::Now)
             }
-            (TransactionInfo::COMMIT_ONE_PHASE, _) => self.end(id, true, respond, turn),
-            (TransactionInfo::ROLLBACK, _) => self.end(id, false, respond, turn),
+            (TransactionInfo::COMMIT_ONE_PHASE, Some(id)) => self.end(id, true, turn),
+            (TransactionInfo::ROLLBACK, Some(id)) => self.end(id, false, turn),
             (kind, _) => Err(Exception::jms(&format!(
                 "transaction step {kind} is not supported for local transactions"
             ))),
         }
     }
 
-    fn end(
+    fn check_open(&self) -> Result<(), Exception> {
+        let open = self.transactions.open.len() + self.transactions.shares.len();
+        replies::check_bound("open transactions", open, OPEN_MAX)
+    }
+
+    fn branch_step(&mut self, kind: u8, branch: BranchId, turn: &mut Turn<'_>) -> Result<Done, Exception> {
+        match kind {
+            TransactionInfo::BEGIN => {
+                self.check_open()?;
+                self.transactions.start(branch);
+                Ok(Done::Now)
+            }
+            TransactionInfo::END => self.end_share(&branch, turn),
+            TransactionInfo::PREPARE => {
+                self.end_share(&branch, turn)?;
+                let ticket = self.replies.wait(1, None, Then::Prepared);
+                turn.events.push(Event::PrepareBranch { branch, connection: self.id, ticket });
+                Ok(Done::Later(Replies::id(ticket)))
+            }
+            TransactionInfo::COMMIT_ONE_PHASE => self.decide(branch, Decision::CommitOnePhase, turn),
+            TransactionInfo::COMMIT_TWO_PHASE => self.decide(branch, Decision::Commit, turn),
+            TransactionInfo::ROLLBACK => self.decide(branch, Decision::Rollback, turn),
+            // Nothing here ends a branch other than its manager says.
+            TransactionInfo::FORGET => {
+                Err(Exception::xa(XaCode::NotKnown, "the branch was not ended by a heuristic decision"))
+            }
+            kind => Err(Exception::xa(XaCode::Invalid, &format!("transaction step {kind} is unknown"))),
+        }
+    }
+
+    /// What the client did in the branch since it started, resumed or joined it is handed over.
+    fn end_share(&mut self, branch: &BranchId, turn: &mut Turn<'_>) -> Result<Done, Exception> {
+        let Some(number) = self.transactions.shares.remove(branch) else { return Ok(Done::Now) };
+        let ticket = self.replies.wait(1, None, Then::Branch(BranchStep::End));
+        let (branch, transaction) = (branch.clone(), self.transactions.key(self.id, number));
+        let (undone, participants) = (branch.clone(), Vec::new());
+        turn.events.push(Event::EndBranch { branch, transaction, participants, ticket });
+        if !self.transactions.doomed.remove(&number) {
+            return Ok(Done::Later(Replies::id(ticket)));
+        }
+        let nobody = self.replies.wait(1, None, Then::Nothing);
+        let (branch, decision, connection) = (undone, Decision::Rollback, self.id);
+        turn.events.push(Event::DecideBranch { branch, decision, connection, ticket: nobody });
+        Err(Exception::xa(XaCode::RolledBackIntegrity, NOT_HELD))
+    }
+
+    fn decide(
         &mut self,
-        id: &TransactionId,
-        commit: bool,
-        respond: Option<i32>,
+        branch: BranchId,
+        decision: Decision,
         turn: &mut Turn<'_>,
-    ) -> Result<(), Exception> {
+    ) -> Result<Done, Exception> {
+        let ended = self.end_share(&branch, turn);
+        if decision != Decision::Rollback {
+            ended?;
+        }
+        let step = match decision {
+            Decision::CommitOnePhase => BranchStep::Prepare,
+            Decision::Commit | Decision::Rollback => BranchStep::Decide,
+        };
+        let ticket = self.replies.wait(1, None, Then::Branch(step));
+        turn.events.push(Event::DecideBranch { branch, decision, connection: self.id, ticket });
+        Ok(Done::Later(Replies::id(ticket)))
+    }
+
+    /// The branch is prepared, or there was nothing to prepare, which ends it.
+    pub(super) fn prepared(&mut self, respond: Option<i32>, refusal: Option<&Refusal>, turn: &mut Turn<'_>) {
+        let result = match refusal {
+            None => XA_OK,
+            Some(Refusal::BranchEmpty) => XA_READ_ONLY,
+            Some(refusal) => {
+                return self.refuse(respond, &branch_exception(refusal, BranchStep::Prepare), turn);
+            }
+        };
+        if let Some(correlation_id) = respond {
+            let response = IntegerResponse { correlation_id, result, ..IntegerResponse::default() };
+            self.send(response.into(), turn);
+        }
+    }
+
+    /// Branches in doubt, of one partition of the broker.
+    pub(super) fn listed(&mut self, ticket: Ticket, branches: Vec<BranchId>) {
+        self.transactions.listed.entry(ticket).or_default().extend(branches);
+    }
+
+    /// All partitions have said which branches are in doubt.
+    pub(super) fn recovered(&mut self, ticket: Ticket, respond: Option<i32>, turn: &mut Turn<'_>) {
+        let branches = self.transactions.listed.remove(&ticket).unwrap_or_default();
+        let data = branches.iter().map(on_the_wire).collect();
+        let correlation_id = respond.unwrap_or(0);
+        let response = DataArrayResponse { correlation_id, data: Some(data), ..DataArrayResponse::default() };
+        self.send(response.into(), turn);
+    }
+
+    fn end(&mut self, id: &TransactionId, commit: bool, turn: &mut Turn<'_>) -> Result<Done, Exception> {
         let number = self.transactions.end(id)?;
         let doomed = self.transactions.doomed.remove(&number);
         if commit && doomed {
             self.roll_back_doomed(number, turn);
-            let text =
-                "rolled back: an acknowledgement in the transaction was for a message that was not held";
-            return Err(Exception::of("TransactionRolledBackException", text));
+            return Err(Exception::of("TransactionRolledBackException", NOT_HELD));
         }
-        let ticket = self.replies.wait(1, respond, Then::Ended { transaction: number, commit });
+        let ticket = self.replies.wait(1, None, Then::Ended { transaction: number, commit });
         let transaction = self.transactions.key(self.id, number);
         turn.events.push(match commit {
             true => Event::Commit { transaction, participants: Vec::new(), ticket },
             false => Event::Rollback { transaction, ticket: Some(ticket) },
         });
-        Ok(())
+        Ok(Done::Later(Replies::id(ticket)))
     }
 
     fn roll_back_doomed(&mut self, number: u64, turn: &mut Turn<'_>) {

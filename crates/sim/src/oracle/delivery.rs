@@ -157,7 +157,12 @@ impl Oracle {
         what: &str,
     ) -> Checked {
         let Some(copy) = self.copies.get(spot) else { return Ok(()) };
-        let in_transaction = self.operations[copy.created].what == "transaction";
+        let operation = &self.operations[copy.created];
+        let in_transaction = operation.what == "transaction";
+        if operation.branch.is_some() {
+            // It came when somebody decided, not when its client was done.
+            return Ok(());
+        }
         let first = !copy.delivered && copy.failed.1 == 0;
         if !first || retained || spot.0 == Place::Queue(self.dead_letters.clone()) {
             return Ok(());

@@ -1,0 +1,269 @@
+//! Branches of distributed transactions, case by case. See `bench` for the words.
+
+mod bench;
+
+use bench::{Bench, settings};
+use postroad_core::Partition;
+use postroad_model::PartitionId;
+
+/// Names of queues in different partitions of two.
+fn apart() -> (String, String) {
+    let placement = settings(2).placement;
+    let named = |start: &str, home: u16| {
+        let lies = |name: &String| placement.partition_of(name) == PartitionId(home);
+        (0..).map(|number| format!("{start}{number}")).find(lies).expect("some name lies there")
+    };
+    (named("a", 0), named("b", 1))
+}
+
+/// Runs each case on one partition and on two, where `a` and `b` lie apart; then compares what was said and is held.
+fn check(cases: &[(&str, &str, &str, &str)]) {
+    for (name, script, want, held) in cases {
+        for partitions in [1, 2] {
+            let mut bench = Bench::new(settings(partitions));
+            let (a, b) = apart();
+            let local = |text: &str| text.replace("$a", &a).replace("$b", &b);
+            let said = bench.run(&local(script));
+            assert_eq!(said, *want, "case: {name}, {partitions} partitions");
+            assert_eq!(bench.held(), local(held), "case: {name}, {partitions} partitions");
+        }
+    }
+}
+
+#[test]
+fn a_branch_is_decided_once_and_by_anybody() {
+    check(&[
+        (
+            "prepared work is seen by nobody, and carried out at the commit of another connection",
+            "attach 1.1 $b 9
+             send 1 $a m
+             attach 1.2 $a 9
+             accept 1.2 m tx=1
+             send 1 $b n tx=1
+             end 1 1 x
+             prepare 1 x
+             decide 2 x commit",
+            "ok ok ok 1.2<m ok ok ok ok 1.1<n 1/1 done ok",
+            "$b:1",
+        ),
+        (
+            "what was prepared outlives its connection",
+            "send 1 $a m tx=1
+             end 1 1 x
+             prepare 1 x
+             close 1
+             decide 2 x commit",
+            "ok ok ok 1/1 done ok",
+            "$a:1",
+        ),
+        (
+            "what was not prepared ends with its connection",
+            "send 1 $a m tx=1
+             end 1 1 x
+             close 1
+             prepare 2 x",
+            "ok ok 1/1 undone no: no such branch: it was not begun, or has ended",
+            "",
+        ),
+        (
+            "a decision needs a branch, and two phases need the first",
+            "decide 1 x commit
+             send 1 $a m tx=1
+             end 1 1 x
+             decide 1 x commit
+             decide 1 x rollback
+             decide 1 x rollback",
+            "no: no such branch: it was not begun, or has ended ok ok no: the branch is not prepared \
+             1/1 undone ok no: no such branch: it was not begun, or has ended",
+            "",
+        ),
+        (
+            "one phase is enough for one resource",
+            "send 1 $a m tx=1
+             send 1 $b n tx=1
+             end 1 1 x
+             decide 1 x once",
+            "ok ok ok 1/1 done ok",
+            "$a:1 $b:1",
+        ),
+        (
+            "a branch in which nothing was done ends at the first phase",
+            "end 1 1 x
+             prepare 1 x
+             decide 1 x commit",
+            "ok 1/1 done no: nothing was done in the branch no: no such branch: it was not begun, or has ended",
+            "",
+        ),
+        (
+            "a branch that is prepared takes nothing more, and may be prepared again",
+            "send 1 $a m tx=1
+             end 1 1 x
+             prepare 1 x
+             send 1 $a n tx=2
+             end 1 2 x
+             prepare 1 x
+             decide 1 x commit",
+            "ok ok ok ok no: the branch takes nothing more: it is prepared, or about to be 1/2 undone ok \
+             1/1 done ok",
+            "$a:1",
+        ),
+    ]);
+}
+
+#[test]
+fn a_branch_may_be_done_in_parts_and_by_several_sessions() {
+    check(&[
+        (
+            "suspended and resumed",
+            "send 1 $a m tx=1
+             end 1 1 x
+             send 1 $b other tx=2
+             end 1 2 y
+             send 1 $a n tx=3
+             end 1 3 x
+             prepare 1 x
+             decide 1 x commit
+             decide 1 y rollback",
+            "ok ok ok ok ok ok ok 1/1 done 1/3 done ok 1/2 undone ok",
+            "$a:2",
+        ),
+        (
+            "joined by another session",
+            "send 1 $a m tx=1
+             send 2 $b n tx=1
+             end 1 1 x
+             end 2 1 x
+             decide 2 x once",
+            "ok ok ok ok 1/1 done 2/1 done ok",
+            "$a:1 $b:1",
+        ),
+        (
+            "and ends for all when one of them is gone",
+            "send 1 $a m tx=1
+             send 2 $b n tx=1
+             end 1 1 x
+             end 2 1 x
+             close 2
+             decide 1 x once",
+            "ok ok ok ok 1/1 undone 2/1 undone no: no such branch: it was not begun, or has ended",
+            "",
+        ),
+    ]);
+}
+
+#[test]
+fn consumers_hold_again_what_a_branch_did_not_end() {
+    let script = |how: &str, after: &str| {
+        format!(
+            "send 1 $a m\nattach 1.1 $a 9\naccept 1.1 m tx=1\nend 1 1 x\n{how}\ndecide 1 x rollback\n{after}"
+        )
+    };
+    for (name, script, want, held) in [
+        (
+            "rolled back when prepared",
+            script("prepare 1 x", "attach 1.2 $a 9\naccept 1.1 m"),
+            "ok ok 1.1<m ok ok ok 1/1 undone ok ok ok",
+            "",
+        ),
+        (
+            "rolled back when open",
+            script("", "attach 1.2 $a 9\naccept 1.1 m"),
+            "ok ok 1.1<m ok ok 1/1 undone ok ok ok",
+            "",
+        ),
+        (
+            "without their consumer they go to others",
+            script("prepare 1 x\ndetach 1.1 all", "attach 1.2 $a 9"),
+            "ok ok 1.1<m ok ok ok 1/1 undone ok ok 1.2<m",
+            "$a:1",
+        ),
+    ] {
+        check(&[(name, &script, want, held)]);
+    }
+}
+
+const PREPARED: &str = "send 1 $a old
+     attach 1.1 $a 9
+     accept 1.1 old tx=1
+     send 1 $a m tx=1
+     send 1 $b n tx=1
+     end 1 1 x
+     prepare 1 x";
+
+#[test]
+fn what_is_in_doubt_survives() {
+    let (a, b) = apart();
+    let local = |text: &str| text.replace("$a", &a).replace("$b", &b);
+    for partitions in [1_u16, 2] {
+        for (decision, left) in [("commit", "$a:1 $b:1"), ("rollback", "$a:1")] {
+            let case = format!("{decision}, {partitions} partitions");
+            let mut bench = Bench::new(settings(partitions));
+            bench.run(&local(PREPARED));
+            for _ in 0..2 {
+                bench.restart();
+                let said = bench.run(&local("attach 3.1 $a 9\ndetach 3.1 none\nbranches 2"));
+                assert!(said.starts_with("ok in doubt: ") && said.contains('x'), "{case}: {said}");
+            }
+            assert_eq!(bench.run(&format!("decide 2 x {decision}")), "ok", "{case}");
+            for after in ["at once", "after a restart"] {
+                assert_eq!(bench.held(), local(left), "{case}, {after}");
+                let said = bench.run("branches 2");
+                assert!(!said.contains('x'), "{case}, {after}: {said}");
+                bench.restart();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_keeps_what_is_in_doubt() {
+    let (a, b) = apart();
+    let mut bench = Bench::new(settings(1));
+    bench.run(&PREPARED.replace("$a", &a).replace("$b", &b));
+    let snapshot = bench.partitions[0].snapshot();
+    let mut restored = Partition::restore(settings(1), &snapshot).expect("a sound snapshot");
+    assert_eq!(restored.snapshot(), snapshot);
+    for key in restored.absent_prepared() {
+        let message = bench.message(key);
+        restored.restore_body(key, message);
+    }
+    bench.partitions[0] = restored;
+    assert_eq!(bench.run("branches 1\ndecide 1 x commit"), "in doubt: x ok ok");
+    assert_eq!(bench.held(), format!("{a}:1 {b}:1"));
+}
+
+#[test]
+fn what_the_log_refuses_is_rolled_back_or_stays_in_doubt() {
+    for partitions in [1, 2] {
+        let (a, b) = apart();
+        let mut bench = Bench::new(settings(partitions));
+        let script = PREPARED.replace("$a", &a).replace("$b", &b);
+        let (before, prepare) = script.rsplit_once('\n').expect("several lines");
+        bench.run(before);
+        for id in 0..partitions {
+            bench.broken = Some(PartitionId(id));
+            if id == 0 {
+                let said = bench.run(prepare);
+                assert!(said.contains("no: the store could not write"), "{said}");
+                bench.run("send 1 z m");
+            }
+            let said = bench.run("decide 1 x commit");
+            assert!(said.ends_with("no: no such branch: it was not begun, or has ended"), "{said}");
+        }
+        bench.broken = None;
+        assert_eq!(bench.held(), format!("{a}:1"), "{partitions} partitions: nothing of it happened");
+
+        let mut bench = Bench::new(settings(partitions));
+        bench.run(&script);
+        let coordinator = bench.coordinator("x");
+        bench.broken = Some(coordinator);
+        for decision in ["commit", "rollback"] {
+            let said = bench.run(&format!("decide 1 x {decision}"));
+            assert_eq!(said, "no: the store could not write: broken", "{decision}");
+        }
+        bench.broken = None;
+        let said = bench.run("decide 1 x commit");
+        assert!(said.ends_with("1/1 done ok"), "{said}");
+        assert_eq!(bench.held(), format!("{a}:1 {b}:1"), "{partitions} partitions");
+    }
+}
