@@ -1,7 +1,7 @@
 //! Model room: the words every other room speaks.
 //!
 //! Holds ids, destinations, messages, and the three vocabularies of the core: [`Command`] (durable),
-//! [`Event`] (not durable) and [`Effect`] (what must happen now).
+//! [`Event`] (not durable) and [`Effect`] (what must happen now); and [`portable`], what a message says to all protocols alike.
 //! Never here: IO, async, clocks, locks, protocol details, decisions.
 
 mod command;
@@ -10,6 +10,7 @@ mod effect;
 mod event;
 mod ids;
 mod message;
+pub mod portable;
 mod refusal;
 mod session;
 
