@@ -14,7 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::ServeArguments;
 use crate::config::Config;
-use crate::runtime::{Runtime, RuntimeOptions, Store};
+use crate::runtime::{Runtime, RuntimeOptions, Store, read_portable};
 
 /// After a failed accept (out of descriptors, say), how long until the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -60,7 +60,8 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     .with_context(|| format!("cannot open the store {}", config.data.display()))?;
     let options = RuntimeOptions { cores: config.runtime.cores, pin: config.runtime.pin };
     let openwire = openwire_options(config, listener.address()?);
-    let runtime = Runtime::start(store, &options, move |id| OpenWireSession::new(id, openwire.clone()))?;
+    let runtime =
+        Runtime::start(store, &options, move |id| OpenWireSession::new(id, openwire.clone(), read_portable))?;
     // Whoever has read that we are ready may tell us to stop.
     let signals = Signals::listen()?;
     announce(&[("OpenWire", format!("tcp://{}", listener.address()?))], config)

@@ -11,9 +11,11 @@ mod ring;
 mod router;
 mod store;
 mod threads;
+mod translate;
 
 pub use store::Store;
 pub use threads::{Runtime, RuntimeOptions};
+pub use translate::read_portable;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

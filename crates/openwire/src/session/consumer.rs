@@ -121,6 +121,11 @@ impl Consumers {
 }
 
 impl Consumer {
+    /// Whether the client waits for another message in place of one that it cannot be sent.
+    pub fn wants_another(&self) -> bool {
+        self.prefetch > 0 || self.pull.as_ref().is_some_and(|pull| pull.drain.is_none() && !pull.waits)
+    }
+
     fn satisfied(&mut self) -> bool {
         self.pull.take().is_some()
     }
@@ -430,11 +435,86 @@ fn own_consumer(id: &ConsumerId) -> ConsumerId {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::session::{Now, OpenWireOptions};
     use bytes::BytesMut;
+    use postroad_model::portable::{Body, Portable, Text, TranslationError};
+    use postroad_model::{Delivery, Encoding, EntryTag, Message, Outcome, Protocol, Settle};
+
+    use super::*;
+    use crate::codec::{Command, MessageKind, WireFormat, decode_text_body, take_frame};
+    use crate::session::{Now, OpenWireOptions};
 
     const KEY: ConsumerKey = ConsumerKey { connection: postroad_model::ConnectionId::new(0, 1), number: 1 };
+
+    /// Text of another protocol; nobody understands what is no text.
+    fn foreign(message: &Message) -> Result<Portable, TranslationError> {
+        let text = Text::from_utf8(message.bytes.clone());
+        let text = text.ok_or(TranslationError::Unreadable {
+            protocol: message.encoding.protocol,
+            reason: "no text".to_owned(),
+        })?;
+        Ok(Portable { body: Body::Text(Some(text)), ..Portable::default() })
+    }
+
+    fn delivery(bytes: &'static [u8]) -> Delivery {
+        let encoding = Encoding { protocol: Protocol::Amqp, version: 0 };
+        let bytes = bytes::Bytes::from_static(bytes);
+        let message =
+            Message { encoding, persistent: true, priority: 4, expires_at_ms: 0, rare: None, bytes };
+        Delivery { consumer: KEY, tag: EntryTag(9), failed_deliveries: 2, message }
+    }
+
+    #[test]
+    fn a_message_of_another_protocol_is_translated() {
+        let mut session = session();
+        session.format = WireFormat::loose(12);
+        let (mut events, mut output) = (Vec::new(), BytesMut::new());
+        let mut turn = Turn { events: &mut events, output: &mut output, now: Now::default() };
+        session.deliver(delivery(b"foreign"), &mut turn).unwrap();
+        let frame = take_frame(&mut output, 1 << 20).unwrap().unwrap();
+        let Ok(Command::MessageDispatch(dispatch)) = session.format.decode(&frame) else {
+            panic!("{frame:?}")
+        };
+        let message = dispatch.message.unwrap();
+        let content = message.content.as_ref().map(decode_text_body);
+        assert_eq!(
+            (message.kind, content, message.destination, dispatch.redelivery_counter),
+            (MessageKind::Text, Some(Ok(Some("foreign".into()))), Some(Destination::Queue("a".into())), 2)
+        );
+        assert!(events.is_empty());
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_translated_is_rejected_and_another_asked_for() {
+        for (case, prefetch, pulls, want_credit) in [
+            ("prefetch", 10, false, true),
+            ("waiting for one message", 0, true, true),
+            ("not waiting", 0, false, false),
+        ] {
+            let mut session = session();
+            let (mut events, mut output) = (Vec::new(), BytesMut::new());
+            let mut turn = Turn { events: &mut events, output: &mut output, now: Now::default() };
+            if pulls {
+                let consumer_id = Some(ConsumerId::default());
+                let pull = MessagePull { consumer_id, timeout: 0, ..MessagePull::default() };
+                assert!(session.pull(&pull, &mut turn).is_ok());
+            }
+            turn.events.clear();
+            session.consumers.by_number(KEY.number).unwrap().prefetch = prefetch;
+            session.deliver(delivery(b"\xff"), &mut turn).unwrap();
+            let settle = Settle {
+                consumer: KEY,
+                tags: vec![EntryTag(9)],
+                outcome: Outcome::Rejected,
+                transaction: None,
+                reason: Some("a message that came by Amqp cannot be read: no text".into()),
+                ticket: None,
+            };
+            let credit = want_credit.then_some(Event::Credit { consumer: KEY, add: 1 });
+            let want: Vec<_> = std::iter::once(Event::Settle(settle)).chain(credit).collect();
+            assert_eq!(format!("{events:?}"), format!("{want:?}"), "case: {case}");
+            assert!(output.is_empty(), "case: {case}");
+        }
+    }
 
     fn session() -> OpenWireSession {
         let options = OpenWireOptions {
@@ -445,7 +525,7 @@ mod tests {
             broker_name: "test".to_owned(),
             broker_url: "tcp://test".to_owned(),
         };
-        let mut session = OpenWireSession::new(KEY.connection, options);
+        let mut session = OpenWireSession::new(KEY.connection, options, foreign);
         session.consumers.insert(Consumer {
             id: ConsumerId::default(),
             parts: vec![Part {

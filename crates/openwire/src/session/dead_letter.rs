@@ -6,7 +6,7 @@ use postroad_model::{DeadLetter, Message};
 use crate::codec::{Destination, Primitive, PrimitiveMap, from_stored, to_stored};
 
 /// The property in which clients look for the cause (`ActiveMQMessage.DLQ_DELIVERY_FAILURE_CAUSE_PROPERTY`).
-const CAUSE: &str = "dlqDeliveryFailureCause";
+pub const CAUSE: &str = "dlqDeliveryFailureCause";
 
 /// The message with its past in it: the original destination, and the cause as a property. One that cannot be read or
 /// written anew stays as it was sent.

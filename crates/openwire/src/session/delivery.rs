@@ -7,15 +7,21 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use postroad_model::portable::{Translate, TranslationError};
 use postroad_model::{
-    ConsumerKey, Delivered, Delivery, EntryTag, Event, Outcome, Parting, Settle, TransactionKey,
+    ConsumerKey, Delivered, Delivery, EntryTag, Event, Message, Outcome, Parting, Protocol, Settle,
+    TransactionKey,
 };
 
 use super::consumer::ConsumerNumber;
 use super::exception::Exception;
 use super::replies::{Replies, Then};
 use super::{Done, OpenWireSession, Turn};
-use crate::codec::{DispatchHeader, MessageAck, MessageId, Patch, WireError, WireString, encode_dispatch};
+use crate::codec::{
+    Destination, DispatchHeader, MessageAck, MessageId, Patch, WireError, WireString, encode_dispatch,
+};
+use crate::portable::{TranslatedId, write_portable};
 
 /// One delivery that the client has not settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,10 +169,17 @@ impl OpenWireSession {
     /// [`Parting::Fault`]: the client has agreed to frames too small for it, and would never get it.
     pub(super) fn deliver(&mut self, delivery: Delivery, turn: &mut Turn<'_>) -> Result<(), Parting> {
         let Delivery { consumer: key, tag, failed_deliveries, message } = delivery;
-        self.pull_satisfied(key.number);
         let Some(consumer) = self.consumers.by_number(key.number) else { return Ok(()) };
         let Some(part) = consumer.parts.iter().find(|part| part.number.0 == key.number) else {
             return Ok(());
+        };
+        let stored = in_openwire(&message, tag, &part.destination, self.translate, self.format.version);
+        let (bytes, version) = match stored {
+            Ok(stored) => stored,
+            Err(error) => {
+                self.reject(key, tag, &error.to_string(), turn);
+                return Ok(());
+            }
         };
         self.next_command_id = self.next_command_id.wrapping_add(1);
         self.next_delivery += 1;
@@ -182,9 +195,8 @@ impl OpenWireSession {
             broker_out_time_ms: Some(turn.now.wall_ms as i64),
             ..Patch::default()
         };
-        let version = message.encoding.version;
         let part = part.number;
-        let sent = encode_dispatch(&mut self.format, &header, &message.bytes, version, &patch, turn.output);
+        let sent = encode_dispatch(&mut self.format, &header, &bytes, version, &patch, turn.output);
         let message_id = match sent {
             Ok(message_id) => message_id,
             Err(error) => return self.undeliverable(key, tag, &error, turn),
@@ -193,6 +205,7 @@ impl OpenWireSession {
             let held = Held { sequence, part, tag, message_id, credited: false, transaction: None };
             consumer.window.held.push_back(held);
         }
+        self.pull_satisfied(key.number);
         self.liveness.wrote(turn.now.ticks_ms);
         Ok(())
     }
@@ -207,10 +220,7 @@ impl OpenWireSession {
         turn: &mut Turn<'_>,
     ) -> Result<(), Parting> {
         if !matches!(error, WireError::FrameTooLarge { .. }) {
-            let (tags, reason) = (vec![tag], Some(error.to_string().into()));
-            let outcome = Outcome::Rejected;
-            let settle = Settle { consumer, tags, outcome, transaction: None, reason, ticket: None };
-            turn.events.push(Event::Settle(settle));
+            self.reject(consumer, tag, &error.to_string(), turn);
             return Ok(());
         }
         // It leaves the queue too: what goes back would come again at once, and count as delivered.
@@ -221,6 +231,16 @@ impl OpenWireSession {
         let text = format!("a message is too large for the MaxFrameSize that the client agreed to: {error}");
         self.send_connection_error(&Exception::io(&text), turn);
         Err(Parting::Fault(text))
+    }
+
+    /// Nobody can be sent this message by OpenWire: it becomes a dead letter, and the consumer gets another one for it.
+    fn reject(&mut self, consumer: ConsumerKey, tag: EntryTag, reason: &str, turn: &mut Turn<'_>) {
+        let (tags, reason, outcome) = (vec![tag], Some(reason.into()), Outcome::Rejected);
+        let settle = Settle { consumer, tags, outcome, transaction: None, reason, ticket: None };
+        turn.events.push(Event::Settle(settle));
+        if self.consumers.by_number(consumer.number).is_some_and(|known| known.wants_another()) {
+            turn.events.push(Event::Credit { consumer, add: 1 });
+        }
     }
 
     /// The client's verdict on one or several deliveries.
@@ -310,6 +330,21 @@ impl OpenWireSession {
         }
         Ok(Done::Now)
     }
+}
+
+/// The message in its stored form, and the version of that; a message of another protocol is translated.
+fn in_openwire(
+    message: &Message,
+    tag: EntryTag,
+    at: &Destination,
+    translate: Translate,
+    version: u8,
+) -> Result<(Bytes, u8), TranslationError> {
+    if message.encoding.protocol == Protocol::OpenWire {
+        return Ok((message.bytes.clone(), message.encoding.version));
+    }
+    let id = TranslatedId { tag, stored: &message.bytes };
+    Ok((write_portable(&translate(message)?, id, at, version)?, version))
 }
 
 /// Why the client rejects a message: its exception as Java shows it.

@@ -23,6 +23,7 @@ mod transaction;
 use std::collections::HashMap;
 
 use bytes::{Bytes, BytesMut};
+use postroad_model::portable::Translate;
 use postroad_model::{ConnectionId, Deadline, Event, Now, Parting, Session, ToSession};
 
 use crate::codec::{
@@ -36,7 +37,9 @@ use replies::Replies;
 use temporary::Temporaries;
 use transaction::Transactions;
 
+pub(crate) use dead_letter::CAUSE;
 pub use dead_letter::mark_dead_letter;
+pub(crate) use names::to_model as to_model_destination;
 pub use properties::StoredProperties;
 
 /// What the operator decides about OpenWire conversations.
@@ -60,6 +63,8 @@ pub struct OpenWireOptions {
 pub struct OpenWireSession {
     id: ConnectionId,
     options: OpenWireOptions,
+    /// Reads messages that came by other protocols.
+    translate: Translate,
     format: WireFormat,
     /// Both sides have said what they speak.
     negotiated: bool,
@@ -87,11 +92,12 @@ struct Turn<'a> {
 }
 
 impl OpenWireSession {
-    /// The broker's side of a new connection.
-    pub fn new(id: ConnectionId, options: OpenWireOptions) -> OpenWireSession {
+    /// The broker's side of a new connection. What came by other protocols is read by `translate`.
+    pub fn new(id: ConnectionId, options: OpenWireOptions, translate: Translate) -> OpenWireSession {
         OpenWireSession {
             id,
             options,
+            translate,
             format: WireFormat::initial(),
             negotiated: false,
             introduction: Introduction::default(),

@@ -1,0 +1,32 @@
+//! Portable room: OpenWire messages as every protocol understands them, and messages of other protocols as OpenWire.
+//!
+//! [`read_portable`] takes a stored message apart; [`write_portable`] builds the message command that an ActiveMQ client
+//! expects. What is kept, changed or dropped is the table of docs/protocols/fidelity.md.
+//! Never here: sessions, other protocols' encodings.
+
+mod inflate;
+mod read;
+mod value;
+mod write;
+
+pub use read::read_portable;
+pub use write::{TranslatedId, write_portable};
+
+/// Properties in which ActiveMQ's clients keep what OpenWire has no header for (`AmqpMessageSupport`).
+mod names {
+    /// All of them begin so.
+    pub const PREFIX: &str = "JMS_AMQP_";
+    /// The MIME type of the body.
+    pub const CONTENT_TYPE: &str = "ContentType";
+    /// What was done to the body besides.
+    pub const CONTENT_ENCODING: &str = "ContentEncoding";
+    /// The group that an answer should join.
+    pub const REPLY_TO_GROUP_ID: &str = "ReplyToGroupID";
+    /// What carriers noted on the message, each under its own name behind this.
+    pub const ANNOTATION: &str = "MA_";
+    /// Marks of a broker that translated the message before; they say nothing about it.
+    pub const MARKS: [&str; 7] =
+        ["NATIVE", "ORIGINAL_ENCODING", "MESSAGE_FORMAT", "HEADER", "PROPERTIES", "FirstAcquirer", "DA_"];
+    /// Orders for the scheduler of a broker (`org.apache.activemq.ScheduledMessage`).
+    pub const SCHEDULE: &str = "AMQ_SCHEDULED_";
+}
