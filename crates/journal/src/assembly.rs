@@ -2,6 +2,7 @@
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Kept, Summary, UNFINISHED};
 use crate::checkpoint_load::Loaded;
+use crate::compaction::Compactions;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Damage, OpenError};
 use crate::format::{FIRST_GROUP, SegmentNumber, segment_name};
@@ -26,6 +27,8 @@ pub(crate) struct Assembly<D: Disk> {
     pub verified: Verified<D::File>,
     /// Segment files read that are not part of the journal.
     pub unused: Unused<D::File>,
+    /// Compacted segments that were compacted again or died.
+    pub obsolete: Vec<String>,
 }
 
 impl<D: Disk> Assembly<D> {
@@ -60,6 +63,7 @@ impl<D: Disk> Assembly<D> {
             room,
             handles: Handles::new(),
             checkpoints,
+            compactions: Compactions::after_start(self.obsolete),
             failed: false,
             front: Vec::new(),
         };
@@ -103,7 +107,7 @@ impl<D: Disk> Assembly<D> {
     /// Segment files without use, with the size in which they can be used again.
     fn dead(&self, current: SegmentNumber, spare: Option<SegmentNumber>) -> Vec<(String, u64)> {
         let dead = self.numbers.iter().filter(|&&number| {
-            number != current && Some(number) != spare && !self.verified.segments.contains(number)
+            number != current && Some(number) != spare && !self.verified.segments.has_file(number)
         });
         dead.map(|&number| {
             let name = segment_name(number);

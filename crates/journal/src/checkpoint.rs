@@ -93,14 +93,24 @@ impl Checkpoints {
         let older = self.kept.front().filter(|_| self.kept.len() == KEPT_MAX)?;
         older.summary.as_ref()
     }
+
+    /// The number of the older of two checkpoints.
+    pub(crate) fn oldest_of_two(&self) -> Option<u64> {
+        Some(self.kept.front().filter(|_| self.kept.len() == KEPT_MAX)?.sequence)
+    }
 }
 
 impl Summary {
     /// Whether recovery from this checkpoint needs nothing of a segment.
     pub(crate) fn covers(&self, segment: &Segment) -> bool {
-        let number = segment.header.number;
-        number < self.start.segment
-            && self.live.get(&number).is_none_or(|&live| live == 0)
+        let last = segment.header.number;
+        let first = segment.first_number();
+        self.is_past(segment) && self.live.range(first..=last).all(|(_, &live)| live == 0)
+    }
+
+    /// Whether recovery from this checkpoint reads no record of a segment but those live in it.
+    pub(crate) fn is_past(&self, segment: &Segment) -> bool {
+        segment.header.number < self.start.segment
             && segment.ranges.iter().all(|(partition, range)| {
                 self.positions.get(partition).is_some_and(|&position| range.last <= position)
             })
@@ -113,7 +123,8 @@ impl<D: Disk> Journal<D> {
     pub fn checkpoint_due(&self) -> bool {
         let enough = self.options.checkpoint_bytes <= self.checkpoints.committed_bytes;
         let idle = !self.checkpoints.busy && !self.failed;
-        idle && (enough || (self.space() == Space::Low && self.checkpoint_frees()))
+        let low = self.space() == Space::Low && (self.checkpoint_frees() || self.checkpoint_compacts());
+        idle && (enough || self.released_much() || low)
     }
 
     /// Whether a segment waits for nothing but checkpoints: nothing in it is live, and a checkpoint of all that is
@@ -175,9 +186,12 @@ impl<D: Disk> Journal<D> {
         let content = Content { sequence, start, end: self.last, partitions: partitions.collect() };
         let pieces = encode(&content, &segments);
         let summary = Summary { positions, live, start };
+        self.compactions.failed &= self.checkpoints.committed_bytes < self.options.checkpoint_bytes;
+        self.plan_compaction(sequence, &summary);
         self.checkpoints.last_sequence = sequence;
         self.checkpoints.busy = true;
         self.checkpoints.committed_bytes = 0;
+        self.compactions.released_bytes = 0;
         Ok(CheckpointRequest { sequence, slot: self.checkpoints.slot.take(), pieces, summary })
     }
 

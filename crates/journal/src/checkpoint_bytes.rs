@@ -78,7 +78,7 @@ pub(crate) fn encode(content: &Content, segments: &[&Segment]) -> Vec<Bytes> {
     pieces
 }
 
-fn encode_segment(body: &mut Vec<u8>, segment: &Segment) {
+pub(crate) fn encode_segment(body: &mut Vec<u8>, segment: &Segment) {
     body.put_u64_le(segment.header.number.0);
     body.put_u64_le(segment.header.salt);
     body.put_u64_le(segment.header.capacity_bytes);
@@ -156,7 +156,7 @@ fn decode_partition(rest: &mut Bytes) -> Option<(PartitionEntry, usize)> {
     Some((PartitionEntry { partition, position, last, state: Bytes::new() }, bytes))
 }
 
-fn decode_segment(rest: &mut Bytes) -> Option<Segment> {
+pub(crate) fn decode_segment(rest: &mut Bytes) -> Option<Segment> {
     let header = SegmentHeader {
         number: SegmentNumber(number(rest)?),
         salt: rest.try_get_u64_le().ok()?,
@@ -178,7 +178,7 @@ fn decode_segment(rest: &mut Bytes) -> Option<Segment> {
         let records = last.get() - first.get() + 1;
         ranges.insert(partition, Range { first, last, records, live, live_bytes: 0, index });
     }
-    (FIRST_GROUP <= end).then_some(Segment { header, end, ranges })
+    (FIRST_GROUP <= end).then_some(Segment { header, end, ranges, compacted: None })
 }
 
 fn decode_entry(rest: &mut Bytes) -> Option<IndexEntry> {

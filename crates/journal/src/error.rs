@@ -207,6 +207,30 @@ pub enum CheckpointError {
     Busy,
 }
 
+/// Why segments were not compacted. They stay as they are; recovery finds nothing of the attempt.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompactionError {
+    /// The operating system refused; a full disk too.
+    #[error("{}: {source}", file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A record that is to be kept is not what was committed.
+    #[error(transparent)]
+    Damaged(Damage),
+}
+
+impl CompactionError {
+    /// Whether the disk is full, as opposed to broken.
+    pub fn is_full(&self) -> bool {
+        matches!(self, CompactionError::Io { source, .. } if crate::disk::is_full(source))
+    }
+}
+
 /// Why a record could not be read back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -6,6 +6,7 @@
 //! ```
 //! All numbers are little-endian. A decoder here takes any bytes and never panics.
 
+use crate::compacted::Run;
 use bytes::{Buf, BufMut};
 use postroad_model::{PartitionId, Position};
 
@@ -28,6 +29,8 @@ pub(crate) const RECORD_HEADER_BYTES: usize = 24;
 /// "PR-SEGMT", and as the first bytes of a checkpoint "PR-CHKPT".
 const SEGMENT_MAGIC: &[u8; 8] = b"PR-SEGMT";
 pub(crate) const CHECKPOINT_MAGIC: &[u8; 8] = b"PR-CHKPT";
+/// The same of a compacted segment.
+pub(crate) const COMPACTED_MAGIC: &[u8; 8] = b"PR-CMPCT";
 /// Numbers and offsets stay far below overflow; a larger one on the disk is damage under a right checksum.
 pub(crate) const NUMBER_MAX: u64 = 1 << 56;
 const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"PRGR");
@@ -262,6 +265,7 @@ pub(crate) fn group_bytes(payload_bytes: impl ExactSizeIterator<Item = u64>) -> 
 
 const SEGMENT_SUFFIX: &str = ".segment";
 const CHECKPOINT_SUFFIX: &str = ".checkpoint";
+const COMPACTED_SUFFIX: &str = ".compacted";
 
 /// File name of a segment.
 pub(crate) fn segment_name(number: SegmentNumber) -> String {
@@ -283,8 +287,24 @@ pub(crate) fn checkpoint_of(name: &str) -> Option<u64> {
     numbered(name, CHECKPOINT_SUFFIX)
 }
 
+/// File name of a compacted segment.
+pub(crate) fn compacted_name(run: Run) -> String {
+    format!("{:016x}-{:016x}-{:016x}{COMPACTED_SUFFIX}", run.first.0, run.last.0, run.checkpoint)
+}
+
+/// The run of segments whose place a file of this name takes, if it is a compacted segment.
+pub(crate) fn compacted_of(name: &str) -> Option<Run> {
+    let (first, rest) = name.strip_suffix(COMPACTED_SUFFIX)?.split_once('-')?;
+    let (last, checkpoint) = rest.split_once('-')?;
+    let (first, last) = (SegmentNumber(digits(first)?), SegmentNumber(digits(last)?));
+    Some(Run { first, last, checkpoint: digits(checkpoint)? }).filter(|run| run.first <= run.last)
+}
+
 fn numbered(name: &str, suffix: &str) -> Option<u64> {
-    let digits = name.strip_suffix(suffix)?;
+    digits(name.strip_suffix(suffix)?)
+}
+
+fn digits(digits: &str) -> Option<u64> {
     let lower = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     if digits.len() != 16 || !digits.bytes().all(lower) {
         return None;

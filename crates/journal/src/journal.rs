@@ -1,6 +1,7 @@
 //! The journal in service: groups in, durable groups out.
 
 use crate::checkpoint::Checkpoints;
+use crate::compaction::Compactions;
 use crate::disk::{Disk, DiskFile, write_all_at};
 use crate::error::{CommitError, Damage, ReopenError};
 use crate::format::{
@@ -57,6 +58,7 @@ pub struct Journal<D: Disk> {
     pub(crate) room: Room<D::File>,
     pub(crate) handles: Handles<D::File>,
     pub(crate) checkpoints: Checkpoints,
+    pub(crate) compactions: Compactions,
     /// A write or sync failed: nothing is written until `reopen` succeeds.
     pub(crate) failed: bool,
     /// Header and table of the group being written; kept to save the allocation.
@@ -214,7 +216,7 @@ impl<D: Disk> Journal<D> {
 }
 
 /// Size of the group on the disk.
-fn measure(records: &[Record]) -> Result<u64, CommitError> {
+pub(crate) fn measure(records: &[Record]) -> Result<u64, CommitError> {
     let lengths = records.iter().map(|record| record.payload.byte_length());
     if let Some(found_bytes) = lengths.clone().find(|&bytes| PAYLOAD_BYTES_MAX < bytes) {
         return Err(CommitError::TooLarge { found_bytes, max_bytes: PAYLOAD_BYTES_MAX });
@@ -227,7 +229,7 @@ fn measure(records: &[Record]) -> Result<u64, CommitError> {
 }
 
 /// Group header and record table, into `front`.
-fn encode_front(front: &mut Vec<u8>, mut header: GroupHeader, records: &[Record], offset: u64) {
+pub(crate) fn encode_front(front: &mut Vec<u8>, mut header: GroupHeader, records: &[Record], offset: u64) {
     front.clear();
     front.reserve(GROUP_HEADER_BYTES + records.len() * RECORD_HEADER_BYTES);
     front.extend_from_slice(&[0; GROUP_HEADER_BYTES]);
@@ -247,7 +249,7 @@ fn encode_front(front: &mut Vec<u8>, mut header: GroupHeader, records: &[Record]
 }
 
 /// All bytes of the group, in order, padding included.
-fn gather<'a>(front: &'a [u8], records: &'a [Record], bytes: u64) -> Vec<IoSlice<'a>> {
+pub(crate) fn gather<'a>(front: &'a [u8], records: &'a [Record], bytes: u64) -> Vec<IoSlice<'a>> {
     let mut pieces = Vec::with_capacity(2 + 2 * records.len());
     pieces.push(IoSlice::new(front));
     let mut written = front.len() as u64;

@@ -15,6 +15,9 @@ mod room;
 mod live;
 mod retention;
 
+mod compaction;
+mod compactor;
+
 mod read;
 
 mod checkpoint;
@@ -27,6 +30,7 @@ mod verify;
 
 mod assembly;
 mod checkpoint_load;
+mod compacted;
 mod recovered;
 
 mod prepare;
@@ -41,9 +45,12 @@ mod simulated_disk;
 mod simulated_state;
 
 pub use checkpoint::{Checkpoint, CheckpointRequest, WrittenCheckpoint};
+pub use compaction::RemovalRequest;
+pub use compactor::{CompactedSegment, CompactionRequest};
 pub use disk::{Disk, DiskFile};
 pub use error::{
-    CheckpointError, CommitError, Damage, DamageKind, OpenError, PrepareError, ReadError, ReopenError,
+    CheckpointError, CommitError, CompactionError, Damage, DamageKind, OpenError, PrepareError, ReadError,
+    ReopenError,
 };
 pub use format::{FORMAT_VERSION, SegmentNumber};
 pub use journal::{Journal, Options};

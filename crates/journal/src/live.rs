@@ -56,6 +56,41 @@ impl LiveSet {
         }
         true
     }
+
+    /// Whether a message of the record is needed.
+    pub(crate) fn contains(&self, position: Position) -> bool {
+        let (chunk, word, bit) = place(position);
+        self.chunks.get(&chunk).is_some_and(|chunk| chunk[word] & bit != 0)
+    }
+
+    /// The records from `first` to `last`, each as if for one message.
+    pub(crate) fn between(&self, first: Position, last: Position) -> LiveSet {
+        let (from, _, _) = place(first);
+        let (to, _, _) = place(last);
+        let mut chunks: BTreeMap<u64, Chunk> =
+            self.chunks.range(from..=to).map(|(&number, &chunk)| (number, chunk)).collect();
+        for (&number, chunk) in &mut chunks {
+            for (index, word) in chunk.iter_mut().enumerate() {
+                let start = number * CHUNK + index as u64 * WORD;
+                *word &= below(last.get() + 1, start) & !below(first.get(), start);
+            }
+        }
+        chunks.retain(|_, chunk| chunk.iter().any(|&word| word != 0));
+        LiveSet { chunks, further: BTreeMap::new() }
+    }
+
+    /// Whether nothing is live.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+}
+
+/// The bits of positions below `position`, in a word that begins with that of `start`.
+fn below(position: u64, start: u64) -> u64 {
+    match position.saturating_sub(start) {
+        bits @ 0..WORD => (1 << bits) - 1,
+        _ => u64::MAX,
+    }
 }
 
 #[cfg(test)]
@@ -80,7 +115,24 @@ mod tests {
         live.add(position(600), 0);
         let removed: Vec<bool> = (0..4).map(|_| live.remove(position(7))).collect();
         assert_eq!(removed, [true, true, true, false]);
-        assert!(!live.remove(position(600)));
+        assert!(!live.contains(position(7)) && !live.remove(position(600)));
+    }
+
+    #[test]
+    fn a_part_holds_what_lies_in_it_and_nothing_else() {
+        let all: Vec<u64> = vec![1, 63, 64, 65, 511, 512, 513, 1024, 5000];
+        for (name, first, last) in [
+            ("one", 64, 64),
+            ("to the end of a word", 1, 63),
+            ("over chunks", 65, 1024),
+            ("none", 66, 510),
+            ("all", 1, 9000),
+        ] {
+            let want: Vec<u64> =
+                all.iter().copied().filter(|number| (first..=last).contains(number)).collect();
+            assert_eq!(set(&all).between(position(first), position(last)), set(&want), "case: {name}");
+        }
+        assert!(set(&all).between(position(66), position(510)).is_empty());
     }
 
     #[test]

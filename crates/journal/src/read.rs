@@ -2,7 +2,7 @@
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Damage, DamageKind, ReadError};
-use crate::format::{SegmentNumber, segment_name};
+use crate::format::SegmentNumber;
 use crate::journal::Journal;
 use crate::record::StoredRecord;
 use crate::scan::{GroupHead, Window};
@@ -103,22 +103,23 @@ impl<D: Disk> Journal<D> {
         let Some(last) = segment.ranges.get(&partition).map(|range| range.last) else {
             return Err(not_found);
         };
-        let path = self.disk.path(&segment_name(header.number));
-        let file = self.handle(header.number, &path)?;
+        let name = segment.file_name();
+        let path = self.disk.path(&name);
+        let file = self.handle(header.number, &name)?;
         let (salt, offset) = (header.salt, entry.offset);
         let records_max = records_max.max(1);
         Ok(ReadRequest { file, path, salt, offset, end, partition, from, last, records_max, bytes_max })
     }
 
-    fn handle(&mut self, number: SegmentNumber, path: &std::path::Path) -> Result<Arc<D::File>, ReadError> {
+    fn handle(&mut self, number: SegmentNumber, name: &str) -> Result<Arc<D::File>, ReadError> {
         if number == self.current.header.number {
             return Ok(self.current.file.clone());
         }
         if let Some(file) = self.handles.get(number) {
             return Ok(file);
         }
-        let opened = self.disk.open(&segment_name(number));
-        let file = Arc::new(opened.map_err(|source| ReadError::Io { file: path.to_owned(), source })?);
+        let failed = |source| ReadError::Io { file: self.disk.path(name), source };
+        let file = Arc::new(self.disk.open(name).map_err(failed)?);
         self.handles.keep(number, file.clone());
         Ok(file)
     }

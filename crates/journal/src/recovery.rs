@@ -4,6 +4,7 @@ use crate::assembly::Assembly;
 use crate::chain::{self, Chain, Found};
 use crate::checkpoint_bytes::Place;
 use crate::checkpoint_load::{self, Loaded};
+use crate::compacted::{self, Compacted};
 use crate::disk::{Disk, DiskFile, read_full_at, write_all_at};
 use crate::error::{Damage, DamageKind, OpenError};
 use crate::format::{GroupEnd, SegmentNumber, segment_name, segment_of};
@@ -15,6 +16,7 @@ use crate::verify::Verified;
 use postroad_model::PartitionId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
+use std::path::Path;
 use std::time::Instant;
 
 /// Bytes of the last group written again at a time.
@@ -38,15 +40,17 @@ impl<D: Disk> Journal<D> {
         let content = loaded.checkpoint.as_ref().map(|(content, _)| content);
         let start = content.map_or(Place::BEGINNING, |content| content.start);
         let end = content.map_or(GroupEnd::default(), |content| content.end);
+        let (compacted, obsolete) = compacted::load(&disk, &names)?;
         let found = chain::find(&disk, numbers.iter().copied().filter(|&number| start.segment <= number))?;
         let missing = |number| missing(&disk, &loaded, number);
         let chain = chain::link(found, start, end, missing)?;
-        let (verified, unused) = verify(&disk, &loaded, &numbers, chain)?;
+        let (verified, unused, dead) = verify(&disk, &loaded, &numbers, compacted, chain)?;
+        let obsolete = obsolete.into_iter().chain(dead).collect();
         settle_tail(&verified)?;
         // Entries seen here may be those of a process that ended before it synced them.
         disk.sync_directory().map_err(directory_failed)?;
         let (journal, mut recovered) =
-            Assembly { disk, options, loaded, numbers, verified, unused }.put_together()?;
+            Assembly { disk, options, loaded, numbers, verified, unused, obsolete }.put_together()?;
         recovered.elapsed = began.elapsed();
         Ok((journal, recovered))
     }
@@ -55,8 +59,8 @@ impl<D: Disk> Journal<D> {
 /// Segment files that are not part of the journal.
 pub(crate) type Unused<F> = BTreeMap<SegmentNumber, Found<F>>;
 
-/// What verification leaves.
-type Verification<F> = (Verified<F>, Unused<F>);
+/// What verification leaves; the third are compacted segments that the checkpoint does not need.
+type Verification<F> = (Verified<F>, Unused<F>, Vec<String>);
 
 /// What a missing segment means.
 fn missing<D: Disk>(disk: &D, loaded: &Loaded, number: SegmentNumber) -> Damage {
@@ -74,19 +78,36 @@ fn verify<D: Disk>(
     disk: &D,
     loaded: &Loaded,
     numbers: &BTreeSet<SegmentNumber>,
+    mut compacted: Vec<Compacted>,
     chain: Chain<D::File>,
 ) -> Result<Verification<D::File>, OpenError> {
     let content = loaded.checkpoint.as_ref().map(|(content, _)| content);
     let start = content.map_or(Place::BEGINNING, |content| content.start);
     let mut lost = Vec::new();
     let mut segments = Segments::default();
+    compacted.retain(|found| found.run.last < start.segment);
+    let mut dead = Vec::new();
+    for found in &compacted {
+        let old = loaded.checkpoint.iter().flat_map(|(_, segments)| segments);
+        let old: Vec<&Segment> = old.filter(|segment| found.run.contains(segment.header.number)).collect();
+        if old.is_empty() {
+            dead.push(found.name.clone());
+        } else {
+            let (segment, missing) = take_over(found, &old);
+            segment.into_iter().for_each(|segment| segments.restore(segment));
+            lost.extend(missing);
+        }
+    }
     for segment in loaded.checkpoint.iter().flat_map(|(_, segments)| segments) {
+        if compacted.iter().any(|found| found.run.contains(segment.header.number)) {
+            continue;
+        }
         let gone = segment.header.number < start.segment && !numbers.contains(&segment.header.number);
         if gone {
-            lost.extend(lost_records(disk, segment));
+            lost.extend(lost_records(&disk.path(&segment_name(segment.header.number)), segment));
         }
         if !gone || 0 < segment.live() {
-            segments.insert(segment.clone());
+            segments.restore(segment.clone());
         }
     }
     let mut verified = Verified::new(segments, content);
@@ -104,16 +125,35 @@ fn verify<D: Disk>(
         unused.check_headerless(verified.last.number)?;
     }
     verified.torn = verified.torn.or(chain.torn);
-    Ok((verified, chain.unused))
+    Ok((verified, chain.unused, dead))
+}
+
+/// A compacted segment with the live counts of those whose place it takes, and what of theirs is not in it.
+fn take_over(found: &Compacted, old: &[&Segment]) -> (Option<Segment>, Vec<(PartitionId, Damage)>) {
+    let Some(mut segment) = found.segment.clone() else {
+        return (None, old.iter().flat_map(|old| lost_records(&found.path, old)).collect());
+    };
+    segment.ranges.values_mut().for_each(|range| range.live = 0);
+    let mut missing = Vec::new();
+    for (&partition, range) in old.iter().flat_map(|old| &old.ranges) {
+        match segment.ranges.get_mut(&partition) {
+            Some(new) => new.live += range.live,
+            None if range.live == 0 => {}
+            None => {
+                let (file, kind) = (found.path.clone(), DamageKind::SegmentMissing);
+                missing.push((partition, Damage { partition: Some(partition), file, offset: 0, kind }));
+            }
+        }
+    }
+    (Some(segment), missing)
 }
 
 /// The damage that the loss of a segment before the checkpoint means, for each partition with live records in it.
-fn lost_records<D: Disk>(disk: &D, segment: &Segment) -> Vec<(PartitionId, Damage)> {
-    let file = disk.path(&segment_name(segment.header.number));
+fn lost_records(file: &Path, segment: &Segment) -> Vec<(PartitionId, Damage)> {
     let live = segment.ranges.iter().filter(|(_, range)| 0 < range.live);
     live.map(|(&partition, _)| {
         let kind = DamageKind::SegmentMissing;
-        (partition, Damage { partition: Some(partition), file: file.clone(), offset: 0, kind })
+        (partition, Damage { partition: Some(partition), file: file.to_owned(), offset: 0, kind })
     })
     .collect()
 }

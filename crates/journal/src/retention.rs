@@ -1,7 +1,7 @@
 //! Which segments exist, which records lie in them, and when a segment is dead.
 
 use crate::disk::Disk;
-use crate::format::{FIRST_GROUP, GroupNumber, SegmentHeader, SegmentNumber, segment_name};
+use crate::format::{FIRST_GROUP, GroupNumber, SegmentHeader, SegmentNumber};
 use crate::journal::Journal;
 use crate::live::LiveSet;
 use crate::segment::{IndexEntry, Range, Segment};
@@ -24,6 +24,10 @@ pub(crate) struct Segments {
 pub struct SegmentUse {
     /// Which segment.
     pub number: SegmentNumber,
+    /// The first of the segments whose place it has taken, if it was compacted.
+    pub compacted_from: Option<SegmentNumber>,
+    /// Bytes of its file.
+    pub file_bytes: u64,
     /// Bytes of groups in it.
     pub used_bytes: u64,
     /// Records in it, of all partitions.
@@ -35,12 +39,16 @@ pub struct SegmentUse {
 }
 
 impl Segments {
+    /// Takes in a segment from a checkpoint: which of its messages are live is not known yet.
+    pub(crate) fn restore(&mut self, segment: Segment) {
+        let live = segment.ranges.iter().filter(|(_, range)| 0 < range.live);
+        self.uncounted.extend(live.map(|(partition, _)| *partition));
+        self.insert(segment);
+    }
+
     pub(crate) fn insert(&mut self, segment: Segment) {
         for (partition, range) in &segment.ranges {
             self.places.entry(*partition).or_default().insert(range.first, segment.header.number);
-            if 0 < range.live {
-                self.uncounted.insert(*partition);
-            }
         }
         self.table.insert(segment.header.number, segment);
     }
@@ -80,6 +88,24 @@ impl Segments {
         Some((segment, segment.entry(partition, position)?))
     }
 
+    pub(crate) fn get(&self, number: SegmentNumber) -> Option<&Segment> {
+        self.table.get(&number)
+    }
+
+    /// Whether the segment is there, in the file of its number and not in a compacted one.
+    pub(crate) fn has_file(&self, number: SegmentNumber) -> bool {
+        self.get(number).is_some_and(|segment| segment.compacted.is_none())
+    }
+
+    pub(crate) fn is_uncounted(&self, partition: PartitionId) -> bool {
+        self.uncounted.contains(&partition)
+    }
+
+    /// The live records of a partition between two positions.
+    pub(crate) fn live_between(&self, partition: PartitionId, first: Position, last: Position) -> LiveSet {
+        self.live.get(&partition).map_or(LiveSet::default(), |live| live.between(first, last))
+    }
+
     fn place(&self, partition: PartitionId, position: Position) -> Option<SegmentNumber> {
         self.places.get(&partition)?.range(..=position).next_back().map(|(_, number)| *number)
     }
@@ -111,7 +137,7 @@ impl Segments {
         Some(range.live)
     }
 
-    fn remove(&mut self, number: SegmentNumber) -> Option<Segment> {
+    pub(crate) fn remove(&mut self, number: SegmentNumber) -> Option<Segment> {
         let segment = self.table.remove(&number)?;
         for (partition, range) in &segment.ranges {
             if let Some(places) = self.places.get_mut(partition) {
@@ -133,6 +159,9 @@ impl<D: Disk> Journal<D> {
     /// Takes one message back from [`Journal::retain`]. Returns false if there is none to take back.
     pub fn release(&mut self, partition: PartitionId, position: Position, bytes: u64) -> bool {
         let left = self.segments.release(partition, position, bytes);
+        if left.is_some() {
+            self.compactions.released_bytes = self.compactions.released_bytes.saturating_add(bytes);
+        }
         if left == Some(0) {
             self.recycle_dead();
         }
@@ -168,6 +197,8 @@ impl<D: Disk> Journal<D> {
     pub fn segments(&self) -> impl Iterator<Item = SegmentUse> {
         self.segments.iter().map(|segment| SegmentUse {
             number: segment.header.number,
+            compacted_from: segment.compacted.map(|run| run.first),
+            file_bytes: segment.header.capacity_bytes,
             used_bytes: segment.end - FIRST_GROUP,
             records: segment.ranges.values().map(|range| range.records).sum(),
             live_messages: segment.live(),
@@ -182,14 +213,19 @@ impl<D: Disk> Journal<D> {
         let current = self.current.header.number;
         let dead: Vec<SegmentNumber> = (self.segments.table.values())
             .filter(|segment| {
-                segment.header.number != current && segment.live() == 0 && older.covers(segment)
+                let number = segment.header.number;
+                let idle = number != current && !self.compactions.is_busy(number);
+                idle && segment.live() == 0 && older.covers(segment)
             })
             .map(|segment| segment.header.number)
             .collect();
         for number in dead {
             if let Some(segment) = self.segments.remove(number) {
                 self.handles.forget(number);
-                self.discard(segment_name(number), segment.header.capacity_bytes);
+                match segment.compacted {
+                    Some(_) => self.compactions.obsolete.push(segment.file_name()),
+                    None => self.discard(segment.file_name(), segment.header.capacity_bytes),
+                }
             }
         }
     }

@@ -104,6 +104,8 @@ impl<D: Disk> Journal<D> {
         if capacity_bytes <= self.options.segment_bytes
             && let Some(spare) = self.room.spare.take()
         {
+            // What was refused before it was made, or besides it, says nothing of the one that follows it.
+            self.room.refused = false;
             return Ok(spare);
         }
         let made = self.order(capacity_bytes, false).prepare(&self.disk);

@@ -1,6 +1,7 @@
 //! What is known in memory of one segment that holds groups: its extent, its records' ranges, a sparse index.
 
-use crate::format::{GroupNumber, SegmentHeader};
+use crate::compacted::Run;
+use crate::format::{GroupNumber, SegmentHeader, SegmentNumber, compacted_name, segment_name};
 use postroad_model::{PartitionId, Position};
 use std::collections::BTreeMap;
 
@@ -15,6 +16,8 @@ pub(crate) struct Segment {
     /// Offset of the first byte after the last valid group.
     pub end: u64,
     pub ranges: BTreeMap<PartitionId, Range>,
+    /// The segments whose place it has taken; `None` if it was never compacted.
+    pub compacted: Option<Run>,
 }
 
 /// The records of one partition in one segment.
@@ -42,7 +45,7 @@ pub(crate) struct IndexEntry {
 
 impl Segment {
     pub(crate) fn new(header: SegmentHeader) -> Segment {
-        Segment { header, end: crate::format::FIRST_GROUP, ranges: BTreeMap::new() }
+        Segment { header, end: crate::format::FIRST_GROUP, ranges: BTreeMap::new(), compacted: None }
     }
 
     /// Notes one record of the group that starts at `offset`. Returns true if it is the partition's first in here.
@@ -75,6 +78,25 @@ impl Segment {
         }
         let after = range.index.partition_point(|entry| entry.first <= position);
         range.index.get(after.checked_sub(1)?).copied()
+    }
+
+    /// The same as a compacted one: it knows how many records it has.
+    pub(crate) fn compacted(mut self, run: Run) -> Segment {
+        self.compacted = Some(run);
+        for range in self.ranges.values_mut() {
+            range.records = range.live;
+        }
+        self
+    }
+
+    /// The file it is in.
+    pub(crate) fn file_name(&self) -> String {
+        self.compacted.map_or_else(|| segment_name(self.header.number), compacted_name)
+    }
+
+    /// The first segment of its run, or itself.
+    pub(crate) fn first_number(&self) -> SegmentNumber {
+        self.compacted.map_or(self.header.number, |run| run.first)
     }
 
     pub(crate) fn live(&self) -> u64 {

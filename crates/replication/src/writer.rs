@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use postroad_journal::{
-    Checkpoint, CheckpointError, CheckpointRequest, CommitError, Disk, Journal, PrepareError,
-    PreparedSegment, ReadRequest, Record, SegmentRequest, Space, WrittenCheckpoint,
+    Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment, CompactionError,
+    CompactionRequest, Disk, Journal, PrepareError, PreparedSegment, ReadRequest, Record, RemovalRequest,
+    SegmentRequest, Space, WrittenCheckpoint,
 };
 use postroad_model::{PartitionId, Position};
 
@@ -156,6 +157,10 @@ pub enum Job<F> {
         /// Where it is.
         request: ReadRequest<F>,
     },
+    /// Write what is live of some segments into one.
+    Compaction(CompactionRequest<F>),
+    /// Remove files that nothing refers to.
+    Removal(RemovalRequest),
 }
 
 /// A job's result, to be given to [`LogWriter::finish`].
@@ -174,12 +179,26 @@ pub enum JobDone<F> {
         /// Its bytes.
         record: Result<Bytes, String>,
     },
+    /// A compacted segment, or why there is none.
+    Compaction(Result<CompactedSegment<F>, CompactionError>),
+    /// Files are gone.
+    Removal,
 }
 
 impl<F: postroad_journal::DiskFile> Job<F> {
-    /// Does the work.
-    pub fn run<D: Disk<File = F>>(self, disk: &D) -> JobDone<F> {
+    /// Whether it may take long and nobody waits for it: not for the thread that reads and makes segments.
+    pub fn is_background(&self) -> bool {
+        matches!(self, Job::Compaction(_) | Job::Removal(_))
+    }
+
+    /// Does the work; one that takes long calls `pace` after each step, to rest as long as it sees fit.
+    pub fn run<D: Disk<File = F>>(self, disk: &D, pace: &mut dyn FnMut()) -> JobDone<F> {
         match self {
+            Job::Compaction(request) => JobDone::Compaction(request.run(disk, pace)),
+            Job::Removal(request) => {
+                request.run(disk);
+                JobDone::Removal
+            }
             Job::Segment(request) => JobDone::Segment(request.prepare(disk)),
             Job::Checkpoint(request) => JobDone::Checkpoint(request.write(disk)),
             Job::Read { partition, position, request } => {
@@ -201,9 +220,12 @@ pub struct Trouble {
     pub segment: Option<String>,
     /// No checkpoint could be written.
     pub checkpoint: Option<String>,
+    /// Segments could not be compacted.
+    pub compaction: Option<String>,
 }
 
 impl Trouble {
+    /// Whether something is to be tried again soon. What could not be compacted waits for the next checkpoint.
     fn any(&self) -> bool {
         self.segment.is_some() || self.checkpoint.is_some()
     }
@@ -458,6 +480,12 @@ impl<D: Disk> LogWriter<D> {
         if let Some(request) = self.journal.wants_segment() {
             self.jobs.push_back(Job::Segment(request));
         }
+        if let Some(request) = self.journal.wants_compaction() {
+            self.jobs.push_back(Job::Compaction(request));
+        }
+        if let Some(request) = self.journal.wants_removal() {
+            self.jobs.push_back(Job::Removal(request));
+        }
         self.tell_space(self.journal.space());
         if self.journal.checkpoint_due() {
             self.ask_for_snapshots();
@@ -537,6 +565,17 @@ impl<D: Disk> LogWriter<D> {
                 }
                 self.trouble.checkpoint.clone()
             }
+            JobDone::Compaction(answer) => {
+                let failed = self.journal.finish_compaction(answer).err();
+                self.trouble.compaction = failed.map(|error| error.to_string());
+                self.order_next();
+                None
+            }
+            JobDone::Removal => {
+                // There may be room now for what was refused.
+                self.order_next();
+                None
+            }
             JobDone::Read { partition, position, record } => {
                 self.out.push_back(ToPartition::Read { partition, position, record });
                 None
@@ -572,7 +611,7 @@ mod tests {
         let mut space = Vec::new();
         loop {
             if let Some(job) = writer.next_job() {
-                writer.finish(job.run(disk));
+                writer.finish(job.run(disk, &mut || {}));
                 continue;
             }
             match writer.next_message() {

@@ -1,4 +1,4 @@
-//! The journal's two threads: one writes and syncs, the other does what may take long.
+//! The journal's threads: one writes and syncs, one does what takes longer, one what may take as long as it likes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,13 @@ use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender};
 /// After a failure, how long until the next attempt to go on; and how often a full disk is looked at again.
 const RETRY: Duration = Duration::from_millis(250);
 
+/// Compaction rests so many times as long as its last step took: it gets this part of the disk's time and no more,
+/// however fast the disk is, so that no reader or writer notices it.
+const REST_SHARE: u32 = 4;
+
+/// ... but no longer than this, should one step hang.
+const REST_MAX: Duration = Duration::from_secs(1);
+
 type File = <RealDisk as postroad_journal::Disk>::File;
 
 /// The journal thread's ends of its rings.
@@ -27,7 +34,7 @@ pub struct JournalLinks {
     pub stop: Arc<AtomicBool>,
 }
 
-/// Starts both threads; the first one's handle wakes it.
+/// Starts all three; the first one's handle wakes it.
 pub fn start(
     disk: RealDisk,
     writer: LogWriter<RealDisk>,
@@ -35,27 +42,52 @@ pub fn start(
     waker: &ThreadWaker,
 ) -> std::io::Result<JoinHandle<()>> {
     let (jobs, job_list) = mpsc::channel::<Job<File>>();
+    let (background, background_list) = mpsc::channel::<Job<File>>();
     let (done, results) = mpsc::channel::<JobDone<File>>();
     let journal = thread::Builder::new().name("journal".into()).spawn(move || {
-        Writing { writer, links, jobs, results, retry_at: None, reported: Trouble::default() }.run()
+        let reported = Trouble::default();
+        Writing { writer, links, jobs, background, results, retry_at: None, reported }.run()
     })?;
     waker.set(journal.thread().clone());
-    let waker = journal.thread().clone();
-    thread::Builder::new().name("journal-jobs".into()).spawn(move || {
-        while let Ok(job) = job_list.recv() {
-            if done.send(job.run(&disk)).is_err() {
+    let workers = [("journal-jobs", job_list, 0), ("journal-background", background_list, REST_SHARE)];
+    for (name, list, rest_share) in workers {
+        let worker =
+            Worker { disk: disk.clone(), list, done: done.clone(), journal: journal.thread().clone() };
+        thread::Builder::new().name(name.into()).spawn(move || worker.run(rest_share))?;
+    }
+    Ok(journal)
+}
+
+/// A thread that does jobs.
+struct Worker {
+    disk: RealDisk,
+    list: mpsc::Receiver<Job<File>>,
+    done: mpsc::Sender<JobDone<File>>,
+    journal: thread::Thread,
+}
+
+impl Worker {
+    fn run(self, rest_share: u32) {
+        while let Ok(job) = self.list.recv() {
+            let mut began = Instant::now();
+            let mut rest = || {
+                thread::sleep((began.elapsed() * rest_share).min(REST_MAX));
+                began = Instant::now();
+            };
+            let done = job.run(&self.disk, &mut rest);
+            if self.done.send(done).is_err() {
                 return;
             }
-            waker.unpark();
+            self.journal.unpark();
         }
-    })?;
-    Ok(journal)
+    }
 }
 
 struct Writing {
     writer: LogWriter<RealDisk>,
     links: JournalLinks,
     jobs: mpsc::Sender<Job<File>>,
+    background: mpsc::Sender<Job<File>>,
     results: mpsc::Receiver<JobDone<File>>,
     retry_at: Option<Instant>,
     /// What of the writer's trouble the log tells already.
@@ -91,10 +123,11 @@ impl Writing {
 
     /// Logs what has begun to fail and what works again, each once.
     fn report(&mut self) {
-        let Trouble { segment, checkpoint } = self.writer.trouble();
+        let Trouble { segment, checkpoint, compaction } = self.writer.trouble();
         let jobs = [
             ("next segment", &self.reported.segment, segment),
             ("checkpoint", &self.reported.checkpoint, checkpoint),
+            ("compaction", &self.reported.compaction, compaction),
         ];
         for (job, before, now) in jobs {
             match (before, now) {
@@ -118,7 +151,8 @@ impl Writing {
 
     fn send_out(&mut self) {
         while let Some(job) = self.writer.next_job() {
-            if self.jobs.send(job).is_err() {
+            let thread = if job.is_background() { &self.background } else { &self.jobs };
+            if thread.send(job).is_err() {
                 tracing::error!("the thread for journal housekeeping is gone");
             }
         }

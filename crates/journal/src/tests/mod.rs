@@ -1,5 +1,6 @@
 //! Tests of the whole room, through its public functions only.
 
+mod compaction;
 mod damage;
 mod fixture;
 mod fuzzed;

@@ -4,8 +4,9 @@
 
 use super::model::{Model, Step, decode_step};
 use crate::{
-    Checkpoint, CheckpointError, CheckpointRequest, CommitError, Disk, Fault, Journal, OpenError, Operation,
-    Options, Record, Recovered, SegmentRequest, SimulatedDisk, WrittenCheckpoint,
+    Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment, CompactionError,
+    CompactionRequest, Disk, Fault, Journal, OpenError, Operation, Options, Record, Recovered,
+    RemovalRequest, SegmentRequest, SimulatedDisk, WrittenCheckpoint,
 };
 use bytes::Bytes;
 use postroad_model::PartitionId;
@@ -40,6 +41,7 @@ fn acknowledged_is_recovered_and_failed_never_reappears() {
         Some(seed) => seed..seed + 1,
         None => 0..number("POSTROAD_JOURNAL_SEEDS").unwrap_or(SEEDS),
     };
+    let many = SEEDS <= seeds.end - seeds.start;
     let mut total = Counts::default();
     for seed in seeds {
         match catch_unwind(AssertUnwindSafe(|| Run::new(seed).all())) {
@@ -51,6 +53,8 @@ fn acknowledged_is_recovered_and_failed_never_reappears() {
         }
     }
     println!("{total:?}");
+    let rare = [total.compactions, total.segments_compacted, total.torn, total.segments_recycled];
+    assert!(!many || rare.iter().all(|&count| SEEDS / 3 < count), "hardly anything happened: {total:?}");
 }
 
 /// How often what happened, so that a simulation which exercises nothing is noticed.
@@ -66,6 +70,9 @@ struct Counts {
     torn: u64,
     segments_recycled: u64,
     damaged_checkpoints: u64,
+    compactions: u64,
+    failed_compactions: u64,
+    segments_compacted: u64,
 }
 
 impl Counts {
@@ -80,9 +87,13 @@ impl Counts {
         self.torn += other.torn;
         self.segments_recycled += other.segments_recycled;
         self.damaged_checkpoints += other.damaged_checkpoints;
+        self.compactions += other.compactions;
+        self.failed_compactions += other.failed_compactions;
+        self.segments_compacted += other.segments_compacted;
     }
 }
 
+type File = <SimulatedDisk as Disk>::File;
 type Written = Result<WrittenCheckpoint, CheckpointError>;
 
 struct Run {
@@ -94,6 +105,9 @@ struct Run {
     segment_request: Option<SegmentRequest>,
     checkpoint_request: Option<CheckpointRequest>,
     checkpoint_answer: Option<Written>,
+    compaction_request: Option<CompactionRequest<File>>,
+    compaction_answer: Option<Result<CompactedSegment<File>, CompactionError>>,
+    removal: Option<RemovalRequest>,
     /// Checkpoints written since one was damaged.
     checkpoints_in_a_row: u64,
     counts: Counts,
@@ -111,6 +125,9 @@ impl Run {
             segment_request: None,
             checkpoint_request: None,
             checkpoint_answer: None,
+            compaction_request: None,
+            compaction_answer: None,
+            removal: None,
             checkpoints_in_a_row: 0,
             counts: Counts::default(),
         }
@@ -128,9 +145,12 @@ impl Run {
     }
 
     fn step(&mut self) {
-        match self.random.below(40) {
+        match self.random.below(56) {
             0..18 => self.commit(),
-            18..22 => self.settle_some(),
+            18..22 | 41..46 => self.settle_some(),
+            46..53 => self.compact(),
+            53 if self.random.one_in(2) => self.stop_in_a_compaction(),
+            54 if self.random.one_in(2) => self.ripen(),
             22..26 => self.serve_segment(),
             26..30 => self.checkpoint(),
             30..32 => self.read_one(),
@@ -222,6 +242,56 @@ impl Run {
         }
     }
 
+    /// Leaves little in some segments, and makes the checkpoints that a compaction waits for.
+    fn ripen(&mut self) {
+        self.disk.clear_faults();
+        self.disk.set_capacity(None);
+        for round in 0..3 {
+            (0..6).for_each(|_| self.commit());
+            (0..self.random.below(5 - round)).for_each(|_| self.settle_some());
+            while self.checkpoint_request.is_some() || self.checkpoint_answer.is_some() {
+                self.checkpoint();
+            }
+            (0..3).for_each(|_| self.checkpoint());
+        }
+        if self.compaction_request.is_none() && self.compaction_answer.is_none() {
+            self.compaction_request = self.journal.wants_compaction();
+        }
+    }
+
+    /// The next step of a compaction, wherever it is.
+    fn compact(&mut self) {
+        if let Some(removal) = self.removal.take() {
+            removal.run(&self.disk);
+        } else if let Some(answer) = self.compaction_answer.take() {
+            let before = self.journal.segments().count();
+            match self.journal.finish_compaction(answer) {
+                Ok(()) => self.counts.compactions += 1,
+                Err(_) => self.counts.failed_compactions += 1,
+            }
+            self.counts.segments_compacted += (before - self.journal.segments().count()) as u64;
+            self.removal = self.journal.wants_removal();
+        } else if let Some(request) = self.compaction_request.take() {
+            self.compaction_answer = Some(request.run(&self.disk, &mut || {}));
+        } else {
+            self.compaction_request = self.journal.wants_compaction();
+            self.removal = self.journal.wants_removal();
+        }
+    }
+
+    /// Ends the process or the machine while a compacted segment is written, named or taken in.
+    fn stop_in_a_compaction(&mut self) {
+        self.ripen();
+        use Operation::{Create, Rename, Sync, SyncDirectory, Write};
+        let operation = [Create, Write, Sync, SyncDirectory, Rename][self.random.below(5) as usize];
+        self.disk.fail(operation, self.random.below(3), Fault::Broken);
+        for _ in 0..self.random.below(5) {
+            self.compact();
+        }
+        let power_cut = !self.random.one_in(3);
+        self.stop(power_cut);
+    }
+
     fn read_one(&mut self) {
         self.disk.clear_faults();
         let nth = self.random.below(1000);
@@ -232,8 +302,9 @@ impl Run {
         let many = 1 + self.random.below(5) as usize;
         let records = self.journal.read_many(partition, position, many, 4000).unwrap();
         assert!(!records.is_empty() && records.len() <= many);
-        for (index, record) in records.iter().enumerate() {
-            assert_eq!(record.position.get(), position.get() + index as u64);
+        assert_eq!(records.first().map(|record| record.position), Some(position));
+        assert!(records.is_sorted_by_key(|record| record.position));
+        for record in &records {
             assert_eq!(record.payload, self.model.payload(partition, record.position));
         }
     }
@@ -260,6 +331,9 @@ impl Run {
         self.segment_request = None;
         self.checkpoint_request = None;
         self.checkpoint_answer = None;
+        self.compaction_request = None;
+        self.compaction_answer = None;
+        self.removal = None;
         if power_cut {
             self.counts.crashes += 1;
             self.disk.crash();
@@ -281,6 +355,16 @@ impl Run {
         }
         self.model.take_over(states);
         self.check_live();
+        // Only now the journal knows which are live, not only how many.
+        let live = self.model.live();
+        for partition in (0..3).map(PartitionId) {
+            let own = live.iter().filter(|(owner, _)| *owner == partition);
+            let own =
+                own.map(|&(_, position)| (position, self.model.payload(partition, position).len() as u64));
+            assert_eq!(self.journal.recount(partition, own), 0);
+        }
+        let counted: u64 = self.journal.segments().map(|segment| segment.live_messages).sum();
+        assert_eq!(counted, live.len() as u64);
     }
 
     /// Ends the process or the machine while a group is being written or synced.
@@ -372,6 +456,6 @@ fn apply_one(
 ) {
     match decode_step(payload) {
         Step::Enqueue => assert!(journal.retain(partition, position, 1, payload.len() as u64)),
-        Step::Settle(target) => assert!(journal.release(partition, target, 0)),
+        Step::Settle(target) => assert!(journal.release(partition, target, 500)),
     }
 }

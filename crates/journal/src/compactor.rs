@@ -1,0 +1,233 @@
+//! Writing a compacted segment, on whatever thread: live records of a run of segments into one new file.
+
+use crate::compacted::{Run, UNFINISHED, encode};
+use crate::disk::{Disk, DiskFile, write_all_at};
+use crate::error::{CompactionError, Damage, DamageKind};
+use crate::format::{
+    FIRST_GROUP, GroupEnd, GroupHeader, GroupNumber, SegmentHeader, SegmentNumber, compacted_name,
+};
+use crate::journal::{encode_front, gather, measure};
+use crate::live::LiveSet;
+use crate::record::{Payload, Record};
+use crate::scan::Window;
+use crate::segment::{INDEX_STRIDE_BYTES, IndexEntry, Range, Segment};
+use bytes::Bytes;
+use postroad_model::{PartitionId, Position};
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Records are written and synced in steps of about this size, so that no sync of a group waits behind more of them.
+const STEP_BYTES: u64 = 512 << 10;
+
+/// This much stays free on the disk, for the checkpoints by which a full one is emptied.
+const FREE_BYTES_MIN: u64 = 1 << 20;
+
+/// An order from [`crate::Journal::wants_compaction`].
+#[derive(Debug)]
+#[must_use = "the journal waits for the answer: give it to `Journal::finish_compaction`"]
+pub struct CompactionRequest<F> {
+    pub(crate) run: Run,
+    /// Oldest first.
+    pub(crate) sources: Vec<Source<F>>,
+    pub(crate) keep: BTreeMap<PartitionId, LiveSet>,
+}
+
+/// A segment to take records from.
+#[derive(Debug)]
+pub(crate) struct Source<F> {
+    pub file: Arc<F>,
+    pub path: PathBuf,
+    pub segment: Segment,
+}
+
+/// A compacted segment that is durable, under its name.
+#[derive(Debug)]
+pub struct CompactedSegment<F> {
+    pub(crate) segment: Segment,
+    pub(crate) file: F,
+    /// The segments whose place it takes.
+    pub(crate) replaced: Vec<SegmentNumber>,
+}
+
+/// The file under way.
+struct Output<F> {
+    file: F,
+    path: PathBuf,
+    segment: Segment,
+    batch: Vec<Record>,
+    batch_bytes: u64,
+    front: Vec<u8>,
+    last: GroupNumber,
+}
+
+impl<F: DiskFile> CompactionRequest<F> {
+    /// Reads and writes. `pace` is called after each step of half a megabyte or so, to rest as long as it sees fit.
+    ///
+    /// # Errors
+    /// [`CompactionError`]: the segments stay as they are. Give it to [`crate::Journal::finish_compaction`] as well.
+    pub fn run<D: Disk<File = F>>(
+        self,
+        disk: &D,
+        pace: &mut dyn FnMut(),
+    ) -> Result<CompactedSegment<F>, CompactionError> {
+        let made = self.make(disk, pace);
+        if made.is_err() {
+            // It only takes space from others. If it cannot be removed, recovery finds it, incomplete or good.
+            let _ = disk.remove(UNFINISHED);
+            let _ = disk.remove(&compacted_name(self.run));
+        }
+        made
+    }
+
+    fn make<D: Disk<File = F>>(
+        &self,
+        disk: &D,
+        pace: &mut dyn FnMut(),
+    ) -> Result<CompactedSegment<F>, CompactionError> {
+        let failed = |source| CompactionError::Io { file: disk.path(UNFINISHED), source };
+        let mut output = self.begin(disk).map_err(failed)?;
+        for (&partition, keep) in &self.keep {
+            for source in &self.sources {
+                let Some(range) = source.segment.ranges.get(&partition) else { continue };
+                source.copy(disk, partition, range, keep, &mut output, pace)?;
+            }
+        }
+        output.write_batch(disk)?;
+        output.finish(self.run).map_err(failed)?;
+        let name = compacted_name(self.run);
+        // From here on the file may be found by a recovery: whatever fails is more than a want of space.
+        let named = disk.rename(UNFINISHED, &name).and_then(|()| disk.sync_directory());
+        named.map_err(|error| failed(io::Error::other(error)))?;
+        let replaced = self.sources.iter().map(|source| source.segment.header.number).collect();
+        Ok(CompactedSegment { segment: output.segment.compacted(self.run), file: output.file, replaced })
+    }
+
+    fn begin<D: Disk<File = F>>(&self, disk: &D) -> io::Result<Output<F>> {
+        // A file of an attempt that failed may be longer than what is written now.
+        let _ = disk.remove(UNFINISHED);
+        let header = SegmentHeader { number: self.run.last, salt: disk.salt()?, capacity_bytes: 0 };
+        Ok(Output {
+            file: disk.create(UNFINISHED)?,
+            path: disk.path(UNFINISHED),
+            segment: Segment::new(header),
+            batch: Vec::new(),
+            batch_bytes: 0,
+            front: Vec::new(),
+            last: GroupNumber(0),
+        })
+    }
+}
+
+impl<F: DiskFile> Source<F> {
+    /// Copies the records of one partition that are to be kept; reads only the parts of the file that have some.
+    fn copy<D: Disk<File = F>>(
+        &self,
+        disk: &D,
+        partition: PartitionId,
+        range: &Range,
+        keep: &LiveSet,
+        output: &mut Output<F>,
+        pace: &mut dyn FnMut(),
+    ) -> Result<(), CompactionError> {
+        for (index, entry) in range.index.iter().enumerate() {
+            let next = range.index.get(index + 1);
+            let before = |next: &IndexEntry| Position::new(next.first.get() - 1);
+            let last = next.map_or(Some(range.last), before).unwrap_or(entry.first);
+            if keep.between(entry.first, last).is_empty() {
+                continue;
+            }
+            let end = next.map_or(self.segment.end, |next| next.offset);
+            let mut window = Window::new(&*self.file, INDEX_STRIDE_BYTES as usize, self.segment.end);
+            let mut offset = entry.offset;
+            while offset < end {
+                offset = self.copy_group(partition, keep, &mut window, offset, output)?;
+                if STEP_BYTES <= output.batch_bytes {
+                    output.write_batch(disk)?;
+                    pace();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_group(
+        &self,
+        partition: PartitionId,
+        keep: &LiveSet,
+        window: &mut Window<'_, F>,
+        offset: u64,
+        output: &mut Output<F>,
+    ) -> Result<u64, CompactionError> {
+        let failed = |source| CompactionError::Io { file: self.path.clone(), source };
+        let damaged = |offset, kind| {
+            let (partition, file) = (Some(partition), self.path.clone());
+            CompactionError::Damaged(Damage { partition, file, offset, kind })
+        };
+        let head = window.head(self.segment.header.salt, offset).map_err(failed)?;
+        let head = head.ok_or_else(|| damaged(offset, DamageKind::Group))?;
+        for entry in &head.records {
+            let record = entry.header;
+            if record.partition != partition || !keep.contains(record.position) {
+                continue;
+            }
+            let payload = window.payload(entry).map_err(failed)?;
+            let kind = DamageKind::Payload { position: record.position };
+            let payload = payload.ok_or_else(|| damaged(entry.payload_offset, kind))?;
+            output.batch_bytes += payload.len() as u64;
+            let payload = Payload::from(Bytes::copy_from_slice(payload));
+            let (position, reserve) = (record.position, record.reserve);
+            output.batch.push(Record { partition, position, payload, reserve });
+        }
+        Ok(head.end())
+    }
+}
+
+impl<F: DiskFile> Output<F> {
+    /// Writes what has gathered as one group, and syncs it.
+    fn write_batch<D: Disk<File = F>>(&mut self, disk: &D) -> Result<(), CompactionError> {
+        let failed = |source| CompactionError::Io { file: self.path.clone(), source };
+        let records = std::mem::take(&mut self.batch);
+        self.batch_bytes = 0;
+        if records.is_empty() {
+            return Ok(());
+        }
+        let bytes = measure(&records).map_err(|error| failed(io::Error::other(error)))?;
+        let free = disk.free_bytes().map_err(failed)?;
+        if free.is_some_and(|free| free < bytes + FREE_BYTES_MIN) {
+            return Err(failed(io::ErrorKind::StorageFull.into()));
+        }
+        let (number, offset) = (self.last.next(), self.segment.end);
+        let header = GroupHeader {
+            salt: self.segment.header.salt,
+            number,
+            previous: GroupEnd::default(),
+            length_bytes: bytes,
+            record_count: records.len() as u32,
+            table_checksum: 0,
+        };
+        encode_front(&mut self.front, header, &records, offset);
+        let mut pieces = gather(&self.front, &records, bytes);
+        write_all_at(&self.file, &mut pieces, offset).map_err(failed)?;
+        self.file.sync().map_err(failed)?;
+        for record in &records {
+            self.segment.add(record.partition, record.position, offset, number);
+        }
+        (self.segment.end, self.last) = (offset + bytes, number);
+        Ok(())
+    }
+
+    /// Index and header, synced.
+    fn finish(&mut self, run: Run) -> io::Result<()> {
+        for range in self.segment.ranges.values_mut() {
+            range.live = range.records;
+        }
+        self.segment.header.capacity_bytes = self.segment.end;
+        let (header, index) = encode(&self.segment, run);
+        write_all_at(&self.file, &mut [IoSlice::new(&index)], self.segment.end)?;
+        write_all_at(&self.file, &mut [IoSlice::new(&header)], 0)?;
+        debug_assert!(FIRST_GROUP <= self.segment.end);
+        self.file.sync()
+    }
+}

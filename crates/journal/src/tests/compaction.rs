@@ -1,0 +1,183 @@
+//! Compaction: how much the disk keeps, what can still be read, and what a damaged or newer file means.
+
+use super::service::{OPTIONS, open, payload, position, record, serve};
+use crate::{Checkpoint, CompactionError, DamageKind, Disk, Journal, OpenError, SegmentUse, SimulatedDisk};
+use bytes::Bytes;
+use postroad_model::PartitionId;
+
+const PARTITION: PartitionId = PartitionId(0);
+
+/// Of so many records one stays.
+const KEPT_EVERY: u64 = 40;
+
+fn state(number: u64) -> Checkpoint {
+    Checkpoint { partition: PARTITION, position: position(number), state: Bytes::from(number.to_string()) }
+}
+
+/// Commits records of 1000 bytes, of which nearly all are released at once, and does everything the journal wants.
+fn pass_through(
+    journal: &mut Journal<SimulatedDisk>,
+    disk: &SimulatedDisk,
+    numbers: std::ops::RangeInclusive<u64>,
+) {
+    for number in numbers {
+        journal.commit(&[record(0, number, 1000)]).unwrap();
+        assert!(journal.retain(PARTITION, position(number), 1, 1000));
+        if number % KEPT_EVERY != 0 {
+            assert!(journal.release(PARTITION, position(number), 1000));
+        }
+        keep_up(journal, disk, number);
+    }
+}
+
+fn keep_up(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk, number: u64) {
+    serve(journal, disk);
+    if journal.checkpoint_due() {
+        journal.write_checkpoint(vec![state(number)]).unwrap();
+    }
+    while let Some(request) = journal.wants_compaction() {
+        let done = request.run(disk, &mut || {});
+        journal.finish_compaction(done).unwrap();
+    }
+    if let Some(removal) = journal.wants_removal() {
+        removal.run(disk);
+    }
+}
+
+fn compacted(journal: &Journal<SimulatedDisk>) -> Vec<SegmentUse> {
+    journal.segments().filter(|segment| segment.compacted_from.is_some()).collect()
+}
+
+fn kept(through: u64) -> impl Iterator<Item = u64> {
+    (1..=through).filter(|number| number % KEPT_EVERY == 0)
+}
+
+/// Bytes of all files but checkpoints.
+fn taken(disk: &SimulatedDisk) -> u64 {
+    let names = disk.list().unwrap().into_iter().filter(|name| !name.contains("checkpoint"));
+    names.map(|name| disk.contents(&name).unwrap().len() as u64).sum()
+}
+
+#[test]
+fn one_unconsumed_message_in_each_segment_costs_twice_its_bytes_and_a_fixed_reserve() {
+    let disk = SimulatedDisk::new(8);
+    let (mut journal, _) = open(&disk);
+    // What waits for two checkpoints, and the current, the spare and the dead segments.
+    let reserve = 3 * OPTIONS.checkpoint_bytes + 4 * OPTIONS.segment_bytes;
+    for through in [1000, 2000, 4000_u64] {
+        let first = journal.last_position(PARTITION).map_or(1, |last| last.get() + 1);
+        pass_through(&mut journal, &disk, first..=through);
+        let live = kept(through).count() as u64 * 1000;
+        let taken = taken(&disk);
+        assert!(taken <= 2 * live + reserve, "{taken} bytes for {live} live ones after {through} records");
+        for number in kept(through) {
+            assert_eq!(journal.read(PARTITION, position(number)).unwrap(), payload(0, number, 1000));
+        }
+    }
+    assert!(!compacted(&journal).is_empty());
+    disk.crash();
+    let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+    assert_eq!(recovered.damaged, vec![]);
+    assert_eq!(journal.recount(PARTITION, kept(4000).map(|number| (position(number), 1000))), 0);
+    for number in kept(4000) {
+        assert_eq!(journal.read(PARTITION, position(number)).unwrap(), payload(0, number, 1000));
+    }
+    // When the last of them goes, so do the files.
+    kept(4000).for_each(|number| assert!(journal.release(PARTITION, position(number), 1000)));
+    pass_through(&mut journal, &disk, 4001..=4039);
+    for _ in 0..2 {
+        journal.write_checkpoint(vec![state(4039)]).unwrap();
+    }
+    keep_up(&mut journal, &disk, 4039);
+    assert_eq!(compacted(&journal), vec![]);
+    assert!(disk.list().unwrap().iter().all(|name| !name.ends_with(".compacted")));
+}
+
+/// A directory with one compacted segment, and its name.
+fn with_a_compacted_segment() -> (SimulatedDisk, String) {
+    let disk = SimulatedDisk::new(9);
+    let (mut journal, _) = open(&disk);
+    pass_through(&mut journal, &disk, 1..=200);
+    let name = disk.list().unwrap().into_iter().find(|name| name.ends_with(".compacted")).expect("compacted");
+    (disk.copy(), name)
+}
+
+#[test]
+fn whatever_byte_of_a_compacted_segment_is_flipped_no_wrong_payload_comes_back() {
+    let (source, name) = with_a_compacted_segment();
+    let length = source.contents(&name).unwrap().len();
+    let mut stopped = 0;
+    for offset in (0..128).chain((128..length).step_by(7)) {
+        let disk = source.copy();
+        let mut bytes = disk.contents(&name).unwrap();
+        bytes[offset] ^= 0x10;
+        disk.set_contents(&name, bytes);
+        let (mut journal, recovered) = match Journal::open(disk, OPTIONS) {
+            Ok(opened) => opened,
+            Err(error) => panic!("byte {offset}: {error}"),
+        };
+        if let Some(damage) = recovered.damaged.first() {
+            assert_eq!(damage.file.to_str(), Some(&*name), "byte {offset}");
+            stopped += 1;
+            continue;
+        }
+        for number in kept(200) {
+            if let Ok(got) = journal.read(PARTITION, position(number)) {
+                assert_eq!(got, payload(0, number, 1000), "byte {offset}, record {number}");
+            }
+        }
+    }
+    assert!(64 < stopped, "header and index are checked");
+}
+
+#[test]
+fn what_cannot_be_read_stays_where_it_is() {
+    let disk = SimulatedDisk::new(10);
+    let (mut journal, _) = open(&disk);
+    for number in 1..=60 {
+        journal.commit(&[record(0, number, 1000)]).unwrap();
+        assert!(journal.retain(PARTITION, position(number), 1, 1000));
+        serve(&mut journal, &disk);
+    }
+    for number in (1..=59).filter(|&number| number != 5) {
+        assert!(journal.release(PARTITION, position(number), 1000));
+    }
+    for _ in 0..2 {
+        journal.write_checkpoint(vec![state(60)]).unwrap();
+    }
+    let name = "0000000000000001.segment";
+    let mut bytes = disk.contents(name).unwrap();
+    // Each group has three sectors, and the payload is behind 88 bytes of header and table.
+    bytes[512 + 4 * 1536 + 88 + 100] ^= 1;
+    disk.set_contents(name, bytes);
+    let done = journal.wants_compaction().expect("an order").run(&disk, &mut || {});
+    match journal.finish_compaction(done) {
+        Err(CompactionError::Damaged(damage)) => {
+            assert_eq!(damage.kind, DamageKind::Payload { position: position(5) });
+            assert_eq!(damage.file.to_str(), Some(name));
+        }
+        other => panic!("{other:?}"),
+    }
+    for _ in 0..3 {
+        journal.write_checkpoint(vec![state(60)]).unwrap();
+        assert!(journal.wants_compaction().is_none(), "not tried again");
+    }
+    assert!(disk.contents(name).is_some());
+    assert!(disk.list().unwrap().iter().all(|name| !name.contains("compact")));
+}
+
+#[test]
+fn a_newer_compacted_segment_is_refused_by_name_and_number() {
+    let (disk, name) = with_a_compacted_segment();
+    let mut bytes = disk.contents(&name).unwrap();
+    bytes[8] = 9;
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..512]);
+    bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
+    disk.set_contents(&name, bytes);
+    match Journal::open(disk, OPTIONS) {
+        Err(error @ OpenError::UnknownVersion { .. }) => {
+            assert_eq!(error.to_string(), format!("{name}: format version 9, this program knows 1"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
