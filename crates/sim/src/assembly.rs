@@ -203,6 +203,8 @@ pub struct Assembly {
     done: VecDeque<JobDone<File>>,
     /// Something went wrong in housekeeping: to be tried again after a pause.
     pub retry: bool,
+    /// Runs of segments that were compacted.
+    pub compactions: u64,
     /// What recovery left to do for each partition.
     pub first: Vec<Turn>,
 }
@@ -280,7 +282,7 @@ impl Assembly {
         };
         let first = cores.iter_mut().map(begin).collect();
         let (jobs, done) = (VecDeque::new(), VecDeque::new());
-        Assembly { cores, writer, disk: disk.clone(), jobs, done, retry: false, first }
+        Assembly { cores, writer, disk: disk.clone(), jobs, done, retry: false, compactions: 0, first }
     }
 
     /// The journal's thread takes in up to `most` messages of one partition; `false` if there was none.
@@ -343,6 +345,7 @@ impl Assembly {
     /// The journal's thread takes in the result of a job.
     pub fn finish_job(&mut self) -> bool {
         let Some(done) = self.done.pop_front() else { return false };
+        self.compactions += u64::from(matches!(&done, JobDone::Compaction(Ok(_))));
         self.retry |= self.writer.finish(done).is_some();
         true
     }

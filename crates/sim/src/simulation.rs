@@ -427,6 +427,7 @@ impl Simulation {
             self.disk.fail(operation, 0, Fault::Broken);
             self.assembly.write();
         }
+        self.report.compactions += self.assembly.compactions;
         loop {
             let power_cut = !self.random.one_in(3);
             self.report.crashes += 1;
@@ -549,6 +550,7 @@ impl Simulation {
         self.drain()?;
         self.check_counts()?;
         let (delivered, confirmed, refused) = self.oracle.checked;
+        self.report.compactions += self.assembly.compactions;
         Ok(Report { delivered, confirmed, refused, ..self.report })
     }
 

@@ -23,6 +23,8 @@ pub struct Report {
     pub faults: u64,
     /// Bodies that were read back from the disk.
     pub fetched: u64,
+    /// Runs of segments that were compacted.
+    pub compactions: u64,
     /// Messages in queues when the run ended, before they were drained.
     pub drained: u64,
 }
@@ -40,6 +42,7 @@ impl Report {
         self.crashes += other.crashes;
         self.faults += other.faults;
         self.fetched += other.fetched;
+        self.compactions += other.compactions;
         self.drained += other.drained;
     }
 }

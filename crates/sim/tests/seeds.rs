@@ -9,21 +9,34 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
 
-fn run(seed: u64, options: Options) -> Report {
+fn try_run(seed: u64, options: Options) -> Result<Report, String> {
     match std::panic::catch_unwind(|| Simulation::run(seed, options)) {
-        Ok(Ok(report)) => report,
-        Ok(Err(violation)) => panic!("{violation}"),
-        Err(_) => panic!(
+        Ok(Ok(report)) => Ok(report),
+        Ok(Err(violation)) => Err(violation.to_string()),
+        Err(_) => Err(format!(
             "seed {seed} panicked; again: POSTROAD_SEED={seed} cargo test -p postroad-sim --test seeds -- --nocapture"
-        ),
+        )),
     }
 }
 
+fn run(seed: u64, options: Options) -> Report {
+    try_run(seed, options).unwrap_or_else(|violation| panic!("{violation}"))
+}
+
+/// A night must not end with the first bad seed: all are told.
 fn run_all(seeds: std::ops::Range<u64>, options: Options) -> Report {
     let mut total = Report::default();
+    let mut violations: Vec<String> = Vec::new();
     for seed in seeds {
-        total.add(&run(seed, options));
+        match try_run(seed, options) {
+            Ok(report) => total.add(&report),
+            Err(violation) => {
+                eprintln!("{violation}");
+                violations.push(violation);
+            }
+        }
     }
+    assert!(violations.is_empty(), "{} seeds broke a promise:\n{}", violations.len(), violations.join("\n"));
     total
 }
 
