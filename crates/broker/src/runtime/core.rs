@@ -12,9 +12,11 @@ use postroad_model::{
 use postroad_replication::{LocalLog, LogEvent, Port, Proposal, ReplLog, ToPartition, ToWriter};
 use postroad_routing::Policies;
 
+use crate::runtime::journal::JournalDoor;
 use crate::runtime::mailbox::Mailbox;
 use crate::runtime::now_ms;
-use crate::runtime::ring::{Receiver, Sender, Wake, WakingSender};
+use crate::runtime::pace::Pace;
+use crate::runtime::ring::{Receiver, Sender, WakingSender};
 
 /// Records that nobody waits for ride with the next that somebody does, but wait no longer than this.
 const LAZY: Duration = Duration::from_millis(5);
@@ -54,8 +56,8 @@ pub struct Links {
     pub from_cores: Vec<Receiver<ToCore>>,
     /// To and from the journal.
     pub log: LogRing,
-    /// The journal's waker.
-    pub journal: Arc<dyn Wake>,
+    /// The journal.
+    pub journal: JournalDoor,
 }
 
 /// State of one core, shared by its tasks and by nobody else.
@@ -67,7 +69,10 @@ pub struct Core {
     log: LocalLog<LogRing>,
     to_cores: Vec<Option<WakingSender<ToCore>>>,
     from_cores: Vec<Receiver<ToCore>>,
-    journal: Arc<dyn Wake>,
+    journal: JournalDoor,
+    pace: Pace,
+    /// The event that is worked off is a message from a producer.
+    publishing: bool,
     mailboxes: HashMap<ConnectionId, Rc<Mailbox>>,
     next_connection: u64,
     work: VecDeque<(PartitionId, Event)>,
@@ -94,6 +99,7 @@ impl Core {
     ) -> Core {
         let Links { to_cores, from_cores, log, journal } = links;
         let logs = partitions.iter().map(|(id, partition)| (*id, partition.applied())).collect::<Vec<_>>();
+        let pace = Pace::new(to_cores.len() == 1);
         Core {
             number,
             cores: to_cores.len() as u16,
@@ -103,6 +109,8 @@ impl Core {
             to_cores,
             from_cores,
             journal,
+            pace,
+            publishing: false,
             mailboxes: HashMap::new(),
             next_connection: 1,
             work: VecDeque::new(),
@@ -189,8 +197,10 @@ impl Core {
         }
         self.tick();
         while let Some((partition, event)) = self.work.pop_front() {
+            self.publishing = matches!(event, Event::Publish(_));
             self.with(partition, |partition, effects| partition.soft(event, effects));
         }
+        self.publishing = false;
     }
 
     fn tick(&mut self) {
@@ -211,11 +221,22 @@ impl Core {
         let wanted = self.log.flush(due);
         self.lazy_until = self.log.has_lazy().then(|| self.lazy_until.filter(|_| !due).unwrap_or(now + LAZY));
         if self.log.port().sender.flush() && wanted {
-            self.journal.wake();
+            // What nobody waits for is no reason to make anybody wait.
+            if due || !self.pace.writes_itself() || !self.write_here(now) {
+                self.journal.hand_over();
+            }
         }
         for other in self.to_cores.iter_mut().flatten() {
             other.flush();
         }
+    }
+
+    fn write_here(&mut self, begin: Instant) -> bool {
+        let written = self.journal.write_here();
+        if written {
+            self.pace.wrote(begin.elapsed());
+        }
+        written
     }
 
     /// Whether something has gathered that [`Core::turn`] sends on its way.
@@ -304,7 +325,10 @@ impl Core {
                 self.post(connection, ToSession::Reply { ticket, result });
             }
             Effect::Deliver(delivery) => {
-                self.post(delivery.consumer.connection, ToSession::Deliver(delivery))
+                if self.publishing {
+                    self.pace.passed_the_disk_by();
+                }
+                self.post(delivery.consumer.connection, ToSession::Deliver(delivery));
             }
             Effect::Drained { consumer } => self.post(consumer.connection, ToSession::Drained { consumer }),
             Effect::Detached { consumer } => self.post(consumer.connection, ToSession::Detached { consumer }),

@@ -1,8 +1,9 @@
 //! The journal's threads: one writes and syncs, one does what takes longer, one what may take as long as it likes.
+//!
+//! Who writes holds the journal's turn: its thread, or a core that is alone ([`JournalDoor::write_here`]).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use postroad_journal::RealDisk;
 use postroad_replication::{Job, JobDone, LogWriter, ToPartition, ToWriter, Trouble};
 
 use crate::runtime::core::owner;
-use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender};
+use crate::runtime::ring::{Receiver, ThreadWaker, Wake, WakingSender};
 
 /// After a failure, how long until the next attempt to go on; and how often a full disk is looked at again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -34,20 +35,51 @@ pub struct JournalLinks {
     pub stop: Arc<AtomicBool>,
 }
 
+/// The way of a core to the journal. What it has for it lies in its ring.
+#[derive(Clone)]
+pub struct JournalDoor {
+    writing: Arc<Mutex<Writing>>,
+    waker: Arc<ThreadWaker>,
+}
+
+impl JournalDoor {
+    /// Has the journal's thread write what is in the rings, beside the caller.
+    pub fn hand_over(&self) {
+        self.waker.wake();
+    }
+
+    /// Writes what is in the rings here and now: two switches of threads less, and the caller waits for the disk. `false`,
+    /// at once, if the journal's thread is at work or the journal is in trouble.
+    pub fn write_here(&self) -> bool {
+        let Ok(mut writing) = self.writing.try_lock() else { return false };
+        if writing.writer.wants_retry() {
+            return false;
+        }
+        writing.pass();
+        if writing.writer.wants_retry() {
+            // Time is kept by its thread.
+            self.waker.wake();
+        }
+        true
+    }
+}
+
 /// Starts all three; the first one's handle wakes it.
 pub fn start(
     disk: RealDisk,
     writer: LogWriter<RealDisk>,
     links: JournalLinks,
-    waker: &ThreadWaker,
-) -> std::io::Result<JoinHandle<()>> {
+    waker: &Arc<ThreadWaker>,
+) -> std::io::Result<(JoinHandle<()>, JournalDoor)> {
     let (jobs, job_list) = mpsc::channel::<Job<File>>();
     let (background, background_list) = mpsc::channel::<Job<File>>();
     let (done, results) = mpsc::channel::<JobDone<File>>();
-    let journal = thread::Builder::new().name("journal".into()).spawn(move || {
-        let reported = Trouble::default();
-        Writing { writer, links, jobs, background, results, retry_at: None, reported }.run()
-    })?;
+    let stop = links.stop.clone();
+    let reported = Trouble::default();
+    let writing = Writing { writer, links, jobs, background, results, retry_at: None, reported };
+    let writing = Arc::new(Mutex::new(writing));
+    let door = JournalDoor { writing: writing.clone(), waker: waker.clone() };
+    let journal = thread::Builder::new().name("journal".into()).spawn(move || serve(&writing, &stop))?;
     waker.set(journal.thread().clone());
     let workers = [("journal-jobs", job_list, 0), ("journal-background", background_list, REST_SHARE)];
     for (name, list, rest_share) in workers {
@@ -55,7 +87,7 @@ pub fn start(
             Worker { disk: disk.clone(), list, done: done.clone(), journal: journal.thread().clone() };
         thread::Builder::new().name(name.into()).spawn(move || worker.run(rest_share))?;
     }
-    Ok(journal)
+    Ok((journal, door))
 }
 
 /// A thread that does jobs.
@@ -83,6 +115,30 @@ impl Worker {
     }
 }
 
+/// The journal's thread, until it is to stop and everything is written.
+fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
+    loop {
+        let stopping = stop.load(Ordering::Acquire);
+        // A thread that panicked in the middle of a write leaves a journal that nobody may go on with.
+        let Ok(mut turn) = writing.lock() else { return };
+        turn.pass();
+        let (done, retry_at) = (!turn.writer.has_records(), turn.retry_at);
+        drop(turn);
+        if stopping && done {
+            return;
+        }
+        rest(retry_at);
+    }
+}
+
+/// Sleeps until there is something to do. A wake-up that comes earlier is kept, so none is missed.
+fn rest(retry_at: Option<Instant>) {
+    match retry_at {
+        Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
+        None => thread::park(),
+    }
+}
+
 struct Writing {
     writer: LogWriter<RealDisk>,
     links: JournalLinks,
@@ -95,18 +151,12 @@ struct Writing {
 }
 
 impl Writing {
-    fn run(mut self) {
-        loop {
-            let stopping = self.links.stop.load(Ordering::Acquire);
-            self.take_in();
-            self.writer.write();
-            self.retry();
-            self.send_out();
-            if stopping && !self.writer.has_records() {
-                return;
-            }
-            self.rest();
-        }
+    /// Takes in what is there, writes it, and reports.
+    fn pass(&mut self) {
+        self.take_in();
+        self.writer.write();
+        self.retry();
+        self.send_out();
     }
 
     fn take_in(&mut self) {
@@ -172,14 +222,6 @@ impl Writing {
         }
         for core in &mut self.links.to_cores {
             core.flush();
-        }
-    }
-
-    /// Sleeps until there is something to do. A wake-up that comes earlier is kept, so none is missed.
-    fn rest(&self) {
-        match self.retry_at {
-            Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
-            None => thread::park(),
         }
     }
 }

@@ -7,6 +7,7 @@ mod connection;
 mod core;
 mod journal;
 mod mailbox;
+mod pace;
 mod ring;
 mod router;
 mod store;

@@ -95,7 +95,7 @@ impl Runtime {
             to_cores.push(WakingSender { sender: to_core, waker: waker.clone() });
         }
         let links = JournalLinks { from_cores, to_cores, stop: stop_journal.clone() };
-        let journal = journal::start(disk, writer, links, &journal_waker)?;
+        let (journal, door) = journal::start(disk, writer, links, &journal_waker)?;
 
         let mut shares: Vec<BTreeMap<PartitionId, Partition>> = (0..count).map(|_| BTreeMap::new()).collect();
         for (id, partition) in partitions {
@@ -109,7 +109,7 @@ impl Runtime {
         for (index, ((partitions, (to_cores, from_cores)), log)) in shares {
             let (sender, receiver) = mpsc::channel(NEW_SOCKETS_MAX);
             sockets.push(sender);
-            let links = Links { to_cores, from_cores, log, journal: journal_waker.clone() };
+            let links = Links { to_cores, from_cores, log, journal: door.clone() };
             let parts = CoreParts {
                 number: index as u16,
                 partitions,
