@@ -6,12 +6,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use postroad_routing::Policies;
+use postroad_routing::{Addressing, Policies};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
 
-pub use destinations::PolicyConfig;
+pub use destinations::{PolicyConfig, VirtualTopicConfig};
 
 /// Everything that can be configured, with its defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -39,6 +39,8 @@ pub struct Config {
     pub limits: Limits,
     /// What is decided about destinations, by pattern.
     pub policy: Vec<PolicyConfig>,
+    /// Topics that feed queues.
+    pub virtual_topic: Vec<VirtualTopicConfig>,
 }
 
 /// Ports, before the offset.
@@ -99,6 +101,7 @@ impl Default for Config {
             openwire: OpenWireConfig::default(),
             limits: Limits::default(),
             policy: Vec::new(),
+            virtual_topic: vec![VirtualTopicConfig::default()],
         }
     }
 }
@@ -194,7 +197,16 @@ impl Config {
         if max_inactivity_ms < 0 {
             bail!("configuration: openwire.max_inactivity_ms is {max_inactivity_ms}; use 0 for never");
         }
+        self.addressing()?;
         self.policies().map(drop)
+    }
+
+    /// What names say about destinations.
+    ///
+    /// # Errors
+    /// A pattern cannot be read, or a rule would make a topic feed queues that the rule cannot tell apart from it.
+    pub fn addressing(&self) -> anyhow::Result<Addressing> {
+        destinations::addressing(&self.virtual_topic)
     }
 
     /// What is decided about destinations; all that a running broker can be told anew.
@@ -344,7 +356,9 @@ mod tests {
             let find = |header: String| EXAMPLE.find(&header);
             let start = match table.as_str() {
                 "" => Some(0),
-                table => find(format!("\n[{table}]\n")).or_else(|| find(format!("\n#[[{table}]]\n"))),
+                table => find(format!("\n[{table}]\n"))
+                    .or_else(|| find(format!("\n[[{table}]]\n")))
+                    .or_else(|| find(format!("\n#[[{table}]]\n"))),
             };
             let text = &EXAMPLE[start.unwrap_or_else(|| panic!("no table [{table}]"))..];
             let text = text[1..].split("\n[").next().unwrap_or_default();

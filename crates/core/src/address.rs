@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use postroad_model::{ConnectionId, Destination, Message, QueueId};
+use postroad_model::{ConnectionId, Destination, DestinationKind, Message, QueueId};
+use postroad_routing::{Pattern, PatternMap};
 use postroad_selector::{Properties, Selector, SelectorIndex};
 
 /// One address.
@@ -23,31 +24,31 @@ pub struct Address {
 pub struct Bound {
     /// Those that take everything. Durable ones have the lower numbers.
     open: BTreeSet<QueueId>,
-    /// Those that choose.
-    choosing: SelectorIndex<QueueId>,
-    choosers: BTreeSet<QueueId>,
+    /// Those that choose, by each of their selectors.
+    choosing: SelectorIndex<(QueueId, usize)>,
+    /// How many selectors each of them has.
+    choosers: BTreeMap<QueueId, usize>,
 }
 
 impl Bound {
-    /// Binds a queue, or binds it anew with another selector; `None` takes everything.
-    pub fn insert(&mut self, queue: QueueId, selector: Option<Selector>) {
+    /// Binds a queue, or binds it anew, to take what one of the selectors matches; `None` takes everything.
+    pub fn insert(&mut self, queue: QueueId, selectors: Option<Vec<Selector>>) {
         self.remove(queue);
-        match selector {
-            None => {
-                self.open.insert(queue);
-            }
-            Some(selector) => {
-                self.choosers.insert(queue);
-                self.choosing.insert(queue, selector);
-            }
+        let Some(selectors) = selectors else {
+            self.open.insert(queue);
+            return;
+        };
+        self.choosers.insert(queue, selectors.len());
+        for (number, selector) in selectors.into_iter().enumerate() {
+            self.choosing.insert((queue, number), selector);
         }
     }
 
     /// The queue is bound no more.
     pub fn remove(&mut self, queue: QueueId) {
         self.open.remove(&queue);
-        if self.choosers.remove(&queue) {
-            self.choosing.remove(&queue);
+        for number in 0..self.choosers.remove(&queue).unwrap_or(0) {
+            self.choosing.remove(&(queue, number));
         }
     }
 
@@ -58,13 +59,16 @@ impl Bound {
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = QueueId> {
-        self.open.iter().chain(&self.choosers).copied()
+        self.open.iter().chain(self.choosers.keys()).copied()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.choosers.is_empty()
     }
 
     /// Whether one of them outlives this run.
     pub fn has_durable(&self) -> bool {
-        let firsts = [self.open.first(), self.choosers.first()];
-        firsts.into_iter().flatten().any(|queue| !queue.is_volatile())
+        self.open.first().into_iter().chain(self.choosers.keys().next()).any(|queue| !queue.is_volatile())
     }
 
     /// Those that take a message with these properties, in an order that follows from the bindings alone.
@@ -72,8 +76,9 @@ impl Bound {
         let mut taking: Vec<QueueId> = self.open.iter().copied().collect();
         if !self.choosers.is_empty() {
             let open = taking.len();
-            self.choosing.matching(&*properties(), |queue| taking.push(*queue));
+            self.choosing.matching(&*properties(), |(queue, _)| taking.push(*queue));
             taking[open..].sort_unstable();
+            taking.dedup();
         }
         taking
     }
@@ -83,6 +88,8 @@ impl Bound {
 #[derive(Default)]
 pub struct Addresses {
     by_destination: HashMap<Destination, Address>,
+    /// What topics of a pattern feed.
+    by_pattern: PatternMap<Bound>,
 }
 
 impl Addresses {
@@ -91,18 +98,56 @@ impl Addresses {
         self.by_destination.get(destination)
     }
 
-    /// The address, if it exists, to change it.
-    pub fn get_mut(&mut self, destination: &Destination) -> Option<&mut Address> {
-        self.by_destination.get_mut(destination)
-    }
-
     /// The address, made on first use.
     pub fn get_or_make(&mut self, destination: &Destination) -> &mut Address {
         self.by_destination.entry(destination.clone()).or_default()
+    }
+
+    /// What the address feeds: queues bound to it, and those bound to a pattern of topics that matches it.
+    pub fn bounds(&self, destination: &Destination) -> Vec<&Bound> {
+        let mut bounds: Vec<&Bound> =
+            self.get(destination).map(|address| &address.bound).into_iter().collect();
+        if destination.kind == DestinationKind::Topic && !destination.temporary {
+            self.by_pattern.each_match(&destination.name, &mut |_, bound| bounds.push(bound));
+        }
+        bounds
+    }
+
+    /// What the address, or the topics of the pattern, feeds, to change it.
+    pub fn bound_mut(&mut self, destination: &Destination) -> &mut Bound {
+        match pattern_of(destination) {
+            Some(pattern) => self.by_pattern.get_or_insert_with(&pattern, Bound::default),
+            None => &mut self.get_or_make(destination).bound,
+        }
+    }
+
+    /// The address, or the topics of the pattern, feeds the queue no more.
+    pub fn unbind(&mut self, destination: &Destination, queue: QueueId) {
+        let Some(pattern) = pattern_of(destination) else {
+            if let Some(address) = self.by_destination.get_mut(destination) {
+                address.bound.remove(queue);
+            }
+            return;
+        };
+        if self.by_pattern.get(&pattern).is_some() {
+            let bound = self.by_pattern.get_or_insert_with(&pattern, Bound::default);
+            bound.remove(queue);
+            if bound.is_empty() {
+                self.by_pattern.remove(&pattern);
+            }
+        }
     }
 
     /// Removes the address.
     pub fn remove(&mut self, destination: &Destination) -> Option<Address> {
         self.by_destination.remove(destination)
     }
+}
+
+/// The pattern that the name of topics is, if it is one.
+pub fn pattern_of(destination: &Destination) -> Option<Pattern> {
+    if destination.kind != DestinationKind::Topic || destination.temporary {
+        return None;
+    }
+    Pattern::parse(&destination.name).ok().filter(Pattern::is_wildcard)
 }

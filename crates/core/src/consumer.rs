@@ -39,6 +39,10 @@ impl Partition {
     pub(crate) fn attach(&mut self, attach: Attach, effects: &mut Vec<Effect>) {
         let (connection, ticket) = (attach.consumer.connection, attach.ticket);
         match self.source_of(&attach, effects) {
+            Ok(Some(_)) if self.must_wait_for_bindings(&attach) => {
+                let queue = attach.source.clone();
+                self.declare_first(queue, Event::Attach(attach), effects);
+            }
             Ok(Some(queue)) => {
                 self.reply(connection, ticket, Ok(()), effects);
                 self.attach_to(queue, attach, effects);
@@ -52,6 +56,12 @@ impl Partition {
             }
             Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
         }
+    }
+
+    /// Whether the log has to learn first what feeds the consumer's queue, or is learning it for another consumer.
+    fn must_wait_for_bindings(&self, attach: &Attach) -> bool {
+        let is_queue = attach.source.kind == DestinationKind::Queue && !attach.source.temporary;
+        is_queue && (self.declaring.contains_key(&attach.source) || self.changes_bindings(attach))
     }
 
     /// The queue to read from; `None` if it must be declared first.

@@ -1,10 +1,11 @@
 //! Destinations that clients make and delete.
 
 use postroad_model::{
-    Command, ConnectionId, Destination, DestinationKind, Effect, QueueId, Refusal, Ticket, Urgency,
+    Binding, Command, ConnectionId, Destination, DestinationKind, Effect, QueueId, Refusal, Ticket, Urgency,
 };
 
 use crate::Partition;
+use crate::binding::Fed;
 use crate::completion::Completion;
 
 impl Partition {
@@ -21,12 +22,7 @@ impl Partition {
         }
         if destination.kind == DestinationKind::Queue && self.addresses.get(&destination).is_none() {
             let completion = Completion::Reply { connection, ticket };
-            return self.propose(
-                Command::Declare { queue: destination },
-                Urgency::Waiting,
-                completion,
-                effects,
-            );
+            return self.propose_queue(destination, None, completion, effects);
         }
         self.reply(connection, ticket, Ok(()), effects);
     }
@@ -62,13 +58,17 @@ impl Partition {
         if destination.temporary && address.owner != Some(connection) {
             return self.reply(connection, ticket, Err(Refusal::NotOwner(destination)), effects);
         }
+        // Queues that a topic feeds are destinations of their own.
         let bound = address.bound.iter().filter_map(|id| self.queues.get(&id));
+        let bound = bound.filter(|queue| queue.source == destination);
         let consumers: u64 = bound.map(|queue| queue.consumers.len() as u64).sum();
         if consumers > 0 {
             let refusal = Refusal::InUse { destination, consumers };
             return self.reply(connection, ticket, Err(refusal), effects);
         }
-        if destination.temporary || destination.kind == DestinationKind::Topic {
+        let is_in_log = !destination.temporary
+            && (destination.kind == DestinationKind::Queue || address.bound.has_durable());
+        if !is_in_log {
             self.delete_address(&destination, effects);
             return self.reply(connection, ticket, Ok(()), effects);
         }
@@ -82,15 +82,31 @@ impl Partition {
             connection.temporary.remove(destination);
         }
         for id in address.bound.iter() {
-            self.delete_queue(id, effects);
+            match self.queues.get(&id).is_some_and(|queue| queue.source == *destination) {
+                true => self.delete_queue(id, effects),
+                // The topic fed it; it has a name and a life of its own.
+                false => self.feed_again(id, destination),
+            }
+        }
+    }
+
+    fn feed_again(&mut self, id: QueueId, topic: &Destination) {
+        let Some(queue) = self.queues.get(&id) else { return };
+        let fed = queue.fed_by.iter().find(|fed| fed.topic == *topic).cloned();
+        if let Some(Fed { topic, selectors }) = fed {
+            self.apply_bind(Binding { topic, queue: queue.source.clone(), selectors });
         }
     }
 
     /// The queue ends, with its entries and its consumers.
     pub(crate) fn delete_queue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         let Some(queue) = self.queues.remove(&id) else { return };
-        if let Some(address) = self.addresses.get_mut(&queue.source) {
-            address.bound.remove(id);
+        self.addresses.unbind(&queue.source, id);
+        for fed in &queue.fed_by {
+            self.addresses.unbind(&fed.topic, id);
+        }
+        if let Some(name) = queue.subscription.as_ref().map(|subscription| &subscription.name) {
+            self.subscriptions.remove(name);
         }
         for key in queue.consumers {
             self.consumers.remove(&key);

@@ -11,6 +11,7 @@
 //! `consumer` and `dispatch`, which are a message's way through; `transaction` may wait.
 
 mod address;
+mod binding;
 mod bodies;
 mod completion;
 mod connection;

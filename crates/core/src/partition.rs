@@ -8,11 +8,12 @@ use postroad_model::{
     MessageKey, PartitionId, Placement, Position, Publish, QueueId, Refusal, Ticket, TransactionId,
     TransactionKey, Urgency,
 };
-use postroad_routing::Policies;
+use postroad_routing::{Addressing, Policies};
 use postroad_selector::Selector;
 use rustc_hash::FxBuildHasher;
 
 use crate::address::Addresses;
+use crate::binding;
 use crate::bodies::Bodies;
 use crate::completion::Completion;
 use crate::connection::Connection;
@@ -28,6 +29,8 @@ pub struct Settings {
     pub id: PartitionId,
     /// Where the other addresses live.
     pub placement: Placement,
+    /// What names say about where addresses live and what feeds them.
+    pub addressing: Arc<Addressing>,
     /// Rises from start to start of the broker; makes transaction ids unique.
     pub incarnation: u64,
     /// Durable bodies beyond this many bytes stay on disk until they are due.
@@ -174,6 +177,11 @@ impl Partition {
         self.settings.policies = policies;
     }
 
+    /// Says what names mean for the life of this run. To be said before [`Partition::start`].
+    pub fn address_by(&mut self, addressing: Arc<Addressing>) {
+        self.settings.addressing = addressing;
+    }
+
     /// Carries out a durable command. Commands come in log order, without gaps, each once.
     pub fn apply(&mut self, position: Position, command: Command, effects: &mut Vec<Effect>) {
         debug_assert!(
@@ -188,6 +196,8 @@ impl Partition {
             Command::Subscribe(subscription) => self.apply_subscribe(subscription, effects),
             Command::Unsubscribe { name } => self.apply_unsubscribe(&name, effects),
             Command::Delete { queue } => self.delete_address(&queue, effects),
+            Command::Bind(binding) => self.apply_bind(binding),
+            Command::Unbind { topic, queue } => self.apply_unbind(&topic, &queue),
             Command::Enqueue(sent) => self.enqueue_durable(position, vec![sent], effects),
             Command::Settle(settlements) => self.settle_durable(&settlements, effects),
             Command::CountDelivery { queue, tags } => self.count_delivery(queue, &tags),
@@ -264,6 +274,7 @@ impl Partition {
 
     /// Ends recovery: settles what a crash left in doubt. Called once, after the last replayed command.
     pub fn start(&mut self, effects: &mut Vec<Effect>) {
+        self.bind_by_rules(effects);
         self.resolve_transactions(effects);
     }
 
@@ -282,6 +293,12 @@ impl Partition {
         self.bodies.memory()
     }
 
+    /// Every lasting queue, by its name; subscriptions have none.
+    pub fn lasting_queues(&self) -> impl Iterator<Item = &Destination> {
+        let lasting = self.queues.values().filter(|queue| !queue.id.is_volatile());
+        lasting.filter(|queue| queue.subscription.is_none()).map(|queue| &queue.source)
+    }
+
     /// Queues with their number of entries, in no particular order.
     pub fn queues(&self) -> impl Iterator<Item = (&Destination, u64)> {
         self.queues.values().map(|queue| (&queue.source, queue.len()))
@@ -298,13 +315,19 @@ impl Partition {
         effects.push(Effect::Propose { command, urgency });
     }
 
+    /// Where an address lives.
+    pub(crate) fn partition_of(&self, destination: &Destination) -> PartitionId {
+        self.settings.addressing.partition_of(self.settings.placement, destination)
+    }
+
     /// Puts an event off until its queue is in the log; what comes later for that queue waits behind it.
     pub(crate) fn declare_first(&mut self, queue: Destination, event: Event, effects: &mut Vec<Effect>) {
         let waiting = self.declaring.entry(queue.clone()).or_default();
         waiting.push(event);
         if waiting.len() == 1 {
+            let attach = waiting.first().and_then(binding::attach_of).cloned();
             let completion = Completion::Declared { queue: queue.clone() };
-            self.propose(Command::Declare { queue }, Urgency::Waiting, completion, effects);
+            self.propose_queue(queue, attach.as_ref(), completion, effects);
         }
     }
 
@@ -342,7 +365,7 @@ impl Partition {
     pub(crate) fn bind_volatile(&mut self, destination: &Destination, selector: Option<Selector>) -> QueueId {
         let id = QueueId::volatile(self.next_volatile_queue);
         self.next_volatile_queue += 1;
-        self.addresses.get_or_make(destination).bound.insert(id, selector);
+        self.addresses.bound_mut(destination).insert(id, selector.map(|selector| vec![selector]));
         self.queues.insert(id, Queue::new(id, destination.clone()));
         id
     }

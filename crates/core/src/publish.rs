@@ -6,7 +6,6 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::address::Address;
 use crate::completion::Completion;
 
 /// The part of the memory for non-persistent messages that one queue may take: a quarter, so that a few slow consumers
@@ -15,12 +14,15 @@ const QUEUE_SHARE: u64 = 4;
 
 impl Partition {
     pub(crate) fn publish(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
+        for queue in publish.sent.targets().filter(|to| to.kind == DestinationKind::Queue) {
+            self.bind_new_queue(queue, effects);
+        }
         if publish.transaction.is_some() {
             return self.publish_in_transaction(publish, effects);
         }
         let (connection, ticket) = (publish.connection, publish.ticket);
-        if self.declaring.contains_key(&publish.sent.to) && !publish.sent.message.persistent {
-            let queue = publish.sent.to.clone();
+        let declared = publish.sent.targets().find(|to| self.declaring.contains_key(*to)).cloned();
+        if let Some(queue) = declared.filter(|_| !publish.sent.message.persistent) {
             return self.declare_first(queue, Event::Publish(publish), effects);
         }
         match self.admit(&publish.sent) {
@@ -29,15 +31,14 @@ impl Partition {
                 self.propose(command, Urgency::Waiting, Completion::Reply { connection, ticket }, effects);
             }
             Ok(Admitted::Volatile) => {
-                let receivers = self.receivers(&publish.sent.to, &publish.sent.message, Some(connection));
+                let receivers = self.receivers_of(&publish.sent, Some(connection));
                 if self.must_park(&publish.sent, &receivers) {
                     return self.parked.entry(publish.sent.to.clone()).or_default().push_back(publish);
                 }
                 self.hand_out(publish.sent, &receivers, publish.retain, effects);
                 self.reply(connection, ticket, Ok(()), effects);
             }
-            Ok(Admitted::NeedsQueue) => {
-                let queue = publish.sent.to.clone();
+            Ok(Admitted::NeedsQueue(queue)) => {
                 self.declare_first(queue, Event::Publish(publish), effects);
             }
             Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
@@ -46,28 +47,36 @@ impl Partition {
 
     /// Decides how safe a message will be, and refuses what cannot be taken.
     pub(crate) fn admit(&self, sent: &Sent) -> Result<Admitted, Refusal> {
-        let to = &sent.to;
-        let address = self.addresses.get(to);
-        if to.temporary {
-            return address.map(|_| Admitted::Volatile).ok_or_else(|| Refusal::NoSuchDestination(to.clone()));
-        }
-        let admitted = match to.kind {
-            DestinationKind::Topic => Ok(self.admit_to_topic(sent, address)),
-            DestinationKind::Queue if !sent.message.persistent => {
-                Ok(if address.is_some() { Admitted::Volatile } else { Admitted::NeedsQueue })
+        let mut admitted = self.admit_to(&sent.to, sent.message.persistent)?;
+        for to in &sent.also {
+            // One that is kept anywhere is in the log for all.
+            match (self.admit_to(to, sent.message.persistent)?, &admitted) {
+                (Admitted::Volatile, _) | (_, Admitted::NeedsQueue(_)) => {}
+                (other, _) => admitted = other,
             }
-            DestinationKind::Queue => Ok(Admitted::Durable),
-        }?;
+        }
         match admitted {
-            Admitted::Durable if !self.space_ample => Err(Refusal::StoreFull { to: to.clone() }),
+            Admitted::Durable if !self.space_ample => Err(Refusal::StoreFull { to: sent.to.clone() }),
             admitted => Ok(admitted),
         }
     }
 
-    /// What no durable subscription keeps is not journaled.
-    fn admit_to_topic(&self, sent: &Sent, topic: Option<&Address>) -> Admitted {
-        let kept = topic.is_some_and(|topic| topic.bound.has_durable());
-        if kept && sent.message.persistent { Admitted::Durable } else { Admitted::Volatile }
+    fn admit_to(&self, to: &Destination, persistent: bool) -> Result<Admitted, Refusal> {
+        let exists = self.addresses.get(to).is_some();
+        Ok(match to.kind {
+            _ if to.temporary && exists => Admitted::Volatile,
+            _ if to.temporary => return Err(Refusal::NoSuchDestination(to.clone())),
+            DestinationKind::Topic if persistent && self.is_kept(to) => Admitted::Durable,
+            DestinationKind::Topic => Admitted::Volatile,
+            DestinationKind::Queue if persistent => Admitted::Durable,
+            DestinationKind::Queue if exists => Admitted::Volatile,
+            DestinationKind::Queue => Admitted::NeedsQueue(to.clone()),
+        })
+    }
+
+    /// What no durable queue holds is not journaled.
+    fn is_kept(&self, topic: &Destination) -> bool {
+        self.addresses.bounds(topic).iter().any(|bound| bound.has_durable())
     }
 
     /// Whether a message for memory has to wait: behind others for its address, for memory at all, or for a queue of
@@ -87,9 +96,25 @@ impl Partition {
 
     /// The queues that take a message: those bound to its address whose selectors it matches, but for `noLocal`.
     fn receivers(&self, to: &Destination, message: &Message, from: Option<ConnectionId>) -> Vec<QueueId> {
-        let Some(address) = self.addresses.get(to) else { return Vec::new() };
-        let mut receivers = address.bound.taking(|| (self.properties_of)(message));
+        let bounds = self.addresses.bounds(to);
+        let mut receivers = Vec::new();
+        for bound in &bounds {
+            receivers.extend(bound.taking(|| (self.properties_of)(message)));
+        }
+        if bounds.len() > 1 {
+            receivers.sort_unstable();
+            receivers.dedup();
+        }
         receivers.retain(|queue| !self.shuts_out(*queue, from));
+        receivers
+    }
+
+    /// The queues that take a message at any of its addresses.
+    fn receivers_of(&self, sent: &Sent, from: Option<ConnectionId>) -> Vec<QueueId> {
+        let mut receivers = self.receivers(&sent.to, &sent.message, from);
+        for to in &sent.also {
+            receivers.extend(self.receivers(to, &sent.message, from));
+        }
         receivers
     }
 
@@ -108,7 +133,7 @@ impl Partition {
     /// Takes the oldest send to this address out of the waiting room, if it need not wait any longer.
     fn next_parked(&mut self, to: &Destination) -> Option<(Publish, Vec<QueueId>)> {
         let Publish { sent, connection, .. } = self.parked.get(to)?.front()?;
-        let receivers = self.receivers(to, &sent.message, Some(*connection));
+        let receivers = self.receivers_of(sent, Some(*connection));
         let room = self.has_room_for(sent, &receivers);
         let line = self.parked.get_mut(to).filter(|_| room)?;
         let publish = line.pop_front()?;
@@ -134,7 +159,7 @@ impl Partition {
         from: Option<ConnectionId>,
         effects: &mut Vec<Effect>,
     ) {
-        let receivers = self.receivers(&sent.to, &sent.message, from);
+        let receivers = self.receivers_of(&sent, from);
         self.hand_out(sent, &receivers, None, effects);
     }
 
@@ -191,7 +216,9 @@ impl Partition {
             let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
             self.bodies.insert(key, sent.message);
             self.bodies.refer(key);
-            self.bind_entries(key, &sent.to, from, &mut touched);
+            for to in std::iter::once(&sent.to).chain(&sent.also) {
+                self.bind_entries(key, to, from, &mut touched);
+            }
             self.drop_reference(key, effects);
         }
         self.dispatch_all(touched, effects);
@@ -259,12 +286,12 @@ pub(crate) fn retained(position: Position, sends: &[Sent]) -> Effect {
 }
 
 /// How a message is taken in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admitted {
     /// Through the log.
     Durable,
     /// In memory.
     Volatile,
-    /// In memory, once its queue exists.
-    NeedsQueue,
+    /// In memory, once this queue exists.
+    NeedsQueue(Destination),
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{
-    BranchId, Changes, Command, Destination, DestinationKind, Encoding, EntryTag, Group, HIGHEST_PRIORITY,
-    Message, NORMAL_PRIORITY, PartitionId, Protocol, QueueId, RareHeaders, Sent, SettleCause, Settlement,
-    Subscription, TransactionId,
+    Binding, BranchId, Changes, Command, Destination, DestinationKind, Encoding, EntryTag, Group,
+    HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, PartitionId, Protocol, QueueId, RareHeaders, Sent,
+    SettleCause, Settlement, Subscription, TransactionId,
 };
 
 /// The layout that this build writes, and the newest that it reads.
@@ -17,6 +17,10 @@ pub(crate) const VERSION: u8 = 2;
 
 /// Version 1 knew no order of priorities: what it kept has lain in one lane, that of the normal priority.
 const UNORDERED: u8 = 1;
+
+/// A bit of a destination's flags that says something about it where it stands: an address is followed by more of them,
+/// a subscription to the topic is shared.
+const MARKED: u8 = 4;
 
 /// Bits of a message's flags.
 mod flag {
@@ -75,6 +79,8 @@ mod kind {
     pub const SUBSCRIBE: u8 = 12;
     pub const UNSUBSCRIBE: u8 = 13;
     pub const PROMISE: u8 = 14;
+    pub const BIND: u8 = 20;
+    pub const UNBIND: u8 = 21;
 }
 
 /// The record of a command, as pieces to be written one behind the other; bodies are shared, not copied.
@@ -83,6 +89,8 @@ pub fn encode_record(command: &Command) -> Vec<Bytes> {
     match command {
         Command::Declare { queue } => out.begin(kind::DECLARE).destination(queue),
         Command::Delete { queue } => out.begin(kind::DELETE).destination(queue),
+        Command::Bind(binding) => out.begin(kind::BIND).binding(binding),
+        Command::Unbind { topic, queue } => out.begin(kind::UNBIND).destination(topic).destination(queue),
         Command::Enqueue(sent) => out.begin(kind::ENQUEUE).sent(sent),
         Command::Subscribe(subscription) => out.begin(kind::SUBSCRIBE).subscription(subscription),
         Command::Unsubscribe { name } => out.begin(kind::UNSUBSCRIBE).text(name),
@@ -117,6 +125,8 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
     let command = match kind {
         kind::DECLARE => Command::Declare { queue: input.destination()? },
         kind::DELETE => Command::Delete { queue: input.destination()? },
+        kind::BIND => Command::Bind(input.binding()?),
+        kind::UNBIND => Command::Unbind { topic: input.destination()?, queue: input.destination()? },
         kind::ENQUEUE => Command::Enqueue(input.sent()?),
         kind::SUBSCRIBE => Command::Subscribe(input.subscription()?),
         kind::UNSUBSCRIBE => Command::Unsubscribe { name: input.text()? },
@@ -200,9 +210,21 @@ impl Writer {
     }
 
     pub(crate) fn destination(&mut self, destination: &Destination) -> &mut Writer {
+        self.marked_destination(destination, false)
+    }
+
+    /// A destination with one more flag, whose meaning is its place's.
+    fn marked_destination(&mut self, destination: &Destination, marked: bool) -> &mut Writer {
         let topic = u8::from(destination.kind == DestinationKind::Topic);
-        self.u8(topic | u8::from(destination.temporary) << 1);
+        self.u8(topic | u8::from(destination.temporary) << 1 | if marked { MARKED } else { 0 });
         self.text(&destination.name)
+    }
+
+    pub(crate) fn binding(&mut self, binding: &Binding) -> &mut Writer {
+        let Binding { topic, queue, selectors } = binding;
+        self.destination(topic).destination(queue).list(selectors, |out, selector| {
+            out.text(selector);
+        })
     }
 
     pub(crate) fn text(&mut self, text: &str) -> &mut Writer {
@@ -212,8 +234,9 @@ impl Writer {
     }
 
     pub(crate) fn subscription(&mut self, subscription: &Subscription) -> &mut Writer {
-        let Subscription { name, topic, selector, skips } = subscription;
-        self.text(name).destination(topic).text(selector).text(skips.as_deref().unwrap_or_default())
+        let Subscription { name, topic, selector, skips, shared } = subscription;
+        self.text(name).marked_destination(topic, *shared);
+        self.text(selector).text(skips.as_deref().unwrap_or_default())
     }
 
     /// The headers of a message; `bytes` is the length of its body, which may be elsewhere.
@@ -235,7 +258,12 @@ impl Writer {
     }
 
     fn sent(&mut self, sent: &Sent) -> &mut Writer {
-        self.destination(&sent.to);
+        self.marked_destination(&sent.to, !sent.also.is_empty());
+        if !sent.also.is_empty() {
+            self.list(&sent.also, |out, to| {
+                out.destination(to);
+            });
+        }
         self.headers(&sent.message, sent.message.bytes.len() as u64);
         self.done.push(self.head.split().freeze());
         self.done.push(sent.message.bytes.clone());
@@ -355,13 +383,26 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn destination(&mut self) -> Result<Destination, RecordError> {
+        Ok(self.flagged_destination(3)?.0)
+    }
+
+    fn marked_destination(&mut self) -> Result<(Destination, bool), RecordError> {
+        self.flagged_destination(3 | MARKED)
+    }
+
+    fn flagged_destination(&mut self, known: u8) -> Result<(Destination, bool), RecordError> {
         let flags = self.u8()?;
-        if flags > 3 {
+        if flags & !known != 0 {
             return Err(RecordError::Unknown { field: "destination flags", value: flags });
         }
         let name = self.text()?;
         let kind = if flags & 1 == 0 { DestinationKind::Queue } else { DestinationKind::Topic };
-        Ok(Destination { kind, temporary: flags & 2 != 0, name })
+        Ok((Destination { kind, temporary: flags & 2 != 0, name }, flags & MARKED != 0))
+    }
+
+    pub(crate) fn binding(&mut self) -> Result<Binding, RecordError> {
+        let (topic, queue) = (self.destination()?, self.destination()?);
+        Ok(Binding { topic, queue, selectors: self.list(Reader::text)? })
     }
 
     pub(crate) fn text(&mut self) -> Result<Arc<str>, RecordError> {
@@ -372,10 +413,10 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn subscription(&mut self) -> Result<Subscription, RecordError> {
-        let (name, topic) = (self.text()?, self.destination()?);
+        let (name, (topic, shared)) = (self.text()?, self.marked_destination()?);
         let selector = self.text()?;
         let skips = if self.is_unordered() { None } else { Some(self.text()?) };
-        Ok(Subscription { name, topic, selector, skips: skips.filter(|client| !client.is_empty()) })
+        Ok(Subscription { name, topic, selector, skips: skips.filter(|client| !client.is_empty()), shared })
     }
 
     /// The headers of a message, and the length of its body.
@@ -411,12 +452,13 @@ impl<'a> Reader<'a> {
     }
 
     fn sent(&mut self) -> Result<Sent, RecordError> {
-        let to = self.destination()?;
+        let (to, has_more) = self.marked_destination()?;
+        let also = if has_more { self.list(Reader::destination)? } else { Vec::new() };
         let (mut message, length) = self.headers()?;
         let at = self.at;
         self.take(length as usize)?;
         message.bytes = self.bytes.slice(at..self.at);
-        Ok(Sent { to, message })
+        Ok(Sent { to, also, message })
     }
 
     pub(crate) fn settlements(&mut self) -> Result<Vec<Settlement>, RecordError> {
@@ -486,11 +528,23 @@ mod tests {
     fn in_group(group: Option<&str>) -> Sent {
         let group = group.map(|id| Group { id: id.into(), sequence: -1 });
         let rare = Some(Arc::new(RareHeaders { group, client: Some("client".into()) }));
-        Sent { to: Destination::queue("a"), message: Message { rare, ..message(b"one") } }
+        Sent::new(Destination::queue("a"), Message { rare, ..message(b"one") })
+    }
+
+    fn others() -> Vec<Destination> {
+        vec![Destination::topic("t"), Destination { temporary: true, ..Destination::queue("b") }]
+    }
+
+    fn binding(selectors: &[&str]) -> Binding {
+        Binding {
+            topic: Destination::topic("v"),
+            queue: Destination::queue("c.v"),
+            selectors: selectors.iter().map(|selector| (*selector).into()).collect(),
+        }
     }
 
     fn commands() -> Vec<(&'static str, Command)> {
-        let sent = |name: &str, body| Sent { to: Destination::queue(name), message: message(body) };
+        let sent = |name: &str, body| Sent::new(Destination::queue(name), message(body));
         let end = |tag, cause| Settlement { queue: QueueId(3), tag: EntryTag(tag), cause };
         let id = TransactionId { coordinator: PartitionId(2), incarnation: 9, number: 5 };
         let settlements = vec![
@@ -511,6 +565,7 @@ mod tests {
                     topic: Destination::topic("t"),
                     selector: "a = 1".into(),
                     skips: None,
+                    shared: true,
                 }),
             ),
             (
@@ -520,11 +575,19 @@ mod tests {
                     topic: Destination::topic("t"),
                     selector: "".into(),
                     skips: Some("c".into()),
+                    shared: false,
                 }),
             ),
             ("enqueue of a group", Command::Enqueue(in_group(Some("g")))),
             ("enqueue of a group without a name", Command::Enqueue(in_group(Some("")))),
             ("enqueue of a client", Command::Enqueue(in_group(None))),
+            ("enqueue for several", Command::Enqueue(Sent { also: others(), ..sent("orders", b"body") })),
+            ("bind", Command::Bind(binding(&["", "a = 1"]))),
+            ("bind to nothing", Command::Bind(binding(&[]))),
+            (
+                "unbind",
+                Command::Unbind { topic: Destination::topic("v.>"), queue: Destination::queue("c.v.>") },
+            ),
             ("unsubscribe", Command::Unsubscribe { name: "c:s".into() }),
             ("settle", Command::Settle(settlements)),
             ("count", Command::CountDelivery { queue: QueueId(1), tags: vec![EntryTag(8), EntryTag(9)] }),

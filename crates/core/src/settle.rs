@@ -182,7 +182,7 @@ impl Partition {
             let message = self.bodies.resident(key).filter(keeps);
             match message.map(|message| (self.mark_dead)(message, &past)) {
                 Some(message) => {
-                    sends.push(Sent { to: to.clone(), message });
+                    sends.push(Sent::new(to.clone(), message));
                     moving.push(tag);
                 }
                 None => {

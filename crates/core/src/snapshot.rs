@@ -5,9 +5,10 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use postroad_model::{Message, MessageKey, Position, QueueId};
+use postroad_model::{Binding, Message, MessageKey, Position, QueueId};
 
 use crate::Partition;
+use crate::binding::Fed;
 use crate::partition::Settings;
 use crate::queue::{Entry, LaneNumber, Queue, State};
 use crate::record::{self, Reader, RecordError, Writer};
@@ -15,10 +16,13 @@ use crate::transaction::{Prepared, Promised};
 
 /// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
 /// parts it still has.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// The first layout with branches that are in doubt.
 const BRANCHES_SINCE: u8 = 3;
+
+/// The first layout with topics that feed queues.
+const BINDINGS_SINCE: u8 = 4;
 
 /// Why bytes are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +79,9 @@ impl Partition {
         out.list(&promised, |out, (branch, promised)| {
             out.branch(branch).transaction(promised.id).participants(&promised.participants);
         });
+        out.list(&bindings(&queues), |out, binding| {
+            out.binding(binding);
+        });
         out.finish().concat().into()
     }
 
@@ -106,6 +113,14 @@ impl Partition {
         if BRANCHES_SINCE <= found {
             for (branch, promised) in input.list(|input| Ok((input.branch()?, read_promised(input)?)))? {
                 partition.branches.promise(branch, promised);
+            }
+        }
+        if BINDINGS_SINCE <= found {
+            for (binding, number) in input.list(Reader::binding)?.into_iter().zip(0..) {
+                if partition.addresses.get(&binding.queue).is_none() {
+                    return Err(SnapshotError::Dangling { what: "queue of binding", number });
+                }
+                partition.apply_bind(binding);
             }
         }
         input.end()?;
@@ -208,6 +223,16 @@ impl Partition {
         self.prepared.insert(id, prepared);
         Ok(())
     }
+}
+
+/// What feeds the queues, beside what is sent to them.
+fn bindings(queues: &[&Queue]) -> Vec<Binding> {
+    let of = |queue: &Queue, fed: &Fed| Binding {
+        topic: fed.topic.clone(),
+        queue: queue.source.clone(),
+        selectors: fed.selectors.clone(),
+    };
+    queues.iter().flat_map(|queue| queue.fed_by.iter().map(|fed| of(queue, fed))).collect()
 }
 
 fn write_queue(out: &mut Writer, queue: &Queue) {

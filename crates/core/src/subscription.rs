@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, Command, ConnectionId, Effect, QueueId, Refusal, Subscription, Ticket, Urgency,
+    Attach, Command, ConnectionId, Effect, QueueId, Refusal, Share, Subscription, Ticket, Urgency,
 };
 
 use crate::Partition;
@@ -49,7 +49,8 @@ impl Partition {
     /// Makes the queue a durable subscription.
     pub(crate) fn bind_subscription(&mut self, mut queue: Queue, subscription: Subscription) {
         let selector = selection::of_binding(&subscription.selector);
-        self.addresses.get_or_make(&subscription.topic).bound.insert(queue.id, selector);
+        let selectors = selector.map(|selector| vec![selector]);
+        self.addresses.bound_mut(&subscription.topic).insert(queue.id, selectors);
         self.subscriptions.insert(subscription.name.clone(), queue.id);
         queue.subscription = Some(subscription);
         self.queues.insert(queue.id, queue);
@@ -87,5 +88,6 @@ fn wanted(attach: &Attach, name: &Arc<str>) -> Subscription {
         topic: attach.source.clone(),
         selector: attach.selector.trim().into(),
         skips: None,
+        shared: attach.share == Share::Durable,
     }
 }

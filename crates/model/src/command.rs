@@ -24,6 +24,15 @@ pub enum Command {
         /// Its name.
         name: Arc<str>,
     },
+    /// The topic feeds the queue from now on, in place of how it fed it before; the queue is made if it is not there.
+    Bind(Binding),
+    /// The topic feeds the queue no more.
+    Unbind {
+        /// The topic, or a pattern of topics.
+        topic: Destination,
+        /// The queue.
+        queue: Destination,
+    },
     /// One message for every durable queue bound to the address; a queue is made on first use.
     Enqueue(Sent),
     /// Entries left their queues for good.
@@ -88,6 +97,19 @@ pub struct Subscription {
     pub selector: Arc<str>,
     /// It takes nothing that this client sends (`noLocal`).
     pub skips: Option<Arc<str>>,
+    /// Several consumers may read it at a time, in competition (JMS 3.1, section 8.3.4).
+    pub shared: bool,
+}
+
+/// The tie from a topic to a queue that has a name of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// The topic, or a pattern of topics.
+    pub topic: Destination,
+    /// The queue.
+    pub queue: Destination,
+    /// The queue takes what one of them matches; an empty one matches everything, and without any it takes nothing.
+    pub selectors: Vec<Arc<str>>,
 }
 
 /// One message and its address.
@@ -95,8 +117,22 @@ pub struct Subscription {
 pub struct Sent {
     /// The address.
     pub to: Destination,
+    /// Further addresses of the same partition that get it too: one record, one body, all or nothing.
+    pub also: Vec<Destination>,
     /// The message.
     pub message: Message,
+}
+
+impl Sent {
+    /// A message for one address.
+    pub fn new(to: Destination, message: Message) -> Sent {
+        Sent { to, also: Vec::new(), message }
+    }
+
+    /// Every address that gets it.
+    pub fn targets(&self) -> impl Iterator<Item = &Destination> {
+        std::iter::once(&self.to).chain(&self.also)
+    }
 }
 
 /// The end of one entry.

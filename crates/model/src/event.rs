@@ -229,10 +229,26 @@ pub struct Attach {
     pub no_local: bool,
     /// Only what this selector matches (JMS 3.1, section 3.8); empty for everything.
     pub selector: Arc<str>,
-    /// Topics: read a durable subscription of this name, made on first use.
+    /// Topics: read a subscription of this name, made on first use; a durable one unless `share` says otherwise.
     pub subscription: Option<Arc<str>>,
+    /// Whether others may read the subscription at the same time.
+    pub share: Share,
+    /// Topics: begin with what the topic keeps for those who come later, if its policy keeps anything.
+    pub retroactive: bool,
     /// Who waits for it.
     pub ticket: Ticket,
+}
+
+/// Whether several consumers may read one named subscription, in competition (JMS 3.1, section 8.3.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Share {
+    /// One reader at a time. With a name the subscription is durable, without one it ends with its reader.
+    #[default]
+    No,
+    /// A durable subscription that stays until it is unsubscribed.
+    Durable,
+    /// A subscription that ends with its last reader.
+    Volatile,
 }
 
 /// How a consumer reads.

@@ -14,10 +14,12 @@ pub mod portable;
 mod refusal;
 mod session;
 
-pub use command::{Changes, Command, Sent, SettleCause, Settlement, Subscription, Urgency};
+pub use command::{Binding, Changes, Command, Sent, SettleCause, Settlement, Subscription, Urgency};
 pub use destination::{Destination, DestinationKind, Placement};
 pub use effect::{Delivery, Effect};
-pub use event::{Attach, ConsumerMode, Decision, Delivered, Event, Outcome, Peer, Publish, Retain, Settle};
+pub use event::{
+    Attach, ConsumerMode, Decision, Delivered, Event, Outcome, Peer, Publish, Retain, Settle, Share,
+};
 pub use ids::{
     BranchId, ConnectionId, ConsumerKey, EntryTag, MessageKey, PartitionId, Position, QueueId, Ticket,
     TransactionId, TransactionKey,

@@ -8,9 +8,14 @@
 mod pattern;
 mod pattern_map;
 mod policy;
+mod virtual_topic;
 
+mod addressing;
+
+pub use addressing::{Addressing, Feed};
 pub use pattern::{Pattern, PatternError, is_wildcard};
 pub use pattern_map::PatternMap;
 pub use policy::{
     DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Policies, Policy,
 };
+pub use virtual_topic::VirtualTopic;

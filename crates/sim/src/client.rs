@@ -7,7 +7,7 @@ use bytes::Bytes;
 use postroad_model::{
     Attach, BranchId, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered, Destination,
     DestinationKind, Encoding, EntryTag, Event, Message, Outcome, PartitionId, Placement, Protocol, Publish,
-    Retain, Sent, Settle, Ticket, ToSession, TransactionKey,
+    Retain, Sent, Settle, Share, Ticket, ToSession, TransactionKey,
 };
 
 use crate::random::Random;
@@ -178,7 +178,7 @@ impl Client {
             let key = if world.random.one_in(2) { "a" } else { "b" };
             Retain { key: key.into(), keep: !world.random.one_in(4) }
         });
-        let sent = Sent { to, message };
+        let sent = Sent::new(to, message);
         let publish = Publish { connection, ticket, sent, transaction, retain };
         vec![(partition, Event::Publish(publish))]
     }
@@ -195,7 +195,7 @@ impl Client {
             rare: None,
             bytes: body(number, world.random),
         };
-        let sent = Sent { to: to.clone(), message };
+        let sent = Sent::new(to.clone(), message);
         let (connection, ticket) = (self.connection, Ticket(number));
         let publish = Publish { connection, ticket, sent, transaction: None, retain: None };
         (ticket, vec![(partition, Event::Publish(publish))])
@@ -240,6 +240,8 @@ impl Client {
             credit,
             priority: world.random.below(3) as i8,
             no_local: world.random.one_in(4),
+            share: Share::No,
+            retroactive: false,
             ticket,
             selector: "".into(),
             subscription: None,

@@ -101,6 +101,7 @@ impl Simulation {
             volatile_bytes_max: *random.pick(&[300, 3000, large]).unwrap_or(&large),
             transaction_bytes_max: *random.pick(&[2000, large]).unwrap_or(&large),
             outbox_bytes_max: *random.pick(&[200, 2000, large]).unwrap_or(&large),
+            addressing: Arc::default(),
             policies: Arc::new(Policies::with_dead_letters_in(&dead_letters.name)),
         };
         let settings: Vec<Settings> =

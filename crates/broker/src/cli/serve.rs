@@ -47,9 +47,11 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     }
     let partitions = config.runtime.partitions;
     let policies = Arc::new(config.policies()?);
-    let store = Store::open(&config.data, partitions, |id, placement, incarnation| Settings {
+    let addressing = config.addressing()?;
+    let store = Store::open(&config.data, partitions, addressing, |id, placement, incarnation| Settings {
         id,
         placement,
+        addressing: Arc::default(),
         incarnation,
         resident_bytes_max: config.memory_bytes / 2 / u64::from(placement.partitions),
         volatile_bytes_max: config.memory_bytes / 4 / u64::from(placement.partitions),

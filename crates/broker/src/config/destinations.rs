@@ -1,7 +1,9 @@
 //! What operators decide about destinations, as the configuration file says it.
 
-use anyhow::Context;
-use postroad_routing::{DeadLetterQueue, DeadLetters, DestinationPattern, Policies, Policy};
+use anyhow::{Context, bail};
+use postroad_routing::{
+    Addressing, DeadLetterQueue, DeadLetters, DestinationPattern, Pattern, Policies, Policy, VirtualTopic,
+};
 use serde::Deserialize;
 
 /// One `[[policy]]`: what is decided about the destinations that a pattern matches. What it does not say is the
@@ -48,6 +50,53 @@ pub fn policies(configs: &[PolicyConfig], dead_letter_queue: &str) -> anyhow::Re
     Ok(policies)
 }
 
+/// One `[[virtual_topic]]`: topics that feed queues.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VirtualTopicConfig {
+    /// Which topics: a name or a pattern.
+    pub topics: String,
+    /// What the names of the queues have ahead of the topic's.
+    pub prefix: String,
+    /// What they have behind it.
+    pub postfix: String,
+    /// Whether a queue is fed only what the selectors of its consumers match.
+    pub selector_aware: bool,
+}
+
+impl Default for VirtualTopicConfig {
+    fn default() -> VirtualTopicConfig {
+        VirtualTopicConfig {
+            topics: "VirtualTopic.>".to_owned(),
+            prefix: "Consumer.*.".to_owned(),
+            postfix: String::new(),
+            selector_aware: false,
+        }
+    }
+}
+
+/// The rules of a file.
+///
+/// # Errors
+/// A rule cannot be: with its number.
+pub fn addressing(configs: &[VirtualTopicConfig]) -> anyhow::Result<Addressing> {
+    let mut virtual_topics = Vec::with_capacity(configs.len());
+    for (number, config) in (1..).zip(configs) {
+        let VirtualTopicConfig { topics, prefix, postfix, selector_aware } = config;
+        let place = || format!("configuration: [[virtual_topic]] {number}");
+        if prefix.is_empty() && postfix.is_empty() {
+            bail!("{}: prefix and postfix are both empty; each queue would be its own topic's", place());
+        }
+        virtual_topics.push(VirtualTopic {
+            topics: Pattern::parse(topics).with_context(place)?,
+            prefix: prefix.as_str().into(),
+            postfix: postfix.as_str().into(),
+            selector_aware: *selector_aware,
+        });
+    }
+    Ok(Addressing { virtual_topics, ..Addressing::default() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Config;
@@ -89,5 +138,19 @@ mod tests {
         let want = "configuration: destination of [[policy]] 2: \"orders\" begins with none of queue://, topic://, \
                     temp-queue://, temp-topic://";
         assert_eq!(error, want);
+    }
+
+    #[test]
+    fn virtual_topics_are_those_of_activemq_unless_the_file_has_some() {
+        let addressing = |text: &str| Config::parse(text).unwrap().addressing();
+        assert_eq!(addressing("").unwrap(), postroad_routing::Addressing::default());
+        assert_eq!(addressing("virtual_topic = []").unwrap().virtual_topics, []);
+        let own = addressing("[[virtual_topic]]\ntopics = \">\"\nprefix = \"VTC.*.\"\nselector_aware = true")
+            .unwrap();
+        let feeds = own.feeds_of(&Destination::queue("VTC.a.x"));
+        let feeds: Vec<_> = feeds.iter().map(|feed| (&*feed.topic.name, feed.selector_aware)).collect();
+        assert_eq!(feeds, [("x", true)]);
+        let error = addressing("[[virtual_topic]]\nprefix = \"\"").unwrap_err().to_string();
+        assert!(error.contains("[[virtual_topic]] 1: prefix and postfix are both empty"), "{error}");
     }
 }

@@ -44,8 +44,8 @@ pub async fn serve<S: Session>(
     closing: Rc<Notify>,
 ) {
     let (id, mailbox) = handle.core.borrow_mut().join();
-    let placement = handle.core.borrow().placement();
-    let router = Router::new(id, placement);
+    let places = handle.core.borrow().places();
+    let router = Router::new(id, places);
     let session = make(id);
     let (events, begun) = (Vec::new(), Instant::now());
     let alarm = Alarm::new(begun);

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use postroad_core::{Partition, encode_record, message_in_record};
 use postroad_model::{
-    ConnectionId, Effect, Event, MessageKey, PartitionId, Placement, Position, ToSession, TransactionKey,
+    ConnectionId, Destination, Effect, Event, MessageKey, PartitionId, Placement, Position, ToSession,
+    TransactionKey,
 };
 use postroad_replication::{LocalLog, LogEvent, Port, Proposal, ReplLog, ToPartition, ToWriter};
-use postroad_routing::Policies;
+use postroad_routing::{Addressing, Policies};
 
 use crate::runtime::journal::JournalDoor;
 use crate::runtime::mailbox::Mailbox;
@@ -48,6 +49,22 @@ impl Port for LogRing {
     }
 }
 
+/// Where addresses live.
+#[derive(Clone)]
+pub struct Places {
+    /// How many partitions there are.
+    pub placement: Placement,
+    /// What names say about it.
+    pub addressing: Arc<Addressing>,
+}
+
+impl Places {
+    /// The partition that owns the address.
+    pub fn partition_of(&self, destination: &Destination) -> PartitionId {
+        self.addressing.partition_of(self.placement, destination)
+    }
+}
+
 /// The ways between one core and the rest.
 pub struct Links {
     /// To each core; `None` at its own place.
@@ -64,7 +81,7 @@ pub struct Links {
 pub struct Core {
     number: u16,
     cores: u16,
-    placement: Placement,
+    places: Places,
     partitions: BTreeMap<PartitionId, Partition>,
     log: LocalLog<LogRing>,
     to_cores: Vec<Option<WakingSender<ToCore>>>,
@@ -93,7 +110,7 @@ impl Core {
     /// A core with its recovered partitions.
     pub fn new(
         number: u16,
-        placement: Placement,
+        places: Places,
         partitions: BTreeMap<PartitionId, Partition>,
         links: Links,
     ) -> Core {
@@ -103,7 +120,7 @@ impl Core {
         Core {
             number,
             cores: to_cores.len() as u16,
-            placement,
+            places,
             partitions,
             log: LocalLog::new(log, logs),
             to_cores,
@@ -138,8 +155,8 @@ impl Core {
     }
 
     /// Where addresses live.
-    pub fn placement(&self) -> Placement {
-        self.placement
+    pub fn places(&self) -> Places {
+        self.places.clone()
     }
 
     /// A connection joins this core.

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use postroad_model::{
-    ConnectionId, ConsumerKey, Event, PartitionId, Placement, Refusal, Ticket, ToSession, TransactionKey,
+    ConnectionId, ConsumerKey, Event, PartitionId, Refusal, Ticket, ToSession, TransactionKey,
 };
+
+use crate::runtime::core::Places;
 
 /// A connection is not read while so many bytes that it sent wait for their replies: enough to keep
 /// a group commit busy, little enough that thousands of connections fit.
@@ -19,7 +21,7 @@ const WRITTEN_STEP_BYTES: u64 = 256 << 10;
 /// What the runtime remembers of one connection.
 pub struct Router {
     connection: ConnectionId,
-    placement: Placement,
+    places: Places,
     consumers: HashMap<u32, PartitionId>,
     /// Consumers that leave, by the ticket of their detaching: deliveries on their way are still accounted for.
     detaching: HashMap<Ticket, Vec<u32>>,
@@ -39,10 +41,10 @@ struct Asked {
 
 impl Router {
     /// A router for a new connection.
-    pub fn new(connection: ConnectionId, placement: Placement) -> Router {
+    pub fn new(connection: ConnectionId, places: Places) -> Router {
         Router {
             connection,
-            placement,
+            places,
             consumers: HashMap::new(),
             detaching: HashMap::new(),
             touched: BTreeSet::new(),
@@ -66,20 +68,20 @@ impl Router {
                 let bytes = publish.sent.message.bytes.len() as u64;
                 self.outstanding.insert(publish.ticket, bytes);
                 self.outstanding_bytes += bytes;
-                let partition = self.placement.partition_of(&publish.sent.to.name);
+                let partition = self.places.partition_of(&publish.sent.to);
                 self.enlist(publish.transaction, partition);
                 partition
             }
             Event::Attach(ref attach) => {
-                let partition = self.placement.partition_of(&attach.source.name);
+                let partition = self.places.partition_of(&attach.source);
                 self.consumers.insert(attach.consumer.number, partition);
                 partition
             }
             Event::Claim { ref name, .. } | Event::Disclaim { ref name, .. } => {
-                self.placement.partition_of(name)
+                self.places.placement.partition_of(name)
             }
             Event::Declare { ref destination, .. } | Event::Delete { ref destination, .. } => {
-                self.placement.partition_of(&destination.name)
+                self.places.partition_of(destination)
             }
             Event::Detach { consumer, ticket, .. } => {
                 if let Some(ticket) = ticket {
@@ -110,10 +112,10 @@ impl Router {
                     to(*participant, Event::Seal { transaction });
                 }
                 *participants = touched.into_iter().collect();
-                self.placement.coordinator_of(branch)
+                self.places.placement.coordinator_of(branch)
             }
             Event::PrepareBranch { ref branch, .. } | Event::DecideBranch { ref branch, .. } => {
-                self.placement.coordinator_of(branch)
+                self.places.placement.coordinator_of(branch)
             }
             Event::ListBranches { ticket, .. } | Event::Unsubscribe { ticket, .. } => {
                 return self.ask_all(&event, ticket, to);
@@ -164,7 +166,7 @@ impl Router {
 
     /// Every partition is asked, for only one knows; see [`Router::merge`].
     fn ask_all(&mut self, event: &Event, ticket: Ticket, mut to: impl FnMut(PartitionId, Event)) {
-        let partitions = self.placement.partitions;
+        let partitions = self.places.placement.partitions;
         self.asked.insert(ticket, Asked { missing: partitions, result: None });
         for partition in (0..partitions).map(PartitionId) {
             to(partition, event.clone());

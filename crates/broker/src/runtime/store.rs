@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_core::{Partition, RecordError, Settings, SnapshotError, decode_record, message_in_record};
 use postroad_journal::{Journal, OpenError, Options, ReadError, RealDisk};
 use postroad_model::{DeadLetter, Effect, Message, MessageKey, PartitionId, Placement, Position, Protocol};
 use postroad_openwire::StoredProperties;
+use postroad_routing::{Addressing, is_wildcard};
 use postroad_selector::Properties;
 use serde::{Deserialize, Serialize};
 
@@ -82,18 +84,22 @@ pub struct Store {
     pub journal: Journal<RealDisk>,
     /// Every partition, recovered.
     pub partitions: BTreeMap<PartitionId, Partition>,
-    /// Where addresses live.
+    /// How many partitions there are.
     pub placement: Placement,
+    /// Where addresses live, and what feeds them.
+    pub addressing: Arc<Addressing>,
 }
 
 impl Store {
     /// Opens or makes the directory. `partitions` counts only for a new one; `settings` makes those of one partition.
+    /// Queues that are in another partition than `addressing` says stay there.
     ///
     /// # Errors
     /// [`StoreError`]: in use, damaged, of a newer version, or refused by the system.
     pub fn open(
         directory: &Path,
         partitions: u16,
+        addressing: Addressing,
         settings: impl Fn(PartitionId, Placement, u64) -> Settings,
     ) -> Result<Store, StoreError> {
         let disk = RealDisk::open(directory)?;
@@ -128,11 +134,35 @@ impl Store {
             let record = record?;
             replay(&mut partitions, record.partition, record.position, &record.payload)?;
         }
+        let addressing = Arc::new(settle(addressing, placement, &partitions));
+        for partition in partitions.values_mut() {
+            partition.address_by(addressing.clone());
+        }
         for (id, partition) in &partitions {
             journal.recount(*id, partition.live_positions());
         }
-        Ok(Store { disk, journal, partitions, placement })
+        Ok(Store { disk, journal, partitions, placement, addressing })
     }
+}
+
+/// Rules may have changed since a queue was made: it stays where it is.
+fn settle(
+    mut addressing: Addressing,
+    placement: Placement,
+    partitions: &BTreeMap<PartitionId, Partition>,
+) -> Addressing {
+    for (id, partition) in partitions {
+        for queue in partition.lasting_queues().filter(|queue| !is_wildcard(&queue.name)) {
+            if addressing.partition_of(placement, queue) == *id {
+                continue;
+            }
+            if !addressing.feeds_of(queue).is_empty() {
+                tracing::warn!(%queue, "no virtual topic feeds it: it was made in another partition; delete it once it is empty");
+            }
+            addressing.settled.insert(queue.name.clone(), *id);
+        }
+    }
+    addressing
 }
 
 /// Reads the bodies of prepared messages back: where they go may depend on them.

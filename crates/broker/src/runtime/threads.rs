@@ -17,7 +17,7 @@ use postroad_routing::Policies;
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::runtime::connection::{self, CoreHandle};
-use crate::runtime::core::{Core, Links, LogRing, ToCore, owner};
+use crate::runtime::core::{Core, Links, LogRing, Places, ToCore, owner};
 use crate::runtime::journal::{self, JournalLinks};
 use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender, ring};
 use crate::runtime::store::Store;
@@ -82,7 +82,8 @@ impl Runtime {
         let wakers: Vec<Arc<Notify>> = (0..count).map(|_| Arc::new(Notify::new())).collect();
         let stop_cores = Arc::new(Stop { asked: AtomicBool::new(false), wakers: wakers.clone() });
         let stop_journal = Arc::new(AtomicBool::new(false));
-        let Store { disk, journal, partitions, placement } = store;
+        let Store { disk, journal, partitions, placement, addressing } = store;
+        let places = Places { placement, addressing };
         let writer = LogWriter::new(journal, partitions.keys().copied());
 
         let journal_waker = Arc::new(ThreadWaker::default());
@@ -122,7 +123,8 @@ impl Runtime {
             };
             let make = make.clone();
             let thread = std::thread::Builder::new().name(format!("core-{index}"));
-            cores.push(thread.spawn(move || run_core(parts, placement, make))?);
+            let places = places.clone();
+            cores.push(thread.spawn(move || run_core(parts, places, make))?);
         }
         Ok(Runtime { sockets, cores, journal, stop_cores, stop_journal, policies, next: 0 })
     }
@@ -195,7 +197,7 @@ fn core_rings(wakers: &[Arc<Notify>]) -> Vec<CoreRings> {
 
 fn run_core<S: Session + 'static>(
     parts: CoreParts,
-    placement: postroad_model::Placement,
+    places: Places,
     make: impl Fn(ConnectionId) -> S + Clone + 'static,
 ) {
     if let Some(processor) = parts.processor {
@@ -210,7 +212,7 @@ fn run_core<S: Session + 'static>(
         }
     };
     let CoreParts { number, partitions, links, sockets, wake, stop, policies, .. } = parts;
-    let core = Rc::new(RefCell::new(Core::new(number, placement, partitions, links)));
+    let core = Rc::new(RefCell::new(Core::new(number, places, partitions, links)));
     let handle = CoreHandle { core: core.clone(), wake: wake.clone() };
     runtime.block_on(async move {
         core.borrow_mut().start();

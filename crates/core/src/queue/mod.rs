@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use postroad_model::{ConsumerKey, ConsumerMode, Destination, EntryTag, MessageKey, QueueId, Subscription};
 
+use crate::binding::Fed;
+
 pub use lane::{Entry, Lane, State};
 pub use lanes::{LaneNumber, Lanes, tag, untag};
 
@@ -18,6 +20,8 @@ pub struct Queue {
     pub source: Destination,
     /// The durable subscription that it is, if it is one.
     pub subscription: Option<Subscription>,
+    /// The topics that feed it beside what is sent to it.
+    pub fed_by: Vec<Fed>,
     /// Its entries.
     pub lanes: Lanes,
     /// All that are attached, in the order of attachment.
@@ -41,6 +45,7 @@ impl Queue {
             id,
             source,
             subscription: None,
+            fed_by: Vec::new(),
             lanes: Lanes::default(),
             consumers: Vec::new(),
             exclusive_consumers: 0,

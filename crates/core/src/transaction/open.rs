@@ -284,7 +284,7 @@ impl Partition {
             return self.answer(answer, Ok(()), effects);
         };
         let here = self.settings.id;
-        let there = self.settings.placement.partition_of(&to.name);
+        let there = self.partition_of(&to);
         if there == here {
             let volatile = VolatileChanges::default();
             let shares = Vec::new();

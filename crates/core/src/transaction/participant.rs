@@ -81,9 +81,11 @@ impl Partition {
         for (ordinal, sent) in changes.sends.into_iter().enumerate() {
             let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
             self.bodies.insert(key, sent.message);
-            self.bodies.refer(key);
-            self.bodies.pin(key);
-            sends.push((key, sent.to));
+            for to in std::iter::once(sent.to).chain(sent.also) {
+                self.bodies.refer(key);
+                self.bodies.pin(key);
+                sends.push((key, to));
+            }
         }
         for settlement in &changes.settlements {
             if let Some(entry) = self.entry(settlement.queue, settlement.tag) {

@@ -8,7 +8,8 @@
 //! Branches: `end 1 1 x` (transaction 1 of connection 1 is its share of branch x), `prepare 1 x`,
 //! `decide 1 x commit|once|rollback`, `branches 1`.
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
-//! blanks; a message `m?k=5&l=6` has these properties.
+//! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and share it, `share=durable`
+//! or `share=volatile`; `unsubscribe 1 s` ends one. `send 1 a,#t m` is one message for several addresses.
 //!
 //! Answers: `ok`, `no: why`, `1.2<m` (delivered), `1.2<m!2` (after two failures), `1.2 drained`, `1.2 detached`,
 //! `1/1 done` or `1/1 undone` (the end of a share), `in doubt: x y`.
@@ -24,7 +25,7 @@ use postroad_core::{Partition, Settings, decode_record, encode_record, message_i
 use postroad_model::{
     Attach, BranchId, Command, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered, Destination,
     DestinationKind, Effect, Encoding, EntryTag, Event, Message, MessageKey, NORMAL_PRIORITY, Outcome,
-    PartitionId, Placement, Position, Protocol, Publish, Sent, Settle, Ticket, TransactionKey,
+    PartitionId, Placement, Position, Protocol, Publish, Sent, Settle, Share, Ticket, TransactionKey,
 };
 use postroad_routing::Policies;
 use postroad_selector::{Properties, Value};
@@ -33,7 +34,7 @@ use postroad_selector::{Properties, Value};
 pub struct Bench {
     pub partitions: Vec<Partition>,
     positions: Vec<Position>,
-    settings: Settings,
+    pub settings: Settings,
     /// Records of each partition, for replays.
     pub log: Vec<Vec<Bytes>>,
     work: VecDeque<(PartitionId, Event)>,
@@ -56,6 +57,7 @@ pub fn settings(partitions: u16) -> Settings {
         volatile_bytes_max: 1 << 20,
         transaction_bytes_max: 1 << 20,
         outbox_bytes_max: 1 << 20,
+        addressing: Arc::default(),
         policies: Arc::new(Policies::with_dead_letters_in("dead")),
     }
 }
@@ -141,6 +143,21 @@ impl Bench {
             }
             self.partitions[usize::from(id)] = partition;
         }
+        self.start();
+    }
+
+    /// As `restart`, from a snapshot of each partition.
+    pub fn reload(&mut self) {
+        self.settings.incarnation += 1;
+        for (id, partition) in (0_u16..).zip(&mut self.partitions) {
+            let settings = Settings { id: PartitionId(id), ..self.settings.clone() };
+            *partition = Partition::restore(settings, &partition.snapshot()).expect("its own snapshot");
+            partition.read_properties_by(|message| Box::new(InBody(&message.bytes)));
+        }
+        self.start();
+    }
+
+    fn start(&mut self) {
         for id in 0..self.partitions.len() {
             let mut effects = Vec::new();
             self.partitions[id].start(&mut effects);
@@ -190,8 +207,18 @@ impl Bench {
                     self.said.push(format!("{}<{body}{failed}", name(delivery.consumer)));
                     self.tags.insert((delivery.consumer, body), delivery.tag);
                 }
+                Effect::Fetch { keys } => self.fetch(id, keys),
                 _ => {}
             }
+        }
+    }
+
+    fn fetch(&mut self, id: PartitionId, keys: Vec<MessageKey>) {
+        for key in keys {
+            let MessageKey::Durable { position, ordinal } = key else { continue };
+            let record = &self.log[usize::from(id.0)][position.get() as usize - 1];
+            let message = message_in_record(record, ordinal).expect("a record").expect("a message");
+            self.work.push_back((id, Event::Fetched { key, message: Ok(message) }));
         }
     }
 
@@ -206,7 +233,7 @@ impl Bench {
     }
 
     fn send(&mut self, to: &Destination, event: Event) -> PartitionId {
-        let id = self.settings.placement.partition_of(&to.name);
+        let id = self.settings.addressing.partition_of(self.settings.placement, to);
         self.work.push_back((id, event));
         id
     }
@@ -223,7 +250,19 @@ impl Bench {
             "send" => self.publish(&plain, &option),
             "attach" => {
                 let selector = options.iter().find_map(|option| option.strip_prefix("where="));
-                self.attach(&plain, option("priority"), selector.unwrap_or_default());
+                let text = |name: &str| options.iter().find_map(|option| option.strip_prefix(name));
+                let share = match text("share=") {
+                    Some("durable") => Share::Durable,
+                    Some("volatile") => Share::Volatile,
+                    _ => Share::No,
+                };
+                let named = (text("sub=").map(Arc::from), share);
+                self.attach(&plain, option("priority"), selector.unwrap_or_default(), named);
+            }
+            "unsubscribe" => {
+                let (connection, name) = (connection(plain[0]), plain[1].into());
+                self.work
+                    .push_back((PartitionId(0), Event::Unsubscribe { name, connection, ticket: Ticket(0) }));
             }
             "accept" => self.verdict(&plain, Outcome::Accepted, option("tx")),
             "reject" => self.verdict(&plain, Outcome::Rejected, None),
@@ -277,7 +316,9 @@ impl Bench {
 
     fn publish(&mut self, plain: &[&str], option: &dyn Fn(&str) -> Option<u64>) {
         let (until, transaction) = (option("until"), option("tx"));
-        let (connection, to) = (connection(plain[0]), destination(plain[1]));
+        let connection = connection(plain[0]);
+        let mut targets = plain[1].split(',').map(destination);
+        let to = targets.next().expect("a sound script");
         let message = Message {
             encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
             persistent: !plain.contains(&"volatile"),
@@ -287,7 +328,7 @@ impl Bench {
             bytes: Bytes::copy_from_slice(plain[2].as_bytes()),
         };
         let transaction = transaction.map(|number| TransactionKey { connection, number });
-        let sent = Sent { to: to.clone(), message };
+        let sent = Sent { also: targets.collect(), ..Sent::new(to.clone(), message) };
         let publish = Publish { connection, ticket: Ticket(0), sent, transaction, retain: None };
         let id = self.send(&to, Event::Publish(publish));
         self.touch(transaction, id);
@@ -302,7 +343,13 @@ impl Bench {
         }
     }
 
-    fn attach(&mut self, plain: &[&str], priority: Option<u64>, selector: &str) {
+    fn attach(
+        &mut self,
+        plain: &[&str],
+        priority: Option<u64>,
+        selector: &str,
+        (subscription, share): (Option<Arc<str>>, Share),
+    ) {
         let (consumer, source) = (consumer(plain[0]), destination(plain[1]));
         let mode = match plain.get(3) {
             Some(&"exclusive") => ConsumerMode::Exclusive,
@@ -317,9 +364,11 @@ impl Bench {
             credit: plain[2].parse().expect("a sound script"),
             priority: priority.unwrap_or(0) as i8,
             no_local: plain.contains(&"nolocal"),
+            share,
+            retroactive: plain.contains(&"retroactive"),
             ticket: Ticket(0),
             selector: selector.into(),
-            subscription: None,
+            subscription,
         };
         self.send(&source, Event::Attach(attach));
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use postroad_model::{Attach, ConsumerKey, ConsumerMode, Delivered, EntryTag, Event};
+use postroad_model::{Attach, ConsumerKey, ConsumerMode, Delivered, EntryTag, Event, Share};
 
 use super::delivery::{Held, Window};
 use super::exception::Exception;
@@ -183,6 +183,8 @@ impl OpenWireSession {
                 no_local: info.no_local,
                 selector: selector.clone(),
                 subscription: subscription.clone(),
+                share: Share::No,
+                retroactive: false,
                 ticket,
             }));
         }

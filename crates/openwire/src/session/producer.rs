@@ -68,7 +68,7 @@ impl OpenWireSession {
             stored.map_err(|error| Exception::jms(&format!("the message cannot be stored: {error}")))?;
         let to = self.names.model(destination);
         names::check(&to)?;
-        Ok((Sent { to, message: to_model(message, stored, self.format.version) }, transaction))
+        Ok((Sent::new(to, to_model(message, stored, self.format.version)), transaction))
     }
 
     fn window_of(&self, message: &codec::Message) -> Option<(ProducerId, i32)> {

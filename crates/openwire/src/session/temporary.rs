@@ -127,10 +127,10 @@ impl OpenWireSession {
         Event::Publish(Publish {
             connection: self.id,
             ticket,
-            sent: Sent {
-                to: model::Destination::topic(topic),
-                message: producer::to_model(&message, stored, VERSION_MAX),
-            },
+            sent: Sent::new(
+                model::Destination::topic(topic),
+                producer::to_model(&message, stored, VERSION_MAX),
+            ),
             transaction: None,
             retain: Some(Retain { key: name.into(), keep: exists }),
         })

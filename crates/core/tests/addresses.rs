@@ -1,0 +1,257 @@
+//! Where a message goes, case by case: virtual topics and messages for several addresses. See `bench` for the words.
+
+mod bench;
+
+use std::sync::Arc;
+
+use bench::{Bench, settings};
+use postroad_core::Settings;
+use postroad_routing::{Addressing, Pattern, VirtualTopic};
+
+fn check(cases: &[(&str, &str, &str)]) {
+    for (name, script, want) in cases {
+        let said = Bench::new(settings(1)).run(script);
+        assert_eq!(&said, want, "case: {name}");
+    }
+}
+
+/// Queues `S.NAME.TOPIC` are fed what their consumers select.
+fn selector_aware(partitions: u16) -> Settings {
+    let rule = VirtualTopic {
+        topics: Pattern::parse("v.>").expect("a pattern"),
+        prefix: "S.*.".into(),
+        postfix: "".into(),
+        selector_aware: true,
+    };
+    let addressing = Addressing { virtual_topics: vec![rule], ..Addressing::default() };
+    Settings { addressing: Arc::new(addressing), ..settings(partitions) }
+}
+
+#[test]
+fn a_virtual_topic_feeds_every_queue_of_its_name() {
+    check(&[
+        (
+            "each queue once, whoever reads it, and each plain subscriber",
+            "attach 1.1 Consumer.A.VirtualTopic.x 9
+             attach 1.2 Consumer.A.VirtualTopic.x 9
+             attach 1.3 Consumer.B.VirtualTopic.x 9
+             attach 1.4 #VirtualTopic.x 9
+             send 2 #VirtualTopic.x m
+             send 2 #VirtualTopic.x n",
+            "ok ok ok ok 1.1<m 1.3<m 1.4<m ok 1.2<n 1.3<n 1.4<n ok",
+        ),
+        (
+            "not before it exists, from then on without a reader",
+            "send 2 #VirtualTopic.x l
+             make 1 Consumer.A.VirtualTopic.x
+             send 2 #VirtualTopic.x m
+             attach 1.1 Consumer.A.VirtualTopic.x 9",
+            "ok ok ok ok 1.1<m",
+        ),
+        (
+            "what is sent to the queue itself makes it, and goes nowhere else",
+            "send 2 Consumer.A.VirtualTopic.x l
+             send 2 #VirtualTopic.x m
+             attach 1.2 #VirtualTopic.x 9
+             attach 1.1 Consumer.A.VirtualTopic.x 9",
+            "ok ok ok ok 1.1<l 1.1<m",
+        ),
+        (
+            "non-persistent messages too",
+            "send 2 Consumer.A.VirtualTopic.x l volatile
+             send 2 #VirtualTopic.x m volatile
+             attach 1.1 Consumer.A.VirtualTopic.x 9",
+            "ok ok ok 1.1<l 1.1<m",
+        ),
+        (
+            "in a transaction",
+            "send 2 Consumer.A.VirtualTopic.x l tx=7
+             send 2 #VirtualTopic.x m tx=7
+             commit 2 7
+             attach 1.1 Consumer.A.VirtualTopic.x 9",
+            "ok ok ok ok 1.1<l 1.1<m",
+        ),
+        (
+            "one queue for all topics of a pattern",
+            "attach 1.1 Consumer.A.VirtualTopic.> 9
+             send 2 #VirtualTopic.x m
+             send 2 #VirtualTopic.y.z n
+             send 2 #VirtualTopic o
+             send 2 #Other.x p",
+            "ok 1.1<m ok 1.1<n ok 1.1<o ok ok",
+        ),
+        (
+            "a queue that is gone is fed no more",
+            "make 1 Consumer.A.VirtualTopic.x
+             unmake 1 Consumer.A.VirtualTopic.x
+             send 2 #VirtualTopic.x m
+             attach 1.1 Consumer.A.VirtualTopic.x 9
+             send 2 #VirtualTopic.x n",
+            "ok ok ok ok 1.1<n ok",
+        ),
+        (
+            "a topic that was deleted feeds its queues again",
+            "attach 1.1 Consumer.A.VirtualTopic.x 9
+             send 2 #VirtualTopic.x m
+             unmake 1 #VirtualTopic.x
+             send 2 #VirtualTopic.x n",
+            "ok 1.1<m ok ok 1.1<n ok",
+        ),
+    ]);
+}
+
+#[test]
+fn a_virtual_topic_is_one_record_however_many_queues_it_feeds() {
+    for partitions in [1, 3] {
+        let mut bench = Bench::new(settings(partitions));
+        for queue in 0..100 {
+            assert_eq!(bench.run(&format!("make 1 Consumer.{queue}.VirtualTopic.x")), "ok");
+        }
+        let records = |bench: &Bench| bench.log.iter().map(Vec::len).sum::<usize>();
+        let before = records(&bench);
+        assert_eq!(bench.run("send 2 #VirtualTopic.x m"), "ok");
+        assert_eq!(records(&bench), before + 1, "{partitions} partitions");
+        assert_eq!(bench.held().split(' ').count(), 100);
+        let messages: u64 = bench.partitions.iter().map(|partition| partition.memory().messages).sum();
+        assert_eq!(messages, 1, "one body");
+    }
+}
+
+#[test]
+fn what_feeds_a_queue_is_in_the_log_and_follows_the_rules_of_the_next_start() {
+    let make = "make 1 Consumer.A.VirtualTopic.x
+         make 1 Consumer.B.VirtualTopic.>
+         send 2 #VirtualTopic.x m";
+    let held = |number| format!("Consumer.A.VirtualTopic.x:{number} Consumer.B.VirtualTopic.>:{number}");
+    for (case, again) in
+        [("from its records", Bench::restart as fn(&mut Bench)), ("from a snapshot", Bench::reload)]
+    {
+        let mut bench = Bench::new(settings(1));
+        bench.run(make);
+        let records = bench.log[0].len();
+        again(&mut bench);
+        assert_eq!(bench.log[0].len(), records, "nothing new to say, {case}");
+        bench.run("send 2 #VirtualTopic.x n");
+        assert_eq!(bench.held(), held(2), "{case}");
+
+        let without = Addressing { virtual_topics: Vec::new(), ..Addressing::default() };
+        bench.settings.addressing = Arc::new(without);
+        again(&mut bench);
+        bench.run("send 2 #VirtualTopic.x o");
+        assert_eq!(bench.held(), held(2), "without rules, {case}");
+
+        bench.settings.addressing = Arc::default();
+        again(&mut bench);
+        bench.run("send 2 #VirtualTopic.x p");
+        assert_eq!(bench.held(), held(3), "with rules again, {case}");
+    }
+}
+
+#[test]
+fn a_selector_aware_queue_is_fed_what_its_readers_select() {
+    for (case, script, want) in [
+        (
+            "one of several selectors",
+            "attach 1.1 S.A.v.x 9 where=k=1
+             attach 1.2 S.A.v.x 9 where=k=2
+             send 2 #v.x m?k=1
+             send 2 #v.x n?k=2
+             send 2 #v.x o?k=3",
+            "ok ok 1.1<m?k=1 ok 1.2<n?k=2 ok ok / S.A.v.x:2",
+        ),
+        (
+            "what its last readers selected, while nobody reads",
+            "attach 1.1 S.A.v.x 0 where=k=1
+             detach 1.1 none
+             send 2 #v.x m?k=1
+             send 2 #v.x n?k=2",
+            "ok ok ok / S.A.v.x:1",
+        ),
+        (
+            "what its first reader after them selects",
+            "attach 1.1 S.A.v.x 0 where=k=1
+             detach 1.1 none
+             attach 1.2 S.A.v.x 0 where=k=2
+             send 2 #v.x m?k=1
+             send 2 #v.x n?k=2",
+            "ok ok ok ok / S.A.v.x:1",
+        ),
+        (
+            "everything, if one of them does not choose",
+            "attach 1.1 S.A.v.x 0 where=k=1
+             attach 1.2 S.A.v.x 0
+             send 2 #v.x m?k=1
+             send 2 #v.x n?k=2",
+            "ok ok ok ok / S.A.v.x:2",
+        ),
+        (
+            "nothing, before anybody reads",
+            "make 1 S.A.v.x
+             send 2 #v.x m?k=1",
+            "ok ok / ",
+        ),
+        (
+            "a browser selects nothing for others",
+            "attach 1.1 S.A.v.x 0 where=k=1
+             attach 1.2 S.A.v.x 9 browse
+             send 2 #v.x n?k=2",
+            "ok ok 1.2 drained ok / ",
+        ),
+    ] {
+        for partitions in [1, 3] {
+            let mut bench = Bench::new(selector_aware(partitions));
+            let said = bench.run(script);
+            assert_eq!(format!("{said} / {}", bench.held()), want, "case: {case}");
+            let held = bench.held();
+            bench.restart();
+            assert_eq!(bench.held(), held, "after a restart, case: {case}");
+        }
+    }
+}
+
+#[test]
+fn a_message_for_several_addresses_is_one_record() {
+    for (case, script, want) in [
+        (
+            "queues, one of them new, and a topic",
+            "attach 1.1 a 9
+             attach 1.2 #t 9
+             send 2 a,b,#t m",
+            "ok ok 1.1<m 1.2<m ok / a:1 b:1 t:1",
+        ),
+        (
+            "non-persistent",
+            "attach 1.1 a 9
+             attach 1.2 #t 9
+             send 2 a,b,#t m volatile",
+            "ok ok 1.1<m 1.2<m ok / a:1 b:1 t:1",
+        ),
+        (
+            "in a transaction",
+            "send 2 a,b m tx=1
+             commit 2 1",
+            "ok ok / a:1 b:1",
+        ),
+        (
+            "rolled back",
+            "send 2 a,b m tx=1
+             rollback 2 1",
+            "ok ok / ",
+        ),
+        (
+            "refused as a whole",
+            "send 2 a,~b m",
+            "no: the temporary destination temp-queue://b does not exist; its connection may have closed / ",
+        ),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        let said = bench.run(script);
+        assert_eq!(format!("{said} / {}", bench.held()), want, "case: {case}");
+    }
+    let mut bench = Bench::new(settings(1));
+    bench.run("send 2 a,b,c m");
+    assert_eq!((bench.log[0].len(), bench.partitions[0].memory().messages), (1, 1));
+    bench.reload();
+    assert_eq!(bench.run("attach 1.1 a 9\naccept 1.1 m\nattach 1.2 c 9"), "ok 1.1<m ok ok 1.2<m");
+    assert_eq!(bench.held(), "b:1 c:1");
+}
