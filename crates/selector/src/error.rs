@@ -37,6 +37,22 @@ pub enum Reason {
         /// Characters in the string behind ESCAPE.
         count: usize,
     },
+    /// The string behind XPATH is no path (XPath 1.0).
+    #[error("the XPATH is wrong at its character {position}: {message}")]
+    BadXPath {
+        /// 0-based, within the string.
+        position: usize,
+        /// What the parser of paths says.
+        message: String,
+    },
+    /// The string behind XPATH is more than a message should be tested for.
+    #[error("the XPATH is longer than {bytes_max} bytes, or has more than {levels_max} of `(`, `[` and `-`")]
+    XPathTooLarge {
+        /// Bytes allowed.
+        bytes_max: usize,
+        /// Brackets and signs allowed, together.
+        levels_max: usize,
+    },
     /// A function of ActiveMQ that this broker does not have.
     #[error("{what} is not supported yet")]
     NotSupported {

@@ -55,6 +55,7 @@ impl<'p, P: Properties + ?Sized> Evaluation<'p, P> {
                 Value::Boolean(truth) => Some(truth),
                 _ => Some(false),
             },
+            Expression::XPath(xpath) => Some(xpath.matches(self.properties.body().as_deref())),
             Expression::Literal(Literal::Boolean(truth)) => Some(*truth),
             Expression::Literal(_)
             | Expression::Property(_)

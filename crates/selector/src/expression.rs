@@ -3,6 +3,7 @@
 use std::hash::{Hash, Hasher};
 
 use crate::like::Pattern;
+use crate::xpath::XPath;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Expression {
@@ -20,6 +21,8 @@ pub(crate) enum Expression {
     /// Sorted, without repeats.
     In(Property, Box<[Box<str>]>),
     IsNull(Box<Expression>),
+    /// Over the body, not over properties.
+    XPath(XPath),
     Not(Box<Expression>),
     And(Vec<Expression>),
     Or(Vec<Expression>),
@@ -104,7 +107,7 @@ impl Expression {
     /// Calls `visit` with every property below.
     pub(crate) fn each_property(&mut self, visit: &mut impl FnMut(&mut Property)) {
         match self {
-            Expression::Literal(_) => {}
+            Expression::Literal(_) | Expression::XPath(_) => {}
             Expression::Property(property) | Expression::Truth(property) | Expression::In(property, _) => {
                 visit(property);
             }

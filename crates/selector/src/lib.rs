@@ -23,6 +23,7 @@ mod parse;
 mod selector;
 mod token;
 mod value;
+mod xpath;
 
 pub use error::{Found, Reason, SelectorError};
 pub use index::SelectorIndex;

@@ -9,13 +9,14 @@
 //!                  | [NOT] BETWEEN sum AND sum | [NOT] IN "(" string { "," string } ")" }
 //! sum        = product { ("+" | "-") product }
 //! product    = unary { ("*" | "/" | "%") unary }
-//! unary      = ("+" | "-" | NOT) unary | literal | name | "(" or ")"
+//! unary      = ("+" | "-" | NOT) unary | literal | name | XPATH string | "(" or ")"
 //! ```
 
 use crate::error::{Found, Reason, SelectorError};
 use crate::expression::{Arithmetic, Comparison, Double, Expression, Literal, Program, Property};
 use crate::like::Pattern;
 use crate::token::{self, Keyword, Placed, Token};
+use crate::xpath::XPath;
 
 /// Levels of a condition, parentheses and signs included. Nobody writes more by hand; a debug build needs some
 /// 12 KiB of stack for each, so that all of them fit the 2 MiB of a thread.
@@ -24,6 +25,9 @@ pub(crate) const NESTING_MAX: usize = 100;
 /// A selector costs its length for every message; the longest ones known, lists of keys behind IN, have a
 /// tenth of this.
 pub(crate) const TEXT_BYTES_MAX: usize = 1 << 20;
+
+const XPATH: &str = "XPATH";
+const XQUERY: &str = "XQUERY";
 
 const CONVERTS: &str = "convert_string_expressions:";
 const CONVERTS_NOT: &str = "no_convert_string_expressions:";
@@ -288,6 +292,9 @@ impl<'t> Parser<'t> {
     fn leaf(&mut self) -> Result<Part, SelectorError> {
         let first = self.at;
         let expression = match &self.tokens[first].token {
+            Token::Name(name) if name.eq_ignore_ascii_case(XPATH) && self.is_string(first + 1) => {
+                return self.xpath(first);
+            }
             Token::Name(name) => {
                 self.check_no_function(first, name)?;
                 Expression::Property(Property { name: (*name).into(), cell: None })
@@ -305,11 +312,25 @@ impl<'t> Parser<'t> {
         self.part(expression, first, 0)
     }
 
-    /// `XPATH 'path'`, `XQUERY 'query'` and `NAME(…)`: ActiveMQ has them, this room does not yet.
+    /// `XPATH 'path'`; a name that is not followed by a string is a property, whatever it is.
+    fn xpath(&mut self, first: usize) -> Result<Part, SelectorError> {
+        let Token::String(path) = &self.tokens[first + 1].token else {
+            return Err(self.unexpected(A_STRING));
+        };
+        let xpath = XPath::parse(path).map_err(|reason| self.error(first + 1, reason))?;
+        self.at += 2;
+        self.part(Expression::XPath(xpath), first, 0)
+    }
+
+    fn is_string(&self, token: usize) -> bool {
+        matches!(self.tokens[token].token, Token::String(_))
+    }
+
+    /// `XQUERY 'query'` and `NAME(…)`: ActiveMQ has them, this room does not.
     fn check_no_function(&self, first: usize, name: &str) -> Result<(), SelectorError> {
-        let xml = ["XPATH", "XQUERY"].iter().any(|function| function.eq_ignore_ascii_case(name));
+        let query = XQUERY.eq_ignore_ascii_case(name);
         match &self.tokens[first + 1].token {
-            Token::String(_) if xml => {}
+            Token::String(_) if query => {}
             Token::Symbol("(") => {}
             _ => return Ok(()),
         }

@@ -63,4 +63,10 @@ pub trait Properties {
     /// `JMSRedelivered`, `JMSXDeliveryCount`, `JMSXGroupID`, `JMSXGroupSeq`, `JMSXUserID`,
     /// `JMSXProducerTXID`, `JMSActiveMQBrokerInTime`, `JMSActiveMQBrokerOutTime`.
     fn property(&self, name: &str) -> Option<Value<'_>>;
+
+    /// The text of a text message, or of a bytes message whose bytes are UTF-8; `None` for any other. Asked for by XPATH
+    /// alone.
+    fn body(&self) -> Option<Cow<'_, str>> {
+        None
+    }
 }

@@ -213,7 +213,15 @@ fn other_malformed_selectors() {
             "convert_string_expressions:a =",
             Some((30, "expected a property, a literal or `(`, found the end")),
         ),
-        ("XPath", "XPATH '//a'", Some((0, "`XPATH` is not supported yet"))),
+        (
+            "XPath",
+            "a = 1 AND XPATH '//a['",
+            Some((
+                16,
+                "the XPATH is wrong at its character 4: unexpected end of input, expected an expression",
+            )),
+        ),
+        ("XPath without string", "XPATH", None),
         ("XQuery", "a AND xquery 'b'", Some((6, "`xquery` is not supported yet"))),
         ("functions", "REGEX('a', b)", Some((0, "`REGEX` is not supported yet"))),
     ]);

@@ -9,6 +9,7 @@ mod read;
 mod value;
 mod write;
 
+pub(crate) use inflate::inflate;
 pub use read::read_portable;
 pub use write::{TranslatedId, write_portable};
 

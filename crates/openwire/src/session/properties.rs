@@ -1,15 +1,21 @@
 //! What a selector may ask of a message: headers by their JMS names, then the producer's properties.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use bytes::Bytes;
 use postroad_selector::{Properties, Value};
 
-use crate::client::message_id_text;
-use crate::codec::{Destination, Primitive, PrimitiveMap, RoutingHeaders, WireString, peek_headers};
+use crate::client::{Body, message_id_text};
+use crate::codec::{
+    Destination, Primitive, PrimitiveMap, RoutingHeaders, WireString, from_stored, peek_headers,
+};
+use crate::portable::inflate;
 
 /// A stored message, as a selector sees it. Read on demand, and each part once.
 pub struct StoredProperties {
+    stored: Bytes,
+    version: u8,
     headers: Option<RoutingHeaders>,
     properties: OnceCell<PrimitiveMap>,
 }
@@ -17,7 +23,8 @@ pub struct StoredProperties {
 impl StoredProperties {
     /// The properties of a message in its stored form. What cannot be read has none.
     pub fn of(stored: &Bytes, version: u8) -> StoredProperties {
-        StoredProperties { headers: peek_headers(stored, version).ok(), properties: OnceCell::new() }
+        let headers = peek_headers(stored, version).ok();
+        StoredProperties { stored: stored.clone(), version, headers, properties: OnceCell::new() }
     }
 
     fn map(&self) -> Option<&PrimitiveMap> {
@@ -67,6 +74,19 @@ impl Properties for StoredProperties {
             Primitive::Double(value) => Some(Value::Double(*value)),
             Primitive::String(value) => Some(Value::String(value.to_str())),
             _ => Some(Value::Other),
+        }
+    }
+
+    fn body(&self) -> Option<Cow<'_, str>> {
+        let mut message = from_stored(&self.stored, self.version).ok()?;
+        if message.compressed {
+            message.content = Some(inflate(message.kind, message.content.as_ref()?).ok()?);
+            message.compressed = false;
+        }
+        match Body::of(&message).ok()? {
+            Body::Text(text) => Some(Cow::Owned(text?.to_str().into_owned())),
+            Body::Bytes(bytes) => Some(Cow::Owned(str::from_utf8(&bytes).ok()?.to_owned())),
+            _ => None,
         }
     }
 }
