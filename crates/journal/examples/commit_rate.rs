@@ -52,7 +52,7 @@ fn journal(name: &str, directory: &Path, groups: u64, zeroed: bool) -> Outcome {
     if zeroed {
         let request = journal.wants_segment().ok_or("a spare segment is there already")?;
         let began = Instant::now();
-        journal.provide(request.prepare(&disk));
+        journal.provide(request.prepare(&disk, &mut ()));
         println!("{:<44} {:>9.1?} to make", "a zeroed segment of 64 MiB", began.elapsed());
         // Leaves too little space behind itself for a further group.
         commit(&mut journal, (Options::default().segment_bytes - 2048) as usize)?;

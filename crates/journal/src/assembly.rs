@@ -65,6 +65,7 @@ impl<D: Disk> Assembly<D> {
             checkpoints,
             compactions: Compactions::after_start(self.obsolete),
             failed: false,
+            filled: Arc::default(),
             front: Vec::new(),
         };
         for (name, bytes) in dead {
@@ -84,8 +85,9 @@ impl<D: Disk> Assembly<D> {
             None => {
                 let number = self.numbers.last().copied().unwrap_or_default().next();
                 let capacity_bytes = self.options.segment_bytes;
-                let request = SegmentRequest { number, capacity_bytes, recycle: None, zero: false };
-                let made = request.prepare(&self.disk);
+                let (recycle, zero, filled) = (None, false, Arc::default());
+                let request = SegmentRequest { number, capacity_bytes, recycle, zero, filled };
+                let made = request.prepare(&self.disk, &mut ());
                 made.map_err(|error| OpenError::Io { file: error.file, source: error.source })?
             }
         };

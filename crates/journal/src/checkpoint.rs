@@ -5,6 +5,7 @@ use crate::disk::{Disk, DiskFile, write_all_at};
 use crate::error::CheckpointError;
 use crate::format::{FIRST_GROUP, SegmentNumber, checkpoint_name};
 use crate::journal::Journal;
+use crate::pace::Pace;
 use crate::room::Space;
 use crate::segment::Segment;
 use bytes::Bytes;
@@ -82,6 +83,9 @@ pub(crate) const UNFINISHED: &str = "unfinished-checkpoint";
 /// Checkpoint files are allocated in steps of this size, so that writing over an old one seldom needs more space.
 const ALLOCATION_STEP_BYTES: u64 = 64 << 10;
 
+/// Checkpoints are written and synced in steps of this size: the state of a long backlog must not hold up a group's sync.
+const WRITE_STEP_BYTES: usize = 256 << 10;
+
 impl Checkpoints {
     pub(crate) fn committed(&mut self, bytes: u64) {
         self.committed_bytes = self.committed_bytes.saturating_add(bytes);
@@ -151,7 +155,7 @@ impl<D: Disk> Journal<D> {
     /// [`CheckpointError`]: the checkpoints before stay valid.
     pub fn write_checkpoint(&mut self, states: Vec<Checkpoint>) -> Result<(), CheckpointError> {
         let request = self.begin_checkpoint(states)?;
-        let written = request.write(&self.disk);
+        let written = request.write(&self.disk, &mut ());
         self.finish_checkpoint(written)
     }
 
@@ -262,14 +266,14 @@ impl CheckpointRequest {
     ///
     /// # Errors
     /// [`CheckpointError::Io`]: the disk is full or broken. Give it to [`Journal::finish_checkpoint`] as well.
-    pub fn write<D: Disk>(self, disk: &D) -> Result<WrittenCheckpoint, CheckpointError> {
+    pub fn write<D: Disk>(self, disk: &D, pace: &mut dyn Pace) -> Result<WrittenCheckpoint, CheckpointError> {
         let name = checkpoint_name(self.sequence);
         let failed = |source| CheckpointError::Io { file: disk.path(&name), source };
-        self.make(disk, &name).map_err(failed)?;
+        self.make(disk, &name, pace).map_err(failed)?;
         Ok(WrittenCheckpoint { sequence: self.sequence, summary: self.summary })
     }
 
-    fn make<D: Disk>(&self, disk: &D, name: &str) -> io::Result<()> {
+    fn make<D: Disk>(&self, disk: &D, name: &str, pace: &mut dyn Pace) -> io::Result<()> {
         if let Some(slot) = self.slot.as_deref().filter(|slot| *slot != UNFINISHED) {
             disk.rename(slot, UNFINISHED)?;
         }
@@ -279,8 +283,17 @@ impl CheckpointRequest {
         if file.length()? < wanted {
             file.allocate(wanted)?;
         }
-        let mut pieces: Vec<IoSlice<'_>> = self.pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-        write_all_at(&file, &mut pieces, 0)?;
+        let mut offset = 0;
+        for piece in &self.pieces {
+            for step in piece.chunks(WRITE_STEP_BYTES) {
+                write_all_at(&file, &mut [IoSlice::new(step)], offset)?;
+                offset += step.len() as u64;
+                if step.len() == WRITE_STEP_BYTES {
+                    file.sync()?;
+                    pace.step();
+                }
+            }
+        }
         file.sync()?;
         disk.rename(UNFINISHED, name)?;
         disk.sync_directory()

@@ -8,6 +8,7 @@ use crate::format::{
 };
 use crate::journal::{encode_front, gather, measure};
 use crate::live::LiveSet;
+use crate::pace::Pace;
 use crate::record::{Payload, Record};
 use crate::scan::Window;
 use crate::segment::{INDEX_STRIDE_BYTES, IndexEntry, Range, Segment};
@@ -70,7 +71,7 @@ impl<F: DiskFile> CompactionRequest<F> {
     pub fn run<D: Disk<File = F>>(
         self,
         disk: &D,
-        pace: &mut dyn FnMut(),
+        pace: &mut dyn Pace,
     ) -> Result<CompactedSegment<F>, CompactionError> {
         let made = self.make(disk, pace);
         if made.is_err() {
@@ -84,7 +85,7 @@ impl<F: DiskFile> CompactionRequest<F> {
     fn make<D: Disk<File = F>>(
         &self,
         disk: &D,
-        pace: &mut dyn FnMut(),
+        pace: &mut dyn Pace,
     ) -> Result<CompactedSegment<F>, CompactionError> {
         let failed = |source| CompactionError::Io { file: disk.path(UNFINISHED), source };
         let mut output = self.begin(disk).map_err(failed)?;
@@ -129,7 +130,7 @@ impl<F: DiskFile> Source<F> {
         range: &Range,
         keep: &LiveSet,
         output: &mut Output<F>,
-        pace: &mut dyn FnMut(),
+        pace: &mut dyn Pace,
     ) -> Result<(), CompactionError> {
         for (index, entry) in range.index.iter().enumerate() {
             let next = range.index.get(index + 1);
@@ -145,7 +146,7 @@ impl<F: DiskFile> Source<F> {
                 offset = self.copy_group(partition, keep, &mut window, offset, output)?;
                 if STEP_BYTES <= output.batch_bytes {
                     output.write_batch(disk)?;
-                    pace();
+                    pace.step();
                 }
             }
         }

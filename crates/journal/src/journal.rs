@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Sizes, in bytes unless said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub struct Journal<D: Disk> {
     pub(crate) compactions: Compactions,
     /// A write or sync failed: nothing is written until `reopen` succeeds.
     pub(crate) failed: bool,
+    /// How far the current segment is filled, for whoever makes the next one; see [`Journal::tell_filled`].
+    pub(crate) filled: Arc<AtomicU64>,
     /// Header and table of the group being written; kept to save the allocation.
     pub(crate) front: Vec<u8>,
 }
@@ -194,7 +197,14 @@ impl<D: Disk> Journal<D> {
         self.current.end = offset + bytes;
         self.last = GroupEnd { segment: self.current.header.number, offset: self.current.end, number };
         self.segments.extend(self.current.header, self.current.end);
+        self.tell_filled();
         Ok(self.last)
+    }
+
+    /// In bytes of a regular segment: what is left to one that differs is what counts.
+    fn tell_filled(&self) {
+        let left = self.current.header.capacity_bytes.saturating_sub(self.current.end);
+        self.filled.store(self.options.segment_bytes.saturating_sub(left), Ordering::Relaxed);
     }
 
     /// Makes `next` the current segment.
@@ -202,6 +212,7 @@ impl<D: Disk> Journal<D> {
         let end = crate::format::FIRST_GROUP;
         let next = Current { header: next.header, file: Arc::new(next.file), end };
         let left = std::mem::replace(&mut self.current, next);
+        self.tell_filled();
         if self.segments.contains(left.header.number) {
             self.handles.keep(left.header.number, left.file);
         } else {

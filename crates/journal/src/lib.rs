@@ -33,6 +33,7 @@ mod checkpoint_load;
 mod compacted;
 mod recovered;
 
+mod pace;
 mod prepare;
 mod scan;
 mod segment;
@@ -54,6 +55,7 @@ pub use error::{
 };
 pub use format::{FORMAT_VERSION, SegmentNumber};
 pub use journal::{Journal, Options};
+pub use pace::Pace;
 pub use prepare::{PreparedSegment, SegmentRequest};
 pub use read::ReadRequest;
 pub use real_disk::RealDisk;

@@ -108,7 +108,7 @@ impl<D: Disk> Journal<D> {
             self.room.refused = false;
             return Ok(spare);
         }
-        let made = self.order(capacity_bytes, false).prepare(&self.disk);
+        let made = self.order(capacity_bytes, false).prepare(&self.disk, &mut ());
         self.room.refused = made.as_ref().is_err_and(PrepareError::is_full);
         // Segments are used in the order of their numbers: an older spare can only be recycled.
         if made.is_ok()
@@ -124,7 +124,7 @@ impl<D: Disk> Journal<D> {
         self.room.last_number = number;
         let regular = capacity_bytes == self.options.segment_bytes;
         let recycle = if regular { self.room.dead.pop_front() } else { None };
-        SegmentRequest { number, capacity_bytes, recycle, zero }
+        SegmentRequest { number, capacity_bytes, recycle, zero, filled: self.filled.clone() }
     }
 
     fn accept(&mut self, segment: PreparedSegment<D::File>) {

@@ -11,4 +11,4 @@ mod writer;
 
 pub use local::{LocalLog, Port};
 pub use log::{LogEvent, Proposal, ReplLog};
-pub use writer::{Change, Job, JobDone, LogWriter, Note, Opened, ToPartition, ToWriter, Trouble};
+pub use writer::{Change, Job, JobDone, JobKind, LogWriter, Note, Opened, ToPartition, ToWriter, Trouble};

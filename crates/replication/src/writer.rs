@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use postroad_journal::{
     Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment, CompactionError,
-    CompactionRequest, Disk, Journal, PrepareError, PreparedSegment, ReadRequest, Record, RemovalRequest,
-    SegmentRequest, Space, WrittenCheckpoint,
+    CompactionRequest, Disk, Journal, Pace, PrepareError, PreparedSegment, ReadRequest, Record,
+    RemovalRequest, SegmentRequest, Space, WrittenCheckpoint,
 };
 use postroad_model::{PartitionId, Position};
 
@@ -163,6 +163,19 @@ pub enum Job<F> {
     Removal(RemovalRequest),
 }
 
+/// See [`Job::kind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobKind {
+    /// Reading bodies back.
+    Read,
+    /// Making the next segment.
+    Segment,
+    /// Writing a checkpoint.
+    Checkpoint,
+    /// Everything that may take as long as it likes.
+    Background,
+}
+
 /// A job's result, to be given to [`LogWriter::finish`].
 #[derive(Debug)]
 pub enum JobDone<F> {
@@ -186,21 +199,27 @@ pub enum JobDone<F> {
 }
 
 impl<F: postroad_journal::DiskFile> Job<F> {
-    /// Whether it may take long and nobody waits for it: not for the thread that reads and makes segments.
-    pub fn is_background(&self) -> bool {
-        matches!(self, Job::Compaction(_) | Job::Removal(_))
+    /// What kind of work it is. One kind must not wait for another: readers wait for bodies, the journal for its next
+    /// segment, a full disk for checkpoints, and nobody for compaction.
+    pub fn kind(&self) -> JobKind {
+        match self {
+            Job::Read { .. } => JobKind::Read,
+            Job::Segment(_) => JobKind::Segment,
+            Job::Checkpoint(_) => JobKind::Checkpoint,
+            Job::Compaction(_) | Job::Removal(_) => JobKind::Background,
+        }
     }
 
     /// Does the work; one that takes long calls `pace` after each step, to rest as long as it sees fit.
-    pub fn run<D: Disk<File = F>>(self, disk: &D, pace: &mut dyn FnMut()) -> JobDone<F> {
+    pub fn run<D: Disk<File = F>>(self, disk: &D, pace: &mut dyn Pace) -> JobDone<F> {
         match self {
             Job::Compaction(request) => JobDone::Compaction(request.run(disk, pace)),
             Job::Removal(request) => {
                 request.run(disk);
                 JobDone::Removal
             }
-            Job::Segment(request) => JobDone::Segment(request.prepare(disk)),
-            Job::Checkpoint(request) => JobDone::Checkpoint(request.write(disk)),
+            Job::Segment(request) => JobDone::Segment(request.prepare(disk, pace)),
+            Job::Checkpoint(request) => JobDone::Checkpoint(request.write(disk, pace)),
             Job::Read { partition, position, request } => {
                 let found = request.run().map_err(|error| error.to_string());
                 let record = found.and_then(|records| {
@@ -611,7 +630,7 @@ mod tests {
         let mut space = Vec::new();
         loop {
             if let Some(job) = writer.next_job() {
-                writer.finish(job.run(disk, &mut || {}));
+                writer.finish(job.run(disk, &mut ()));
                 continue;
             }
             match writer.next_message() {

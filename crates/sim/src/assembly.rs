@@ -338,7 +338,7 @@ impl Assembly {
     /// The thread for housekeeping does its next job.
     pub fn run_job(&mut self) -> bool {
         let Some(job) = self.jobs.pop_front() else { return false };
-        self.done.push_back(job.run(&self.disk, &mut || {}));
+        self.done.push_back(job.run(&self.disk, &mut ()));
         true
     }
 

@@ -1,4 +1,4 @@
-//! The journal's threads: one writes and syncs, one does what takes longer, one what may take as long as it likes.
+//! The journal's threads: one writes and syncs, the others do what may take longer.
 //!
 //! Who writes holds the journal's turn: its thread, or a core that is alone ([`JournalDoor::write_here`]).
 
@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use postroad_journal::RealDisk;
-use postroad_replication::{Job, JobDone, LogWriter, ToPartition, ToWriter, Trouble};
+use postroad_journal::{Pace, RealDisk};
+use postroad_replication::{Job, JobDone, JobKind, LogWriter, ToPartition, ToWriter, Trouble};
 
 use crate::runtime::core::owner;
 use crate::runtime::ring::{Receiver, ThreadWaker, Wake, WakingSender};
@@ -16,12 +16,22 @@ use crate::runtime::ring::{Receiver, ThreadWaker, Wake, WakingSender};
 /// After a failure, how long until the next attempt to go on; and how often a full disk is looked at again.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Compaction rests so many times as long as its last step took: it gets this part of the disk's time and no more,
-/// however fast the disk is, so that no reader or writer notices it.
-const REST_SHARE: u32 = 4;
+/// The threads for each kind of job, and how many times as long as a step took each rests behind it: checkpoints get half
+/// of the disk's time, compaction a fifth, however fast the disk is, so that no reader or writer notices them.
+const WORKERS: [(JobKind, &str, u32); 4] = [
+    (JobKind::Read, "journal-reads", 0),
+    (JobKind::Segment, "journal-segment", 0),
+    (JobKind::Checkpoint, "journal-state", 1),
+    (JobKind::Background, "journal-compact", 4),
+];
 
-/// ... but no longer than this, should one step hang.
+/// The longest rest, should one step hang.
 const REST_MAX: Duration = Duration::from_secs(1);
+
+/// How long the next segment's zeros wait for the groups to come nearer: at 500 MB/s these fill 25 MB in the longest wait,
+/// and that much is ready.
+const WAIT_MIN: Duration = Duration::from_millis(5);
+const WAIT_MAX: Duration = Duration::from_millis(50);
 
 type File = <RealDisk as postroad_journal::Disk>::File;
 
@@ -64,54 +74,74 @@ impl JournalDoor {
     }
 }
 
-/// Starts all three; the first one's handle wakes it.
+/// Starts them all; the handle is that of the one that writes, and wakes it.
 pub fn start(
     disk: RealDisk,
     writer: LogWriter<RealDisk>,
     links: JournalLinks,
     waker: &Arc<ThreadWaker>,
 ) -> std::io::Result<(JoinHandle<()>, JournalDoor)> {
-    let (jobs, job_list) = mpsc::channel::<Job<File>>();
-    let (background, background_list) = mpsc::channel::<Job<File>>();
     let (done, results) = mpsc::channel::<JobDone<File>>();
-    let stop = links.stop.clone();
+    let (jobs, lists): (Vec<_>, Vec<_>) = WORKERS.iter().map(|_| mpsc::channel::<Job<File>>()).unzip();
+    let (stop, workers_stop) = (links.stop.clone(), links.stop.clone());
     let reported = Trouble::default();
-    let writing = Writing { writer, links, jobs, background, results, retry_at: None, reported };
+    let writing = Writing { writer, links, jobs, results, retry_at: None, reported };
     let writing = Arc::new(Mutex::new(writing));
     let door = JournalDoor { writing: writing.clone(), waker: waker.clone() };
     let journal = thread::Builder::new().name("journal".into()).spawn(move || serve(&writing, &stop))?;
     waker.set(journal.thread().clone());
-    let workers = [("journal-jobs", job_list, 0), ("journal-background", background_list, REST_SHARE)];
-    for (name, list, rest_share) in workers {
-        let worker =
-            Worker { disk: disk.clone(), list, done: done.clone(), journal: journal.thread().clone() };
-        thread::Builder::new().name(name.into()).spawn(move || worker.run(rest_share))?;
+    for ((_, name, rest_share), list) in WORKERS.into_iter().zip(lists) {
+        let (disk, done, stop) = (disk.clone(), done.clone(), workers_stop.clone());
+        let worker = Worker { disk, list, done, stop, rest_share, journal: journal.thread().clone() };
+        thread::Builder::new().name(name.into()).spawn(move || worker.run())?;
     }
     Ok((journal, door))
 }
 
-/// A thread that does jobs.
+/// A thread that does jobs of one kind.
 struct Worker {
     disk: RealDisk,
     list: mpsc::Receiver<Job<File>>,
     done: mpsc::Sender<JobDone<File>>,
+    stop: Arc<AtomicBool>,
+    rest_share: u32,
     journal: thread::Thread,
 }
 
 impl Worker {
-    fn run(self, rest_share: u32) {
+    fn run(self) {
         while let Ok(job) = self.list.recv() {
-            let mut began = Instant::now();
-            let mut rest = || {
-                thread::sleep((began.elapsed() * rest_share).min(REST_MAX));
-                began = Instant::now();
-            };
-            let done = job.run(&self.disk, &mut rest);
+            let mut pace = Paced { worker: &self, began: Instant::now(), wait: WAIT_MIN };
+            let done = job.run(&self.disk, &mut pace);
             if self.done.send(done).is_err() {
                 return;
             }
             self.journal.unpark();
         }
+    }
+}
+
+/// The clock of one job.
+struct Paced<'w> {
+    worker: &'w Worker,
+    began: Instant,
+    /// How long the next wait is.
+    wait: Duration,
+}
+
+impl Pace for Paced<'_> {
+    fn step(&mut self) {
+        thread::sleep((self.began.elapsed() * self.worker.rest_share).min(REST_MAX));
+        (self.began, self.wait) = (Instant::now(), WAIT_MIN);
+    }
+
+    fn ahead(&mut self) -> bool {
+        if self.worker.stop.load(Ordering::Acquire) {
+            return false;
+        }
+        thread::sleep(self.wait);
+        self.wait = (self.wait * 2).min(WAIT_MAX);
+        true
     }
 }
 
@@ -142,8 +172,8 @@ fn rest(retry_at: Option<Instant>) {
 struct Writing {
     writer: LogWriter<RealDisk>,
     links: JournalLinks,
-    jobs: mpsc::Sender<Job<File>>,
-    background: mpsc::Sender<Job<File>>,
+    /// To the thread of each of [`WORKERS`].
+    jobs: Vec<mpsc::Sender<Job<File>>>,
     results: mpsc::Receiver<JobDone<File>>,
     retry_at: Option<Instant>,
     /// What of the writer's trouble the log tells already.
@@ -201,8 +231,10 @@ impl Writing {
 
     fn send_out(&mut self) {
         while let Some(job) = self.writer.next_job() {
-            let thread = if job.is_background() { &self.background } else { &self.jobs };
-            if thread.send(job).is_err() {
+            let worker = WORKERS.iter().position(|(kind, ..)| *kind == job.kind());
+            let sent =
+                worker.and_then(|worker| self.jobs.get(worker)).is_some_and(|jobs| jobs.send(job).is_ok());
+            if !sent {
                 tracing::error!("the thread for journal housekeeping is gone");
             }
         }

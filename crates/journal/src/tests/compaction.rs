@@ -36,7 +36,7 @@ fn keep_up(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk, number: u
         journal.write_checkpoint(vec![state(number)]).unwrap();
     }
     while let Some(request) = journal.wants_compaction() {
-        let done = request.run(disk, &mut || {});
+        let done = request.run(disk, &mut ());
         journal.finish_compaction(done).unwrap();
     }
     if let Some(removal) = journal.wants_removal() {
@@ -150,7 +150,7 @@ fn what_cannot_be_read_stays_where_it_is() {
     // Each group has three sectors, and the payload is behind 88 bytes of header and table.
     bytes[512 + 4 * 1536 + 88 + 100] ^= 1;
     disk.set_contents(name, bytes);
-    let done = journal.wants_compaction().expect("an order").run(&disk, &mut || {});
+    let done = journal.wants_compaction().expect("an order").run(&disk, &mut ());
     match journal.finish_compaction(done) {
         Err(CompactionError::Damaged(damage)) => {
             assert_eq!(damage.kind, DamageKind::Payload { position: position(5) });

@@ -15,7 +15,7 @@ fn a_directory_keeps_what_was_committed_and_belongs_to_one_process() {
         journal.commit(&[record(0, number, 900)]).unwrap();
         if let Some(request) = journal.wants_segment() {
             let disk = disk.clone();
-            journal.provide(std::thread::spawn(move || request.prepare(&disk)).join().unwrap());
+            journal.provide(std::thread::spawn(move || request.prepare(&disk, &mut ())).join().unwrap());
         }
     }
     let owner = Some(std::process::id());

@@ -1,8 +1,8 @@
 //! The journal in service, on the simulated disk: commit, read, checkpoint, recycle, full and broken disks.
 
 use crate::{
-    Checkpoint, CheckpointError, CommitError, Disk, Fault, Journal, Operation, Options, Payload, ReadError,
-    Record, Recovered, SimulatedDisk, Space, StoredRecord,
+    Checkpoint, CheckpointError, CommitError, Disk, Fault, Journal, Operation, Options, Pace, Payload,
+    ReadError, Record, Recovered, SimulatedDisk, Space, StoredRecord,
 };
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
@@ -43,7 +43,7 @@ fn records(recovered: &Recovered<<SimulatedDisk as Disk>::File>) -> Vec<StoredRe
 
 pub(super) fn serve(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk) {
     if let Some(request) = journal.wants_segment() {
-        journal.provide(request.prepare(disk));
+        journal.provide(request.prepare(disk, &mut ()));
     }
 }
 
@@ -150,7 +150,7 @@ fn on_a_full_disk_settles_still_fit_and_service_resumes_by_itself() {
     disk.set_capacity(Some(disk.used_bytes()));
     let request = journal.wants_segment().unwrap();
     assert!(journal.wants_segment().is_none(), "one order at a time");
-    let refused = request.prepare(&disk).unwrap_err();
+    let refused = request.prepare(&disk, &mut ()).unwrap_err();
     assert!(refused.is_full());
     assert_eq!(journal.space(), Space::Ample, "not known yet");
     journal.provide(Err(refused));
@@ -236,7 +236,7 @@ fn a_new_segment_leaves_room_for_a_checkpoint_or_takes_nothing() {
         disk.set_capacity(Some(before + free_bytes));
         // Allocation is not even tried where it cannot succeed.
         disk.fail(Operation::Allocate, if want { 1 } else { 0 }, Fault::Broken);
-        let made = journal.wants_segment().unwrap().prepare(&disk);
+        let made = journal.wants_segment().unwrap().prepare(&disk, &mut ());
         assert_eq!(made.as_ref().err().map(|error| error.is_full()), (!want).then_some(true), "case: {name}");
         assert_eq!(disk.used_bytes() - before, if want { 16 << 10 } else { 0 }, "case: {name}");
     }
@@ -300,7 +300,7 @@ fn segments_are_recycled_once_two_checkpoints_cover_them_and_nothing_in_them_is_
     let names = disk.list().unwrap().into_iter().filter(|name| name.ends_with(".segment")).count();
     assert_eq!(names, 3, "the current one and two dead ones kept for reuse");
     let request = journal.wants_segment().unwrap();
-    journal.provide(request.prepare(&disk));
+    journal.provide(request.prepare(&disk, &mut ()));
     let names = disk.list().unwrap().into_iter().filter(|name| name.ends_with(".segment")).count();
     assert_eq!(names, 3, "a dead one was used again");
 }
@@ -326,4 +326,50 @@ fn a_checkpoint_counts_all_messages_of_a_record() {
     }
     let released: Vec<bool> = (0..8).map(|_| journal.release(PartitionId(0), position(1), 100)).collect();
     assert_eq!(released, [true, true, true, true, true, true, true, false]);
+}
+
+/// Lets the journal write while zeros are waited for, and counts.
+struct Turns<'j> {
+    journal: &'j mut Journal<SimulatedDisk>,
+    waits: u64,
+    steps: u64,
+}
+
+impl Pace for Turns<'_> {
+    fn step(&mut self) {
+        self.steps += 1;
+    }
+
+    fn ahead(&mut self) -> bool {
+        self.waits += 1;
+        let last = self.journal.last_position(PartitionId(0)).map_or(0, |last| last.get());
+        self.journal.commit(&[record(0, last + 1, 60_000)]).unwrap();
+        self.waits < 8
+    }
+}
+
+#[test]
+fn the_next_segment_is_zeroed_no_further_ahead_than_needed() {
+    let options = Options { segment_bytes: 2 << 20, ..OPTIONS };
+    let disk = SimulatedDisk::new(2);
+    let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
+    let request = journal.wants_segment().expect("an order");
+    let mut turns = Turns { journal: &mut journal, waits: 0, steps: 0 };
+    let made = request.prepare(&disk, &mut turns);
+    // Eight steps of 256 KiB; at a quarter it waits, and it does so no longer once nobody lets it.
+    assert_eq!((turns.steps, turns.waits, made.is_ok()), (8, 8 + 3, true));
+    journal.provide(made);
+    let waits = |filled: usize| {
+        let (mut journal, _) = Journal::open(SimulatedDisk::new(3), options).unwrap();
+        journal.commit(&[record(0, 1, filled)]).unwrap();
+        let request = journal.wants_segment().expect("an order");
+        let mut turns = Turns { journal: &mut journal, waits: 0, steps: 0 };
+        request.prepare(&disk, &mut turns).unwrap();
+        turns.waits
+    };
+    assert_eq!(
+        (waits(100_000) > 0, waits(1_700_000)),
+        (true, 0),
+        "with groups close behind it does not wait"
+    );
 }

@@ -222,7 +222,7 @@ impl Run {
 
     fn serve_segment(&mut self) {
         match self.segment_request.take() {
-            Some(request) => self.journal.provide(request.prepare(&self.disk)),
+            Some(request) => self.journal.provide(request.prepare(&self.disk, &mut ())),
             None => self.segment_request = self.journal.wants_segment(),
         }
     }
@@ -236,7 +236,7 @@ impl Run {
             }
             self.counts.segments_recycled += (before - self.journal.segments().count()) as u64;
         } else if let Some(request) = self.checkpoint_request.take() {
-            self.checkpoint_answer = Some(request.write(&self.disk));
+            self.checkpoint_answer = Some(request.write(&self.disk, &mut ()));
         } else {
             self.checkpoint_request = Some(self.journal.begin_checkpoint(self.model.checkpoints()).unwrap());
         }
@@ -272,7 +272,7 @@ impl Run {
             self.counts.segments_compacted += (before - self.journal.segments().count()) as u64;
             self.removal = self.journal.wants_removal();
         } else if let Some(request) = self.compaction_request.take() {
-            self.compaction_answer = Some(request.run(&self.disk, &mut || {}));
+            self.compaction_answer = Some(request.run(&self.disk, &mut ()));
         } else {
             self.compaction_request = self.journal.wants_compaction();
             self.removal = self.journal.wants_removal();
