@@ -103,6 +103,19 @@ impl Addresses {
         self.by_destination.entry(destination.clone()).or_default()
     }
 
+    /// The address; if it is a pattern of topics, every topic that matches, by name.
+    pub fn matching(&self, destination: &Destination) -> Vec<&Address> {
+        let Some(pattern) = pattern_of(destination) else {
+            return self.get(destination).into_iter().collect();
+        };
+        let lasting_topic = |topic: &Destination| topic.kind == DestinationKind::Topic && !topic.temporary;
+        let matching = self.by_destination.iter();
+        let matching = matching.filter(|(topic, _)| lasting_topic(topic) && pattern.matches(&topic.name));
+        let mut matching: Vec<_> = matching.collect();
+        matching.sort_unstable_by_key(|(topic, _)| *topic);
+        matching.into_iter().map(|(_, address)| address).collect()
+    }
+
     /// What the address feeds: queues bound to it, and those bound to a pattern of topics that matches it.
     pub fn bounds(&self, destination: &Destination) -> Vec<&Bound> {
         let mut bounds: Vec<&Bound> =

@@ -1,8 +1,8 @@
 //! Consumers: attach, credit, drain, detach.
 
 use postroad_model::{
-    Attach, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind, Effect, Event, Message,
-    QueueId, Refusal, Ticket,
+    Attach, ConsumerKey, ConsumerMode, Delivered, DestinationKind, Effect, Event, Message, QueueId, Refusal,
+    Share, Ticket,
 };
 use postroad_selector::Selector;
 
@@ -79,25 +79,29 @@ impl Partition {
         }
         let selector = selection::parse(&attach.selector)?;
         match (source.kind, &attach.subscription) {
+            (DestinationKind::Topic, Some(name)) if attach.share == Share::Volatile => {
+                self.shared_subscription(attach, name, effects).map(Some)
+            }
             (DestinationKind::Topic, Some(name)) => self.find_subscription(attach, name),
-            (DestinationKind::Topic, None) => Ok(Some(self.subscribe(source, selector, effects))),
+            (DestinationKind::Topic, None) => Ok(Some(self.subscribe(attach, selector, effects))),
             (DestinationKind::Queue, _) => Ok(address.and_then(|address| address.bound.own())),
         }
     }
 
     /// A volatile subscription, which begins with what the topic retains.
-    fn subscribe(
+    pub(crate) fn subscribe(
         &mut self,
-        topic: &Destination,
+        attach: &Attach,
         selector: Option<Selector>,
         effects: &mut Vec<Effect>,
     ) -> QueueId {
         let wants = |message: &Message| {
             selector.as_ref().is_none_or(|selector| selector.matches(&*(self.properties_of)(message)))
         };
-        let retained = self.addresses.get(topic).into_iter().flat_map(|address| address.retained.values());
+        let topics = self.addresses.matching(&attach.source);
+        let retained = topics.into_iter().flat_map(|address| address.retained.values());
         let retained: Vec<Message> = retained.filter(|message| wants(message)).cloned().collect();
-        let queue = self.bind_volatile(topic, selector);
+        let queue = self.bind_volatile(&attach.source, selector);
         for message in retained {
             let key = self.insert_volatile(message);
             self.bodies.refer(key);
@@ -195,7 +199,7 @@ impl Partition {
         let queue = self.queues.get_mut(&id)?;
         queue.consumers.retain(|other| *other != key);
         queue.exclusive_consumers -= u32::from(consumer.mode == ConsumerMode::Exclusive);
-        if id.is_volatile() && queue.source.kind == DestinationKind::Topic {
+        if id.is_volatile() && queue.source.kind == DestinationKind::Topic && queue.consumers.is_empty() {
             self.delete_queue(id, effects);
             return None;
         }

@@ -106,7 +106,8 @@ impl Partition {
             self.addresses.unbind(&fed.topic, id);
         }
         if let Some(name) = queue.subscription.as_ref().map(|subscription| &subscription.name) {
-            self.subscriptions.remove(name);
+            let names = if id.is_volatile() { &mut self.shared_volatile } else { &mut self.subscriptions };
+            names.remove(name);
         }
         for key in queue.consumers {
             self.consumers.remove(&key);

@@ -103,6 +103,8 @@ pub struct Partition {
     pub(crate) proposals: VecDeque<Completion>,
     /// Durable subscriptions by name.
     pub(crate) subscriptions: HashMap<Arc<str>, QueueId>,
+    /// Subscriptions that end with the last of their readers, by name.
+    pub(crate) shared_volatile: HashMap<Arc<str>, QueueId>,
     /// How to write a dead letter's past into it.
     pub(crate) mark_dead: MarkDead,
     /// How to read what selectors ask for.
@@ -144,6 +146,7 @@ impl Partition {
             parked: BTreeMap::new(),
             proposals: VecDeque::new(),
             subscriptions: HashMap::new(),
+            shared_volatile: HashMap::new(),
             mark_dead: |message, _| message.clone(),
             properties_of: selection::no_properties,
             declaring: HashMap::new(),

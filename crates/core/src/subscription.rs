@@ -1,4 +1,10 @@
-//! Durable subscriptions: queues bound to a topic that outlive their readers.
+//! Subscriptions with names: queues bound to a topic that outlive a reader, or that several share.
+//!
+//! | share | without a name | with a name |
+//! |---|---|---|
+//! | no | ends with its reader | durable, one reader at a time |
+//! | durable | | durable, any number of readers |
+//! | volatile | | ends with its last reader |
 
 use std::sync::Arc;
 
@@ -22,11 +28,40 @@ impl Partition {
         let Some(queue) = self.subscriptions.get(name).and_then(|id| self.queues.get(id)) else {
             return Ok(None);
         };
-        if !queue.consumers.is_empty() {
+        let wanted = wanted(attach, name);
+        let Some(found) = queue.subscription.as_ref() else { return Ok(None) };
+        let same = *found == wanted;
+        if found.shared != wanted.shared {
+            return Err(Refusal::SubscriptionOfOtherKind { name: name.clone(), shared: found.shared });
+        }
+        let is_free = queue.consumers.is_empty() || same && found.shared;
+        if !is_free {
             return Err(Refusal::SubscriptionInUse { name: name.clone() });
         }
-        let same = queue.subscription.as_ref() == Some(&wanted(attach, name));
         Ok(same.then_some(queue.id))
+    }
+
+    /// The queue of a subscription that ends with its last reader, made for its first one.
+    pub(crate) fn shared_subscription(
+        &mut self,
+        attach: &Attach,
+        name: &Arc<str>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<QueueId, Refusal> {
+        let wanted = wanted(attach, name);
+        if let Some(queue) = self.shared_volatile.get(name).and_then(|id| self.queues.get(id)) {
+            return match queue.subscription.as_ref() == Some(&wanted) {
+                true => Ok(queue.id),
+                false => Err(Refusal::SubscriptionInUse { name: name.clone() }),
+            };
+        }
+        let selector = selection::parse(&attach.selector)?;
+        let id = self.subscribe(attach, selector, effects);
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.subscription = Some(wanted);
+        }
+        self.shared_volatile.insert(name.clone(), id);
+        Ok(id)
     }
 
     /// Makes the subscription in the log; its reader attaches afterwards.

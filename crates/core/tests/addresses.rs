@@ -255,3 +255,129 @@ fn a_message_for_several_addresses_is_one_record() {
     assert_eq!(bench.run("attach 1.1 a 9\naccept 1.1 m\nattach 1.2 c 9"), "ok 1.1<m ok ok 1.2<m");
     assert_eq!(bench.held(), "b:1 c:1");
 }
+
+#[test]
+fn a_topic_consumer_may_read_every_topic_of_a_pattern() {
+    check(&[
+        (
+            "topics that exist and topics that do not yet",
+            "send 2 #a.b l
+             attach 1.1 #a.* 9
+             attach 1.2 #a.> 9
+             send 2 #a.b m
+             send 2 #a.b.c n volatile
+             send 2 #b o",
+            "ok ok ok 1.1<m 1.2<m ok 1.2<n ok ok",
+        ),
+        (
+            "once, though the topic has other subscribers, and by selector",
+            "attach 1.1 #a.> 9 where=k=1
+             attach 1.2 #a.b 9
+             send 2 #a.b m?k=1
+             send 2 #a.b n?k=2",
+            "ok ok 1.1<m?k=1 1.2<m?k=1 ok 1.2<n?k=2 ok",
+        ),
+        (
+            "a durable subscription",
+            "attach 1.1 #a.> 9 sub=s
+             detach 1.1 none
+             send 2 #a.b m
+             send 2 #c n
+             attach 1.2 #a.> 9 sub=s
+             accept 1.2 m
+             detach 1.2 none
+             unsubscribe 1 s
+             send 2 #a.b o
+             attach 1.3 #a.> 9 sub=s",
+            "ok ok ok ok 1.2<m ok ok ok ok",
+        ),
+        (
+            "gone with its consumer",
+            "attach 1.1 #a.> 9
+             detach 1.1 none
+             send 2 #a.b m",
+            "ok ok",
+        ),
+    ]);
+    let mut bench = Bench::new(settings(1));
+    bench.run("attach 1.1 #a.> 0 sub=s\nsend 2 #a.b m");
+    bench.restart();
+    bench.run("send 2 #a.c n");
+    bench.reload();
+    assert_eq!(bench.run("attach 1.1 #a.> 9 sub=s"), "ok 1.1<m 1.1<n");
+}
+
+#[test]
+fn readers_share_a_subscription() {
+    check(&[
+        (
+            "durable: they compete, and it stays",
+            "attach 1.1 #t 9 sub=s share=durable
+             attach 2.1 #t 9 sub=s share=durable
+             send 3 #t m
+             send 3 #t n
+             close 1
+             close 2
+             send 3 #t o
+             attach 1.2 #t 9 sub=s share=durable",
+            "ok ok 1.1<m ok 2.1<n ok 2.1<m!1 ok ok 1.2<m!2 1.2<n!1 1.2<o",
+        ),
+        (
+            "volatile: they compete, and it ends with the last",
+            "attach 1.1 #t 9 sub=s share=volatile
+             attach 2.1 #t 9 sub=s share=volatile
+             send 3 #t m
+             send 3 #t n volatile
+             close 1
+             close 2
+             send 3 #t o
+             attach 1.2 #t 9 sub=s share=volatile
+             send 3 #t p",
+            "ok ok 1.1<m ok 2.1<n ok 2.1<m!1 ok ok 1.2<p ok",
+        ),
+        (
+            "another selector or topic while it is read is refused",
+            "attach 1.1 #t 9 sub=s share=durable
+             attach 2.1 #t 9 sub=s share=durable where=k=1
+             attach 1.2 #t 9 sub=v share=volatile
+             attach 2.2 #u 9 sub=v share=volatile",
+            "ok no: the durable subscription s is in use ok no: the durable subscription v is in use",
+        ),
+        (
+            "another selector afterwards makes it anew",
+            "attach 1.1 #t 0 sub=s share=durable
+             send 3 #t m?k=1
+             detach 1.1 none
+             attach 2.1 #t 9 sub=s share=durable where=k=1
+             send 3 #t n?k=1",
+            "ok ok ok 2.1<n?k=1 ok",
+        ),
+        (
+            "shared and unshared ones do not mix",
+            "attach 1.1 #t 0 sub=s share=durable
+             detach 1.1 none
+             attach 1.2 #t 0 sub=s
+             attach 1.3 #t 0 sub=u
+             detach 1.3 none
+             attach 1.4 #t 0 sub=u share=durable",
+            "ok no: the durable subscription s exists and is shared ok \
+             no: the durable subscription u exists and is not shared",
+        ),
+        (
+            "what is read is not unsubscribed",
+            "attach 1.1 #t 0 sub=s share=durable
+             attach 2.1 #t 0 sub=s share=durable
+             detach 1.1 none
+             unsubscribe 1 s
+             detach 2.1 none
+             unsubscribe 1 s",
+            "ok ok no: the durable subscription s is in use ok",
+        ),
+    ]);
+    let mut bench = Bench::new(settings(1));
+    bench.run("attach 1.1 #t 0 sub=s share=durable\nsend 2 #t m");
+    bench.reload();
+    let said =
+        bench.run("attach 1.1 #t 1 sub=s share=durable\nattach 2.1 #t 9 sub=s share=durable\nsend 2 #t n");
+    assert_eq!(said, "ok 1.1<m ok 2.1<n ok", "it is still shared");
+}

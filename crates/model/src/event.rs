@@ -217,8 +217,10 @@ pub struct Retain {
 pub struct Attach {
     /// Its name from now on.
     pub consumer: ConsumerKey,
-    /// What it reads from.
+    /// What it reads from; a pattern is every destination that matches, now or later.
     pub source: Destination,
+    /// For a pattern: which partition's share of the destinations. Anything else lives in one partition.
+    pub at: Option<PartitionId>,
     /// How it reads.
     pub mode: ConsumerMode,
     /// How many messages it may be sent at first.

@@ -36,6 +36,14 @@ pub enum Refusal {
         /// The subscription.
         name: Arc<str>,
     },
+    /// A shared and an unshared durable subscription cannot have the same name (JMS 3.1, section 8.3.4).
+    #[error("the durable subscription {name} exists and is {}", if *shared { "shared" } else { "not shared" })]
+    SubscriptionOfOtherKind {
+        /// The subscription.
+        name: Arc<str>,
+        /// Whether it is shared.
+        shared: bool,
+    },
     /// There is no durable subscription of this name.
     #[error("there is no durable subscription {name}")]
     NoSuchSubscription {

@@ -241,6 +241,7 @@ impl Client {
             priority: world.random.below(3) as i8,
             no_local: world.random.one_in(4),
             share: Share::No,
+            at: None,
             retroactive: false,
             ticket,
             selector: "".into(),

@@ -365,6 +365,7 @@ impl Bench {
             priority: priority.unwrap_or(0) as i8,
             no_local: plain.contains(&"nolocal"),
             share,
+            at: None,
             retroactive: plain.contains(&"retroactive"),
             ticket: Ticket(0),
             selector: selector.into(),

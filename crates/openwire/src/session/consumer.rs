@@ -184,7 +184,8 @@ impl OpenWireSession {
                 selector: selector.clone(),
                 subscription: subscription.clone(),
                 share: Share::No,
-                retroactive: false,
+                retroactive: info.retroactive,
+                at: None,
                 ticket,
             }));
         }
