@@ -85,6 +85,8 @@ pub struct Limits {
     pub transaction_bytes: u64,
     /// What may wait in one connection's outbox.
     pub outbox_bytes: u64,
+    /// Producers whose last message is remembered.
+    pub audited_producers: usize,
 }
 
 impl Default for Config {
@@ -135,7 +137,7 @@ impl Default for OpenWireConfig {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { transaction_bytes: 256 << 20, outbox_bytes: 1 << 20 }
+        Limits { transaction_bytes: 256 << 20, outbox_bytes: 1 << 20, audited_producers: 10_000 }
     }
 }
 

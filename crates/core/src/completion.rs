@@ -4,8 +4,8 @@
 //! wait in one line. Replicas and recovery have none.
 
 use postroad_model::{
-    Attach, ConnectionId, Destination, Effect, EntryTag, Event, Peer, QueueId, Refusal, Settlement, Ticket,
-    TransactionId, TransactionKey,
+    Attach, ConnectionId, Destination, Effect, EntryTag, Event, Peer, Publish, QueueId, Refusal, Settlement,
+    Ticket, TransactionId, TransactionKey,
 };
 
 use crate::Partition;
@@ -80,6 +80,8 @@ pub enum Completion {
     },
     /// A consumer reads the subscription that was made.
     Subscribed(Box<Attach>),
+    /// A message that its client may have sent before, behind what was on its way to the log.
+    Resent(Box<Publish>),
     /// Nothing follows.
     Nothing,
 }
@@ -120,6 +122,7 @@ impl Partition {
             Completion::Withdrawn { id } => self.withdrawn(id, effects),
             Completion::Ended { id } => self.tell(id.coordinator, Peer::Done { id }, effects),
             Completion::Subscribed(attach) => self.attach(*attach, effects),
+            Completion::Resent(publish) => self.resent(*publish, effects),
             Completion::Nothing => {}
         }
     }
@@ -167,6 +170,7 @@ impl Partition {
             Completion::Subscribed(attach) => {
                 self.reply(attach.consumer.connection, attach.ticket, no(), effects);
             }
+            Completion::Resent(publish) => self.resend_failed(&publish, refusal, effects),
             // Known here for this run; the log learns the next count.
             Completion::Counted { .. } => {}
             // Asked for again when the log recovers.

@@ -20,6 +20,10 @@ pub struct Connection {
     pub temporary: BTreeSet<Destination>,
     /// Its exclusive names.
     pub claims: BTreeSet<Arc<str>>,
+    /// Messages that its client may have sent before, and that wait for what is ahead of them in the log.
+    pub resends: u32,
+    /// Such a message has waited: what was on its way when the connection came is in the log.
+    pub resent: bool,
     /// Bytes of deliveries that wait in its outbox.
     pub unwritten_bytes: u64,
 }

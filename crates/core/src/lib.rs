@@ -11,6 +11,7 @@
 //! `consumer` and `dispatch`, which are a message's way through; `transaction` may wait.
 
 mod address;
+mod audit;
 mod binding;
 mod bodies;
 mod completion;
@@ -31,6 +32,7 @@ mod snapshot;
 mod subscription;
 mod transaction;
 
+pub use audit::OriginOf;
 pub use partition::{Counters, MarkDead, Memory, Partition, Settings};
 pub use record::{RecordError, decode_record, encode_record, message_in_record};
 pub use selection::PropertiesOf;

@@ -13,6 +13,7 @@ use postroad_selector::Selector;
 use rustc_hash::FxBuildHasher;
 
 use crate::address::Addresses;
+use crate::audit::{Audit, OriginOf};
 use crate::binding;
 use crate::bodies::Bodies;
 use crate::completion::Completion;
@@ -39,6 +40,8 @@ pub struct Settings {
     pub volatile_bytes_max: u64,
     /// A transaction may hold this many bytes before it commits.
     pub transaction_bytes_max: u64,
+    /// The last messages of so many producers are remembered, so that one sent again is known; 0 for none.
+    pub audited_producers_max: usize,
     /// Deliveries of so many bytes may wait in a connection's outbox.
     pub outbox_bytes_max: u64,
     /// What operators decide about destinations, until they decide otherwise: see [`Partition::follow`].
@@ -63,6 +66,8 @@ pub struct Counters {
     pub dead_lettered: u64,
     /// Entries of deleted queues and ended subscriptions.
     pub discarded: u64,
+    /// Sends that were confirmed and not taken in, because the message had come before.
+    pub duplicates: u64,
     /// Non-persistent messages that could never be processed and so ended.
     pub dropped: u64,
     /// Entries set aside because their body could not be read from the disk.
@@ -109,6 +114,9 @@ pub struct Partition {
     pub(crate) mark_dead: MarkDead,
     /// How to read what selectors ask for.
     pub(crate) properties_of: PropertiesOf,
+    /// How to read who sent a message.
+    pub(crate) origin_of: OriginOf,
+    pub(crate) audit: Audit,
     /// Queues on their way into the log, and what waits for each, in order.
     pub(crate) declaring: HashMap<Destination, Vec<Event>>,
     /// Settlements that nobody waits for and that the log refused: proposed again when it recovers.
@@ -149,6 +157,8 @@ impl Partition {
             shared_volatile: HashMap::new(),
             mark_dead: |message, _| message.clone(),
             properties_of: selection::no_properties,
+            origin_of: |_| None,
+            audit: Audit::default(),
             declaring: HashMap::new(),
             unsaved: Vec::new(),
             space_ample: true,
@@ -167,6 +177,12 @@ impl Partition {
     /// command; until then messages have none.
     pub fn read_properties_by(&mut self, properties_of: PropertiesOf) {
         self.properties_of = properties_of;
+    }
+
+    /// Says how to read who sent a message, which only its protocol knows. To be said before the first command; until
+    /// then no message is known again.
+    pub fn read_origins_by(&mut self, origin_of: OriginOf) {
+        self.origin_of = origin_of;
     }
 
     /// Says how to write a dead letter's past into it, which only its protocol knows. Until then it is as it was sent.

@@ -20,6 +20,16 @@ impl Partition {
         if publish.transaction.is_some() {
             return self.publish_in_transaction(publish, effects);
         }
+        if let Some(publish) = self.behind_what_came_before(publish, effects) {
+            self.publish_now(publish, effects);
+        }
+    }
+
+    pub(crate) fn publish_now(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
+        if self.came_before(&publish) {
+            self.counters.duplicates += 1;
+            return self.reply(publish.connection, publish.ticket, Ok(()), effects);
+        }
         let (connection, ticket) = (publish.connection, publish.ticket);
         let declared = publish.sent.targets().find(|to| self.declaring.contains_key(*to)).cloned();
         if let Some(queue) = declared.filter(|_| !publish.sent.message.persistent) {
@@ -213,6 +223,7 @@ impl Partition {
             effects.push(retained(position, &sends));
         }
         for (ordinal, sent) in sends.into_iter().enumerate() {
+            self.audit(&sent.message);
             let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
             self.bodies.insert(key, sent.message);
             self.bodies.refer(key);

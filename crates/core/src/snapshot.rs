@@ -8,6 +8,7 @@ use bytes::Bytes;
 use postroad_model::{Binding, Message, MessageKey, Position, QueueId};
 
 use crate::Partition;
+use crate::audit::{Audit, Last};
 use crate::binding::Fed;
 use crate::partition::Settings;
 use crate::queue::{Entry, LaneNumber, Queue, State};
@@ -16,13 +17,16 @@ use crate::transaction::{Prepared, Promised};
 
 /// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
 /// parts it still has.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 /// The first layout with branches that are in doubt.
 const BRANCHES_SINCE: u8 = 3;
 
 /// The first layout with topics that feed queues.
 const BINDINGS_SINCE: u8 = 4;
+
+/// The first layout with the last messages of producers.
+const AUDIT_SINCE: u8 = 5;
 
 /// Why bytes are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,6 +86,14 @@ impl Partition {
         out.list(&bindings(&queues), |out, binding| {
             out.binding(binding);
         });
+        for generation in self.audit.generations() {
+            out.list(&generation, |out, (producer, last)| {
+                out.u64(*producer as u64).u64((*producer >> 64) as u64).u64(last.sequence);
+                for word in last.seen {
+                    out.u64(word);
+                }
+            });
+        }
         out.finish().concat().into()
     }
 
@@ -122,6 +134,9 @@ impl Partition {
                 }
                 partition.apply_bind(binding);
             }
+        }
+        if AUDIT_SINCE <= found {
+            partition.audit = Audit::restore([input.list(read_last)?, input.list(read_last)?]);
         }
         input.end()?;
         Ok(partition)
@@ -262,6 +277,15 @@ fn read_key(input: &mut Reader<'_>) -> Result<MessageKey, RecordError> {
     let position = Position::new(input.u64()?);
     let position = position.ok_or(RecordError::Unknown { field: "position", value: 0 })?;
     Ok(MessageKey::Durable { position, ordinal: input.u32()? })
+}
+
+fn read_last(input: &mut Reader<'_>) -> Result<(u128, Last), RecordError> {
+    let producer = u128::from(input.u64()?) | u128::from(input.u64()?) << 64;
+    let (sequence, mut seen) = (input.u64()?, [0; _]);
+    for word in &mut seen {
+        *word = input.u64()?;
+    }
+    Ok((producer, Last { sequence, seen }))
 }
 
 fn read_promised(input: &mut Reader<'_>) -> Result<Promised, RecordError> {

@@ -201,6 +201,15 @@ pub struct Publish {
     pub transaction: Option<TransactionKey>,
     /// For topics: what later subscribers are shown first.
     pub retain: Option<Retain>,
+    /// Its client had lost a connection, and may have sent it before: see [`crate::Origin`].
+    pub resent: bool,
+}
+
+impl Publish {
+    /// A message in no transaction, sent for the first time, that leaves nothing for later subscribers.
+    pub fn plain(connection: ConnectionId, ticket: Ticket, sent: Sent) -> Publish {
+        Publish { connection, ticket, sent, transaction: None, retain: None, resent: false }
+    }
 }
 
 /// What a topic keeps for subscribers that come later.

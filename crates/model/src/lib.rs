@@ -25,7 +25,7 @@ pub use ids::{
     TransactionId, TransactionKey,
 };
 pub use message::{
-    DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Protocol, RareHeaders,
+    DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Origin, Protocol, RareHeaders,
 };
 pub use refusal::Refusal;
 pub use session::{Deadline, Now, Parting, Session, ToSession};

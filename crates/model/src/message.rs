@@ -67,6 +67,15 @@ impl Message {
     }
 }
 
+/// Where a message stands among those of its producer: sent again after a lost connection, it is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The producer, by a digest of the name that its client gave it.
+    pub producer: u128,
+    /// Its messages rise, in the order of sending.
+    pub sequence: u64,
+}
+
 /// Headers that few messages have: they cost the others one pointer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RareHeaders {

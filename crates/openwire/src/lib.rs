@@ -10,4 +10,4 @@ pub mod codec;
 pub mod portable;
 mod session;
 
-pub use session::{OpenWireOptions, OpenWireSession, StoredProperties, mark_dead_letter};
+pub use session::{OpenWireOptions, OpenWireSession, StoredProperties, mark_dead_letter, origin_of};

@@ -243,6 +243,8 @@ impl Assembly {
                     .map_err(|error| BootError::Damaged(error.to_string()))?,
                 None => Partition::new(own.clone()),
             };
+            let mut partition = partition;
+            partition.read_origins_by(crate::client::origin_of);
             partitions.insert(own.id, partition);
         }
         for record in recovered.records() {

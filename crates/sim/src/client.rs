@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_model::{
     Attach, BranchId, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered, Destination,
-    DestinationKind, Encoding, EntryTag, Event, Message, Outcome, PartitionId, Placement, Protocol, Publish,
-    Retain, Sent, Settle, Share, Ticket, ToSession, TransactionKey,
+    DestinationKind, Encoding, EntryTag, Event, Message, Origin, Outcome, PartitionId, Placement, Protocol,
+    Publish, Retain, Sent, Settle, Share, Ticket, ToSession, TransactionKey,
 };
 
 use crate::random::Random;
@@ -171,7 +171,7 @@ impl Client {
             priority: world.random.below(10) as u8,
             expires_at_ms: if expires { world.now_ms + 1 + world.random.below(60) } else { 0 },
             rare: None,
-            bytes: body(number, world.random),
+            bytes: body(number, connection.core(), world.random),
         };
         let topic = to.kind == DestinationKind::Topic && transaction.is_none();
         let retain = (topic && world.random.one_in(3)).then(|| {
@@ -179,8 +179,19 @@ impl Client {
             Retain { key: key.into(), keep: !world.random.one_in(4) }
         });
         let sent = Sent::new(to, message);
-        let publish = Publish { connection, ticket, sent, transaction, retain };
+        let publish = Publish { transaction, retain, ..Publish::plain(connection, ticket, sent) };
         vec![(partition, Event::Publish(publish))]
+    }
+
+    /// Sends again what the slot's last connection was not answered, over this one.
+    pub fn send_again(&mut self, world: &mut World<'_>, unanswered: Vec<Sent>) -> Outgoing {
+        let mut outgoing = Vec::new();
+        for sent in unanswered {
+            let (partition, ticket) = (self.to(world, &sent.to.name), Ticket(world.numbers.next()));
+            let publish = Publish { resent: true, ..Publish::plain(self.connection, ticket, sent) };
+            outgoing.push((partition, Event::Publish(publish)));
+        }
+        outgoing
     }
 
     /// A persistent message that must be accepted.
@@ -193,11 +204,11 @@ impl Client {
             priority: 4,
             expires_at_ms: 0,
             rare: None,
-            bytes: body(number, world.random),
+            bytes: body(number, self.connection.core(), world.random),
         };
         let sent = Sent::new(to.clone(), message);
         let (connection, ticket) = (self.connection, Ticket(number));
-        let publish = Publish { connection, ticket, sent, transaction: None, retain: None };
+        let publish = Publish::plain(connection, ticket, sent);
         (ticket, vec![(partition, Event::Publish(publish))])
     }
 
@@ -563,13 +574,19 @@ impl Client {
     }
 }
 
-/// The number, and bytes that follow from it.
-fn body(number: u64, random: &mut Random) -> Bytes {
+/// The producer of a message, which is its slot through all connections, and its number.
+pub fn origin_of(message: &Message) -> Option<Origin> {
+    let number = crate::oracle::number_of(message)?;
+    Some(Origin { producer: u128::from(*message.bytes.get(8)?), sequence: number })
+}
+
+/// The number, the producer, and bytes that follow from the number.
+fn body(number: u64, producer: u16, random: &mut Random) -> Bytes {
     let length = match random.below(30) {
         0 => 6000 + random.below(20_000),
         1..5 => 1000 + random.below(2000),
         _ => random.below(300),
     };
     let filling = (0..length).map(|index| (number.wrapping_mul(31) ^ index) as u8);
-    number.to_le_bytes().into_iter().chain(filling).collect::<Vec<u8>>().into()
+    number.to_le_bytes().into_iter().chain([producer as u8]).chain(filling).collect::<Vec<u8>>().into()
 }

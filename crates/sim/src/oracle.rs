@@ -89,6 +89,8 @@ struct Letter {
     retained: bool,
     operation: Number,
     run: u64,
+    /// How often it was sent without an answer.
+    unanswered: u32,
 }
 
 struct Reader {
@@ -252,12 +254,22 @@ impl Oracle {
         retain: Option<&Retain>,
     ) {
         let Some(message) = number_of(&sent.message) else { return };
+        if let Some(letter) = self.letters.get_mut(&message) {
+            // Sent again it is the same message, and happens once; an earlier refusal did not reach its client.
+            letter.unanswered += 1;
+            let operation = letter.operation;
+            if self.operations[operation].fate == Fate::Aborted {
+                self.operations[operation].fate = Fate::Asked;
+            }
+            return self.ask(from, ticket, Ask::Publish(operation, message));
+        }
         let operation = match transaction {
             Some(key) => self.transaction(key),
             None => self.operation("send", Fate::Asked),
         };
         let (retained, run) = (retain.is_some(), self.run);
-        self.letters.insert(message, Letter { sent: sent.clone(), from, retained, operation, run });
+        self.letters
+            .insert(message, Letter { sent: sent.clone(), from, retained, operation, run, unanswered: 1 });
         let ask = match transaction {
             Some(_) => Ask::InTransaction(operation),
             None => Ask::Publish(operation, message),
@@ -558,6 +570,12 @@ impl Oracle {
             Ask::Publish(number, message) => {
                 if good {
                     self.expect(message);
+                }
+                if let Some(letter) = self.letters.get_mut(&message) {
+                    letter.unanswered -= 1;
+                    if !good && letter.unanswered > 0 {
+                        return Ok(());
+                    }
                 }
                 self.resolve(number, good, || format!("the reply {result:?} for message {message}"))
             }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use postroad_core::{Counters, Settings};
 use postroad_journal::{Fault, Operation, SimulatedDisk};
 use postroad_model::{
-    BranchId, ConnectionId, ConsumerMode, Destination, Effect, Event, PartitionId, Placement, Ticket,
-    ToSession,
+    BranchId, ConnectionId, ConsumerMode, Destination, DestinationKind, Effect, Event, PartitionId,
+    Placement, Publish, Sent, Ticket, ToSession,
 };
 use postroad_routing::Policies;
 
@@ -51,6 +51,8 @@ pub struct Simulation {
     oracle: Oracle,
     destinations: Vec<Destination>,
     branches: Vec<BranchId>,
+    /// Persistent sends to lasting queues that no connection of the slot was answered, in order.
+    unanswered: Vec<Vec<(Ticket, Sent)>>,
     dead_letters: Destination,
     /// Entries and counters of each partition when it started.
     started: Vec<(u64, Counters)>,
@@ -100,6 +102,7 @@ impl Simulation {
             resident_bytes_max: *random.pick(&[0, 500, 4000, large]).unwrap_or(&large),
             volatile_bytes_max: *random.pick(&[300, 3000, large]).unwrap_or(&large),
             transaction_bytes_max: *random.pick(&[2000, large]).unwrap_or(&large),
+            audited_producers_max: 8,
             outbox_bytes_max: *random.pick(&[200, 2000, large]).unwrap_or(&large),
             addressing: Arc::default(),
             policies: Arc::new(Policies::with_dead_letters_in(&dead_letters.name)),
@@ -128,6 +131,7 @@ impl Simulation {
             oracle: Oracle::new(placement, dead_letters.clone()),
             destinations,
             branches: Vec::new(),
+            unanswered: vec![Vec::new(); SLOTS],
             dead_letters,
             started: Vec::new(),
             now_ms: 1_000_000,
@@ -235,7 +239,11 @@ impl Simulation {
     fn submit(&mut self, slot: usize, partition: PartitionId, event: Event) {
         self.trace(|| format!("client {slot} -> {partition:?}: {}", short(&event)));
         match &event {
-            Event::Publish(_) => self.report.sent += 1,
+            Event::Publish(publish) => {
+                self.report.sent += u64::from(!publish.resent);
+                self.report.resent += u64::from(publish.resent);
+                self.note_unanswered(slot, publish);
+            }
             Event::Commit { .. } => self.report.commits += 1,
             Event::PrepareBranch { .. } => self.report.prepared += 1,
             _ => {}
@@ -244,11 +252,21 @@ impl Simulation {
         self.assembly.cores[usize::from(partition.0)].send(Source::Client(slot), event);
     }
 
+    fn note_unanswered(&mut self, slot: usize, publish: &Publish) {
+        let Sent { to, message, also } = &publish.sent;
+        let lasting = to.kind == DestinationKind::Queue && !to.temporary && message.persistent;
+        if lasting && also.is_empty() && publish.transaction.is_none() {
+            self.unanswered[slot].push((publish.ticket, publish.sent.clone()));
+        }
+    }
+
     fn client_step(&mut self) -> Checked {
         let slot = self.random.below(SLOTS as u64) as usize;
         if self.clients[slot].is_none() {
             self.connect(slot);
-            return Ok(());
+            let unanswered = std::mem::take(&mut self.unanswered[slot]);
+            let again = unanswered.into_iter().map(|(_, sent)| sent).collect();
+            return self.with_client(slot, |client, world| client.send_again(world, again));
         }
         if self.random.one_in(60) {
             return self.close(slot);
@@ -282,6 +300,9 @@ impl Simulation {
         let line = self.lines.get_mut(&(slot, partition));
         let Some((connection, message)) = line.and_then(VecDeque::pop_front) else { return false };
         if let Some(client) = self.clients[slot].as_mut().filter(|client| client.connection == connection) {
+            if let ToSession::Reply { ticket, .. } = &message {
+                self.unanswered[slot].retain(|(waiting, _)| waiting != ticket);
+            }
             client.receive(partition, &message);
         }
         true
@@ -573,7 +594,7 @@ impl Simulation {
         self.report.drained = held.map(|(_, entries)| entries).sum();
         self.connect(0);
         let mut queues: Vec<Destination> = self.destinations.clone();
-        queues.retain(|queue| queue.kind == postroad_model::DestinationKind::Queue);
+        queues.retain(|queue| queue.kind == DestinationKind::Queue);
         let mut tickets: Vec<Ticket> = Vec::new();
         for queue in &queues {
             self.with_client(0, |client, world| {

@@ -7,6 +7,8 @@ pub struct Report {
     pub steps: u64,
     /// Messages that clients sent.
     pub sent: u64,
+    /// Messages that clients sent again over another connection.
+    pub resent: u64,
     /// Deliveries checked.
     pub delivered: u64,
     /// Positive replies to sends, acknowledgements and commits.
@@ -34,6 +36,7 @@ impl Report {
     pub fn add(&mut self, other: &Report) {
         self.steps += other.steps;
         self.sent += other.sent;
+        self.resent += other.resent;
         self.delivered += other.delivered;
         self.confirmed += other.confirmed;
         self.refused += other.refused;

@@ -52,6 +52,7 @@ fn promises_hold_for_every_seed() {
     eprintln!("{total:?}");
     let rare = [
         2 * total.prepared,
+        total.resent,
         total.delivered,
         total.confirmed,
         total.refused,

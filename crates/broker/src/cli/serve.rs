@@ -56,6 +56,7 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         resident_bytes_max: config.memory_bytes / 2 / u64::from(placement.partitions),
         volatile_bytes_max: config.memory_bytes / 4 / u64::from(placement.partitions),
         transaction_bytes_max: config.limits.transaction_bytes,
+        audited_producers_max: config.limits.audited_producers,
         outbox_bytes_max: config.limits.outbox_bytes,
         policies: policies.clone(),
     })

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_core::{Partition, RecordError, Settings, SnapshotError, decode_record, message_in_record};
 use postroad_journal::{Journal, OpenError, Options, ReadError, RealDisk};
-use postroad_model::{DeadLetter, Effect, Message, MessageKey, PartitionId, Placement, Position, Protocol};
+use postroad_model::{
+    DeadLetter, Effect, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol,
+};
 use postroad_openwire::StoredProperties;
 use postroad_routing::{Addressing, is_wildcard};
 use postroad_selector::Properties;
@@ -128,6 +130,7 @@ impl Store {
         }
         for partition in partitions.values_mut() {
             partition.read_properties_by(properties_of);
+            partition.read_origins_by(origin_of);
             partition.mark_dead_letters_by(mark_dead_letter);
         }
         for record in recovered.records() {
@@ -190,6 +193,14 @@ fn properties_of(message: &Message) -> Box<dyn Properties + '_> {
         Protocol::Amqp => {
             Box::new(postroad_amqp::message::StoredProperties::of(&message.bytes, message.expires_at_ms))
         }
+    }
+}
+
+fn origin_of(message: &Message) -> Option<Origin> {
+    match message.encoding.protocol {
+        Protocol::OpenWire => postroad_openwire::origin_of(&message.bytes, message.encoding.version),
+        // Its clients settle what they sent over the next connection themselves.
+        Protocol::Amqp => None,
     }
 }
 

@@ -42,7 +42,13 @@ impl Partition {
     }
 
     pub(crate) fn publish_in_transaction(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
+        let came_before = self.came_before(&publish);
         let Publish { connection, ticket, sent, transaction: Some(key), .. } = publish else { return };
+        if came_before {
+            self.counters.duplicates += 1;
+            self.open_transaction(key);
+            return self.reply(connection, ticket, Ok(()), effects);
+        }
         let max_bytes = self.settings.transaction_bytes_max;
         let admitted = self.admit(&sent);
         let open = self.open_transaction(key);

@@ -115,6 +115,9 @@ impl Partition {
         self.settle_durable(&prepared.settlements, effects);
         let mut touched: Vec<QueueId> = Vec::new();
         for (key, to) in prepared.sends {
+            if let Some(message) = self.bodies.resident(key).cloned() {
+                self.audit(&message);
+            }
             self.bind_entries(key, &to, None, &mut touched);
             self.bodies.unpin(key);
             self.drop_reference(key, effects);

@@ -1,6 +1,6 @@
 //! A broker for tests: some partitions whose proposals are durable at once, told what to do in words.
 //!
-//! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `priority=9`, `until=5`,
+//! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `again`, `priority=9`, `until=5`,
 //! `tx=1`),
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `reject`, `release`, `fail`,
@@ -24,8 +24,9 @@ use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record, message_in_record};
 use postroad_model::{
     Attach, BranchId, Command, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered, Destination,
-    DestinationKind, Effect, Encoding, EntryTag, Event, Message, MessageKey, NORMAL_PRIORITY, Outcome,
-    PartitionId, Placement, Position, Protocol, Publish, Sent, Settle, Share, Ticket, TransactionKey,
+    DestinationKind, Effect, Encoding, EntryTag, Event, Message, MessageKey, NORMAL_PRIORITY, Origin,
+    Outcome, PartitionId, Placement, Position, Protocol, Publish, Sent, Settle, Share, Ticket,
+    TransactionKey,
 };
 use postroad_routing::Policies;
 use postroad_selector::{Properties, Value};
@@ -58,14 +59,20 @@ pub fn settings(partitions: u16) -> Settings {
         transaction_bytes_max: 1 << 20,
         outbox_bytes_max: 1 << 20,
         addressing: Arc::default(),
+        audited_producers_max: 100,
         policies: Arc::new(Policies::with_dead_letters_in("dead")),
     }
 }
 
 /// A partition that reads the properties of the bench's messages.
 fn partition(settings: &Settings, id: u16) -> Partition {
-    let mut partition = Partition::new(Settings { id: PartitionId(id), ..settings.clone() });
+    equipped(Partition::new(Settings { id: PartitionId(id), ..settings.clone() }))
+}
+
+/// The partition, with everything that it must know of the bench's messages.
+pub fn equipped(mut partition: Partition) -> Partition {
     partition.read_properties_by(|message| Box::new(InBody(&message.bytes)));
+    partition.read_origins_by(origin_of);
     partition
 }
 
@@ -329,7 +336,8 @@ impl Bench {
         };
         let transaction = transaction.map(|number| TransactionKey { connection, number });
         let sent = Sent { also: targets.collect(), ..Sent::new(to.clone(), message) };
-        let publish = Publish { connection, ticket: Ticket(0), sent, transaction, retain: None };
+        let resent = plain.contains(&"again");
+        let publish = Publish { transaction, resent, ..Publish::plain(connection, Ticket(0), sent) };
         let id = self.send(&to, Event::Publish(publish));
         self.touch(transaction, id);
     }
@@ -459,6 +467,13 @@ impl Bench {
         held.sort();
         held.join(" ")
     }
+}
+
+/// `p7.3` is the third message of producer 7.
+fn origin_of(message: &Message) -> Option<Origin> {
+    let (producer, sequence) =
+        std::str::from_utf8(&message.bytes).ok()?.strip_prefix('p')?.split_once('.')?;
+    Some(Origin { producer: producer.parse().ok()?, sequence: sequence.parse().ok()? })
 }
 
 fn connection(word: &str) -> ConnectionId {

@@ -458,3 +458,20 @@ pub fn peek_headers(stored: &Bytes, version: u8) -> Result<RoutingHeaders, WireE
         compressed: at(spans.compressed).flag()?,
     })
 }
+
+/// The id of a stored message, read without looking at what stands behind it.
+///
+/// # Errors
+/// As [`peek_headers`].
+pub fn peek_message_id(stored: &Bytes, version: u8) -> Result<Option<MessageId>, WireError> {
+    let mut scanner = Scanner::new(stored, version);
+    scanner.skip(TYPE_AND_BASE_BYTES)?;
+    scanner.object::<ProducerId>()?;
+    scanner.object::<Destination>()?;
+    scanner.object::<TransactionId>()?;
+    scanner.object::<Destination>()?;
+    Reader::at(stored, scanner.offset, Layout::stored(version)).object()
+}
+
+/// The type id, the command id and the flag that asks for a response stand ahead of a message's own fields.
+const TYPE_AND_BASE_BYTES: usize = 1 + 4 + 1;

@@ -152,6 +152,7 @@ impl OpenWireSession {
                 false => Err(Exception::jms("a second ConnectionInfo that differs from the first")),
             };
         }
+        self.reconnected = info.failover_reconnect;
         let ticket = self.replies.wait(1, None, Then::Claimed);
         let holder: Arc<str> = connection_id.to_str().into();
         self.introduction = Introduction::Claiming(Client { connection_id, client_id: name.clone() });

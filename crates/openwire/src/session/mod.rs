@@ -14,6 +14,7 @@ mod exception;
 mod handshake;
 mod liveness;
 mod names;
+mod origin;
 mod producer;
 mod properties;
 mod replies;
@@ -40,6 +41,7 @@ use transaction::Transactions;
 pub(crate) use dead_letter::CAUSE;
 pub use dead_letter::mark_dead_letter;
 pub(crate) use names::to_model as to_model_destination;
+pub use origin::origin_of;
 pub use properties::StoredProperties;
 
 /// What the operator decides about OpenWire conversations.
@@ -69,6 +71,8 @@ pub struct OpenWireSession {
     /// Both sides have said what they speak.
     negotiated: bool,
     introduction: Introduction,
+    /// Its client had lost another connection, and may send again what it sent over that.
+    reconnected: bool,
     /// `javax.jms.` or `jakarta.jms.`: where the client looks for exceptions.
     jms_package: &'static str,
     consumers: Consumers,
@@ -101,6 +105,7 @@ impl OpenWireSession {
             format: WireFormat::initial(),
             negotiated: false,
             introduction: Introduction::default(),
+            reconnected: false,
             jms_package: exception::JAVAX,
             consumers: Consumers::default(),
             windows: HashMap::new(),

@@ -38,7 +38,11 @@ impl OpenWireSession {
             Ok((sent, transaction)) => {
                 let ticket = self.replies.wait(1, respond, Then::Sent { window: self.window_of(&message) });
                 let transaction = transaction.map(|number| self.transactions.key(self.id, number));
-                let publish = Publish { connection: self.id, ticket, sent, transaction, retain: None };
+                let publish = Publish {
+                    transaction,
+                    resent: self.reconnected,
+                    ..Publish::plain(self.id, ticket, sent)
+                };
                 turn.events.push(Event::Publish(publish));
             }
             Err(exception) => self.refuse(respond, &exception, turn),

@@ -124,15 +124,11 @@ impl OpenWireSession {
             ..Message::default()
         };
         let stored = to_stored(&message, VERSION_MAX).unwrap_or_default();
+        let sent =
+            Sent::new(model::Destination::topic(topic), producer::to_model(&message, stored, VERSION_MAX));
         Event::Publish(Publish {
-            connection: self.id,
-            ticket,
-            sent: Sent::new(
-                model::Destination::topic(topic),
-                producer::to_model(&message, stored, VERSION_MAX),
-            ),
-            transaction: None,
             retain: Some(Retain { key: name.into(), keep: exists }),
+            ..Publish::plain(self.id, ticket, sent)
         })
     }
 }

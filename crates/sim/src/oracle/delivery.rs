@@ -50,7 +50,7 @@ impl Oracle {
         self.expected.remove(&(key, message));
         let leaves = self.readers.get(&key).and_then(|reader| reader.leaves);
         if let Some(copy) = self.copies.get_mut(&spot) {
-            (copy.ended, copy.delivered, copy.perhaps_held) = (None, true, false);
+            (copy.ended, copy.delivered, copy.perhaps_held) = (None, true, leaves.is_some());
             copy.volatile = in_memory(delivery.tag);
             match leaves {
                 None => copy.hold = Hold::Held(key),

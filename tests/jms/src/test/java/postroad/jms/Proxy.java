@@ -16,6 +16,7 @@ final class Proxy implements AutoCloseable {
     private final String host;
     private final int port;
     private volatile boolean frozen;
+    private volatile boolean mute;
 
     Proxy(String host, int port) throws IOException {
         this.host = host;
@@ -32,26 +33,49 @@ final class Proxy implements AutoCloseable {
         frozen = true;
     }
 
+    /** From now on the client's words pass, and the answers to them are lost. */
+    void holdAnswers() {
+        mute = true;
+    }
+
+    /** Ends all connections; those that come later pass everything again. */
+    void cut() throws IOException {
+        for (Socket socket : sockets) {
+            socket.close();
+        }
+        sockets.clear();
+        mute = false;
+    }
+
     private void accept() {
         try {
             while (true) {
-                Socket client = listener.accept();
-                Socket server = new Socket(host, port);
-                sockets.add(client);
-                sockets.add(server);
-                daemon(() -> relay(client, server));
-                daemon(() -> relay(server, client));
+                join(listener.accept());
             }
         } catch (IOException closed) {
             return;
         }
     }
 
-    private void relay(Socket from, Socket to) {
+    private void join(Socket client) throws IOException {
+        Socket server;
+        try {
+            server = new Socket(host, port);
+        } catch (IOException notThere) {
+            client.close();
+            return;
+        }
+        sockets.add(client);
+        sockets.add(server);
+        daemon(() -> relay(client, server, false));
+        daemon(() -> relay(server, client, true));
+    }
+
+    private void relay(Socket from, Socket to, boolean answers) {
         byte[] buffer = new byte[16384];
         try (InputStream in = from.getInputStream(); OutputStream out = to.getOutputStream()) {
             for (int count = in.read(buffer); count >= 0; count = in.read(buffer)) {
-                if (!frozen) {
+                if (!frozen && !(answers && mute)) {
                     out.write(buffer, 0, count);
                 }
             }
