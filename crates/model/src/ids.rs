@@ -56,6 +56,11 @@ impl ConnectionId {
         (self.0 >> 48) as u16
     }
 
+    /// Its number within its core.
+    pub const fn number(self) -> u64 {
+        self.0 & ((1 << 48) - 1)
+    }
+
     /// The pseudo connection of a partition that moves messages of its own accord (dead letters).
     pub const fn internal(partition: PartitionId) -> ConnectionId {
         ConnectionId::new(u16::MAX, partition.0 as u64)

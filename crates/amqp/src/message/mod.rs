@@ -5,11 +5,13 @@
 //! Never here: queues, links, other encodings of messages.
 
 mod dead_letter;
+mod header;
 mod ids;
 mod properties;
 mod sections;
 
 pub use dead_letter::mark_dead_letter;
+pub use header::delivery_header;
 pub use ids::id_text;
 pub use properties::StoredProperties;
 pub use sections::{Body, BodyKind, MESSAGE_FORMAT, Section, Sections};

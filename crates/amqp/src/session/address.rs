@@ -1,0 +1,96 @@
+//! Addresses: from what a client writes to a destination of the broker, and the names of nodes made for it.
+//!
+//! | written | means |
+//! |---|---|
+//! | `queue://a`, `topic://a`, `temp-queue://a`, `temp-topic://a` | what it says |
+//! | `a` with the capability `queue`, `topic`, `temporary-queue` or `temporary-topic` | what the capability says |
+//! | `a` | the queue `a` |
+
+use postroad_model::{Destination, DestinationKind};
+
+use crate::codec::{Error, Symbol};
+
+/// What an address may begin with.
+const PREFIXES: [(&str, DestinationKind, bool); 4] = [
+    ("queue://", DestinationKind::Queue, false),
+    ("topic://", DestinationKind::Topic, false),
+    ("temp-queue://", DestinationKind::Queue, true),
+    ("temp-topic://", DestinationKind::Topic, true),
+];
+
+/// What a terminus may be capable of.
+const CAPABILITIES: [(&str, DestinationKind, bool); 4] = [
+    ("queue", DestinationKind::Queue, false),
+    ("topic", DestinationKind::Topic, false),
+    ("temporary-queue", DestinationKind::Queue, true),
+    ("temporary-topic", DestinationKind::Topic, true),
+];
+
+/// The kind that an address has without a prefix.
+pub type Kind = (DestinationKind, bool);
+
+/// The kind that the capabilities of a terminus name; a queue unless they say otherwise.
+pub fn kind_of(capabilities: &[Symbol]) -> Kind {
+    let named =
+        CAPABILITIES.iter().find(|(name, ..)| capabilities.iter().any(|capability| capability == name));
+    named.map_or((DestinationKind::Queue, false), |(_, kind, temporary)| (*kind, *temporary))
+}
+
+/// The kind that a message's own annotation gives its address: `x-opt-jms-dest` of the client `qpid-jms`.
+pub fn kind_of_annotation(number: i64) -> Option<Kind> {
+    match number {
+        0 => Some((DestinationKind::Queue, false)),
+        1 => Some((DestinationKind::Topic, false)),
+        2 => Some((DestinationKind::Queue, true)),
+        3 => Some((DestinationKind::Topic, true)),
+        _ => None,
+    }
+}
+
+/// The destination of an address.
+///
+/// # Errors
+/// `amqp:invalid-field`: it has no name.
+pub fn destination(address: &str, kind: Kind) -> Result<Destination, Error> {
+    let prefixed = PREFIXES.iter().find_map(|(prefix, kind, temporary)| {
+        address.strip_prefix(prefix).map(|name| (name, *kind, *temporary))
+    });
+    let (name, kind, temporary) = prefixed.unwrap_or((address, kind.0, kind.1));
+    if name.trim().is_empty() {
+        return Err(super::fault::error("amqp:invalid-field", "the address has no name"));
+    }
+    Ok(Destination { kind, temporary, name: name.into() })
+}
+
+/// The address of a node that was made for a link: with its kind ahead, so that whoever replies to it needs no more.
+pub fn dynamic_address(destination: &Destination) -> String {
+    destination.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_become_destinations() {
+        let temporary = |destination| Destination { temporary: true, ..destination };
+        for (case, address, capabilities, want) in [
+            ("no capability", "a.b", &[][..], Destination::queue("a.b")),
+            ("queue", "a", &["queue"], Destination::queue("a")),
+            ("topic", "a", &["other", "topic"], Destination::topic("a")),
+            ("temporary queue", "a", &["temporary-queue"], temporary(Destination::queue("a"))),
+            ("temporary topic", "a", &["temporary-topic"], temporary(Destination::topic("a"))),
+            ("a prefix wins", "topic://a", &["queue"], Destination::topic("a")),
+            ("reply to a dynamic node", "temp-queue://a", &[], temporary(Destination::queue("a"))),
+        ] {
+            let capabilities: Vec<Symbol> =
+                capabilities.iter().map(|name| Symbol::from_static(name)).collect();
+            let got = destination(address, kind_of(&capabilities));
+            assert_eq!(got, Ok(want.clone()), "case: {case}");
+            assert_eq!(destination(&dynamic_address(&want), kind_of(&[])), Ok(want), "case: {case}");
+        }
+        for nameless in ["", " ", "topic://"] {
+            assert!(destination(nameless, kind_of(&[])).is_err(), "{nameless:?}");
+        }
+    }
+}

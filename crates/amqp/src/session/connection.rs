@@ -1,0 +1,172 @@
+//! Connections: open and close (2.7.1, 2.7.9).
+
+use std::sync::Arc;
+
+use postroad_model::{Event, Parting};
+
+use super::fault::{Fault, error};
+use super::replies::Then;
+use super::{AmqpSession, Refused, Turn, channel};
+use crate::codec::{Close, Open, Symbol, Value, ValueMap};
+
+/// The least that both sides can take (2.8.19).
+const FRAME_BYTES_MAX_MIN: u32 = 512;
+
+/// What this broker can do beside the standard.
+const CAPABILITIES: [&str; 2] = ["ANONYMOUS-RELAY", SOLE_CONNECTION];
+
+/// A client that wants its container id for itself asks for this (as `qpid-jms` does for JMS client ids).
+const SOLE_CONNECTION: &str = "sole-connection-for-container";
+
+/// What is known of the other side.
+#[derive(Default)]
+pub struct Peer {
+    stage: Stage,
+    /// What the client calls itself.
+    pub container: Arc<str>,
+    /// The largest frame that it takes.
+    pub max_frame_bytes: u32,
+    /// The highest channel that it takes.
+    pub channel_max: u16,
+    claimed: bool,
+    /// Our open has gone out.
+    answered: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// No open yet.
+    #[default]
+    Silent,
+    /// Its container id is being claimed.
+    Claiming,
+    /// Both sides have opened.
+    Open,
+    /// It closes: its container id is being given up.
+    Closing,
+}
+
+impl Peer {
+    /// Whether the core has to answer before the client may say more.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.stage, Stage::Claiming | Stage::Closing)
+    }
+
+    /// Whether our open has gone out.
+    pub fn has_opened(&self) -> bool {
+        self.answered
+    }
+}
+
+impl AmqpSession {
+    /// Refuses what comes ahead of the open.
+    pub(super) fn check_open(&self, name: &str) -> Result<(), Fault> {
+        match self.peer.stage {
+            Stage::Open => Ok(()),
+            _ => Err(Fault::framing(format!("{name} ahead of Open"))),
+        }
+    }
+
+    pub(super) fn open(&mut self, open: Open, turn: &mut Turn<'_>) -> Result<(), Fault> {
+        if self.peer.stage != Stage::Silent {
+            return Err(Fault::connection("amqp:not-allowed", "a second Open".to_owned()));
+        }
+        if open.max_frame_size < FRAME_BYTES_MAX_MIN {
+            let text = format!("max-frame-size {} is below {FRAME_BYTES_MAX_MIN}", open.max_frame_size);
+            return Err(Fault::connection("amqp:invalid-field", text));
+        }
+        self.liveness.opened(open.idle_time_out);
+        self.peer.container = open.container_id.as_str().into();
+        self.peer.max_frame_bytes = open.max_frame_size;
+        self.peer.channel_max = open.channel_max;
+        if open.desired_capabilities.iter().any(|desired| *desired == SOLE_CONNECTION) {
+            self.peer.stage = Stage::Claiming;
+            let ticket = self.replies.wait(1, Then::Opened);
+            let holder = format!("AMQP connection {:?}", self.id).into();
+            let name = self.peer.container.clone();
+            turn.events.push(Event::Claim { name, holder, connection: self.id, ticket });
+            return Ok(());
+        }
+        self.peer.stage = Stage::Open;
+        self.send_open(ValueMap::default(), turn);
+        Ok(())
+    }
+
+    /// The core has answered the claim of the container id.
+    pub(super) fn claimed(&mut self, result: Result<(), String>, turn: &mut Turn<'_>) -> Result<(), Parting> {
+        let Err(text) = result else {
+            self.peer.stage = Stage::Open;
+            self.peer.claimed = true;
+            self.send_open(ValueMap::default(), turn);
+            return Ok(());
+        };
+        let mut properties = ValueMap::default();
+        properties.push("amqp:connection-establishment-failed", true);
+        self.send_open(properties, turn);
+        let mut info = ValueMap::default();
+        info.push("invalid-field", Symbol::from_static("container-id"));
+        let refused = crate::codec::Error { info: Some(info), ..error("amqp:invalid-field", text.as_str()) };
+        self.send(0, Close { error: Some(refused) }, turn);
+        Err(Parting::Fault(text))
+    }
+
+    /// Says who we are, and what more there is to say.
+    pub(super) fn send_open(&mut self, mut properties: ValueMap, turn: &mut Turn<'_>) {
+        properties.push("product", "Postroad");
+        properties.push("version", env!("CARGO_PKG_VERSION"));
+        self.peer.answered = true;
+        let open = Open {
+            container_id: self.options.broker_name.as_str().into(),
+            max_frame_size: self.options.max_frame_bytes,
+            channel_max: channel::CHANNEL_MAX,
+            idle_time_out: self.liveness.announced_ms(),
+            offered_capabilities: CAPABILITIES.map(Symbol::from_static).to_vec(),
+            properties: Some(properties),
+            ..Open::default()
+        };
+        self.send(0, open, turn);
+    }
+
+    /// The client says goodbye: its container id is free before it reads the answer.
+    pub(super) fn close_connection(&mut self, close: Close, turn: &mut Turn<'_>) -> Result<(), Refused> {
+        if self.peer.stage == Stage::Silent {
+            self.send_open(ValueMap::default(), turn);
+        }
+        if let Some(error) = close.error {
+            self.send(0, Close::default(), turn);
+            let text = error.description.map_or_else(String::new, |text| format!(": {text}"));
+            let text = format!("the client closed the connection for {}{text}", error.condition);
+            return Err(Refused::Parting(Parting::Fault(text)));
+        }
+        if !std::mem::take(&mut self.peer.claimed) {
+            self.send(0, Close::default(), turn);
+            return Err(Refused::Parting(Parting::Farewell));
+        }
+        self.peer.stage = Stage::Closing;
+        let ticket = self.replies.wait(1, Then::Closed);
+        let name = self.peer.container.clone();
+        turn.events.push(Event::Disclaim { name, connection: self.id, ticket });
+        Ok(())
+    }
+
+    /// The container id is free.
+    pub(super) fn closed(&mut self, turn: &mut Turn<'_>) -> Parting {
+        self.send(0, Close::default(), turn);
+        Parting::Farewell
+    }
+
+    /// Properties of a link or connection that are numbers.
+    pub(super) fn number_in(properties: Option<&ValueMap>, name: &str) -> Option<i64> {
+        match properties?.get(name)? {
+            Value::Byte(number) => Some((*number).into()),
+            Value::Short(number) => Some((*number).into()),
+            Value::Int(number) => Some((*number).into()),
+            Value::Long(number) => Some(*number),
+            Value::Ubyte(number) => Some((*number).into()),
+            Value::Ushort(number) => Some((*number).into()),
+            Value::Uint(number) => Some((*number).into()),
+            Value::Ulong(number) => i64::try_from(*number).ok(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Messages in: transfers put together, and published (2.6.12, 2.6.14).
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use postroad_model::{
+    Destination, Encoding, Event, Group, Message, Now, Protocol, Publish, RareHeaders, Sent,
+};
+
+use super::channel::ChannelAt;
+use super::fault::{Fault, error};
+use super::link::{LinkAt, Stage, unattached};
+use super::replies::Then;
+use super::{AmqpSession, Turn, address};
+use crate::codec::{
+    Accepted, DeliveryState, Disposition, Error, Flow, Properties, Rejected, Role, Timestamp,
+    TransactionalState, Transfer,
+};
+use crate::message::{MESSAGE_FORMAT, Sections};
+
+/// Messages that a client may send ahead of our next flow.
+const LINK_CREDIT: u32 = 1000;
+
+/// Messages from this size on stay in the buffer that they were read into. Half of what is read at once: such a message
+/// keeps little more alive than itself.
+const SHARED_MESSAGE_BYTES_MIN: usize = 8 << 10;
+
+/// Our end of a link by which the client sends.
+pub struct Incoming {
+    to: To,
+    /// The client waits for a verdict, and settles after it.
+    second: bool,
+    credit: u32,
+    delivery_count: u32,
+    partial: Option<Partial>,
+}
+
+/// Where a link leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum To {
+    /// To one address.
+    Destination(Destination),
+    /// Wherever each message says.
+    Anywhere,
+    /// To the coordinator of transactions.
+    Coordinator,
+}
+
+/// A message of which the end is still to come.
+struct Partial {
+    delivery: u32,
+    settled: bool,
+    state: Option<DeliveryState>,
+    format: u32,
+    bytes: BytesMut,
+}
+
+/// A message that waits for its verdict.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Receipt {
+    /// Its channel.
+    pub channel: ChannelAt,
+    /// Its link.
+    pub at: LinkAt,
+    /// The client's number for it.
+    pub delivery: u32,
+    /// The client does not wait.
+    pub settled: bool,
+    /// The client settles after us.
+    pub second: bool,
+    /// Its transaction.
+    pub transaction: Option<Bytes>,
+}
+
+impl Incoming {
+    /// Without credit yet.
+    pub fn new(to: To, second: bool) -> Incoming {
+        Incoming { to, second, credit: 0, delivery_count: 0, partial: None }
+    }
+
+    /// Whether it leads to the coordinator.
+    pub fn is_coordinator(&self) -> bool {
+        self.to == To::Coordinator
+    }
+
+    /// Bytes of a message of which the end is still to come.
+    pub fn partial_bytes(&self) -> u64 {
+        self.partial.as_ref().map_or(0, |partial| partial.bytes.len() as u64)
+    }
+
+    /// Puts the parts of a message together; the whole once its last part is there.
+    fn collect(&mut self, transfer: Transfer, payload: Bytes) -> Result<Option<Whole>, Broken> {
+        let first = self.partial.is_none();
+        if first {
+            self.credit = self.credit.checked_sub(1).ok_or(Broken::NoCredit)?;
+            self.delivery_count = self.delivery_count.wrapping_add(1);
+        }
+        let mut partial = match self.partial.take() {
+            Some(partial) if transfer.delivery_id.is_none_or(|id| id == partial.delivery) => partial,
+            Some(_) => return Err(Broken::OtherDelivery),
+            None => Partial {
+                delivery: transfer.delivery_id.ok_or(Broken::NoDeliveryId)?,
+                settled: false,
+                state: None,
+                format: transfer.message_format.unwrap_or(MESSAGE_FORMAT),
+                bytes: BytesMut::new(),
+            },
+        };
+        if transfer.aborted {
+            return Ok(None);
+        }
+        partial.settled |= transfer.settled.unwrap_or(false);
+        partial.state = transfer.state.or(partial.state);
+        if transfer.more {
+            partial.bytes.extend_from_slice(&payload);
+            self.partial = Some(partial);
+            return Ok(None);
+        }
+        let bytes = match partial.bytes.is_empty() {
+            true if payload.len() < SHARED_MESSAGE_BYTES_MIN => Bytes::copy_from_slice(&payload),
+            true => payload,
+            false => {
+                partial.bytes.extend_from_slice(&payload);
+                partial.bytes.freeze()
+            }
+        };
+        let Partial { delivery, settled, state, format, .. } = partial;
+        Ok(Some(Whole { delivery, settled, state, format, bytes }))
+    }
+}
+
+/// A whole message.
+struct Whole {
+    delivery: u32,
+    settled: bool,
+    state: Option<DeliveryState>,
+    format: u32,
+    bytes: Bytes,
+}
+
+/// Why a transfer cannot be.
+enum Broken {
+    NoCredit,
+    NoDeliveryId,
+    OtherDelivery,
+}
+
+impl Broken {
+    fn fault(self, at: LinkAt) -> Fault {
+        match self {
+            Broken::NoCredit => {
+                Fault::link(at, "amqp:link:transfer-limit-exceeded", "a transfer without credit".to_owned())
+            }
+            Broken::NoDeliveryId => {
+                let text = "the first transfer of a delivery has no delivery-id".to_owned();
+                Fault::channel(at.channel, "amqp:invalid-field", text)
+            }
+            Broken::OtherDelivery => {
+                let text = "a transfer of another delivery before the end of the one before".to_owned();
+                Fault::channel(at.channel, "amqp:not-allowed", text)
+            }
+        }
+    }
+}
+
+impl AmqpSession {
+    pub(super) fn transfer(
+        &mut self,
+        channel: u16,
+        transfer: Transfer,
+        payload: Bytes,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Fault> {
+        self.count_incoming(channel, turn)?;
+        let (handle, max_bytes) = (transfer.handle, self.options.max_message_bytes);
+        let partial_bytes = self.partial_bytes;
+        let Some(known) = self.channels.get_mut(&channel) else { return Ok(()) };
+        let at_channel = ChannelAt { channel, number: known.number };
+        let Some(link) = known.links.get_mut(&handle) else { return Err(unattached(channel, handle)) };
+        let at = LinkAt { channel, handle, number: link.number };
+        if matches!(link.stage, Stage::DetachSent | Stage::Leaving) {
+            return Ok(());
+        }
+        let Some(incoming) = link.end.incoming() else {
+            let text = "a transfer on a link by which the client receives".to_owned();
+            return Err(Fault::link(at, "amqp:not-allowed", text));
+        };
+        if transfer.resume {
+            let text = "the delivery is not known: no unsettled delivery was announced".to_owned();
+            return Err(Fault::link(at, "amqp:not-allowed", text));
+        }
+        let before = incoming.partial_bytes();
+        let got_bytes = before + payload.len() as u64;
+        if got_bytes > max_bytes {
+            let text = format!("the message has more than {max_bytes} bytes");
+            return Err(Fault::link(at, "amqp:link:message-size-exceeded", text));
+        }
+        // Messages that have begun on many links at once must not take more together than the largest one may.
+        if transfer.more && partial_bytes + payload.len() as u64 > max_bytes {
+            let text = format!("unfinished messages have more than {max_bytes} bytes together");
+            return Err(Fault::link(at, "amqp:resource-limit-exceeded", text));
+        }
+        let whole = incoming.collect(transfer, payload);
+        let (after, second) = (incoming.partial_bytes(), incoming.second);
+        self.partial_bytes = self.partial_bytes - before + after;
+        let Some(whole) = whole.map_err(|broken| broken.fault(at))? else { return Ok(()) };
+        let transaction = match &whole.state {
+            Some(DeliveryState::TransactionalState(state)) => Some(state.txn_id.clone()),
+            _ => None,
+        };
+        let Whole { delivery, settled, .. } = whole;
+        let receipt = Receipt { channel: at_channel, at, delivery, settled, second, transaction };
+        self.take_message(receipt, whole, turn);
+        self.grant_incoming(at, turn);
+        Ok(())
+    }
+
+    fn take_message(&mut self, receipt: Receipt, whole: Whole, turn: &mut Turn<'_>) {
+        let Some(incoming) = self.link_at(receipt.at).and_then(|link| link.end.incoming()) else { return };
+        let to = incoming.to.clone();
+        if to == To::Coordinator {
+            return self.coordinate(receipt, &whole.bytes, turn);
+        }
+        let transaction = match &receipt.transaction {
+            Some(id) => self.transactions.find(id).map(Some),
+            None => Ok(None),
+        };
+        let sent = transaction.and_then(|number| Ok((number, message(to, whole, turn.now)?)));
+        match sent {
+            Err(error) => self.received(&receipt, Some(error), turn),
+            Ok((number, sent)) => {
+                let ticket = self.replies.wait(1, Then::Received(receipt));
+                let transaction = number.map(|number| self.transactions.key(self.id, number));
+                let publish = Publish { connection: self.id, ticket, sent, transaction, retain: None };
+                turn.events.push(Event::Publish(publish));
+            }
+        }
+    }
+
+    /// A message has its verdict.
+    pub(super) fn received(&mut self, receipt: &Receipt, error: Option<Error>, turn: &mut Turn<'_>) {
+        let Some(outgoing) = self.channel_at(receipt.channel).map(|known| known.outgoing) else { return };
+        if receipt.settled {
+            let Some(error) = error else { return };
+            if let Some(id) = &receipt.transaction {
+                self.transactions.doom(id);
+            }
+            return self.detach_by(receipt.at, error, turn);
+        }
+        let outcome = match error {
+            None => DeliveryState::Accepted(Accepted {}),
+            Some(error) => DeliveryState::Rejected(Rejected { error: Some(error) }),
+        };
+        let simple = !receipt.second && receipt.transaction.is_none();
+        if simple && matches!(outcome, DeliveryState::Accepted(_)) {
+            return self.confirm(outgoing, receipt.delivery, turn);
+        }
+        let state = match receipt.transaction.clone() {
+            None => outcome,
+            Some(txn_id) => {
+                let outcome = Some(Box::new(outcome));
+                DeliveryState::TransactionalState(TransactionalState { txn_id, outcome })
+            }
+        };
+        self.answer_receipt(receipt, state, turn);
+    }
+
+    /// Tells the client the state of a message that it sent.
+    pub(super) fn answer_receipt(&mut self, receipt: &Receipt, state: DeliveryState, turn: &mut Turn<'_>) {
+        let Some(outgoing) = self.channel_at(receipt.channel).map(|known| known.outgoing) else { return };
+        let disposition = Disposition {
+            role: Role::Receiver,
+            first: receipt.delivery,
+            settled: !receipt.second,
+            state: Some(state),
+            ..Disposition::default()
+        };
+        self.send(outgoing, disposition, turn);
+    }
+
+    /// Gives the client credit again, in good time.
+    pub(super) fn grant_incoming(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
+        let Some(incoming) = self.link_at(at).and_then(|link| link.end.incoming()) else { return };
+        if incoming.credit > LINK_CREDIT / 2 {
+            return;
+        }
+        incoming.credit = LINK_CREDIT;
+        self.send_incoming_flow(at, turn);
+    }
+
+    pub(super) fn send_incoming_flow(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
+        let Some(known) = self.channels.get_mut(&at.channel) else { return };
+        let (outgoing, windows) = (known.outgoing, known.windows());
+        let Some(link) = self.link_at(at) else { return };
+        let handle = Some(link.handle);
+        let Some(incoming) = link.end.incoming() else { return };
+        let delivery_count = Some(incoming.delivery_count);
+        let flow = Flow { handle, delivery_count, link_credit: Some(incoming.credit), ..windows };
+        self.send(outgoing, flow, turn);
+    }
+}
+
+/// The message as the core keeps it, and its address.
+fn message(to: To, whole: Whole, now: Now) -> Result<Sent, Error> {
+    if whole.format != MESSAGE_FORMAT {
+        let text = format!("message-format {:#x} is not supported; 0 is", whole.format);
+        return Err(error("amqp:not-implemented", text));
+    }
+    let bytes = whole.bytes;
+    let malformed =
+        |wire: crate::codec::WireError| error("amqp:decode-error", format!("the message: {wire}"));
+    let sections = Sections::scan(&bytes).map_err(malformed)?;
+    let header = sections.header(&bytes).map_err(malformed)?;
+    let properties = sections.properties(&bytes).map_err(malformed)?;
+    let annotations = sections.message_annotations(&bytes).map_err(malformed)?;
+    if annotations.get("x-opt-delivery-time").is_some() || annotations.get("x-opt-delivery-delay").is_some() {
+        return Err(error("amqp:not-implemented", "delayed delivery is not supported yet"));
+    }
+    let to = match to {
+        To::Destination(destination) => destination,
+        _ => {
+            let address = properties.to.as_ref();
+            let no_address = || error("amqp:invalid-field", "neither link nor message says where it goes");
+            let address = address.ok_or_else(no_address)?;
+            let kind = AmqpSession::number_in(Some(&annotations), "x-opt-jms-dest");
+            let kind = kind.and_then(address::kind_of_annotation).unwrap_or(address::kind_of(&[]));
+            address::destination(address.as_str(), kind)?
+        }
+    };
+    let message = Message {
+        encoding: Encoding { protocol: Protocol::Amqp, version: 0 },
+        persistent: header.durable,
+        priority: header.priority.min(9),
+        expires_at_ms: expires_at_ms(header.ttl, &properties, now),
+        rare: rare_headers(&properties),
+        bytes,
+    };
+    Ok(Sent { to, message })
+}
+
+/// A time to live counts from now (3.2.1); without one the message's own absolute time holds (3.2.4).
+fn expires_at_ms(ttl_ms: Option<u32>, properties: &Properties, now: Now) -> u64 {
+    match (ttl_ms.filter(|ttl| *ttl > 0), properties.absolute_expiry_time) {
+        (Some(ttl), _) => now.wall_ms + u64::from(ttl),
+        (None, Some(Timestamp(at_ms))) => u64::try_from(at_ms).unwrap_or(0),
+        (None, None) => 0,
+    }
+}
+
+fn rare_headers(properties: &Properties) -> Option<Arc<RareHeaders>> {
+    let id = properties.group_id.as_ref().filter(|id| !id.is_empty())?;
+    let sequence = properties.group_sequence.unwrap_or(0) as i32;
+    let group = Group { id: id.as_str().into(), sequence };
+    Some(Arc::new(RareHeaders { group: Some(group), client: None }))
+}

@@ -1,0 +1,310 @@
+//! Session room: one AMQP conversation. Bytes in, events out; answers in, bytes out.
+//!
+//! ```text
+//!   header ─▶ [SASL] ─▶ header ─▶ open ─▶ begin ─▶ attach ─▶ flow, transfer, disposition ─▶ detach, end, close
+//!   (layers.rs)                 (connection.rs)  (channel.rs)  (link.rs)  (incoming.rs, outgoing.rs, disposition.rs)
+//! ```
+//! What the standard calls a session is a [`channel::Channel`] here: a session is the whole conversation.
+//! What the core answers finds its way back by [`replies::Replies`].
+//! Never here: sockets, clocks, queues, what other connections do.
+
+mod address;
+mod channel;
+mod connection;
+mod disposition;
+mod fault;
+mod incoming;
+mod layers;
+mod link;
+mod liveness;
+mod outgoing;
+mod replies;
+mod sequence;
+mod terminus;
+mod transaction;
+
+use std::collections::HashMap;
+
+use bytes::{Bytes, BytesMut};
+use postroad_model::portable::Translate;
+use postroad_model::{ConnectionId, Deadline, Event, Now, Parting, Session, ToSession};
+
+use crate::codec::{
+    Field, FrameKind, Performative, Reader, Role, Text, announced_bytes, begin_frame, end_frame, take_frame,
+};
+use channel::Channel;
+use connection::Peer;
+use fault::Fault;
+use layers::Layer;
+use link::LinkAt;
+use liveness::Liveness;
+use replies::Replies;
+use transaction::Transactions;
+
+/// What the operator decides about AMQP conversations.
+#[derive(Clone, Debug)]
+pub struct AmqpOptions {
+    /// Largest frame that a client may send, in bytes.
+    pub max_frame_bytes: u32,
+    /// Largest message that a client may send, in bytes.
+    pub max_message_bytes: u64,
+    /// A client that is silent for so long is taken for dead, in milliseconds; 0 for never.
+    pub max_inactivity_ms: u64,
+    /// What the broker is called.
+    pub broker_name: String,
+}
+
+/// One conversation with an AMQP client.
+pub struct AmqpSession {
+    id: ConnectionId,
+    options: AmqpOptions,
+    translate: Translate,
+    layer: Layer,
+    peer: Peer,
+    /// By the client's number.
+    channels: HashMap<u16, Channel>,
+    /// Links that send to the client, by the core's number for their consumer.
+    consumers: HashMap<u32, LinkAt>,
+    /// Links by name and by the client's role.
+    names: HashMap<(Text, bool), LinkAt>,
+    /// Counts channels, links and consumers: a number that is used once tells an old one from a new one.
+    last_number: u32,
+    transactions: Transactions,
+    replies: Replies,
+    liveness: Liveness,
+    /// Bytes of messages of which the end is still to come.
+    partial_bytes: u64,
+    /// The last frame, if it confirms sends: the next confirmation may extend it.
+    confirmation: disposition::Confirmation,
+    temporaries: u32,
+}
+
+/// One turn of a session: where its events and frames go.
+struct Turn<'a> {
+    events: &'a mut Vec<Event>,
+    output: &'a mut BytesMut,
+    now: Now,
+}
+
+impl AmqpSession {
+    /// The broker's side of a new connection. `translate` reads the messages of other protocols.
+    pub fn new(id: ConnectionId, options: AmqpOptions, translate: Translate) -> AmqpSession {
+        AmqpSession {
+            id,
+            liveness: Liveness::new(options.max_inactivity_ms),
+            options,
+            translate,
+            layer: Layer::default(),
+            peer: Peer::default(),
+            channels: HashMap::new(),
+            consumers: HashMap::new(),
+            names: HashMap::new(),
+            last_number: 0,
+            transactions: Transactions::default(),
+            replies: Replies::default(),
+            partial_bytes: 0,
+            confirmation: disposition::Confirmation::default(),
+            temporaries: 0,
+        }
+    }
+
+    /// A number that no channel, link or consumer of this connection has had.
+    fn next_number(&mut self) -> u32 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// Takes one frame.
+    fn take(&mut self, channel: u16, body: Bytes, turn: &mut Turn<'_>) -> Result<(), Parting> {
+        if body.is_empty() {
+            return Ok(());
+        }
+        let mut reader = Reader::new(&body);
+        let performative = match Performative::read(&mut reader) {
+            Ok(performative) => performative,
+            Err(error) => return Err(self.fail(Fault::decode(&error), turn)),
+        };
+        let payload = body.slice(reader.offset()..);
+        if !payload.is_empty() && !matches!(performative, Performative::Transfer(_)) {
+            let text = format!("{} bytes follow a {} frame", payload.len(), performative.name());
+            return Err(self.fail(Fault::framing(text), turn));
+        }
+        match self.perform(channel, performative, payload, turn) {
+            Ok(()) => Ok(()),
+            Err(Refused::Fault(fault)) => self.answer_fault(fault, turn),
+            Err(Refused::Parting(parting)) => Err(parting),
+        }
+    }
+
+    fn perform(
+        &mut self,
+        channel: u16,
+        performative: Performative,
+        payload: Bytes,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Refused> {
+        match performative {
+            Performative::Open(open) => return self.open(open, turn).map_err(Refused::Fault),
+            Performative::Close(close) => return self.close_connection(close, turn),
+            _ => self.check_open(performative.name())?,
+        }
+        if let Performative::Begin(begin) = performative {
+            return Ok(self.begin(channel, &begin, turn)?);
+        }
+        if let Performative::End(_) = performative {
+            return Ok(self.end(channel, turn)?);
+        }
+        if !self.is_live(channel)? {
+            return Ok(());
+        }
+        match performative {
+            Performative::Attach(attach) => self.attach(channel, attach, turn)?,
+            Performative::Flow(flow) => self.flow(channel, &flow, turn)?,
+            Performative::Transfer(transfer) => self.transfer(channel, transfer, payload, turn)?,
+            Performative::Disposition(disposition) => self.dispose(channel, disposition, turn)?,
+            Performative::Detach(detach) => self.detach(channel, &detach, turn)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Writes a frame.
+    fn send(&mut self, channel: u16, performative: impl Into<Performative>, turn: &mut Turn<'_>) {
+        let start = begin_frame(FrameKind::Amqp { channel }, turn.output);
+        performative.into().write(turn.output);
+        end_frame(start, turn.output);
+        self.liveness.wrote(turn.now.ticks_ms);
+    }
+
+    /// The largest frame that the client may send now.
+    fn frame_bytes_max(&self) -> u32 {
+        match self.layer {
+            Layer::Frames => self.options.max_frame_bytes,
+            _ => self.options.max_frame_bytes.min(layers::FIRST_FRAME_BYTES_MAX),
+        }
+    }
+
+    /// Takes one frame, or one header, from the front of `input`; `false` if none is there whole.
+    fn step(&mut self, input: &mut BytesMut, turn: &mut Turn<'_>) -> Result<bool, Parting> {
+        if self.layer.awaits_header() {
+            return self.take_header(input, turn);
+        }
+        let frame = match take_frame(input, self.frame_bytes_max()) {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return Ok(false),
+            Err(error) => return Err(self.fail(Fault::framing(error.to_string()), turn)),
+        };
+        match (&self.layer, frame.kind) {
+            (Layer::Frames, FrameKind::Amqp { channel }) => self.take(channel, frame.body, turn)?,
+            (Layer::Sasl { .. }, FrameKind::Sasl) => self.take_sasl(&frame.body, turn)?,
+            (Layer::Frames, FrameKind::Sasl) => {
+                let fault = Fault::framing("a SASL frame outside the SASL layer".to_owned());
+                return Err(self.fail(fault, turn));
+            }
+            _ => return Err(Parting::Fault("an AMQP frame inside the SASL layer".to_owned())),
+        }
+        Ok(true)
+    }
+}
+
+/// Why a frame was not carried out.
+enum Refused {
+    Fault(Fault),
+    Parting(Parting),
+}
+
+impl From<Fault> for Refused {
+    fn from(fault: Fault) -> Refused {
+        Refused::Fault(fault)
+    }
+}
+
+/// The key of a link's name.
+fn name_key(name: &Text, client: Role) -> (Text, bool) {
+    (name.clone(), client == Role::Receiver)
+}
+
+impl Session for AmqpSession {
+    fn receive(
+        &mut self,
+        input: &mut BytesMut,
+        now: Now,
+        events: &mut Vec<Event>,
+        output: &mut BytesMut,
+    ) -> Result<(), Parting> {
+        self.liveness.heard(now.ticks_ms);
+        let mut turn = Turn { events, output, now };
+        while self.takes_input() && self.step(input, &mut turn)? {}
+        Ok(())
+    }
+
+    fn answer(
+        &mut self,
+        message: ToSession,
+        now: Now,
+        events: &mut Vec<Event>,
+        output: &mut BytesMut,
+    ) -> Result<(), Parting> {
+        let mut turn = Turn { events, output, now };
+        match message {
+            ToSession::Reply { ticket, result } => self.replied(ticket, result, &mut turn),
+            ToSession::Deliver(delivery) => {
+                self.deliver(delivery, &mut turn);
+                Ok(())
+            }
+            ToSession::Drained { consumer } => {
+                self.drained(consumer.number, &mut turn);
+                Ok(())
+            }
+            ToSession::Detached { consumer } => {
+                self.deleted_under(consumer.number, &mut turn);
+                Ok(())
+            }
+            // Nobody asks for branches by AMQP.
+            ToSession::Ended { .. } | ToSession::Branches { .. } => Ok(()),
+            ToSession::Evicted => {
+                let text = "its client connected anew".to_owned();
+                let fault = Fault::connection("amqp:connection:forced", text);
+                Err(self.fail(fault, &mut turn))
+            }
+        }
+    }
+
+    fn wake(&mut self, now: Now, events: &mut Vec<Event>, output: &mut BytesMut) -> Result<(), Parting> {
+        let mut turn = Turn { events, output, now };
+        if let Err(text) = self.liveness.check(now.ticks_ms) {
+            let fault = Fault::connection("amqp:resource-limit-exceeded", text);
+            return Err(self.fail(fault, &mut turn));
+        }
+        if self.liveness.must_write(now.ticks_ms) {
+            let start = begin_frame(FrameKind::Amqp { channel: 0 }, turn.output);
+            end_frame(start, turn.output);
+            self.liveness.wrote(now.ticks_ms);
+        }
+        Ok(())
+    }
+
+    fn takes_input(&self) -> bool {
+        self.replies.has_room() && !self.peer.is_waiting()
+    }
+
+    fn listens(&mut self, listens: bool, now: Now) {
+        self.liveness.listens(listens, now.ticks_ms);
+    }
+
+    fn deadline(&self) -> Deadline {
+        self.liveness.deadline()
+    }
+
+    fn close(&mut self, _: &mut Vec<Event>) {}
+
+    fn missing_bytes(&self, input: &BytesMut) -> usize {
+        if self.layer.awaits_header() {
+            return 0;
+        }
+        match announced_bytes(input, self.frame_bytes_max()) {
+            Ok(Some(bytes)) => bytes.saturating_sub(input.len()),
+            _ => 0,
+        }
+    }
+}

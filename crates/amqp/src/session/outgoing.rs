@@ -1,0 +1,332 @@
+//! Messages out: credit (2.6.7), windows (2.5.6), and transfers in as many frames as it takes (2.6.14).
+//!
+//! The core gets to know as much of a link's credit as the channel's window can carry; what it has been told and has not
+//! used yet is `promised`. Credit that the client takes back is taken back from the core by a drain.
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes};
+use postroad_model::portable::Translate;
+use postroad_model::{ConsumerKey, Delivery, Event, Message, Outcome, Protocol, Settle};
+
+use super::disposition::Held;
+use super::link::{Link, LinkAt, LinkEnd, Stage};
+use super::sequence::Sequence;
+use super::{AmqpSession, Turn};
+use crate::codec::{DeliveryState, Field, Flow, FrameKind, Performative, Transfer, begin_frame, end_frame};
+use crate::message::{MESSAGE_FORMAT, delivery_header};
+
+/// Credit that the core gets ahead: enough to keep a link busy, little enough that what it sends fits in memory.
+const PROMISED_MAX: u32 = 2048;
+
+/// Our end of a link by which the client receives.
+#[derive(Default)]
+pub struct Outgoing {
+    /// The core's number for its consumer.
+    pub number: u32,
+    /// Messages that the client takes.
+    credit: u32,
+    /// Messages sent.
+    delivery_count: u32,
+    /// Credit that the core has.
+    promised: u32,
+    /// The core was asked to give it back.
+    taking_back: bool,
+    /// The client wants to have its credit used up, or ended.
+    drain: bool,
+    /// The client wants no messages that it would have to settle.
+    pub presettled: bool,
+    /// Sees, and takes nothing.
+    pub browses: bool,
+    /// The durable subscription that it reads.
+    pub subscription: Option<Arc<str>>,
+    /// What it means if the client settles without saying more.
+    pub default_outcome: Option<Box<DeliveryState>>,
+    /// The largest message that the client takes.
+    pub max_message_bytes: u64,
+}
+
+/// What waits for the client's window.
+pub enum Pending {
+    /// A message.
+    Transfer(Unsent),
+    /// A flow that must not overtake it.
+    Flow(LinkAt),
+}
+
+/// A message that was not sent whole.
+pub struct Unsent {
+    /// The core's number for its consumer.
+    number: u32,
+    handle: u32,
+    delivery: Sequence,
+    settled: bool,
+    begun: bool,
+    /// The header that belongs to this delivery.
+    header: Bytes,
+    /// Everything behind the header.
+    rest: Bytes,
+}
+
+impl Outgoing {
+    /// Without credit yet.
+    pub fn new(number: u32) -> Outgoing {
+        Outgoing { number, ..Outgoing::default() }
+    }
+
+    /// The client says how far it has come, and how much more it takes.
+    pub fn take_credit(&mut self, flow: &Flow) {
+        if let Some(link_credit) = flow.link_credit {
+            let seen = flow.delivery_count.unwrap_or(0);
+            let on_their_way = self.delivery_count.wrapping_sub(seen);
+            self.credit = link_credit.saturating_sub(on_their_way);
+        }
+        self.drain = flow.drain;
+    }
+}
+
+impl AmqpSession {
+    /// The core's name for a consumer of this connection.
+    pub(super) fn key(&self, number: u32) -> ConsumerKey {
+        ConsumerKey { connection: self.id, number }
+    }
+
+    /// Tells the core of every link's credit, after the channel's window has changed.
+    pub(super) fn grant_channel(&mut self, channel: u16, turn: &mut Turn<'_>) {
+        let Some(known) = self.channels.get(&channel) else { return };
+        let short = |link: &Link| match &link.end {
+            LinkEnd::Outgoing(outgoing) => outgoing.promised < outgoing.credit.min(PROMISED_MAX),
+            _ => false,
+        };
+        let links = known.links.iter().filter(|(_, link)| short(link));
+        let ats: Vec<LinkAt> =
+            links.map(|(handle, link)| LinkAt { channel, handle: *handle, number: link.number }).collect();
+        for at in ats {
+            self.grant(at, turn);
+        }
+    }
+
+    /// Tells the core of a link's credit.
+    pub(super) fn grant(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
+        let id = self.id;
+        let window = self.channels.get(&at.channel).map_or(0, |known| known.remote_window);
+        let Some(link) = self.link_at(at).filter(|link| link.stage == Stage::Attached) else { return };
+        let Some(outgoing) = link.end.outgoing().filter(|outgoing| !outgoing.taking_back) else { return };
+        let consumer = ConsumerKey { connection: id, number: outgoing.number };
+        let wanted = outgoing.credit.min(PROMISED_MAX).min(window);
+        if outgoing.credit < outgoing.promised {
+            outgoing.taking_back = true;
+            turn.events.push(Event::Drain { consumer });
+            return;
+        }
+        if outgoing.promised < wanted {
+            let add = wanted - outgoing.promised;
+            outgoing.promised = wanted;
+            turn.events.push(Event::Credit { consumer, add });
+        }
+        if outgoing.drain && (outgoing.promised > 0 || outgoing.credit == 0) {
+            outgoing.taking_back = true;
+            turn.events.push(Event::Drain { consumer });
+        }
+    }
+
+    /// The core has given back what credit it had left.
+    pub(super) fn drained(&mut self, number: u32, turn: &mut Turn<'_>) {
+        let Some(at) = self.consumers.get(&number).copied() else { return };
+        let Some(outgoing) = self.link_at(at).and_then(|link| link.end.outgoing()) else { return };
+        // A browse that is over says so unasked.
+        let asked = std::mem::take(&mut outgoing.taking_back);
+        let over = outgoing.browses && !asked;
+        if !asked {
+            return;
+        }
+        let used_up = outgoing.promised == 0 && outgoing.credit > 0 && !over;
+        outgoing.promised = 0;
+        if !outgoing.drain || used_up {
+            return self.grant(at, turn);
+        }
+        outgoing.drain = false;
+        outgoing.delivery_count = outgoing.delivery_count.wrapping_add(outgoing.credit);
+        outgoing.credit = 0;
+        let Some(known) = self.channels.get_mut(&at.channel) else { return };
+        if known.pending.is_empty() {
+            return self.send_drained(at, turn);
+        }
+        known.pending.push_back(Pending::Flow(at));
+    }
+
+    fn send_drained(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
+        self.send_flow(at, true, turn);
+    }
+
+    /// Tells the client how far a link has come.
+    pub(super) fn send_link_flow(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
+        self.send_flow(at, false, turn);
+    }
+
+    fn send_flow(&mut self, at: LinkAt, drain: bool, turn: &mut Turn<'_>) {
+        let Some(known) = self.channels.get(&at.channel) else { return };
+        let (outgoing, windows) = (known.outgoing, known.windows());
+        let Some(link) = self.link_at(at) else { return };
+        let handle = Some(link.handle);
+        let Some(end) = link.end.outgoing() else { return };
+        let flow = Flow {
+            handle,
+            delivery_count: Some(end.delivery_count),
+            link_credit: Some(end.credit),
+            available: Some(0),
+            drain,
+            ..windows
+        };
+        self.send(outgoing, flow, turn);
+    }
+
+    /// Its destination was deleted.
+    pub(super) fn deleted_under(&mut self, number: u32, turn: &mut Turn<'_>) {
+        let Some(at) = self.consumers.get(&number).copied() else { return };
+        let error = super::fault::error("amqp:resource-deleted", "the node was deleted");
+        self.detach_by(at, error, turn);
+    }
+
+    /// Sends a message to the client.
+    pub(super) fn deliver(&mut self, delivery: Delivery, turn: &mut Turn<'_>) {
+        let Delivery { consumer, tag, failed_deliveries, message } = delivery;
+        let Some(at) = self.consumers.get(&consumer.number).copied() else { return };
+        let translate = self.translate;
+        let Some(outgoing) = self.link_at(at).and_then(|link| link.end.outgoing()) else { return };
+        outgoing.promised = outgoing.promised.saturating_sub(1);
+        let settle = |outcome, reason: Option<Arc<str>>| {
+            let tags = vec![tag];
+            Event::Settle(Settle { consumer, tags, outcome, transaction: None, reason, ticket: None })
+        };
+        if outgoing.credit == 0 {
+            // The client has taken its credit back meanwhile.
+            turn.events.push(settle(Outcome::Released { failed: false }, None));
+            return;
+        }
+        let encoded = encoded(&message, translate).and_then(|bytes| {
+            let header = delivery_header(&bytes, &message, failed_deliveries, turn.now.wall_ms);
+            header.map_err(|error| error.to_string())
+        });
+        let (header, rest) = match encoded {
+            Ok(encoded) => encoded,
+            Err(reason) => return turn.events.push(settle(Outcome::Rejected, Some(reason.into()))),
+        };
+        if (header.len() + rest.len()) as u64 > outgoing.max_message_bytes {
+            return self.refuse_too_large(at, header.len() + rest.len(), turn);
+        }
+        outgoing.credit -= 1;
+        outgoing.delivery_count = outgoing.delivery_count.wrapping_add(1);
+        let (number, settled, browses) = (outgoing.number, outgoing.presettled, outgoing.browses);
+        let low = outgoing.promised <= PROMISED_MAX / 2 && outgoing.promised < outgoing.credit;
+        if settled && !browses {
+            turn.events.push(settle(Outcome::Accepted, None));
+        }
+        let Some(known) = self.channels.get_mut(&at.channel) else { return };
+        let Some(handle) = known.links.get(&at.handle).map(|link| link.handle) else { return };
+        let sequence = known.next_delivery.take();
+        if !settled {
+            known.unsettled.insert(sequence, Held { number, tag, browses, transaction: None });
+        }
+        let unsent = Unsent { number, handle, delivery: sequence, settled, begun: false, header, rest };
+        known.pending.push_back(Pending::Transfer(unsent));
+        self.send_pending(at.channel, turn);
+        if low {
+            self.grant(at, turn);
+        }
+    }
+
+    /// The link ends, and the message stays for others.
+    fn refuse_too_large(&mut self, at: LinkAt, bytes: usize, turn: &mut Turn<'_>) {
+        let text = format!("a message of {bytes} bytes is due; the link takes less");
+        let error = super::fault::error("amqp:link:message-size-exceeded", text);
+        self.detach_by(at, error, turn);
+    }
+
+    /// Sends what waits, as far as the client's window goes.
+    pub(super) fn send_pending(&mut self, channel: u16, turn: &mut Turn<'_>) {
+        let max_bytes = (self.peer.max_frame_bytes as usize).max(512);
+        loop {
+            let Some(known) = self.channels.get_mut(&channel) else { return };
+            match known.pending.front_mut() {
+                Some(Pending::Flow(at)) => {
+                    let at = *at;
+                    known.pending.pop_front();
+                    self.send_drained(at, turn);
+                }
+                Some(Pending::Transfer(unsent)) if known.remote_window > 0 => {
+                    let start = begin_frame(FrameKind::Amqp { channel: known.outgoing }, turn.output);
+                    let whole = unsent.write(start, max_bytes, turn);
+                    end_frame(start, turn.output);
+                    if whole {
+                        known.pending.pop_front();
+                    }
+                    known.take_outgoing();
+                    self.liveness.wrote(turn.now.ticks_ms);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// A link is gone: what it was sent is settled by its end, and what waits is not sent.
+    pub(super) fn forget_deliveries(&mut self, channel: u16, gone: &Link) {
+        let LinkEnd::Outgoing(outgoing) = &gone.end else { return };
+        let number = outgoing.number;
+        let Some(known) = self.channels.get_mut(&channel) else { return };
+        known.unsettled.retain(|_, held| held.number != number);
+        known.pending.retain(|pending| match pending {
+            Pending::Transfer(unsent) => unsent.number != number,
+            Pending::Flow(at) => at.number != gone.number,
+        });
+    }
+}
+
+impl Unsent {
+    /// Appends the next frame's body; whether it was the last.
+    fn write(&mut self, start: usize, max_bytes: usize, turn: &mut Turn<'_>) -> bool {
+        let body = turn.output.len();
+        self.performative(false).write(turn.output);
+        let left_bytes = self.header.len() + self.rest.len();
+        let last = turn.output.len() - start + left_bytes <= max_bytes;
+        if !last {
+            turn.output.truncate(body);
+            self.performative(true).write(turn.output);
+        }
+        self.begun = true;
+        let room = max_bytes - (turn.output.len() - start).min(max_bytes);
+        let header = self.header.split_to(self.header.len().min(room));
+        turn.output.put_slice(&header);
+        let rest = self.rest.split_to(self.rest.len().min(room - header.len()));
+        turn.output.put_slice(&rest);
+        last
+    }
+
+    fn performative(&self, more: bool) -> Performative {
+        let transfer = Transfer { handle: self.handle, more, ..Transfer::default() };
+        if self.begun {
+            return transfer.into();
+        }
+        let tag = self.delivery.0.to_be_bytes();
+        let zeros = tag.iter().take(tag.len() - 1).take_while(|byte| **byte == 0).count();
+        Transfer {
+            delivery_id: Some(self.delivery.wire()),
+            delivery_tag: Some(Bytes::copy_from_slice(&tag[zeros..])),
+            message_format: Some(MESSAGE_FORMAT),
+            settled: Some(self.settled),
+            ..transfer
+        }
+        .into()
+    }
+}
+
+/// The message in AMQP's encoding.
+fn encoded(message: &Message, translate: Translate) -> Result<Bytes, String> {
+    match message.encoding.protocol {
+        Protocol::Amqp => Ok(message.bytes.clone()),
+        _ => {
+            translate(message).map_err(|error| error.to_string())?;
+            Err("messages of other protocols cannot be written for AMQP yet".to_owned())
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Termini (3.5): what a link is attached to, and which of its wishes are met.
+
+use std::sync::Arc;
+
+use postroad_model::{self as model, ConsumerMode, Destination, DestinationKind, Event};
+
+use super::address;
+use super::fault::error;
+use super::incoming::{Incoming, To};
+use super::link::{Attaching, LinkAt, LinkEnd, answer_to, source_of};
+use super::outgoing::Outgoing;
+use super::replies::Then;
+use super::{AmqpSession, Turn};
+use crate::codec::{
+    Attach, Coordinator, Described, DistributionMode, Error, ReceiverSettleMode, SenderSettleMode, Source,
+    SourceTerminus, Symbol, Target, TargetTerminus, TerminusDurability, Value, ValueMap,
+};
+
+/// Number and name of the filter that is a JMS selector (registered with the Apache filters).
+const SELECTOR: (u64, &str) = (0x0000_468c_0000_0004, "apache.org:selector-filter:string");
+
+/// Number and name of the filter that skips what the link's own connection sends.
+const NO_LOCAL: (u64, &str) = (0x0000_468c_0000_0003, "apache.org:no-local-filter:list");
+
+/// What transactions can do here (4.5.7).
+const TRANSACTIONS: [&str; 2] = ["amqp:local-transactions", "amqp:multi-txns-per-ssn"];
+
+/// Capabilities of a source that need a subscription with several readers.
+const SHARED: [&str; 2] = ["shared", "global"];
+
+/// The filters of a source that are met.
+#[derive(Debug, Default, PartialEq)]
+struct Filters {
+    selector: Arc<str>,
+    no_local: bool,
+    /// Those of the client's that are met: the others are left out of the answer (3.5.8).
+    met: ValueMap,
+}
+
+impl Filters {
+    fn of(source: &Source) -> Result<Filters, Error> {
+        let mut filters = Filters::default();
+        for (name, filter) in source.filter.iter().flat_map(|filter| &filter.0) {
+            let Value::Described(described) = filter else { continue };
+            if is_filter(described, SELECTOR) {
+                let Value::String(selector) = &described.value else {
+                    return Err(error("amqp:invalid-field", "the selector is no string"));
+                };
+                filters.selector = selector.as_str().into();
+            } else if is_filter(described, NO_LOCAL) {
+                filters.no_local = true;
+            } else {
+                continue;
+            }
+            filters.met.0.push((name.clone(), filter.clone()));
+        }
+        Ok(filters)
+    }
+}
+
+fn is_filter(described: &Described, (code, name): (u64, &str)) -> bool {
+    match &described.descriptor {
+        Value::Ulong(got) => *got == code,
+        Value::Symbol(got) => *got == *name,
+        _ => false,
+    }
+}
+
+impl AmqpSession {
+    /// The client wants to send.
+    pub(super) fn attach_incoming(
+        &mut self,
+        at: LinkAt,
+        attach: &Attach,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Error> {
+        let mut answer = answer_to(attach);
+        answer.max_message_size = Some(self.options.max_message_bytes);
+        let (to, made) = match &attach.target {
+            Some(TargetTerminus::Coordinator(_)) => {
+                let capabilities = TRANSACTIONS.map(Symbol::from_static).to_vec();
+                answer.target = Some(TargetTerminus::Coordinator(Coordinator { capabilities }));
+                (To::Coordinator, None)
+            }
+            Some(TargetTerminus::Target(target)) => self.target(target, &mut answer, turn)?,
+            Some(TargetTerminus::Other(_)) => {
+                return Err(error("amqp:not-implemented", "the target is of an unknown type"));
+            }
+            None => return Err(error("amqp:invalid-field", "the link has no target")),
+        };
+        let second = attach.rcv_settle_mode == ReceiverSettleMode::Second;
+        let Some(link) = self.link_at(at) else { return Ok(()) };
+        link.end = LinkEnd::Incoming(Box::new(Incoming::new(to, second)));
+        link.dynamic = made.clone();
+        let attaching = Attaching { at, answer };
+        match made {
+            None => self.attached(attaching, turn),
+            Some(destination) => {
+                let ticket = self.replies.wait(1, Then::Attached(Box::new(attaching)));
+                turn.events.push(Event::Declare { destination, connection: self.id, ticket });
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a target leads, and the node that is made for it.
+    fn target(
+        &mut self,
+        target: &Target,
+        answer: &mut Attach,
+        turn: &Turn<'_>,
+    ) -> Result<(To, Option<Destination>), Error> {
+        if target.dynamic {
+            let made = self.new_node(&target.capabilities, turn);
+            let address = Some(address::dynamic_address(&made).into());
+            answer.target = Some(TargetTerminus::Target(Target { address, ..target.clone() }));
+            return Ok((To::Destination(made.clone()), Some(made)));
+        }
+        match target.address.as_ref().filter(|address| !address.is_empty()) {
+            // Each message says where it goes ("Using the Anonymous Terminus for Message Routing").
+            None => Ok((To::Anywhere, None)),
+            Some(address) => {
+                let kind = address::kind_of(&target.capabilities);
+                Ok((To::Destination(address::destination(address.as_str(), kind)?), None))
+            }
+        }
+    }
+
+    /// A destination that is made for a link: its name is like no other's, in this run of the broker or another.
+    fn new_node(&mut self, capabilities: &[Symbol], turn: &Turn<'_>) -> Destination {
+        self.temporaries += 1;
+        let (kind, _) = address::kind_of(capabilities);
+        let (core, wall_ms, count) = (self.id.core(), turn.now.wall_ms, self.temporaries);
+        let name = format!("amqp:{wall_ms:x}:{core:x}:{:x}:{count:x}", self.id.number());
+        Destination { kind, temporary: true, name: name.into() }
+    }
+
+    /// The client wants to receive.
+    pub(super) fn attach_outgoing(
+        &mut self,
+        at: LinkAt,
+        attach: &Attach,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Error> {
+        let mut answer = answer_to(attach);
+        answer.max_message_size = Some(self.options.max_message_bytes);
+        let Some(source) = source_of(attach)? else { return self.find_subscription(at, attach, turn) };
+        let filters = Filters::of(source)?;
+        let (from, made) = self.source(source, turn)?;
+        let subscription = self.subscription_of(attach, source, &from)?;
+        let browses =
+            source.distribution_mode == Some(DistributionMode::Copy) && from.kind == DestinationKind::Queue;
+        let number = self.next_number();
+        self.consumers.insert(number, at);
+        let mut outgoing = Outgoing::new(number);
+        outgoing.presettled = attach.snd_settle_mode == SenderSettleMode::Settled;
+        outgoing.browses = browses;
+        outgoing.subscription = subscription.clone();
+        outgoing.default_outcome = source.default_outcome.clone();
+        outgoing.max_message_bytes = attach.max_message_size.filter(|max| *max > 0).unwrap_or(u64::MAX);
+        let address = made
+            .as_ref()
+            .map_or_else(|| source.address.clone(), |made| Some(address::dynamic_address(made).into()));
+        let filter = (!filters.met.is_empty()).then_some(filters.met);
+        answer.source = Some(SourceTerminus::Source(Source { address, filter, ..source.clone() }));
+        if let Some(link) = self.link_at(at) {
+            link.end = LinkEnd::Outgoing(Box::new(outgoing));
+            link.dynamic = made.clone();
+        }
+        let answers = 1 + u32::from(made.is_some());
+        let ticket = self.replies.wait(answers, Then::Attached(Box::new(Attaching { at, answer })));
+        if let Some(destination) = made {
+            turn.events.push(Event::Declare { destination, connection: self.id, ticket });
+        }
+        let priority = AmqpSession::number_in(attach.properties.as_ref(), "priority").unwrap_or(0);
+        turn.events.push(Event::Attach(model::Attach {
+            consumer: self.key(number),
+            source: from,
+            mode: if browses { ConsumerMode::Browse } else { ConsumerMode::Shared },
+            credit: 0,
+            priority: priority.clamp(i8::MIN.into(), i8::MAX.into()) as i8,
+            no_local: filters.no_local,
+            selector: filters.selector,
+            subscription,
+            ticket,
+        }));
+        Ok(())
+    }
+
+    /// Where a source leads, and the node that is made for it.
+    fn source(
+        &mut self,
+        source: &Source,
+        turn: &Turn<'_>,
+    ) -> Result<(Destination, Option<Destination>), Error> {
+        if source.dynamic {
+            let made = self.new_node(&source.capabilities, turn);
+            return Ok((made.clone(), Some(made)));
+        }
+        let address = source.address.as_ref();
+        let address = address.ok_or_else(|| error("amqp:invalid-field", "the source has no address"))?;
+        let kind = address::kind_of(&source.capabilities);
+        Ok((address::destination(address.as_str(), kind)?, None))
+    }
+
+    /// The durable subscription that a source is, if it is one.
+    fn subscription_of(
+        &self,
+        attach: &Attach,
+        source: &Source,
+        from: &Destination,
+    ) -> Result<Option<Arc<str>>, Error> {
+        if from.kind != DestinationKind::Topic {
+            return Ok(None);
+        }
+        if source.capabilities.iter().any(|capability| SHARED.iter().any(|shared| capability == shared)) {
+            let text = "subscriptions with several readers are not supported yet";
+            return Err(error("amqp:not-implemented", text));
+        }
+        let durable = source.durable != TerminusDurability::None;
+        Ok(durable.then(|| self.subscription(attach.name.as_str())))
+    }
+
+    /// What the broker calls a durable subscription: the link's name behind the container's, which has its length ahead
+    /// so that no two pairs look alike.
+    fn subscription(&self, name: &str) -> Arc<str> {
+        let container = &self.peer.container;
+        format!("{}:{container}:{name}", container.len()).into()
+    }
+
+    /// A receiver without a source asks for the durable subscription of the link's name, as the client `qpid-jms` does to
+    /// end one: closing the link ends it.
+    fn find_subscription(&mut self, at: LinkAt, attach: &Attach, turn: &mut Turn<'_>) -> Result<(), Error> {
+        let name = self.subscription(attach.name.as_str());
+        let found = Source { durable: TerminusDurability::UnsettledState, ..Source::default() };
+        let answer = Attach { source: Some(SourceTerminus::Source(found)), ..answer_to(attach) };
+        if let Some(link) = self.link_at(at) {
+            link.end = LinkEnd::Subscription(name);
+        }
+        self.attached(Attaching { at, answer }, turn);
+        Ok(())
+    }
+
+    /// The core refuses a link.
+    pub(super) fn not_attached(&mut self, attaching: Attaching, error: Error, turn: &mut Turn<'_>) {
+        let Attaching { at, answer } = attaching;
+        self.refuse_attach(at, answer, error, turn);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(descriptor: Value, value: Value) -> Value {
+        Value::Described(Box::new(Described { descriptor, value }))
+    }
+
+    #[test]
+    fn filters_that_are_met_are_named_in_the_answer() {
+        let selector = |descriptor| filter(descriptor, "a = 1".into());
+        let by_name = |name: &'static str| Value::Symbol(Symbol::from_static(name));
+        let met = |filters: &Filters| filters.met.0.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
+        for (case, filters, want) in [
+            ("by name", vec![("s", selector(by_name(SELECTOR.1)))], ("a = 1", false, vec!["s"])),
+            ("by number", vec![("s", selector(Value::Ulong(SELECTOR.0)))], ("a = 1", false, vec!["s"])),
+            (
+                "no local",
+                vec![("n", filter(by_name(NO_LOCAL.1), Value::List(vec![])))],
+                ("", true, vec!["n"]),
+            ),
+            (
+                "unknown",
+                vec![("x", filter(by_name("x"), Value::Null)), ("y", Value::Null)],
+                ("", false, vec![]),
+            ),
+        ] {
+            let pairs = filters.into_iter().map(|(key, filter)| (Value::Symbol(key.into()), filter));
+            let source = Source { filter: Some(ValueMap(pairs.collect())), ..Source::default() };
+            let got = Filters::of(&source).unwrap();
+            let names: Vec<_> = want.2.into_iter().map(|name| Value::Symbol(name.into())).collect();
+            assert_eq!((&*got.selector, got.no_local, met(&got)), (want.0, want.1, names), "case: {case}");
+        }
+        let source = Source {
+            filter: Some(ValueMap(vec![("s".into(), filter(Value::Ulong(SELECTOR.0), Value::Null))])),
+            ..Source::default()
+        };
+        assert!(Filters::of(&source).is_err());
+    }
+}
