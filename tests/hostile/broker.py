@@ -13,15 +13,21 @@ import openwire
 # Message bodies in memory; bounds on resident memory in the cases are stated with this in mind.
 MEMORY_BYTES = 64 << 20
 PORT, OFFSET_MAX = 61616, 3919
+# Every port that the broker opens: an offset is used only if all of them are free.
+PORTS = (PORT, 5672)
 
 
 def free_offset():
     for _ in range(200):
         offset = random.randrange(1, OFFSET_MAX)
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", PORT + offset)) != 0:
-                return offset
+        if all(is_free(port + offset) for port in PORTS):
+            return offset
     raise RuntimeError("no free port")
+
+
+def is_free(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 class Broker:

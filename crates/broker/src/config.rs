@@ -35,6 +35,8 @@ pub struct Config {
     pub runtime: RuntimeConfig,
     /// OpenWire alone.
     pub openwire: OpenWireConfig,
+    /// AMQP alone.
+    pub amqp: AmqpConfig,
     /// Bounds.
     pub limits: Limits,
     /// What is decided about destinations, by pattern.
@@ -49,6 +51,8 @@ pub struct Config {
 pub struct Ports {
     /// OpenWire.
     pub openwire: u16,
+    /// AMQP 1.0.
+    pub amqp: u16,
 }
 
 /// Threads and partitions.
@@ -77,6 +81,18 @@ pub struct OpenWireConfig {
     pub max_inactivity_ms: i64,
 }
 
+/// AMQP alone.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AmqpConfig {
+    /// Largest frame that a client may send.
+    pub max_frame_bytes: u32,
+    /// Largest message that a client may send, in as many frames as it takes.
+    pub max_message_bytes: u64,
+    /// A client that is silent for so long is taken for dead; 0 for never.
+    pub max_inactivity_ms: u64,
+}
+
 /// Bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -101,6 +117,7 @@ impl Default for Config {
             ports: Ports::default(),
             runtime: RuntimeConfig::default(),
             openwire: OpenWireConfig::default(),
+            amqp: AmqpConfig::default(),
             limits: Limits::default(),
             policy: Vec::new(),
             virtual_topic: vec![VirtualTopicConfig::default()],
@@ -110,7 +127,7 @@ impl Default for Config {
 
 impl Default for Ports {
     fn default() -> Ports {
-        Ports { openwire: 61616 }
+        Ports { openwire: 61616, amqp: 5672 }
     }
 }
 
@@ -132,6 +149,12 @@ impl Default for OpenWireConfig {
             cache: false,
             max_inactivity_ms: 30_000,
         }
+    }
+}
+
+impl Default for AmqpConfig {
+    fn default() -> AmqpConfig {
+        AmqpConfig { max_frame_bytes: 1 << 20, max_message_bytes: 100 << 20, max_inactivity_ms: 60_000 }
     }
 }
 
@@ -189,6 +212,8 @@ impl Config {
             ("runtime.cores", self.runtime.cores.into(), 1),
             ("runtime.partitions", self.runtime.partitions.into(), 1),
             ("openwire.max_frame_bytes", max_frame_bytes, FRAME_BYTES_MIN),
+            ("amqp.max_frame_bytes", self.amqp.max_frame_bytes.into(), FRAME_BYTES_MIN),
+            ("amqp.max_message_bytes", self.amqp.max_message_bytes, FRAME_BYTES_MIN),
             ("limits.transaction_bytes", self.limits.transaction_bytes, 1),
             ("limits.outbox_bytes", self.limits.outbox_bytes, 1),
         ] {
@@ -269,7 +294,7 @@ mod tests {
             (
                 "table",
                 "[ports]\nopenwire = 1234",
-                Config { ports: Ports { openwire: 1234 }, ..Config::default() },
+                Config { ports: Ports { openwire: 1234, ..Ports::default() }, ..Config::default() },
             ),
         ] {
             assert_eq!(Config::parse(text).unwrap(), want, "case: {case}");
@@ -299,6 +324,8 @@ mod tests {
             ("[runtime]\npartitions = 0", "runtime.partitions is 0; the least is 1"),
             ("[openwire]\nmax_frame_bytes = 0", "openwire.max_frame_bytes is 0; the least is 1024"),
             ("[openwire]\nmax_inactivity_ms = -1", "openwire.max_inactivity_ms is -1; use 0 for never"),
+            ("[amqp]\nmax_frame_bytes = 0", "amqp.max_frame_bytes is 0; the least is 1024"),
+            ("[amqp]\nmax_message_bytes = 1", "amqp.max_message_bytes is 1; the least is 1024"),
             ("[limits]\ntransaction_bytes = 0", "limits.transaction_bytes is 0; the least is 1"),
             ("[limits]\noutbox_bytes = 0", "limits.outbox_bytes is 0; the least is 1"),
         ] {

@@ -29,7 +29,7 @@ fn free_port() -> u16 {
 
 fn configuration(directory: &Path, port: u16, more: &str) -> PathBuf {
     let file = directory.join(format!("postroad-{port}.toml"));
-    fs::write(&file, format!("[ports]\nopenwire = {port}\n[runtime]\ncores = 2\n{more}")).unwrap();
+    fs::write(&file, format!("[ports]\nopenwire = {port}\namqp = 0\n[runtime]\ncores = 2\n{more}")).unwrap();
     file
 }
 
@@ -100,7 +100,7 @@ impl Broker {
                 .scan(false, |ready, line| {
                     (!std::mem::replace(ready, line == "postroad ready")).then_some(line)
                 })
-                .take(3)
+                .take(4)
                 .collect();
             if announced.last().is_some_and(|line| line == "postroad ready") {
                 return Broker { process, output, directory, port, announced };
@@ -400,7 +400,10 @@ fn messages_outlive_a_stop_by_either_signal() {
             format!("  OpenWire   {}", broker.url()),
             "postroad ready".to_owned(),
         ];
-        assert_eq!(broker.announced, want);
+        let (amqp, others): (Vec<_>, Vec<_>) =
+            broker.announced.iter().cloned().partition(|line| line.starts_with("  AMQP "));
+        assert_eq!(others, want);
+        assert!(amqp[0].starts_with("  AMQP       amqp://127.0.0.1:"), "{amqp:?}");
         assert_eq!(broker.says(&["browse", "q"]), "x\n".repeat(round));
         broker.says(&["send", "q", "--body", "x"]);
         // A client that stays must not keep the broker from stopping.
@@ -497,7 +500,7 @@ fn policies_are_read_anew_on_sighup_or_stay_as_they_are() {
             "[[policy]]\ndestination = \"a\"",
             vec!["the policies stay as they are", "[[policy]] 1", "queue://"],
         ),
-        ("[[policy]]\ncolour = 1", vec!["the policies stay as they are", "line 6", "colour"]),
+        ("[[policy]]\ncolour = 1", vec!["the policies stay as they are", "line 7", "colour"]),
     ] {
         configuration(directory.path(), 0, more);
         process.signal(Signal::HUP);

@@ -13,7 +13,7 @@ use crate::codec::{Close, Open, Symbol, Value, ValueMap};
 const FRAME_BYTES_MAX_MIN: u32 = 512;
 
 /// What this broker can do beside the standard.
-const CAPABILITIES: [&str; 2] = ["ANONYMOUS-RELAY", SOLE_CONNECTION];
+const CAPABILITIES: [&str; 3] = ["ANONYMOUS-RELAY", "SHARED-SUBS", SOLE_CONNECTION];
 
 /// A client that wants its container id for itself asks for this (as `qpid-jms` does for JMS client ids).
 const SOLE_CONNECTION: &str = "sole-connection-for-container";

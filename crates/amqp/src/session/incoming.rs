@@ -231,7 +231,7 @@ impl AmqpSession {
             Ok((number, sent)) => {
                 let ticket = self.replies.wait(1, Then::Received(receipt));
                 let transaction = number.map(|number| self.transactions.key(self.id, number));
-                let publish = Publish { connection: self.id, ticket, sent, transaction, retain: None };
+                let publish = Publish { transaction, ..Publish::plain(self.id, ticket, sent) };
                 turn.events.push(Event::Publish(publish));
             }
         }
@@ -335,7 +335,7 @@ fn message(to: To, whole: Whole, now: Now) -> Result<Sent, Error> {
         rare: rare_headers(&properties),
         bytes,
     };
-    Ok(Sent { to, message })
+    Ok(Sent::new(to, message))
 }
 
 /// A time to live counts from now (3.2.1); without one the message's own absolute time holds (3.2.4).

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postroad_model::{self as model, ConsumerMode, Destination, DestinationKind, Event};
+use postroad_model::{self as model, ConsumerMode, Destination, DestinationKind, Event, Share};
 
 use super::address;
 use super::fault::error;
@@ -13,7 +13,7 @@ use super::replies::Then;
 use super::{AmqpSession, Turn};
 use crate::codec::{
     Attach, Coordinator, Described, DistributionMode, Error, ReceiverSettleMode, SenderSettleMode, Source,
-    SourceTerminus, Symbol, Target, TargetTerminus, TerminusDurability, Value, ValueMap,
+    SourceTerminus, Symbol, Target, TargetTerminus, TerminusDurability, Text, Value, ValueMap,
 };
 
 /// Number and name of the filter that is a JMS selector (registered with the Apache filters).
@@ -25,8 +25,18 @@ const NO_LOCAL: (u64, &str) = (0x0000_468c_0000_0003, "apache.org:no-local-filte
 /// What transactions can do here (4.5.7).
 const TRANSACTIONS: [&str; 2] = ["amqp:local-transactions", "amqp:multi-txns-per-ssn"];
 
-/// Capabilities of a source that need a subscription with several readers.
-const SHARED: [&str; 2] = ["shared", "global"];
+/// Capability of a source that is a subscription with several readers.
+const SHARED: &str = "shared";
+
+/// Capability of a source that is a subscription for all containers.
+const GLOBAL: &str = "global";
+
+/// Behind this in the name of a link is what tells several readers of one subscription apart, as in the client `qpid-jms`
+/// (`AmqpSubscriptionTracker`): `news`, `news|2`, `news|volatile1`, `news|global`.
+const SUFFIX: char = '|';
+
+/// The first reader's suffix in a subscription for all containers.
+const GLOBAL_SUFFIX: &str = "|global";
 
 /// The filters of a source that are met.
 #[derive(Debug, Default, PartialEq)]
@@ -55,6 +65,15 @@ impl Filters {
             filters.met.0.push((name.clone(), filter.clone()));
         }
         Ok(filters)
+    }
+}
+
+/// The name of the subscription that a link reads.
+fn subscription_name(link: &Text, share: Share) -> &str {
+    let name = link.as_str();
+    match share {
+        Share::No => name,
+        _ => name.split_once(SUFFIX).map_or(name, |(name, _)| name),
     }
 }
 
@@ -147,7 +166,7 @@ impl AmqpSession {
         let Some(source) = source_of(attach)? else { return self.find_subscription(at, attach, turn) };
         let filters = Filters::of(source)?;
         let (from, made) = self.source(source, turn)?;
-        let subscription = self.subscription_of(attach, source, &from)?;
+        let (subscription, share) = self.subscription_of(attach, source, &from);
         let browses =
             source.distribution_mode == Some(DistributionMode::Copy) && from.kind == DestinationKind::Queue;
         let number = self.next_number();
@@ -155,7 +174,7 @@ impl AmqpSession {
         let mut outgoing = Outgoing::new(number);
         outgoing.presettled = attach.snd_settle_mode == SenderSettleMode::Settled;
         outgoing.browses = browses;
-        outgoing.subscription = subscription.clone();
+        outgoing.subscription = subscription.clone().filter(|_| share != Share::Volatile);
         outgoing.default_outcome = source.default_outcome.clone();
         outgoing.max_message_bytes = attach.max_message_size.filter(|max| *max > 0).unwrap_or(u64::MAX);
         let address = made
@@ -182,6 +201,9 @@ impl AmqpSession {
             no_local: filters.no_local,
             selector: filters.selector,
             subscription,
+            share,
+            retroactive: false,
+            at: None,
             ticket,
         }));
         Ok(())
@@ -203,35 +225,42 @@ impl AmqpSession {
         Ok((address::destination(address.as_str(), kind)?, None))
     }
 
-    /// The durable subscription that a source is, if it is one.
+    /// The subscription that a source is, if it has a name.
     fn subscription_of(
         &self,
         attach: &Attach,
         source: &Source,
         from: &Destination,
-    ) -> Result<Option<Arc<str>>, Error> {
-        if from.kind != DestinationKind::Topic {
-            return Ok(None);
-        }
-        if source.capabilities.iter().any(|capability| SHARED.iter().any(|shared| capability == shared)) {
-            let text = "subscriptions with several readers are not supported yet";
-            return Err(error("amqp:not-implemented", text));
-        }
+    ) -> (Option<Arc<str>>, Share) {
+        let can = |wanted: &str| source.capabilities.iter().any(|capability| *capability == *wanted);
         let durable = source.durable != TerminusDurability::None;
-        Ok(durable.then(|| self.subscription(attach.name.as_str())))
+        let share = match (can(SHARED), durable) {
+            (false, _) => Share::No,
+            (true, true) => Share::Durable,
+            (true, false) => Share::Volatile,
+        };
+        if from.kind != DestinationKind::Topic || !(durable || share == Share::Volatile) {
+            return (None, Share::No);
+        }
+        let name = subscription_name(&attach.name, share);
+        (Some(self.subscription(name, can(GLOBAL), share)), share)
     }
 
-    /// What the broker calls a durable subscription: the link's name behind the container's, which has its length ahead
-    /// so that no two pairs look alike.
-    fn subscription(&self, name: &str) -> Arc<str> {
-        let container = &self.peer.container;
-        format!("{}:{container}:{name}", container.len()).into()
+    /// What the broker calls a subscription: its name behind the container's, which has its length ahead so that no two
+    /// pairs look alike. One for all containers has none, and one that does not last never takes the name of one that does.
+    fn subscription(&self, name: &str, global: bool, share: Share) -> Arc<str> {
+        let container = if global { "" } else { &self.peer.container };
+        let kind = if share == Share::Volatile { "volatile:" } else { "" };
+        format!("{kind}{}:{container}:{name}", container.len()).into()
     }
 
     /// A receiver without a source asks for the durable subscription of the link's name, as the client `qpid-jms` does to
     /// end one: closing the link ends it.
     fn find_subscription(&mut self, at: LinkAt, attach: &Attach, turn: &mut Turn<'_>) -> Result<(), Error> {
-        let name = self.subscription(attach.name.as_str());
+        // A client without an id of its own ends a subscription of all containers.
+        let global = attach.name.as_str().ends_with(GLOBAL_SUFFIX);
+        let share = if global { Share::Durable } else { Share::No };
+        let name = self.subscription(subscription_name(&attach.name, share), global, share);
         let found = Source { durable: TerminusDurability::UnsettledState, ..Source::default() };
         let answer = Attach { source: Some(SourceTerminus::Source(found)), ..answer_to(attach) };
         if let Some(link) = self.link_at(at) {

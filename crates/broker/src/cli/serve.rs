@@ -3,10 +3,13 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_core::Settings;
+use postroad_model::Session;
 use postroad_net::{Listener, Place, Places};
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use postroad_routing::Policies;
@@ -14,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::ServeArguments;
 use crate::config::Config;
-use crate::runtime::{Runtime, RuntimeOptions, Store, read_portable};
+use crate::runtime::{Runtime, RuntimeOptions, Service, Store, read_portable};
 
 /// After a failed accept (out of descriptors, say), how long until the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -40,8 +43,7 @@ pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
 }
 
 async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> anyhow::Result<()> {
-    let address = SocketAddr::new(config.bind, config.port(config.ports.openwire)?);
-    let listener = Listener::bind("OpenWire", address)?;
+    let mut listeners = Listeners::bind(config)?;
     if config.data.exists() && !config.data.is_dir() {
         bail!("the store {} is a file; name a directory with --data", config.data.display());
     }
@@ -62,16 +64,21 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     })
     .with_context(|| format!("cannot open the store {}", config.data.display()))?;
     let options = RuntimeOptions { cores: config.runtime.cores, pin: config.runtime.pin };
-    let openwire = openwire_options(config, listener.address()?);
-    let runtime =
-        Runtime::start(store, &options, move |id| OpenWireSession::new(id, openwire.clone(), read_portable))?;
+    let openwire = openwire_options(config, listeners.address(Service::OpenWire)?);
+    let amqp = amqp_options(config);
+    let runtime = Runtime::start(store, &options, move |service, id| -> Box<dyn Session> {
+        match service {
+            Service::OpenWire => Box::new(OpenWireSession::new(id, openwire.clone(), read_portable)),
+            Service::Amqp => Box::new(AmqpSession::new(id, amqp.clone(), read_portable)),
+        }
+    })?;
     // Whoever has read that we are ready may tell us to stop.
     let signals = Signals::listen()?;
-    announce(&[("OpenWire", format!("tcp://{}", listener.address()?))], config)
-        .context("cannot write to standard output")?;
+    announce(&listeners.endpoints()?, config).context("cannot write to standard output")?;
     let policies = || Config::load(arguments)?.policies();
-    let runtime = accept_until_stopped(&listener, Admission::new(places), runtime, signals, policies).await;
-    drop(listener);
+    let runtime =
+        accept_until_stopped(&mut listeners, Admission::new(places), runtime, signals, policies).await;
+    drop(listeners);
     runtime.stop();
     Ok(())
 }
@@ -84,6 +91,72 @@ fn openwire_options(config: &Config, address: SocketAddr) -> OpenWireOptions {
         max_inactivity_ms: config.openwire.max_inactivity_ms,
         broker_name: config.broker_name.clone(),
         broker_url: format!("tcp://{address}"),
+    }
+}
+
+fn amqp_options(config: &Config) -> AmqpOptions {
+    AmqpOptions {
+        max_frame_bytes: config.amqp.max_frame_bytes,
+        max_message_bytes: config.amqp.max_message_bytes,
+        max_inactivity_ms: config.amqp.max_inactivity_ms,
+        broker_name: config.broker_name.clone(),
+    }
+}
+
+/// One listener for each service.
+struct Listeners {
+    all: Vec<(Service, Listener)>,
+    /// Which is asked first, so that a flood at one port leaves the others their turn.
+    first: usize,
+}
+
+impl Listeners {
+    fn bind(config: &Config) -> anyhow::Result<Listeners> {
+        let mut all = Vec::new();
+        for (service, name, port) in [
+            (Service::OpenWire, "OpenWire", config.ports.openwire),
+            (Service::Amqp, "AMQP", config.ports.amqp),
+        ] {
+            let address = SocketAddr::new(config.bind, config.port(port)?);
+            all.push((service, Listener::bind(name, address)?));
+        }
+        Ok(Listeners { all, first: 0 })
+    }
+
+    fn address(&self, service: Service) -> anyhow::Result<SocketAddr> {
+        let listener = self.all.iter().find(|(known, _)| *known == service);
+        Ok(listener.context("the service has no listener")?.1.address()?)
+    }
+
+    /// What the operator reads: protocols and where they are spoken.
+    fn endpoints(&self) -> anyhow::Result<Vec<(&'static str, String)>> {
+        let endpoint = |(service, listener): &(Service, Listener)| {
+            let (name, scheme) = match service {
+                Service::OpenWire => ("OpenWire", "tcp"),
+                Service::Amqp => ("AMQP", "amqp"),
+            };
+            Ok((name, format!("{scheme}://{}", listener.address()?)))
+        };
+        self.all.iter().map(endpoint).collect()
+    }
+
+    /// The next connection at any of them.
+    async fn accept(&mut self) -> std::io::Result<(Service, std::net::TcpStream, SocketAddr)> {
+        self.first = (self.first + 1) % self.all.len();
+        let (before, from) = self.all.split_at(self.first);
+        let mut accepting = Vec::with_capacity(self.all.len());
+        for (service, listener) in from.iter().chain(before) {
+            accepting.push((*service, Box::pin(listener.accept())));
+        }
+        std::future::poll_fn(move |context| {
+            for (service, accepted) in &mut accepting {
+                if let Poll::Ready(accepted) = accepted.as_mut().poll(context) {
+                    return Poll::Ready(accepted.map(|(socket, peer)| (*service, socket, peer)));
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 }
 
@@ -117,7 +190,7 @@ impl Signals {
 }
 
 async fn accept_until_stopped(
-    listener: &Listener,
+    listeners: &mut Listeners,
     mut admission: Admission,
     mut runtime: Runtime,
     mut signals: Signals,
@@ -134,10 +207,10 @@ async fn accept_until_stopped(
                 }
                 Err(error) => tracing::error!(error = format!("{error:#}"), "the policies stay as they are"),
             },
-            accepted = listener.accept() => match accepted {
-                Ok((socket, peer)) => {
+            accepted = listeners.accept() => match accepted {
+                Ok((service, socket, peer)) => {
                     if let Some(place) = admission.ask(peer) {
-                        runtime.serve((socket, peer, place)).await;
+                        runtime.serve((service, socket, peer, place)).await;
                     }
                 }
                 Err(error) => {

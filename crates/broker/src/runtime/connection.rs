@@ -36,11 +36,11 @@ pub struct CoreHandle {
 }
 
 /// Serves one connection to its end.
-pub async fn serve<S: Session>(
+pub async fn serve(
     handle: CoreHandle,
     connection: Connection,
     peer: SocketAddr,
-    make: impl FnOnce(ConnectionId) -> S,
+    make: impl FnOnce(ConnectionId) -> Box<dyn Session>,
     closing: Rc<Notify>,
 ) {
     let (id, mailbox) = handle.core.borrow_mut().join();
@@ -62,12 +62,12 @@ pub async fn serve<S: Session>(
     let _ = tokio::time::timeout(LINGER, task.connection.part()).await;
 }
 
-struct Task<S> {
+struct Task {
     handle: CoreHandle,
     connection: Connection,
     mailbox: Rc<Mailbox>,
     router: Router,
-    session: S,
+    session: Box<dyn Session>,
     events: Vec<Event>,
     begun: Instant,
     alarm: Alarm,
@@ -75,7 +75,7 @@ struct Task<S> {
     listens: bool,
 }
 
-impl<S: Session> Task<S> {
+impl Task {
     async fn converse(&mut self) -> Parting {
         loop {
             if let Err(parting) = self.step().await {

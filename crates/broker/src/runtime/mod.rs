@@ -15,7 +15,7 @@ mod threads;
 mod translate;
 
 pub use store::Store;
-pub use threads::{Runtime, RuntimeOptions};
+pub use threads::{Runtime, RuntimeOptions, Service};
 pub use translate::read_portable;
 
 use std::time::{SystemTime, UNIX_EPOCH};

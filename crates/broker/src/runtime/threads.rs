@@ -38,7 +38,16 @@ pub struct RuntimeOptions {
 }
 
 /// A socket on its way to the core that will serve it.
-type NewSocket = (std::net::TcpStream, SocketAddr, Place);
+type NewSocket = (Service, std::net::TcpStream, SocketAddr, Place);
+
+/// What a listener serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// OpenWire.
+    OpenWire,
+    /// AMQP 1.0.
+    Amqp,
+}
 
 /// The running threads.
 pub struct Runtime {
@@ -73,10 +82,10 @@ impl Runtime {
     ///
     /// # Errors
     /// The system starts no thread.
-    pub fn start<S: Session + 'static>(
+    pub fn start(
         store: Store,
         options: &RuntimeOptions,
-        make: impl Fn(ConnectionId) -> S + Clone + Send + 'static,
+        make: impl Fn(Service, ConnectionId) -> Box<dyn Session> + Clone + Send + 'static,
     ) -> std::io::Result<Runtime> {
         let count = usize::from(options.cores.max(1));
         let wakers: Vec<Arc<Notify>> = (0..count).map(|_| Arc::new(Notify::new())).collect();
@@ -195,10 +204,10 @@ fn core_rings(wakers: &[Arc<Notify>]) -> Vec<CoreRings> {
     rings
 }
 
-fn run_core<S: Session + 'static>(
+fn run_core(
     parts: CoreParts,
     places: Places,
-    make: impl Fn(ConnectionId) -> S + Clone + 'static,
+    make: impl Fn(Service, ConnectionId) -> Box<dyn Session> + Clone + 'static,
 ) {
     if let Some(processor) = parts.processor {
         pin_to(processor);
@@ -264,13 +273,13 @@ async fn follow(core: Rc<RefCell<Core>>, mut policies: watch::Receiver<Arc<Polic
 }
 
 /// Serves each new socket in a task of its own, until the core stops.
-async fn welcome<S: Session + 'static>(
+async fn welcome(
     handle: CoreHandle,
     mut sockets: mpsc::Receiver<NewSocket>,
     closing: Rc<Closing>,
-    make: impl Fn(ConnectionId) -> S + Clone + 'static,
+    make: impl Fn(Service, ConnectionId) -> Box<dyn Session> + Clone + 'static,
 ) {
-    while let Some((socket, peer, place)) = sockets.recv().await {
+    while let Some((service, socket, peer, place)) = sockets.recv().await {
         let connection = match Connection::new(socket) {
             Ok(connection) => connection,
             Err(error) => {
@@ -282,6 +291,7 @@ async fn welcome<S: Session + 'static>(
         tokio::task::spawn_local(async move {
             // Looked at in the poll in which the conversation begins to listen for it: nothing comes in between.
             if !closing.begun.get() {
+                let make = |id| make(service, id);
                 connection::serve(handle, connection, peer, make, closing.word.clone()).await;
             }
             drop(place);

@@ -24,8 +24,9 @@ final class Broker implements AutoCloseable {
     private static final Duration READY_WITHIN = Duration.ofSeconds(30);
     private static final Duration STOPPED_WITHIN = Duration.ofSeconds(20);
     private static final int OPENWIRE_PORT = 61616;
+    private static final int AMQP_PORT = 5672;
     /** Every port the broker may open by default; an offset is used only if all of them are free. */
-    private static final int[] DEFAULT_PORTS = {1883, 5672, 8080, 8161, 9876, 10911, 61613, OPENWIRE_PORT};
+    private static final int[] DEFAULT_PORTS = {1883, AMQP_PORT, 8080, 8161, 9876, 10911, 61613, OPENWIRE_PORT};
     /** Keeps OPENWIRE_PORT + offset a legal port. */
     private static final int OFFSET_MAX = 65535 - OPENWIRE_PORT;
     private static final int TAIL_LINES = 15;
@@ -52,6 +53,10 @@ final class Broker implements AutoCloseable {
 
     String url() {
         return "tcp://127.0.0.1:" + (OPENWIRE_PORT + portOffset);
+    }
+
+    String amqpUrl() {
+        return "amqp://127.0.0.1:" + (AMQP_PORT + portOffset);
     }
 
     boolean isAlive() {

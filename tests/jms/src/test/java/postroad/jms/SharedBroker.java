@@ -26,6 +26,11 @@ final class SharedBroker implements BeforeEachCallback, AfterEachCallback {
         return isExternal() ? System.getProperty("broker.url") : broker.url();
     }
 
+    /** Where AMQP is spoken; {@code -Dbroker.amqp} with {@code -Dbroker.url}. */
+    static String amqpUrl() {
+        return isExternal() ? System.getProperty("broker.amqp", "amqp://127.0.0.1:5672") : broker.amqpUrl();
+    }
+
     @Override
     public void beforeEach(ExtensionContext context) throws Exception {
         if (!isExternal()) {
