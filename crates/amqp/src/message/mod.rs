@@ -6,12 +6,10 @@
 
 mod dead_letter;
 mod header;
-mod ids;
 mod properties;
 mod sections;
 
-pub use dead_letter::mark_dead_letter;
+pub use dead_letter::{ORIGIN, REASON, mark_dead_letter};
 pub use header::delivery_header;
-pub use ids::id_text;
 pub use properties::StoredProperties;
 pub use sections::{Body, BodyKind, MESSAGE_FORMAT, Section, Sections};

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use postroad_selector::{Properties as SelectorProperties, Value as SelectorValue};
 
 use super::Sections;
-use super::ids::id_text;
 use crate::codec::{Header, Properties, Text, Timestamp, Value, ValueMap};
+use crate::portable::read_id;
 
 /// A stored message, as a selector sees it. Read on demand, and each section once.
 pub struct StoredProperties<'a> {
@@ -67,8 +67,13 @@ impl<'a> StoredProperties<'a> {
                 Some(SelectorValue::Long(created_ms))
             }
             "JMSXGroupSeq" => Some(SelectorValue::Long(self.properties()?.group_sequence?.into())),
-            "JMSMessageID" => id(self.properties()?.message_id.as_ref()),
-            "JMSCorrelationID" => id(self.properties()?.correlation_id.as_ref()),
+            "JMSMessageID" => {
+                Some(shown(&read_id(self.properties()?.message_id.as_ref()?)?.to_jms_message_id()))
+            }
+            "JMSCorrelationID" => {
+                let id = read_id(self.properties()?.correlation_id.as_ref()?)?;
+                Some(shown(&id.to_jms_correlation_id()))
+            }
             "JMSType" => text(&self.properties()?.subject),
             "JMSXGroupID" => text(&self.properties()?.group_id),
             "JMSDestination" => text(&self.properties()?.to),
@@ -118,6 +123,7 @@ fn text(text: &Option<Text>) -> Option<SelectorValue<'_>> {
     text.as_ref().map(|text| SelectorValue::String(text.as_str().into()))
 }
 
-fn id(id: Option<&Value>) -> Option<SelectorValue<'_>> {
-    id_text(id?).map(SelectorValue::String)
+/// As JMS clients show it.
+fn shown(id: &postroad_model::portable::Text) -> SelectorValue<'static> {
+    SelectorValue::String(id.as_str().to_owned().into())
 }

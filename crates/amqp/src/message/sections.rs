@@ -54,6 +54,11 @@ impl Section {
         SECTIONS.iter().find(|(code, name, _)| is_it(*code, name)).map(|(_, _, section)| *section)
     }
 
+    /// The number of its descriptor.
+    pub fn code(self) -> u8 {
+        SECTIONS.iter().find(|(_, _, section)| *section == self).map_or(0, |(code, ..)| *code as u8)
+    }
+
     /// Name in the standard.
     pub fn name(self) -> &'static str {
         match self {

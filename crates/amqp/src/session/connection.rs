@@ -114,6 +114,9 @@ impl AmqpSession {
     pub(super) fn send_open(&mut self, mut properties: ValueMap, turn: &mut Turn<'_>) {
         properties.push("product", "Postroad");
         properties.push("version", env!("CARGO_PKG_VERSION"));
+        // JMS clients leave these off what they show, and put them ahead of what they write.
+        properties.push("queue-prefix", "queue://");
+        properties.push("topic-prefix", "topic://");
         self.peer.answered = true;
         let open = Open {
             container_id: self.options.broker_name.as_str().into(),

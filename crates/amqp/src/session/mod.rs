@@ -8,7 +8,7 @@
 //! What the core answers finds its way back by [`replies::Replies`].
 //! Never here: sockets, clocks, queues, what other connections do.
 
-mod address;
+pub(crate) mod address;
 mod channel;
 mod connection;
 mod disposition;

@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes};
-use postroad_model::portable::Translate;
-use postroad_model::{ConsumerKey, Delivery, Event, Message, Outcome, Protocol, Settle};
+use postroad_model::{ConsumerKey, Delivery, Event, Outcome, Settle};
 
 use super::disposition::Held;
 use super::link::{Link, LinkAt, LinkEnd, Stage};
@@ -15,6 +14,7 @@ use super::sequence::Sequence;
 use super::{AmqpSession, Turn};
 use crate::codec::{DeliveryState, Field, Flow, FrameKind, Performative, Transfer, begin_frame, end_frame};
 use crate::message::{MESSAGE_FORMAT, delivery_header};
+use crate::portable::in_amqp;
 
 /// Credit that the core gets ahead: enough to keep a link busy, little enough that what it sends fits in memory.
 const PROMISED_MAX: u32 = 2048;
@@ -204,13 +204,18 @@ impl AmqpSession {
             turn.events.push(settle(Outcome::Released { failed: false }, None));
             return;
         }
-        let encoded = encoded(&message, translate).and_then(|bytes| {
+        let in_amqp = in_amqp(&message, translate).map_err(|error| error.to_string());
+        let encoded = in_amqp.and_then(|bytes| {
             let header = delivery_header(&bytes, &message, failed_deliveries, turn.now.wall_ms);
             header.map_err(|error| error.to_string())
         });
         let (header, rest) = match encoded {
             Ok(encoded) => encoded,
-            Err(reason) => return turn.events.push(settle(Outcome::Rejected, Some(reason.into()))),
+            Err(reason) => {
+                // A dead letter; the client still waits for a message.
+                turn.events.push(settle(Outcome::Rejected, Some(reason.into())));
+                return self.grant(at, turn);
+            }
         };
         if (header.len() + rest.len()) as u64 > outgoing.max_message_bytes {
             return self.refuse_too_large(at, header.len() + rest.len(), turn);
@@ -317,16 +322,5 @@ impl Unsent {
             ..transfer
         }
         .into()
-    }
-}
-
-/// The message in AMQP's encoding.
-fn encoded(message: &Message, translate: Translate) -> Result<Bytes, String> {
-    match message.encoding.protocol {
-        Protocol::Amqp => Ok(message.bytes.clone()),
-        _ => {
-            translate(message).map_err(|error| error.to_string())?;
-            Err("messages of other protocols cannot be written for AMQP yet".to_owned())
-        }
     }
 }

@@ -10,9 +10,6 @@ use postroad_model::{Message, Protocol};
 pub fn read_portable(message: &Message) -> Result<Portable, TranslationError> {
     match message.encoding.protocol {
         Protocol::OpenWire => postroad_openwire::portable::read_portable(message),
-        Protocol::Amqp => Err(TranslationError::Unreadable {
-            protocol: Protocol::Amqp,
-            reason: "no client can send one yet".to_owned(),
-        }),
+        Protocol::Amqp => postroad_amqp::portable::read_portable(message),
     }
 }

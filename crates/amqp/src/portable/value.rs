@@ -1,0 +1,153 @@
+//! Values: what AMQP's types become, and what becomes of the types that others have.
+
+use postroad_model::portable::{self, Id, Map, Value as Portable, uuid_text};
+
+use super::decimal::{DECIMAL_32, DECIMAL_64, DECIMAL_128};
+use crate::codec::{Symbol, Text, Value, ValueMap, WireError};
+
+/// A value off the wire. An array becomes a list; a described value loses its descriptor.
+///
+/// # Errors
+/// An array's elements are malformed, or too many.
+pub fn read(value: Value) -> Result<Portable, WireError> {
+    Ok(match value {
+        Value::Null => Portable::Null,
+        Value::Boolean(value) => Portable::Boolean(value),
+        Value::Ubyte(value) => Portable::UnsignedByte(value),
+        Value::Ushort(value) => Portable::UnsignedShort(value),
+        Value::Uint(value) => Portable::UnsignedInt(value),
+        Value::Ulong(value) => Portable::UnsignedLong(value),
+        Value::Byte(value) => Portable::Byte(value),
+        Value::Short(value) => Portable::Short(value),
+        Value::Int(value) => Portable::Int(value),
+        Value::Long(value) => Portable::Long(value),
+        Value::Float(value) => Portable::Float(value),
+        Value::Double(value) => Portable::Double(value),
+        Value::Decimal32(bits) => DECIMAL_32.read(u32::from_be_bytes(bits).into()),
+        Value::Decimal64(bits) => DECIMAL_64.read(u64::from_be_bytes(bits).into()),
+        Value::Decimal128(bits) => DECIMAL_128.read(u128::from_be_bytes(bits)),
+        Value::Char(value) => Portable::Char(value),
+        Value::Timestamp(ms) => Portable::Timestamp(ms),
+        Value::Uuid(uuid) => Portable::Uuid(uuid),
+        Value::Binary(bytes) => Portable::Binary(bytes),
+        Value::String(text) => Portable::String(read_text(&text)),
+        Value::Symbol(symbol) => Portable::Symbol(read_symbol(&symbol)),
+        Value::List(values) => Portable::List(read_all(values)?),
+        Value::Array(array) => Portable::List(read_all(array.elements()?)?),
+        Value::Map(map) => Portable::Map(read_map(map)?),
+        Value::Described(described) => read(described.value)?,
+    })
+}
+
+/// Values one after the other.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_all(values: Vec<Value>) -> Result<Vec<Portable>, WireError> {
+    values.into_iter().map(read).collect()
+}
+
+/// The pairs of a map, whose keys become text.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_map(map: ValueMap) -> Result<Map, WireError> {
+    map.0.into_iter().map(|(key, value)| Ok((read_key(key)?, read(value)?))).collect()
+}
+
+fn read_key(key: Value) -> Result<portable::Text, WireError> {
+    Ok(match read(key)? {
+        Portable::String(text) | Portable::Symbol(text) => text,
+        Portable::Uuid(uuid) => uuid_text(&uuid).into(),
+        Portable::Boolean(value) => value.to_string().into(),
+        Portable::Byte(value) => value.to_string().into(),
+        Portable::Short(value) => value.to_string().into(),
+        Portable::Int(value) => value.to_string().into(),
+        Portable::Long(value) | Portable::Timestamp(value) => value.to_string().into(),
+        Portable::UnsignedByte(value) => value.to_string().into(),
+        Portable::UnsignedShort(value) => value.to_string().into(),
+        Portable::UnsignedInt(value) => value.to_string().into(),
+        Portable::UnsignedLong(value) => value.to_string().into(),
+        Portable::Char(value) => value.to_string().into(),
+        other => format!("{other:?}").into(),
+    })
+}
+
+/// The characters, without copying.
+pub fn read_text(text: &Text) -> portable::Text {
+    portable::Text::from_utf8(text.as_bytes().clone()).unwrap_or_default()
+}
+
+/// The characters, without copying.
+pub fn read_symbol(symbol: &Symbol) -> portable::Text {
+    portable::Text::from_utf8(symbol.as_bytes().clone()).unwrap_or_default()
+}
+
+/// A message id or correlation id; `None` if it is of a type that ids may not have (3.2.11 to 3.2.14).
+pub fn read_id(id: &Value) -> Option<Id> {
+    match id {
+        Value::String(text) => Some(Id::Text(read_text(text))),
+        Value::Ulong(number) => Some(Id::Number(*number)),
+        Value::Uuid(uuid) => Some(Id::Uuid(*uuid)),
+        Value::Binary(bytes) => Some(Id::Binary(bytes.clone())),
+        _ => None,
+    }
+}
+
+/// The value for the wire.
+pub fn write(value: &Portable) -> Value {
+    match value {
+        Portable::Null => Value::Null,
+        Portable::Boolean(value) => Value::Boolean(*value),
+        Portable::Byte(value) => Value::Byte(*value),
+        Portable::Short(value) => Value::Short(*value),
+        Portable::Int(value) => Value::Int(*value),
+        Portable::Long(value) => Value::Long(*value),
+        Portable::UnsignedByte(value) => Value::Ubyte(*value),
+        Portable::UnsignedShort(value) => Value::Ushort(*value),
+        Portable::UnsignedInt(value) => Value::Uint(*value),
+        Portable::UnsignedLong(value) => Value::Ulong(*value),
+        Portable::Float(value) => Value::Float(*value),
+        Portable::Double(value) => Value::Double(*value),
+        Portable::Decimal(value) => match DECIMAL_128.write(*value) {
+            Some(bits) => Value::Decimal128(bits.to_be_bytes()),
+            None => Value::Double(value.to_f64()),
+        },
+        Portable::Char(value) => Value::Char(*value),
+        Portable::Timestamp(ms) => Value::Timestamp(*ms),
+        Portable::Uuid(uuid) => Value::Uuid(*uuid),
+        Portable::Binary(bytes) => Value::Binary(bytes.clone()),
+        Portable::String(text) => Value::String(write_text(text)),
+        Portable::Symbol(name) => match write_symbol(name) {
+            Some(symbol) => Value::Symbol(symbol),
+            None => Value::String(write_text(name)),
+        },
+        Portable::List(values) => Value::List(values.iter().map(write).collect()),
+        Portable::Map(map) => Value::Map(write_map(map)),
+    }
+}
+
+/// The pairs of a map; their keys are strings.
+pub fn write_map(map: &Map) -> ValueMap {
+    ValueMap(map.iter().map(|(name, value)| (Value::String(write_text(name)), write(value))).collect())
+}
+
+/// The characters, without copying.
+pub fn write_text(text: &portable::Text) -> Text {
+    Text::from_wire(text.as_bytes().clone()).unwrap_or_default()
+}
+
+/// A name, without copying; `None` if it is not ASCII.
+pub fn write_symbol(name: &portable::Text) -> Option<Symbol> {
+    Symbol::from_wire(name.as_bytes().clone())
+}
+
+/// The id for the wire.
+pub fn write_id(id: &Id) -> Value {
+    match id {
+        Id::Text(text) => Value::String(write_text(text)),
+        Id::Number(number) => Value::Ulong(*number),
+        Id::Uuid(uuid) => Value::Uuid(*uuid),
+        Id::Binary(bytes) => Value::Binary(bytes.clone()),
+    }
+}
