@@ -348,6 +348,18 @@ fn destinations_are_named_by_prefix_annotation_or_word() {
 }
 
 #[test]
+fn what_amqp_has_for_one_hop_ends_here() {
+    let mut notes = ValueMap::default();
+    notes.push("x-opt-a", 1);
+    let mut message = BytesMut::new();
+    Header { first_acquirer: true, ..Header::default() }.write(&mut message);
+    message.put_slice(&section(0x71, &notes.clone().into()));
+    message.put_slice(&value(Wire::Null));
+    message.put_slice(&section(0x78, &notes.into()));
+    assert_eq!(read(message.freeze()), Portable { body: Body::Text(None), ..Portable::default() });
+}
+
+#[test]
 fn what_is_no_message_says_why() {
     let truncated = TranslationError::Unreadable {
         protocol: Protocol::Amqp,

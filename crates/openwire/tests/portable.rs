@@ -274,9 +274,58 @@ fn headers_are_kept_both_ways_but_for_the_message_id() {
     let id = written.message_id.clone().unwrap();
     assert_eq!(id.text_view, Some("ID:host-1:2:3:4".into()));
     assert_eq!((&written.producer_id, id.producer_sequence_id), (&id.producer_id, 1));
-    let want = Message { message_id: Some(id), producer_id: written.producer_id.clone(), ..full_message() };
+    let want = Message {
+        message_id: Some(id),
+        producer_id: written.producer_id.clone(),
+        reply_to: Some(Destination::Queue("temp-queue://ID:q".into())),
+        ..full_message()
+    };
     assert_eq!(written, want);
     assert_eq!(read(&written), portable);
+}
+
+#[test]
+fn temporary_destinations_are_named_in_full() {
+    let temporary = |destination| model::Destination { temporary: true, ..destination };
+    for (case, reply_to, want) in [
+        ("queue", model::Destination::queue("a"), Destination::Queue("a".into())),
+        (
+            "temporary queue",
+            temporary(model::Destination::queue("a")),
+            Destination::Queue("temp-queue://a".into()),
+        ),
+        (
+            "temporary topic",
+            temporary(model::Destination::topic("a")),
+            Destination::Topic("temp-topic://a".into()),
+        ),
+    ] {
+        let headers = Headers { reply_to: Some(reply_to), ..Headers::default() };
+        let portable = Portable { headers, ..Portable::default() };
+        let written = write(&portable);
+        assert_eq!(written.reply_to, Some(want), "case: {case}");
+        assert_eq!(
+            read(&written).headers.reply_to,
+            portable.headers.reply_to,
+            "the same destination: {case}"
+        );
+    }
+}
+
+#[test]
+fn what_openwire_has_for_brokers_ends_here() {
+    let message = Message {
+        priority: 4,
+        broker_path: Some(vec![]),
+        cluster: Some(vec![]),
+        arrival_ms: 1,
+        broker_in_time_ms: 2,
+        broker_out_time_ms: 3,
+        received_by_df_bridge: true,
+        droppable: true,
+        ..Message::default()
+    };
+    assert_eq!(read(&message), Portable::default());
 }
 
 #[test]
