@@ -19,7 +19,7 @@ pub struct Consumer {
     pub mode: ConsumerMode,
     /// How many more messages it may be sent.
     pub credit: u32,
-    /// Among exclusive consumers the highest priority is served.
+    /// Those of the highest priority are served first; of exclusive ones, only the first of them.
     pub priority: i8,
     /// Skips what its own connection publishes.
     pub no_local: bool,
@@ -118,6 +118,7 @@ impl Partition {
         let selects = queue.source.kind == DestinationKind::Queue;
         let selector = selection::parse(&attach.selector).ok().flatten().filter(|_| selects);
         let browse = (attach.mode == ConsumerMode::Browse).then(|| Browse::of(queue));
+        let grouped = queue.groups.is_some() && browse.is_none();
         queue.consumers.push(key);
         queue.exclusive_consumers += u32::from(attach.mode == ConsumerMode::Exclusive);
         let consumer = Consumer {
@@ -128,7 +129,7 @@ impl Partition {
             no_local: attach.no_local,
             held: Held::default(),
             browse,
-            selection: selector.map(Selection::new),
+            selection: (selector.is_some() || grouped).then(|| Selection::new(selector)),
             draining: false,
             in_line: false,
         };
@@ -136,6 +137,7 @@ impl Partition {
         self.connections.entry(key.connection).or_default().consumers.insert(key);
         self.line_up_all_if_exclusive(id);
         self.line_up(key);
+        self.share_groups(id, key);
         self.dispatch(id, effects);
     }
 
@@ -203,6 +205,7 @@ impl Partition {
             self.delete_queue(id, effects);
             return None;
         }
+        self.free_groups(id, key, consumer.selection.as_ref());
         let (seen, unseen) = consumer.held.split(delivered);
         self.release(id, key, &seen, true, effects);
         self.release(id, key, &unseen, false, effects);

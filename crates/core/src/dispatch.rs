@@ -9,6 +9,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::completion::Completion;
+use crate::group::GroupTurn;
 use crate::queue::{LaneNumber, Queue, State};
 use crate::selection::Selected;
 
@@ -18,6 +19,8 @@ const FETCH_MESSAGES_MAX: usize = 64;
 /// What became of one attempt to send something.
 enum Step {
     Sent,
+    /// The last of a message group: others may begin it anew.
+    SentLast,
     Skipped,
     Nothing,
     Waits,
@@ -31,43 +34,41 @@ impl Partition {
     }
 
     fn dispatch_line(&mut self, id: QueueId, mode: ConsumerMode, effects: &mut Vec<Effect>) {
-        // Consumers in a row whose selectors match nothing that is there.
-        let mut unserved = 0;
+        // Consumers ahead of this place found nothing that they want.
+        let mut place = 0;
         loop {
-            let Some(queue) = self.queues.get_mut(&id) else { return };
-            let waiting = queue.line(mode).len();
-            let Some(consumer) = queue.line(mode).front().copied() else { return };
-            if queue.fetching {
-                return;
-            }
+            let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
+            let Some(consumer) = queue.line(mode).get(place) else { return };
             match self.send_next(id, consumer, effects) {
-                Step::Sent => {
-                    unserved = 0;
-                    self.next_turn(id, mode, consumer);
+                Step::Sent => self.next_turn(id, mode, place, consumer),
+                Step::SentLast => {
+                    self.next_turn(id, mode, place, consumer);
+                    place = 0;
                 }
                 Step::Skipped => {}
                 Step::Nothing if mode == ConsumerMode::Browse => self.finish_browse(consumer, effects),
-                Step::Nothing if unserved < waiting && self.selects(consumer) => {
-                    unserved += 1;
-                    self.next_turn(id, mode, consumer);
-                }
+                Step::Nothing if self.selects(consumer) => place += 1,
                 Step::Nothing | Step::Waits => return,
             }
         }
     }
 
-    /// The consumer has had its turn: to the end of the line, or out of it if it can take no more.
-    fn next_turn(&mut self, id: QueueId, mode: ConsumerMode, consumer: ConsumerKey) {
-        let takes_more = self.consumers.get(&consumer).is_some_and(|consumer| consumer.credit > 0)
-            && !self.outbox_is_full(consumer.connection);
-        if let Some(queue) = self.queues.get_mut(&id) {
-            let line = queue.line(mode);
-            line.pop_front();
-            if takes_more {
-                line.push_back(consumer);
-            }
+    /// The consumer at this place has had its turn: behind its equals, or out of the line if it can take no more.
+    fn next_turn(&mut self, id: QueueId, mode: ConsumerMode, place: usize, key: ConsumerKey) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let line = queue.line(mode);
+        // What was sent may have made room for other messages, whose turns have been already.
+        let Some((priority, _)) =
+            line.get(place).filter(|front| *front == key).and_then(|_| line.take(place))
+        else {
+            return;
+        };
+        let takes_more = self.consumers.get(&key).is_some_and(|consumer| consumer.credit > 0)
+            && !self.outbox_is_full(key.connection);
+        if let Some(queue) = self.queues.get_mut(&id).filter(|_| takes_more) {
+            queue.line(mode).push(priority, key);
         }
-        if let Some(consumer) = self.consumers.get_mut(&consumer) {
+        if let Some(consumer) = self.consumers.get_mut(&key) {
             consumer.in_line = takes_more;
         }
     }
@@ -115,8 +116,10 @@ impl Partition {
         self.selected(consumer, tag);
         self.hand_over(id, tag, consumer, message.bytes.len() as u64);
         self.counters.delivered += 1;
-        effects.push(Effect::Deliver(Delivery { consumer, tag, failed_deliveries, message }));
-        Step::Sent
+        let turn = if browsing { GroupTurn::default() } else { self.take_group(id, consumer, &message) };
+        let first_of_group = turn.first;
+        effects.push(Effect::Deliver(Delivery { consumer, tag, failed_deliveries, first_of_group, message }));
+        if turn.ended { Step::SentLast } else { Step::Sent }
     }
 
     /// A browser with a selector sees only what matches.

@@ -28,6 +28,11 @@ impl Held {
         }
     }
 
+    /// Everything, in no particular order.
+    pub fn tags(&self) -> impl Iterator<Item = EntryTag> {
+        self.orders.keys().copied()
+    }
+
     /// Everything, in two parts: what the application saw, and the rest.
     pub fn split(self, delivered: Delivered) -> (Vec<EntryTag>, Vec<EntryTag>) {
         let last_seen = match delivered {

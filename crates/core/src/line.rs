@@ -19,7 +19,7 @@ impl Partition {
         };
         let Some(queue) = self.queues.get_mut(&consumer.queue) else { return };
         consumer.in_line = true;
-        queue.line(consumer.mode).push_back(key);
+        queue.line(consumer.mode).push(consumer.priority, key);
     }
 
     /// Takes a consumer out of its line.
@@ -27,7 +27,7 @@ impl Partition {
         let Some(consumer) = self.consumers.get_mut(&key).filter(|consumer| consumer.in_line) else { return };
         consumer.in_line = false;
         if let Some(queue) = self.queues.get_mut(&consumer.queue) {
-            queue.line(consumer.mode).retain(|waiting| *waiting != key);
+            queue.line(consumer.mode).remove(key);
         }
     }
 
@@ -40,7 +40,7 @@ impl Partition {
     /// Makes the line anew: after a consumer came or went, the exclusive one may be another.
     pub(crate) fn line_up_all(&mut self, id: QueueId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
-        let line: Vec<ConsumerKey> = queue.waiting.drain(..).collect();
+        let line = queue.waiting.drain();
         let consumers = queue.consumers.clone();
         for key in &line {
             if let Some(consumer) = self.consumers.get_mut(key) {

@@ -110,6 +110,8 @@ pub struct Partition {
     pub(crate) subscriptions: HashMap<Arc<str>, QueueId>,
     /// Subscriptions that end with the last of their readers, by name.
     pub(crate) shared_volatile: HashMap<Arc<str>, QueueId>,
+    /// How many of them take nothing that their own client sends.
+    pub(crate) skipping_subscriptions: u64,
     /// How to write a dead letter's past into it.
     pub(crate) mark_dead: MarkDead,
     /// How to read what selectors ask for.
@@ -155,6 +157,7 @@ impl Partition {
             proposals: VecDeque::new(),
             subscriptions: HashMap::new(),
             shared_volatile: HashMap::new(),
+            skipping_subscriptions: 0,
             mark_dead: |message, _| message.clone(),
             properties_of: selection::no_properties,
             origin_of: |_| None,
@@ -395,6 +398,7 @@ impl Partition {
         let Some(message) = self.bodies.claim(key) else { return };
         let in_log = matches!(key, MessageKey::Durable { .. }) && !queue.id.is_volatile();
         let lane = LaneNumber::of(message.priority, !in_log);
+        let begins_groups = queue.groups.is_none() && queue.has_groups() && message.group().is_some();
         let entry = Entry {
             key,
             stamp: self.next_stamp,
@@ -406,6 +410,10 @@ impl Partition {
         self.counters.enqueued += 1;
         queue.push(lane, entry);
         queue.volatile_bytes += self.bodies.volatile_size(key);
+        if begins_groups {
+            let id = queue.id;
+            self.begin_groups(id);
+        }
     }
 
     /// A queue gives up its claim on a message.

@@ -1,8 +1,10 @@
 //! A message comes in: what becomes durable, what stays in memory, and which queues get it.
 
+use std::sync::Arc;
+
 use postroad_model::{
     Command, ConnectionId, Destination, DestinationKind, Effect, Event, Message, MessageKey, Position,
-    Publish, QueueId, Refusal, Retain, Sent, Ticket, Urgency,
+    Publish, QueueId, RareHeaders, Refusal, Retain, Sent, Ticket, Urgency,
 };
 
 use crate::Partition;
@@ -37,7 +39,7 @@ impl Partition {
         }
         match self.admit(&publish.sent) {
             Ok(Admitted::Durable) => {
-                let command = Command::Enqueue(publish.sent);
+                let command = Command::Enqueue(self.without_idle_client(publish.sent));
                 self.propose(command, Urgency::Waiting, Completion::Reply { connection, ticket }, effects);
             }
             Ok(Admitted::Volatile) => {
@@ -115,7 +117,7 @@ impl Partition {
             receivers.sort_unstable();
             receivers.dedup();
         }
-        receivers.retain(|queue| !self.shuts_out(*queue, from));
+        receivers.retain(|queue| !self.shuts_out(*queue, from) && !self.skips(*queue, message));
         receivers
     }
 
@@ -126,6 +128,28 @@ impl Partition {
             receivers.extend(self.receivers(to, &sent.message, from));
         }
         receivers
+    }
+
+    /// Whether the queue is a durable subscription that takes nothing of the client that sent the message.
+    fn skips(&self, queue: QueueId, message: &Message) -> bool {
+        let subscription = self.queues.get(&queue).and_then(|queue| queue.subscription.as_ref());
+        message.client().is_some() && subscription.and_then(|own| own.skips.as_ref()) == message.client()
+    }
+
+    /// The message as it gets into the log: who sent it is kept only where a subscription asks.
+    pub(crate) fn without_idle_client(&self, mut sent: Sent) -> Sent {
+        let Some(rare) = sent.message.rare.as_ref().filter(|rare| rare.client.is_some()) else { return sent };
+        let skipped = |to: &Destination| {
+            let bounds = self.addresses.bounds(to);
+            bounds.iter().any(|bound| bound.iter().any(|queue| self.skips(queue, &sent.message)))
+        };
+        let asked =
+            self.skipping_subscriptions > 0 && std::iter::once(&sent.to).chain(&sent.also).any(skipped);
+        if !asked {
+            let rest = RareHeaders { client: None, ..(**rare).clone() };
+            sent.message.rare = (rest != RareHeaders::default()).then(|| Arc::new(rest));
+        }
+        sent
     }
 
     /// Lets parked sends in, as far as memory allows.

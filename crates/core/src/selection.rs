@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use postroad_model::{ConsumerKey, EntryTag, Message, MessageKey, QueueId, Refusal};
+use postroad_model::{ConsumerKey, ConsumerMode, EntryTag, Message, MessageKey, QueueId, Refusal};
 use postroad_selector::{Properties, Selector, Value};
 
 use crate::Partition;
 use crate::bodies::Bodies;
-use crate::queue::{Lane, LaneNumber, tag, untag};
+use crate::queue::{Entry, Groups, Lane, LaneNumber, Look, Verdict, View, tag, untag};
 
 /// How the assembly reads the headers and properties of a message, whatever its protocol.
 pub type PropertiesOf = for<'a> fn(&'a Message) -> Box<dyn Properties + 'a>;
@@ -26,21 +26,38 @@ pub(crate) fn no_properties(_: &Message) -> Box<dyn Properties + '_> {
     Box::new(Bare)
 }
 
-/// A consumer's selector, and how far in each lane it has judged.
+/// What a consumer takes, if not everything, and how far in each lane it has looked.
 pub struct Selection {
-    selector: Selector,
-    judged: BTreeMap<u8, u64>,
+    selector: Option<Selector>,
+    views: BTreeMap<u8, View>,
 }
 
 impl Selection {
-    /// A selector that has judged nothing yet.
-    pub fn new(selector: Selector) -> Selection {
-        Selection { selector, judged: BTreeMap::new() }
+    /// A selector that has judged nothing yet; `None` takes everything that no message group forbids.
+    pub fn new(selector: Option<Selector>) -> Selection {
+        Selection { selector, views: BTreeMap::new() }
     }
 
     /// Whether the message matches.
     pub fn wants(&self, properties: &dyn Properties) -> bool {
-        self.selector.matches(properties)
+        self.selector.as_ref().is_none_or(|selector| selector.matches(properties))
+    }
+
+    /// Whether messages are judged by what is in them.
+    pub fn has_selector(&self) -> bool {
+        self.selector.is_some()
+    }
+
+    /// What `other` had to itself is free: see [`View::step_back`].
+    pub fn step_back(&mut self, other: &BTreeMap<u8, View>) {
+        for (lane, view) in &mut self.views {
+            view.step_back(other.get(lane));
+        }
+    }
+
+    /// How far it has looked, by lane.
+    pub fn views(&self) -> &BTreeMap<u8, View> {
+        &self.views
     }
 }
 
@@ -77,10 +94,13 @@ pub fn of_binding(text: &str) -> Option<Selector> {
 
 /// One consumer's look at a queue.
 struct Judge<'a> {
-    selection: &'a mut Selection,
+    key: ConsumerKey,
+    selector: Option<&'a Selector>,
+    /// The groups of the queue, if they bind the consumer.
+    groups: Option<&'a Groups>,
     bodies: &'a Bodies,
     properties_of: PropertiesOf,
-    /// What it does not want.
+    /// What its selector does not want.
     refused: Vec<MessageKey>,
     /// What cannot be judged before its body is read; nothing behind it is looked at.
     absent: Option<EntryTag>,
@@ -88,41 +108,57 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     /// Stamp and sequence of the first entry in the lane that the consumer wants.
-    fn next(&mut self, number: LaneNumber, lane: &Lane) -> Option<(u64, u64)> {
+    fn next(&mut self, view: &mut View, number: LaneNumber, lane: &Lane) -> Option<(u64, u64)> {
         if self.absent.is_some() {
             return None;
         }
-        let judged = self.selection.judged.entry(number.0).or_default();
-        for (sequence, entry) in lane.unjudged(*judged) {
-            let Some(message) = self.bodies.resident(entry.key) else {
+        match view.look(lane, |entry| self.judge(entry)) {
+            Look::Found(stamp, sequence) => Some((stamp, sequence)),
+            Look::Unknown(sequence) => {
                 self.absent = Some(tag(number.0, sequence));
-                return None;
-            };
-            if self.selection.selector.matches(&*(self.properties_of)(message)) {
-                return Some((entry.stamp, sequence));
+                None
             }
-            self.refused.push(entry.key);
-            *judged = (*judged).max(sequence + 1);
+            Look::Nothing => None,
         }
-        None
+    }
+
+    fn judge(&mut self, entry: &Entry) -> Verdict {
+        if let Some(groups) = self.groups
+            && let Some(group) = self.bodies.headers(entry.key).and_then(|(headers, _)| headers.group())
+            && !groups.admits(&group.id, self.key)
+        {
+            return Verdict::Refused;
+        }
+        let Some(selector) = self.selector else { return Verdict::Wanted };
+        let Some(message) = self.bodies.resident(entry.key) else { return Verdict::Unknown };
+        if selector.matches(&*(self.properties_of)(message)) {
+            return Verdict::Wanted;
+        }
+        self.refused.push(entry.key);
+        Verdict::Refused
     }
 }
 
 impl Partition {
-    /// The entry that is due for the consumer: as for others, but among those that its selector matches. Each is judged
-    /// once, unless it was given back.
+    /// The entry that is due for the consumer: as for others, but among those that its selector matches and whose group
+    /// is not another's. Each is judged once, unless it was given back.
     pub(crate) fn next_selected(&mut self, id: QueueId, key: ConsumerKey) -> Selected {
         let Some(queue) = self.queues.get(&id) else { return Selected::Nothing };
         let Some(consumer) = self.consumers.get_mut(&key) else { return Selected::Nothing };
-        let Some(selection) = &mut consumer.selection else { return Selected::Nothing };
+        let exclusive = consumer.mode == ConsumerMode::Exclusive;
+        let Some(Selection { selector, views }) = &mut consumer.selection else { return Selected::Nothing };
         let mut judge = Judge {
-            selection,
+            key,
+            selector: selector.as_ref(),
+            // An exclusive consumer gets everything.
+            groups: queue.groups.as_deref().filter(|_| !exclusive),
             bodies: &self.bodies,
             properties_of: self.properties_of,
             refused: Vec::new(),
             absent: None,
         };
-        let found = queue.lanes.next(|number, lane| judge.next(number, lane));
+        let found =
+            queue.lanes.next(|number, lane| judge.next(views.entry(number.0).or_default(), number, lane));
         let Judge { refused, absent, .. } = judge;
         self.forget_bodies(refused);
         match (absent, found) {
@@ -146,8 +182,7 @@ impl Partition {
         let (lane, sequence) = untag(entry);
         if let Some(selection) = self.consumers.get_mut(&key).and_then(|consumer| consumer.selection.as_mut())
         {
-            let judged = selection.judged.entry(lane).or_default();
-            *judged = (*judged).max(sequence + 1);
+            selection.views.entry(lane).or_default().pass(sequence);
         }
     }
 }

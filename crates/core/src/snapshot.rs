@@ -201,12 +201,17 @@ impl Partition {
         input: &mut Reader<'_>,
     ) -> Result<(), SnapshotError> {
         let next = input.u64()?;
-        let lane = queue.lanes.get_or_make(number);
+        let has_groups = queue.has_groups();
+        let Queue { lanes, groups, .. } = queue;
+        let lane = lanes.get_or_make(number);
         for (sequence, failed_deliveries, key) in
             input.list(|input| Ok((input.u64()?, input.u32()?, read_key(input)?)))?
         {
-            if self.bodies.claim(key).is_none() {
-                return Err(SnapshotError::Dangling { what: "message of entry", number: sequence });
+            let message = self.bodies.claim(key);
+            let message =
+                message.ok_or(SnapshotError::Dangling { what: "message of entry", number: sequence })?;
+            if has_groups && message.group().is_some() {
+                groups.get_or_insert_default();
             }
             let stamp = self.next_stamp;
             self.next_stamp += 1;

@@ -87,6 +87,7 @@ impl Partition {
         let selectors = selector.map(|selector| vec![selector]);
         self.addresses.bound_mut(&subscription.topic).insert(queue.id, selectors);
         self.subscriptions.insert(subscription.name.clone(), queue.id);
+        self.skipping_subscriptions += u64::from(subscription.skips.is_some());
         queue.subscription = Some(subscription);
         self.queues.insert(queue.id, queue);
     }
@@ -122,7 +123,7 @@ fn wanted(attach: &Attach, name: &Arc<str>) -> Subscription {
         name: name.clone(),
         topic: attach.source.clone(),
         selector: attach.selector.trim().into(),
-        skips: None,
+        skips: attach.client.clone().filter(|_| attach.no_local),
         shared: attach.share == Share::Durable,
     }
 }

@@ -191,6 +191,204 @@ fn higher_priorities_come_first() {
 }
 
 #[test]
+fn consumers_of_higher_priority_are_served_first() {
+    check(&[
+        (
+            "while they have credit, in turns among equals",
+            "attach 1.1 a 9 priority=1
+             attach 1.2 a 1 priority=3
+             attach 1.3 a 2 priority=3
+             send 2 a m
+             send 2 a n
+             send 2 a o
+             send 2 a p
+             credit 1.2 1
+             send 2 a q",
+            "ok ok ok 1.2<m ok 1.3<n ok 1.3<o ok 1.1<p ok 1.2<q ok",
+        ),
+        (
+            "a backlog goes to them alone until they are full",
+            "send 2 a m
+             send 2 a n
+             send 2 a o
+             attach 1.1 a 0
+             attach 1.2 a 0 priority=7
+             credit 1.2 2
+             credit 1.1 2",
+            "ok ok ok ok ok 1.2<m 1.2<n 1.1<o",
+        ),
+    ]);
+}
+
+#[test]
+fn a_message_group_has_one_consumer() {
+    check(&[
+        (
+            "the one that was sent its first message",
+            "attach 1.1 a 9
+             attach 1.2 a 9
+             send 2 a g1 group=g
+             send 2 a h1 group=h
+             send 2 a g2 group=g
+             send 2 a h2 group=h
+             send 2 a h3 group=h
+             send 2 a m",
+            "ok ok 1.1<g1* ok 1.2<h1* ok 1.1<g2 ok 1.2<h2 ok 1.2<h3 ok 1.1<m ok",
+        ),
+        (
+            "its messages wait for it, others go past them",
+            "attach 1.1 a 1
+             attach 1.2 a 9
+             send 2 a g1 group=g
+             send 2 a g2 group=g volatile
+             send 2 a m
+             send 2 a g3 group=g priority=9
+             accept 1.1 g1
+             credit 1.1 2",
+            "ok ok 1.1<g1* ok ok 1.2<m ok ok ok 1.1<g3 1.1<g2",
+        ),
+        (
+            "until it leaves",
+            "attach 1.1 a 1
+             attach 1.2 a 9
+             send 2 a g1 group=g
+             send 2 a g2 group=g
+             send 2 a m
+             detach 1.1 none",
+            "ok ok 1.1<g1* ok ok 1.2<m ok 1.2<g1* 1.2<g2",
+        ),
+        (
+            "until a negative number ends it",
+            "attach 1.1 a 9
+             attach 1.2 a 1
+             send 2 a g1 group=g/1
+             send 2 a h1 group=h/1
+             send 2 a g2 group=g/-1
+             send 2 a g3 group=g/1
+             accept 1.2 h1
+             credit 1.2 5
+             send 2 a g4 group=g/-1
+             send 2 a g5 group=g/1",
+            "ok ok 1.1<g1* ok 1.2<h1* ok 1.1<g2 ok 1.1<g3* ok ok 1.1<g4 ok 1.2<g5* ok",
+        ),
+        (
+            "what was passed over while the owner was full is free once the group is over",
+            "attach 1.1 a 1
+             attach 1.2 a 9
+             send 2 a g1 group=g
+             send 2 a g2 group=g/-1
+             send 2 a g3 group=g
+             send 2 a m
+             credit 1.1 1",
+            "ok ok 1.1<g1* ok ok ok 1.2<m ok 1.1<g2 1.2<g3*",
+        ),
+        (
+            "groups in a backlog, of a consumer that comes later",
+            "send 2 a g1 group=g
+             send 2 a h1 group=h
+             send 2 a g2 group=g
+             send 2 a h2 group=h
+             attach 1.1 a 1
+             attach 1.2 a 9
+             credit 1.1 9",
+            "ok ok ok ok ok 1.1<g1* ok 1.2<h1* 1.2<h2 1.1<g2",
+        ),
+        (
+            "an exclusive consumer has all groups",
+            "attach 1.1 a 9
+             send 2 a g1 group=g
+             attach 1.2 a 9 exclusive
+             send 2 a g2 group=g
+             detach 1.2 all
+             send 2 a g3 group=g",
+            "ok 1.1<g1* ok ok 1.2<g2 ok 1.1<g2!1 1.1<g3 ok",
+        ),
+        (
+            "a browser sees them all",
+            "send 2 a g1 group=g
+             attach 1.1 a 1
+             attach 1.2 a 9 browse",
+            "ok ok 1.1<g1* ok 1.2<g1 1.2 drained",
+        ),
+    ]);
+}
+
+#[test]
+fn a_consumer_that_joins_takes_over_idle_groups() {
+    check(&[
+        (
+            "half of them for the second, with the first message marked",
+            "attach 1.1 a 9
+             send 2 a g1 group=g
+             send 2 a h1 group=h
+             accept 1.1 g1 h1
+             attach 1.2 a 9
+             send 2 a h2 group=h
+             send 2 a g2 group=g",
+            "ok 1.1<g1* ok 1.1<h1* ok ok ok 1.1<h2 ok 1.2<g2* ok",
+        ),
+        (
+            "none that the first one has messages of",
+            "attach 1.1 a 9
+             send 2 a g1 group=g
+             send 2 a h1 group=h
+             attach 1.2 a 9
+             send 2 a h2 group=h
+             send 2 a g2 group=g",
+            "ok 1.1<g1* ok 1.1<h1* ok ok 1.1<h2 ok 1.1<g2 ok",
+        ),
+    ]);
+}
+
+#[test]
+fn groups_are_found_again_after_a_restart() {
+    let mut bench = Bench::new(settings(1));
+    bench.run("send 1 a g1 group=g\nsend 1 a h1 group=h\nsend 1 a g2 group=g");
+    let snapshot = bench.partitions[0].snapshot();
+    bench.restart();
+    let script = "attach 1.1 a 1\nattach 1.2 a 9\ncredit 1.1 1";
+    let want = "ok 1.1<g1* ok 1.2<h1* 1.1<g2";
+    assert_eq!(bench.run(script), want);
+    bench.partitions[0] = Partition::restore(settings(1), &snapshot).expect("a snapshot");
+    for (number, body) in ["g1", "h1", "g2"].into_iter().enumerate() {
+        let position = postroad_model::Position::new(number as u64 + 1).expect("from 1");
+        let record = &bench.log[0][number];
+        let message = postroad_core::message_in_record(record, 0).expect("a record").expect("a message");
+        assert_eq!(message.bytes, body);
+        bench.partitions[0]
+            .restore_body(postroad_model::MessageKey::Durable { position, ordinal: 0 }, message);
+    }
+    assert_eq!(bench.run(script), want, "from a snapshot");
+}
+
+#[test]
+fn a_subscription_without_its_own_skips_what_its_client_sends() {
+    let mut bench = Bench::new(settings(1));
+    let attach = "attach 1.1 #t 9 nolocal sub=s";
+    let said = bench.run(&format!(
+        "{attach}
+         send 1 #t own
+         send 2 #t m
+         send 1 #t own2 volatile
+         send 1 #t own3 tx=1
+         send 1 #t own4 tx=1
+         commit 1 1
+         close 1
+         send 1 #t away
+         send 2 #t n"
+    ));
+    assert_eq!(said, "ok ok 1.1<m ok ok ok ok ok ok ok");
+    bench.restart();
+    assert_eq!((bench.held(), bench.run(attach)), ("t:2".to_owned(), "ok 1.1<m!1 1.1<n".to_owned()));
+    assert_eq!(bench.run("attach 3.1 #t 9 sub=other\nsend 1 #t own5"), "ok 3.1<own5 ok");
+    let clients =
+        bench.log[0].iter().filter_map(|record| postroad_core::message_in_record(record, 0).ok()?);
+    let clients: Vec<bool> = clients.map(|message| message.client().is_some()).collect();
+    assert_eq!(clients.len(), 6, "what goes to a topic with a subscription is in the log");
+    assert!(clients.into_iter().any(|known| !known), "who sent it is kept only where it counts");
+}
+
+#[test]
 fn priorities_outlive_a_restart() {
     let mut bench = Bench::new(settings(1));
     bench.run(

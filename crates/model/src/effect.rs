@@ -96,6 +96,8 @@ pub struct Delivery {
     pub tag: EntryTag,
     /// How often it was delivered before without success.
     pub failed_deliveries: u32,
+    /// It is the first message of its group that this consumer gets (`JMSXGroupFirstForConsumer`).
+    pub first_of_group: bool,
     /// The message.
     pub message: Message,
 }

@@ -236,8 +236,10 @@ pub struct Attach {
     pub credit: u32,
     /// Consumers of higher priority are served first.
     pub priority: i8,
-    /// Topics: skip what its own connection publishes.
+    /// Topics: skip what its own connection publishes, or for a durable subscription its own client.
     pub no_local: bool,
+    /// Who it is, as its messages say; see [`crate::RareHeaders::client`].
+    pub client: Option<Arc<str>>,
     /// Only what this selector matches (JMS 3.1, section 3.8); empty for everything.
     pub selector: Arc<str>,
     /// Topics: read a subscription of this name, made on first use; a durable one unless `share` says otherwise.

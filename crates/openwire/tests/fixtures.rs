@@ -302,6 +302,7 @@ fn check_dispatch(
         broker_out_time_ms: Some(out_time),
         arrival_ms: Some(arrival),
         redelivery_counter: Some(7),
+        group_first_for_consumer: Some(true),
     };
     let mut want = message.clone();
     if let Some(id) = &mut want.message_id {
@@ -311,6 +312,7 @@ fn check_dispatch(
         (want.broker_in_time_ms, want.broker_out_time_ms) = (in_time, out_time);
     }
     (want.arrival_ms, want.redelivery_counter) = (arrival, 7);
+    want.group_first_for_consumer |= 10 <= stored_version.min(version);
     for flags in 0..8 {
         let mut ours = format(version, flags);
         let mut out = BytesMut::from(&b"before"[..]);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_model::{
     Attach, BranchId, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered, Destination,
-    DestinationKind, Encoding, EntryTag, Event, Message, Origin, Outcome, PartitionId, Placement, Protocol,
-    Publish, Retain, Sent, Settle, Share, Ticket, ToSession, TransactionKey,
+    DestinationKind, Encoding, EntryTag, Event, Group, Message, Origin, Outcome, PartitionId, Placement,
+    Protocol, Publish, RareHeaders, Retain, Sent, Settle, Share, Ticket, ToSession, TransactionKey,
 };
 
 use crate::random::Random;
@@ -170,7 +170,7 @@ impl Client {
             persistent: !world.random.one_in(4),
             priority: world.random.below(10) as u8,
             expires_at_ms: if expires { world.now_ms + 1 + world.random.below(60) } else { 0 },
-            rare: None,
+            rare: group(world.random),
             bytes: body(number, connection.core(), world.random),
         };
         let topic = to.kind == DestinationKind::Topic && transaction.is_none();
@@ -254,6 +254,7 @@ impl Client {
             share: Share::No,
             at: None,
             retroactive: false,
+            client: None,
             ticket,
             selector: "".into(),
             subscription: None,
@@ -572,6 +573,14 @@ impl Client {
             self.ended(number, good);
         }
     }
+}
+
+/// A message group for some messages; some of these end it.
+fn group(random: &mut Random) -> Option<Arc<RareHeaders>> {
+    let id = *random.pick(&["", "", "", "g", "h", "i"])?;
+    let sequence = if random.one_in(4) { -1 } else { 0 };
+    let group = Group { id: id.into(), sequence };
+    (!id.is_empty()).then(|| Arc::new(RareHeaders { group: Some(group), client: None }))
 }
 
 /// The producer of a message, which is its slot through all connections, and its number.

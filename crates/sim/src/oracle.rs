@@ -8,6 +8,7 @@ mod branch;
 mod delivery;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use postroad_model::{
     BranchId, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind, Effect,
@@ -29,6 +30,9 @@ enum Place {
 }
 
 type Spot = (Place, MessageNumber);
+
+/// By sender, in a transaction or not, place, lane, group.
+type OrderedLine = (ConnectionId, bool, Place, u8, Option<Arc<str>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -91,6 +95,8 @@ struct Letter {
     run: u64,
     /// How often it was sent without an answer.
     unanswered: u32,
+    /// Its client sent it once more, perhaps behind later ones: an earlier refusal had not reached it.
+    resent: bool,
 }
 
 struct Reader {
@@ -134,9 +140,11 @@ pub struct Oracle {
     transactions: BTreeMap<TransactionKey, Number>,
     branches: BTreeMap<BranchId, Number>,
     temporary: BTreeMap<Destination, ConnectionId>,
-    /// The newest of each line in which order is kept: by sender, in a transaction or not, place, lane.
-    last: BTreeMap<(ConnectionId, bool, Place, u8), MessageNumber>,
+    /// The newest of each line in which order is kept.
+    last: BTreeMap<OrderedLine, MessageNumber>,
     expected: BTreeSet<(ConsumerKey, MessageNumber)>,
+    /// The consumer that was last sent a message of the group, unless that ended it.
+    groups: BTreeMap<(Destination, Arc<str>), ConsumerKey>,
     /// Deliveries checked, positive and negative replies.
     pub checked: (u64, u64, u64),
 }
@@ -170,6 +178,7 @@ impl Oracle {
             temporary: BTreeMap::new(),
             last: BTreeMap::new(),
             expected: BTreeSet::new(),
+            groups: BTreeMap::new(),
             checked: (0, 0, 0),
         };
         let at_once = oracle.operation("at once", Fate::Committed);
@@ -257,6 +266,7 @@ impl Oracle {
         if let Some(letter) = self.letters.get_mut(&message) {
             // Sent again it is the same message, and happens once; an earlier refusal did not reach its client.
             letter.unanswered += 1;
+            letter.resent = true;
             let operation = letter.operation;
             if self.operations[operation].fate == Fate::Aborted {
                 self.operations[operation].fate = Fate::Asked;
@@ -268,8 +278,10 @@ impl Oracle {
             None => self.operation("send", Fate::Asked),
         };
         let (retained, run) = (retain.is_some(), self.run);
-        self.letters
-            .insert(message, Letter { sent: sent.clone(), from, retained, operation, run, unanswered: 1 });
+        self.letters.insert(
+            message,
+            Letter { sent: sent.clone(), from, retained, operation, run, unanswered: 1, resent: false },
+        );
         let ask = match transaction {
             Some(_) => Ask::InTransaction(operation),
             None => Ask::Publish(operation, message),
@@ -351,6 +363,7 @@ impl Oracle {
 
     fn detached(&mut self, key: ConsumerKey, delivered: Delivered) {
         let Some(reader) = self.readers.remove(&key) else { return };
+        self.groups.retain(|_, owner| *owner != key);
         if let Some(line) = self.lines.get_mut(&reader.source) {
             line.retain(|other| *other != key);
         }
@@ -544,6 +557,7 @@ impl Oracle {
             }
             Effect::Detached { consumer } => {
                 self.readers.remove(consumer);
+                self.groups.retain(|_, owner| owner != consumer);
                 self.lines.values_mut().for_each(|line| line.retain(|key| key != consumer));
                 Ok(())
             }
@@ -691,6 +705,7 @@ impl Oracle {
         self.asks.clear();
         self.temporary.clear();
         self.expected.clear();
+        self.groups.clear();
     }
 
     /// Nothing is under way any more: every connected client has its answers, every subscription its messages.

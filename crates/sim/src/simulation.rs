@@ -596,15 +596,16 @@ impl Simulation {
         let mut queues: Vec<Destination> = self.destinations.clone();
         queues.retain(|queue| queue.kind == DestinationKind::Queue);
         let mut tickets: Vec<Ticket> = Vec::new();
+        let before = self.oracle.checked.2;
+        // One by one: several could fill a segment as small as these faster than the next one is prepared.
         for queue in &queues {
             self.with_client(0, |client, world| {
                 let (ticket, events) = client.probe(world, queue);
                 tickets.push(ticket);
                 events
             })?;
+            self.rest()?;
         }
-        let before = self.oracle.checked.2;
-        self.rest()?;
         if self.oracle.checked.2 != before {
             return Err("a persistent message is refused though the disk is well again".to_owned());
         }

@@ -69,7 +69,7 @@ fn promises_hold_for_clients_that_commit_without_waiting() {
     let options = Options { hasty_commits: true, trace, ..Options::default() };
     let seeds = number("POSTROAD_SEED").map_or(0..SEEDS, |seed| seed..seed + 1);
     let total = run_all(seeds, options);
-    assert!(total.commits > SEEDS, "hardly anything was committed: {total:?}");
+    assert!(trace || total.commits > SEEDS, "hardly anything was committed: {total:?}");
 }
 
 #[test]

@@ -190,7 +190,7 @@ impl AmqpSession {
 
     /// Sends a message to the client.
     pub(super) fn deliver(&mut self, delivery: Delivery, turn: &mut Turn<'_>) {
-        let Delivery { consumer, tag, failed_deliveries, message } = delivery;
+        let Delivery { consumer, tag, failed_deliveries, message, .. } = delivery;
         let Some(at) = self.consumers.get(&consumer.number).copied() else { return };
         let translate = self.translate;
         let Some(outgoing) = self.link_at(at).and_then(|link| link.end.outgoing()) else { return };

@@ -8,7 +8,7 @@
 //! Sequences are dense and rise; an empty block is dropped, so old gaps cost one pointer for
 //! each [`BLOCK`] entries.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use postroad_model::{ConsumerKey, MessageKey};
 
@@ -60,7 +60,11 @@ pub struct Lane {
     blocks: VecDeque<Option<Box<Block>>>,
     cursor: u64,
     next: u64,
-    returned: BTreeSet<u64>,
+    /// What came back and is ready, with the number of its return.
+    returned: BTreeMap<u64, u64>,
+    /// The same by that number.
+    returns: BTreeMap<u64, u64>,
+    next_return: u64,
     live: u64,
 }
 
@@ -152,10 +156,10 @@ impl Lane {
         let entry = block.entries[place].take()?;
         block.live -= 1;
         self.live -= 1;
-        self.returned.remove(&sequence);
         if block.live == 0 {
             *slot = None;
         }
+        self.forget_return(sequence);
         while let Some(None) = self.blocks.front() {
             self.blocks.pop_front();
             self.base += BLOCK;
@@ -168,7 +172,18 @@ impl Lane {
         if let Some(entry) = self.get_mut(sequence) {
             entry.state = State::Ready;
             // Behind the cursor nobody would look for it; ahead of it a consumer with a selector has been already.
-            self.returned.insert(sequence);
+            self.forget_return(sequence);
+            self.returned.insert(sequence, self.next_return);
+            self.returns.insert(self.next_return, sequence);
+            self.next_return += 1;
+        }
+    }
+
+    fn forget_return(&mut self, sequence: u64) {
+        if !self.returned.is_empty()
+            && let Some(number) = self.returned.remove(&sequence)
+        {
+            self.returns.remove(&number);
         }
     }
 
@@ -184,25 +199,26 @@ impl Lane {
     }
 
     fn first_returned(&mut self) -> Option<(u64, u64)> {
-        while let Some(sequence) = self.returned.first().copied() {
+        while let Some((sequence, _)) = self.returned.first_key_value() {
+            let sequence = *sequence;
             match self.get(sequence) {
                 Some(entry) if entry.state == State::Ready => return Some((sequence, entry.stamp)),
-                _ => self.returned.remove(&sequence),
+                _ => self.forget_return(sequence),
             };
         }
         None
     }
 
-    /// The ready entries that a consumer with a selector has not judged yet: those that came back, then those from its
-    /// own cursor on.
-    pub fn unjudged(&self, cursor: u64) -> impl Iterator<Item = (u64, &Entry)> {
-        let returned =
-            self.returned.range(..cursor).filter_map(|sequence| Some((*sequence, self.get(*sequence)?)));
-        let fresh = std::iter::successors(self.scan(cursor, is_ready), |(sequence, _)| {
-            self.scan(sequence + 1, is_ready)
-        });
-        let fresh = fresh.filter_map(|(sequence, _)| Some((sequence, self.get(sequence)?)));
-        returned.filter(|(_, entry)| is_ready(entry)).chain(fresh)
+    /// The returns from this number on, each with its sequence and entry, whatever became of it since.
+    pub fn returned_since(&self, number: u64) -> impl Iterator<Item = (u64, u64, &Entry)> {
+        let entry = |(number, sequence): (&u64, &u64)| Some((*number, *sequence, self.get(*sequence)?));
+        self.returns.range(number..).filter_map(entry)
+    }
+
+    /// The first entry from `from` on that is ready.
+    pub fn ready_from(&self, from: u64) -> Option<(u64, &Entry)> {
+        let (sequence, _) = self.scan(from, |entry| entry.state == State::Ready)?;
+        Some((sequence, self.get(sequence)?))
     }
 
     /// Stamp and sequence of the first entry from `from` on that is not leaving.
@@ -238,10 +254,6 @@ impl Lane {
             },
         )
     }
-}
-
-fn is_ready(entry: &Entry) -> bool {
-    entry.state == State::Ready
 }
 
 #[cfg(test)]

@@ -1,16 +1,24 @@
 //! One queue: its lanes of entries, and the consumers that wait for them.
 
+mod groups;
 mod lane;
 mod lanes;
+mod turns;
+mod view;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use postroad_model::{ConsumerKey, ConsumerMode, Destination, EntryTag, MessageKey, QueueId, Subscription};
+use postroad_model::{
+    ConsumerKey, ConsumerMode, Destination, DestinationKind, EntryTag, MessageKey, QueueId, Subscription,
+};
 
 use crate::binding::Fed;
 
+pub use groups::Groups;
 pub use lane::{Entry, Lane, State};
 pub use lanes::{LaneNumber, Lanes, tag, untag};
+pub use turns::Turns;
+pub use view::{Look, Verdict, View};
 
 /// Entries from which each goes to one consumer.
 pub struct Queue {
@@ -29,9 +37,11 @@ pub struct Queue {
     /// How many of them want the queue for themselves.
     pub exclusive_consumers: u32,
     /// Those that can take a message now, in the order of their turns.
-    pub waiting: VecDeque<ConsumerKey>,
+    pub waiting: Turns,
     /// Browsers that can take a message now.
-    pub browsing: VecDeque<ConsumerKey>,
+    pub browsing: Turns,
+    /// Who has which message group; `None` before the first message of a group.
+    pub groups: Option<Box<Groups>>,
     /// Bytes of its messages that are only in memory.
     pub volatile_bytes: u64,
     /// Bodies were asked for; nothing is dispatched until they come.
@@ -49,11 +59,17 @@ impl Queue {
             lanes: Lanes::default(),
             consumers: Vec::new(),
             exclusive_consumers: 0,
-            waiting: VecDeque::new(),
-            browsing: VecDeque::new(),
+            waiting: Turns::default(),
+            browsing: Turns::default(),
+            groups: None,
             volatile_bytes: 0,
             fetching: false,
         }
+    }
+
+    /// Whether message groups bind its consumers. A topic's subscription has one reader, or readers who share as they come.
+    pub fn has_groups(&self) -> bool {
+        self.source.kind == DestinationKind::Queue
     }
 
     /// Puts an entry at the end of a lane.
@@ -101,7 +117,7 @@ impl Queue {
     }
 
     /// The line in which consumers of this mode wait.
-    pub fn line(&mut self, mode: ConsumerMode) -> &mut VecDeque<ConsumerKey> {
+    pub fn line(&mut self, mode: ConsumerMode) -> &mut Turns {
         if mode == ConsumerMode::Browse { &mut self.browsing } else { &mut self.waiting }
     }
 

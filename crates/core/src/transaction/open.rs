@@ -215,7 +215,7 @@ impl Partition {
             match self.admit(&sent) {
                 // A queue that does not exist yet is made by the record that holds the message.
                 Ok(Admitted::Volatile) => volatile.sends.push((connection, sent)),
-                _ => changes.sends.push(sent),
+                _ => changes.sends.push(self.without_idle_client(sent)),
             }
         }
         for (consumer, settlement) in open.settled {

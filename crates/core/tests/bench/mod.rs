@@ -1,7 +1,7 @@
 //! A broker for tests: some partitions whose proposals are durable at once, told what to do in words.
 //!
 //! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `again`, `priority=9`, `until=5`,
-//! `tx=1`),
+//! `tx=1`, `group=g` or `group=g/-1`: with a number),
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `reject`, `release`, `fail`,
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `time 7`, `make 1 a`, `unmake 1 a`.
@@ -9,10 +9,10 @@
 //! `decide 1 x commit|once|rollback`, `branches 1`.
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
 //! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and share it, `share=durable`
-//! or `share=volatile`; `unsubscribe 1 s` ends one. `send 1 a,#t m` is one message for several addresses.
+//! or `share=volatile`, or take nothing of its own client, `nolocal`; `unsubscribe 1 s` ends one. `send 1 a,#t m` is one message for several addresses.
 //!
-//! Answers: `ok`, `no: why`, `1.2<m` (delivered), `1.2<m!2` (after two failures), `1.2 drained`, `1.2 detached`,
-//! `1/1 done` or `1/1 undone` (the end of a share), `in doubt: x y`.
+//! Answers: `ok`, `no: why`, `1.2<m` (delivered), `1.2<m!2` (after two failures), `1.2<m*` (its first of the
+//! group), `1.2 drained`, `1.2 detached`, `1/1 done` or `1/1 undone` (the end of a share), `in doubt: x y`.
 
 #![allow(dead_code, reason = "each test uses some of the words")]
 
@@ -24,8 +24,8 @@ use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record, message_in_record};
 use postroad_model::{
     Attach, BranchId, Command, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered, Destination,
-    DestinationKind, Effect, Encoding, EntryTag, Event, Message, MessageKey, NORMAL_PRIORITY, Origin,
-    Outcome, PartitionId, Placement, Position, Protocol, Publish, Sent, Settle, Share, Ticket,
+    DestinationKind, Effect, Encoding, EntryTag, Event, Group, Message, MessageKey, NORMAL_PRIORITY, Origin,
+    Outcome, PartitionId, Placement, Position, Protocol, Publish, RareHeaders, Sent, Settle, Share, Ticket,
     TransactionKey,
 };
 use postroad_routing::Policies;
@@ -211,7 +211,8 @@ impl Bench {
                         0 => String::new(),
                         count => format!("!{count}"),
                     };
-                    self.said.push(format!("{}<{body}{failed}", name(delivery.consumer)));
+                    let first = if delivery.first_of_group { "*" } else { "" };
+                    self.said.push(format!("{}<{body}{failed}{first}", name(delivery.consumer)));
                     self.tags.insert((delivery.consumer, body), delivery.tag);
                 }
                 Effect::Fetch { keys } => self.fetch(id, keys),
@@ -249,12 +250,13 @@ impl Bench {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (plain, options): (Vec<&str>, Vec<&str>) =
             words.iter().skip(1).partition(|word| !word.contains('=') || word.contains('?'));
+        let group = options.iter().find_map(|option| option.strip_prefix("group="));
         let option = |name: &str| {
             let found = options.iter().find_map(|option| option.strip_prefix(name)?.strip_prefix('='));
             found.map(|value| value.parse::<u64>().expect("a sound script"))
         };
         match words[0] {
-            "send" => self.publish(&plain, &option),
+            "send" => self.publish(&plain, group, &option),
             "attach" => {
                 let selector = options.iter().find_map(|option| option.strip_prefix("where="));
                 let text = |name: &str| options.iter().find_map(|option| option.strip_prefix(name));
@@ -321,7 +323,7 @@ impl Bench {
         self.send(&source, event);
     }
 
-    fn publish(&mut self, plain: &[&str], option: &dyn Fn(&str) -> Option<u64>) {
+    fn publish(&mut self, plain: &[&str], group: Option<&str>, option: &dyn Fn(&str) -> Option<u64>) {
         let (until, transaction) = (option("until"), option("tx"));
         let connection = connection(plain[0]);
         let mut targets = plain[1].split(',').map(destination);
@@ -331,7 +333,7 @@ impl Bench {
             persistent: !plain.contains(&"volatile"),
             priority: option("priority").map_or(NORMAL_PRIORITY, |priority| priority as u8),
             expires_at_ms: until.unwrap_or(0),
-            rare: None,
+            rare: Some(rare_headers(plain[0], group)),
             bytes: Bytes::copy_from_slice(plain[2].as_bytes()),
         };
         let transaction = transaction.map(|number| TransactionKey { connection, number });
@@ -378,6 +380,7 @@ impl Bench {
             ticket: Ticket(0),
             selector: selector.into(),
             subscription,
+            client: Some(plain[0].split('.').next().unwrap_or_default().into()),
         };
         self.send(&source, Event::Attach(attach));
     }
@@ -474,6 +477,15 @@ fn origin_of(message: &Message) -> Option<Origin> {
     let (producer, sequence) =
         std::str::from_utf8(&message.bytes).ok()?.strip_prefix('p')?.split_once('.')?;
     Some(Origin { producer: producer.parse().ok()?, sequence: sequence.parse().ok()? })
+}
+
+/// The client is called as its connection. A group is `g`, or `g/-1` with the number in the group.
+fn rare_headers(client: &str, group: Option<&str>) -> Arc<RareHeaders> {
+    let group = group.map(|word| {
+        let (id, sequence) = word.split_once('/').unwrap_or((word, "0"));
+        Group { id: id.into(), sequence: sequence.parse().expect("a sound script") }
+    });
+    Arc::new(RareHeaders { group, client: Some(client.into()) })
 }
 
 fn connection(word: &str) -> ConnectionId {

@@ -285,6 +285,8 @@ pub struct Patch {
     pub arrival_ms: Option<i64>,
     /// Deliveries before this one, as the message itself has it.
     pub redelivery_counter: Option<i32>,
+    /// The consumer has just begun the message's group; since version 10.
+    pub group_first_for_consumer: Option<bool>,
 }
 
 /// Appends a `MessageDispatch` frame of a stored message to `out`; returns the message's id.
@@ -364,6 +366,7 @@ fn splice(
     spans.broker_out_time_ms.put(copy, patch.broker_out_time_ms.map(i64::to_be_bytes));
     spans.arrival_ms.put(copy, patch.arrival_ms.map(i64::to_be_bytes));
     spans.redelivery_counter.put(copy, patch.redelivery_counter.map(i32::to_be_bytes));
+    spans.group_first_for_consumer.put(copy, patch.group_first_for_consumer.map(|first| [u8::from(first)]));
     writer.int(header.redelivery_counter);
     Ok(())
 }
@@ -377,6 +380,8 @@ impl Patch {
         message.broker_out_time_ms = self.broker_out_time_ms.unwrap_or(message.broker_out_time_ms);
         message.arrival_ms = self.arrival_ms.unwrap_or(message.arrival_ms);
         message.redelivery_counter = self.redelivery_counter.unwrap_or(message.redelivery_counter);
+        message.group_first_for_consumer =
+            self.group_first_for_consumer.unwrap_or(message.group_first_for_consumer);
     }
 }
 

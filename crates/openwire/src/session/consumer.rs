@@ -181,6 +181,7 @@ impl OpenWireSession {
                 credit: prefetch,
                 priority: info.priority as i8,
                 no_local: info.no_local,
+                client: self.introduction.client().map(|client| client.client_id.clone()),
                 selector: selector.clone(),
                 subscription: subscription.clone(),
                 share: Share::No,
@@ -418,9 +419,6 @@ fn delivered<'a>(seen: i64, held: impl Iterator<Item = &'a Held>, part: Consumer
 }
 
 fn check_supported(info: &ConsumerInfo) -> Result<(), Exception> {
-    if info.subscription_name.is_some() && info.no_local {
-        return Err(Exception::jms("noLocal on durable subscriptions is not supported yet"));
-    }
     if info.network_subscription {
         return Err(Exception::jms("networks of brokers are not supported yet"));
     }
@@ -463,7 +461,7 @@ mod tests {
         let bytes = bytes::Bytes::from_static(bytes);
         let message =
             Message { encoding, persistent: true, priority: 4, expires_at_ms: 0, rare: None, bytes };
-        Delivery { consumer: KEY, tag: EntryTag(9), failed_deliveries: 2, message }
+        Delivery { consumer: KEY, tag: EntryTag(9), failed_deliveries: 2, first_of_group: false, message }
     }
 
     #[test]

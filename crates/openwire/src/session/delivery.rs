@@ -168,7 +168,7 @@ impl OpenWireSession {
     /// # Errors
     /// [`Parting::Fault`]: the client has agreed to frames too small for it, and would never get it.
     pub(super) fn deliver(&mut self, delivery: Delivery, turn: &mut Turn<'_>) -> Result<(), Parting> {
-        let Delivery { consumer: key, tag, failed_deliveries, message } = delivery;
+        let Delivery { consumer: key, tag, failed_deliveries, first_of_group, message } = delivery;
         let Some(consumer) = self.consumers.by_number(key.number) else { return Ok(()) };
         let Some(part) = consumer.parts.iter().find(|part| part.number.0 == key.number) else {
             return Ok(());
@@ -193,6 +193,7 @@ impl OpenWireSession {
         let patch = Patch {
             broker_sequence_id: Some(sequence as i64),
             broker_out_time_ms: Some(turn.now.wall_ms as i64),
+            group_first_for_consumer: message.group().map(|_| first_of_group),
             ..Patch::default()
         };
         let part = part.number;

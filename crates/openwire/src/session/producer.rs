@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postroad_model::{Encoding, Event, Group, Message, Parting, Protocol, Publish, RareHeaders, Sent};
+use postroad_model::{
+    DestinationKind, Encoding, Event, Group, Message, Parting, Protocol, Publish, RareHeaders, Sent,
+};
 
 use super::exception::Exception;
 use super::replies::{self, Then};
@@ -72,7 +74,13 @@ impl OpenWireSession {
             stored.map_err(|error| Exception::jms(&format!("the message cannot be stored: {error}")))?;
         let to = self.names.model(destination);
         names::check(&to)?;
-        Ok((Sent::new(to, to_model(message, stored, self.format.version)), transaction))
+        let mut model = to_model(message, stored, self.format.version);
+        if to.kind == DestinationKind::Topic {
+            let client = self.introduction.client().map(|client| client.client_id.clone());
+            let rare = model.rare.as_deref().cloned().unwrap_or_default();
+            model.rare = Some(Arc::new(RareHeaders { client, ..rare }));
+        }
+        Ok((Sent::new(to, model), transaction))
     }
 
     fn window_of(&self, message: &codec::Message) -> Option<(ProducerId, i32)> {

@@ -47,6 +47,7 @@ impl Oracle {
         self.check_count(&spot, delivery.failed_deliveries, &what)?;
         self.check_order(&spot, from, (retained, lane(delivery.tag)), &what)?;
         self.check_priority(now_ms, &spot, &what)?;
+        self.check_group(delivery, &source, &spot, &what)?;
         self.expected.remove(&(key, message));
         let leaves = self.readers.get(&key).and_then(|reader| reader.leaves);
         if let Some(copy) = self.copies.get_mut(&spot) {
@@ -167,7 +168,9 @@ impl Oracle {
         if !first || retained || spot.0 == Place::Queue(self.dead_letters.clone()) {
             return Ok(());
         }
-        let line = (from, in_transaction, spot.0.clone(), lane);
+        let Some(letter) = self.letters.get(&spot.1).filter(|letter| !letter.resent) else { return Ok(()) };
+        let group = letter.sent.message.group().map(|group| group.id.clone());
+        let line = (from, in_transaction, spot.0.clone(), lane, group);
         match self.last.insert(line, spot.1) {
             Some(last) if spot.1 < last => Err(format!("{what}: delivered behind message {last}")),
             _ => Ok(()),
@@ -184,6 +187,10 @@ impl Oracle {
         let others = self.copies.range((spot.0.clone(), 0)..=(spot.0.clone(), MessageNumber::MAX));
         for ((_, number), copy) in others {
             let Some(other) = message(number).filter(|other| other.priority > priority) else { continue };
+            // A group waits for its consumer.
+            if other.group().is_some() {
+                continue;
+            }
             let lasts = other.expires_at_ms == 0 || now_ms < other.expires_at_ms;
             let here = copy.run == self.run || !copy.volatile;
             let free = copy.hold == Hold::Free && !copy.perhaps_held && copy.ended.is_none() && !copy.gone;
@@ -194,6 +201,43 @@ impl Oracle {
                 return Err(format!("{what}: message {number} has a higher priority"));
             }
         }
+        Ok(())
+    }
+}
+
+impl Oracle {
+    /// A group has one consumer; another gets it only when the first has left, has nothing of it, or was sent its end.
+    fn check_group(&mut self, delivery: &Delivery, source: &Destination, spot: &Spot, what: &str) -> Checked {
+        let Some(group) = delivery.message.group() else { return Ok(()) };
+        let key = delivery.consumer;
+        let exclusive =
+            |key| self.readers.get(key).is_none_or(|reader| reader.mode == ConsumerMode::Exclusive);
+        if source.kind != DestinationKind::Queue || exclusive(&key) {
+            return Ok(());
+        }
+        let name = (source.clone(), group.id.clone());
+        let owner = self.groups.get(&name).copied().filter(|owner| *owner != key);
+        let holds = |(other, copy): (&Spot, &super::MessageCopy)| {
+            let letter = self.letters.get(&other.1);
+            copy.hold == Hold::Held(owner.unwrap_or(key))
+                && letter
+                    .and_then(|letter| letter.sent.message.group())
+                    .is_some_and(|other| other.id == group.id)
+        };
+        let mut others = self.copies.range((spot.0.clone(), 0)..=(spot.0.clone(), MessageNumber::MAX));
+        if let Some(owner) = owner
+            && others.any(holds)
+        {
+            return Err(format!("{what}: {owner:?} has the group {}", group.id));
+        }
+        let begins = !self.groups.contains_key(&name) || owner.is_some();
+        if begins && !delivery.first_of_group {
+            return Err(format!("{what}: it begins the group {}, and does not say so", group.id));
+        }
+        match group.sequence < 0 {
+            true => self.groups.remove(&name),
+            false => self.groups.insert(name, key),
+        };
         Ok(())
     }
 }

@@ -1,0 +1,87 @@
+//! A view: how far a consumer that does not take everything has looked into a lane.
+//!
+//! Such a consumer judges each entry once on its way through the lane, and each that was given back behind it once
+//! more. So it finds its next entry at any depth without going through the backlog again.
+
+use std::collections::BTreeSet;
+
+use super::lane::{Entry, Lane, State};
+
+/// See the head of this file.
+#[derive(Clone, Default)]
+pub struct View {
+    /// Everything ahead of it was judged.
+    cursor: u64,
+    /// The first return that was not judged.
+    returns: u64,
+    /// What came back behind the cursor, and is wanted.
+    wanted: BTreeSet<u64>,
+}
+
+/// Whether a consumer takes an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It does.
+    Wanted,
+    /// It does not.
+    Refused,
+    /// Its body must be read first.
+    Unknown,
+}
+
+/// What a look into a lane found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Stamp and sequence of the first entry that is wanted.
+    Found(u64, u64),
+    /// The entry of this sequence must be read before anything behind it can be judged.
+    Unknown(u64),
+    /// Nothing that is there is wanted.
+    Nothing,
+}
+
+impl View {
+    /// The first ready entry that is wanted.
+    pub fn look(&mut self, lane: &Lane, mut judge: impl FnMut(&Entry) -> Verdict) -> Look {
+        for (number, sequence, entry) in lane.returned_since(self.returns) {
+            if sequence < self.cursor && entry.state == State::Ready {
+                match judge(entry) {
+                    Verdict::Wanted => drop(self.wanted.insert(sequence)),
+                    Verdict::Refused => {}
+                    Verdict::Unknown => return Look::Unknown(sequence),
+                }
+            }
+            self.returns = number + 1;
+        }
+        while let Some(sequence) = self.wanted.first().copied() {
+            let entry = lane.get(sequence).filter(|entry| entry.state == State::Ready);
+            match entry.map(|entry| (judge(entry), entry.stamp)) {
+                Some((Verdict::Wanted, stamp)) => return Look::Found(stamp, sequence),
+                Some((Verdict::Unknown, _)) => return Look::Unknown(sequence),
+                Some((Verdict::Refused, _)) | None => drop(self.wanted.remove(&sequence)),
+            }
+        }
+        while let Some((sequence, entry)) = lane.ready_from(self.cursor) {
+            self.cursor = sequence;
+            match judge(entry) {
+                Verdict::Wanted => return Look::Found(entry.stamp, sequence),
+                Verdict::Unknown => return Look::Unknown(sequence),
+                Verdict::Refused => self.cursor = sequence + 1,
+            }
+        }
+        Look::Nothing
+    }
+
+    /// The consumer was sent this entry.
+    pub fn pass(&mut self, sequence: u64) {
+        self.cursor = self.cursor.max(sequence + 1);
+        self.wanted.remove(&sequence);
+    }
+
+    /// What this consumer refused because it was another's is free again: that is only what the other, whose view of the
+    /// lane is `other`, has not come to yet, and what came back.
+    pub fn step_back(&mut self, other: Option<&View>) {
+        self.cursor = self.cursor.min(other.map_or(0, |other| other.cursor));
+        self.returns = 0;
+    }
+}
