@@ -5,7 +5,7 @@ use crate::checkpoint_load::Loaded;
 use crate::compaction::Compactions;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Damage, OpenError};
-use crate::format::{FIRST_GROUP, SegmentNumber, segment_name};
+use crate::format::{FIRST_GROUP, GroupNumber, SegmentNumber, segment_name};
 use crate::journal::{Current, Journal, Options};
 use crate::prepare::{PreparedSegment, SegmentRequest};
 use crate::read::Handles;
@@ -65,6 +65,7 @@ impl<D: Disk> Assembly<D> {
             checkpoints,
             compactions: Compactions::after_start(self.obsolete),
             failed: false,
+            sealed: GroupNumber::default(),
             filled: Arc::default(),
             front: Vec::new(),
         };

@@ -62,6 +62,8 @@ pub struct Journal<D: Disk> {
     pub(crate) compactions: Compactions,
     /// A write or sync failed: nothing is written until `reopen` succeeds.
     pub(crate) failed: bool,
+    /// The last group that [`Journal::seal`] wrote.
+    pub(crate) sealed: GroupNumber,
     /// How far the current segment is filled, for whoever makes the next one; see [`Journal::tell_filled`].
     pub(crate) filled: Arc<AtomicU64>,
     /// Header and table of the group being written; kept to save the allocation.
@@ -112,6 +114,22 @@ impl<D: Disk> Journal<D> {
             self.positions.insert(record.partition, record.position);
         }
         self.checkpoints.committed(bytes);
+        Ok(())
+    }
+
+    /// Writes an empty group behind the last one, if that has records. Damage to a group is told from a torn one by what
+    /// comes after it: so that a journal at rest has none that could be taken for the other.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`]; what was committed stays durable.
+    pub fn seal(&mut self) -> Result<(), CommitError> {
+        if self.failed {
+            return Err(CommitError::NeedsReopen);
+        }
+        let sealed = self.last == GroupEnd::default() || self.sealed == self.last.number;
+        if !sealed && self.fits(SECTOR_BYTES, true) {
+            self.sealed = self.write_group(&[], SECTOR_BYTES)?.number;
+        }
         Ok(())
     }
 

@@ -19,6 +19,7 @@ mod compaction;
 mod compactor;
 
 mod read;
+mod walk;
 
 mod checkpoint;
 mod checkpoint_bytes;
@@ -41,6 +42,7 @@ mod segment;
 mod format;
 
 mod disk;
+mod read_only;
 mod real_disk;
 mod simulated_disk;
 mod simulated_state;
@@ -58,12 +60,14 @@ pub use journal::{Journal, Options};
 pub use pace::Pace;
 pub use prepare::{PreparedSegment, SegmentRequest};
 pub use read::ReadRequest;
+pub use read_only::{ReadOnly, ReadOnlyFile};
 pub use real_disk::RealDisk;
 pub use record::{Payload, Record, StoredRecord};
 pub use recovered::{Recovered, Replay, TornTail};
 pub use retention::SegmentUse;
 pub use room::{RESERVE_SHARE, Space};
 pub use simulated_disk::{Fault, Operation, SimulatedDisk};
+pub use walk::{Seen, Walk};
 
 #[cfg(test)]
 mod tests;

@@ -89,7 +89,7 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    fn fits(&self, group_bytes: u64, reserve: bool) -> bool {
+    pub(crate) fn fits(&self, group_bytes: u64, reserve: bool) -> bool {
         let free = self.current.header.capacity_bytes.saturating_sub(self.current.end);
         let kept =
             if reserve || self.room.spare.is_some() { 0 } else { self.options.segment_bytes / RESERVE_SHARE };

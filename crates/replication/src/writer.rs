@@ -4,13 +4,13 @@
 //! thread of its own: the runtime gives it one, the simulator calls it in turn. What takes long
 //! and need not hold up the next group leaves as a [`Job`] for another thread.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use postroad_journal::{
     Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment, CompactionError,
-    CompactionRequest, Disk, Journal, Pace, PrepareError, PreparedSegment, ReadRequest, Record,
-    RemovalRequest, SegmentRequest, Space, WrittenCheckpoint,
+    CompactionRequest, Damage, Disk, Journal, Pace, PrepareError, PreparedSegment, ReadRequest, Record,
+    RemovalRequest, SegmentNumber, SegmentRequest, Space, Walk, WrittenCheckpoint,
 };
 use postroad_model::{PartitionId, Position};
 
@@ -161,6 +161,8 @@ pub enum Job<F> {
     Compaction(CompactionRequest<F>),
     /// Remove files that nothing refers to.
     Removal(RemovalRequest),
+    /// Read a sealed segment, to find damage before somebody needs what it hits.
+    Scrub(Walk<F>),
 }
 
 /// See [`Job::kind`].
@@ -196,6 +198,15 @@ pub enum JobDone<F> {
     Compaction(Result<CompactedSegment<F>, CompactionError>),
     /// Files are gone.
     Removal,
+    /// What was found in a segment, or why it could not be read.
+    Scrub {
+        /// Which one.
+        number: SegmentNumber,
+        /// Which life of it.
+        salt: u64,
+        /// Damaged places.
+        found: Result<Vec<Damage>, String>,
+    },
 }
 
 impl<F: postroad_journal::DiskFile> Job<F> {
@@ -206,7 +217,7 @@ impl<F: postroad_journal::DiskFile> Job<F> {
             Job::Read { .. } => JobKind::Read,
             Job::Segment(_) => JobKind::Segment,
             Job::Checkpoint(_) => JobKind::Checkpoint,
-            Job::Compaction(_) | Job::Removal(_) => JobKind::Background,
+            Job::Compaction(_) | Job::Removal(_) | Job::Scrub(_) => JobKind::Background,
         }
     }
 
@@ -217,6 +228,10 @@ impl<F: postroad_journal::DiskFile> Job<F> {
             Job::Removal(request) => {
                 request.run(disk);
                 JobDone::Removal
+            }
+            Job::Scrub(walk) => {
+                let found = walk.run(pace, &mut |_| ()).map_err(|error| error.to_string());
+                JobDone::Scrub { number: walk.number(), salt: walk.salt(), found }
             }
             Job::Segment(request) => JobDone::Segment(request.prepare(disk, pace)),
             Job::Checkpoint(request) => JobDone::Checkpoint(request.write(disk, pace)),
@@ -250,6 +265,9 @@ impl Trouble {
     }
 }
 
+/// Damaged places told one by one; a disk with more is beyond reading them.
+const SCRUB_KNOWN_MAX: usize = 10_000;
+
 /// Where a partition's log ended when the journal was opened.
 pub type Opened = (PartitionId, Option<Position>);
 
@@ -271,6 +289,18 @@ pub struct LogWriter<D: Disk> {
     /// What a failed write or sync may have left on the disk: it is void, and may be called so, only after reopening.
     undecided: Option<(Vec<Record>, String)>,
     trouble: Trouble,
+    scrub: Scrub,
+}
+
+/// Where the search for damage is.
+#[derive(Default)]
+struct Scrub {
+    busy: bool,
+    last: Option<SegmentNumber>,
+    /// Places found, and not reported yet.
+    found: VecDeque<String>,
+    /// All of them, by what they say: each is reported once.
+    known: BTreeSet<String>,
 }
 
 #[derive(Default)]
@@ -301,6 +331,7 @@ impl<D: Disk> LogWriter<D> {
             broken: None,
             undecided: None,
             trouble: Trouble::default(),
+            scrub: Scrub::default(),
         };
         writer.order_next();
         writer
@@ -566,6 +597,50 @@ impl<D: Disk> LogWriter<D> {
         self.jobs.pop_front()
     }
 
+    /// Orders that the next sealed segment is read for damage, unless one is being read. Call it now and then: all of them
+    /// are read in turn.
+    pub fn scrub(&mut self) {
+        if self.scrub.busy {
+            return;
+        }
+        let next = self.journal.next_sealed(self.scrub.last).or_else(|| self.journal.next_sealed(None));
+        if let Some(Ok(Some(walk))) = next.map(|number| self.journal.walk(number)) {
+            self.scrub.busy = true;
+            self.jobs.push_back(Job::Scrub(walk));
+        }
+    }
+
+    fn scrubbed(&mut self, number: SegmentNumber, salt: u64, found: Result<Vec<Damage>, String>) {
+        (self.scrub.busy, self.scrub.last) = (false, Some(number));
+        if !self.journal.still_has(number, salt) {
+            return;
+        }
+        let places = match found {
+            Ok(places) => places.iter().map(Damage::to_string).collect(),
+            Err(reason) => vec![reason],
+        };
+        for place in places {
+            if self.scrub.known.len() < SCRUB_KNOWN_MAX && self.scrub.known.insert(place.clone()) {
+                self.scrub.found.push_back(place);
+            }
+        }
+    }
+
+    /// The next damaged place that was found and not told yet, with file and offset.
+    pub fn next_damage(&mut self) -> Option<String> {
+        self.scrub.found.pop_front()
+    }
+
+    /// How many damaged places were found since the start.
+    pub fn damaged_places(&self) -> usize {
+        self.scrub.known.len()
+    }
+
+    /// The journal comes to rest: see [`Journal::seal`]. Returns why it could not be sealed; nothing is lost by that.
+    pub fn seal(&mut self) -> Option<String> {
+        self.journal.seal().err().map(|error| error.to_string())
+    }
+
     /// Takes in a job's result. Returns why it failed, if it did: see [`LogWriter::wants_retry`].
     pub fn finish(&mut self, done: JobDone<D::File>) -> Option<String> {
         match done {
@@ -588,6 +663,10 @@ impl<D: Disk> LogWriter<D> {
                 let failed = self.journal.finish_compaction(answer).err();
                 self.trouble.compaction = failed.map(|error| error.to_string());
                 self.order_next();
+                None
+            }
+            JobDone::Scrub { number, salt, found } => {
+                self.scrubbed(number, salt, found);
                 None
             }
             JobDone::Removal => {
@@ -675,5 +754,43 @@ mod tests {
         writer.keep_up();
         assert_eq!(settle_down(&mut writer, &disk, 5), vec![true], "the first segment is free for reuse");
         assert_eq!((writer.wants_retry(), writer.trouble()), (false, &Trouble::default()));
+    }
+
+    #[test]
+    fn damage_in_a_sealed_segment_is_found_and_told_once() {
+        let disk = SimulatedDisk::new(5);
+        let options = Options { segment_bytes: 64 << 10, checkpoint_bytes: 1 << 30, dead_segments_max: 2 };
+        let (journal, _) = Journal::open(disk.clone(), options).unwrap();
+        let mut writer = LogWriter::new(journal, [PARTITION]);
+        for number in 1..=4 {
+            let payload = Payload::from(Bytes::from(vec![7; 30 << 10]));
+            let record = Record { partition: PARTITION, position: position(number), payload, reserve: false };
+            writer.push(ToWriter::Batch { partition: PARTITION, epoch: 0, records: vec![record] });
+            writer.write();
+        }
+        let name = "0000000000000001.segment";
+        for (flipped, want) in [
+            (None, vec![]),
+            (
+                Some(512 + 1000),
+                vec![format!(
+                    "{name}: damaged at byte 600: checksum of the record at position 1 fails (partition 0)"
+                )],
+            ),
+            (None, vec![]),
+        ] {
+            if let Some(offset) = flipped {
+                let mut bytes = disk.contents(name).unwrap();
+                bytes[offset] ^= 1;
+                disk.set_contents(name, bytes);
+            }
+            for _ in 0..3 {
+                writer.scrub();
+                settle_down(&mut writer, &disk, 4);
+            }
+            let told: Vec<String> = std::iter::from_fn(|| writer.next_damage()).collect();
+            assert_eq!(told, want);
+        }
+        assert_eq!(writer.damaged_places(), 1);
     }
 }

@@ -25,6 +25,9 @@ const WORKERS: [(JobKind, &str, u32); 4] = [
     (JobKind::Background, "journal-compact", 4),
 ];
 
+/// A sealed segment is read for damage so often: with 64 MiB to each, 90 GB a day.
+const SCRUB_EVERY: Duration = Duration::from_secs(60);
+
 /// The longest rest, should one step hang.
 const REST_MAX: Duration = Duration::from_secs(1);
 
@@ -85,7 +88,15 @@ pub fn start(
     let (jobs, lists): (Vec<_>, Vec<_>) = WORKERS.iter().map(|_| mpsc::channel::<Job<File>>()).unzip();
     let (stop, workers_stop) = (links.stop.clone(), links.stop.clone());
     let reported = Trouble::default();
-    let writing = Writing { writer, links, jobs, results, retry_at: None, reported };
+    let writing = Writing {
+        writer,
+        links,
+        jobs,
+        results,
+        retry_at: None,
+        scrub_at: Instant::now() + SCRUB_EVERY,
+        reported,
+    };
     let writing = Arc::new(Mutex::new(writing));
     let door = JournalDoor { writing: writing.clone(), waker: waker.clone() };
     let journal = thread::Builder::new().name("journal".into()).spawn(move || serve(&writing, &stop))?;
@@ -152,21 +163,22 @@ fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
         // A thread that panicked in the middle of a write leaves a journal that nobody may go on with.
         let Ok(mut turn) = writing.lock() else { return };
         turn.pass();
-        let (done, retry_at) = (!turn.writer.has_records(), turn.retry_at);
-        drop(turn);
+        let done = !turn.writer.has_records();
         if stopping && done {
+            if let Some(reason) = turn.writer.seal() {
+                tracing::warn!(reason, "the journal has no mark that it ended well; nothing is lost");
+            }
             return;
         }
-        rest(retry_at);
+        let until = turn.retry_at.map_or(turn.scrub_at, |at| at.min(turn.scrub_at));
+        drop(turn);
+        rest(until);
     }
 }
 
 /// Sleeps until there is something to do. A wake-up that comes earlier is kept, so none is missed.
-fn rest(retry_at: Option<Instant>) {
-    match retry_at {
-        Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
-        None => thread::park(),
-    }
+fn rest(until: Instant) {
+    thread::park_timeout(until.saturating_duration_since(Instant::now()));
 }
 
 struct Writing {
@@ -176,16 +188,35 @@ struct Writing {
     jobs: Vec<mpsc::Sender<Job<File>>>,
     results: mpsc::Receiver<JobDone<File>>,
     retry_at: Option<Instant>,
+    scrub_at: Instant,
     /// What of the writer's trouble the log tells already.
     reported: Trouble,
 }
 
 impl Writing {
+    /// Has a sealed segment read now and then, and tells what was found.
+    fn scrub(&mut self) {
+        while let Some(place) = self.writer.next_damage() {
+            let places = self.writer.damaged_places();
+            tracing::error!(
+                place,
+                places,
+                "the journal is damaged; what is there is set aside when it is due"
+            );
+        }
+        let now = Instant::now();
+        if self.scrub_at <= now {
+            self.scrub_at = now + SCRUB_EVERY;
+            self.writer.scrub();
+        }
+    }
+
     /// Takes in what is there, writes it, and reports.
     fn pass(&mut self) {
         self.take_in();
         self.writer.write();
         self.retry();
+        self.scrub();
         self.send_out();
     }
 
