@@ -2,6 +2,7 @@
 
 mod bench;
 mod browse;
+mod journal;
 mod receive;
 mod send;
 mod serve;
@@ -43,6 +44,9 @@ enum Command {
     /// Measure a broker, or this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Check, show, export and fill the directory of a broker that does not run.
+    #[command(subcommand)]
+    Journal(journal::Journal),
     /// Print the version.
     Version(version::VersionArguments),
 }
@@ -87,6 +91,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Send(arguments) => send::run(&arguments)?,
         Command::Browse(arguments) => browse::run(&arguments)?,
         Command::Bench(bench) => bench::run(&bench)?,
+        Command::Journal(journal) => journal::run(&journal)?,
         Command::Version(arguments) => version::run(&arguments)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -37,4 +37,4 @@ pub use audit::OriginOf;
 pub use partition::{Counters, MarkDead, Memory, Partition, Settings};
 pub use record::{RecordError, decode_record, encode_record, message_in_record};
 pub use selection::PropertiesOf;
-pub use snapshot::SnapshotError;
+pub use snapshot::{HeldEntry, SnapshotError};

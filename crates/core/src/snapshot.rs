@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use postroad_model::{Binding, Message, MessageKey, Position, QueueId};
+use postroad_model::{Binding, Destination, Message, MessageKey, Position, QueueId, Subscription};
 
 use crate::Partition;
 use crate::audit::{Audit, Last};
@@ -53,7 +53,46 @@ pub enum SnapshotError {
     },
 }
 
+/// One entry of a durable queue, as [`Partition::durable_entries`] shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldEntry<'p> {
+    /// The queue; of a durable subscription, its topic.
+    pub queue: &'p Destination,
+    /// The subscription that the queue is, if it is one.
+    pub subscription: Option<&'p Subscription>,
+    /// The message.
+    pub key: MessageKey,
+    /// Its headers; the body may be on the disk.
+    pub headers: &'p Message,
+    /// Bytes of the body.
+    pub body_bytes: u64,
+    /// How often it was delivered without success.
+    pub failed_deliveries: u32,
+}
+
 impl Partition {
+    /// What all durable queues hold, queue by queue, in each lane in order.
+    pub fn durable_entries(&self) -> impl Iterator<Item = HeldEntry<'_>> {
+        let mut queues: Vec<&Queue> = self.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
+        queues.sort_unstable_by_key(|queue| queue.id);
+        queues.into_iter().flat_map(move |queue| {
+            let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
+            lanes.flat_map(|(_, lane)| lane.iter()).filter_map(move |(_, entry)| {
+                let (headers, body_bytes) = self.bodies.headers(entry.key)?;
+                let (subscription, key) = (queue.subscription.as_ref(), entry.key);
+                let failed_deliveries = entry.failed_deliveries;
+                Some(HeldEntry {
+                    queue: &queue.source,
+                    subscription,
+                    key,
+                    headers,
+                    body_bytes,
+                    failed_deliveries,
+                })
+            })
+        })
+    }
+
     /// The durable state as it is after the last applied command.
     pub fn snapshot(&self) -> Bytes {
         let mut out = Writer::default();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_core::{Partition, RecordError, Settings, SnapshotError, decode_record, message_in_record};
-use postroad_journal::{Journal, OpenError, Options, ReadError, RealDisk};
+use postroad_journal::{Damage, Disk, Journal, OpenError, Options, ReadError, ReadOnly, RealDisk, TornTail};
 use postroad_model::{
     DeadLetter, Effect, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol,
 };
@@ -78,12 +78,28 @@ struct Layout {
     starts: u64,
 }
 
+/// What was found wrong with a directory when it was opened.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Partitions that are stopped, with the first damage in each.
+    pub damaged: Vec<Damage>,
+    /// A write that was never confirmed, at the very end.
+    pub torn: Option<TornTail>,
+    /// Checkpoints that cannot be read.
+    pub skipped_checkpoints: Vec<PathBuf>,
+}
+
+/// A directory of a broker that does not run: read, and not changed.
+pub type Stopped = Store<ReadOnly<RealDisk>>;
+
 /// An open data directory with the state that it held.
-pub struct Store {
+pub struct Store<D: Disk = RealDisk> {
     /// The disk, for jobs beside the journal.
-    pub disk: RealDisk,
+    pub disk: D,
     /// The journal.
-    pub journal: Journal<RealDisk>,
+    pub journal: Journal<D>,
+    /// What was wrong.
+    pub report: Report,
     /// Every partition, recovered.
     pub partitions: BTreeMap<PartitionId, Partition>,
     /// How many partitions there are.
@@ -105,16 +121,54 @@ impl Store {
         settings: impl Fn(PartitionId, Placement, u64) -> Settings,
     ) -> Result<Store, StoreError> {
         let disk = RealDisk::open(directory)?;
-        let layout = open_layout(directory, partitions)?;
-        let placement = Placement { partitions: layout.partitions };
-        let (mut journal, recovered) = Journal::open(disk.clone(), Options::default())?;
-        for damage in &recovered.damaged {
+        let layout = find_layout(directory, partitions)?;
+        if 0 < layout.starts {
+            check_segments(directory, &disk)?;
+        }
+        let layout = Layout { starts: layout.starts + 1, ..layout };
+        let store = Store::recover(disk, &layout, addressing, settings)?;
+        // Behind the first segment: a layout without any means that they were lost.
+        write_layout(directory, &layout)?;
+        for damage in &store.report.damaged {
             tracing::error!(%damage, "a partition is stopped");
         }
-        if let Some(torn) = &recovered.torn {
+        for file in &store.report.skipped_checkpoints {
+            tracing::error!(file = %file.display(), "a checkpoint is damaged; the one before is used");
+        }
+        if let Some(torn) = &store.report.torn {
             let file = torn.file.display();
             tracing::info!(%file, offset = torn.offset, "cut off a write that was never confirmed");
         }
+        Ok(store)
+    }
+}
+
+impl Stopped {
+    /// Reads the directory of a broker that does not run, and changes nothing in it but the lock.
+    ///
+    /// # Errors
+    /// [`StoreError`]: there is none, or it is in use, or so damaged that a broker would not start with it.
+    pub fn look(
+        directory: &Path,
+        addressing: Addressing,
+        settings: impl Fn(PartitionId, Placement, u64) -> Settings,
+    ) -> Result<Stopped, StoreError> {
+        let file = directory.join(LAYOUT_FILE);
+        let bytes = std::fs::read(&file).map_err(|source| StoreError::Io { file: file.clone(), source })?;
+        let layout = read_layout(&file, &bytes)?;
+        Store::recover(ReadOnly(RealDisk::open(directory)?), &layout, addressing, settings)
+    }
+}
+
+impl<D: Disk> Store<D> {
+    fn recover(
+        disk: D,
+        layout: &Layout,
+        addressing: Addressing,
+        settings: impl Fn(PartitionId, Placement, u64) -> Settings,
+    ) -> Result<Store<D>, StoreError> {
+        let placement = Placement { partitions: layout.partitions };
+        let (mut journal, recovered) = Journal::open(disk.clone(), Options::default())?;
         let mut partitions: BTreeMap<PartitionId, Partition> = BTreeMap::new();
         let settings = |id| settings(id, placement, layout.starts);
         for checkpoint in &recovered.checkpoints {
@@ -144,7 +198,12 @@ impl Store {
         for (id, partition) in &partitions {
             journal.recount(*id, partition.live_positions());
         }
-        Ok(Store { disk, journal, partitions, placement, addressing })
+        let report = Report {
+            damaged: recovered.damaged.clone(),
+            torn: recovered.torn.clone(),
+            skipped_checkpoints: recovered.skipped_checkpoints.clone(),
+        };
+        Ok(Store { disk, journal, report, partitions, placement, addressing })
     }
 }
 
@@ -169,8 +228,8 @@ fn settle(
 }
 
 /// Reads the bodies of prepared messages back: where they go may depend on them.
-fn read_prepared(
-    journal: &mut Journal<RealDisk>,
+fn read_prepared<D: Disk>(
+    journal: &mut Journal<D>,
     id: PartitionId,
     partition: &mut Partition,
 ) -> Result<(), StoreError> {
@@ -228,24 +287,38 @@ fn replay(
     Ok(())
 }
 
-/// Reads the layout file, or makes it; counts the start.
-fn open_layout(directory: &Path, partitions: u16) -> Result<Layout, StoreError> {
+/// Refuses a directory that was in use before and has not one segment: all its messages would be gone without a word.
+fn check_segments(directory: &Path, disk: &RealDisk) -> Result<(), StoreError> {
+    let names = disk.list().map_err(|source| StoreError::Io { file: directory.to_owned(), source })?;
+    if names.iter().any(|name| name.ends_with(".segment")) {
+        return Ok(());
+    }
+    let reason = format!(
+        "the store was in use before, and all its segments are gone: restore them, or remove {LAYOUT_FILE} to begin anew"
+    );
+    Err(StoreError::Layout { file: directory.to_owned(), reason })
+}
+
+/// Reads the layout file; without one that of a new directory, which has seen no start.
+fn find_layout(directory: &Path, partitions: u16) -> Result<Layout, StoreError> {
+    let file = directory.join(LAYOUT_FILE);
+    match std::fs::read(&file) {
+        Ok(bytes) => read_layout(&file, &bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Ok(Layout { version: LAYOUT_VERSION, partitions: partitions.max(1), starts: 0 })
+        }
+        Err(source) => Err(StoreError::Io { file, source }),
+    }
+}
+
+fn write_layout(directory: &Path, layout: &Layout) -> Result<(), StoreError> {
     let file = directory.join(LAYOUT_FILE);
     let io = |source| StoreError::Io { file: file.clone(), source };
-    let mut layout = match std::fs::read(&file) {
-        Ok(bytes) => read_layout(&file, &bytes)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Layout { version: LAYOUT_VERSION, partitions: partitions.max(1), starts: 0 }
-        }
-        Err(error) => return Err(io(error)),
-    };
-    layout.starts += 1;
-    let text = serde_json::to_vec_pretty(&layout).map_err(|error| io(error.into()))?;
+    let text = serde_json::to_vec_pretty(layout).map_err(|error| io(error.into()))?;
     let fresh = directory.join(format!("{LAYOUT_FILE}.new"));
     write_synced(&fresh, &text).map_err(io)?;
     std::fs::rename(&fresh, &file).map_err(io)?;
-    std::fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)?;
-    Ok(layout)
+    std::fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)
 }
 
 fn write_synced(file: &Path, text: &[u8]) -> io::Result<()> {

@@ -91,7 +91,7 @@ impl Runtime {
         let wakers: Vec<Arc<Notify>> = (0..count).map(|_| Arc::new(Notify::new())).collect();
         let stop_cores = Arc::new(Stop { asked: AtomicBool::new(false), wakers: wakers.clone() });
         let stop_journal = Arc::new(AtomicBool::new(false));
-        let Store { disk, journal, partitions, placement, addressing } = store;
+        let Store { disk, journal, partitions, placement, addressing, .. } = store;
         let places = Places { placement, addressing };
         let writer = LogWriter::new(journal, partitions.keys().copied());
 

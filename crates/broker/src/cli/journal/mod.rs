@@ -1,0 +1,86 @@
+//! `postroad journal`: a stopped broker's directory, checked, shown, written out and filled again.
+
+mod base64;
+mod dump;
+mod export;
+mod import;
+mod line;
+mod stats;
+mod verify;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use postroad_core::Settings;
+use postroad_model::{PartitionId, Placement};
+
+use crate::config::Config;
+use crate::runtime::Stopped;
+
+/// What can be done to a directory.
+#[derive(Debug, Subcommand)]
+pub enum Journal {
+    /// Read every byte that counts, and name all damage by file and offset.
+    Verify(verify::VerifyArguments),
+    /// How much each segment holds, and how much of it is live.
+    Stats(stats::StatsArguments),
+    /// Print the records, one to a line.
+    Dump(dump::DumpArguments),
+    /// Write all messages out, one to a line, for `import`.
+    Export(export::ExportArguments),
+    /// Put messages of an export into queues.
+    Import(import::ImportArguments),
+}
+
+/// Carries it out.
+pub fn run(journal: &Journal) -> anyhow::Result<()> {
+    match journal {
+        Journal::Verify(arguments) => verify::run(arguments),
+        Journal::Stats(arguments) => stats::run(arguments),
+        Journal::Dump(arguments) => dump::run(arguments),
+        Journal::Export(arguments) => export::run(arguments),
+        Journal::Import(arguments) => import::run(arguments),
+    }
+}
+
+/// Settings for partitions that nobody connects to.
+fn settings(config: &Config) -> anyhow::Result<impl Fn(PartitionId, Placement, u64) -> Settings> {
+    let policies = Arc::new(config.policies()?);
+    let audited_producers_max = config.limits.audited_producers;
+    Ok(move |id, placement, incarnation| Settings {
+        id,
+        placement,
+        addressing: Arc::default(),
+        incarnation,
+        // Bodies stay on the disk.
+        resident_bytes_max: 0,
+        volatile_bytes_max: 0,
+        transaction_bytes_max: 0,
+        outbox_bytes_max: 0,
+        audited_producers_max,
+        policies: policies.clone(),
+    })
+}
+
+/// Which directory, and who reads the answer.
+#[derive(Debug, Args)]
+struct Place {
+    /// The data directory of a broker that does not run.
+    #[arg(value_name = "DIR")]
+    data: PathBuf,
+    /// Print JSON, one object to a line.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Place {
+    /// Reads it, and changes nothing.
+    fn open(&self) -> anyhow::Result<Stopped> {
+        let config = Config::default();
+        let settings = settings(&config)?;
+        let stopped = Stopped::look(&self.data, config.addressing()?, settings);
+        stopped.with_context(|| format!("cannot read {}", self.data.display()))
+    }
+}

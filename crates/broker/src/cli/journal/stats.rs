@@ -1,0 +1,75 @@
+//! `postroad journal stats`: how much each segment holds, and how much of it is live.
+
+use std::io::Write;
+
+use clap::Args;
+use postroad_journal::SegmentUse;
+
+use super::Place;
+
+/// What `stats` can be told.
+#[derive(Debug, Args)]
+pub struct StatsArguments {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Prints a line for each segment, a line for each queue, and a summary.
+pub fn run(arguments: &StatsArguments) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let stopped = arguments.place.open()?;
+    let json = arguments.place.json;
+    let (mut file_bytes, mut live_bytes, mut segments) = (0, 0, 0);
+    if !json {
+        writeln!(
+            out,
+            "{:<34} {:>12} {:>12} {:>10} {:>10} {:>12}",
+            "segment", "file bytes", "used", "records", "live", "live bytes"
+        )?;
+    }
+    for used in stopped.journal.segments() {
+        segment(&mut out, json, &used)?;
+        (file_bytes, live_bytes, segments) =
+            (file_bytes + used.file_bytes, live_bytes + used.live_bytes, segments + 1);
+    }
+    for (id, partition) in &stopped.partitions {
+        for (queue, entries) in partition.queues() {
+            if json {
+                let line =
+                    serde_json::json!({"queue": queue.to_string(), "partition": id.0, "entries": entries});
+                writeln!(out, "{line}")?;
+            } else {
+                writeln!(out, "{queue}: {entries} entries (partition {})", id.0)?;
+            }
+        }
+    }
+    if json {
+        let summary =
+            serde_json::json!({"segments": segments, "file_bytes": file_bytes, "live_bytes": live_bytes});
+        writeln!(out, "{summary}")?;
+    } else {
+        writeln!(out, "{segments} segments, {file_bytes} bytes in files, {live_bytes} bytes of bodies live")?;
+    }
+    Ok(())
+}
+
+fn segment(out: &mut impl Write, json: bool, used: &SegmentUse) -> std::io::Result<()> {
+    let SegmentUse { number, compacted_from, file_bytes, used_bytes, records, live_messages, live_bytes } =
+        *used;
+    let from = compacted_from.map(|first| first.0);
+    if json {
+        let line = serde_json::json!({
+            "segment": number.0, "compacted_from": from, "file_bytes": file_bytes, "used_bytes": used_bytes,
+            "records": records, "live_messages": live_messages, "live_bytes": live_bytes,
+        });
+        return writeln!(out, "{line}");
+    }
+    let name = match from {
+        Some(first) => format!("{:x} (compacted from {first:x})", number.0),
+        None => format!("{:x}", number.0),
+    };
+    writeln!(
+        out,
+        "{name:<34} {file_bytes:>12} {used_bytes:>12} {records:>10} {live_messages:>10} {live_bytes:>12}"
+    )
+}

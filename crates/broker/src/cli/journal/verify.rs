@@ -1,0 +1,102 @@
+//! `postroad journal verify`: every byte that counts is read; damage is named by file and offset.
+
+use std::io::Write;
+
+use anyhow::bail;
+use clap::Args;
+use postroad_journal::Damage;
+
+use super::Place;
+
+/// What `verify` can be told.
+#[derive(Debug, Args)]
+pub struct VerifyArguments {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Reads all segments and checkpoints. Damage is told on standard output, and is an error.
+pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let stopped = arguments.place.open()?;
+    let mut places: Vec<Damage> = stopped.report.damaged.clone();
+    let (mut segments, mut records, mut bytes) = (0_u64, 0_u64, 0_u64);
+    for used in stopped.journal.segments() {
+        let Some(walk) = stopped.journal.walk(used.number)? else { continue };
+        let found = walk.run(&mut (), &mut |seen| {
+            records += 1;
+            bytes += seen.payload.map_or(0, |payload| payload.len() as u64);
+        })?;
+        segments += 1;
+        let new = |damage: &Damage| {
+            !places.iter().any(|known| (&known.file, known.offset) == (&damage.file, damage.offset))
+        };
+        let found: Vec<Damage> = found.into_iter().filter(new).collect();
+        places.extend(found);
+    }
+    for damage in &places {
+        say(&mut out, arguments.place.json, damage)?;
+    }
+    for checkpoint in &stopped.report.skipped_checkpoints {
+        say_line(
+            &mut out,
+            arguments.place.json,
+            &checkpoint.display().to_string(),
+            0,
+            None,
+            "the checkpoint is damaged; the one before is used",
+        )?;
+    }
+    let damaged = places.len() + stopped.report.skipped_checkpoints.len();
+    let torn = stopped.report.torn.as_ref().map(|torn| (torn.file.display().to_string(), torn.offset));
+    if arguments.place.json {
+        let summary = serde_json::json!({
+            "segments": segments, "records": records, "payload_bytes": bytes, "damaged": damaged,
+            "torn": torn.map(|(file, offset)| serde_json::json!({"file": file, "offset": offset})),
+        });
+        writeln!(out, "{summary}")?;
+    } else {
+        if let Some((file, offset)) = torn {
+            writeln!(
+                out,
+                "{file}: byte {offset}: a write that was never confirmed ends here; the next start cuts it off"
+            )?;
+        }
+        writeln!(
+            out,
+            "{segments} segments, {records} records, {bytes} bytes of payload: {damaged} damaged places"
+        )?;
+    }
+    if 0 < damaged {
+        bail!("{damaged} damaged places in {}", arguments.place.data.display());
+    }
+    Ok(())
+}
+
+fn say(out: &mut impl Write, json: bool, damage: &Damage) -> std::io::Result<()> {
+    let partition = damage.partition.map(|partition| partition.0);
+    say_line(
+        out,
+        json,
+        &damage.file.display().to_string(),
+        damage.offset,
+        partition,
+        &damage.kind.to_string(),
+    )
+}
+
+fn say_line(
+    out: &mut impl Write,
+    json: bool,
+    file: &str,
+    offset: u64,
+    partition: Option<u16>,
+    what: &str,
+) -> std::io::Result<()> {
+    if json {
+        let line = serde_json::json!({"file": file, "offset": offset, "partition": partition, "what": what});
+        return writeln!(out, "{line}");
+    }
+    let whose = partition.map(|partition| format!(" (partition {partition})")).unwrap_or_default();
+    writeln!(out, "{file}: byte {offset}: {what}{whose}")
+}
