@@ -512,3 +512,124 @@ fn policies_are_read_anew_on_sighup_or_stay_as_they_are() {
     process.signal(Signal::TERM);
     assert_eq!(process.wait(), Some(0));
 }
+
+/// A command for a directory, without a broker.
+fn offline(arguments: &[&str]) -> Output {
+    postroad(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn works(arguments: &[&str]) -> String {
+    let output = offline(arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", errors(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A stopped broker's directory with three messages in one queue and one in another.
+fn stopped() -> TempDir {
+    let broker = Broker::start();
+    for body in ["one", "two", "three"] {
+        broker.says(&["send", "orders", "--body", body]);
+    }
+    broker.says(&["send", "other", "--body", "four"]);
+    let running = offline(&["journal", "verify", text(&broker.data())]);
+    assert!(errors(&running).contains("in use by another process"), "{}", errors(&running));
+    broker.stop(Signal::TERM)
+}
+
+#[test]
+fn messages_move_to_another_directory_by_export_and_import() {
+    let directory = stopped();
+    let data = directory.path().join("data");
+    let file = directory.path().join("all.jsonl");
+    works(&["journal", "export", text(&data), "--to", text(&file)]);
+    let again = offline(&["journal", "export", text(&data), "--to", text(&file)]);
+    assert!(errors(&again).contains("it must be new"), "{}", errors(&again));
+    let lines: Vec<Value> =
+        fs::read_to_string(&file).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        (&lines[0], &lines[5]),
+        (&serde_json::json!({"postroad_export": 1}), &serde_json::json!({"messages": 4, "unreadable": 0}))
+    );
+    assert_eq!(
+        strings(&lines[1..5], "destination"),
+        ["queue://orders", "queue://orders", "queue://orders", "queue://other"]
+    );
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    let target = elsewhere.path().join("data");
+    let cut = directory.path().join("cut.jsonl");
+    let all = fs::read_to_string(&file).unwrap();
+    for (name, content, want) in [
+        ("cut off", &all[..all.rfind("{\"messages").unwrap()], "the last line, which counts, is missing"),
+        ("newer", &*all.replace("export\":1", "export\":7"), "export format 7, this program knows 1"),
+        (
+            "a line gone",
+            &*all.replacen(all.lines().nth(2).unwrap(), "", 1).replace("\n\n", "\n"),
+            "there are",
+        ),
+        ("no record", &*all.replacen("\"record\":\"", "\"record\":\"*", 1), "line 2"),
+    ] {
+        fs::write(&cut, content).unwrap();
+        let refused = offline(&["journal", "import", text(&target), "--from", text(&cut)]);
+        assert_eq!(refused.status.code(), Some(1), "case: {name}");
+        assert!(errors(&refused).contains(want), "case: {name}: {}", errors(&refused));
+        assert!(!target.exists(), "case: {name}");
+    }
+    works(&["journal", "import", text(&target), "--from", text(&file)]);
+    works(&["journal", "import", text(&target), "--from", text(&file)]);
+    let broker = Broker::start_in(elsewhere, "");
+    let got = broker.says(&["receive", "orders", "--count", "6", "--timeout", "10000"]);
+    assert_eq!(got, "one\ntwo\nthree\none\ntwo\nthree\n");
+}
+
+#[test]
+fn damage_is_named_by_file_and_offset_and_hits_nothing_else() {
+    let directory = stopped();
+    let data = directory.path().join("data");
+    assert!(works(&["journal", "verify", text(&data)]).contains(" 0 damaged places"));
+    let records: Vec<Value> = works(&["journal", "dump", text(&data), "--json"])
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|record: &Value| record["record"] == "Enqueue")
+        .collect();
+    assert_eq!(records.len(), 4);
+    let segment = data.join(format!("{:016x}.segment", records[1]["segment"].as_u64().unwrap()));
+    let mut bytes = fs::read(&segment).unwrap();
+    let offset = records[1]["offset"].as_u64().unwrap() as usize;
+    bytes[offset + 40] ^= 4;
+    fs::write(&segment, &bytes).unwrap();
+    let found = offline(&["journal", "verify", text(&data)]);
+    let said = String::from_utf8(found.stdout.clone()).unwrap();
+    assert_eq!(found.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("{}: byte {offset}: checksum of the record", text(&segment))), "{said}");
+    assert_eq!(fs::read(&segment).unwrap(), bytes, "nothing is changed");
+}
+
+#[test]
+fn a_store_whose_segments_are_gone_is_refused() {
+    let directory = stopped();
+    for entry in fs::read_dir(directory.path().join("data")).unwrap() {
+        let file = entry.unwrap().path();
+        if file.extension().is_some_and(|extension| extension == "segment") {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    let refused =
+        offline(&["serve", "--data", text(&directory.path().join("data")), "--port-offset", "1200"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(errors(&refused).contains("all its segments are gone"), "{}", errors(&refused));
+}
+
+#[test]
+fn the_disk_benchmark_says_what_it_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let report: Value =
+        serde_json::from_str(&works(&["bench", "disk", text(directory.path()), "--each-ms", "1", "--json"]))
+            .unwrap();
+    assert!(20 < report["rows"].as_array().unwrap().len(), "{report}");
+    assert!(
+        works(&["bench", "disk", text(directory.path()), "--each-ms", "1"])
+            .contains("A 4 KiB write is durable after")
+    );
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}

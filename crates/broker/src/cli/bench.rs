@@ -1,6 +1,7 @@
 //! `postroad bench`: measurements of a broker, or of this machine.
 
 mod backlog;
+mod disk;
 mod fanout;
 mod filters;
 
@@ -20,6 +21,8 @@ pub enum Bench {
     Fanout(fanout::FanoutArguments),
     /// Sends to a composite destination that nobody reads: pace and memory.
     Backlog(backlog::BacklogArguments),
+    /// The disk under a directory: writes, reads and syncs, and what they mean for a broker.
+    Disk(disk::DiskArguments),
 }
 
 /// Which broker is measured, and who reads the result.
@@ -57,5 +60,6 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Filters(arguments) => filters::run(arguments),
         Bench::Fanout(arguments) => fanout::run(arguments),
         Bench::Backlog(arguments) => backlog::run(arguments),
+        Bench::Disk(arguments) => disk::run(arguments),
     }
 }
