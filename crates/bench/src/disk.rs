@@ -11,8 +11,11 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use serde::Serialize;
 
-/// Writes go round in a file of this size, like those of a journal in its segment.
+/// Writes go round in a file of this size, like those of a journal in its segment...
 const FILE_BYTES: u64 = 64 << 20;
+
+/// ... or of this one, when somebody waits for the answer.
+const SHORT_FILE_BYTES: u64 = 2 << 20;
 
 /// What a journal writes for a message of common size: its group, up to the next sector, in one page.
 const SYNC_BLOCK_BYTES: usize = 4096;
@@ -97,7 +100,7 @@ const SYNC_WAYS: [SyncWay; 6] = [
 /// The directory cannot be written, or holds a file that is in the way. What only some file systems know is no error:
 /// see [`DiskReport::refused`].
 pub fn measure_disk(directory: &Path, budget: Duration) -> io::Result<DiskReport> {
-    let mut bench = Bench::new(directory, budget)?;
+    let mut bench = Bench::new(directory, budget, FILE_BYTES)?;
     let done = bench.all();
     // Whatever came of it, nothing is left.
     let removed = std::fs::remove_file(&bench.path);
@@ -112,7 +115,7 @@ pub fn measure_disk(directory: &Path, budget: Duration) -> io::Result<DiskReport
 /// # Errors
 /// As [`measure_disk`].
 pub fn measure_sync(directory: &Path, budget: Duration) -> io::Result<DiskReport> {
-    let mut bench = Bench::new(directory, budget)?;
+    let mut bench = Bench::new(directory, budget, SHORT_FILE_BYTES)?;
     let done = SYNC_WAYS.iter().take(2).try_for_each(|way| bench.sync_way(way));
     let removed = std::fs::remove_file(&bench.path);
     done?;
@@ -124,18 +127,19 @@ pub fn measure_sync(directory: &Path, budget: Duration) -> io::Result<DiskReport
 struct Bench {
     path: PathBuf,
     budget: Duration,
+    file_bytes: u64,
     memory: Vec<u8>,
     rows: Vec<DiskRow>,
     refused: Vec<String>,
 }
 
 impl Bench {
-    fn new(directory: &Path, budget: Duration) -> io::Result<Bench> {
+    fn new(directory: &Path, budget: Duration, file_bytes: u64) -> io::Result<Bench> {
         let path = directory.join(format!("postroad-disk-benchmark-{}", std::process::id()));
         let largest = BLOCK_BYTES.iter().copied().max().unwrap_or(SYNC_BLOCK_BYTES);
         let memory = vec![FILL; largest + DIRECT_ALIGN];
         std::fs::File::create_new(&path)?;
-        Ok(Bench { path, budget, memory, rows: Vec::new(), refused: Vec::new() })
+        Ok(Bench { path, budget, file_bytes, memory, rows: Vec::new(), refused: Vec::new() })
     }
 
     fn all(&mut self) -> io::Result<()> {
@@ -177,11 +181,11 @@ impl Bench {
         let mode = Mode::from_raw_mode(0o600);
         let plain = rustix::fs::open(&self.path, OFlags::RDWR | OFlags::TRUNC | OFlags::CLOEXEC, mode)?;
         if before != Before::Nothing {
-            rustix::fs::fallocate(&plain, FallocateFlags::empty(), 0, FILE_BYTES)?;
+            rustix::fs::fallocate(&plain, FallocateFlags::empty(), 0, self.file_bytes)?;
         }
         if before == Before::Zeroed {
             let zeros = vec![0; 1 << 20];
-            for offset in (0..FILE_BYTES).step_by(zeros.len()) {
+            for offset in (0..self.file_bytes).step_by(zeros.len()) {
                 write_all(&plain, &zeros, offset)?;
             }
         }
@@ -198,7 +202,7 @@ impl Bench {
     ) -> io::Result<()> {
         let start = self.memory.as_ptr().align_offset(DIRECT_ALIGN);
         let block = self.memory.get(start..start + bytes).unwrap_or(&self.memory[..bytes]);
-        let times = repeat(self.budget, bytes, |offset| {
+        let times = repeat(self.budget, self.file_bytes / bytes as u64, bytes, |offset| {
             write_all(file, block, offset)?;
             then(file)
         })?;
@@ -210,7 +214,7 @@ impl Bench {
         let start = self.memory.as_ptr().align_offset(DIRECT_ALIGN);
         let start = if start + bytes <= self.memory.len() { start } else { 0 };
         let block = &mut self.memory[start..start + bytes];
-        let times = repeat(self.budget, bytes, |offset| {
+        let times = repeat(self.budget, self.file_bytes / bytes as u64, bytes, |offset| {
             let read = rustix::io::pread(file, &mut *block, offset)?;
             if read == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
         })?;
@@ -233,10 +237,10 @@ fn write_all(file: &OwnedFd, mut block: &[u8], mut offset: u64) -> io::Result<()
 /// Does it again and again, round the file, until the time is up: at least eight times.
 fn repeat(
     budget: Duration,
+    blocks: u64,
     bytes: usize,
     mut act: impl FnMut(u64) -> io::Result<()>,
 ) -> io::Result<Vec<Duration>> {
-    let blocks = FILE_BYTES / bytes as u64;
     let began = Instant::now();
     let mut times = Vec::new();
     while times.len() < 8 || began.elapsed() < budget {

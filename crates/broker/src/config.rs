@@ -31,6 +31,8 @@ pub struct Config {
     pub dead_letter_queue: String,
     /// Ports, before the offset.
     pub ports: Ports,
+    /// Disk space.
+    pub store: StoreConfig,
     /// Threads and partitions.
     pub runtime: RuntimeConfig,
     /// OpenWire alone.
@@ -53,6 +55,21 @@ pub struct Ports {
     pub openwire: u16,
     /// AMQP 1.0.
     pub amqp: u16,
+}
+
+/// Disk space.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreConfig {
+    /// What all files of the store may take, in bytes; 0 for what the disk has.
+    disk_bytes_max: u64,
+}
+
+impl StoreConfig {
+    /// The limit, if there is one.
+    pub fn disk_bytes_max(&self) -> Option<u64> {
+        Some(self.disk_bytes_max).filter(|&bytes| bytes != 0)
+    }
 }
 
 /// Threads and partitions.
@@ -115,6 +132,7 @@ impl Default for Config {
             memory_bytes: memory_bytes() / 4,
             dead_letter_queue: "ActiveMQ.DLQ".to_owned(),
             ports: Ports::default(),
+            store: StoreConfig::default(),
             runtime: RuntimeConfig::default(),
             openwire: OpenWireConfig::default(),
             amqp: AmqpConfig::default(),
@@ -163,6 +181,9 @@ impl Default for Limits {
         Limits { transaction_bytes: 256 << 20, outbox_bytes: 1 << 20, audited_producers: 10_000 }
     }
 }
+
+/// Four segments of 64 MiB: one that is written, one ahead of it, and two that wait for checkpoints or are compacted.
+const DISK_BYTES_MIN: u64 = 256 << 20;
 
 /// Half of it holds bodies; less would read every other message back from disk.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
@@ -220,6 +241,11 @@ impl Config {
             if value < least {
                 bail!("configuration: {key} is {value}; the least is {least}");
             }
+        }
+        if let Some(bytes) = self.store.disk_bytes_max().filter(|&bytes| bytes < DISK_BYTES_MIN) {
+            bail!(
+                "configuration: store.disk_bytes_max is {bytes}; the least is {DISK_BYTES_MIN}, or 0 for no limit"
+            );
         }
         if max_inactivity_ms < 0 {
             bail!("configuration: openwire.max_inactivity_ms is {max_inactivity_ms}; use 0 for never");
@@ -328,6 +354,10 @@ mod tests {
             ("[amqp]\nmax_message_bytes = 1", "amqp.max_message_bytes is 1; the least is 1024"),
             ("[limits]\ntransaction_bytes = 0", "limits.transaction_bytes is 0; the least is 1"),
             ("[limits]\noutbox_bytes = 0", "limits.outbox_bytes is 0; the least is 1"),
+            (
+                "[store]\ndisk_bytes_max = 1000",
+                "store.disk_bytes_max is 1000; the least is 268435456, or 0 for no limit",
+            ),
         ] {
             let error = Config::parse(text).unwrap().check().unwrap_err();
             assert_eq!(error.to_string(), format!("configuration: {want}"), "case: {text}");

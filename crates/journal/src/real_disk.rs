@@ -10,7 +10,11 @@ use std::sync::Arc;
 
 /// A directory of the operating system, locked against other processes while any clone lives.
 #[derive(Clone, Debug)]
-pub struct RealDisk(Arc<LockedDirectory>);
+pub struct RealDisk {
+    locked: Arc<LockedDirectory>,
+    /// What all files together may take; `None` for all that the file system has.
+    bytes_max: Option<u64>,
+}
 
 #[derive(Debug)]
 struct LockedDirectory {
@@ -42,7 +46,23 @@ impl RealDisk {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
         let lock = lock(&directory, path)?;
-        Ok(RealDisk(Arc::new(LockedDirectory { path: path.to_owned(), directory, _lock: lock })))
+        let locked = Arc::new(LockedDirectory { path: path.to_owned(), directory, _lock: lock });
+        Ok(RealDisk { locked, bytes_max: None })
+    }
+
+    /// The same, as if the file system were so large and held nothing else. What is there already stays.
+    pub fn limited(self, bytes_max: Option<u64>) -> RealDisk {
+        RealDisk { bytes_max, ..self }
+    }
+
+    /// Bytes of all files.
+    fn used_bytes(&self) -> io::Result<u64> {
+        let length = |name: &String| {
+            let found = rustix::fs::statat(&self.locked.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+            // One that was removed since takes nothing.
+            found.map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0))
+        };
+        Ok(self.list()?.iter().map(length).sum())
     }
 }
 
@@ -87,7 +107,7 @@ impl Disk for RealDisk {
 
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&self.0.directory)? {
+        for entry in rustix::fs::Dir::read_from(&self.locked.directory)? {
             if let Ok(name) = entry?.file_name().to_str() {
                 names.push(name.to_owned());
             }
@@ -97,35 +117,38 @@ impl Disk for RealDisk {
 
     fn open(&self, name: &str) -> io::Result<RealFile> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        Ok(RealFile(rustix::fs::openat(&self.0.directory, name, flags, Mode::empty())?))
+        Ok(RealFile(rustix::fs::openat(&self.locked.directory, name, flags, Mode::empty())?))
     }
 
     fn create(&self, name: &str) -> io::Result<RealFile> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o640);
-        Ok(RealFile(rustix::fs::openat(&self.0.directory, name, flags, mode)?))
+        Ok(RealFile(rustix::fs::openat(&self.locked.directory, name, flags, mode)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&self.0.directory, from, &self.0.directory, to)?)
+        Ok(rustix::fs::renameat(&self.locked.directory, from, &self.locked.directory, to)?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.0.directory, name, AtFlags::empty())?)
+        Ok(rustix::fs::unlinkat(&self.locked.directory, name, AtFlags::empty())?)
     }
 
     fn free_bytes(&self) -> io::Result<Option<u64>> {
-        let found = rustix::fs::fstatvfs(&self.0.directory)?;
+        let found = rustix::fs::fstatvfs(&self.locked.directory)?;
         // A file system without a size of its own (tmpfs without a limit, some network ones) says 0 blocks.
-        Ok((found.f_blocks != 0).then(|| found.f_bavail.saturating_mul(found.f_frsize)))
+        let free = (found.f_blocks != 0).then(|| found.f_bavail.saturating_mul(found.f_frsize));
+        let Some(bytes_max) = self.bytes_max else { return Ok(free) };
+        let left = bytes_max.saturating_sub(self.used_bytes()?);
+        Ok(Some(free.map_or(left, |free| free.min(left))))
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        Ok(rustix::fs::fsync(&self.0.directory)?)
+        Ok(rustix::fs::fsync(&self.locked.directory)?)
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.0.path.join(name)
+        self.locked.path.join(name)
     }
 
     fn salt(&self) -> io::Result<u64> {

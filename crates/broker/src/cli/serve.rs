@@ -2,12 +2,14 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use postroad_amqp::{AmqpOptions, AmqpSession};
+use postroad_bench::disk::measure_sync;
 use postroad_core::Settings;
 use postroad_model::Session;
 use postroad_net::{Listener, Place, Places};
@@ -17,7 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::ServeArguments;
 use crate::config::Config;
-use crate::runtime::{Runtime, RuntimeOptions, Service, Store, read_portable};
+use crate::runtime::{LAYOUT_FILE, Runtime, RuntimeOptions, Service, Store, read_portable};
 
 /// After a failed accept (out of descriptors, say), how long until the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -26,6 +28,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// for its current and next segment, checkpoints, directory and lock, the standard streams, listeners and signals.
 /// Without them no segment can be made, and durable sends end for all because some are idle.
 const DESCRIPTOR_RESERVE: u64 = 96;
+
+/// How long each of two measurements of a new directory's disk takes.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
 
 /// A core's runtime has a poller and a waker, each with a copy for a moment.
 const DESCRIPTORS_PER_CORE: u64 = 4;
@@ -47,21 +52,28 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     if config.data.exists() && !config.data.is_dir() {
         bail!("the store {} is a file; name a directory with --data", config.data.display());
     }
+    look_at_disk(&config.data);
     let partitions = config.runtime.partitions;
     let policies = Arc::new(config.policies()?);
     let addressing = config.addressing()?;
-    let store = Store::open(&config.data, partitions, addressing, |id, placement, incarnation| Settings {
-        id,
-        placement,
-        addressing: Arc::default(),
-        incarnation,
-        resident_bytes_max: config.memory_bytes / 2 / u64::from(placement.partitions),
-        volatile_bytes_max: config.memory_bytes / 4 / u64::from(placement.partitions),
-        transaction_bytes_max: config.limits.transaction_bytes,
-        audited_producers_max: config.limits.audited_producers,
-        outbox_bytes_max: config.limits.outbox_bytes,
-        policies: policies.clone(),
-    })
+    let store = Store::open(
+        &config.data,
+        partitions,
+        config.store.disk_bytes_max(),
+        addressing,
+        |id, placement, incarnation| Settings {
+            id,
+            placement,
+            addressing: Arc::default(),
+            incarnation,
+            resident_bytes_max: config.memory_bytes / 2 / u64::from(placement.partitions),
+            volatile_bytes_max: config.memory_bytes / 4 / u64::from(placement.partitions),
+            transaction_bytes_max: config.limits.transaction_bytes,
+            audited_producers_max: config.limits.audited_producers,
+            outbox_bytes_max: config.limits.outbox_bytes,
+            policies: policies.clone(),
+        },
+    )
     .with_context(|| format!("cannot open the store {}", config.data.display()))?;
     let options = RuntimeOptions { cores: config.runtime.cores, pin: config.runtime.pin };
     let openwire = openwire_options(config, listeners.address(Service::OpenWire)?);
@@ -81,6 +93,24 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     drop(listeners);
     runtime.stop();
     Ok(())
+}
+
+/// Before the first start in a directory: says what its disk allows, and why the store writes as it does.
+fn look_at_disk(data: &Path) {
+    if data.join(LAYOUT_FILE).exists() || std::fs::create_dir_all(data).is_err() {
+        // What is wrong with it the store says better.
+        return;
+    }
+    match measure_sync(data, FIRST_LOOK) {
+        Ok(report) => {
+            for reason in report.verdict {
+                tracing::info!(sync = "fdatasync", segments = "zeroed ahead", reason, "how the store writes");
+            }
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the disk could not be measured; the store writes with fdatasync")
+        }
+    }
 }
 
 fn openwire_options(config: &Config, address: SocketAddr) -> OpenWireOptions {

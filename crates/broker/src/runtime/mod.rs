@@ -14,7 +14,7 @@ mod store;
 mod threads;
 mod translate;
 
-pub use store::{Stopped, Store};
+pub use store::{LAYOUT_FILE, Stopped, Store};
 pub use threads::{Runtime, RuntimeOptions, Service};
 pub use translate::read_portable;
 

@@ -17,7 +17,7 @@ use postroad_selector::Properties;
 use serde::{Deserialize, Serialize};
 
 /// The file beside the journal that says how the directory is laid out.
-const LAYOUT_FILE: &str = "layout.json";
+pub const LAYOUT_FILE: &str = "layout.json";
 
 /// The layout that this build writes, and the newest that it reads.
 const LAYOUT_VERSION: u32 = 1;
@@ -109,7 +109,8 @@ pub struct Store<D: Disk = RealDisk> {
 }
 
 impl Store {
-    /// Opens or makes the directory. `partitions` counts only for a new one; `settings` makes those of one partition.
+    /// Opens or makes the directory, whose files together take no more than `disk_bytes_max` if they can help it.
+    /// `partitions` counts only for a new one; `settings` makes those of one partition.
     /// Queues that are in another partition than `addressing` says stay there.
     ///
     /// # Errors
@@ -117,10 +118,11 @@ impl Store {
     pub fn open(
         directory: &Path,
         partitions: u16,
+        disk_bytes_max: Option<u64>,
         addressing: Addressing,
         settings: impl Fn(PartitionId, Placement, u64) -> Settings,
     ) -> Result<Store, StoreError> {
-        let disk = RealDisk::open(directory)?;
+        let disk = RealDisk::open(directory)?.limited(disk_bytes_max);
         let layout = find_layout(directory, partitions)?;
         if 0 < layout.starts {
             check_segments(directory, &disk)?;

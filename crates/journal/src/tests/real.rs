@@ -1,7 +1,7 @@
 //! The room on a directory of the operating system.
 
 use super::service::{OPTIONS, record, stored};
-use crate::{Journal, OpenError, RealDisk};
+use crate::{CommitError, Journal, OpenError, Options, RealDisk, Space};
 
 #[test]
 fn a_directory_keeps_what_was_committed_and_belongs_to_one_process() {
@@ -27,4 +27,35 @@ fn a_directory_keeps_what_was_committed_and_belongs_to_one_process() {
     for stored in &want {
         assert_eq!(journal.read(stored.partition, stored.position).unwrap(), stored.payload);
     }
+}
+
+#[test]
+fn a_limit_leaves_what_it_leaves_and_is_told_when_it_is_reached() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = RealDisk::open(directory.path()).unwrap().limited(Some(200 << 10));
+    let options = Options { segment_bytes: 64 << 10, checkpoint_bytes: 1 << 20, dead_segments_max: 2 };
+    let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
+    let mut number = 0;
+    let refused = loop {
+        number += 1;
+        match journal.commit(&[record(0, number, 20_000)]) {
+            Ok(()) => {}
+            Err(refused) => break refused,
+        }
+        if let Some(request) = journal.wants_segment() {
+            journal.provide(request.prepare(&disk, &mut ()));
+        }
+    };
+    assert!(matches!(refused, CommitError::NoSpace { .. }), "{refused:?}");
+    let used: u64 = std::fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!((128 << 10..=200 << 10).contains(&used) && 6 <= number, "{used} bytes, {number} records");
+    assert_eq!(journal.space(), Space::Low);
+    drop((journal, disk));
+    // Without the limit it goes on.
+    let disk = RealDisk::open(directory.path()).unwrap();
+    let (mut journal, _) = Journal::open(disk, options).unwrap();
+    journal.commit(&[record(0, number, 20_000)]).unwrap();
 }

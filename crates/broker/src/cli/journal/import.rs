@@ -133,7 +133,7 @@ impl Target {
     fn open(data: &Path) -> anyhow::Result<Target> {
         let config = Config::default();
         let (partitions, settings) = (config.runtime.partitions, settings(&config)?);
-        let opened = Store::open(data, partitions, config.addressing()?, settings);
+        let opened = Store::open(data, partitions, None, config.addressing()?, settings);
         let store = opened.with_context(|| format!("cannot open {}", data.display()))?;
         let Store { journal, placement, addressing, .. } = store;
         let (group, next) = (Vec::new(), BTreeMap::new());
