@@ -49,7 +49,7 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file or if interrupted.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes up to [`PIECES_MAX`] pieces one after the other at `offset`; returns the bytes written, which may be fewer.
+    /// Writes pieces one after the other at `offset`; returns the bytes written, which may be fewer.
     fn write_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize>;
 
     /// Makes all bytes written so far durable. After an error nothing is known of any byte written
@@ -57,10 +57,7 @@ pub trait DiskFile: Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// `IOV_MAX` of Linux: the most pieces one `pwritev` takes.
-pub(crate) const PIECES_MAX: usize = 1024;
-
-/// Writes all `pieces` at `offset`, in as few calls as the limit on pieces and short writes allow.
+/// Writes all `pieces` at `offset`, in as few calls as short writes allow.
 pub(crate) fn write_all_at<F: DiskFile>(
     file: &F,
     mut pieces: &mut [io::IoSlice<'_>],
@@ -68,8 +65,7 @@ pub(crate) fn write_all_at<F: DiskFile>(
 ) -> io::Result<()> {
     io::IoSlice::advance_slices(&mut pieces, 0);
     while !pieces.is_empty() {
-        let count = pieces.len().min(PIECES_MAX);
-        match file.write_at(&pieces[..count], offset) {
+        match file.write_at(pieces, offset) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => {
                 offset += written as u64;

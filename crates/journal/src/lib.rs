@@ -41,6 +41,7 @@ mod segment;
 
 mod format;
 
+mod direct;
 mod disk;
 mod read_only;
 mod real_disk;

@@ -1,5 +1,6 @@
 //! A directory of the operating system.
 
+use crate::direct::DirectWay;
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
@@ -26,7 +27,19 @@ struct LockedDirectory {
 
 /// A file of the operating system.
 #[derive(Debug)]
-pub struct RealFile(OwnedFd);
+pub struct RealFile {
+    file: OwnedFd,
+    direct: DirectWay,
+}
+
+impl RealFile {
+    fn new(file: OwnedFd) -> RealFile {
+        RealFile { file, direct: DirectWay::default() }
+    }
+}
+
+/// `IOV_MAX` of Linux: the most pieces one `pwritev` takes.
+const PIECES_MAX: usize = 1024;
 
 /// Holds the process id of the owner; never removed, as a removed lock file can be locked twice.
 const LOCK_NAME: &str = "LOCK";
@@ -117,13 +130,13 @@ impl Disk for RealDisk {
 
     fn open(&self, name: &str) -> io::Result<RealFile> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        Ok(RealFile(rustix::fs::openat(&self.locked.directory, name, flags, Mode::empty())?))
+        Ok(RealFile::new(rustix::fs::openat(&self.locked.directory, name, flags, Mode::empty())?))
     }
 
     fn create(&self, name: &str) -> io::Result<RealFile> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o640);
-        Ok(RealFile(rustix::fs::openat(&self.locked.directory, name, flags, mode)?))
+        Ok(RealFile::new(rustix::fs::openat(&self.locked.directory, name, flags, mode)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -160,22 +173,25 @@ impl Disk for RealDisk {
 
 impl DiskFile for RealFile {
     fn length(&self) -> io::Result<u64> {
-        Ok(u64::try_from(rustix::fs::fstat(&self.0)?.st_size).unwrap_or(0))
+        Ok(u64::try_from(rustix::fs::fstat(&self.file)?.st_size).unwrap_or(0))
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<()> {
-        Ok(rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes)?)
+        Ok(rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes)?)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(rustix::io::pread(&self.0, buffer, offset)?)
+        Ok(rustix::io::pread(&self.file, buffer, offset)?)
     }
 
     fn write_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize> {
-        Ok(rustix::io::pwritev(&self.0, pieces, offset)?)
+        if let Some(written) = self.direct.write(&self.file, pieces, offset) {
+            return written;
+        }
+        Ok(rustix::io::pwritev(&self.file, &pieces[..pieces.len().min(PIECES_MAX)], offset)?)
     }
 
     fn sync(&self) -> io::Result<()> {
-        Ok(rustix::fs::fdatasync(&self.0)?)
+        Ok(rustix::fs::fdatasync(&self.file)?)
     }
 }
