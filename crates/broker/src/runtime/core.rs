@@ -1,6 +1,6 @@
 //! One core: its partitions, its share of the log, and its ways to the other cores.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use postroad_model::{
 };
 use postroad_replication::{LocalLog, LogEvent, Port, Proposal, ReplLog, ToPartition, ToWriter};
 use postroad_routing::{Addressing, Policies};
+use rustc_hash::FxHashMap;
 
 use crate::runtime::journal::JournalDoor;
 use crate::runtime::mailbox::Mailbox;
@@ -90,11 +91,11 @@ pub struct Core {
     pace: Pace,
     /// The event that is worked off is a message from a producer.
     publishing: bool,
-    mailboxes: HashMap<ConnectionId, Rc<Mailbox>>,
+    mailboxes: FxHashMap<ConnectionId, Rc<Mailbox>>,
     next_connection: u64,
     work: VecDeque<(PartitionId, Event)>,
     effects: Vec<Effect>,
-    reads: HashMap<(PartitionId, Position), Vec<MessageKey>>,
+    reads: FxHashMap<(PartitionId, Position), Vec<MessageKey>>,
     now_ms: u64,
     lazy_until: Option<Instant>,
     /// Something waits to be sent on by [`Core::flush`].
@@ -128,11 +129,11 @@ impl Core {
             journal,
             pace,
             publishing: false,
-            mailboxes: HashMap::new(),
+            mailboxes: FxHashMap::default(),
             next_connection: 1,
             work: VecDeque::new(),
             effects: Vec::new(),
-            reads: HashMap::new(),
+            reads: FxHashMap::default(),
             now_ms: 0,
             lazy_until: None,
             unsent: false,

@@ -1,12 +1,13 @@
 //! Routers: where each of a connection's events goes, and how much of it is outstanding.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{
     ConnectionId, ConsumerKey, Event, PartitionId, Refusal, Ticket, ToSession, TransactionKey,
 };
 
 use crate::runtime::core::Places;
+use rustc_hash::FxHashMap;
 
 /// A connection is not read while so many bytes that it sent wait for their replies: enough to keep
 /// a group commit busy, little enough that thousands of connections fit.
@@ -18,20 +19,21 @@ const OUTSTANDING_MESSAGES_MAX: usize = 8192;
 /// After so many bytes of deliveries a partition is told that the outbox has room again.
 const WRITTEN_STEP_BYTES: u64 = 256 << 10;
 
-/// What the runtime remembers of one connection.
+/// What the runtime remembers of one connection. Its keys are numbers that the broker gives, so no client can choose some that
+/// collide.
 pub struct Router {
     connection: ConnectionId,
     places: Places,
-    consumers: HashMap<u32, PartitionId>,
+    consumers: FxHashMap<u32, PartitionId>,
     /// Consumers that leave, by the ticket of their detaching: deliveries on their way are still accounted for.
-    detaching: HashMap<Ticket, Vec<u32>>,
+    detaching: FxHashMap<Ticket, Vec<u32>>,
     touched: BTreeSet<PartitionId>,
-    transactions: HashMap<u64, BTreeSet<PartitionId>>,
-    outstanding: HashMap<Ticket, u64>,
+    transactions: FxHashMap<u64, BTreeSet<PartitionId>>,
+    outstanding: FxHashMap<Ticket, u64>,
     outstanding_bytes: u64,
     written: BTreeMap<PartitionId, u64>,
     /// Questions to all partitions.
-    asked: HashMap<Ticket, Asked>,
+    asked: FxHashMap<Ticket, Asked>,
 }
 
 struct Asked {
@@ -45,14 +47,14 @@ impl Router {
         Router {
             connection,
             places,
-            consumers: HashMap::new(),
-            detaching: HashMap::new(),
+            consumers: FxHashMap::default(),
+            detaching: FxHashMap::default(),
             touched: BTreeSet::new(),
-            transactions: HashMap::new(),
-            outstanding: HashMap::new(),
+            transactions: FxHashMap::default(),
+            outstanding: FxHashMap::default(),
             outstanding_bytes: 0,
             written: BTreeMap::new(),
-            asked: HashMap::new(),
+            asked: FxHashMap::default(),
         }
     }
 

@@ -10,6 +10,9 @@ use super::{
     writer::{BooleanWriter, Writer},
 };
 
+/// Most frames that carry no body are shorter: their room is made once, not field by field.
+const FRAME_BYTES: usize = 128;
+
 /// Scratch memory kept between commands; larger is given back.
 const SCRATCH_BYTES_KEPT: usize = 64 << 10;
 
@@ -150,6 +153,7 @@ impl WireFormat {
         fields: impl FnOnce(&mut Writer<'_>) -> Result<(), WireError>,
     ) -> Result<(), WireError> {
         let start = out.len();
+        out.reserve(FRAME_BYTES);
         if let Some((_, cache)) = &mut self.caches {
             cache.begin_command();
         }

@@ -289,6 +289,9 @@ pub struct Patch {
     pub group_first_for_consumer: Option<bool>,
 }
 
+/// What a dispatch mostly adds to the stored message at most: consumer, destination, and what is patched.
+const DISPATCH_BYTES: usize = 256;
+
 /// Appends a `MessageDispatch` frame of a stored message to `out`; returns the message's id.
 ///
 /// A loose, uncached peer whose messages look like the stored one gets the
@@ -313,6 +316,7 @@ pub fn encode_dispatch(
         let stack_traces = format.stack_traces && !spans.data_structure.is_null(stored);
         if !stack_traces && same_layout(stored, &spans, stored_version, format.version) {
             let id = Reader::at(stored, spans.message_id.start, Layout::stored(stored_version)).object()?;
+            out.reserve(stored.len() + DISPATCH_BYTES);
             format.write_frame(out, MessageDispatch::TYPE_ID, |writer| {
                 splice(writer, header, stored, &spans, patch)
             })?;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use postroad_model::{Attach, ConsumerKey, ConsumerMode, Delivered, EntryTag, Event, Share};
+use rustc_hash::FxHashMap;
 
 use super::delivery::{Held, Window};
 use super::exception::Exception;
@@ -74,7 +75,7 @@ impl Pull {
 pub struct Consumers {
     last: u32,
     by_id: HashMap<ConsumerId, Consumer>,
-    ids: HashMap<ConsumerNumber, ConsumerId>,
+    ids: FxHashMap<ConsumerNumber, ConsumerId>,
     /// Consumers with a pull that ends by itself; keeps the common case free of a search.
     pulls: u32,
 }

@@ -1,8 +1,7 @@
 //! Replies: which command of the client the core's answers belong to.
 
-use std::collections::HashMap;
-
 use postroad_model::{Destination, Refusal, Ticket};
+use rustc_hash::FxHashMap;
 
 use super::consumer::ConsumerNumber;
 use super::exception::Exception;
@@ -78,7 +77,7 @@ struct Waiting {
 #[derive(Default)]
 pub struct Replies {
     last: u64,
-    waiting: HashMap<Ticket, Waiting>,
+    waiting: FxHashMap<Ticket, Waiting>,
 }
 
 impl Replies {
