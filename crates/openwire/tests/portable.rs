@@ -2,7 +2,7 @@
 //! OpenWire.
 #![allow(clippy::unwrap_used, reason = "all of this file is test code")]
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use postroad_model::portable::{Body, Decimal, Headers, Id, Portable, Text, TranslationError, Value};
 use postroad_model::{self as model, Encoding, EntryTag, Protocol};
 use postroad_openwire::codec::{
@@ -205,6 +205,102 @@ fn bodies_without_an_equal_are_shown_as_the_nearest_kind() {
         (MessageKind::Stream, values(&[Primitive::Int(1)])),
         "a list as the value"
     );
+}
+
+/// What the reference client library wrote: see `fixtures/openwire/README.md`.
+fn reference_messages() -> Vec<(String, Bytes)> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/openwire/bodies.bin");
+    let mut input = Bytes::from(std::fs::read(path).unwrap());
+    let mut data = || {
+        let length = input.try_get_u32().ok()? as usize;
+        Some(input.split_to(length))
+    };
+    let mut messages = Vec::new();
+    while let Some(name) = data() {
+        messages.push((String::from_utf8(name.to_vec()).unwrap(), data().unwrap()));
+    }
+    messages
+}
+
+/// What `Bodies.map` puts into maps and properties.
+fn reference_values() -> Vec<(Text, Value)> {
+    let list = Value::List(vec![Value::Int(1), Value::Null]);
+    [
+        ("String", Value::from("Grüße")),
+        ("boolean", Value::Boolean(true)),
+        ("byte", Value::Byte(i8::MIN)),
+        ("bytes", Value::Binary(Bytes::from_static(b"\0\xff\x7f"))),
+        ("char", Value::Char('€')),
+        ("double", Value::Double(-0.1)),
+        ("float", Value::Float(1.5)),
+        ("int", Value::Int(i32::MIN)),
+        ("list", list),
+        ("long", Value::Long(i64::MIN)),
+        ("map", Value::Map(vec![(text("k"), Value::from("v"))])),
+        ("null", Value::Null),
+        ("short", Value::Short(i16::MIN)),
+    ]
+    .map(|(name, value)| (text(name), value))
+    .to_vec()
+}
+
+#[test]
+fn messages_of_the_reference_library_are_read_plain_and_deflated() {
+    let sorted = |mut pairs: Vec<(Text, Value)>| {
+        pairs.sort_by(|one, other| one.0.cmp(&other.0));
+        pairs
+    };
+    let values = reference_values();
+    let properties: Vec<_> = values.iter().filter(|(name, _)| *name != "bytes").cloned().collect();
+    let order = [
+        "boolean",
+        "byte",
+        "short",
+        "char",
+        "int",
+        "long",
+        "float",
+        "double",
+        "String",
+        "long text",
+        "bytes",
+        "null",
+    ];
+    let stream = order.map(|name| match values.iter().find(|(known, _)| known.as_str() == name) {
+        Some((_, value)) => value.clone(),
+        None => Value::from("x".repeat(10_000).as_str()),
+    });
+    // The serialisation of a java.lang.String, and the reset that the client writes behind every object.
+    let serialised = Bytes::from_static(b"\xac\xed\0\x05t\0\x0aserialised\x79");
+    let messages = reference_messages();
+    assert_eq!(messages.len(), 26, "13 messages, twice");
+    for (number, (name, bytes)) in messages.into_iter().enumerate() {
+        let want = match name.as_str() {
+            "none" | "properties" => Body::None,
+            "text" => Body::Text(Some(text("Grüße \0 😀"))),
+            "empty text" => Body::Text(Some(text(""))),
+            "null text" => Body::Text(None),
+            "bytes" => Body::Bytes(Bytes::from_static(b"\0\xff\x7f")),
+            "no bytes" => Body::Bytes(Bytes::new()),
+            "map" => Body::Map(values.clone()),
+            "empty map" => Body::Map(vec![]),
+            "stream" => Body::Stream(stream.to_vec()),
+            "empty stream" => Body::Stream(vec![]),
+            "object" => Body::Object(Some(serialised.clone())),
+            "null object" => Body::Object(None),
+            other => panic!("an unknown message: {other}"),
+        };
+        let encoding = Encoding { protocol: Protocol::OpenWire, version: VERSION };
+        let message = model::Message { encoding, bytes, ..stored(&Message::default()) };
+        let portable = read_portable(&message).unwrap();
+        let body = match portable.body {
+            Body::Map(map) => Body::Map(sorted(map)),
+            body => body,
+        };
+        assert_eq!(body, want, "message {number}: {name}");
+        let want = if name == "properties" { properties.clone() } else { vec![] };
+        assert_eq!(sorted(portable.properties), want, "properties of message {number}: {name}");
+    }
 }
 
 fn full_headers() -> Headers {
