@@ -137,6 +137,43 @@ fn values_that_others_do_not_have_become_their_nearest() {
     }
 }
 
+/// A list of `count` arrays, each of 65,535 nothings in a few bytes.
+fn arrays_of_nothing(count: usize) -> Bytes {
+    let array = [0xf0, 0, 0, 0, 5, 0, 0, 0xff, 0xff, 0x40];
+    let mut out = BytesMut::from(&b"\0\x53\x77\xd0"[..]);
+    out.put_u32((4 + count * array.len()) as u32);
+    out.put_u32(count as u32);
+    (0..count).for_each(|_| out.put_slice(&array));
+    out.freeze()
+}
+
+/// Arrays of one array each.
+fn arrays_inside_each_other(depth: usize) -> Bytes {
+    let mut array = vec![0xf0, 0, 0, 0, 5, 0, 0, 0, 1, 0x40];
+    for _ in 1..depth {
+        let mut outer = vec![0xf0];
+        outer.put_u32(array.len() as u32 + 4);
+        outer.put_u32(1);
+        outer.extend(array);
+        array = outer;
+    }
+    [&b"\0\x53\x77"[..], &array].concat().into()
+}
+
+#[test]
+fn what_expands_beyond_the_bounds_is_refused() {
+    let unreadable =
+        |reason: &str| TranslationError::Unreadable { protocol: Protocol::Amqp, reason: reason.to_owned() };
+    let too_many = unreadable("more than 65536 values, at offset 0");
+    assert!(read_portable(&stored(arrays_of_nothing(1))).is_ok());
+    assert_eq!(read_portable(&stored(arrays_of_nothing(2))), Err(too_many.clone()));
+    assert_eq!(read_portable(&stored(arrays_of_nothing(60_000))), Err(too_many));
+    let too_deep = unreadable("more than 64 values inside each other at offset 0");
+    assert!(read_portable(&stored(arrays_inside_each_other(64))).is_ok());
+    assert_eq!(read_portable(&stored(arrays_inside_each_other(65))), Err(too_deep.clone()));
+    assert_eq!(read_portable(&stored(arrays_inside_each_other(2_000))), Err(too_deep));
+}
+
 fn decimal(digits: u128, exponent: i32) -> Value {
     Value::Decimal(Decimal { negative: false, digits, exponent })
 }

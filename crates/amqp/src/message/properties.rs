@@ -2,6 +2,7 @@
 //!
 //! Names map as in the client `qpid-jms` (`AmqpJmsMessageFacade`): `JMSType` is the subject, `JMSXGroupID` the group id.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use bytes::Bytes;
@@ -115,6 +116,15 @@ impl SelectorProperties for StoredProperties<'_> {
             Value::Symbol(value) => Some(SelectorValue::String(value.as_str().into())),
             Value::Char(value) => Some(SelectorValue::String(value.to_string().into())),
             _ => Some(SelectorValue::Other),
+        }
+    }
+
+    fn body(&self) -> Option<Cow<'_, str>> {
+        let sections = self.sections.as_ref()?;
+        match sections.body_values(self.message).ok()?.as_slice() {
+            [Value::String(text)] => Some(text.as_str().to_owned().into()),
+            [Value::Binary(bytes)] => Some(std::str::from_utf8(bytes).ok()?.to_owned().into()),
+            _ => None,
         }
     }
 }

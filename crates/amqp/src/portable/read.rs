@@ -2,12 +2,12 @@
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::{
-    BYTES_TYPE, Body, Headers, Portable, SERIALISED_NULL, SERIALISED_OBJECT_TYPE, Text, TranslationError,
-    Value,
+    BYTES_TYPE, Body, Headers, Map, Portable, SERIALISED_NULL, SERIALISED_OBJECT_TYPE, Text,
+    TranslationError, Value,
 };
 use postroad_model::{DestinationKind, Message, Protocol};
 
-use super::value::{read, read_all, read_id, read_map, read_symbol, read_text};
+use super::value::{ValueReader, read_id, read_symbol, read_text};
 use super::{annotations, kinds};
 use crate::codec::{self, Properties, Timestamp, ValueMap, WireError};
 use crate::message::{BodyKind, ORIGIN, REASON, Sections};
@@ -27,16 +27,18 @@ fn sections(message: &Message) -> Result<Portable, WireError> {
     let bytes = &message.bytes;
     let sections = Sections::scan(bytes)?;
     let (notes, properties) = (sections.message_annotations(bytes)?, sections.properties(bytes)?);
+    let mut reader = ValueReader::new();
     let mut portable = Portable {
         headers: headers(message, &properties, &notes),
-        properties: read_map(sections.application_properties(bytes)?)?,
+        properties: reader.map(sections.application_properties(bytes)?)?,
         ..Portable::default()
     };
     portable.headers.failed_deliveries = sections.header(bytes)?.delivery_count;
     let kind = sections.body.as_ref().map(|body| body.kind);
     let kind_wanted = notes.get(annotations::MESSAGE_TYPE).and_then(number);
-    portable.body = body(kind, sections.body_values(bytes)?, kind_wanted, &mut portable.headers)?;
-    annotate(&mut portable, notes)?;
+    let values = sections.body_values(bytes)?;
+    portable.body = body(kind, values, kind_wanted, &mut portable.headers, &mut reader)?;
+    annotate(&mut portable, reader.map(notes)?);
     Ok(portable)
 }
 
@@ -100,8 +102,8 @@ fn number(value: &codec::Value) -> Option<i8> {
 }
 
 /// Annotations that headers or properties stand for are those; the others are kept as they are.
-fn annotate(portable: &mut Portable, notes: ValueMap) -> Result<(), WireError> {
-    for (name, value) in read_map(notes)? {
+fn annotate(portable: &mut Portable, notes: Map) {
+    for (name, value) in notes {
         match (name.as_str(), value) {
             (annotations::NESTED_PROPERTIES, Value::Map(nested)) => portable.properties.extend(nested),
             (
@@ -117,7 +119,6 @@ fn annotate(portable: &mut Portable, notes: ValueMap) -> Result<(), WireError> {
             (_, value) => portable.annotations.push((name, value)),
         }
     }
-    Ok(())
 }
 
 /// The body. What its kind says already is no header any more.
@@ -126,18 +127,19 @@ fn body(
     values: Vec<codec::Value>,
     wanted: Option<i8>,
     headers: &mut Headers,
+    reader: &mut ValueReader,
 ) -> Result<Body, WireError> {
     Ok(match kind {
         None => nothing(wanted, headers),
         Some(BodyKind::Data) => data(joined(values), wanted, headers),
         Some(BodyKind::Sequence) => {
             let lists = values.into_iter().map(|list| match list {
-                codec::Value::List(values) => read_all(values),
-                other => read_all(vec![other]),
+                codec::Value::List(values) => reader.list(values),
+                other => reader.list(vec![other]),
             });
             Body::Stream(lists.collect::<Result<Vec<_>, _>>()?.concat())
         }
-        Some(BodyKind::Value) => match read(values.into_iter().next().unwrap_or_default())? {
+        Some(BodyKind::Value) => match reader.value(values.into_iter().next().unwrap_or_default())? {
             Value::Null if wanted == Some(kinds::TEXT) || wanted.is_none() => Body::Text(None),
             Value::Null => nothing(wanted, headers),
             Value::String(text) => Body::Text(Some(text)),

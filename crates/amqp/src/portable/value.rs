@@ -3,60 +3,93 @@
 use postroad_model::portable::{self, Id, Map, Value as Portable, uuid_text};
 
 use super::decimal::{DECIMAL_32, DECIMAL_64, DECIMAL_128};
-use crate::codec::{Symbol, Text, Value, ValueMap, WireError};
+use crate::codec::{Array, Symbol, Text, Value, ValueMap, WireError};
 
-/// A value off the wire. An array becomes a list; a described value loses its descriptor.
-///
-/// # Errors
-/// An array's elements are malformed, or too many.
-pub fn read(value: Value) -> Result<Portable, WireError> {
-    Ok(match value {
-        Value::Null => Portable::Null,
-        Value::Boolean(value) => Portable::Boolean(value),
-        Value::Ubyte(value) => Portable::UnsignedByte(value),
-        Value::Ushort(value) => Portable::UnsignedShort(value),
-        Value::Uint(value) => Portable::UnsignedInt(value),
-        Value::Ulong(value) => Portable::UnsignedLong(value),
-        Value::Byte(value) => Portable::Byte(value),
-        Value::Short(value) => Portable::Short(value),
-        Value::Int(value) => Portable::Int(value),
-        Value::Long(value) => Portable::Long(value),
-        Value::Float(value) => Portable::Float(value),
-        Value::Double(value) => Portable::Double(value),
-        Value::Decimal32(bits) => DECIMAL_32.read(u32::from_be_bytes(bits).into()),
-        Value::Decimal64(bits) => DECIMAL_64.read(u64::from_be_bytes(bits).into()),
-        Value::Decimal128(bits) => DECIMAL_128.read(u128::from_be_bytes(bits)),
-        Value::Char(value) => Portable::Char(value),
-        Value::Timestamp(ms) => Portable::Timestamp(ms),
-        Value::Uuid(uuid) => Portable::Uuid(uuid),
-        Value::Binary(bytes) => Portable::Binary(bytes),
-        Value::String(text) => Portable::String(read_text(&text)),
-        Value::Symbol(symbol) => Portable::Symbol(read_symbol(&symbol)),
-        Value::List(values) => Portable::List(read_all(values)?),
-        Value::Array(array) => Portable::List(read_all(array.elements()?)?),
-        Value::Map(map) => Portable::Map(read_map(map)?),
-        Value::Described(described) => read(described.value)?,
-    })
+/// Values that the arrays of one message may expand to: an element may take no byte on the wire, and forty in memory.
+pub const ARRAY_VALUES_MAX: u32 = 1 << 16;
+
+/// Reads the values of one message, within bounds that hold for all of them.
+pub struct ValueReader {
+    array_values_left: u32,
+    depth: u8,
 }
 
-/// Values one after the other.
-///
-/// # Errors
-/// As [`read`].
-pub fn read_all(values: Vec<Value>) -> Result<Vec<Portable>, WireError> {
-    values.into_iter().map(read).collect()
+impl ValueReader {
+    /// For a message of which nothing was read yet.
+    pub fn new() -> ValueReader {
+        ValueReader { array_values_left: ARRAY_VALUES_MAX, depth: 0 }
+    }
+
+    /// A value off the wire. An array becomes a list; a described value loses its descriptor.
+    ///
+    /// # Errors
+    /// An array's elements are malformed, or too many; or values are too deep inside each other.
+    pub fn value(&mut self, value: Value) -> Result<Portable, WireError> {
+        Ok(match value {
+            Value::Null => Portable::Null,
+            Value::Boolean(value) => Portable::Boolean(value),
+            Value::Ubyte(value) => Portable::UnsignedByte(value),
+            Value::Ushort(value) => Portable::UnsignedShort(value),
+            Value::Uint(value) => Portable::UnsignedInt(value),
+            Value::Ulong(value) => Portable::UnsignedLong(value),
+            Value::Byte(value) => Portable::Byte(value),
+            Value::Short(value) => Portable::Short(value),
+            Value::Int(value) => Portable::Int(value),
+            Value::Long(value) => Portable::Long(value),
+            Value::Float(value) => Portable::Float(value),
+            Value::Double(value) => Portable::Double(value),
+            Value::Decimal32(bits) => DECIMAL_32.read(u32::from_be_bytes(bits).into()),
+            Value::Decimal64(bits) => DECIMAL_64.read(u64::from_be_bytes(bits).into()),
+            Value::Decimal128(bits) => DECIMAL_128.read(u128::from_be_bytes(bits)),
+            Value::Char(value) => Portable::Char(value),
+            Value::Timestamp(ms) => Portable::Timestamp(ms),
+            Value::Uuid(uuid) => Portable::Uuid(uuid),
+            Value::Binary(bytes) => Portable::Binary(bytes),
+            Value::String(text) => Portable::String(read_text(&text)),
+            Value::Symbol(symbol) => Portable::Symbol(read_symbol(&symbol)),
+            Value::List(values) => Portable::List(self.deeper(|reader| reader.list(values))?),
+            Value::Array(array) => Portable::List(self.deeper(|reader| reader.array(&array))?),
+            Value::Map(map) => Portable::Map(self.deeper(|reader| reader.map(map))?),
+            Value::Described(described) => self.deeper(|reader| reader.value(described.value))?,
+        })
+    }
+
+    /// Values one after the other.
+    ///
+    /// # Errors
+    /// As [`ValueReader::value`].
+    pub fn list(&mut self, values: Vec<Value>) -> Result<Vec<Portable>, WireError> {
+        values.into_iter().map(|value| self.value(value)).collect()
+    }
+
+    /// The pairs of a map, whose keys become text.
+    ///
+    /// # Errors
+    /// As [`ValueReader::value`].
+    pub fn map(&mut self, map: ValueMap) -> Result<Map, WireError> {
+        map.0.into_iter().map(|(key, value)| Ok((key_text(self.value(key)?), self.value(value)?))).collect()
+    }
+
+    fn array(&mut self, array: &Array) -> Result<Vec<Portable>, WireError> {
+        let too_many = WireError::TooManyValues { max: ARRAY_VALUES_MAX, offset: 0 };
+        self.array_values_left = self.array_values_left.checked_sub(array.count()).ok_or(too_many)?;
+        self.list(array.elements()?)
+    }
+
+    /// An array's elements were walked over and not counted as deep: arrays inside each other are counted here.
+    fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, WireError>) -> Result<T, WireError> {
+        if self.depth == Portable::NESTING_MAX {
+            return Err(WireError::TooDeep { max: Portable::NESTING_MAX.into(), offset: 0 });
+        }
+        self.depth += 1;
+        let value = read(self)?;
+        self.depth -= 1;
+        Ok(value)
+    }
 }
 
-/// The pairs of a map, whose keys become text.
-///
-/// # Errors
-/// As [`read`].
-pub fn read_map(map: ValueMap) -> Result<Map, WireError> {
-    map.0.into_iter().map(|(key, value)| Ok((read_key(key)?, read(value)?))).collect()
-}
-
-fn read_key(key: Value) -> Result<portable::Text, WireError> {
-    Ok(match read(key)? {
+fn key_text(key: Portable) -> portable::Text {
+    match key {
         Portable::String(text) | Portable::Symbol(text) => text,
         Portable::Uuid(uuid) => uuid_text(&uuid).into(),
         Portable::Boolean(value) => value.to_string().into(),
@@ -70,7 +103,7 @@ fn read_key(key: Value) -> Result<portable::Text, WireError> {
         Portable::UnsignedLong(value) => value.to_string().into(),
         Portable::Char(value) => value.to_string().into(),
         other => format!("{other:?}").into(),
-    })
+    }
 }
 
 /// The characters, without copying.
