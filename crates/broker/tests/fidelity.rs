@@ -205,6 +205,37 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn noise_is_refused_and_never_panics(
+        sent in portable(java_value().boxed()),
+        noise in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let id = openwire::TranslatedId { tag: EntryTag(1), stored: b"" };
+        let at = codec::Destination::Queue("at".into());
+        let by_openwire = openwire::write_portable(&sent, id, &at, VERSION).unwrap();
+        let by_amqp = amqp::write_portable(&sent);
+        for (protocol, version, bytes) in [(Protocol::OpenWire, VERSION, by_openwire), (Protocol::Amqp, 0, by_amqp)] {
+            let mut bytes = bytes.to_vec();
+            for (index, byte) in &noise {
+                let index = index.index(bytes.len());
+                bytes[index] = *byte;
+            }
+            let message = stored(protocol, version, &sent, bytes.into());
+            let read = match protocol {
+                Protocol::OpenWire => openwire::read_portable(&message),
+                Protocol::Amqp => amqp::read_portable(&message),
+            };
+            if let Ok(read) = read {
+                amqp::write_portable(&read);
+                let _ = openwire::write_portable(&read, id, &at, VERSION);
+            }
+        }
+    }
+}
+
 #[test]
 fn values_of_amqp_alone_reach_java_as_the_table_says() {
     let wide = Value::UnsignedLong(u64::MAX);

@@ -6,8 +6,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use postroad_model::portable::{Body, Decimal, Headers, Id, Portable, Text, TranslationError, Value};
 use postroad_model::{self as model, Encoding, EntryTag, Protocol};
 use postroad_openwire::codec::{
-    BlobReference, Destination, Message, MessageId, MessageKind, Primitive, PrimitiveMap, ProducerId,
-    WireString, encode_text_body, from_stored, to_stored,
+    BlobReference, Destination, Message, MessageId, MessageKind, PRIMITIVE_VALUES_MAX, Primitive,
+    PrimitiveMap, ProducerId, WireString, encode_text_body, from_stored, to_stored,
 };
 use postroad_openwire::portable::{TranslatedId, read_portable, write_portable};
 
@@ -498,6 +498,15 @@ fn what_cannot_be_read_says_why() {
             "cut properties",
             Message { marshalled_properties: cut.clone(), ..Message::default() },
             "its properties: frame ends at offset 0: 4 bytes wanted, 1 left",
+        ),
+        (
+            "more nulls than may be read",
+            Message {
+                kind: MessageKind::Stream,
+                content: Some(vec![0; PRIMITIVE_VALUES_MAX as usize + 1].into()),
+                ..Message::default()
+            },
+            "its body: more than 1048576 values, at offset 1048576",
         ),
         (
             "not deflated",

@@ -152,6 +152,14 @@ pub enum WireError {
         /// Where it stands, from the start of the map.
         offset: usize,
     },
+    /// There are more values in a map or stream than one decoding may make.
+    #[error("more than {max} values, at offset {offset}")]
+    TooManyValues {
+        /// The limit.
+        max: u32,
+        /// Where the first that is too much stands, from the start of the map or stream.
+        offset: usize,
+    },
     /// Text is too long for its length field. Our fault, found when encoding.
     #[error("text of {got_bytes} bytes exceeds the limit of {max_bytes}")]
     TextTooLong {

@@ -9,6 +9,9 @@ use super::{WireError, WireString, reader::size_from, writer::length_i32};
 /// in messages; properties in real use nest two deep, and the stack is ours.
 pub const PRIMITIVE_NESTING_MAX: u8 = 64;
 
+/// Values that one decoding makes: a value of one byte on the wire takes forty in memory.
+pub const PRIMITIVE_VALUES_MAX: u32 = 1 << 20;
+
 /// Room reserved ahead for a map or list, however many entries it announces.
 const ENTRIES_RESERVED_MAX: usize = 64;
 
@@ -45,9 +48,10 @@ impl PrimitiveMap {
     /// Reads a whole map; nothing may follow it. A null map is an empty one.
     ///
     /// # Errors
-    /// The bytes are no primitive map; offsets count from the start of `bytes`.
+    /// The bytes are no primitive map, or hold more than [`PRIMITIVE_VALUES_MAX`] values; offsets count from the start of
+    /// `bytes`.
     pub fn decode(bytes: &Bytes) -> Result<PrimitiveMap, WireError> {
-        let mut input = Input { bytes, offset: 0, depth: 0 };
+        let mut input = Input::new(bytes, 0);
         let map = input.map()?;
         input.finish()?;
         Ok(map)
@@ -89,7 +93,7 @@ impl Primitive {
     /// # Errors
     /// As [`PrimitiveMap::decode`].
     pub fn decode_all(bytes: &Bytes) -> Result<Vec<Primitive>, WireError> {
-        let mut input = Input { bytes, offset: 0, depth: 0 };
+        let mut input = Input::new(bytes, 0);
         let mut values = Vec::new();
         while input.offset < bytes.len() {
             values.push(input.value()?);
@@ -156,7 +160,7 @@ impl Primitive {
 /// # Errors
 /// As [`PrimitiveMap::decode`], for what stands before the end of the map.
 pub fn find_property(marshalled: &Bytes, name: &str) -> Result<Option<Primitive>, WireError> {
-    let mut input = Input { bytes: marshalled, offset: 0, depth: 0 };
+    let mut input = Input::new(marshalled, 0);
     let mut found = None;
     for _ in 0..input.count()?.unwrap_or(0) {
         let key = input.short_text()?;
@@ -166,7 +170,7 @@ pub fn find_property(marshalled: &Bytes, name: &str) -> Result<Option<Primitive>
             found = Some(offset);
         }
     }
-    found.map(|offset| Input { bytes: marshalled, offset, depth: 0 }.value()).transpose()
+    found.map(|offset| Input::new(marshalled, offset).value()).transpose()
 }
 
 /// Reads the body of a text message that is not compressed; `None` for null text.
@@ -174,7 +178,7 @@ pub fn find_property(marshalled: &Bytes, name: &str) -> Result<Option<Primitive>
 /// # Errors
 /// The bytes are no text with a 4-byte length ahead.
 pub fn decode_text_body(content: &Bytes) -> Result<Option<WireString>, WireError> {
-    let mut input = Input { bytes: content, offset: 0, depth: 0 };
+    let mut input = Input::new(content, 0);
     let length = input.int()?;
     if length < 0 {
         return Ok(None);
@@ -209,11 +213,20 @@ struct Input<'a> {
     bytes: &'a Bytes,
     offset: usize,
     depth: u8,
+    values_left: u32,
+}
+
+impl<'a> Input<'a> {
+    fn new(bytes: &'a Bytes, offset: usize) -> Input<'a> {
+        Input { bytes, offset, depth: 0, values_left: PRIMITIVE_VALUES_MAX }
+    }
 }
 
 impl Input<'_> {
     fn value(&mut self) -> Result<Primitive, WireError> {
         let offset = self.offset;
+        let too_many = WireError::TooManyValues { max: PRIMITIVE_VALUES_MAX, offset };
+        self.values_left = self.values_left.checked_sub(1).ok_or(too_many)?;
         Ok(match self.array::<1>()?[0] {
             0 => Primitive::Null,
             1 => Primitive::Boolean(self.array::<1>()?[0] != 0),

@@ -394,6 +394,52 @@ class FidelityTest {
         }
     }
 
+    /** OpenWire has no room for so long a type; the next message comes, with and without prefetch. */
+    @Test
+    @PostroadOnly("Classic ends the sender's connection over it")
+    void whatCannotBeTranslatedIsADeadLetter() throws Exception {
+        for (String prefetch : new String[] {"jms.prefetchPolicy.all=1", "jms.prefetchPolicy.all=0"}) {
+            Session sends = session(amqp());
+            Session receives = session(openWire(prefetch));
+            String name = unique();
+            MessageProducer producer = sends.createProducer(sends.createQueue(name));
+            for (int number = 0; number < 3; number++) {
+                Message tooLong = sends.createTextMessage("too long");
+                tooLong.setJMSType("x".repeat(70_000));
+                tooLong.setStringProperty("test", name);
+                producer.send(tooLong);
+            }
+            producer.send(sends.createTextMessage("short enough"));
+            MessageConsumer consumer = receives.createConsumer(receives.createQueue(name));
+            assertEquals("text short enough", seen(receive(consumer)), prefetch);
+            MessageConsumer dead = sends.createConsumer(sends.createQueue("ActiveMQ.DLQ"), "test = '" + name + "'");
+            for (int number = 0; number < 3; number++) {
+                Message letter = receive(dead);
+                assertEquals("text too long", seen(letter), prefetch);
+            }
+        }
+    }
+
+    /** Given up by a client of OpenWire, an AMQP message says so to whoever reads the dead letters. */
+    @Test
+    void deadLettersKeepTheirPast() throws Exception {
+        String name = unique();
+        Session sends = session(amqp());
+        Message message = sends.createTextMessage("given up");
+        message.setStringProperty("test", name);
+        sends.createProducer(sends.createQueue(name)).send(message);
+        Session receives = openWire("jms.redeliveryPolicy.maximumRedeliveries=0")
+                .createSession(true, Session.SESSION_TRANSACTED);
+        MessageConsumer consumer = receives.createConsumer(receives.createQueue(name));
+        receive(consumer);
+        receives.rollback();
+        Session reads = session(openWire());
+        Message letter = receive(reads.createConsumer(reads.createQueue("ActiveMQ.DLQ"), "test = '" + name + "'"));
+        assertEquals("text given up", seen(letter));
+        String cause = letter.getStringProperty("dlqDeliveryFailureCause");
+        assertNotNull(cause);
+    }
+
     @Test
     void topicsReachSubscribersOfBothProtocols() throws Exception {
         Session openWire = session(openWire());
