@@ -4,8 +4,8 @@
 //! wait in one line. Replicas and recovery have none.
 
 use postroad_model::{
-    Attach, ConnectionId, Destination, Effect, EntryTag, Event, Peer, Publish, QueueId, Refusal, Settlement,
-    Ticket, TransactionId, TransactionKey,
+    Attach, ConnectionId, Destination, Due, Effect, EntryTag, Event, Peer, Publish, QueueId, Refusal,
+    Settlement, Ticket, TransactionId, TransactionKey,
 };
 
 use crate::Partition;
@@ -82,6 +82,11 @@ pub enum Completion {
     Subscribed(Box<Attach>),
     /// A message that its client may have sent before, behind what was on its way to the log.
     Resent(Box<Publish>),
+    /// A job was due.
+    Fired {
+        /// Which firing.
+        due: Due,
+    },
     /// Nothing follows.
     Nothing,
 }
@@ -123,7 +128,7 @@ impl Partition {
             Completion::Ended { id } => self.tell(id.coordinator, Peer::Done { id }, effects),
             Completion::Subscribed(attach) => self.attach(*attach, effects),
             Completion::Resent(publish) => self.resent(*publish, effects),
-            Completion::Nothing => {}
+            Completion::Fired { .. } | Completion::Nothing => {}
         }
     }
 
@@ -171,6 +176,7 @@ impl Partition {
                 self.reply(attach.consumer.connection, attach.ticket, no(), effects);
             }
             Completion::Resent(publish) => self.resend_failed(&publish, refusal, effects),
+            Completion::Fired { due } => self.not_fired(due),
             // Known here for this run; the log learns the next count.
             Completion::Counted { .. } => {}
             // Asked for again when the log recovers.
@@ -191,6 +197,7 @@ impl Partition {
             self.propose(command, postroad_model::Urgency::Lazy, completion, effects);
         }
         self.resolve_transactions(effects);
+        self.pass_time(effects);
     }
 }
 

@@ -220,6 +220,9 @@ impl Partition {
     ) {
         let waiting = self.fetches.remove(&key).unwrap_or_default();
         let Ok(message) = message else {
+            if self.set_job_aside(key) {
+                return;
+            }
             return self.set_aside(key, waiting, effects);
         };
         self.bodies.restore(key, message);

@@ -27,6 +27,7 @@ mod publish;
 mod queue;
 mod record;
 mod release;
+mod schedule;
 mod selection;
 mod settle;
 mod snapshot;
@@ -35,6 +36,7 @@ mod transaction;
 
 pub use audit::OriginOf;
 pub use partition::{Counters, MarkDead, Memory, Partition, Settings};
-pub use record::{RecordError, decode_record, encode_record, message_in_record};
+pub use record::{RecordError, decode_record, encode_record, message_in_record, sent_in_record};
+pub use schedule::{Firing, WriteDue};
 pub use selection::PropertiesOf;
 pub use snapshot::{HeldEntry, SnapshotError};

@@ -20,6 +20,7 @@ use crate::completion::Completion;
 use crate::connection::Connection;
 use crate::consumer::Consumer;
 use crate::queue::{Entry, LaneNumber, Queue, State};
+use crate::schedule::{Jobs, WriteDue};
 use crate::selection::{self, PropertiesOf};
 use crate::transaction::{Branches, Coordination, OpenTransaction, Prepared, VolatileChanges};
 
@@ -119,6 +120,10 @@ pub struct Partition {
     /// How to read who sent a message.
     pub(crate) origin_of: OriginOf,
     pub(crate) audit: Audit,
+    /// How to write a message that is due now.
+    pub(crate) write_due: WriteDue,
+    /// Messages that are due later.
+    pub(crate) jobs: Jobs,
     /// Queues on their way into the log, and what waits for each, in order.
     pub(crate) declaring: HashMap<Destination, Vec<Event>>,
     /// Settlements that nobody waits for and that the log refused: proposed again when it recovers.
@@ -162,6 +167,8 @@ impl Partition {
             properties_of: selection::no_properties,
             origin_of: |_| None,
             audit: Audit::default(),
+            write_due: |message, _| message.clone(),
+            jobs: Jobs::default(),
             declaring: HashMap::new(),
             unsaved: Vec::new(),
             space_ample: true,
@@ -186,6 +193,11 @@ impl Partition {
     /// then no message is known again.
     pub fn read_origins_by(&mut self, origin_of: OriginOf) {
         self.origin_of = origin_of;
+    }
+
+    /// Says how to write a message that is due, which only its protocol knows. Until then it is as it was sent.
+    pub fn write_due_by(&mut self, write_due: WriteDue) {
+        self.write_due = write_due;
     }
 
     /// Says how to write a dead letter's past into it, which only its protocol knows. Until then it is as it was sent.
@@ -225,6 +237,8 @@ impl Partition {
             Command::CountDelivery { queue, tags } => self.count_delivery(queue, &tags),
             Command::Transact(changes) => self.carry_out(position, changes, effects),
             Command::Prepare { id, changes } => self.apply_prepare(position, id, changes, effects),
+            Command::Fire { due, next, sent } => self.apply_fire(position, due, next, sent, effects),
+            Command::Unschedule { jobs } => self.apply_unschedule(&jobs, effects),
             Command::Promise { id, branch, participants } => self.apply_promise(id, branch, participants),
             Command::Decide { id, participants } => {
                 self.branches.end(id);
@@ -287,9 +301,13 @@ impl Partition {
             Event::Written { connection, bytes } => self.written(connection, bytes, effects),
             Event::Closed { connection } => self.closed(connection, effects),
             Event::Fetched { key, message } => self.fetched(key, message, effects),
+            Event::Recalled { key, sent } => self.recalled(key, sent, effects),
             Event::ProposalsFailed { reason } => self.proposals_failed(&reason, effects),
             Event::Space { ample } => self.space(ample, effects),
-            Event::Tick { now_ms } => self.now_ms = self.now_ms.max(now_ms),
+            Event::Tick { now_ms } => {
+                self.now_ms = self.now_ms.max(now_ms);
+                self.pass_time(effects);
+            }
             Event::Peer { from, peer } => self.peer(from, peer, effects),
         }
     }
@@ -423,7 +441,7 @@ impl Partition {
         }
     }
 
-    fn released(&mut self, key: MessageKey, bytes: u64, effects: &mut Vec<Effect>) {
+    pub(crate) fn released(&mut self, key: MessageKey, bytes: u64, effects: &mut Vec<Effect>) {
         match key {
             MessageKey::Durable { position, .. } => effects.push(Effect::Release { position, bytes }),
             MessageKey::Volatile(_) => self.unpark(effects),

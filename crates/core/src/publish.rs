@@ -34,7 +34,8 @@ impl Partition {
         }
         let (connection, ticket) = (publish.connection, publish.ticket);
         let declared = publish.sent.targets().find(|to| self.declaring.contains_key(*to)).cloned();
-        if let Some(queue) = declared.filter(|_| !publish.sent.message.persistent) {
+        let at_once = !publish.sent.message.persistent && publish.sent.schedule.is_none();
+        if let Some(queue) = declared.filter(|_| at_once) {
             return self.declare_first(queue, Event::Publish(publish), effects);
         }
         match self.admit(&publish.sent) {
@@ -59,6 +60,11 @@ impl Partition {
 
     /// Decides how safe a message will be, and refuses what cannot be taken.
     pub(crate) fn admit(&self, sent: &Sent) -> Result<Admitted, Refusal> {
+        if let Some(schedule) = &sent.schedule {
+            self.check_schedule(sent, schedule)?;
+            let full = || Refusal::StoreFull { to: sent.to.clone() };
+            return if self.space_ample { Ok(Admitted::Durable) } else { Err(full()) };
+        }
         let mut admitted = self.admit_to(&sent.to, sent.message.persistent)?;
         for to in &sent.also {
             // One that is kept anywhere is in the log for all.
@@ -249,6 +255,10 @@ impl Partition {
         for (ordinal, sent) in sends.into_iter().enumerate() {
             self.audit(&sent.message);
             let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
+            if let Some(schedule) = &sent.schedule {
+                self.take_job(key, sent.message.bytes.len() as u64, schedule);
+                continue;
+            }
             self.bodies.insert(key, sent.message);
             self.bodies.refer(key);
             for to in std::iter::once(&sent.to).chain(&sent.also) {

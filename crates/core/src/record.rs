@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{
-    Binding, BranchId, Changes, Command, Destination, DestinationKind, Encoding, EntryTag, Group,
-    HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, PartitionId, Protocol, QueueId, RareHeaders, Sent,
-    SettleCause, Settlement, Subscription, TransactionId,
+    Again, Binding, BranchId, Changes, Command, Destination, DestinationKind, Due, Encoding, EntryTag, Group,
+    HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, PartitionId, Position, Protocol, QueueId, RareHeaders,
+    Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
 };
 
 /// The layout that this build writes, and the newest that it reads.
@@ -21,6 +21,9 @@ const UNORDERED: u8 = 1;
 /// A bit of a destination's flags that says something about it where it stands: an address is followed by more of them,
 /// a subscription to the topic is shared.
 const MARKED: u8 = 4;
+
+/// Set in the flags of a message's first destination if its schedule follows.
+const SCHEDULED: u8 = 8;
 
 /// Bits of a message's flags.
 mod flag {
@@ -79,6 +82,8 @@ mod kind {
     pub const SUBSCRIBE: u8 = 12;
     pub const UNSUBSCRIBE: u8 = 13;
     pub const PROMISE: u8 = 14;
+    pub const FIRE: u8 = 15;
+    pub const UNSCHEDULE: u8 = 16;
     pub const BIND: u8 = 20;
     pub const UNBIND: u8 = 21;
 }
@@ -101,6 +106,16 @@ pub fn encode_record(command: &Command) -> Vec<Bytes> {
         Command::Decide { id, participants } => {
             out.begin(kind::DECIDE).transaction(*id).participants(participants)
         }
+        Command::Fire { due, next, sent } => {
+            let next: Vec<_> = next.iter().collect();
+            out.begin(kind::FIRE).due(*due).list(&next, |out, (at_ms, again)| {
+                out.u64(*at_ms).again(again);
+            });
+            out.sent(sent)
+        }
+        Command::Unschedule { jobs } => out.begin(kind::UNSCHEDULE).list(jobs, |out, due| {
+            out.due(*due);
+        }),
         Command::Promise { id, branch, participants } => {
             out.begin(kind::PROMISE).transaction(*id).branch(branch).participants(participants)
         }
@@ -141,6 +156,12 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
             let id = input.transaction()?;
             Command::Decide { id, participants: input.participants()? }
         }
+        kind::FIRE => {
+            let due = input.due()?;
+            let next = input.list(|input| Ok((input.u64()?, input.again()?)))?.pop();
+            Command::Fire { due, next, sent: input.sent()? }
+        }
+        kind::UNSCHEDULE => Command::Unschedule { jobs: input.list(Reader::due)? },
         kind::PROMISE => Command::Promise {
             id: input.transaction()?,
             branch: input.branch()?,
@@ -155,18 +176,26 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
     Ok(command)
 }
 
-/// The `ordinal`th message of a record, read back from the log.
+/// The `ordinal`th message of a record, read back from the log, with its addresses.
 ///
 /// # Errors
 /// [`RecordError`] as for [`decode_record`]; `Ok(None)` if the record has fewer messages.
-pub fn message_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Message>, RecordError> {
+pub fn sent_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Sent>, RecordError> {
     let mut sends = match decode_record(record)? {
-        Command::Enqueue(sent) => vec![sent],
+        Command::Enqueue(sent) | Command::Fire { sent, .. } => vec![sent],
         Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends,
         _ => Vec::new(),
     };
     let index = ordinal as usize;
-    Ok((index < sends.len()).then(|| sends.swap_remove(index).message))
+    Ok((index < sends.len()).then(|| sends.swap_remove(index)))
+}
+
+/// The `ordinal`th message of a record alone.
+///
+/// # Errors
+/// As for [`sent_in_record`].
+pub fn message_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Message>, RecordError> {
+    Ok(sent_in_record(record, ordinal)?.map(|sent| sent.message))
 }
 
 /// Most records are shorter, but for the bodies in them: their room is made once, not field by field.
@@ -214,13 +243,13 @@ impl Writer {
     }
 
     pub(crate) fn destination(&mut self, destination: &Destination) -> &mut Writer {
-        self.marked_destination(destination, false)
+        self.marked_destination(destination, 0)
     }
 
     /// A destination with one more flag, whose meaning is its place's.
-    fn marked_destination(&mut self, destination: &Destination, marked: bool) -> &mut Writer {
+    fn marked_destination(&mut self, destination: &Destination, marks: u8) -> &mut Writer {
         let topic = u8::from(destination.kind == DestinationKind::Topic);
-        self.u8(topic | u8::from(destination.temporary) << 1 | if marked { MARKED } else { 0 });
+        self.u8(topic | u8::from(destination.temporary) << 1 | marks);
         self.text(&destination.name)
     }
 
@@ -239,7 +268,7 @@ impl Writer {
 
     pub(crate) fn subscription(&mut self, subscription: &Subscription) -> &mut Writer {
         let Subscription { name, topic, selector, skips, shared } = subscription;
-        self.text(name).marked_destination(topic, *shared);
+        self.text(name).marked_destination(topic, if *shared { MARKED } else { 0 });
         self.text(selector).text(skips.as_deref().unwrap_or_default())
     }
 
@@ -261,12 +290,34 @@ impl Writer {
         self
     }
 
+    pub(crate) fn schedule(&mut self, schedule: &Schedule) -> &mut Writer {
+        let again: Vec<_> = schedule.again.iter().collect();
+        self.text(&schedule.job).u64(schedule.due_ms).list(&again, |out, again| {
+            out.again(again);
+        })
+    }
+
+    pub(crate) fn again(&mut self, again: &Again) -> &mut Writer {
+        let times = again.times.map_or(u64::MAX, u64::from);
+        self.u64(again.period_ms).u64(times).u64(again.delay_ms);
+        self.text(again.cron.as_deref().unwrap_or_default())
+    }
+
+    pub(crate) fn due(&mut self, due: Due) -> &mut Writer {
+        self.u64(due.at_ms).u64(due.position.get()).u32(due.ordinal)
+    }
+
     fn sent(&mut self, sent: &Sent) -> &mut Writer {
-        self.marked_destination(&sent.to, !sent.also.is_empty());
+        let mark = |given: bool, mark: u8| if given { mark } else { 0 };
+        let marks = mark(!sent.also.is_empty(), MARKED) | mark(sent.schedule.is_some(), SCHEDULED);
+        self.marked_destination(&sent.to, marks);
         if !sent.also.is_empty() {
             self.list(&sent.also, |out, to| {
                 out.destination(to);
             });
+        }
+        if let Some(schedule) = &sent.schedule {
+            self.schedule(schedule);
         }
         self.headers(&sent.message, sent.message.bytes.len() as u64);
         self.done.push(self.head.split().freeze());
@@ -390,18 +441,14 @@ impl<'a> Reader<'a> {
         Ok(self.flagged_destination(3)?.0)
     }
 
-    fn marked_destination(&mut self) -> Result<(Destination, bool), RecordError> {
-        self.flagged_destination(3 | MARKED)
-    }
-
-    fn flagged_destination(&mut self, known: u8) -> Result<(Destination, bool), RecordError> {
+    fn flagged_destination(&mut self, known: u8) -> Result<(Destination, u8), RecordError> {
         let flags = self.u8()?;
         if flags & !known != 0 {
             return Err(RecordError::Unknown { field: "destination flags", value: flags });
         }
         let name = self.text()?;
         let kind = if flags & 1 == 0 { DestinationKind::Queue } else { DestinationKind::Topic };
-        Ok((Destination { kind, temporary: flags & 2 != 0, name }, flags & MARKED != 0))
+        Ok((Destination { kind, temporary: flags & 2 != 0, name }, flags))
     }
 
     pub(crate) fn binding(&mut self) -> Result<Binding, RecordError> {
@@ -417,7 +464,8 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn subscription(&mut self) -> Result<Subscription, RecordError> {
-        let (name, (topic, shared)) = (self.text()?, self.marked_destination()?);
+        let (name, (topic, marks)) = (self.text()?, self.flagged_destination(3 | MARKED)?);
+        let shared = marks & MARKED != 0;
         let selector = self.text()?;
         let skips = if self.is_unordered() { None } else { Some(self.text()?) };
         Ok(Subscription { name, topic, selector, skips: skips.filter(|client| !client.is_empty()), shared })
@@ -455,14 +503,32 @@ impl<'a> Reader<'a> {
         Ok((rare != RareHeaders::default()).then(|| Arc::new(rare)))
     }
 
+    pub(crate) fn schedule(&mut self) -> Result<Schedule, RecordError> {
+        let (job, due_ms) = (self.text()?, self.u64()?);
+        Ok(Schedule { job, due_ms, again: self.list(Reader::again)?.pop() })
+    }
+
+    pub(crate) fn again(&mut self) -> Result<Again, RecordError> {
+        let (period_ms, times, delay_ms) = (self.u64()?, u32::try_from(self.u64()?).ok(), self.u64()?);
+        let cron = Some(self.text()?).filter(|cron| !cron.is_empty());
+        Ok(Again { period_ms, times, cron, delay_ms })
+    }
+
+    pub(crate) fn due(&mut self) -> Result<Due, RecordError> {
+        let (at_ms, position) = (self.u64()?, Position::new(self.u64()?));
+        let position = position.ok_or(RecordError::Unknown { field: "position", value: 0 })?;
+        Ok(Due { at_ms, position, ordinal: self.u32()? })
+    }
+
     fn sent(&mut self) -> Result<Sent, RecordError> {
-        let (to, has_more) = self.marked_destination()?;
-        let also = if has_more { self.list(Reader::destination)? } else { Vec::new() };
+        let (to, marks) = self.flagged_destination(3 | MARKED | SCHEDULED)?;
+        let also = if marks & MARKED != 0 { self.list(Reader::destination)? } else { Vec::new() };
+        let schedule = if marks & SCHEDULED != 0 { Some(Box::new(self.schedule()?)) } else { None };
         let (mut message, length) = self.headers()?;
         let at = self.at;
         self.take(length as usize)?;
         message.bytes = self.bytes.slice(at..self.at);
-        Ok(Sent { to, also, message })
+        Ok(Sent { to, also, message, schedule })
     }
 
     pub(crate) fn settlements(&mut self) -> Result<Vec<Settlement>, RecordError> {

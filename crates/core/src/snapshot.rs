@@ -13,11 +13,12 @@ use crate::binding::Fed;
 use crate::partition::Settings;
 use crate::queue::{Entry, LaneNumber, Queue, State};
 use crate::record::{self, Reader, RecordError, Writer};
+use crate::schedule::Job;
 use crate::transaction::{Prepared, Promised};
 
 /// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
 /// parts it still has.
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 
 /// The first layout with branches that are in doubt.
 const BRANCHES_SINCE: u8 = 3;
@@ -27,6 +28,9 @@ const BINDINGS_SINCE: u8 = 4;
 
 /// The first layout with the last messages of producers.
 const AUDIT_SINCE: u8 = 5;
+
+/// The first layout with messages that are due later.
+const JOBS_SINCE: u8 = 6;
 
 /// Why bytes are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,7 +137,42 @@ impl Partition {
                 }
             });
         }
+        self.write_jobs(&mut out);
         out.finish().concat().into()
+    }
+
+    fn write_jobs(&self, out: &mut Writer) {
+        let jobs: Vec<_> = self.jobs.iter().collect();
+        out.list(&jobs, |out, (due, job, again)| {
+            out.due(*due).u32(job.bytes).u64(job.name);
+            out.list(&again.iter().collect::<Vec<_>>(), |out, again| {
+                out.again(again);
+            });
+        });
+        let scheduled = self.prepared.iter().flat_map(|(id, prepared)| {
+            prepared.scheduled.iter().map(move |(key, bytes, schedule)| (*id, *key, *bytes, schedule))
+        });
+        out.list(&scheduled.collect::<Vec<_>>(), |out, (id, key, bytes, schedule)| {
+            out.transaction(*id);
+            write_key(out, *key);
+            out.u64(*bytes).schedule(schedule);
+        });
+    }
+
+    fn read_jobs(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+        let jobs = input.list(|input| {
+            let (due, job) = (input.due()?, Job { bytes: input.u32()?, name: input.u64()? });
+            Ok((due, job, input.list(Reader::again)?.pop()))
+        })?;
+        jobs.into_iter().for_each(|(due, job, again)| self.jobs.insert(due, job, again));
+        let scheduled = input
+            .list(|input| Ok((input.transaction()?, (read_key(input)?, input.u64()?, input.schedule()?))))?;
+        for (id, scheduled) in scheduled {
+            let prepared = self.prepared.get_mut(&id);
+            let what = "transaction of scheduled message";
+            prepared.ok_or(SnapshotError::Dangling { what, number: id.number })?.scheduled.push(scheduled);
+        }
+        Ok(())
     }
 
     /// A partition as the snapshot describes it; bodies are absent until they are asked for.
@@ -177,16 +216,26 @@ impl Partition {
         if AUDIT_SINCE <= found {
             partition.audit = Audit::restore([input.list(read_last)?, input.list(read_last)?]);
         }
+        if JOBS_SINCE <= found {
+            partition.read_jobs(&mut input)?;
+        }
         input.end()?;
         Ok(partition)
     }
 
     /// The records that messages are in, once for each message, with the bytes of its body: what the journal must keep.
     pub fn live_positions(&self) -> impl Iterator<Item = (Position, u64)> {
-        self.bodies.durable().filter_map(|(key, _, bytes)| match key {
+        let in_queues = self.bodies.durable().filter_map(|(key, _, bytes)| match key {
             MessageKey::Durable { position, .. } => Some((position, bytes)),
             MessageKey::Volatile(_) => None,
-        })
+        });
+        let prepared = self.prepared.values().flat_map(|prepared| &prepared.scheduled);
+        let prepared = prepared.filter_map(|(key, bytes, _)| match key {
+            MessageKey::Durable { position, .. } => Some((*position, *bytes)),
+            MessageKey::Volatile(_) => None,
+        });
+        let later = self.jobs.iter().map(|(due, job, _)| (due.position, u64::from(job.bytes)));
+        in_queues.chain(prepared).chain(later)
     }
 
     /// Messages of prepared transactions whose bodies a snapshot left on the disk. They must be read before anything is
@@ -339,5 +388,5 @@ fn read_promised(input: &mut Reader<'_>) -> Result<Promised, RecordError> {
 fn read_prepared(input: &mut Reader<'_>) -> Result<Prepared, RecordError> {
     let settlements = input.settlements()?;
     let sends = input.list(|input| Ok((read_key(input)?, input.destination()?)))?;
-    Ok(Prepared { sends, settlements })
+    Ok(Prepared { sends, settlements, scheduled: Vec::new() })
 }

@@ -266,8 +266,8 @@ fn a_snapshot_of_version_2_becomes_the_partition_that_it_was() {
 #[test]
 fn a_snapshot_of_version_3_has_no_bindings_and_is_otherwise_the_same() {
     let newest = partition(in_lanes).snapshot();
-    // No bindings, and no producers in either generation.
-    let since = [0; 12];
+    // No bindings, no producers in either generation, no jobs, none of them prepared.
+    let since = [0; 20];
     let (same, empty) = newest.split_at(newest.len() - since.len());
     assert_eq!(empty, since);
     let older: Bytes = [&[3], &same[1..]].concat().into();

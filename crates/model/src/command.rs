@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{BranchId, Destination, EntryTag, Message, PartitionId, QueueId, TransactionId};
+use crate::{
+    Again, BranchId, Destination, Due, EntryTag, Message, PartitionId, QueueId, Schedule, TransactionId,
+};
 
 /// A durable change of one partition, applied in log order on every replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +48,20 @@ pub enum Command {
     },
     /// Everything of a transaction that touched this partition alone.
     Transact(Changes),
+    /// A job is due: its message is there now, as the log has it here. A job that goes on is due again.
+    Fire {
+        /// Which firing of which job.
+        due: Due,
+        /// When it is due again, and how it goes on then.
+        next: Option<(u64, Again)>,
+        /// What its queues get.
+        sent: Sent,
+    },
+    /// These jobs end without a message.
+    Unschedule {
+        /// Their next firings.
+        jobs: Vec<Due>,
+    },
     /// This partition's share of a transaction over several; binding until the coordinator decides.
     Prepare {
         /// The transaction.
@@ -121,12 +137,14 @@ pub struct Sent {
     pub also: Vec<Destination>,
     /// The message.
     pub message: Message,
+    /// It is seen when it is due, and not before.
+    pub schedule: Option<Box<Schedule>>,
 }
 
 impl Sent {
     /// A message for one address.
     pub fn new(to: Destination, message: Message) -> Sent {
-        Sent { to, also: Vec::new(), message }
+        Sent { to, also: Vec::new(), message, schedule: None }
     }
 
     /// Every address that gets it.

@@ -164,6 +164,13 @@ pub enum Event {
         /// The message, or why it cannot be had.
         message: Result<Message, String>,
     },
+    /// A scheduled message that was asked for by [`crate::Effect::Fetch`].
+    Recalled {
+        /// Which.
+        key: MessageKey,
+        /// The message, its addresses and its schedule.
+        sent: Box<Sent>,
+    },
     /// Every proposal that was not applied yet has failed, and is not on disk.
     ProposalsFailed {
         /// What the operating system said.

@@ -12,6 +12,7 @@ mod ids;
 mod message;
 pub mod portable;
 mod refusal;
+mod schedule;
 mod session;
 
 pub use command::{Binding, Changes, Command, Sent, SettleCause, Settlement, Subscription, Urgency};
@@ -28,4 +29,5 @@ pub use message::{
     DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Origin, Protocol, RareHeaders,
 };
 pub use refusal::Refusal;
+pub use schedule::{Again, Due, Schedule};
 pub use session::{Deadline, Now, Parting, Session, ToSession};

@@ -82,6 +82,14 @@ pub enum Refusal {
         /// The limit.
         max_bytes: u64,
     },
+    /// A schedule that makes no sense.
+    #[error("{to} cannot be sent to later: {reason}")]
+    BadSchedule {
+        /// Where the message was sent.
+        to: Destination,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
     /// The branch was begun by nobody, or has ended.
     #[error("no such branch: it was not begun, or has ended")]
     NoSuchBranch,

@@ -10,4 +10,6 @@ pub mod codec;
 pub mod portable;
 mod session;
 
-pub use session::{OpenWireOptions, OpenWireSession, StoredProperties, mark_dead_letter, origin_of};
+pub use session::{
+    OpenWireOptions, OpenWireSession, StoredProperties, mark_dead_letter, origin_of, write_due,
+};

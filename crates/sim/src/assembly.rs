@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use postroad_core::{Partition, Settings, decode_record, encode_record, message_in_record};
+use postroad_core::{Partition, Settings, decode_record, encode_record, sent_in_record};
 use postroad_journal::{Disk, Journal, OpenError, Options, SimulatedDisk};
 use postroad_model::{Effect, Event, MessageKey, PartitionId, Position};
 use postroad_replication::{
@@ -139,10 +139,14 @@ impl Core {
         for key in self.reads.remove(&position).unwrap_or_default() {
             let MessageKey::Durable { ordinal, .. } = key else { continue };
             let message = record.as_ref().map_err(Clone::clone).and_then(|record| {
-                let message = message_in_record(record, ordinal).map_err(|error| error.to_string())?;
+                let message = sent_in_record(record, ordinal).map_err(|error| error.to_string())?;
                 message.ok_or_else(|| "no such message in the record".to_owned())
             });
-            self.send(Source::Partition(self.id), Event::Fetched { key, message });
+            let event = match message {
+                Ok(sent) if sent.schedule.is_some() => Event::Recalled { key, sent: Box::new(sent) },
+                message => Event::Fetched { key, message: message.map(|sent| sent.message) },
+            };
+            self.send(Source::Partition(self.id), event);
         }
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use postroad_model::{
     Attach, BranchId, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered, Destination,
     DestinationKind, Encoding, EntryTag, Event, Group, Message, Origin, Outcome, PartitionId, Placement,
-    Protocol, Publish, RareHeaders, Retain, Sent, Settle, Share, Ticket, ToSession, TransactionKey,
+    Protocol, Publish, RareHeaders, Retain, Schedule, Sent, Settle, Share, Ticket, ToSession, TransactionKey,
 };
 
 use crate::random::Random;
@@ -178,7 +178,9 @@ impl Client {
             let key = if world.random.one_in(2) { "a" } else { "b" };
             Retain { key: key.into(), keep: !world.random.one_in(4) }
         });
-        let sent = Sent::new(to, message);
+        let later = to.kind == DestinationKind::Queue && !to.temporary && world.random.one_in(10);
+        let schedule = later.then(|| Schedule::once("job".into(), world.now_ms + world.random.below(40)));
+        let sent = Sent { schedule: schedule.map(Box::new), ..Sent::new(to, message) };
         let publish = Publish { transaction, retain, ..Publish::plain(connection, ticket, sent) };
         vec![(partition, Event::Publish(publish))]
     }

@@ -242,6 +242,7 @@ impl Simulation {
             Event::Publish(publish) => {
                 self.report.sent += u64::from(!publish.resent);
                 self.report.resent += u64::from(publish.resent);
+                self.report.scheduled += u64::from(publish.sent.schedule.is_some());
                 self.note_unanswered(slot, publish);
             }
             Event::Commit { .. } => self.report.commits += 1,
@@ -253,7 +254,7 @@ impl Simulation {
     }
 
     fn note_unanswered(&mut self, slot: usize, publish: &Publish) {
-        let Sent { to, message, also } = &publish.sent;
+        let Sent { to, message, also, .. } = &publish.sent;
         let lasting = to.kind == DestinationKind::Queue && !to.temporary && message.persistent;
         if lasting && also.is_empty() && publish.transaction.is_none() {
             self.unanswered[slot].push((publish.ticket, publish.sent.clone()));
@@ -316,6 +317,9 @@ impl Simulation {
 
     fn partition_step(&mut self) -> Checked {
         let index = self.any_core();
+        if self.random.one_in(4) {
+            self.pass_time(index)?;
+        }
         let sources = self.assembly.cores[index].sources();
         let Some(source) = self.random.pick(&sources).copied() else { return Ok(()) };
         for _ in 0..1 + self.random.below(5) {
@@ -328,6 +332,18 @@ impl Simulation {
             self.assembly.cores[index].flush(lazy_due);
         }
         Ok(())
+    }
+
+    /// A partition hears of the time if something is due; `false` if nothing is.
+    fn pass_time(&mut self, index: usize) -> Result<bool, String> {
+        let due = self.assembly.cores[index].partition.next_due_ms();
+        if due.is_none_or(|due| self.now_ms < due) {
+            return Ok(false);
+        }
+        let now_ms = self.now_ms;
+        let turn = self.assembly.cores[index].soft(now_ms, Event::Tick { now_ms });
+        self.handle(turn)?;
+        Ok(true)
     }
 
     fn work(&mut self, index: usize, source: Source) -> Result<bool, String> {
@@ -506,6 +522,7 @@ impl Simulation {
                 for source in self.assembly.cores[index].sources() {
                     busy |= self.work(index, source)?;
                 }
+                busy |= self.pass_time(index)?;
                 while self.assembly.cores[index].has_news() {
                     self.poll(index)?;
                     busy = true;
@@ -569,6 +586,9 @@ impl Simulation {
             self.rest()?;
         }
         self.decide_branches()?;
+        // Everything that is scheduled becomes due.
+        self.now_ms += 10_000;
+        self.rest()?;
         self.drain()?;
         self.check_counts()?;
         let (delivered, confirmed, refused) = self.oracle.checked;
@@ -641,6 +661,13 @@ impl Simulation {
         for core in &self.assembly.cores {
             if let Some((queue, entries)) = core.partition.queues().find(|(_, entries)| *entries > 0) {
                 return Err(format!("{entries} entries are left in {queue} of {:?}", core.id));
+            }
+            if core.partition.scheduled() > 0 {
+                return Err(format!(
+                    "{} messages are due and still wait in {:?}",
+                    core.partition.scheduled(),
+                    core.id
+                ));
             }
             let memory = core.partition.memory();
             if memory != postroad_core::Memory::default() {

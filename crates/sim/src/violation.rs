@@ -9,6 +9,8 @@ pub struct Report {
     pub sent: u64,
     /// Messages that clients sent again over another connection.
     pub resent: u64,
+    /// Messages that were to be delivered later.
+    pub scheduled: u64,
     /// Deliveries checked.
     pub delivered: u64,
     /// Positive replies to sends, acknowledgements and commits.
@@ -37,6 +39,7 @@ impl Report {
         self.steps += other.steps;
         self.sent += other.sent;
         self.resent += other.resent;
+        self.scheduled += other.scheduled;
         self.delivered += other.delivered;
         self.confirmed += other.confirmed;
         self.refused += other.refused;

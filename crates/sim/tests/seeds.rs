@@ -53,6 +53,7 @@ fn promises_hold_for_every_seed() {
     let rare = [
         2 * total.prepared,
         total.resent,
+        total.scheduled,
         total.delivered,
         total.confirmed,
         total.refused,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use postroad_core::{Partition, encode_record, message_in_record};
+use postroad_core::{Partition, encode_record, sent_in_record};
 use postroad_model::{
     ConnectionId, Destination, Effect, Event, MessageKey, PartitionId, Placement, Position, ToSession,
     TransactionKey,
@@ -204,6 +204,9 @@ impl Core {
         while let Some(event) = self.log.poll() {
             self.logged(event);
         }
+        if self.due_ms().is_some_and(|due| due <= now_ms()) {
+            self.tick();
+        }
         self.run();
         self.flush();
     }
@@ -221,12 +224,23 @@ impl Core {
         self.publishing = false;
     }
 
+    /// When the time itself is news to a partition, in ms since 1970.
+    pub fn due_ms(&self) -> Option<u64> {
+        self.partitions.values().filter_map(Partition::next_due_ms).min()
+    }
+
     fn tick(&mut self) {
         let now = now_ms();
         if now > self.now_ms {
             self.now_ms = now;
-            for partition in self.partitions.values_mut() {
+            // Mostly nothing follows.
+            let mut followed = Vec::new();
+            for (id, partition) in &mut self.partitions {
                 partition.soft(Event::Tick { now_ms: now }, &mut self.effects);
+                followed.extend(self.effects.drain(..).map(|effect| (*id, effect)));
+            }
+            for (id, effect) in followed {
+                self.carry_out(id, effect);
             }
         }
     }
@@ -307,7 +321,7 @@ impl Core {
         for key in self.reads.remove(&(id, position)).unwrap_or_default() {
             let MessageKey::Durable { ordinal, .. } = key else { continue };
             let message = record.as_ref().map_err(Clone::clone).and_then(|record| {
-                let message = message_in_record(record, ordinal).map_err(|error| error.to_string())?;
+                let message = sent_in_record(record, ordinal).map_err(|error| error.to_string())?;
                 message.ok_or_else(|| format!("record {} has no message {ordinal}", position.get()))
             });
             if let Err(reason) = &message {
@@ -318,7 +332,11 @@ impl Core {
                     "a message cannot be read"
                 );
             }
-            self.work.push_back((id, Event::Fetched { key, message }));
+            let event = match message {
+                Ok(sent) if sent.schedule.is_some() => Event::Recalled { key, sent: Box::new(sent) },
+                message => Event::Fetched { key, message: message.map(|sent| sent.message) },
+            };
+            self.work.push_back((id, event));
         }
     }
 

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postroad_core::{Partition, RecordError, Settings, SnapshotError, decode_record, message_in_record};
+use postroad_core::{
+    Firing, Partition, RecordError, Settings, SnapshotError, decode_record, message_in_record,
+};
 use postroad_journal::{Damage, Disk, Journal, OpenError, Options, ReadError, ReadOnly, RealDisk, TornTail};
 use postroad_model::{
     DeadLetter, Effect, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol,
@@ -187,6 +189,7 @@ impl<D: Disk> Store<D> {
         for partition in partitions.values_mut() {
             partition.read_properties_by(properties_of);
             partition.read_origins_by(origin_of);
+            partition.write_due_by(write_due);
             partition.mark_dead_letters_by(mark_dead_letter);
         }
         for record in recovered.records() {
@@ -254,6 +257,14 @@ fn properties_of(message: &Message) -> Box<dyn Properties + '_> {
         Protocol::Amqp => {
             Box::new(postroad_amqp::message::StoredProperties::of(&message.bytes, message.expires_at_ms))
         }
+    }
+}
+
+fn write_due(message: &Message, firing: &Firing<'_>) -> Message {
+    match message.encoding.protocol {
+        Protocol::OpenWire => postroad_openwire::write_due(message, firing.job, firing.now_ms, firing.number),
+        // What says when it is due stays in it: nobody would schedule it again.
+        Protocol::Amqp => message.clone(),
     }
 }
 

@@ -19,6 +19,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::core::{Core, Links, LogRing, Places, ToCore, owner};
 use crate::runtime::journal::{self, JournalLinks};
+use crate::runtime::now_ms;
 use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender, ring};
 use crate::runtime::store::Store;
 
@@ -242,12 +243,18 @@ fn run_core(
     });
 }
 
+/// The clock of the wall may be set while something is due later: it is looked at this often at least.
+const ALARM_MAX: Duration = Duration::from_secs(1);
+
 /// Turns whenever there is something to do. A task like those of connections: it runs behind all that run now and may wake
 /// it, once for all of them, and waking it is no system call, as it would be for the runtime's main future.
 async fn turn_until_stopped(core: Rc<RefCell<Core>>, wake: Arc<Notify>, stop: Arc<Stop>) {
     let mut lazy_timer = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
     // Lazy records mostly leave before their time: the timer stays set then, as setting it costs a system call.
     let mut timer_is_set = false;
+    // What is due later.
+    let mut alarm = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
+    let mut alarm_ms = None;
     while !stop.asked.load(Ordering::Acquire) {
         let lazy_until = core.borrow().lazy_until();
         if let Some(until) = lazy_until
@@ -256,9 +263,16 @@ async fn turn_until_stopped(core: Rc<RefCell<Core>>, wake: Arc<Notify>, stop: Ar
             lazy_timer.as_mut().reset(until.into());
             timer_is_set = true;
         }
+        let due_ms = core.borrow().due_ms();
+        if due_ms != alarm_ms {
+            alarm_ms = due_ms;
+            let left = Duration::from_millis(due_ms.unwrap_or(0).saturating_sub(now_ms()));
+            alarm.as_mut().reset(tokio::time::Instant::now() + left.min(ALARM_MAX));
+        }
         tokio::select! {
             () = wake.notified() => {}
             () = lazy_timer.as_mut(), if timer_is_set => timer_is_set = false,
+            () = alarm.as_mut(), if alarm_ms.is_some() => alarm_ms = None,
         }
         core.borrow_mut().turn();
     }

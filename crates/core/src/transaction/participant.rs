@@ -1,8 +1,8 @@
 //! The participant: promises durably, then does as the coordinator decided.
 
 use postroad_model::{
-    Changes, Command, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId, Settlement,
-    TransactionId, TransactionKey, Urgency,
+    Changes, Command, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId, Schedule,
+    Settlement, TransactionId, TransactionKey, Urgency,
 };
 
 use crate::Partition;
@@ -17,6 +17,8 @@ pub struct Prepared {
     pub sends: Vec<(MessageKey, Destination)>,
     /// Entries that are leaving.
     pub settlements: Vec<Settlement>,
+    /// Messages that are due later, with the bytes of their bodies.
+    pub scheduled: Vec<(MessageKey, u64, Schedule)>,
 }
 
 impl Partition {
@@ -77,9 +79,13 @@ impl Partition {
         if !changes.sends.is_empty() {
             effects.push(retained(position, &changes.sends));
         }
-        let mut sends = Vec::with_capacity(changes.sends.len());
+        let (mut sends, mut scheduled) = (Vec::with_capacity(changes.sends.len()), Vec::new());
         for (ordinal, sent) in changes.sends.into_iter().enumerate() {
             let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
+            if let Some(schedule) = sent.schedule {
+                scheduled.push((key, sent.message.bytes.len() as u64, *schedule));
+                continue;
+            }
             self.bodies.insert(key, sent.message);
             for to in std::iter::once(sent.to).chain(sent.also) {
                 self.bodies.refer(key);
@@ -92,7 +98,7 @@ impl Partition {
                 entry.state = State::Leaving;
             }
         }
-        self.prepared.insert(id, Prepared { sends, settlements: changes.settlements });
+        self.prepared.insert(id, Prepared { sends, settlements: changes.settlements, scheduled });
     }
 
     /// The coordinator has decided. Told again, it does nothing again.
@@ -113,6 +119,9 @@ impl Partition {
     pub(crate) fn apply_commit(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
         let Some(prepared) = self.prepared.remove(&id) else { return };
         self.settle_durable(&prepared.settlements, effects);
+        for (key, bytes, schedule) in &prepared.scheduled {
+            self.take_job(*key, *bytes, schedule);
+        }
         let mut touched: Vec<QueueId> = Vec::new();
         for (key, to) in prepared.sends {
             if let Some(message) = self.bodies.resident(key).cloned() {
@@ -133,6 +142,9 @@ impl Partition {
         let Some(prepared) = self.prepared.remove(&id) else { return };
         for (key, _) in prepared.sends {
             self.drop_reference(key, effects);
+        }
+        for (key, bytes, _) in prepared.scheduled {
+            self.released(key, bytes, effects);
         }
         let volatile = self.prepared_volatile.remove(&id).unwrap_or_default();
         self.put_back(prepared.settlements, volatile, effects);

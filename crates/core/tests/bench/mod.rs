@@ -1,7 +1,7 @@
 //! A broker for tests: some partitions whose proposals are durable at once, told what to do in words.
 //!
-//! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `again`, `priority=9`, `until=5`,
-//! `tx=1`, `group=g` or `group=g/-1`: with a number),
+//! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `again`,
+//! `at=9 every=5 times=2`, `priority=9`, `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `reject`, `release`, `fail`,
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `time 7`, `make 1 a`, `unmake 1 a`.
@@ -21,12 +21,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postroad_core::{Partition, Settings, decode_record, encode_record, message_in_record};
+use postroad_core::{Partition, Settings, decode_record, encode_record, sent_in_record};
 use postroad_model::{
-    Attach, BranchId, Command, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered, Destination,
-    DestinationKind, Effect, Encoding, EntryTag, Event, Group, Message, MessageKey, NORMAL_PRIORITY, Origin,
-    Outcome, PartitionId, Placement, Position, Protocol, Publish, RareHeaders, Sent, Settle, Share, Ticket,
-    TransactionKey,
+    Again, Attach, BranchId, Command, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered,
+    Destination, DestinationKind, Effect, Encoding, EntryTag, Event, Group, Message, MessageKey,
+    NORMAL_PRIORITY, Origin, Outcome, PartitionId, Placement, Position, Protocol, Publish, RareHeaders,
+    Schedule, Sent, Settle, Share, Ticket, TransactionKey,
 };
 use postroad_routing::Policies;
 use postroad_selector::{Properties, Value};
@@ -223,10 +223,12 @@ impl Bench {
 
     fn fetch(&mut self, id: PartitionId, keys: Vec<MessageKey>) {
         for key in keys {
-            let MessageKey::Durable { position, ordinal } = key else { continue };
-            let record = &self.log[usize::from(id.0)][position.get() as usize - 1];
-            let message = message_in_record(record, ordinal).expect("a record").expect("a message");
-            self.work.push_back((id, Event::Fetched { key, message: Ok(message) }));
+            let sent = self.stored(id, key);
+            let event = match sent.schedule {
+                Some(_) => Event::Recalled { key, sent: Box::new(sent) },
+                None => Event::Fetched { key, message: Ok(sent.message) },
+            };
+            self.work.push_back((id, event));
         }
     }
 
@@ -337,7 +339,14 @@ impl Bench {
             bytes: Bytes::copy_from_slice(plain[2].as_bytes()),
         };
         let transaction = transaction.map(|number| TransactionKey { connection, number });
-        let sent = Sent { also: targets.collect(), ..Sent::new(to.clone(), message) };
+        let again = option("every").map(|period_ms| Again {
+            period_ms,
+            times: option("times").map(|times| times as u32),
+            cron: None,
+            delay_ms: 0,
+        });
+        let schedule = option("at").map(|due_ms| Box::new(Schedule { job: plain[2].into(), due_ms, again }));
+        let sent = Sent { also: targets.collect(), schedule, ..Sent::new(to.clone(), message) };
         let resent = plain.contains(&"again");
         let publish = Publish { transaction, resent, ..Publish::plain(connection, Ticket(0), sent) };
         let id = self.send(&to, Event::Publish(publish));
@@ -423,9 +432,13 @@ impl Bench {
 
     /// A message of the first partition, as its record has it.
     pub fn message(&self, key: MessageKey) -> Message {
+        self.stored(PartitionId(0), key).message
+    }
+
+    fn stored(&self, id: PartitionId, key: MessageKey) -> Sent {
         let MessageKey::Durable { position, ordinal } = key else { panic!("only in memory: {key:?}") };
-        let record = &self.log[0][position.get() as usize - 1];
-        message_in_record(record, ordinal).expect("a sound record").expect("a message")
+        let record = &self.log[usize::from(id.0)][position.get() as usize - 1];
+        sent_in_record(record, ordinal).expect("a sound record").expect("a message")
     }
 
     fn end_share(&mut self, plain: &[&str]) {

@@ -85,6 +85,7 @@ impl From<&Refusal> for Exception {
         let class = match refusal {
             Refusal::NoSuchDestination(_) | Refusal::NotOwner(_) => "InvalidDestinationException",
             Refusal::BadSelector { .. } => "InvalidSelectorException",
+            Refusal::BadSchedule { .. } => "MessageFormatException",
             Refusal::NameTaken { .. } => "InvalidClientIDException",
             Refusal::StoreFull { .. } | Refusal::StoreFailed { .. } => "ResourceAllocationException",
             Refusal::TransactionTooLarge { .. } => "TransactionRolledBackException",

@@ -18,6 +18,7 @@ mod origin;
 mod producer;
 mod properties;
 mod replies;
+mod schedule;
 mod temporary;
 mod transaction;
 
@@ -43,6 +44,7 @@ pub use dead_letter::mark_dead_letter;
 pub(crate) use names::to_model as to_model_destination;
 pub use origin::origin_of;
 pub use properties::StoredProperties;
+pub use schedule::write_due;
 
 /// What the operator decides about OpenWire conversations.
 #[derive(Clone, Debug)]

@@ -9,6 +9,7 @@ use postroad_model::{
 
 use super::exception::Exception;
 use super::replies::{self, Then};
+use super::schedule::schedule_of;
 use super::{Done, OpenWireSession, Turn, names};
 use crate::codec::{self, ProducerId, ProducerInfo, stored_form};
 
@@ -36,7 +37,7 @@ impl OpenWireSession {
         turn: &mut Turn<'_>,
     ) -> Result<(), Parting> {
         let respond = message.response_required.then_some(message.command_id);
-        match self.sent(&message, frame) {
+        match self.sent(&message, frame, turn.now.wall_ms) {
             Ok((sent, transaction)) => {
                 let ticket = self.replies.wait(1, respond, Then::Sent { window: self.window_of(&message) });
                 let transaction = transaction.map(|number| self.transactions.key(self.id, number));
@@ -52,7 +53,12 @@ impl OpenWireSession {
         Ok(())
     }
 
-    fn sent(&mut self, message: &codec::Message, frame: &Bytes) -> Result<(Sent, Option<u64>), Exception> {
+    fn sent(
+        &mut self,
+        message: &codec::Message,
+        frame: &Bytes,
+        now_ms: u64,
+    ) -> Result<(Sent, Option<u64>), Exception> {
         let destination = message.destination.as_ref();
         let destination = destination.ok_or_else(|| {
             Exception::of("InvalidDestinationException", "the message names no destination")
@@ -74,13 +80,14 @@ impl OpenWireSession {
             stored.map_err(|error| Exception::jms(&format!("the message cannot be stored: {error}")))?;
         let to = self.names.model(destination);
         names::check(&to)?;
+        let schedule = schedule_of(message, now_ms)?.map(Box::new);
         let mut model = to_model(message, stored, self.format.version);
         if to.kind == DestinationKind::Topic {
             let client = self.introduction.client().map(|client| client.client_id.clone());
             let rare = model.rare.as_deref().cloned().unwrap_or_default();
             model.rare = Some(Arc::new(RareHeaders { client, ..rare }));
         }
-        Ok((Sent::new(to, model), transaction))
+        Ok((Sent { schedule, ..Sent::new(to, model) }, transaction))
     }
 
     fn window_of(&self, message: &codec::Message) -> Option<(ProducerId, i32)> {

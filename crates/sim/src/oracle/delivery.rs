@@ -15,6 +15,10 @@ impl Oracle {
             return Err(format!("message {message} was changed on its way"));
         }
         let (from, retained, to) = (letter.from, letter.retained, letter.sent.to.clone());
+        let due_ms = letter.sent.schedule.as_ref().map_or(0, |schedule| schedule.due_ms);
+        if now_ms < due_ms {
+            return Err(format!("message {message} was delivered at {now_ms}, but is due at {due_ms}"));
+        }
         let reader = self.readers.get_mut(&key).filter(|reader| reader.attached);
         let reader = reader.ok_or_else(|| format!("message {message} was delivered to nobody: {key:?}"))?;
         if reader.credit == 0 {
@@ -160,8 +164,9 @@ impl Oracle {
         let Some(copy) = self.copies.get(spot) else { return Ok(()) };
         let operation = &self.operations[copy.created];
         let in_transaction = operation.what == "transaction";
-        if operation.branch.is_some() {
-            // It came when somebody decided, not when its client was done.
+        let later = |letter: &super::Letter| letter.sent.schedule.is_some();
+        if operation.branch.is_some() || self.letters.get(&spot.1).is_some_and(later) {
+            // It came when somebody decided, or when it was due, not when its client was done.
             return Ok(());
         }
         let first = !copy.delivered && copy.failed.1 == 0;
@@ -196,7 +201,9 @@ impl Oracle {
             let free = copy.hold == Hold::Free && !copy.perhaps_held && copy.ended.is_none() && !copy.gone;
             // What was sent in a transaction may still be on its way to a participant.
             let operation = &self.operations[copy.created];
-            let came = operation.fate == Fate::Committed && (copy.delivered || operation.what == "send");
+            let later = self.letters.get(number).is_some_and(|letter| letter.sent.schedule.is_some());
+            let sent_now = operation.what == "send" && !later;
+            let came = operation.fate == Fate::Committed && (copy.delivered || sent_now);
             if lasts && here && free && came {
                 return Err(format!("{what}: message {number} has a higher priority"));
             }

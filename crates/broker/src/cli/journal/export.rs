@@ -92,6 +92,6 @@ fn read(stopped: &mut Stopped, to: Destination, entry: &Entry) -> anyhow::Result
     let position = Position::new(entry.position).context("no position")?;
     let record = stopped.journal.read(PartitionId(entry.partition), position)?;
     let message = message_in_record(&record, entry.ordinal)?.context("the record has no such message")?;
-    let sent = Sent { to, also: Vec::new(), message };
+    let sent = Sent::new(to, message);
     Ok(encode_record(&Command::Enqueue(sent)).concat().into())
 }

@@ -1,0 +1,275 @@
+//! The schedule: messages that are due later.
+//!
+//! ```text
+//!   record Enqueue, Transact or Commit ─▶ job: its body stays on disk
+//!        a little ahead of its time ─▶ body read back ─▶ due ─▶ record Fire: a message like any other
+//!                                                              └─▶ the job goes on, or is over
+//! ```
+//! A job is one entry of 40 bytes in a tree by time, whatever the size of its message, and some more if it repeats.
+//! What a job sends is one record, which also says when the job is due next: so no restart fires twice, or never.
+//! Never here: clocks; how protocols say that a message is due later.
+
+mod cron;
+
+use std::collections::{BTreeMap, HashMap};
+
+use postroad_model::{
+    Again, Command, Due, Effect, Message, MessageKey, Position, Refusal, Schedule, Sent, Urgency,
+};
+use rustc_hash::FxBuildHasher;
+
+use crate::Partition;
+use crate::completion::Completion;
+use cron::Cron;
+
+/// How the assembly writes a message that is due now, whatever its protocol.
+pub type WriteDue = fn(&Message, &Firing<'_>) -> Message;
+
+/// What a message that is due keeps of its job.
+#[derive(Clone, Debug)]
+pub struct Firing<'a> {
+    /// What the job is called.
+    pub job: &'a str,
+    /// Now, in ms since 1970.
+    pub now_ms: u64,
+    /// `None` if the job sends this message alone; otherwise unlike that of any other of its messages.
+    pub number: Option<u64>,
+}
+
+/// Bodies are asked for so long before they are due: longer than a disk takes.
+const AHEAD_MS: u64 = 250;
+
+/// Jobs whose bodies are read, or whose records are written, at once.
+const UNDER_WAY_MAX: usize = 256;
+
+/// After a failure of the log a job waits so long.
+const RETRY_MS: u64 = 1000;
+
+/// The jobs of a partition.
+#[derive(Default)]
+pub struct Jobs {
+    /// By time.
+    waiting: BTreeMap<Due, Job>,
+    /// Jobs that are due more than once.
+    again: HashMap<(Position, u32), Again, FxBuildHasher>,
+    /// Jobs whose bodies were asked for, or that are being fired; known to this run alone.
+    under_way: HashMap<MessageKey, Due, FxBuildHasher>,
+    /// Bodies that are here, ahead of their time.
+    ripe: BTreeMap<Due, Box<Sent>>,
+    /// Bodies that cannot be read.
+    unreadable: Vec<Due>,
+    /// Nothing is tried before this time.
+    rest_until_ms: u64,
+}
+
+/// What memory keeps of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Bytes of its message's body.
+    pub bytes: u32,
+    /// A digest of its name.
+    pub name: u64,
+}
+
+/// A digest of a job's name (FNV-1a with 64 bits), kept in snapshots.
+pub fn digest(name: &str) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+fn key_of(due: Due) -> MessageKey {
+    MessageKey::Durable { position: due.position, ordinal: due.ordinal }
+}
+
+impl Jobs {
+    /// Takes a job in.
+    pub fn insert(&mut self, due: Due, job: Job, again: Option<Again>) {
+        self.waiting.insert(due, job);
+        match again {
+            Some(again) => self.again.insert((due.position, due.ordinal), again),
+            None => self.again.remove(&(due.position, due.ordinal)),
+        };
+    }
+
+    fn remove(&mut self, due: Due) -> Option<Job> {
+        self.again.remove(&(due.position, due.ordinal));
+        self.ripe.remove(&due);
+        self.under_way.remove(&key_of(due));
+        self.waiting.remove(&due)
+    }
+
+    /// All jobs, in the order in which they are due.
+    pub fn iter(&self) -> impl Iterator<Item = (Due, Job, Option<&Again>)> {
+        self.waiting.iter().map(|(due, job)| (*due, *job, self.again.get(&(due.position, due.ordinal))))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// How many more bodies may be asked for. Those that cannot be read keep no others away.
+    fn room(&self) -> usize {
+        (UNDER_WAY_MAX + self.unreadable.len()).saturating_sub(self.under_way.len())
+    }
+
+    /// When something is to be done next, in ms since 1970.
+    pub fn next_ms(&self) -> Option<u64> {
+        let ripe = self.ripe.first_key_value().map(|(due, _)| due.at_ms);
+        let next = self.waiting.keys().find(|due| !self.under_way.contains_key(&key_of(**due)));
+        let unread = next.filter(|_| self.room() > 0);
+        let unread = unread.map(|due| due.at_ms.saturating_sub(AHEAD_MS));
+        ripe.into_iter().chain(unread).min().map(|next| next.max(self.rest_until_ms))
+    }
+}
+
+impl Partition {
+    /// How many messages are scheduled.
+    pub fn scheduled(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// When the partition wants to hear of the time, if nothing else happens before; in ms since 1970.
+    pub fn next_due_ms(&self) -> Option<u64> {
+        self.jobs.next_ms().filter(|_| self.space_ample)
+    }
+
+    /// Refuses a schedule that makes no sense.
+    pub(crate) fn check_schedule(&self, sent: &Sent, schedule: &Schedule) -> Result<(), Refusal> {
+        let bad = |reason: String| Err(Refusal::BadSchedule { to: sent.to.clone(), reason });
+        if sent.targets().any(|to| to.temporary) {
+            return bad("a temporary destination may be gone by then".to_owned());
+        }
+        let Some(again) = &schedule.again else { return Ok(()) };
+        let first = match again.cron.as_deref().map(Cron::parse) {
+            Some(Err(reason)) => return bad(reason),
+            Some(Ok(cron)) => cron.next_after(self.now_ms),
+            None if again.period_ms == 0 => return bad("it repeats without a period".to_owned()),
+            None => Some(schedule.due_ms),
+        };
+        if first.is_none() { bad("its cron expression matches no day".to_owned()) } else { Ok(()) }
+    }
+
+    /// The record with the message is applied: from now on it waits.
+    pub(crate) fn take_job(&mut self, key: MessageKey, bytes: u64, schedule: &Schedule) {
+        let MessageKey::Durable { position, ordinal } = key else { return };
+        let cron = schedule.again.as_ref().and_then(|again| Cron::parse(again.cron.as_deref()?).ok());
+        let at_ms = cron.and_then(|cron| cron.next_after(schedule.due_ms)).unwrap_or(schedule.due_ms);
+        let job = Job { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), name: digest(&schedule.job) };
+        self.jobs.insert(Due { at_ms, position, ordinal }, job, schedule.again.clone());
+    }
+
+    /// Time has passed: bodies are asked for, and what is due is fired.
+    pub(crate) fn pass_time(&mut self, effects: &mut Vec<Effect>) {
+        if self.now_ms < self.jobs.rest_until_ms || !self.space_ample {
+            return;
+        }
+        while let Some(first) = self.jobs.ripe.first_entry().filter(|first| first.key().at_ms <= self.now_ms)
+        {
+            let (due, sent) = first.remove_entry();
+            self.fire(due, &sent, effects);
+        }
+        let until_ms = self.now_ms.saturating_add(AHEAD_MS);
+        let room = self.jobs.room();
+        let near = self.jobs.waiting.keys().take_while(|due| due.at_ms <= until_ms);
+        let unread = near.filter(|due| !self.jobs.under_way.contains_key(&key_of(**due)));
+        let asked: Vec<Due> = unread.take(room).copied().collect();
+        if asked.is_empty() {
+            return;
+        }
+        self.jobs.under_way.extend(asked.iter().map(|due| (key_of(*due), *due)));
+        effects.push(Effect::Fetch { keys: asked.into_iter().map(key_of).collect() });
+    }
+
+    /// A body has come back from the log.
+    pub(crate) fn recalled(&mut self, key: MessageKey, sent: Box<Sent>, effects: &mut Vec<Effect>) {
+        if let Some(due) = self.jobs.under_way.get(&key).copied() {
+            self.jobs.ripe.insert(due, sent);
+            self.pass_time(effects);
+        }
+    }
+
+    /// A body cannot be read: its job stays on disk, and is counted. `false` if no job asked for it.
+    pub(crate) fn set_job_aside(&mut self, key: MessageKey) -> bool {
+        let Some(due) = self.jobs.under_way.get(&key).copied() else { return false };
+        self.jobs.unreadable.push(due);
+        self.counters.unreadable += 1;
+        true
+    }
+
+    fn fire(&mut self, due: Due, stored: &Sent, effects: &mut Vec<Effect>) {
+        let again = self.jobs.again.get(&(due.position, due.ordinal));
+        let next = again.and_then(|again| next_firing(due, again, self.now_ms));
+        let burst = again.and_then(|again| burst(stored.schedule.as_deref()?, due, again));
+        let message = match burst {
+            Some(_) => stored.message.clone(),
+            None => {
+                let job = stored.schedule.as_ref().map_or("", |schedule| &schedule.job);
+                let number = again.map(|_| digest(&format!("{due:?}")));
+                (self.write_due)(&stored.message, &Firing { job, now_ms: self.now_ms, number })
+            }
+        };
+        let schedule = burst.map(Box::new);
+        let sent = Sent { message, schedule, to: stored.to.clone(), also: stored.also.clone() };
+        let command = Command::Fire { due, next, sent };
+        self.propose(command, Urgency::Waiting, Completion::Fired { due }, effects);
+    }
+
+    pub(crate) fn apply_fire(
+        &mut self,
+        position: Position,
+        due: Due,
+        next: Option<(u64, Again)>,
+        sent: Sent,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(job) = self.jobs.remove(due) {
+            match next {
+                Some((at_ms, again)) => self.jobs.insert(Due { at_ms, ..due }, job, Some(again)),
+                None => effects.push(Effect::Release { position: due.position, bytes: job.bytes.into() }),
+            }
+        }
+        self.enqueue_durable(position, vec![sent], effects);
+    }
+
+    pub(crate) fn apply_unschedule(&mut self, jobs: &[Due], effects: &mut Vec<Effect>) {
+        for due in jobs {
+            if let Some(job) = self.jobs.remove(*due) {
+                effects.push(Effect::Release { position: due.position, bytes: job.bytes.into() });
+            }
+        }
+    }
+
+    /// The log could not take the message: it is tried again after a rest.
+    pub(crate) fn not_fired(&mut self, due: Due) {
+        self.jobs.under_way.remove(&key_of(due));
+        self.jobs.rest_until_ms = self.now_ms + RETRY_MS;
+    }
+}
+
+/// A cron job that sends several messages each time begins a job of its own for them.
+fn burst(schedule: &Schedule, due: Due, again: &Again) -> Option<Schedule> {
+    if again.cron.is_none() || again.times == Some(0) || again.period_ms == 0 {
+        return None;
+    }
+    let wait_ms = if again.delay_ms > 0 { again.delay_ms } else { again.period_ms };
+    let again = Again { cron: None, delay_ms: 0, ..again.clone() };
+    Some(Schedule { job: schedule.job.clone(), due_ms: due.at_ms + wait_ms, again: Some(again) })
+}
+
+/// When a job is due after this firing. What was missed while the broker was away is not made up: a period that is
+/// over already begins anew now (as ActiveMQ's `JobSchedulerImpl.calculateNextExecutionTime`, which counts from now).
+fn next_firing(due: Due, again: &Again, now_ms: u64) -> Option<(u64, Again)> {
+    if let Some(cron) = &again.cron {
+        let cron = Cron::parse(cron).ok()?;
+        return Some((cron.next_after(now_ms.max(due.at_ms))?, again.clone()));
+    }
+    let times = match again.times {
+        Some(0) => return None,
+        Some(times) => Some(times - 1),
+        None => None,
+    };
+    let next_ms = due.at_ms.saturating_add(again.period_ms);
+    let next_ms = if now_ms < next_ms { next_ms } else { now_ms.saturating_add(again.period_ms) };
+    Some((next_ms, Again { times, ..again.clone() }))
+}

@@ -1,0 +1,148 @@
+//! Messages that are due later, case by case. See `bench` for the words: `at=50 every=10 times=2` is due at 50, 60 and 70.
+
+mod bench;
+
+use bench::{Bench, settings};
+use postroad_core::Partition;
+
+/// Runs each case on one partition; compares what was said.
+fn check(cases: &[(&str, &str, &str)]) {
+    for (name, script, want) in cases {
+        assert_eq!(&Bench::new(settings(1)).run(script), want, "case: {name}");
+    }
+}
+
+#[test]
+fn a_message_is_there_when_it_is_due() {
+    check(&[
+        (
+            "not before",
+            "attach 1.1 a 9\nsend 1 a m at=1000\ntime 999\nsend 1 a n\ntime 1000",
+            "ok ok 1.1<n ok 1.1<m",
+        ),
+        (
+            "in the order of time",
+            "attach 1.1 a 9\nsend 1 a m at=30\nsend 1 a n at=20\ntime 50",
+            "ok ok ok 1.1<n 1.1<m",
+        ),
+        ("at once if it is due already", "time 9\nattach 1.1 a 9\nsend 1 a m at=5\ntime 10", "ok ok 1.1<m"),
+        (
+            "on every address",
+            "attach 1.1 a 9\nattach 1.2 #t 9\nsend 1 a,#t m at=5\ntime 5",
+            "ok ok ok 1.1<m 1.2<m",
+        ),
+        (
+            "not persistent, it waits in the log too",
+            "send 1 a m volatile at=5\nattach 1.1 a 9\ntime 5",
+            "ok ok 1.1<m",
+        ),
+        (
+            "in a transaction, if that is committed",
+            "attach 1.1 a 9
+             send 1 a m tx=1 at=5
+             send 1 a n tx=2 at=5
+             commit 1 1
+             rollback 1 2
+             time 5",
+            "ok ok ok ok ok 1.1<m",
+        ),
+        (
+            "in a branch, if that is committed",
+            "attach 1.1 a 9
+             send 1 a m tx=1 at=5
+             end 1 1 x
+             prepare 1 x
+             time 9
+             decide 1 x commit
+             time 10",
+            "ok ok ok ok 1/1 done ok 1.1<m",
+        ),
+        (
+            "not on a temporary destination",
+            "make 1 ~q\nsend 1 ~q m at=5",
+            "ok no: temp-queue://q cannot be sent to later: a temporary destination may be gone by then",
+        ),
+    ]);
+}
+
+#[test]
+fn a_job_goes_on_as_often_as_it_was_told() {
+    check(&[
+        (
+            "period and times",
+            "attach 1.1 a 9\nsend 1 a m at=10 every=5 times=2\ntime 10\ntime 14\ntime 15\ntime 20\ntime 25\ntime 99",
+            "ok ok 1.1<m 1.1<m 1.1<m",
+        ),
+        (
+            "what was missed is not made up",
+            "attach 1.1 a 9\nsend 1 a m at=10 every=5\ntime 100\ntime 104\ntime 105",
+            "ok ok 1.1<m 1.1<m",
+        ),
+        (
+            "a period is needed",
+            "send 1 a m at=10 every=0",
+            "no: queue://a cannot be sent to later: it repeats without a period",
+        ),
+    ]);
+}
+
+#[test]
+fn no_restart_loses_a_job_or_fires_it_twice() {
+    let mut bench = Bench::new(settings(2));
+    assert_eq!(bench.run("send 1 a m at=10 every=5 times=1\nsend 1 b n at=10"), "ok ok");
+    for (now, held) in [(9, ""), (10, "a:1 b:1"), (14, "a:1 b:1"), (15, "a:2 b:1"), (99, "a:2 b:1")] {
+        bench.restart();
+        bench.run(&format!("time {now}"));
+        assert_eq!(bench.held(), held, "at {now}");
+    }
+    let left: usize = bench.partitions.iter().map(Partition::scheduled).sum();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn a_snapshot_keeps_jobs() {
+    let mut bench = Bench::new(settings(1));
+    bench.run(
+        "send 1 a m at=10 every=5 times=3\nsend 1 a n at=7\nsend 1 a o tx=1 at=8\nend 1 1 x\nprepare 1 x",
+    );
+    let snapshot = bench.partitions[0].snapshot();
+    let restored = Partition::restore(settings(1), &snapshot).expect("a sound snapshot");
+    assert_eq!(restored.snapshot(), snapshot);
+    let live = |partition: &Partition| {
+        let mut live: Vec<_> = partition.live_positions().collect();
+        live.sort_unstable();
+        live
+    };
+    assert_eq!(live(&restored), live(&bench.partitions[0]));
+    assert_eq!((live(&restored).len(), restored.scheduled(), restored.next_due_ms()), (3, 2, Some(0)));
+    bench.partitions[0] = bench::equipped(restored);
+    assert_eq!(bench.run("decide 1 x commit"), "ok");
+    bench.run("time 10\ntime 15");
+    assert_eq!(bench.held(), "a:4");
+}
+
+#[test]
+fn what_the_log_refuses_is_fired_later() {
+    let mut bench = Bench::new(settings(1));
+    bench.run("send 1 a m at=10");
+    bench.broken = Some(postroad_model::PartitionId(0));
+    bench.run("time 10\ntime 11");
+    bench.broken = None;
+    bench.run("time 1009");
+    assert_eq!(bench.held(), "", "it rests");
+    bench.run("time 1011");
+    assert_eq!(bench.held(), "a:1");
+}
+
+/// Jobs cost entries, not bodies.
+#[test]
+fn bodies_of_jobs_stay_on_the_disk() {
+    let mut bench = Bench::new(settings(1));
+    for number in 0..1000 {
+        bench.run(&format!("send 1 a {number}{} at={}", "x".repeat(2000), 1_000_000 + number));
+    }
+    assert_eq!(bench.partitions[0].memory(), postroad_core::Memory::default());
+    assert_eq!((bench.partitions[0].scheduled(), bench.partitions[0].next_due_ms()), (1000, Some(999_750)));
+    bench.run("time 1000499");
+    assert_eq!(bench.held(), "a:500");
+}
