@@ -62,7 +62,7 @@ impl<D: Disk> Journal<D> {
     /// The payload of one durable record, its checksum verified.
     ///
     /// # Errors
-    /// [`ReadError::NotFound`]: never committed, or recycled. [`ReadError::Damaged`]: the disk lost it.
+    /// [`ReadError::NotFound`]: never committed, recycled, or left out as it was dead. [`ReadError::Damaged`]: the disk lost it.
     pub fn read(&mut self, partition: PartitionId, position: Position) -> Result<Bytes, ReadError> {
         let records = self.read_many(partition, position, 1, u64::MAX)?;
         match records.into_iter().next() {
@@ -165,6 +165,11 @@ impl<F: DiskFile> ReadRequest<F> {
             let record = entry.header;
             if record.partition != self.partition || record.position < self.from {
                 continue;
+            }
+            if found.is_empty() && record.position != self.from {
+                // A compacted segment goes on with what was live.
+                let (partition, position) = (self.partition, self.from);
+                return Err(ReadError::NotFound { partition, position });
             }
             *payload_bytes += u64::from(record.payload_bytes);
             if found.len() == self.records_max || (!found.is_empty() && self.bytes_max < *payload_bytes) {

@@ -1,7 +1,9 @@
 //! Compaction: how much the disk keeps, what can still be read, and what a damaged or newer file means.
 
 use super::service::{OPTIONS, open, payload, position, record, serve};
-use crate::{Checkpoint, CompactionError, DamageKind, Disk, Journal, OpenError, SegmentUse, SimulatedDisk};
+use crate::{
+    Checkpoint, CompactionError, DamageKind, Disk, Journal, OpenError, ReadError, SegmentUse, SimulatedDisk,
+};
 use bytes::Bytes;
 use postroad_model::PartitionId;
 
@@ -82,6 +84,9 @@ fn one_unconsumed_message_in_each_segment_costs_twice_its_bytes_and_a_fixed_rese
     for number in kept(4000) {
         assert_eq!(journal.read(PARTITION, position(number)).unwrap(), payload(0, number, 1000));
     }
+    // The search for one that was left out must not end at the next that was not.
+    let missing = [1, 39, 41, 799].map(|number| journal.read(PARTITION, position(number)));
+    assert!(missing.iter().all(|read| matches!(read, Err(ReadError::NotFound { .. }))), "{missing:?}");
     // When the last of them goes, so do the files.
     kept(4000).for_each(|number| assert!(journal.release(PARTITION, position(number), 1000)));
     pass_through(&mut journal, &disk, 4001..=4039);
