@@ -11,4 +11,6 @@ mod writer;
 
 pub use local::{LocalLog, Port};
 pub use log::{LogEvent, Proposal, ReplLog};
-pub use writer::{Change, Job, JobDone, JobKind, LogWriter, Note, Opened, ToPartition, ToWriter, Trouble};
+pub use writer::{
+    Change, Job, JobDone, JobKind, LogWriter, Note, Opened, ToPartition, ToWriter, Trouble, Written,
+};

@@ -289,7 +289,21 @@ pub struct LogWriter<D: Disk> {
     /// What a failed write or sync may have left on the disk: it is void, and may be called so, only after reopening.
     undecided: Option<(Vec<Record>, String)>,
     trouble: Trouble,
+    written: Written,
     scrub: Scrub,
+}
+
+/// What was written since the start; it only rises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Groups, each with one write and one sync.
+    pub groups: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Bytes of their payloads.
+    pub bytes: u64,
+    /// Records of the largest group.
+    pub records_max: u64,
 }
 
 /// Where the search for damage is.
@@ -331,6 +345,7 @@ impl<D: Disk> LogWriter<D> {
             broken: None,
             undecided: None,
             trouble: Trouble::default(),
+            written: Written::default(),
             scrub: Scrub::default(),
         };
         writer.order_next();
@@ -383,6 +398,11 @@ impl<D: Disk> LogWriter<D> {
         self.is_broken() || self.refused || self.journal.space() == Space::Low || self.trouble.any()
     }
 
+    /// What was made durable so far.
+    pub fn written(&self) -> Written {
+        self.written
+    }
+
     /// What does not succeed at present of the work beside the writing.
     pub fn trouble(&self) -> &Trouble {
         &self.trouble
@@ -406,6 +426,11 @@ impl<D: Disk> LogWriter<D> {
     }
 
     fn durable(&mut self, group: &[Record]) {
+        let records = group.len() as u64;
+        self.written.groups += 1;
+        self.written.records += records;
+        self.written.records_max = self.written.records_max.max(records);
+        self.written.bytes += group.iter().map(|record| record.payload.byte_length()).sum::<u64>();
         let mut through: BTreeMap<PartitionId, Position> = BTreeMap::new();
         for record in group {
             through.insert(record.partition, record.position);
@@ -792,5 +817,7 @@ mod tests {
             assert_eq!(told, want);
         }
         assert_eq!(writer.damaged_places(), 1);
+        let written = Written { groups: 4, records: 4, bytes: 4 * (30 << 10), records_max: 1 };
+        assert_eq!(writer.written(), written);
     }
 }

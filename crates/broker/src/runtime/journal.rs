@@ -8,9 +8,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use postroad_journal::{Pace, RealDisk};
-use postroad_replication::{Job, JobDone, JobKind, LogWriter, ToPartition, ToWriter, Trouble};
+use postroad_replication::{Job, JobDone, JobKind, LogWriter, ToPartition, ToWriter, Trouble, Written};
 
 use crate::runtime::core::owner;
+use crate::runtime::durations::Durations;
 use crate::runtime::ring::{Receiver, ThreadWaker, Wake, WakingSender};
 
 /// After a failure, how long until the next attempt to go on; and how often a full disk is looked at again.
@@ -96,6 +97,7 @@ pub fn start(
         retry_at: None,
         scrub_at: Instant::now() + SCRUB_EVERY,
         reported,
+        durations: Durations::default(),
     };
     let writing = Arc::new(Mutex::new(writing));
     let door = JournalDoor { writing: writing.clone(), waker: waker.clone() };
@@ -165,6 +167,7 @@ fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
         turn.pass();
         let done = !turn.writer.has_records();
         if stopping && done {
+            turn.tell_figures();
             if let Some(reason) = turn.writer.seal() {
                 tracing::warn!(reason, "the journal has no mark that it ended well; nothing is lost");
             }
@@ -191,6 +194,8 @@ struct Writing {
     scrub_at: Instant,
     /// What of the writer's trouble the log tells already.
     reported: Trouble,
+    /// How long each group took, from its first byte until it was durable.
+    durations: Durations,
 }
 
 impl Writing {
@@ -211,10 +216,34 @@ impl Writing {
         }
     }
 
+    /// One line of figures: how well records share syncs, and what a sync takes.
+    fn tell_figures(&self) {
+        let Written { groups, records, bytes, records_max } = self.writer.written();
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let (median, p99) = (self.durations.within(500), self.durations.within(990));
+        tracing::info!(
+            groups,
+            records,
+            bytes,
+            records_per_sync = records / groups.max(1),
+            records_per_sync_max = records_max,
+            bytes_per_sync = bytes / groups.max(1),
+            sync_median_us = micros(median),
+            sync_p99_us = micros(p99),
+            sync_max_us = micros(self.durations.max),
+            disk_ms = micros(self.durations.total) / 1000,
+            "what the journal wrote"
+        );
+    }
+
     /// Takes in what is there, writes it, and reports.
     fn pass(&mut self) {
         self.take_in();
-        self.writer.write();
+        if self.writer.has_records() {
+            let began = Instant::now();
+            self.writer.write();
+            self.durations.add(began.elapsed());
+        }
         self.retry();
         self.scrub();
         self.send_out();

@@ -5,6 +5,7 @@
 
 mod connection;
 mod core;
+mod durations;
 mod journal;
 mod mailbox;
 mod pace;
