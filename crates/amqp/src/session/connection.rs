@@ -82,7 +82,7 @@ impl AmqpSession {
         if open.desired_capabilities.iter().any(|desired| *desired == SOLE_CONNECTION) {
             self.peer.stage = Stage::Claiming;
             let ticket = self.replies.wait(1, Then::Opened);
-            let holder = format!("AMQP connection {:?}", self.id).into();
+            let holder = format!("AMQP connection {}:{}", self.id.core(), self.id.number()).into();
             let name = self.peer.container.clone();
             turn.events.push(Event::Claim { name, holder, connection: self.id, ticket });
             return Ok(());

@@ -1,0 +1,891 @@
+//! Whole conversations: what a client sends, what the core is told, what the client reads.
+
+use bytes::{Bytes, BytesMut};
+use postroad_amqp::codec::{
+    Accepted, Attach, Begin, Close, Coordinator, Declare, DeliveryState, Detach, Discharge, Disposition, End,
+    Field, Flow, Frame, FrameKind, Header, Modified, Open, Performative, Reader, ReceiverSettleMode, Role,
+    SaslCode, SaslFrame, SaslInit, SenderSettleMode, Source, SourceTerminus, Symbol, Target, TargetTerminus,
+    TransactionalState, Transfer, Value, begin_frame, end_frame, take_frame,
+};
+use postroad_amqp::{AmqpOptions, AmqpSession};
+use postroad_model::portable::{Portable, TranslationError};
+use postroad_model::{
+    ConnectionId, ConsumerKey, Delivery, Encoding, EntryTag, Event, Message, Now, Outcome, Parting, Protocol,
+    Refusal, Session, Settle, Ticket, ToSession,
+};
+
+const MAX_MESSAGE_BYTES: u64 = 10_000;
+const BODY: &[u8] = b"\0\x53\x77\xa1\x01a";
+
+fn foreign(message: &Message) -> Result<Portable, TranslationError> {
+    let protocol = message.encoding.protocol;
+    Err(TranslationError::Unreadable { protocol, reason: "no words".to_owned() })
+}
+
+/// A session, and the client's and the core's side of it.
+struct Bench {
+    session: AmqpSession,
+    events: Vec<Event>,
+    output: BytesMut,
+    input: BytesMut,
+    now: Now,
+    parting: Option<Parting>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let options = AmqpOptions {
+            max_frame_bytes: 4096,
+            max_message_bytes: MAX_MESSAGE_BYTES,
+            max_inactivity_ms: 60_000,
+            broker_name: "postroad".to_owned(),
+        };
+        Bench {
+            session: AmqpSession::new(ConnectionId::new(0, 1), options, foreign),
+            events: Vec::new(),
+            output: BytesMut::new(),
+            input: BytesMut::new(),
+            now: Now::default(),
+            parting: None,
+        }
+    }
+
+    /// With both opens exchanged, and one channel begun.
+    fn begun() -> Bench {
+        Bench::begun_with(Begin { incoming_window: 100, outgoing_window: 100, ..Begin::default() })
+    }
+
+    fn begun_with(begin: Begin) -> Bench {
+        let mut bench = Bench::new();
+        bench.bytes(b"AMQP\0\x01\0\0");
+        bench.send(Open { container_id: "client".into(), max_frame_size: 1024, ..Open::default() });
+        bench.send(begin);
+        let frames = bench.frames();
+        assert!(
+            matches!(frames[..], [Performative::Open(_), Performative::Begin(_)]) && bench.parting.is_none(),
+            "{frames:?}"
+        );
+        bench
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+        let result = self.session.receive(&mut self.input, self.now, &mut self.events, &mut self.output);
+        self.parting = self.parting.take().or(result.err());
+    }
+
+    fn send(&mut self, performative: impl Into<Performative>) {
+        self.send_on(0, performative, b"");
+    }
+
+    fn send_on(&mut self, channel: u16, performative: impl Into<Performative>, payload: &[u8]) {
+        let mut out = BytesMut::new();
+        let start = begin_frame(FrameKind::Amqp { channel }, &mut out);
+        performative.into().write(&mut out);
+        out.extend_from_slice(payload);
+        end_frame(start, &mut out);
+        self.bytes(&out);
+    }
+
+    fn answer(&mut self, message: ToSession) {
+        let result = self.session.answer(message, self.now, &mut self.events, &mut self.output);
+        self.parting = self.parting.take().or(result.err());
+    }
+
+    fn reply(&mut self, ticket: Ticket, result: Result<(), Refusal>) {
+        self.answer(ToSession::Reply { ticket, result });
+    }
+
+    fn deliver(&mut self, number: u32, tag: u64, protocol: Protocol) {
+        let message = Message {
+            encoding: Encoding { protocol, version: 0 },
+            persistent: true,
+            priority: 4,
+            expires_at_ms: 0,
+            rare: None,
+            bytes: Bytes::from_static(BODY),
+        };
+        let consumer = key(number);
+        let delivery = Delivery { consumer, tag: EntryTag(tag), failed_deliveries: 0, message };
+        self.answer(ToSession::Deliver(delivery));
+    }
+
+    /// What the client reads, without headers of layers.
+    fn read(&mut self) -> Vec<Frame> {
+        let mut output = std::mem::take(&mut self.output);
+        let mut frames = Vec::new();
+        while !output.is_empty() {
+            if output.starts_with(b"AMQP") {
+                let _ = output.split_to(8);
+                continue;
+            }
+            frames.push(take_frame(&mut output, 1 << 20).unwrap().expect("whole frames"));
+        }
+        frames
+    }
+
+    fn frames(&mut self) -> Vec<Performative> {
+        let performative = |frame: Frame| Performative::read(&mut Reader::new(&frame.body)).unwrap();
+        self.read().into_iter().map(performative).collect()
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// A link by which the client sends.
+    fn sender(&mut self, handle: u32, target: TargetTerminus) {
+        self.send(Attach {
+            name: format!("sender-{handle}").into(),
+            handle,
+            role: Role::Sender,
+            source: Some(SourceTerminus::Source(Source::default())),
+            target: Some(target),
+            initial_delivery_count: Some(0),
+            ..Attach::default()
+        });
+    }
+
+    /// A link by which the client receives from the queue "q", attached; the core's number for it.
+    fn receiver(&mut self, attach: Attach) -> u32 {
+        self.send(receiver(attach));
+        let events = self.events();
+        let [Event::Attach(attach)] = &events[..] else { panic!("{events:?}") };
+        self.reply(attach.ticket, Ok(()));
+        let frames = self.frames();
+        assert!(matches!(frames[..], [Performative::Attach(_)]), "{frames:?}");
+        attach.consumer.number
+    }
+}
+
+fn key(number: u32) -> ConsumerKey {
+    ConsumerKey { connection: ConnectionId::new(0, 1), number }
+}
+
+fn receiver(attach: Attach) -> Attach {
+    let source = Source { address: Some("q".into()), ..Source::default() };
+    Attach {
+        name: "receiver".into(),
+        role: Role::Receiver,
+        source: Some(SourceTerminus::Source(source)),
+        target: Some(TargetTerminus::Target(Target::default())),
+        ..attach
+    }
+}
+
+fn target(address: &str) -> TargetTerminus {
+    TargetTerminus::Target(Target { address: Some(address.into()), ..Target::default() })
+}
+
+fn transfer(delivery: u32) -> Transfer {
+    Transfer {
+        delivery_id: Some(delivery),
+        delivery_tag: Some(Bytes::copy_from_slice(&delivery.to_be_bytes())),
+        ..Transfer::default()
+    }
+}
+
+fn condition(error: &Option<postroad_amqp::codec::Error>) -> Option<&str> {
+    error.as_ref().map(|error| error.condition.as_str())
+}
+
+/// What ended, and why.
+fn ends(frames: &[Performative]) -> Vec<(&'static str, Option<&str>)> {
+    let end = |frame| match frame {
+        &Performative::Close(Close { ref error }) => Some(("close", condition(error))),
+        Performative::End(End { error }) => Some(("end", condition(error))),
+        Performative::Detach(Detach { error, .. }) => Some(("detach", condition(error))),
+        _ => None,
+    };
+    frames.iter().filter_map(end).collect()
+}
+
+fn settles(events: &[Event]) -> Vec<(Vec<u64>, Outcome)> {
+    let settle = |event: &Event| match event {
+        Event::Settle(Settle { tags, outcome, .. }) => {
+            Some((tags.iter().map(|tag| tag.0).collect(), *outcome))
+        }
+        _ => None,
+    };
+    events.iter().filter_map(settle).collect()
+}
+
+#[test]
+fn layers_are_negotiated_or_named() {
+    let init = |mechanism: &'static str, response: Option<&'static [u8]>| {
+        let mut out = BytesMut::from(&b"AMQP\x03\x01\0\0"[..]);
+        let start = begin_frame(FrameKind::Sasl, &mut out);
+        SaslFrame::from(SaslInit {
+            mechanism: Symbol::from_static(mechanism),
+            initial_response: response.map(Bytes::from_static),
+            hostname: None,
+        })
+        .write(&mut out);
+        end_frame(start, &mut out);
+        out.to_vec()
+    };
+    let outcome = |bench: &mut Bench| {
+        bench.read().into_iter().find_map(|frame| match SaslFrame::read(&mut Reader::new(&frame.body)) {
+            Ok(SaslFrame::SaslOutcome(outcome)) => Some(outcome.code),
+            _ => None,
+        })
+    };
+    let fault = |text: &str| Some(Parting::Fault(text.to_owned()));
+    let two = "PLAIN and ANONYMOUS are offered";
+    for (case, bytes, code, parting) in [
+        ("no SASL", b"AMQP\0\x01\0\0".to_vec(), None, None),
+        ("half a header", b"AMQP\0".to_vec(), None, None),
+        ("anonymous", init("ANONYMOUS", None), Some(SaslCode::Ok), None),
+        ("plain", init("PLAIN", Some(b"\0me\0secret")), Some(SaslCode::Ok), None),
+        (
+            "plain, malformed",
+            init("PLAIN", Some(b"me:secret")),
+            Some(SaslCode::Auth),
+            fault("SASL PLAIN failed: its response is malformed"),
+        ),
+        (
+            "external without TLS",
+            init("EXTERNAL", Some(b"")),
+            Some(SaslCode::Auth),
+            fault(&format!("SASL EXTERNAL failed: {two}")),
+        ),
+        (
+            "TLS",
+            b"AMQP\x02\x01\0\0".to_vec(),
+            None,
+            fault("the peer wants a TLS layer, which this port has not"),
+        ),
+        (
+            "AMQP 0-9-1",
+            b"AMQP\0\0\x09\x01".to_vec(),
+            None,
+            fault("the peer speaks AMQP 0.9.1; this port speaks 1.0.0"),
+        ),
+        ("HTTP", b"GET / HTTP/1.1\r\n".to_vec(), None, fault("the peer speaks HTTP; this port speaks AMQP")),
+        (
+            "noise",
+            b"noise".to_vec(),
+            None,
+            fault("the peer does not speak AMQP: its first bytes are no protocol header"),
+        ),
+    ] {
+        let mut bench = Bench::new();
+        bench.bytes(&bytes);
+        assert_eq!(bench.parting, parting, "case: {case}");
+        assert_eq!(outcome(&mut bench), code, "case: {case}");
+    }
+}
+
+#[test]
+fn frames_sent_ahead_of_their_answers_are_taken_in_order() {
+    let mut bench = Bench::begun();
+    bench.sender(0, target("q"));
+    bench.send_on(0, transfer(0), BODY);
+    bench.send_on(0, Transfer { settled: Some(true), ..transfer(1) }, BODY);
+    let events = bench.events();
+    let [Event::Publish(first), Event::Publish(second)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(first.sent.message.bytes, BODY);
+    bench.reply(second.ticket, Ok(()));
+    bench.reply(first.ticket, Ok(()));
+    let frames = bench.frames();
+    let [Performative::Attach(attach), Performative::Flow(flow), Performative::Disposition(confirmed)] =
+        &frames[..]
+    else {
+        panic!("{frames:?}")
+    };
+    assert_eq!((attach.role, flow.handle, flow.link_credit), (Role::Receiver, Some(0), Some(1000)));
+    assert_eq!((confirmed.first, confirmed.last, confirmed.settled), (0, None, true));
+    assert_eq!(confirmed.state, Some(DeliveryState::Accepted(Accepted {})));
+}
+
+#[test]
+fn what_is_wrong_ends_as_much_as_it_must() {
+    type Steps = fn(&mut Bench);
+    let cases: &[(&str, Steps, &str, &str)] = &[
+        ("second open", |bench| bench.send(Open::default()), "close", "amqp:not-allowed"),
+        (
+            "channel that was not begun",
+            |bench| bench.send_on(7, Flow::default(), b""),
+            "close",
+            "amqp:not-allowed",
+        ),
+        ("channel begun twice", |bench| bench.send(Begin::default()), "close", "amqp:not-allowed"),
+        (
+            "channel above the agreed",
+            |bench| bench.send_on(65_535, Begin::default(), b""),
+            "close",
+            "amqp:connection:framing-error",
+        ),
+        (
+            "frame above the agreed",
+            |bench| bench.bytes(b"\0\0\x10\x01\x02\0\0\0"),
+            "close",
+            "amqp:connection:framing-error",
+        ),
+        (
+            "no performative",
+            |bench| bench.bytes(b"\0\0\0\x0a\x02\0\0\0\x40\x40"),
+            "close",
+            "amqp:decode-error",
+        ),
+        (
+            "bytes behind a begin",
+            |bench| bench.send_on(1, Begin::default(), b"x"),
+            "close",
+            "amqp:connection:framing-error",
+        ),
+        (
+            "handle above the agreed",
+            |bench| bench.sender(1 << 20, target("q")),
+            "close",
+            "amqp:connection:framing-error",
+        ),
+        (
+            "handle in use",
+            |bench| {
+                bench.sender(0, target("q"));
+                bench.sender(0, target("q"));
+            },
+            "end",
+            "amqp:session:handle-in-use",
+        ),
+        (
+            "no such link",
+            |bench| bench.send_on(0, transfer(0), BODY),
+            "end",
+            "amqp:session:unattached-handle",
+        ),
+        ("detach of nothing", |bench| bench.send(Detach::default()), "end", "amqp:session:unattached-handle"),
+        (
+            "transfer without a number",
+            |bench| {
+                bench.sender(0, target("q"));
+                bench.send_on(0, Transfer::default(), BODY);
+            },
+            "end",
+            "amqp:invalid-field",
+        ),
+        (
+            "another delivery before the end of the one before",
+            |bench| {
+                bench.sender(0, target("q"));
+                bench.send_on(0, Transfer { more: true, ..transfer(0) }, BODY);
+                bench.send_on(0, transfer(1), BODY);
+            },
+            "end",
+            "amqp:not-allowed",
+        ),
+        (
+            "unknown transaction",
+            |bench| {
+                bench.receiver(Attach::default());
+                bench.send(Flow { handle: Some(0), link_credit: Some(1), ..windows() });
+                bench.deliver(3, 1, Protocol::Amqp);
+                let state = TransactionalState { txn_id: Bytes::from_static(b"no"), outcome: None };
+                bench.send(verdict(0, None, true, Some(DeliveryState::TransactionalState(state))));
+            },
+            "end",
+            "amqp:transaction:unknown-id",
+        ),
+        (
+            "no target",
+            |bench| bench.send(Attach { name: "x".into(), role: Role::Sender, ..Attach::default() }),
+            "detach",
+            "amqp:invalid-field",
+        ),
+        ("no name", |bench| bench.sender(0, target("queue://")), "detach", "amqp:invalid-field"),
+        (
+            "message above the agreed",
+            |bench| {
+                bench.sender(0, target("q"));
+                let part = vec![0; 3000];
+                (0..4).for_each(|_| bench.send_on(0, Transfer { more: true, ..transfer(0) }, &part));
+            },
+            "detach",
+            "amqp:link:message-size-exceeded",
+        ),
+        (
+            "unfinished messages above the agreed",
+            |bench| {
+                for handle in 0..4 {
+                    bench.sender(handle, target("q"));
+                    let transfer = Transfer { handle, more: true, ..transfer(handle) };
+                    bench.send_on(0, transfer, &[0; 3000]);
+                }
+            },
+            "detach",
+            "amqp:resource-limit-exceeded",
+        ),
+        (
+            "resumed delivery",
+            |bench| {
+                bench.sender(0, target("q"));
+                bench.send_on(0, Transfer { resume: true, ..transfer(0) }, BODY);
+            },
+            "detach",
+            "amqp:not-allowed",
+        ),
+        (
+            "link of the same name",
+            |bench| {
+                bench.sender(0, target("q"));
+                bench.send(Attach {
+                    name: "sender-0".into(),
+                    handle: 1,
+                    target: Some(target("q")),
+                    ..Attach::default()
+                });
+            },
+            "detach",
+            "amqp:link:stolen",
+        ),
+        (
+            "a message that its settled sender will not hear of",
+            |bench| {
+                bench.sender(0, target("q"));
+                bench.send_on(0, Transfer { settled: Some(true), ..transfer(0) }, b"noise");
+            },
+            "detach",
+            "amqp:decode-error",
+        ),
+    ];
+    for (case, steps, what, why) in cases {
+        let mut bench = Bench::begun();
+        steps(&mut bench);
+        let frames = bench.frames();
+        assert_eq!(ends(&frames), [(*what, Some(*why))], "case: {case}: {frames:?}");
+        assert_eq!(matches!(bench.parting, Some(Parting::Fault(_))), *what == "close", "case: {case}");
+    }
+}
+
+fn windows() -> Flow {
+    Flow { next_incoming_id: Some(0), incoming_window: 100, outgoing_window: 100, ..Flow::default() }
+}
+
+fn verdict(first: u32, last: Option<u32>, settled: bool, state: Option<DeliveryState>) -> Disposition {
+    Disposition { role: Role::Receiver, first, last, settled, state, batchable: false }
+}
+
+#[test]
+fn nothing_is_said_ahead_of_an_open() {
+    let mut bench = Bench::new();
+    bench.bytes(b"AMQP\0\x01\0\0");
+    bench.send(Begin::default());
+    let frames = bench.frames();
+    assert!(matches!(frames[..], [Performative::Open(_), Performative::Close(_)]), "{frames:?}");
+    assert_eq!(ends(&frames), [("close", Some("amqp:connection:framing-error"))]);
+}
+
+#[test]
+fn a_link_without_credit_takes_no_transfers() {
+    let mut bench = Bench::begun();
+    bench.sender(0, TargetTerminus::Target(Target { dynamic: true, ..Target::default() }));
+    // The node is being made: credit comes once it is there.
+    bench.send_on(0, transfer(0), BODY);
+    assert_eq!(ends(&bench.frames()), [("detach", Some("amqp:link:transfer-limit-exceeded"))]);
+}
+
+#[test]
+fn the_core_gets_the_credit_that_the_window_can_carry() {
+    let begin = Begin { incoming_window: 2, outgoing_window: 100, ..Begin::default() };
+    let mut bench = Bench::begun_with(begin);
+    let number = bench.receiver(Attach::default());
+    let credit = |events: &[Event]| -> Vec<u32> {
+        let add = |event: &Event| match event {
+            Event::Credit { add, .. } => Some(*add),
+            _ => None,
+        };
+        events.iter().filter_map(add).collect()
+    };
+    bench.send(Flow { incoming_window: 2, handle: Some(0), link_credit: Some(u32::MAX), ..windows() });
+    assert_eq!(credit(&bench.events()), [2], "no more than the window");
+    bench.deliver(number, 1, Protocol::Amqp);
+    bench.deliver(number, 2, Protocol::Amqp);
+    assert_eq!(bench.frames().len(), 2);
+    // A flow that was written before the second arrived leaves one place.
+    bench.send(Flow { next_incoming_id: Some(1), incoming_window: 2, ..windows() });
+    assert_eq!(credit(&bench.events()), [1]);
+    bench.send(Flow { next_incoming_id: Some(2), incoming_window: 5000, ..windows() });
+    assert_eq!(credit(&bench.events()), [2047], "and no more than one promise");
+}
+
+#[test]
+fn what_the_window_does_not_take_waits_for_the_next_flow() {
+    let mut bench = Bench::begun_with(Begin { incoming_window: 1, outgoing_window: 9, ..Begin::default() });
+    let number = bench.receiver(Attach::default());
+    bench.send(Flow { incoming_window: 1, handle: Some(0), link_credit: Some(9), ..windows() });
+    bench.deliver(number, 1, Protocol::Amqp);
+    bench.deliver(number, 2, Protocol::Amqp);
+    assert_eq!(bench.frames().len(), 1);
+    bench.send(Flow { next_incoming_id: Some(1), incoming_window: 1, ..windows() });
+    let frames = bench.frames();
+    let [Performative::Transfer(second)] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!((second.delivery_id, second.delivery_tag.as_deref()), (Some(1), Some(&b"\x01"[..])));
+}
+
+#[test]
+fn a_large_message_leaves_in_frames_of_the_agreed_size() {
+    let mut bench = Bench::begun();
+    let number = bench.receiver(Attach::default());
+    bench.send(Flow { handle: Some(0), link_credit: Some(9), ..windows() });
+    let body = [&b"\0\x53\x75\xb0\0\0\x0b\xb8"[..], &[7; 3000]].concat();
+    let message = Message {
+        encoding: Encoding { protocol: Protocol::Amqp, version: 0 },
+        persistent: true,
+        priority: 4,
+        expires_at_ms: 0,
+        rare: None,
+        bytes: body.clone().into(),
+    };
+    let delivery = Delivery { consumer: key(number), tag: EntryTag(1), failed_deliveries: 3, message };
+    bench.answer(ToSession::Deliver(delivery));
+    let frames = bench.read();
+    let mut whole = Vec::new();
+    for (index, frame) in frames.iter().enumerate() {
+        assert!(frame.body.len() + 8 <= 1024, "{}", frame.body.len());
+        let mut reader = Reader::new(&frame.body);
+        let Ok(Performative::Transfer(transfer)) = Performative::read(&mut reader) else {
+            panic!("{frame:?}")
+        };
+        assert_eq!(transfer.more, index + 1 < frames.len());
+        assert_eq!(transfer.delivery_id.is_some(), index == 0);
+        whole.extend_from_slice(&frame.body[reader.offset()..]);
+    }
+    let mut header = BytesMut::new();
+    Header { delivery_count: 3, ..Header::default() }.write(&mut header);
+    assert!(whole == [header.to_vec(), body].concat(), "the whole message, behind its own header");
+}
+
+#[test]
+fn a_message_comes_in_as_many_frames_as_it_takes() {
+    let mut bench = Bench::begun();
+    bench.sender(0, target("q"));
+    bench.send_on(0, Transfer { more: true, ..transfer(5) }, &BODY[..2]);
+    bench.send_on(0, Transfer { more: true, ..Transfer::default() }, b"");
+    assert!(bench.events().is_empty());
+    bench.send_on(0, Transfer { settled: Some(true), ..Transfer::default() }, &BODY[2..]);
+    let events = bench.events();
+    let [Event::Publish(publish)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(publish.sent.message.bytes, BODY);
+    // What is aborted was never sent.
+    bench.send_on(0, Transfer { more: true, ..transfer(6) }, BODY);
+    bench.send_on(0, Transfer { aborted: true, ..Transfer::default() }, b"");
+    assert!(bench.events().is_empty() && ends(&bench.frames()).is_empty());
+}
+
+#[test]
+fn credit_that_is_taken_back_is_taken_back_from_the_core() {
+    let mut bench = Bench::begun();
+    let number = bench.receiver(Attach::default());
+    bench.send(Flow { handle: Some(0), link_credit: Some(9), ..windows() });
+    bench.send(Flow { handle: Some(0), link_credit: Some(0), ..windows() });
+    let events = bench.events();
+    assert!(matches!(events[..], [Event::Credit { add: 9, .. }, Event::Drain { .. }]), "{events:?}");
+    // What was on its way goes back untouched.
+    bench.deliver(number, 1, Protocol::Amqp);
+    assert_eq!(settles(&bench.events()), [(vec![1], Outcome::Released { failed: false })]);
+    bench.answer(ToSession::Drained { consumer: key(number) });
+    assert!(bench.frames().is_empty() && bench.events().is_empty());
+    bench.send(Flow { handle: Some(0), link_credit: Some(2), ..windows() });
+    assert!(matches!(bench.events()[..], [Event::Credit { add: 2, .. }]));
+}
+
+#[test]
+fn a_drain_ends_with_the_credit_used_up() {
+    let mut bench = Bench::begun();
+    let number = bench.receiver(Attach::default());
+    bench.send(Flow { handle: Some(0), link_credit: Some(9), drain: true, ..windows() });
+    let events = bench.events();
+    assert!(matches!(events[..], [Event::Credit { add: 9, .. }, Event::Drain { .. }]), "{events:?}");
+    bench.deliver(number, 1, Protocol::Amqp);
+    bench.answer(ToSession::Drained { consumer: key(number) });
+    let frames = bench.frames();
+    let [Performative::Transfer(_), Performative::Flow(flow)] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!((flow.delivery_count, flow.link_credit, flow.drain), (Some(9), Some(0), true));
+}
+
+#[test]
+fn verdicts_reach_the_core_and_are_confirmed_to_those_who_wait() {
+    let modified = Modified { delivery_failed: true, ..Modified::default() };
+    let accepted = || Some(DeliveryState::Accepted(Accepted {}));
+    for (case, sent, want, told) in [
+        ("settled", verdict(0, Some(2), true, accepted()), vec![(vec![1, 2, 3], Outcome::Accepted)], false),
+        ("waiting", verdict(1, None, false, accepted()), vec![(vec![2], Outcome::Accepted)], true),
+        (
+            "failed",
+            verdict(0, Some(1), true, Some(DeliveryState::Modified(modified))),
+            vec![(vec![1, 2], Outcome::Released { failed: true })],
+            false,
+        ),
+        (
+            "settled without a word",
+            verdict(2, None, true, None),
+            vec![(vec![3], Outcome::Released { failed: false })],
+            false,
+        ),
+        (
+            "no outcome yet",
+            verdict(0, None, false, Some(DeliveryState::Received(Default::default()))),
+            vec![],
+            false,
+        ),
+        (
+            "far beyond what was sent",
+            verdict(0, Some(1 << 30), true, accepted()),
+            vec![(vec![1, 2, 3], Outcome::Accepted)],
+            false,
+        ),
+        ("not sent yet", verdict(3, Some(9), true, accepted()), vec![], false),
+        ("the wrong way round", verdict(2, Some(1), true, accepted()), vec![], false),
+    ] {
+        let mut bench = Bench::begun();
+        let number = bench.receiver(Attach::default());
+        bench.send(Flow { handle: Some(0), link_credit: Some(9), ..windows() });
+        (1..=3).for_each(|tag| bench.deliver(number, tag, Protocol::Amqp));
+        bench.read();
+        bench.events();
+        bench.send(sent.clone());
+        let events = bench.events();
+        assert_eq!(settles(&events), want, "case: {case}");
+        assert!(bench.read().is_empty(), "case: {case}: told before it is durable");
+        if let Some(Event::Settle(Settle { ticket: Some(ticket), .. })) = events.first() {
+            bench.reply(*ticket, Ok(()));
+        }
+        let frames = bench.frames();
+        assert_eq!(!frames.is_empty(), told, "case: {case}");
+        for frame in frames {
+            let settled = Disposition { role: Role::Sender, settled: true, ..sent.clone() };
+            assert_eq!(frame, Performative::Disposition(settled), "case: {case}");
+        }
+        // A verdict holds: the second one is about nothing.
+        bench.send(sent);
+        assert_eq!(settles(&bench.events()), [], "case: {case}");
+    }
+}
+
+#[test]
+fn settlement_modes_are_honoured() {
+    let mut bench = Bench::begun();
+    let number = bench.receiver(Attach { snd_settle_mode: SenderSettleMode::Settled, ..Attach::default() });
+    bench.send(Flow { handle: Some(0), link_credit: Some(9), ..windows() });
+    bench.events();
+    bench.deliver(number, 1, Protocol::Amqp);
+    assert_eq!(settles(&bench.events()), [(vec![1], Outcome::Accepted)]);
+    let frames = bench.frames();
+    let [Performative::Transfer(transfer)] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!(transfer.settled, Some(true));
+
+    let mut bench = Bench::begun();
+    bench.send(Attach {
+        name: "second".into(),
+        rcv_settle_mode: ReceiverSettleMode::Second,
+        target: Some(target("q")),
+        ..Attach::default()
+    });
+    bench.send_on(0, self::transfer(0), BODY);
+    let events = bench.events();
+    let [Event::Publish(publish)] = &events[..] else { panic!("{events:?}") };
+    bench.read();
+    bench.reply(publish.ticket, Ok(()));
+    let frames = bench.frames();
+    let [Performative::Disposition(told)] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!((told.settled, &told.state), (false, &Some(DeliveryState::Accepted(Accepted {}))));
+}
+
+#[test]
+fn what_the_core_refuses_is_rejected_with_its_reason() {
+    let mut bench = Bench::begun();
+    bench.sender(0, target("q"));
+    bench.send_on(0, transfer(0), BODY);
+    bench.send_on(0, Transfer { message_format: Some(0x8001_3700), ..transfer(1) }, BODY);
+    let events = bench.events();
+    let [Event::Publish(publish)] = &events[..] else { panic!("{events:?}") };
+    let to = publish.sent.to.clone();
+    bench.reply(publish.ticket, Err(Refusal::StoreFull { to }));
+    let frames = bench.frames();
+    let conditions: Vec<_> = frames
+        .iter()
+        .filter_map(|frame| match frame {
+            Performative::Disposition(Disposition {
+                first,
+                state: Some(DeliveryState::Rejected(it)),
+                ..
+            }) => Some((*first, condition(&it.error))),
+            _ => None,
+        })
+        .collect();
+    let want = [(1, Some("amqp:not-implemented")), (0, Some("amqp:resource-limit-exceeded"))];
+    assert_eq!(conditions, want);
+    // A link that the core refuses has no node, and ends.
+    bench.send(receiver(Attach { handle: 1, ..Attach::default() }));
+    let events = bench.events();
+    let [Event::Attach(attach)] = &events[..] else { panic!("{events:?}") };
+    let refusal = Refusal::NotOwner(attach.source.clone());
+    bench.reply(attach.ticket, Err(refusal));
+    let frames = bench.frames();
+    let [Performative::Attach(Attach { source: None, .. }), Performative::Detach(_)] = &frames[..] else {
+        panic!("{frames:?}")
+    };
+    assert_eq!(ends(&frames), [("detach", Some("amqp:unauthorized-access"))]);
+}
+
+#[test]
+fn a_message_that_cannot_be_translated_is_rejected_and_costs_no_credit() {
+    let mut bench = Bench::begun();
+    let number = bench.receiver(Attach::default());
+    bench.send(Flow { handle: Some(0), link_credit: Some(1), ..windows() });
+    bench.events();
+    bench.deliver(number, 1, Protocol::OpenWire);
+    let events = bench.events();
+    assert_eq!(settles(&events), [(vec![1], Outcome::Rejected)]);
+    assert!(bench.frames().is_empty());
+    assert!(matches!(events[..], [_, Event::Credit { add: 1, .. }]), "another one in its place: {events:?}");
+}
+
+fn coordinator_message(step: impl Field) -> Vec<u8> {
+    let mut bytes = BytesMut::from(&b"\0\x53\x77"[..]);
+    step.write(&mut bytes);
+    bytes.to_vec()
+}
+
+#[test]
+fn a_transaction_holds_sends_and_verdicts_until_it_is_discharged() {
+    for (case, fail, refuse) in
+        [("commit", false, false), ("rollback", true, false), ("a commit that fails", false, true)]
+    {
+        let mut bench = Bench::begun();
+        bench.sender(0, TargetTerminus::Coordinator(Coordinator::default()));
+        bench.sender(1, target("q"));
+        let number = bench.receiver_at(2);
+        bench.send(Flow { handle: Some(2), link_credit: Some(9), ..windows() });
+        bench.deliver(number, 7, Protocol::Amqp);
+        bench.send_on(0, transfer(0), &coordinator_message(Declare::default()));
+        let frames = bench.frames();
+        let txn_id = frames.iter().find_map(|frame| match frame {
+            Performative::Disposition(Disposition { state: Some(DeliveryState::Declared(it)), .. }) => {
+                Some(it.txn_id.clone())
+            }
+            _ => None,
+        });
+        let txn_id = txn_id.unwrap_or_else(|| panic!("case: {case}: {frames:?}"));
+        bench.events();
+        let state = |outcome| {
+            let txn_id = txn_id.clone();
+            Some(DeliveryState::TransactionalState(TransactionalState { txn_id, outcome }))
+        };
+        bench.send_on(0, Transfer { handle: 1, state: state(None), ..transfer(1) }, BODY);
+        let accepted = Some(Box::new(DeliveryState::Accepted(Accepted {})));
+        bench.send(verdict(0, None, true, state(accepted)));
+        let discharge = Discharge { txn_id: txn_id.clone(), fail };
+        bench.send_on(0, transfer(2), &coordinator_message(discharge.clone()));
+        let events = bench.events();
+        let [Event::Publish(publish), Event::Settle(settle), end] = &events[..] else {
+            panic!("case: {case}: {events:?}")
+        };
+        assert_eq!((publish.transaction.is_some(), publish.transaction), (true, settle.transaction));
+        let ticket = match end {
+            Event::Commit { ticket, .. } if !fail => *ticket,
+            Event::Rollback { ticket: Some(ticket), .. } if fail => *ticket,
+            other => panic!("case: {case}: {other:?}"),
+        };
+        let refusal = Refusal::StoreFailed { reason: "no".to_owned() };
+        bench.reply(ticket, if refuse { Err(refusal) } else { Ok(()) });
+        let back = [(vec![7], Outcome::Released { failed: true })];
+        let want = if fail || refuse { &back[..] } else { &[] };
+        assert_eq!(settles(&bench.events()), want, "case: {case}");
+        let frames = bench.frames();
+        let [Performative::Disposition(told)] = &frames[..] else { panic!("case: {case}: {frames:?}") };
+        let condition = match &told.state {
+            Some(DeliveryState::Rejected(it)) => condition(&it.error),
+            _ => None,
+        };
+        assert_eq!(condition, refuse.then_some("amqp:transaction:rollback"), "case: {case}");
+        // It is over, well or badly.
+        bench.send_on(0, transfer(3), &coordinator_message(discharge));
+        let frames = bench.frames();
+        let [Performative::Disposition(told)] = &frames[..] else { panic!("case: {case}: {frames:?}") };
+        assert!(matches!(told.state, Some(DeliveryState::Rejected(_))), "case: {case}");
+    }
+}
+
+impl Bench {
+    fn receiver_at(&mut self, handle: u32) -> u32 {
+        self.read();
+        self.receiver(Attach { handle, ..Attach::default() })
+    }
+}
+
+#[test]
+fn a_coordinator_link_that_ends_rolls_back_what_it_declared() {
+    let mut bench = Bench::begun();
+    bench.sender(0, TargetTerminus::Coordinator(Coordinator::default()));
+    bench.send_on(0, transfer(0), &coordinator_message(Declare::default()));
+    bench.send_on(0, transfer(1), &coordinator_message(Declare { global_id: Some(Value::Uint(1)) }));
+    bench.read();
+    bench.send(Detach { handle: 0, closed: true, error: None });
+    assert!(matches!(bench.events()[..], [Event::Rollback { .. }]), "the second was refused");
+    assert_eq!(ends(&bench.frames()), [("detach", None)]);
+}
+
+#[test]
+fn a_detach_is_answered_once_the_core_has_let_go() {
+    let mut bench = Bench::begun();
+    let number = bench.receiver(Attach::default());
+    bench.send(Detach { handle: 0, closed: true, error: None });
+    let events = bench.events();
+    let [Event::Detach { ticket: Some(ticket), .. }] = &events[..] else { panic!("{events:?}") };
+    // What the core had sent already belongs to nobody.
+    bench.deliver(number, 1, Protocol::Amqp);
+    assert!(bench.frames().is_empty());
+    bench.reply(*ticket, Ok(()));
+    assert_eq!(ends(&bench.frames()), [("detach", None)]);
+    // The handle is free again.
+    bench.receiver(Attach::default());
+    bench.send(End::default());
+    let events = bench.events();
+    let [Event::Detach { ticket: Some(ticket), .. }] = &events[..] else { panic!("{events:?}") };
+    bench.reply(*ticket, Ok(()));
+    assert_eq!(ends(&bench.frames()), [("end", None)]);
+    bench.send(Close::default());
+    assert_eq!((ends(&bench.frames()), bench.parting), (vec![("close", None)], Some(Parting::Farewell)));
+}
+
+#[test]
+fn a_container_id_is_claimed_for_those_who_want_it_alone() {
+    for (case, taken) in [("free", false), ("taken", true)] {
+        let mut bench = Bench::new();
+        bench.bytes(b"AMQP\0\x01\0\0");
+        bench.send(Open {
+            container_id: "mine".into(),
+            desired_capabilities: vec!["sole-connection-for-container".into()],
+            ..Open::default()
+        });
+        let events = bench.events();
+        let [Event::Claim { name, ticket, .. }] = &events[..] else { panic!("{events:?}") };
+        assert!(bench.frames().is_empty() && !bench.session.takes_input());
+        let refusal = Refusal::NameTaken { name: name.clone(), holder: "another".into() };
+        bench.reply(*ticket, if taken { Err(refusal) } else { Ok(()) });
+        let frames = bench.frames();
+        let want = if taken { vec![("close", Some("amqp:invalid-field"))] } else { vec![] };
+        assert_eq!(ends(&frames), want, "case: {case}");
+        assert!(matches!(frames[0], Performative::Open(_)), "case: {case}");
+    }
+}
+
+#[test]
+fn silence_ends_a_connection_and_the_broker_is_not_silent() {
+    let mut bench = Bench::new();
+    bench.bytes(b"AMQP\0\x01\0\0");
+    bench.send(Open { container_id: "c".into(), idle_time_out: Some(10_000), ..Open::default() });
+    let frames = bench.frames();
+    let [Performative::Open(open)] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!(open.idle_time_out, Some(30_000));
+    assert_eq!(bench.session.deadline(), Some(5_000));
+    bench.now.ticks_ms = 5_000;
+    let Bench { session, events, output, now, .. } = &mut bench;
+    session.wake(*now, events, output).unwrap();
+    assert_eq!(output.split().to_vec(), b"\0\0\0\x08\x02\0\0\0");
+    now.ticks_ms = 60_000;
+    assert!(matches!(session.wake(*now, events, output), Err(Parting::Fault(_))));
+    assert_eq!(ends(&bench.frames()), [("close", Some("amqp:resource-limit-exceeded"))]);
+}

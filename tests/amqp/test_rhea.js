@@ -1,0 +1,142 @@
+'use strict';
+// rhea against the broker at POSTROAD_AMQP.
+
+const assert = require('node:assert');
+const { randomUUID } = require('node:crypto');
+const { test } = require('node:test');
+const rhea = require('rhea');
+
+const { hostname: host, port } = new URL(process.env.POSTROAD_AMQP);
+const PATIENCE_MS = 10000;
+const unique = (label) => `test.rhea.${label}.${randomUUID()}`;
+
+function connect(options = {}) {
+    const container = rhea.create_container();
+    const connection = container.connect({ host, port: Number(port), reconnect: false, ...options });
+    return connection;
+}
+
+// The next event of a name, or a failure.
+function once(emitter, name) {
+    return new Promise((resolve, reject) => {
+        const timer = setTimeout(() => reject(new Error(`no ${name} in time`)), PATIENCE_MS);
+        emitter.once(name, (context) => {
+            clearTimeout(timer);
+            resolve(context);
+        });
+    });
+}
+
+async function close(connection) {
+    const closed = once(connection, 'connection_close');
+    connection.close();
+    await closed;
+}
+
+async function send(connection, target, ...messages) {
+    const sender = connection.open_sender(target);
+    const opened = once(sender, 'sendable');
+    await opened;
+    for (const message of messages) {
+        const done = Promise.race([
+            once(sender, 'accepted').then(() => 'accepted'),
+            once(sender, 'rejected').then((context) => context.delivery.remote_state.error.condition),
+        ]);
+        sender.send(message);
+        const outcome = await done;
+        if (outcome !== 'accepted') {
+            return outcome;
+        }
+    }
+    sender.close();
+    return 'accepted';
+}
+
+test('messages go and come', async () => {
+    const connection = connect();
+    const queue = unique('queue');
+    assert.equal(await send(connection, queue, { body: 'a', durable: true }, { body: { n: 1 } }), 'accepted');
+    const receiver = connection.open_receiver({ source: queue, credit_window: 0 });
+    await once(receiver, 'receiver_open');
+    const bodies = [];
+    for (let count = 0; count < 2; count++) {
+        const message = once(receiver, 'message');
+        receiver.add_credit(1);
+        bodies.push((await message).message.body);
+    }
+    assert.deepEqual(bodies, ['a', { n: 1 }]);
+    await close(connection);
+});
+
+test('released and failed deliveries come again', async () => {
+    const connection = connect();
+    const queue = unique('again');
+    await send(connection, queue, { body: 'a' });
+    const receiver = connection.open_receiver({ source: queue, credit_window: 0, autoaccept: false });
+    await once(receiver, 'receiver_open');
+    const counts = [];
+    for (const verdict of ['release', 'modified', 'accept']) {
+        const message = once(receiver, 'message');
+        receiver.add_credit(1);
+        const { delivery, message: got } = await message;
+        counts.push(got.delivery_count || 0);
+        if (verdict === 'accept') {
+            delivery.accept();
+        } else {
+            delivery.modified({ delivery_failed: verdict === 'modified', undeliverable_here: false });
+        }
+    }
+    assert.deepEqual(counts, [0, 0, 1]);
+    await close(connection);
+});
+
+test('a topic is an address with a prefix or a capability', async () => {
+    const connection = connect();
+    const topic = unique('topic');
+    const receiver = connection.open_receiver({ source: { address: topic, capabilities: ['topic'] } });
+    await once(receiver, 'receiver_open');
+    const message = once(receiver, 'message');
+    await send(connection, `topic://${topic}`, { body: 'news' });
+    assert.equal((await message).message.body, 'news');
+    await close(connection);
+});
+
+test('a durable subscription outlives its connection', async () => {
+    const container_id = unique('container');
+    const topic = unique('durable');
+    const source = { address: topic, capabilities: ['topic'], durable: 2, expiry_policy: 'never' };
+    const first = connect({ container_id });
+    const link = first.open_receiver({ name: 'news', source, credit_window: 0 });
+    await once(link, 'receiver_open');
+    link.detach();
+    await once(link, 'receiver_detached').catch(() => {});
+    await send(first, { target: { address: topic, capabilities: ['topic'] } }, { body: 'kept' });
+    await close(first);
+
+    const second = connect({ container_id });
+    const again = second.open_receiver({ name: 'news', source });
+    assert.equal((await once(again, 'message')).message.body, 'kept');
+    const closed = once(again, 'receiver_close');
+    again.close();
+    await closed;
+    await close(second);
+});
+
+test('what a link may not do ends that link alone', async () => {
+    const connection = connect();
+    const receiver = connection.open_receiver({ source: { address: '' } });
+    const { receiver: refused } = await once(receiver, 'receiver_error');
+    assert.equal(refused.error.condition, 'amqp:invalid-field');
+    assert.equal(await send(connection, unique('alive'), { body: 'a' }), 'accepted');
+    await close(connection);
+});
+
+test('large messages pass in small frames', async () => {
+    const connection = connect({ max_frame_size: 1024 });
+    const queue = unique('large');
+    const body = 'x'.repeat(200000);
+    await send(connection, queue, { body });
+    const receiver = connection.open_receiver(queue);
+    assert.equal((await once(receiver, 'message')).message.body, body);
+    await close(connection);
+});
