@@ -81,7 +81,7 @@ impl Core {
                 };
                 let consumer = self.consumers[index % consumers];
                 let tag = EntryTag(self.tag);
-                Some(ToSession::Deliver(Delivery { consumer, tag, failed_deliveries: 1, message }))
+                Some(ToSession::Deliver(Delivery { consumer, tag, failed_deliveries: 1, first_of_group: false, message }))
             }
             6 if consumers > 0 => {
                 self.credit[index % consumers] = 0;

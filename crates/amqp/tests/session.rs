@@ -106,7 +106,8 @@ impl Bench {
             bytes: Bytes::from_static(BODY),
         };
         let consumer = key(number);
-        let delivery = Delivery { consumer, tag: EntryTag(tag), failed_deliveries: 0, message };
+        let delivery =
+            Delivery { consumer, tag: EntryTag(tag), failed_deliveries: 0, first_of_group: false, message };
         self.answer(ToSession::Deliver(delivery));
     }
 
@@ -119,13 +120,14 @@ impl Bench {
                 let _ = output.split_to(8);
                 continue;
             }
-            frames.push(take_frame(&mut output, 1 << 20).unwrap().expect("whole frames"));
+            frames.push(take_frame(&mut output, 1 << 20).expect("frames").expect("whole ones"));
         }
         frames
     }
 
     fn frames(&mut self) -> Vec<Performative> {
-        let performative = |frame: Frame| Performative::read(&mut Reader::new(&frame.body)).unwrap();
+        let performative =
+            |frame: Frame| Performative::read(&mut Reader::new(&frame.body)).expect("performatives");
         self.read().into_iter().map(performative).collect()
     }
 
@@ -477,6 +479,16 @@ fn nothing_is_said_ahead_of_an_open() {
 }
 
 #[test]
+fn a_frame_size_below_the_least_is_refused() {
+    for (max_frame_size, want) in [(512, vec![]), (511, vec![("close", Some("amqp:invalid-field"))])] {
+        let mut bench = Bench::new();
+        bench.bytes(b"AMQP\0\x01\0\0");
+        bench.send(Open { container_id: "c".into(), max_frame_size, ..Open::default() });
+        assert_eq!(ends(&bench.frames()), want, "{max_frame_size}");
+    }
+}
+
+#[test]
 fn a_link_without_credit_takes_no_transfers() {
     let mut bench = Bench::begun();
     bench.sender(0, TargetTerminus::Target(Target { dynamic: true, ..Target::default() }));
@@ -537,7 +549,13 @@ fn a_large_message_leaves_in_frames_of_the_agreed_size() {
         rare: None,
         bytes: body.clone().into(),
     };
-    let delivery = Delivery { consumer: key(number), tag: EntryTag(1), failed_deliveries: 3, message };
+    let delivery = Delivery {
+        consumer: key(number),
+        tag: EntryTag(1),
+        failed_deliveries: 3,
+        first_of_group: false,
+        message,
+    };
     bench.answer(ToSession::Deliver(delivery));
     let frames = bench.read();
     let mut whole = Vec::new();

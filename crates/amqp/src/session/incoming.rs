@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::{
-    Destination, Encoding, Event, Group, Message, Now, Protocol, Publish, RareHeaders, Sent,
+    Destination, DestinationKind, Encoding, Event, Group, Message, Now, Protocol, Publish, RareHeaders, Sent,
 };
 
 use super::channel::ChannelAt;
@@ -225,7 +225,8 @@ impl AmqpSession {
             Some(id) => self.transactions.find(id).map(Some),
             None => Ok(None),
         };
-        let sent = transaction.and_then(|number| Ok((number, message(to, whole, turn.now)?)));
+        let client = &self.peer.container;
+        let sent = transaction.and_then(|number| Ok((number, message(to, whole, turn.now, client)?)));
         match sent {
             Err(error) => self.received(&receipt, Some(error), turn),
             Ok((number, sent)) => {
@@ -301,7 +302,7 @@ impl AmqpSession {
 }
 
 /// The message as the core keeps it, and its address.
-fn message(to: To, whole: Whole, now: Now) -> Result<Sent, Error> {
+fn message(to: To, whole: Whole, now: Now, client: &Arc<str>) -> Result<Sent, Error> {
     if whole.format != MESSAGE_FORMAT {
         let text = format!("message-format {:#x} is not supported; 0 is", whole.format);
         return Err(error("amqp:not-implemented", text));
@@ -332,7 +333,7 @@ fn message(to: To, whole: Whole, now: Now) -> Result<Sent, Error> {
         persistent: header.durable,
         priority: header.priority.min(9),
         expires_at_ms: expires_at_ms(header.ttl, &properties, now),
-        rare: rare_headers(&properties),
+        rare: rare_headers(&properties, Some(client).filter(|_| to.kind == DestinationKind::Topic)),
         bytes,
     };
     Ok(Sent::new(to, message))
@@ -347,9 +348,11 @@ fn expires_at_ms(ttl_ms: Option<u32>, properties: &Properties, now: Now) -> u64 
     }
 }
 
-fn rare_headers(properties: &Properties) -> Option<Arc<RareHeaders>> {
-    let id = properties.group_id.as_ref().filter(|id| !id.is_empty())?;
+/// The group of a message, and the client that sent it to a topic: a subscription may skip its own client's messages.
+fn rare_headers(properties: &Properties, client: Option<&Arc<str>>) -> Option<Arc<RareHeaders>> {
+    let id = properties.group_id.as_ref().filter(|id| !id.is_empty());
     let sequence = properties.group_sequence.unwrap_or(0) as i32;
-    let group = Group { id: id.as_str().into(), sequence };
-    Some(Arc::new(RareHeaders { group: Some(group), client: None }))
+    let group = id.map(|id| Group { id: id.as_str().into(), sequence });
+    let rare = RareHeaders { group, client: client.cloned() };
+    (rare != RareHeaders::default()).then(|| Arc::new(rare))
 }

@@ -199,7 +199,7 @@ impl AmqpSession {
             credit: 0,
             priority: priority.clamp(i8::MIN.into(), i8::MAX.into()) as i8,
             no_local: filters.no_local,
-            client: None,
+            client: Some(self.peer.container.clone()),
             selector: filters.selector,
             subscription,
             share,
