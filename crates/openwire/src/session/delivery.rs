@@ -16,6 +16,7 @@ use postroad_model::{
 
 use super::consumer::ConsumerNumber;
 use super::exception::Exception;
+use super::producer::own_producer;
 use super::replies::{Replies, Then};
 use super::{Done, OpenWireSession, Turn};
 use crate::codec::{
@@ -199,7 +200,9 @@ impl OpenWireSession {
         let part = part.number;
         let sent = encode_dispatch(&mut self.format, &header, &bytes, version, &patch, turn.output);
         let message_id = match sent {
-            Ok(message_id) => message_id,
+            Ok(message_id) if message.encoding.protocol == Protocol::OpenWire => message_id,
+            // The translated copy must not live as long as the client keeps the message.
+            Ok(message_id) => message_id.map(own_id),
             Err(error) => return self.undeliverable(key, tag, &error, turn),
         };
         if !consumer.browses {
@@ -346,6 +349,11 @@ fn in_openwire(
     }
     let id = TranslatedId { tag, stored: &message.bytes };
     Ok((write_portable(&translate(message)?, id, at, version)?, version))
+}
+
+/// As much of an id as finds the delivery again, in memory of its own.
+fn own_id(id: MessageId) -> MessageId {
+    MessageId { text_view: None, producer_id: id.producer_id.as_ref().map(own_producer), ..id }
 }
 
 /// Why the client rejects a message: its exception as Java shows it.

@@ -119,6 +119,7 @@ fn rare_headers(message: &codec::Message) -> Option<Arc<RareHeaders>> {
     Some(Arc::new(RareHeaders { group: Some(group), client: None }))
 }
 
-fn own_producer(id: &ProducerId) -> ProducerId {
+/// The same id in memory of its own.
+pub fn own_producer(id: &ProducerId) -> ProducerId {
     ProducerId { connection_id: id.connection_id.as_ref().map(super::own), ..id.clone() }
 }
