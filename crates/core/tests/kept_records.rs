@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record};
 use postroad_model::{
-    Binding, Changes, Command, Destination, Encoding, EntryTag, Group, Message, MessageKey, NORMAL_PRIORITY,
-    PartitionId, Placement, Position, Protocol, QueueId, RareHeaders, Sent, SettleCause, Settlement,
-    Subscription, TransactionId,
+    Again, Binding, BranchId, Changes, Command, Destination, Due, Encoding, EntryTag, Group, Message,
+    MessageKey, NORMAL_PRIORITY, Origin, PartitionId, Placement, Position, Protocol, QueueId, RareHeaders,
+    Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
 };
 use postroad_routing::Policies;
 
@@ -140,6 +140,50 @@ fn records_added_to_2() -> Vec<(&'static str, Command)> {
         ("enqueue-several", Command::Enqueue(Sent { also, ..sent(Destination::queue("orders"), b"a body") })),
         ("subscribe-shared", Command::Subscribe(Subscription { shared: true, ..subscription() })),
     ]
+}
+
+/// Records of branches and of messages that are due later.
+fn records_of_schedules() -> Vec<(&'static str, Command)> {
+    let due = Due { at_ms: 1_795_000_000_000, position: Position::FIRST, ordinal: 3 };
+    let last = Again { period_ms: 0, times: Some(0), cron: None, delay_ms: 0 };
+    let often = Again { period_ms: 500, times: None, cron: Some("0 6 * * 1-5".into()), delay_ms: 20 };
+    let later = |again| Sent {
+        schedule: Some(Box::new(Schedule { job: "ID:1".into(), due_ms: due.at_ms, again })),
+        ..sent(Destination::queue("orders"), b"a body")
+    };
+    let now = sent(Destination::queue("orders"), b"a body");
+    vec![
+        ("promise", Command::Promise { id: ID, branch: branch(), participants: vec![PartitionId(2)] }),
+        ("enqueue-later", Command::Enqueue(later(None))),
+        ("enqueue-often", Command::Enqueue(later(Some(often)))),
+        ("fire", Command::Fire { due, next: Some((due.at_ms + 1, last)), sent: now.clone() }),
+        ("fire-last", Command::Fire { due, next: None, sent: now }),
+        ("unschedule", Command::Unschedule { jobs: vec![due] }),
+    ]
+}
+
+fn branch() -> BranchId {
+    BranchId { format: 4711, transaction: (*b"global").into(), qualifier: (*b"branch").into() }
+}
+
+/// As it is written since version 6: with a branch in doubt, producers, and jobs, one of them prepared.
+fn partition_with_jobs() -> Partition {
+    let mut partition = partition_with_bindings();
+    partition.read_origins_by(|message| {
+        let sequence = message.bytes.len() as u64;
+        Some(Origin { producer: u128::MAX - 7, sequence })
+    });
+    let records = records_of_schedules();
+    let [(_, promise), (_, later), (_, often), ..] = &records[..] else { panic!("fewer records") };
+    let Command::Enqueue(prepared) = often.clone() else { panic!("another record") };
+    let changes = Changes { sends: vec![prepared], ..Changes::default() };
+    let id = TransactionId { number: 99, ..ID };
+    let prepare = Command::Prepare { id, changes };
+    for command in [promise.clone(), later.clone(), often.clone(), prepare] {
+        let next = partition.applied().expect("records").next();
+        partition.apply(next, command, &mut Vec::new());
+    }
+    partition
 }
 
 fn binding() -> Binding {
@@ -282,14 +326,30 @@ fn a_snapshot_of_version_4_becomes_the_partition_that_it_was() {
     assert_eq!(restored.snapshot(), partition_with_bindings().snapshot(), "the same as from its records");
 }
 
+#[test]
+fn records_of_schedules_are_read_and_written() {
+    for (name, command) in records_of_schedules() {
+        assert_eq!(encode_record(&command).concat(), read(2, name), "case: {name}");
+        assert_eq!(decode_record(&read(2, name)), Ok(command), "case: {name}");
+    }
+}
+
+#[test]
+fn a_snapshot_of_version_6_becomes_the_partition_that_it_was() {
+    let snapshot = read(6, "snapshot");
+    let restored = Partition::restore(settings(), &snapshot).expect("a snapshot");
+    assert_eq!(restored.snapshot(), snapshot, "restored");
+    assert_eq!(partition_with_jobs().snapshot(), snapshot, "from its records");
+    assert_eq!(restored.scheduled(), 2);
+}
+
 /// Ran once for each version. It never replaces a file: kept means kept.
 #[test]
 #[ignore = "writes the kept files of a layout that has none"]
 fn write_the_kept_files() {
-    let records = records_added_to_2().into_iter();
+    let records = records_of_schedules().into_iter();
     let records = records.map(|(name, command)| (2, name, encode_record(&command).concat()));
-    for (version, name, bytes) in
-        records.chain([(4, "snapshot", partition_with_bindings().snapshot().to_vec())])
+    for (version, name, bytes) in records.chain([(6, "snapshot", partition_with_jobs().snapshot().to_vec())])
     {
         let mut options = std::fs::OpenOptions::new();
         let file = kept(version, name);
