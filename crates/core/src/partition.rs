@@ -301,6 +301,13 @@ impl Partition {
             Event::Written { connection, bytes } => self.written(connection, bytes, effects),
             Event::Closed { connection } => self.closed(connection, effects),
             Event::Fetched { key, message } => self.fetched(key, message, effects),
+            Event::EndJobs { wanted, connection, ticket } => {
+                self.end_jobs(&wanted, connection, ticket, effects);
+            }
+            Event::BrowseJobs { wanted, reply_to, connection, ticket } => {
+                self.browse_jobs(&wanted, &reply_to, effects);
+                self.reply(connection, ticket, Ok(()), effects);
+            }
             Event::Recalled { key, sent } => self.recalled(key, sent, effects),
             Event::ProposalsFailed { reason } => self.proposals_failed(&reason, effects),
             Event::Space { ample } => self.space(ample, effects),

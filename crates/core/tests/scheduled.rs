@@ -134,6 +134,45 @@ fn what_the_log_refuses_is_fired_later() {
     assert_eq!(bench.held(), "a:1");
 }
 
+#[test]
+fn jobs_are_seen_and_ended() {
+    check(&[
+        (
+            "copies go where they are wanted, by time",
+            "attach 1.1 r 9\nsend 1 a m at=3000\nsend 1 a n at=2000\njobs 1 r",
+            "ok ok ok ok 1.1<n 1.1<m",
+        ),
+        ("nobody is there", "send 1 a m at=3000\njobs 1 r", "ok ok"),
+        (
+            "one is ended by name",
+            "attach 1.1 a 9\nsend 1 a m at=30\nsend 1 a n at=30\ncancel 1 m\ntime 40",
+            "ok ok ok ok 1.1<n",
+        ),
+        (
+            "all are ended that are due until then",
+            "attach 1.1 a 9\nsend 1 a m at=30\nsend 1 a n at=31\ncancel 1 until=30\ntime 40",
+            "ok ok ok ok 1.1<n",
+        ),
+        (
+            "one that goes on does not",
+            "attach 1.1 a 9\nsend 1 a m at=10 every=5\ntime 10\ncancel 1 m\ntime 40",
+            "ok ok 1.1<m ok",
+        ),
+    ]);
+}
+
+#[test]
+fn a_job_that_is_ended_while_it_is_fired_ends() {
+    let mut bench = Bench::new(settings(1));
+    bench.run("send 1 a m at=1000 every=5");
+    assert_eq!(bench.run_late("time 1000", "cancel 1 m"), "ok");
+    bench.run("time 2000");
+    assert_eq!(bench.held(), "a:1", "it was fired once, and is over");
+    bench.run("send 1 a n at=5000");
+    assert_eq!(bench.run_late("cancel 1 n", "time 5000"), "ok");
+    assert_eq!((bench.held().as_str(), bench.partitions[0].scheduled()), ("a:1", 0));
+}
+
 /// Jobs cost entries, not bodies.
 #[test]
 fn bodies_of_jobs_stay_on_the_disk() {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    BranchId, ConnectionId, ConsumerKey, Destination, EntryTag, Message, MessageKey, PartitionId, Sent,
-    Ticket, TransactionId, TransactionKey,
+    BranchId, ConnectionId, ConsumerKey, Destination, EntryTag, JobsWanted, Message, MessageKey, PartitionId,
+    Sent, Ticket, TransactionId, TransactionKey,
 };
 
 /// Something that a session, the log, the clock or another partition tells a partition.
@@ -163,6 +163,26 @@ pub enum Event {
         key: MessageKey,
         /// The message, or why it cannot be had.
         message: Result<Message, String>,
+    },
+    /// End these jobs of this partition.
+    EndJobs {
+        /// Which.
+        wanted: JobsWanted,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
+    /// Send a copy of the message of each of these jobs of this partition.
+    BrowseJobs {
+        /// Which.
+        wanted: JobsWanted,
+        /// Where to.
+        reply_to: Destination,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits: the reply says that the copies will come.
+        ticket: Ticket,
     },
     /// A scheduled message that was asked for by [`crate::Effect::Fetch`].
     Recalled {
@@ -348,6 +368,11 @@ pub enum Peer {
         transaction: TransactionKey,
         /// Its sends.
         sends: Vec<Sent>,
+    },
+    /// A message for an address that lives here, in memory alone.
+    Offer {
+        /// The message.
+        sent: Box<Sent>,
     },
     /// Drop what these open transactions did here, and say that it is done.
     Discard {

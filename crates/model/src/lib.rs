@@ -29,5 +29,5 @@ pub use message::{
     DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Origin, Protocol, RareHeaders,
 };
 pub use refusal::Refusal;
-pub use schedule::{Again, Due, Schedule};
+pub use schedule::{Again, Due, JobsWanted, Schedule};
 pub use session::{Deadline, Now, Parting, Session, ToSession};

@@ -37,6 +37,15 @@ pub struct Again {
     pub delay_ms: u64,
 }
 
+/// Some of the jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobsWanted {
+    /// Only those of this name.
+    pub job: Option<Arc<str>>,
+    /// Only those that are due next within these times, in ms since 1970, both included.
+    pub due_ms: std::ops::RangeInclusive<u64>,
+}
+
 /// One firing of a job: names it for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Due {

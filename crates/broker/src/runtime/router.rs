@@ -119,7 +119,10 @@ impl Router {
             Event::PrepareBranch { ref branch, .. } | Event::DecideBranch { ref branch, .. } => {
                 self.places.placement.coordinator_of(branch)
             }
-            Event::ListBranches { ticket, .. } | Event::Unsubscribe { ticket, .. } => {
+            Event::EndJobs { ticket, .. }
+            | Event::BrowseJobs { ticket, .. }
+            | Event::ListBranches { ticket, .. }
+            | Event::Unsubscribe { ticket, .. } => {
                 return self.ask_all(&event, ticket, to);
             }
             Event::Rollback { transaction, ticket } => return self.rollback(transaction, ticket, to),

@@ -10,8 +10,9 @@
 //! Never here: clocks; how protocols say that a message is due later.
 
 mod cron;
+mod manage;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use postroad_model::{
     Again, Command, Due, Effect, Message, MessageKey, Position, Refusal, Schedule, Sent, Urgency,
@@ -21,6 +22,7 @@ use rustc_hash::FxBuildHasher;
 use crate::Partition;
 use crate::completion::Completion;
 use cron::Cron;
+use manage::Browsed;
 
 /// How the assembly writes a message that is due now, whatever its protocol.
 pub type WriteDue = fn(&Message, &Firing<'_>) -> Message;
@@ -50,14 +52,18 @@ const RETRY_MS: u64 = 1000;
 pub struct Jobs {
     /// By time.
     waiting: BTreeMap<Due, Job>,
-    /// Jobs that are due more than once.
-    again: HashMap<(Position, u32), Again, FxBuildHasher>,
+    /// Jobs that are due more than once, each with the time when it is due next.
+    again: HashMap<(Position, u32), (u64, Again), FxBuildHasher>,
     /// Jobs whose bodies were asked for, or that are being fired; known to this run alone.
     under_way: HashMap<MessageKey, Due, FxBuildHasher>,
+    /// Jobs whose messages are on their way to the log.
+    firing: HashSet<Due, FxBuildHasher>,
     /// Bodies that are here, ahead of their time.
     ripe: BTreeMap<Due, Box<Sent>>,
     /// Bodies that cannot be read.
     unreadable: Vec<Due>,
+    /// Copies that somebody asked for.
+    browsed: HashMap<MessageKey, Vec<Browsed>, FxBuildHasher>,
     /// Nothing is tried before this time.
     rest_until_ms: u64,
 }
@@ -86,21 +92,32 @@ impl Jobs {
     pub fn insert(&mut self, due: Due, job: Job, again: Option<Again>) {
         self.waiting.insert(due, job);
         match again {
-            Some(again) => self.again.insert((due.position, due.ordinal), again),
+            Some(again) => self.again.insert((due.position, due.ordinal), (due.at_ms, again)),
             None => self.again.remove(&(due.position, due.ordinal)),
         };
+    }
+
+    fn again_of(&self, due: Due) -> Option<&Again> {
+        self.again.get(&(due.position, due.ordinal)).map(|(_, again)| again)
+    }
+
+    /// The next firing of the job that this one is of, if the job goes on.
+    fn next_of(&self, due: Due) -> Due {
+        let next = self.again.get(&(due.position, due.ordinal));
+        next.map_or(due, |(at_ms, _)| Due { at_ms: *at_ms, ..due })
     }
 
     fn remove(&mut self, due: Due) -> Option<Job> {
         self.again.remove(&(due.position, due.ordinal));
         self.ripe.remove(&due);
+        self.firing.remove(&due);
         self.under_way.remove(&key_of(due));
         self.waiting.remove(&due)
     }
 
     /// All jobs, in the order in which they are due.
     pub fn iter(&self) -> impl Iterator<Item = (Due, Job, Option<&Again>)> {
-        self.waiting.iter().map(|(due, job)| (*due, *job, self.again.get(&(due.position, due.ordinal))))
+        self.waiting.iter().map(|(due, job)| (*due, *job, self.again_of(*due)))
     }
 
     /// How many there are.
@@ -183,7 +200,10 @@ impl Partition {
 
     /// A body has come back from the log.
     pub(crate) fn recalled(&mut self, key: MessageKey, sent: Box<Sent>, effects: &mut Vec<Effect>) {
-        if let Some(due) = self.jobs.under_way.get(&key).copied() {
+        self.send_copies(key, &sent, effects);
+        // One that somebody wanted to see may be read twice, and must not come after it was fired.
+        let asked = self.jobs.under_way.get(&key).copied();
+        if let Some(due) = asked.filter(|due| !self.jobs.firing.contains(due)) {
             self.jobs.ripe.insert(due, sent);
             self.pass_time(effects);
         }
@@ -191,14 +211,15 @@ impl Partition {
 
     /// A body cannot be read: its job stays on disk, and is counted. `false` if no job asked for it.
     pub(crate) fn set_job_aside(&mut self, key: MessageKey) -> bool {
-        let Some(due) = self.jobs.under_way.get(&key).copied() else { return false };
+        let browsed = self.jobs.browsed.remove(&key).is_some();
+        let Some(due) = self.jobs.under_way.get(&key).copied() else { return browsed };
         self.jobs.unreadable.push(due);
         self.counters.unreadable += 1;
         true
     }
 
     fn fire(&mut self, due: Due, stored: &Sent, effects: &mut Vec<Effect>) {
-        let again = self.jobs.again.get(&(due.position, due.ordinal));
+        let again = self.jobs.again_of(due);
         let next = again.and_then(|again| next_firing(due, again, self.now_ms));
         let burst = again.and_then(|again| burst(stored.schedule.as_deref()?, due, again));
         let message = match burst {
@@ -211,6 +232,7 @@ impl Partition {
         };
         let schedule = burst.map(Box::new);
         let sent = Sent { message, schedule, to: stored.to.clone(), also: stored.also.clone() };
+        self.jobs.firing.insert(due);
         let command = Command::Fire { due, next, sent };
         self.propose(command, Urgency::Waiting, Completion::Fired { due }, effects);
     }
@@ -223,18 +245,20 @@ impl Partition {
         sent: Sent,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(job) = self.jobs.remove(due) {
-            match next {
-                Some((at_ms, again)) => self.jobs.insert(Due { at_ms, ..due }, job, Some(again)),
-                None => effects.push(Effect::Release { position: due.position, bytes: job.bytes.into() }),
-            }
+        // It may have been ended meanwhile.
+        let Some(job) = self.jobs.remove(due) else { return };
+        match next {
+            Some((at_ms, again)) => self.jobs.insert(Due { at_ms, ..due }, job, Some(again)),
+            None => effects.push(Effect::Release { position: due.position, bytes: job.bytes.into() }),
         }
         self.enqueue_durable(position, vec![sent], effects);
     }
 
     pub(crate) fn apply_unschedule(&mut self, jobs: &[Due], effects: &mut Vec<Effect>) {
         for due in jobs {
-            if let Some(job) = self.jobs.remove(*due) {
+            // It may have been fired meanwhile, and go on.
+            let next = self.jobs.next_of(*due);
+            if let Some(job) = self.jobs.remove(next) {
                 effects.push(Effect::Release { position: due.position, bytes: job.bytes.into() });
             }
         }
@@ -243,6 +267,7 @@ impl Partition {
     /// The log could not take the message: it is tried again after a rest.
     pub(crate) fn not_fired(&mut self, due: Due) {
         self.jobs.under_way.remove(&key_of(due));
+        self.jobs.firing.remove(&due);
         self.jobs.rest_until_ms = self.now_ms + RETRY_MS;
     }
 }

@@ -25,6 +25,7 @@ impl Partition {
     pub(crate) fn peer(&mut self, from: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
         match peer {
             Peer::Enlist { transaction, sends } => self.enlist(transaction, sends),
+            Peer::Offer { sent } => self.take_offer(*sent, effects),
             Peer::Discard { transactions, id } => self.discard(&transactions, id, effects),
             Peer::Prepare { transactions, id } => self.prepare(transactions, id, effects),
             Peer::Prepared { id, ready } => self.prepared_by(from, id, ready, effects),

@@ -7,6 +7,7 @@
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `time 7`, `make 1 a`, `unmake 1 a`.
 //! Branches: `end 1 1 x` (transaction 1 of connection 1 is its share of branch x), `prepare 1 x`,
 //! `decide 1 x commit|once|rollback`, `branches 1`.
+//! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due until then).
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
 //! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and share it, `share=durable`
 //! or `share=volatile`, or take nothing of its own client, `nolocal`; `unsubscribe 1 s` ends one. `send 1 a,#t m` is one message for several addresses.
@@ -24,7 +25,7 @@ use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record, sent_in_record};
 use postroad_model::{
     Again, Attach, BranchId, Command, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered,
-    Destination, DestinationKind, Effect, Encoding, EntryTag, Event, Group, Message, MessageKey,
+    Destination, DestinationKind, Effect, Encoding, EntryTag, Event, Group, JobsWanted, Message, MessageKey,
     NORMAL_PRIORITY, Origin, Outcome, PartitionId, Placement, Position, Protocol, Publish, RareHeaders,
     Schedule, Sent, Settle, Share, Ticket, TransactionKey,
 };
@@ -283,6 +284,21 @@ impl Bench {
             "commit" | "rollback" => self.end(words[0] == "commit", &plain),
             "end" => self.end_share(&plain),
             "prepare" | "decide" => self.about_branch(&plain),
+            "jobs" => {
+                let (connection, reply_to) = (connection(plain[0]), destination(plain[1]));
+                let wanted = JobsWanted { job: None, due_ms: 0..=u64::MAX };
+                self.all(|_| Event::BrowseJobs {
+                    wanted: wanted.clone(),
+                    reply_to: reply_to.clone(),
+                    connection,
+                    ticket: Ticket(0),
+                });
+            }
+            "cancel" => {
+                let (connection, job) = (connection(plain[0]), plain.get(1).map(|job| (*job).into()));
+                let wanted = JobsWanted { job, due_ms: 0..=option("until").unwrap_or(u64::MAX) };
+                self.all(|_| Event::EndJobs { wanted: wanted.clone(), connection, ticket: Ticket(0) });
+            }
             "branches" => {
                 let connection = connection(plain[0]);
                 self.all(|_| Event::ListBranches { connection, ticket: Ticket(0) });

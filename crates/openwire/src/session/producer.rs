@@ -9,7 +9,7 @@ use postroad_model::{
 
 use super::exception::Exception;
 use super::replies::{self, Then};
-use super::schedule::schedule_of;
+use super::schedule::{is_management, schedule_of};
 use super::{Done, OpenWireSession, Turn, names};
 use crate::codec::{self, ProducerId, ProducerInfo, stored_form};
 
@@ -37,6 +37,11 @@ impl OpenWireSession {
         turn: &mut Turn<'_>,
     ) -> Result<(), Parting> {
         let respond = message.response_required.then_some(message.command_id);
+        if is_management(&message) {
+            let done = self.manage_jobs(&message, turn);
+            self.conclude(respond, done, turn);
+            return Ok(());
+        }
         match self.sent(&message, frame, turn.now.wall_ms) {
             Ok((sent, transaction)) => {
                 let ticket = self.replies.wait(1, respond, Then::Sent { window: self.window_of(&message) });

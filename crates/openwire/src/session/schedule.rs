@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use postroad_model::{Again, Message, Schedule};
+use postroad_model::{Again, Event, JobsWanted, Message, Schedule};
 
 use super::exception::Exception;
+use super::replies::{Replies, Then};
+use super::{Done, OpenWireSession, Turn, names};
 use crate::client::message_id_text;
-use crate::codec::{self, MessageId, Primitive, PrimitiveMap, ProducerId, from_stored, to_stored};
+use crate::codec::{
+    self, Destination, MessageId, Primitive, PrimitiveMap, ProducerId, from_stored, to_stored,
+};
 
 const DELAY: &str = "AMQ_SCHEDULED_DELAY";
 const PERIOD: &str = "AMQ_SCHEDULED_PERIOD";
@@ -19,6 +23,14 @@ const PREFIX: &[u8] = b"AMQ_SCHEDULED_";
 
 /// The property by which a message that was scheduled names its job.
 const JOB: &str = "scheduledJobId";
+
+/// Where clients ask about jobs (`ScheduledMessage.AMQ_SCHEDULER_MANAGEMENT_DESTINATION`), a topic.
+const MANAGEMENT: &str = "ActiveMQ.Scheduler.Management";
+
+/// What they ask for, and within which times.
+const ACTION: &str = "AMQ_SCHEDULER_ACTION";
+const START: &str = "ACTION_START_TIME";
+const END: &str = "ACTION_END_TIME";
 
 /// Who sends the messages of jobs that send several.
 const PRODUCER: &str = "ID:postroad-schedule";
@@ -62,6 +74,52 @@ pub fn schedule_of(message: &codec::Message, now_ms: u64) -> Result<Option<Sched
             Schedule { job, due_ms: now_ms.saturating_add(wait_ms), again }
         }
     }))
+}
+
+/// Whether the message is a question about jobs.
+pub fn is_management(message: &codec::Message) -> bool {
+    matches!(&message.destination, Some(Destination::Topic(name)) if name.as_bytes() == MANAGEMENT.as_bytes())
+}
+
+impl OpenWireSession {
+    /// As ActiveMQ's `SchedulerBroker.send`: jobs are ended, or copies of them are sent to where the answer is wanted.
+    pub(super) fn manage_jobs(
+        &mut self,
+        message: &codec::Message,
+        turn: &mut Turn<'_>,
+    ) -> Result<Done, Exception> {
+        let bad = |text: &str| Exception::of("MessageFormatException", text);
+        let properties = message.marshalled_properties.as_ref().map(PrimitiveMap::decode).transpose();
+        let properties =
+            properties.map_err(|error| bad(&format!("the properties cannot be read: {error}")))?;
+        let properties = properties.unwrap_or_default();
+        let time =
+            |name| Ok::<_, Exception>(number(&properties, name)?.and_then(|time| u64::try_from(time).ok()));
+        let due_ms = time(START)?.unwrap_or(0)..=time(END)?.unwrap_or(u64::MAX);
+        let job = properties.get(JOB).and_then(text);
+        let action = properties.get(ACTION).and_then(text).unwrap_or_default();
+        let (wanted, reply_to) = match (action.as_str(), &message.reply_to, job) {
+            ("BROWSE", Some(reply_to), _) => {
+                (JobsWanted { job: None, due_ms }, Some(names::to_model(reply_to)))
+            }
+            ("REMOVE", _, Some(job)) => {
+                (JobsWanted { job: Some(job.as_str().into()), due_ms: 0..=u64::MAX }, None)
+            }
+            ("REMOVEALL", _, _) => (JobsWanted { job: None, due_ms }, None),
+            ("BROWSE", None, _) => return Err(bad("BROWSE needs a JMSReplyTo")),
+            ("REMOVE", _, None) => return Err(bad("REMOVE needs the property scheduledJobId")),
+            (other, _, _) => {
+                return Err(bad(&format!("{ACTION} is {other:?}; it is BROWSE, REMOVE or REMOVEALL")));
+            }
+        };
+        let (connection, ticket) = (self.id, self.replies.wait(1, None, Then::Respond));
+        let event = match reply_to {
+            Some(reply_to) => Event::BrowseJobs { wanted, reply_to, connection, ticket },
+            None => Event::EndJobs { wanted, connection, ticket },
+        };
+        turn.events.push(event);
+        Ok(Done::Later(Replies::id(ticket)))
+    }
 }
 
 fn mentions_schedule(marshalled: &Bytes) -> bool {
@@ -126,7 +184,7 @@ fn rewrite(message: &Message, job: &str, now_ms: u64, number: Option<u64>) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::{Destination, VERSION_MAX};
+    use crate::codec::VERSION_MAX;
 
     fn message(properties: &[(&str, Primitive)]) -> codec::Message {
         let map =

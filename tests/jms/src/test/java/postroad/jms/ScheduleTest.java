@@ -60,7 +60,7 @@ class ScheduleTest extends JmsTest {
         Session session = autoAcknowledge(connect());
         MessageConsumer consumer = session.createConsumer(queue);
         for (int number : new int[] {3, 1, 4, 2, 0}) {
-            session.createProducer(queue).send(due(session, "m" + number, 400 + 100 * number));
+            session.createProducer(queue).send(due(session, "m" + number, 500 + 500 * number));
         }
         assertEquals(List.of(numbered("m", 5)), texts(consumer, 5));
     }
@@ -119,6 +119,59 @@ class ScheduleTest extends JmsTest {
         good.setStringProperty(ScheduledMessage.AMQ_SCHEDULED_CRON, "0 0 1 1 *");
         session.createProducer(queue).send(good);
         assertSilent(session.createConsumer(queue));
+    }
+
+    private static Message manage(Session session, String action) throws JMSException {
+        Message request = session.createMessage();
+        request.setStringProperty(ScheduledMessage.AMQ_SCHEDULER_ACTION, action);
+        return request;
+    }
+
+    @Test
+    @NeedsOwnBroker
+    @DisplayName("jobs are browsed, and ended one by one or all")
+    void management() throws Exception {
+        try (Broker broker = Broker.launch("jobs")) {
+            ActiveMQQueue queue = queue("managed");
+            Connection connection = unstarted(factoryFor(broker.url()));
+            connection.start();
+            Session session = autoAcknowledge(connection);
+            for (int number = 0; number < 3; number++) {
+                session.createProducer(queue).send(due(session, "m" + number, 3000 + 1000 * number));
+            }
+            var manager = session.createProducer(
+                    session.createTopic(ScheduledMessage.AMQ_SCHEDULER_MANAGEMENT_DESTINATION));
+            var replies = session.createTemporaryQueue();
+            MessageConsumer found = session.createConsumer(replies);
+            for (List<String> want : List.of(List.of("m0", "m1", "m2"), List.of("m0", "m2"), List.<String>of())) {
+                Message browse = manage(session, ScheduledMessage.AMQ_SCHEDULER_ACTION_BROWSE);
+                browse.setJMSReplyTo(replies);
+                manager.send(browse);
+                Message last = null;
+                for (String text : want) {
+                    Message job = receive(found);
+                    assertEquals(text, text(job));
+                    last = text.equals("m1") ? job : last;
+                }
+                assertSilent(found);
+                if (last != null) {
+                    Message remove = manage(session, ScheduledMessage.AMQ_SCHEDULER_ACTION_REMOVE);
+                    remove.setStringProperty(ScheduledMessage.AMQ_SCHEDULED_ID,
+                            last.getStringProperty(ScheduledMessage.AMQ_SCHEDULED_ID));
+                    manager.send(remove);
+                } else if (!want.isEmpty()) {
+                    manager.send(manage(session, ScheduledMessage.AMQ_SCHEDULER_ACTION_REMOVEALL));
+                }
+            }
+            Message nonsense = manage(session, "SHRUG");
+            assertThrows(JMSException.class, () -> manager.send(nonsense));
+            broker.kill();
+            broker.start();
+            Connection next = unstarted(factoryFor(broker.url()));
+            next.start();
+            MessageConsumer consumer = autoAcknowledge(next).createConsumer(queue);
+            assertEquals(null, consumer.receive(6000));
+        }
     }
 
     @Test
