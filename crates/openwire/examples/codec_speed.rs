@@ -49,7 +49,7 @@ fn dispatch(stored: &Bytes) -> Result<(), WireError> {
     let header = DispatchHeader {
         command_id: 1,
         consumer_id: &consumer_id,
-        destination: &destination,
+        destination: Some(&destination),
         redelivery_counter: 0,
     };
     let patch = Patch { broker_sequence_id: Some(7), broker_in_time_ms: Some(8), ..Patch::default() };

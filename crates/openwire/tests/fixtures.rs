@@ -289,13 +289,7 @@ fn check_dispatch(
 ) {
     use postroad_openwire::codec::{ConsumerId, Destination, DispatchHeader, encode_dispatch};
     let consumer_id = ConsumerId { connection_id: Some("c".into()), session_id: 5, value: 6 };
-    let destination = Destination::Queue("q".into());
-    let header = DispatchHeader {
-        command_id: 9,
-        consumer_id: &consumer_id,
-        destination: &destination,
-        redelivery_counter: 8,
-    };
+    let elsewhere = Destination::Queue("elsewhere".into());
     let patch = Patch {
         broker_sequence_id: Some(sequence),
         broker_in_time_ms: Some(in_time),
@@ -313,7 +307,19 @@ fn check_dispatch(
     }
     (want.arrival_ms, want.redelivery_counter) = (arrival, 7);
     want.group_first_for_consumer |= 10 <= stored_version.min(version);
-    for flags in 0..8 {
+    let mut moved = want.clone();
+    moved.original_destination = moved.destination.replace(elsewhere.clone());
+    let place = |flags| match flags % 3 {
+        0 => (None, &want),
+        1 => (message.destination.as_ref(), &want),
+        _ => (Some(&elsewhere), &moved),
+    };
+    // The plain form, which is spliced, to each place.
+    for (flags, (destination, want)) in
+        [(0, place(0)), (0, place(1))].into_iter().chain((0..8).map(|flags| (flags, place(flags + 2))))
+    {
+        let header =
+            DispatchHeader { command_id: 9, consumer_id: &consumer_id, destination, redelivery_counter: 8 };
         let mut ours = format(version, flags);
         let mut out = BytesMut::from(&b"before"[..]);
         encode_dispatch(&mut ours, &header, stored, stored_version, &patch, &mut out).unwrap();
@@ -321,16 +327,13 @@ fn check_dispatch(
         let frame = out.freeze();
         let Command::MessageDispatch(got) = format(version, flags).decode(&frame).unwrap() else { panic!() };
         assert_eq!((got.command_id, got.redelivery_counter), (9, 8), "{name}");
-        assert_eq!(
-            (&got.consumer_id, &got.destination),
-            (&Some(consumer_id.clone()), &Some(destination.clone()))
-        );
+        assert_eq!((&got.consumer_id, &got.destination), (&Some(consumer_id.clone()), &want.destination));
         let same_span = [1..=1, 2..=2, 3..=9, 10..=12]
             .iter()
             .any(|span| span.contains(&stored_version) && span.contains(&version));
         let is_plain = message.data_structure.is_none();
         if stored_version == version || (same_span && is_plain) {
-            assert_eq!(*got.message.unwrap(), want, "{name}, to flags {flags}");
+            assert_eq!(*got.message.unwrap(), *want, "{name}, to flags {flags}");
         }
     }
 }

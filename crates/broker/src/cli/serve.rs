@@ -76,7 +76,8 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     )
     .with_context(|| format!("cannot open the store {}", config.data.display()))?;
     let options = RuntimeOptions { cores: config.runtime.cores, pin: config.runtime.pin };
-    let openwire = openwire_options(config, listeners.address(Service::OpenWire)?);
+    let partitions = store.placement.partitions;
+    let openwire = openwire_options(config, partitions, listeners.address(Service::OpenWire)?);
     let amqp = amqp_options(config);
     let runtime = Runtime::start(store, &options, move |service, id| -> Box<dyn Session> {
         match service {
@@ -113,7 +114,7 @@ fn look_at_disk(data: &Path) {
     }
 }
 
-fn openwire_options(config: &Config, address: SocketAddr) -> OpenWireOptions {
+fn openwire_options(config: &Config, partitions: u16, address: SocketAddr) -> OpenWireOptions {
     OpenWireOptions {
         max_frame_bytes: config.openwire.max_frame_bytes,
         tight_encoding: config.openwire.tight_encoding,
@@ -121,6 +122,7 @@ fn openwire_options(config: &Config, address: SocketAddr) -> OpenWireOptions {
         max_inactivity_ms: config.openwire.max_inactivity_ms,
         broker_name: config.broker_name.clone(),
         broker_url: format!("tcp://{address}"),
+        partitions,
     }
 }
 

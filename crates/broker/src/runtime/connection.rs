@@ -160,6 +160,9 @@ impl Task {
             self.router.note(&message, |partition, event| core.submit(partition, event));
             drop(core);
             let Some(message) = self.router.merge(message) else { continue };
+            let mut core = self.handle.core.borrow_mut();
+            self.router.resume(|partition, event| core.submit(partition, event));
+            drop(core);
             self.session.answer(message, now, &mut self.events, &mut self.connection.output)?;
         }
         Ok(())

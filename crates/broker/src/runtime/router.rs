@@ -1,9 +1,10 @@
 //! Routers: where each of a connection's events goes, and how much of it is outstanding.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use postroad_model::{
-    ConnectionId, ConsumerKey, Event, PartitionId, Refusal, Ticket, ToSession, TransactionKey,
+    ConnectionId, ConsumerKey, Destination, Event, PartitionId, Publish, Refusal, Sent, Ticket, ToSession,
+    TransactionKey,
 };
 
 use crate::runtime::core::Places;
@@ -34,12 +35,22 @@ pub struct Router {
     written: BTreeMap<PartitionId, u64>,
     /// Questions to all partitions.
     asked: FxHashMap<Ticket, Asked>,
+    /// A message on its way to several partitions, by the ticket of its sending.
+    spreading: Option<Ticket>,
+    /// What the session said since: it must not overtake that message.
+    held_up: VecDeque<Event>,
+    spread: u64,
 }
 
 struct Asked {
     missing: u16,
     result: Option<Result<(), Refusal>>,
+    /// All have to say yes; otherwise it is enough that one does.
+    all: bool,
 }
+
+/// Marks the numbers of transactions that the router begins, which no session uses.
+const OWN_TRANSACTION: u64 = 1 << 63;
 
 impl Router {
     /// A router for a new connection.
@@ -55,27 +66,41 @@ impl Router {
             outstanding_bytes: 0,
             written: BTreeMap::new(),
             asked: FxHashMap::default(),
+            spreading: None,
+            held_up: VecDeque::new(),
+            spread: 0,
         }
     }
 
     /// Whether more may be read from the connection.
     pub fn may_read(&self) -> bool {
-        self.outstanding_bytes < OUTSTANDING_BYTES_MAX && self.outstanding.len() < OUTSTANDING_MESSAGES_MAX
+        self.spreading.is_none()
+            && self.outstanding_bytes < OUTSTANDING_BYTES_MAX
+            && self.outstanding.len() < OUTSTANDING_MESSAGES_MAX
     }
 
     /// Sends an event to the partitions that it concerns.
-    pub fn route(&mut self, mut event: Event, mut to: impl FnMut(PartitionId, Event)) {
+    pub fn route(&mut self, event: Event, mut to: impl FnMut(PartitionId, Event)) {
+        match self.spreading {
+            Some(_) => self.held_up.push_back(event),
+            None => self.pass(event, &mut to),
+        }
+    }
+
+    /// Sends what was held up on its way, once nothing holds it up any more.
+    pub fn resume(&mut self, mut to: impl FnMut(PartitionId, Event)) {
+        while self.spreading.is_none()
+            && let Some(event) = self.held_up.pop_front()
+        {
+            self.pass(event, &mut to);
+        }
+    }
+
+    fn pass(&mut self, mut event: Event, to: &mut impl FnMut(PartitionId, Event)) {
         let partition = match event {
-            Event::Publish(ref publish) => {
-                let bytes = publish.sent.message.bytes.len() as u64;
-                self.outstanding.insert(publish.ticket, bytes);
-                self.outstanding_bytes += bytes;
-                let partition = self.places.partition_of(&publish.sent.to);
-                self.enlist(publish.transaction, partition);
-                partition
-            }
+            Event::Publish(publish) => return self.publish(publish, to),
             Event::Attach(ref attach) => {
-                let partition = self.places.partition_of(&attach.source);
+                let partition = attach.at.unwrap_or_else(|| self.places.partition_of(&attach.source));
                 self.consumers.insert(attach.consumer.number, partition);
                 partition
             }
@@ -132,6 +157,47 @@ impl Router {
         to(partition, event);
     }
 
+    fn publish(&mut self, publish: Publish, to: &mut impl FnMut(PartitionId, Event)) {
+        let bytes = publish.sent.message.bytes.len() as u64;
+        self.outstanding.insert(publish.ticket, bytes);
+        self.outstanding_bytes += bytes;
+        let partition = self.places.partition_of(&publish.sent.to);
+        let is_there = |also: &Destination| self.places.partition_of(also) == partition;
+        if !publish.sent.also.iter().all(is_there) {
+            return self.spread(publish, to);
+        }
+        self.enlist(publish.transaction, partition);
+        self.touched.insert(partition);
+        to(partition, Event::Publish(publish));
+    }
+
+    /// A message for several partitions reaches all of them or none: in the transaction that it belongs to, or in one of
+    /// its own, and then nothing that the session says later overtakes it.
+    fn spread(&mut self, publish: Publish, to: &mut impl FnMut(PartitionId, Event)) {
+        let Publish { connection, ticket, sent, transaction, resent, .. } = publish;
+        let mut shares: BTreeMap<PartitionId, Vec<Destination>> = BTreeMap::new();
+        for target in sent.targets() {
+            shares.entry(self.places.partition_of(target)).or_default().push(target.clone());
+        }
+        let own = TransactionKey { connection, number: OWN_TRANSACTION | self.spread };
+        let key = transaction.unwrap_or(own);
+        let missing = shares.len() as u16 + u16::from(transaction.is_none());
+        self.asked.insert(ticket, Asked { missing, result: None, all: true });
+        for (partition, mut targets) in shares {
+            let first = targets.remove(0);
+            let sent = Sent { to: first, also: targets, ..sent.clone() };
+            let share = Publish { connection, ticket, sent, transaction: Some(key), retain: None, resent };
+            self.enlist(Some(key), partition);
+            self.touched.insert(partition);
+            to(partition, Event::Publish(share));
+        }
+        if transaction.is_none() {
+            self.spread += 1;
+            self.pass(Event::Commit { transaction: own, participants: Vec::new(), ticket }, to);
+            self.spreading = Some(ticket);
+        }
+    }
+
     fn partition_of(&self, consumer: ConsumerKey) -> PartitionId {
         self.consumers.get(&consumer.number).copied().unwrap_or(PartitionId(0))
     }
@@ -152,7 +218,7 @@ impl Router {
         &mut self,
         transaction: TransactionKey,
         ticket: Option<Ticket>,
-        mut to: impl FnMut(PartitionId, Event),
+        to: &mut impl FnMut(PartitionId, Event),
     ) {
         let touched = self.transactions.remove(&transaction.number).unwrap_or_default();
         let last = touched.last().copied().unwrap_or(PartitionId(0));
@@ -164,15 +230,18 @@ impl Router {
 
     /// The end of the connection, for every partition that knows it.
     pub fn close(&mut self, mut to: impl FnMut(PartitionId, Event)) {
+        for event in std::mem::take(&mut self.held_up) {
+            self.pass(event, &mut to);
+        }
         for partition in std::mem::take(&mut self.touched) {
             to(partition, Event::Closed { connection: self.connection });
         }
     }
 
     /// Every partition is asked, for only one knows; see [`Router::merge`].
-    fn ask_all(&mut self, event: &Event, ticket: Ticket, mut to: impl FnMut(PartitionId, Event)) {
+    fn ask_all(&mut self, event: &Event, ticket: Ticket, to: &mut impl FnMut(PartitionId, Event)) {
         let partitions = self.places.placement.partitions;
-        self.asked.insert(ticket, Asked { missing: partitions, result: None });
+        self.asked.insert(ticket, Asked { missing: partitions, result: None, all: false });
         for partition in (0..partitions).map(PartitionId) {
             to(partition, event.clone());
         }
@@ -186,13 +255,17 @@ impl Router {
             return Some(ToSession::Reply { ticket, result });
         };
         asked.missing = asked.missing.saturating_sub(1);
-        let unknown = matches!(result, Err(Refusal::NoSuchSubscription { .. }));
-        if asked.result.is_none() || !unknown {
+        let counts = match asked.all {
+            true => !matches!(asked.result, Some(Err(_))),
+            false => !matches!(result, Err(Refusal::NoSuchSubscription { .. })),
+        };
+        if asked.result.is_none() || counts {
             asked.result = Some(result);
         }
         if asked.missing > 0 {
             return None;
         }
+        self.spreading = self.spreading.filter(|spreading| *spreading != ticket);
         let result = self.asked.remove(&ticket)?.result?;
         Some(ToSession::Reply { ticket, result })
     }
@@ -219,5 +292,127 @@ impl Router {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use postroad_model::{Encoding, Message, NORMAL_PRIORITY, Placement, Protocol};
+
+    use super::*;
+
+    const CONNECTION: ConnectionId = ConnectionId::new(0, 1);
+
+    fn router(partitions: u16) -> Router {
+        let places = Places { placement: Placement { partitions }, addressing: Arc::default() };
+        Router::new(CONNECTION, places)
+    }
+
+    fn publish(ticket: u64, names: &[&str], transaction: Option<u64>) -> Event {
+        let encoding = Encoding { protocol: Protocol::OpenWire, version: 12 };
+        let message = Message {
+            encoding,
+            persistent: true,
+            priority: NORMAL_PRIORITY,
+            expires_at_ms: 0,
+            rare: None,
+            bytes: Bytes::from_static(b"body"),
+        };
+        let mut targets = names.iter().map(|name| Destination::queue(name));
+        let to = targets.next().expect("a name");
+        let sent = Sent { also: targets.collect(), ..Sent::new(to, message) };
+        let transaction = transaction.map(|number| TransactionKey { connection: CONNECTION, number });
+        Event::Publish(Publish {
+            connection: CONNECTION,
+            ticket: Ticket(ticket),
+            sent,
+            transaction,
+            resent: false,
+            retain: None,
+        })
+    }
+
+    /// What reaches which partition: `0: a,b in 7`, `0: seal`, `0: commit over 2`.
+    fn told(partition: PartitionId, event: &Event) -> String {
+        let what = match event {
+            Event::Publish(publish) => {
+                let names: Vec<&str> = publish.sent.targets().map(|target| &*target.name).collect();
+                let own = |key: TransactionKey| match key.number & OWN_TRANSACTION {
+                    0 => format!(" in {}", key.number),
+                    _ => " in its own".to_owned(),
+                };
+                format!("{}{}", names.join(","), publish.transaction.map(own).unwrap_or_default())
+            }
+            Event::Seal { .. } => "seal".to_owned(),
+            Event::Commit { participants, .. } => format!("commit over {}", participants.len()),
+            _ => "other".to_owned(),
+        };
+        format!("{}: {what}", partition.0)
+    }
+
+    fn reply(router: &mut Router, ticket: u64, result: Result<(), Refusal>) -> Option<Result<(), Refusal>> {
+        match router.merge(ToSession::Reply { ticket: Ticket(ticket), result }) {
+            Some(ToSession::Reply { result, .. }) => Some(result),
+            _ => None,
+        }
+    }
+
+    /// Two names in partition 0 of two, and one in partition 1.
+    fn names() -> (String, String, String) {
+        let placement = Placement { partitions: 2 };
+        let mut names = [Vec::new(), Vec::new()];
+        for number in 0..100 {
+            let name = format!("q{number}");
+            names[usize::from(placement.partition_of(&name).0)].push(name);
+        }
+        let [mut here, mut there] = names;
+        (here.remove(0), here.remove(0), there.remove(0))
+    }
+
+    #[test]
+    fn a_message_for_several_partitions_is_a_transaction_that_nothing_overtakes() {
+        let (a, b, c) = names();
+        let mut router = router(2);
+        let mut said = Vec::new();
+        router.route(publish(1, &[&a, &b], None), |to, event| said.push(told(to, &event)));
+        assert_eq!(said, [format!("0: {a},{b}")], "one partition needs no transaction");
+        said.clear();
+        router.route(publish(2, &[&a, &c, &b], None), |to, event| said.push(told(to, &event)));
+        router.route(publish(3, &[&a], None), |to, event| said.push(told(to, &event)));
+        let want = [
+            format!("0: {a},{b} in its own"),
+            format!("1: {c} in its own"),
+            "0: seal".to_owned(),
+            "1: seal".to_owned(),
+            "0: commit over 2".to_owned(),
+        ];
+        assert_eq!((&said[..], router.may_read()), (&want[..], false));
+        said.clear();
+        assert_eq!([reply(&mut router, 2, Ok(())), reply(&mut router, 2, Ok(()))], [None, None]);
+        router.resume(|to, event| said.push(told(to, &event)));
+        assert_eq!(said, [""; 0], "the commit is outstanding");
+        assert_eq!(reply(&mut router, 2, Ok(())), Some(Ok(())));
+        router.resume(|to, event| said.push(told(to, &event)));
+        assert_eq!((&said[..], router.may_read()), (&[format!("0: {a}")][..], true));
+    }
+
+    #[test]
+    fn in_a_transaction_each_partition_has_its_share_and_one_refusal_refuses_all() {
+        let (a, _, c) = names();
+        let mut router = router(2);
+        let mut said = Vec::new();
+        router.route(publish(1, &[&a, &c], Some(7)), |to, event| said.push(told(to, &event)));
+        assert_eq!(said, [format!("0: {a} in 7"), format!("1: {c} in 7")]);
+        let refusal = Refusal::StoreFull { to: Destination::queue(&a) };
+        assert_eq!(reply(&mut router, 1, Err(refusal.clone())), None);
+        assert_eq!(reply(&mut router, 1, Ok(())), Some(Err(refusal)));
+        said.clear();
+        let transaction = TransactionKey { connection: CONNECTION, number: 7 };
+        let commit = Event::Commit { transaction, participants: Vec::new(), ticket: Ticket(2) };
+        router.route(commit, |to, event| said.push(told(to, &event)));
+        assert_eq!(said, ["0: seal", "1: seal", "0: commit over 2"]);
     }
 }

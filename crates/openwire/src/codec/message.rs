@@ -265,8 +265,9 @@ pub struct DispatchHeader<'a> {
     pub command_id: i32,
     /// Who gets the message.
     pub consumer_id: &'a ConsumerId,
-    /// Where the message was taken from.
-    pub destination: &'a Destination,
+    /// Where the message was taken from: it shows this as its destination, and as its original one where it was sent.
+    /// `None` if that is where it was sent.
+    pub destination: Option<&'a Destination>,
     /// Deliveries before this one.
     pub redelivery_counter: i32,
 }
@@ -315,10 +316,12 @@ pub fn encode_dispatch(
         let spans = MessageSpans::scan(&mut scanner)?;
         let stack_traces = format.stack_traces && !spans.data_structure.is_null(stored);
         if !stack_traces && same_layout(stored, &spans, stored_version, format.version) {
-            let id = Reader::at(stored, spans.message_id.start, Layout::stored(stored_version)).object()?;
+            let at = |span: Span| Reader::at(stored, span.start, Layout::stored(stored_version));
+            let id = at(spans.message_id).object()?;
+            let sent_to: Option<Destination> = at(spans.destination).object()?;
             out.reserve(stored.len() + DISPATCH_BYTES);
             format.write_frame(out, MessageDispatch::TYPE_ID, |writer| {
-                splice(writer, header, stored, &spans, patch)
+                splice(writer, header, stored, &spans, patch, sent_to.as_ref())
             })?;
             return Ok(id);
         }
@@ -326,11 +329,15 @@ pub fn encode_dispatch(
     let mut message = from_stored(stored, stored_version)?;
     patch.apply(&mut message);
     let id = message.message_id.clone();
+    if let Some(at) = header.destination.filter(|at| message.destination.as_ref() != Some(at)) {
+        message.original_destination = message.destination.replace(at.clone());
+    }
+    let destination = message.destination.clone();
     let dispatch = MessageDispatch {
         command_id: header.command_id,
         response_required: false,
         consumer_id: Some(header.consumer_id.clone()),
-        destination: Some(header.destination.clone()),
+        destination,
         message: Some(Box::new(message)),
         redelivery_counter: header.redelivery_counter,
     };
@@ -354,23 +361,38 @@ fn splice(
     stored: &Bytes,
     spans: &MessageSpans,
     patch: &Patch,
+    sent_to: Option<&Destination>,
 ) -> Result<(), WireError> {
     writer.int(header.command_id);
     writer.flag(false);
     writer.object(Some(header.consumer_id))?;
-    writer.object(Some(header.destination))?;
+    writer.object(header.destination.or(sent_to))?;
     writer.flag(true);
-    let copy = writer.raw(stored);
+    // Both destinations stand ahead of everything else that changes.
+    let rest = match header.destination.filter(|at| sent_to != Some(at)) {
+        Some(at) => {
+            writer.raw(&stored[..spans.destination.start]);
+            writer.object(Some(at))?;
+            writer.raw(&stored[spans.destination.end..spans.original_destination.start]);
+            writer.object(sent_to)?;
+            spans.original_destination.end
+        }
+        None => 0,
+    };
+    let copy = writer.raw(&stored[rest..]);
+    let moved =
+        |span: Span| Span { start: span.start.saturating_sub(rest), end: span.end.saturating_sub(rest) };
     // The sequence is the last column of a message id.
     let sequence = Span { start: spans.message_id.end.saturating_sub(8), end: spans.message_id.end };
     if !spans.message_id.is_null(stored) {
-        sequence.put(copy, patch.broker_sequence_id.map(i64::to_be_bytes));
+        moved(sequence).put(copy, patch.broker_sequence_id.map(i64::to_be_bytes));
     }
-    spans.broker_in_time_ms.put(copy, patch.broker_in_time_ms.map(i64::to_be_bytes));
-    spans.broker_out_time_ms.put(copy, patch.broker_out_time_ms.map(i64::to_be_bytes));
-    spans.arrival_ms.put(copy, patch.arrival_ms.map(i64::to_be_bytes));
-    spans.redelivery_counter.put(copy, patch.redelivery_counter.map(i32::to_be_bytes));
-    spans.group_first_for_consumer.put(copy, patch.group_first_for_consumer.map(|first| [u8::from(first)]));
+    moved(spans.broker_in_time_ms).put(copy, patch.broker_in_time_ms.map(i64::to_be_bytes));
+    moved(spans.broker_out_time_ms).put(copy, patch.broker_out_time_ms.map(i64::to_be_bytes));
+    moved(spans.arrival_ms).put(copy, patch.arrival_ms.map(i64::to_be_bytes));
+    moved(spans.redelivery_counter).put(copy, patch.redelivery_counter.map(i32::to_be_bytes));
+    let first = patch.group_first_for_consumer.map(|first| [u8::from(first)]);
+    moved(spans.group_first_for_consumer).put(copy, first);
     writer.int(header.redelivery_counter);
     Ok(())
 }

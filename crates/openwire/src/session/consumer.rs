@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use postroad_model::{Attach, ConsumerKey, ConsumerMode, Delivered, EntryTag, Event, Share};
+use postroad_model::{Attach, ConsumerKey, ConsumerMode, Delivered, EntryTag, Event, PartitionId, Share};
 use rustc_hash::FxHashMap;
 
 use super::delivery::{Held, Window};
@@ -18,9 +18,6 @@ use crate::codec::{
 
 /// Sources that one connection may read from: pools have hundreds of consumers on a connection.
 const CONSUMERS_MAX: usize = 16_384;
-
-/// Destinations in the list of one consumer: each costs as much as a consumer.
-const LIST_MAX: usize = 1024;
 
 /// The core's name for one attached consumer of this connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +47,10 @@ pub struct Part {
     pub number: ConsumerNumber,
     /// Where it reads from.
     pub destination: Destination,
+    /// It reads from every destination that matches: each message says itself from which.
+    pub is_pattern: bool,
+    /// For a pattern: in which partition.
+    at: Option<PartitionId>,
 }
 
 struct Pull {
@@ -157,18 +158,7 @@ impl OpenWireSession {
             (false, true) => ConsumerMode::Exclusive,
             (false, false) => ConsumerMode::Shared,
         };
-        let sources = names::parts(destination);
-        if sources.is_empty() {
-            return Err(Exception::of("InvalidDestinationException", "the destination has no name"));
-        }
-        replies::check_bound("destinations of one consumer", sources.len() - 1, LIST_MAX)?;
-        sources.iter().try_for_each(|source| names::check(&names::to_model(source)))?;
-        let mut parts = Vec::with_capacity(sources.len());
-        for source in sources {
-            self.consumers.last += 1;
-            parts
-                .push(Part { number: ConsumerNumber(self.consumers.last), destination: names::own(&source) });
-        }
+        let parts = self.parts_of(destination)?;
         let numbers = parts.iter().map(|part| part.number).collect();
         let selector: Arc<str> =
             info.selector.as_ref().map_or("".into(), |selector| selector.to_str().into());
@@ -187,7 +177,7 @@ impl OpenWireSession {
                 subscription: subscription.clone(),
                 share: Share::No,
                 retroactive: info.retroactive,
-                at: None,
+                at: part.at,
                 ticket,
             }));
         }
@@ -203,6 +193,28 @@ impl OpenWireSession {
             drains_seen: 0,
         });
         Ok(Done::Later(Replies::id(ticket)))
+    }
+
+    /// What the core attaches for a consumer of this destination.
+    fn parts_of(&mut self, destination: &Destination) -> Result<Vec<Part>, Exception> {
+        let sources = names::parts(destination);
+        if sources.is_empty() {
+            return Err(Exception::of("InvalidDestinationException", "the destination has no name"));
+        }
+        replies::check_bound("destinations of one consumer", sources.len() - 1, names::LIST_MAX)?;
+        sources.iter().try_for_each(|source| names::check(&names::to_model(source)))?;
+        let mut parts = Vec::with_capacity(sources.len());
+        for source in sources {
+            let is_pattern = names::is_wildcard(&source);
+            let everywhere = (0..self.options.partitions).map(|partition| Some(PartitionId(partition)));
+            let places = if is_pattern { everywhere.collect() } else { vec![None] };
+            for at in places {
+                self.consumers.last += 1;
+                let number = ConsumerNumber(self.consumers.last);
+                parts.push(Part { number, destination: names::own(&source), is_pattern, at });
+            }
+        }
+        Ok(parts)
     }
 
     /// What the broker calls a durable subscription: the client's name for it behind the client's id, which has its
@@ -423,9 +435,9 @@ fn check_supported(info: &ConsumerInfo) -> Result<(), Exception> {
     if info.network_subscription {
         return Err(Exception::jms("networks of brokers are not supported yet"));
     }
-    if let Some(destination) = info.destination.as_ref().filter(|destination| names::is_wildcard(destination))
-    {
-        let text = format!("wildcard consumers are not supported yet: {}", destination.name().to_str());
+    let sources = info.destination.as_ref().map(names::parts).unwrap_or_default();
+    if let Some(source) = sources.iter().find(|source| source.is_queue() && names::is_wildcard(source)) {
+        let text = format!("wildcard consumers of queues are not supported yet: {}", source.name().to_str());
         return Err(Exception::of("InvalidDestinationException", &text));
     }
     Ok(())
@@ -526,6 +538,7 @@ mod tests {
             max_inactivity_ms: 30_000,
             broker_name: "test".to_owned(),
             broker_url: "tcp://test".to_owned(),
+            partitions: 1,
         };
         let mut session = OpenWireSession::new(KEY.connection, options, foreign);
         session.consumers.insert(Consumer {
@@ -533,6 +546,8 @@ mod tests {
             parts: vec![Part {
                 number: ConsumerNumber(KEY.number),
                 destination: Destination::Queue("a".into()),
+                is_pattern: false,
+                at: None,
             }],
             browses: false,
             prefetch: 0,

@@ -188,7 +188,7 @@ impl OpenWireSession {
         let header = DispatchHeader {
             command_id: self.next_command_id,
             consumer_id: &consumer.id,
-            destination: &part.destination,
+            destination: (!part.is_pattern).then_some(&part.destination),
             redelivery_counter: i32::try_from(failed_deliveries).unwrap_or(i32::MAX),
         };
         let patch = Patch {

@@ -61,6 +61,8 @@ pub struct OpenWireOptions {
     pub broker_name: String,
     /// Where it can be reached.
     pub broker_url: String,
+    /// How many partitions it has: a consumer of a pattern reads from each.
+    pub partitions: u16,
 }
 
 /// One conversation with an OpenWire client.

@@ -1,9 +1,14 @@
 //! Names of destinations: from the wire to the model and back, remembering the last one.
 
+use std::collections::HashSet;
+
 use postroad_model::{Destination, DestinationKind};
 
 use super::exception::Exception;
 use crate::codec::{self, WireString};
+
+/// Destinations in one list: for a consumer each costs as much as a consumer, for a message as much as an entry.
+pub const LIST_MAX: usize = 1024;
 
 /// Most producers send to one destination all the time: the last conversion is kept.
 #[derive(Default)]
@@ -37,8 +42,11 @@ const PREFIXES: [(&str, DestinationKind, bool); 4] = [
 pub fn to_model(wire: &codec::Destination) -> Destination {
     let text = wire.name().to_str();
     let (kind, temporary, name) = kind_and_name(wire, &text);
-    let name = name.split_once('?').map_or(name, |(name, _)| name);
-    Destination { kind, temporary, name: name.into() }
+    Destination { kind, temporary, name: without_options(name).into() }
+}
+
+fn without_options(name: &str) -> &str {
+    name.split_once('?').map_or(name, |(name, _)| name)
 }
 
 fn kind_and_name<'a>(wire: &codec::Destination, text: &'a str) -> (DestinationKind, bool, &'a str) {
@@ -67,6 +75,7 @@ pub fn parts(wire: &codec::Destination) -> Vec<codec::Destination> {
     let text = wire.name().to_str();
     let part = |part: &str| {
         let (kind, temporary, name) = kind_and_name(wire, part);
+        let name = without_options(name);
         let name = name.into();
         match (kind, temporary) {
             (DestinationKind::Queue, false) => codec::Destination::Queue(name),
@@ -75,7 +84,10 @@ pub fn parts(wire: &codec::Destination) -> Vec<codec::Destination> {
             (DestinationKind::Topic, true) => codec::Destination::TempTopic(name),
         }
     };
-    text.split(',').map(str::trim).filter(|part_text| !part_text.is_empty()).map(part).collect()
+    let listed = text.split(',').map(str::trim).filter(|part_text| !part_text.is_empty());
+    // Named twice it is still one destination.
+    let mut seen = HashSet::new();
+    listed.map(part).filter(|part| seen.insert(part.clone())).collect()
 }
 
 /// Whether the name lists several destinations.
@@ -132,6 +144,8 @@ mod tests {
         for (case, wire, want) in [
             ("one", queue("a"), vec![queue("a")]),
             ("nothing", queue(" , "), vec![]),
+            ("twice", queue("a,b,queue://a"), vec![queue("a"), queue("b")]),
+            ("options are left out", queue("a?x=1,topic://b?y=2"), vec![queue("a"), topic("b")]),
             ("list", topic("a, b,queue://c"), vec![topic("a"), topic("b"), queue("c")]),
         ] {
             assert_eq!(parts(&wire), want, "case: {case}");

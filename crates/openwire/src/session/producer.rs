@@ -71,11 +71,6 @@ impl OpenWireSession {
         if message.message_id.is_none() {
             return Err(Exception::jms("the message has no message id: no consumer could acknowledge it"));
         }
-        if names::is_composite(destination) {
-            let text =
-                format!("composite destinations are not supported yet: {}", destination.name().to_str());
-            return Err(Exception::of("InvalidDestinationException", &text));
-        }
         let transaction = match &message.transaction_id {
             Some(id) => Some(self.transactions.find(id)?),
             None => None,
@@ -83,16 +78,27 @@ impl OpenWireSession {
         let stored = stored_form(&self.format, message, frame);
         let stored =
             stored.map_err(|error| Exception::jms(&format!("the message cannot be stored: {error}")))?;
+        let schedule = schedule_of(message, now_ms)?.map(Box::new);
+        let model = to_model(message, stored, self.format.version);
+        if names::is_composite(destination) {
+            let mut sent = Sent { schedule, ..for_several(destination, model)? };
+            self.name_client(&mut sent);
+            return Ok((sent, transaction));
+        }
         let to = self.names.model(destination);
         names::check(&to)?;
-        let schedule = schedule_of(message, now_ms)?.map(Box::new);
-        let mut model = to_model(message, stored, self.format.version);
-        if to.kind == DestinationKind::Topic {
+        let mut sent = Sent { schedule, ..Sent::new(to, model) };
+        self.name_client(&mut sent);
+        Ok((sent, transaction))
+    }
+
+    /// Subscriptions may skip what their own client sends.
+    fn name_client(&self, sent: &mut Sent) {
+        if sent.targets().any(|to| to.kind == DestinationKind::Topic) {
             let client = self.introduction.client().map(|client| client.client_id.clone());
-            let rare = model.rare.as_deref().cloned().unwrap_or_default();
-            model.rare = Some(Arc::new(RareHeaders { client, ..rare }));
+            let rare = sent.message.rare.as_deref().cloned().unwrap_or_default();
+            sent.message.rare = Some(Arc::new(RareHeaders { client, ..rare }));
         }
-        Ok((Sent { schedule, ..Sent::new(to, model) }, transaction))
     }
 
     fn window_of(&self, message: &codec::Message) -> Option<(ProducerId, i32)> {
@@ -104,6 +110,18 @@ impl OpenWireSession {
         let size = MESSAGE_SIZE_MIN + part(&message.content) + part(&message.marshalled_properties);
         Some((own_producer(producer), i32::try_from(size).unwrap_or(i32::MAX)))
     }
+}
+
+/// A message for every destination of a list.
+fn for_several(list: &codec::Destination, message: Message) -> Result<Sent, Exception> {
+    let parts = names::parts(list);
+    replies::check_bound("destinations of one message", parts.len().saturating_sub(1), names::LIST_MAX)?;
+    let mut targets = parts.iter().map(names::to_model);
+    let to = targets.next();
+    let to = to.ok_or_else(|| Exception::of("InvalidDestinationException", "the destination has no name"))?;
+    let sent = Sent { also: targets.collect(), ..Sent::new(to, message) };
+    sent.targets().try_for_each(names::check)?;
+    Ok(sent)
 }
 
 /// The message as the core keeps it.
