@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::cli::ServeArguments;
 
-pub use destinations::{PolicyConfig, VirtualTopicConfig};
+pub use destinations::{CompositeConfig, MirroredQueuesConfig, PolicyConfig, VirtualTopicConfig};
 
 /// Everything that can be configured, with its defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -45,6 +45,10 @@ pub struct Config {
     pub policy: Vec<PolicyConfig>,
     /// Topics that feed queues.
     pub virtual_topic: Vec<VirtualTopicConfig>,
+    /// Addresses that pass on what is sent to them.
+    pub composite: Vec<CompositeConfig>,
+    /// Queues with a topic for those who look on.
+    pub mirrored_queues: MirroredQueuesConfig,
 }
 
 /// Ports, before the offset.
@@ -139,6 +143,8 @@ impl Default for Config {
             limits: Limits::default(),
             policy: Vec::new(),
             virtual_topic: vec![VirtualTopicConfig::default()],
+            composite: Vec::new(),
+            mirrored_queues: MirroredQueuesConfig::default(),
         }
     }
 }
@@ -259,7 +265,7 @@ impl Config {
     /// # Errors
     /// A pattern cannot be read, or a rule would make a topic feed queues that the rule cannot tell apart from it.
     pub fn addressing(&self) -> anyhow::Result<Addressing> {
-        destinations::addressing(&self.virtual_topic)
+        destinations::addressing(&self.virtual_topic, &self.composite, &self.mirrored_queues)
     }
 
     /// What is decided about destinations; all that a running broker can be told anew.
@@ -381,8 +387,9 @@ mod tests {
         let fallback = Config::default().policies().unwrap().fallback().clone();
         let shown = all.policies().unwrap();
         assert_eq!(*shown.of(&postroad_model::Destination::queue("orders.new")), fallback);
-        let policy = Vec::new();
-        assert_eq!(Config { memory_bytes, runtime, policy, ..all }, Config::default());
+        assert_eq!(all.addressing().unwrap().composites.len(), 1);
+        let (policy, composite) = (Vec::new(), Vec::new());
+        assert_eq!(Config { memory_bytes, runtime, policy, composite, ..all }, Config::default());
     }
 
     /// The keys that are understood in a table, as the error about an unknown one lists them.

@@ -1,10 +1,12 @@
 //! Addressing: which topics feed which queues by their names, and where addresses live.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{Destination, DestinationKind, PartitionId, Placement};
+use postroad_selector::Properties;
 
+use crate::composite::{Composite, MirroredQueues};
 use crate::pattern::{Pattern, is_wildcard};
 use crate::virtual_topic::VirtualTopic;
 
@@ -17,6 +19,10 @@ const CONSUMER_PREFIX: &str = "Consumer.*.";
 pub struct Addressing {
     /// Topics that feed queues.
     pub virtual_topics: Vec<VirtualTopic>,
+    /// Addresses that pass on what is sent to them.
+    pub composites: Vec<Composite>,
+    /// Queues with a topic for those who look on.
+    pub mirrored: Option<MirroredQueues>,
     /// Queues that are elsewhere than their names say, because the rules were others when they were made.
     pub settled: BTreeMap<Arc<str>, PartitionId>,
 }
@@ -40,7 +46,12 @@ impl Default for Addressing {
             postfix: "".into(),
             selector_aware: false,
         };
-        Addressing { virtual_topics: topics.into_iter().map(rule).collect(), settled: BTreeMap::new() }
+        Addressing {
+            virtual_topics: topics.into_iter().map(rule).collect(),
+            composites: Vec::new(),
+            mirrored: None,
+            settled: BTreeMap::new(),
+        }
     }
 }
 
@@ -64,6 +75,36 @@ impl Addressing {
         feeds
     }
 
+    /// Whether any address passes on what is sent to it.
+    pub fn passes_on(&self) -> bool {
+        !self.composites.is_empty() || self.mirrored.is_some()
+    }
+
+    /// Where a message really goes that is sent to these addresses, each once: a composite destination stands for its
+    /// targets, which may be composite themselves, and a mirrored queue for itself and its topic.
+    pub fn targets_of<'a>(
+        &self,
+        sent_to: impl Iterator<Item = &'a Destination>,
+        properties: &dyn Properties,
+    ) -> Vec<Destination> {
+        let (mut seen, mut targets) = (BTreeSet::new(), Vec::new());
+        let mut waiting: VecDeque<Destination> = sent_to.cloned().collect();
+        while let Some(to) = waiting.pop_front() {
+            if !seen.insert(to.clone()) {
+                continue;
+            }
+            let rules: Vec<&Composite> = self.composites.iter().filter(|rule| rule.is_for(&to)).collect();
+            for rule in &rules {
+                waiting.extend(rule.matching(properties).cloned());
+            }
+            if !rules.iter().any(|rule| rule.forward_only) {
+                waiting.extend(self.mirrored.as_ref().and_then(|mirrored| mirrored.topic_of(&to)));
+                targets.push(to);
+            }
+        }
+        targets
+    }
+
     /// The partition that owns the address: a queue that a topic feeds lives with its topic, so that whatever is sent
     /// there is one record, however many queues take it.
     pub fn partition_of(&self, placement: Placement, destination: &Destination) -> PartitionId {
@@ -76,10 +117,27 @@ impl Addressing {
             }
             let topic = self.virtual_topics.iter().find_map(|rule| rule.topic_of(&destination.name));
             if let Some(topic) = topic.filter(|topic| !is_wildcard(topic)) {
-                return placement.partition_of(topic);
+                return self.partition_of_topic(placement, topic);
             }
         }
-        placement.partition_of(&destination.name)
+        match destination.kind {
+            DestinationKind::Topic if !destination.temporary => {
+                self.partition_of_topic(placement, &destination.name)
+            }
+            _ => placement.partition_of(&destination.name),
+        }
+    }
+
+    /// The topic of a mirrored queue lives with the queue: a send to both is one record.
+    fn partition_of_topic(&self, placement: Placement, topic: &str) -> PartitionId {
+        let queue = self.mirrored.as_ref().and_then(|mirrored| mirrored.queue_of(topic));
+        match queue {
+            Some(queue) => match self.settled.get(queue) {
+                Some(partition) => *partition,
+                None => placement.partition_of(queue),
+            },
+            None => placement.partition_of(topic),
+        }
     }
 }
 
@@ -141,8 +199,76 @@ mod tests {
                 vec![],
             ),
         ] {
-            let addressing = Addressing { virtual_topics: rules, settled: BTreeMap::new() };
+            let addressing = Addressing { virtual_topics: rules, ..Addressing::default() };
             assert_eq!(addressing.feeds_of(&queue), want, "case: {case}");
+        }
+    }
+
+    /// A message with one property.
+    struct Colour(&'static str);
+
+    impl Properties for Colour {
+        fn property(&self, name: &str) -> Option<postroad_selector::Value<'_>> {
+            (name == "colour").then(|| self.0.into())
+        }
+    }
+
+    fn composite(address: &str, targets: &[(&str, &str)], forward_only: bool) -> Composite {
+        let target = |(name, selector): &(&str, &str)| crate::Target {
+            destination: match name.strip_prefix('#') {
+                Some(name) => Destination::topic(name),
+                None => Destination::queue(name),
+            },
+            selector: (!selector.is_empty()).then(|| postroad_selector::Selector::parse(selector).unwrap()),
+        };
+        let address = crate::DestinationPattern::parse(address).unwrap();
+        Composite { address, targets: targets.iter().map(target).collect(), forward_only }
+    }
+
+    #[test]
+    fn a_composite_destination_stands_for_its_targets() {
+        let mirrored = MirroredQueues {
+            queues: Pattern::parse("seen.>").unwrap(),
+            prefix: "VirtualTopic.Mirror.".into(),
+            postfix: "".into(),
+        };
+        let addressing = Addressing {
+            composites: vec![
+                composite("queue://c", &[("a", ""), ("#t", "")], true),
+                composite("queue://copy", &[("a", "")], false),
+                composite("queue://by.*", &[("red", "colour = 'red'"), ("blue", "colour = 'blue'")], true),
+                composite("queue://nested", &[("c", ""), ("seen.x", ""), ("a", "")], true),
+                composite("queue://loop", &[("pool", "")], true),
+                composite("queue://pool", &[("loop", "")], false),
+            ],
+            mirrored: Some(mirrored),
+            ..Addressing::default()
+        };
+        for (case, name, want) in [
+            ("plain", "a", &["queue://a"][..]),
+            ("targets alone", "c", &["queue://a", "topic://t"]),
+            ("and itself", "copy", &["queue://copy", "queue://a"]),
+            ("by selector", "by.colour", &["queue://red"]),
+            (
+                "nested, each once",
+                "nested",
+                &["queue://seen.x", "queue://a", "topic://t", "topic://VirtualTopic.Mirror.seen.x"],
+            ),
+            ("in a circle", "loop", &["queue://pool"]),
+            ("mirrored", "seen.x", &["queue://seen.x", "topic://VirtualTopic.Mirror.seen.x"]),
+        ] {
+            let targets = addressing.targets_of([Destination::queue(name)].iter(), &Colour("red"));
+            let targets: Vec<String> = targets.iter().map(Destination::to_string).collect();
+            assert_eq!(targets, want, "case: {case}");
+        }
+        let nobody = addressing.targets_of([Destination::queue("by.colour")].iter(), &Colour("green"));
+        assert_eq!(nobody, [], "no target wants it");
+        let placement = Placement { partitions: 7 };
+        let of = |destination: Destination| addressing.partition_of(placement, &destination);
+        for name in ["seen.a", "seen.b", "seen.c"] {
+            let mirror = format!("VirtualTopic.Mirror.{name}");
+            assert_eq!(of(Destination::topic(&mirror)), of(Destination::queue(name)), "{name}");
+            assert_eq!(of(Destination::queue(&format!("Consumer.A.{mirror}"))), of(Destination::queue(name)));
         }
     }
 }

@@ -10,9 +10,12 @@ mod pattern_map;
 mod policy;
 mod virtual_topic;
 
+mod composite;
+
 mod addressing;
 
 pub use addressing::{Addressing, Feed};
+pub use composite::{Composite, MirroredQueues, Target};
 pub use pattern::{Pattern, PatternError, is_wildcard};
 pub use pattern_map::PatternMap;
 pub use policy::{

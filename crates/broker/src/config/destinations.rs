@@ -1,9 +1,12 @@
 //! What operators decide about destinations, as the configuration file says it.
 
 use anyhow::{Context, bail};
+use postroad_model::Destination;
 use postroad_routing::{
-    Addressing, DeadLetterQueue, DeadLetters, DestinationPattern, Pattern, Policies, Policy, VirtualTopic,
+    Addressing, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, MirroredQueues, Pattern,
+    Policies, Policy, Target, VirtualTopic,
 };
+use postroad_selector::Selector;
 use serde::Deserialize;
 
 /// One `[[policy]]`: what is decided about the destinations that a pattern matches. What it does not say is the
@@ -79,7 +82,11 @@ impl Default for VirtualTopicConfig {
 ///
 /// # Errors
 /// A rule cannot be: with its number.
-pub fn addressing(configs: &[VirtualTopicConfig]) -> anyhow::Result<Addressing> {
+pub fn addressing(
+    configs: &[VirtualTopicConfig],
+    composites: &[CompositeConfig],
+    mirrored: &MirroredQueuesConfig,
+) -> anyhow::Result<Addressing> {
     let mut virtual_topics = Vec::with_capacity(configs.len());
     for (number, config) in (1..).zip(configs) {
         let VirtualTopicConfig { topics, prefix, postfix, selector_aware } = config;
@@ -94,7 +101,93 @@ pub fn addressing(configs: &[VirtualTopicConfig]) -> anyhow::Result<Addressing> 
             selector_aware: *selector_aware,
         });
     }
-    Ok(Addressing { virtual_topics, ..Addressing::default() })
+    let composites = (1..).zip(composites).map(|(number, config)| {
+        config.rule().with_context(|| format!("configuration: [[composite]] {number}"))
+    });
+    let composites = composites.collect::<anyhow::Result<_>>()?;
+    let mirrored = mirrored.rule().context("configuration: [mirrored_queues]")?;
+    Ok(Addressing { virtual_topics, composites, mirrored, ..Addressing::default() })
+}
+
+/// One `[[composite]]`: an address that passes on what is sent to it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompositeConfig {
+    /// Which addresses: `queue://orders`, or a pattern.
+    pub address: String,
+    /// Where it goes.
+    pub targets: Vec<TargetConfig>,
+    /// Whether it goes there alone.
+    #[serde(default = "yes")]
+    pub forward_only: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// One target of a `[[composite]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetConfig {
+    /// `queue://a` or `topic://b`.
+    pub destination: String,
+    /// Only what this matches.
+    pub selector: Option<String>,
+}
+
+impl CompositeConfig {
+    fn rule(&self) -> anyhow::Result<Composite> {
+        let address = DestinationPattern::parse(&self.address)?;
+        if self.targets.is_empty() {
+            bail!("{} has no targets", self.address);
+        }
+        let targets = self.targets.iter().map(TargetConfig::target).collect::<anyhow::Result<_>>()?;
+        Ok(Composite { address, targets, forward_only: self.forward_only })
+    }
+}
+
+impl TargetConfig {
+    fn target(&self) -> anyhow::Result<Target> {
+        let DestinationPattern { kind, temporary, name } = DestinationPattern::parse(&self.destination)?;
+        if temporary || name.is_wildcard() {
+            bail!("the target {} is no lasting queue or topic of one name", self.destination);
+        }
+        let selector = self.selector.as_deref().map(Selector::parse).transpose();
+        let selector =
+            selector.with_context(|| format!("the selector of the target {}", self.destination))?;
+        Ok(Target { destination: Destination { kind, temporary, name: name.text().into() }, selector })
+    }
+}
+
+/// Queues with a topic for those who look on.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MirroredQueuesConfig {
+    /// Which queues: a name or a pattern; empty for none.
+    pub queues: String,
+    /// What the topic's name has ahead of the queue's.
+    pub prefix: String,
+    /// What it has behind it.
+    pub postfix: String,
+}
+
+impl Default for MirroredQueuesConfig {
+    fn default() -> MirroredQueuesConfig {
+        let (queues, postfix) = (String::new(), String::new());
+        MirroredQueuesConfig { queues, prefix: "VirtualTopic.Mirror.".to_owned(), postfix }
+    }
+}
+
+impl MirroredQueuesConfig {
+    fn rule(&self) -> anyhow::Result<Option<MirroredQueues>> {
+        let MirroredQueuesConfig { queues, prefix, postfix } = self;
+        if queues.is_empty() {
+            return Ok(None);
+        }
+        let (prefix, postfix) = (prefix.as_str().into(), postfix.as_str().into());
+        Ok(Some(MirroredQueues { queues: Pattern::parse(queues)?, prefix, postfix }))
+    }
 }
 
 #[cfg(test)]
@@ -152,5 +245,35 @@ mod tests {
         assert_eq!(feeds, [("x", true)]);
         let error = addressing("[[virtual_topic]]\nprefix = \"\"").unwrap_err().to_string();
         assert!(error.contains("[[virtual_topic]] 1: prefix and postfix are both empty"), "{error}");
+    }
+
+    #[test]
+    fn composite_destinations_and_mirrors_are_read_or_refused_by_name() {
+        let addressing =
+            |text: &str| Config::parse(text).unwrap().addressing().map_err(|error| format!("{error:#}"));
+        let good = addressing(
+            "[[composite]]
+            address = \"queue://c\"
+            targets = [{ destination = \"queue://a\" }, { destination = \"topic://t\", selector = \"k = 1\" }]
+            [mirrored_queues]
+            queues = \"seen.>\"",
+        );
+        let good = good.unwrap();
+        assert_eq!((good.composites.len(), good.composites[0].forward_only), (1, true));
+        let mirror = good.mirrored.unwrap().topic_of(&Destination::queue("seen.x"));
+        assert_eq!(mirror, Some(Destination::topic("VirtualTopic.Mirror.seen.x")));
+        for (targets, want) in [
+            ("", "[[composite]] 1: queue://c has no targets"),
+            (
+                "{ destination = \"queue://a.>\" }",
+                "the target queue://a.> is no lasting queue or topic of one name",
+            ),
+            ("{ destination = \"a\" }", "begins with none of queue://"),
+            ("{ destination = \"queue://a\", selector = \"k =\" }", "the selector of the target queue://a: "),
+        ] {
+            let error = addressing(&format!("[[composite]]\naddress = \"queue://c\"\ntargets = [{targets}]"));
+            let error = error.unwrap_err();
+            assert!(error.contains(want), "{targets}: {error}");
+        }
     }
 }

@@ -6,9 +6,10 @@ use postroad_model::{
     ConnectionId, ConsumerKey, Destination, Event, PartitionId, Publish, Refusal, Sent, Ticket, ToSession,
     TransactionKey,
 };
+use rustc_hash::FxHashMap;
 
 use crate::runtime::core::Places;
-use rustc_hash::FxHashMap;
+use crate::runtime::store::properties_of;
 
 /// A connection is not read while so many bytes that it sent wait for their replies: enough to keep
 /// a group commit busy, little enough that thousands of connections fit.
@@ -157,10 +158,16 @@ impl Router {
         to(partition, event);
     }
 
-    fn publish(&mut self, publish: Publish, to: &mut impl FnMut(PartitionId, Event)) {
+    fn publish(&mut self, mut publish: Publish, to: &mut impl FnMut(PartitionId, Event)) {
         let bytes = publish.sent.message.bytes.len() as u64;
         self.outstanding.insert(publish.ticket, bytes);
         self.outstanding_bytes += bytes;
+        if self.places.addressing.passes_on() && !self.pass_on(&mut publish.sent) {
+            // Nobody wants it, and so it is done: as a transaction is in which nothing happened.
+            let transaction = TransactionKey { connection: publish.connection, number: OWN_TRANSACTION };
+            let event = Event::Commit { transaction, participants: Vec::new(), ticket: publish.ticket };
+            return to(PartitionId(0), event);
+        }
         let partition = self.places.partition_of(&publish.sent.to);
         let is_there = |also: &Destination| self.places.partition_of(also) == partition;
         if !publish.sent.also.iter().all(is_there) {
@@ -169,6 +176,17 @@ impl Router {
         self.enlist(publish.transaction, partition);
         self.touched.insert(partition);
         to(partition, Event::Publish(publish));
+    }
+
+    /// Puts in place of composite and mirrored destinations what they stand for; `false` if that is nothing.
+    fn pass_on(&self, sent: &mut Sent) -> bool {
+        let properties = properties_of(&sent.message);
+        let mut targets = self.places.addressing.targets_of(sent.targets(), &*properties).into_iter();
+        let first = targets.next();
+        drop(properties);
+        let Some(first) = first else { return false };
+        (sent.to, sent.also) = (first, targets.collect());
+        true
     }
 
     /// A message for several partitions reaches all of them or none: in the transaction that it belongs to, or in one of
@@ -414,5 +432,30 @@ mod tests {
         let commit = Event::Commit { transaction, participants: Vec::new(), ticket: Ticket(2) };
         router.route(commit, |to, event| said.push(told(to, &event)));
         assert_eq!(said, ["0: seal", "1: seal", "0: commit over 2"]);
+    }
+
+    #[test]
+    fn a_composite_destination_is_replaced_by_its_targets_and_without_any_the_send_is_done() {
+        let target = |name: &str, selector: Option<&str>| postroad_routing::Target {
+            destination: Destination::queue(name),
+            selector: selector.map(|text| postroad_selector::Selector::parse(text).expect("a selector")),
+        };
+        let rule = |address: &str, targets| postroad_routing::Composite {
+            address: postroad_routing::DestinationPattern::parse(address).expect("a pattern"),
+            targets,
+            forward_only: true,
+        };
+        let composites = vec![
+            rule("queue://all", vec![target("a", None), target("b", None)]),
+            rule("queue://none", vec![target("a", Some("FALSE"))]),
+        ];
+        let addressing = postroad_routing::Addressing { composites, ..Default::default() };
+        let places = Places { placement: Placement { partitions: 1 }, addressing: Arc::new(addressing) };
+        let mut router = Router::new(CONNECTION, places);
+        for (name, want) in [("all", "0: a,b"), ("none", "0: commit over 0"), ("other", "0: other")] {
+            let mut said = Vec::new();
+            router.route(publish(1, &[name], None), |to, event| said.push(told(to, &event)));
+            assert_eq!(said, [want], "{name}");
+        }
     }
 }

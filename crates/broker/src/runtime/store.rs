@@ -251,7 +251,7 @@ fn read_prepared<D: Disk>(
 }
 
 /// Each protocol reads its own messages.
-fn properties_of(message: &Message) -> Box<dyn Properties + '_> {
+pub(super) fn properties_of(message: &Message) -> Box<dyn Properties + '_> {
     match message.encoding.protocol {
         Protocol::OpenWire => Box::new(StoredProperties::of(&message.bytes, message.encoding.version)),
         Protocol::Amqp => {
