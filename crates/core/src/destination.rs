@@ -7,6 +7,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::binding::Fed;
 use crate::completion::Completion;
+use crate::queue::tag;
 
 impl Partition {
     pub(crate) fn declare(
@@ -118,8 +119,14 @@ impl Partition {
             }
             effects.push(Effect::Detached { consumer: key });
         }
-        let keys: Vec<_> =
-            queue.lanes.iter().flat_map(|(_, lane)| lane.iter().map(|(_, entry)| entry.key)).collect();
+        let mut keys = Vec::new();
+        for (number, lane) in queue.lanes.iter() {
+            for (sequence, entry) in lane.iter() {
+                let at_ms = self.bodies.headers(entry.key).map_or(0, |(headers, _)| headers.expires_at_ms);
+                self.expiries.remove(at_ms, id, tag(number.0, sequence));
+                keys.push(entry.key);
+            }
+        }
         self.counters.discarded += keys.len() as u64;
         for key in keys {
             self.drop_reference(key, effects);

@@ -2,13 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use postroad_model::{
-    Command, ConsumerKey, ConsumerMode, Delivery, Effect, EntryTag, Message, MessageKey, QueueId,
-    SettleCause, Settlement, Urgency,
-};
+use postroad_model::{ConsumerKey, ConsumerMode, Delivery, Effect, EntryTag, Message, MessageKey, QueueId};
 
 use crate::Partition;
-use crate::completion::Completion;
 use crate::group::GroupTurn;
 use crate::queue::{LaneNumber, Queue, State};
 use crate::selection::Selected;
@@ -103,6 +99,10 @@ impl Partition {
         let (key, failed_deliveries) = (entry.key, entry.failed_deliveries + entry.uncounted_deliveries);
         let Some((headers, _)) = self.bodies.headers(key) else { return Step::Nothing };
         if self.is_over(headers) && !browsing {
+            if self.bodies.resident(key).is_none() && self.grave_of(id, key).is_some() {
+                self.fetch_from(id, tag, effects);
+                return Step::Waits;
+            }
             self.expire(id, tag, effects);
             return Step::Skipped;
         }
@@ -162,20 +162,6 @@ impl Partition {
             browse.is_over = true;
         }
         effects.push(Effect::Drained { consumer: key });
-    }
-
-    /// Ends an entry whose time is over; a durable one by a record that nobody waits for.
-    fn expire(&mut self, id: QueueId, tag: EntryTag, effects: &mut Vec<Effect>) {
-        let Some(entry) = self.entry(id, tag) else { return };
-        match entry.key {
-            MessageKey::Durable { .. } if !id.is_volatile() => {
-                entry.state = State::Leaving;
-                let settlement = Settlement { queue: id, tag, cause: SettleCause::Expired };
-                let completion = Completion::Settled { settlements: vec![settlement], answer: None };
-                self.propose(Command::Settle(vec![settlement]), Urgency::Lazy, completion, effects);
-            }
-            _ => self.end_entry(id, tag, SettleCause::Expired, effects),
-        }
     }
 
     /// Asks for the body that is due, and for those behind it in its lane.

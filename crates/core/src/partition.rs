@@ -19,6 +19,7 @@ use crate::bodies::Bodies;
 use crate::completion::Completion;
 use crate::connection::Connection;
 use crate::consumer::Consumer;
+use crate::expiry::Expiries;
 use crate::queue::{Entry, LaneNumber, Queue, State};
 use crate::schedule::{Jobs, WriteDue};
 use crate::selection::{self, PropertiesOf};
@@ -98,6 +99,8 @@ pub struct Partition {
     pub(crate) next_volatile_message: u64,
     pub(crate) next_stamp: u64,
     pub(crate) bodies: Bodies,
+    /// When entries end.
+    pub(crate) expiries: Expiries,
     /// Queues that wait for a body, by the body.
     pub(crate) fetches: HashMap<MessageKey, Vec<QueueId>, FxBuildHasher>,
     pub(crate) consumers: HashMap<ConsumerKey, Consumer, FxBuildHasher>,
@@ -154,6 +157,7 @@ impl Partition {
             next_volatile_message: 0,
             next_stamp: 0,
             bodies: Bodies::default(),
+            expiries: Expiries::default(),
             fetches: HashMap::default(),
             consumers: HashMap::default(),
             connections: HashMap::default(),
@@ -314,6 +318,7 @@ impl Partition {
             Event::Tick { now_ms } => {
                 self.now_ms = self.now_ms.max(now_ms);
                 self.pass_time(effects);
+                self.sweep(effects);
             }
             Event::Peer { from, peer } => self.peer(from, peer, effects),
         }
@@ -433,7 +438,8 @@ impl Partition {
         };
         self.next_stamp += 1;
         self.counters.enqueued += 1;
-        queue.push(lane, entry);
+        let tag = queue.push(lane, entry);
+        self.expiries.insert(message.expires_at_ms, queue.id, tag);
         queue.volatile_bytes += self.bodies.volatile_size(key);
         if begins_groups {
             let id = queue.id;

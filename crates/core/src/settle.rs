@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Command, ConnectionId, ConsumerKey, DeadLetter, Effect, EntryTag, Message, MessageKey, Outcome, QueueId,
-    Sent, Settle, SettleCause, Settlement, Ticket, Urgency,
+    Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Message, MessageKey,
+    Outcome, QueueId, Sent, Settle, SettleCause, Settlement, Ticket, Urgency,
 };
 
 use crate::Partition;
 use crate::completion::Completion;
 use crate::queue::State;
+
+/// Why a message whose time was over lies among the dead letters.
+const EXPIRED: &str = "expired";
 
 impl Partition {
     pub(crate) fn settle(&mut self, settle: Settle, effects: &mut Vec<Effect>) {
@@ -27,9 +30,10 @@ impl Partition {
                 self.settle_in_transaction(queue, consumer, &tags, cause, transaction);
                 self.answer(answer, Ok(()), effects);
             }
-            (Outcome::Accepted | Outcome::Expired, None) => {
-                self.settle_now(queue, consumer, &tags, cause(outcome), answer, effects);
+            (Outcome::Accepted, None) => {
+                self.settle_now(queue, consumer, &tags, SettleCause::Consumed, answer, effects);
             }
+            (Outcome::Expired, None) => self.settle_expired(queue, consumer, &tags, answer, effects),
             (Outcome::Rejected, _) => self.reject(queue, consumer, &tags, reason, answer, effects),
             (Outcome::Released { failed }, _) => {
                 self.forget_held(consumer, &tags);
@@ -76,7 +80,75 @@ impl Partition {
     ) {
         let held = self.held_of(queue, consumer, tags);
         self.forget_held(consumer, &held);
-        let settlements = self.leave(queue, &held, cause, effects);
+        self.settle_held(queue, &held, cause, answer, effects);
+    }
+
+    /// A consumer found that the time of these was over.
+    fn settle_expired(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerKey,
+        tags: &[EntryTag],
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let held = self.held_of(queue, consumer, tags);
+        self.forget_held(consumer, &held);
+        let (mut buried, mut ended, mut to) = (Vec::new(), Vec::new(), None);
+        for tag in held {
+            let key = self.entry(queue, tag).map(|entry| entry.key);
+            match key.and_then(|key| self.grave_of(queue, key)) {
+                Some(grave) => {
+                    to = Some(grave);
+                    buried.push(tag);
+                }
+                None => ended.push(tag),
+            }
+        }
+        let Some(grave) = to else {
+            return self.settle_held(queue, &ended, SettleCause::Expired, answer, effects);
+        };
+        self.settle_held(queue, &ended, SettleCause::Expired, None, effects);
+        self.bury_expired(queue, &buried, grave, answer, effects);
+    }
+
+    /// Entries whose time is over move to the dead letters.
+    pub(crate) fn bury_expired(
+        &mut self,
+        queue: QueueId,
+        tags: &[EntryTag],
+        grave: Destination,
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(origin) = self.queues.get(&queue).map(|queue| queue.source.clone()) else { return };
+        let past = DeadLetter { queue: grave.clone(), origin, reason: Some(EXPIRED.into()) };
+        let (mut sends, mut moving) = (Vec::new(), Vec::new());
+        for tag in tags {
+            let key = self.entry(queue, *tag).map(|entry| entry.key);
+            if let Some(message) = key.and_then(|key| self.bodies.resident(key)) {
+                sends.push(Sent::new(grave.clone(), self.dead(message, &past)));
+                moving.push(*tag);
+            }
+        }
+        let settlements = self.leave(queue, &moving, SettleCause::Expired, effects);
+        self.move_messages(sends, settlements, answer, effects);
+    }
+
+    /// The message as it lies among the dead letters: with its past, and without an end.
+    fn dead(&self, message: &Message, past: &DeadLetter) -> Message {
+        Message { expires_at_ms: 0, ..(self.mark_dead)(message, past) }
+    }
+
+    fn settle_held(
+        &mut self,
+        queue: QueueId,
+        held: &[EntryTag],
+        cause: SettleCause,
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let settlements = self.leave(queue, held, cause, effects);
         if settlements.is_empty() {
             return self.answer(answer, Ok(()), effects);
         }
@@ -125,6 +197,9 @@ impl Partition {
         let removed = self.queues.get_mut(&queue).and_then(|queue| queue.remove(tag));
         let Some(entry) = removed else { return };
         let freed = self.bodies.volatile_size(entry.key);
+        if let Some((headers, _)) = self.bodies.headers(entry.key) {
+            self.expiries.remove(headers.expires_at_ms, queue, tag);
+        }
         if let Some(queue) = self.queues.get_mut(&queue) {
             queue.volatile_bytes -= freed;
         }
@@ -180,7 +255,7 @@ impl Partition {
             let logged = matches!(key, MessageKey::Durable { .. }) && !queue.is_volatile();
             let keeps = |message: &&Message| message.persistent || logged || keeps_all;
             let message = self.bodies.resident(key).filter(keeps);
-            match message.map(|message| (self.mark_dead)(message, &past)) {
+            match message.map(|message| self.dead(message, &past)) {
                 Some(message) => {
                     sends.push(Sent::new(to.clone(), message));
                     moving.push(tag);

@@ -11,7 +11,7 @@ use crate::Partition;
 use crate::audit::{Audit, Last};
 use crate::binding::Fed;
 use crate::partition::Settings;
-use crate::queue::{Entry, LaneNumber, Queue, State};
+use crate::queue::{Entry, LaneNumber, Queue, State, tag};
 use crate::record::{self, Reader, RecordError, Writer};
 use crate::schedule::Job;
 use crate::transaction::{Prepared, Promised};
@@ -289,7 +289,7 @@ impl Partition {
         input: &mut Reader<'_>,
     ) -> Result<(), SnapshotError> {
         let next = input.u64()?;
-        let has_groups = queue.has_groups();
+        let (id, has_groups) = (queue.id, queue.has_groups());
         let Queue { lanes, groups, .. } = queue;
         let lane = lanes.get_or_make(number);
         for (sequence, failed_deliveries, key) in
@@ -301,6 +301,7 @@ impl Partition {
             if has_groups && message.group().is_some() {
                 groups.get_or_insert_default();
             }
+            self.expiries.insert(message.expires_at_ms, id, tag(number.0, sequence));
             let stamp = self.next_stamp;
             self.next_stamp += 1;
             let state = State::Ready;

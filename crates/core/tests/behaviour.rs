@@ -389,6 +389,74 @@ fn a_subscription_without_its_own_skips_what_its_client_sends() {
 }
 
 #[test]
+fn expired_messages_are_dead_letters() {
+    check(&[
+        (
+            "those that a consumer would get, without an end of their own",
+            "send 1 a m until=5
+             send 1 a n until=5 volatile
+             send 1 a o
+             time 9
+             attach 1.1 a 9
+             attach 1.2 dead 9",
+            "ok ok ok ok 1.1<o ok 1.2<m",
+        ),
+        (
+            "those that nobody looks at",
+            "attach 1.1 dead 9
+             send 1 a m until=5
+             send 1 b n until=3
+             send 1 a o until=9
+             time 4
+             time 5",
+            "ok ok ok ok 1.1<n 1.1<m",
+        ),
+        (
+            "those that a consumer found expired, and those that it gives back",
+            "attach 1.1 dead 9
+             send 1 a m until=5
+             send 1 a n until=5
+             attach 1.2 a 9
+             expire 1.2 m
+             time 6
+             detach 1.2 none
+             time 2000",
+            "ok ok ok ok 1.2<m 1.2<n 1.1<m ok 1.1<n",
+        ),
+        (
+            "but not from the dead letters, nor from a subscription in memory",
+            "attach 1.1 #t 0
+             send 1 dead m until=5
+             send 1 #t n until=5
+             time 9
+             attach 1.2 dead 9
+             credit 1.1 9",
+            "ok ok ok ok",
+        ),
+    ]);
+}
+
+#[test]
+fn many_that_expire_at_once_hold_up_nobody_for_long() {
+    let mut bench = Bench::new(settings(1));
+    for number in 0..600 {
+        bench.run(&format!("send 1 a m{number} until=5"));
+    }
+    bench.run("time 5");
+    assert_eq!(bench.held(), "a:344 dead:256", "a bounded number in each tick");
+    bench.run("time 6\ntime 7");
+    assert_eq!(bench.held(), "dead:600");
+}
+
+#[test]
+fn what_expires_with_its_body_on_the_disk_is_read_first() {
+    let mut bench = Bench::new(postroad_core::Settings { resident_bytes_max: 0, ..settings(1) });
+    bench.run("send 1 a m until=5");
+    assert_eq!(bench.run("time 5\nattach 1.1 dead 9\ntime 1006"), "ok 1.1<m");
+    assert_eq!(bench.partitions[0].counters().expired, 1);
+}
+
+#[test]
 fn priorities_outlive_a_restart() {
     let mut bench = Bench::new(settings(1));
     bench.run(
@@ -758,7 +826,7 @@ fn every_entry_leaves_for_one_counted_cause() {
          unmake 1 ~t",
     );
     let want = Counters {
-        enqueued: 6,
+        enqueued: 7,
         delivered: 3,
         consumed: 1,
         expired: 1,
@@ -767,7 +835,7 @@ fn every_entry_leaves_for_one_counted_cause() {
         ..Counters::default()
     };
     assert_eq!(bench.partitions[0].counters(), want);
-    assert_eq!(bench.held(), "a:1 dead:1");
+    assert_eq!(bench.held(), "a:1 dead:2");
 }
 
 #[test]

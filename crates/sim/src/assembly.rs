@@ -98,13 +98,18 @@ impl Core {
         self.now_ms
     }
 
-    /// Lets the partition know the time, then the event.
-    pub fn soft(&mut self, now_ms: u64, event: Event) -> Turn {
-        let mut effects = Vec::new();
-        if now_ms > self.now_ms {
-            self.now_ms = now_ms;
-            self.partition.soft(Event::Tick { now_ms }, &mut effects);
+    /// Lets the partition know the time; `None` if it does already.
+    pub fn tick(&mut self, now_ms: u64) -> Option<Turn> {
+        if now_ms <= self.now_ms {
+            return None;
         }
+        self.now_ms = now_ms;
+        Some(self.soft(Event::Tick { now_ms }))
+    }
+
+    /// Gives the partition an event.
+    pub fn soft(&mut self, event: Event) -> Turn {
+        let mut effects = Vec::new();
         self.partition.soft(event.clone(), &mut effects);
         Turn { partition: self.id, event: Some(event), effects }
     }
@@ -112,15 +117,14 @@ impl Core {
     /// Takes in one thing that the log reports; `None` if there is none or nobody needs to know.
     pub fn poll(&mut self) -> Option<Turn> {
         let mut effects = Vec::new();
-        let now_ms = self.now_ms;
         match self.log.poll()? {
             LogEvent::Committed { position, command, .. } => {
                 self.partition.apply(position, command, &mut effects);
                 Some(Turn { partition: self.id, event: None, effects })
             }
             // At once: whatever is proposed from here on belongs to the log's next epoch.
-            LogEvent::Failed { reason, .. } => Some(self.soft(now_ms, Event::ProposalsFailed { reason })),
-            LogEvent::Space { ample } => Some(self.soft(now_ms, Event::Space { ample })),
+            LogEvent::Failed { reason, .. } => Some(self.soft(Event::ProposalsFailed { reason })),
+            LogEvent::Space { ample } => Some(self.soft(Event::Space { ample })),
             LogEvent::SnapshotWanted { .. } => {
                 if let Some(position) = self.partition.applied() {
                     let state = self.partition.snapshot();

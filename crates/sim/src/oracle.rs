@@ -410,7 +410,8 @@ impl Oracle {
             self.ask(consumer.connection, ticket, Ask::Operation(operation));
         }
         if settle.transaction.is_none() {
-            self.operations[operation].unasked = settle.ticket.is_none() && outcome != Outcome::Rejected;
+            self.operations[operation].unasked =
+                settle.ticket.is_none() && !matches!(outcome, Outcome::Rejected | Outcome::Expired);
         }
         let in_transaction = settle.transaction.is_some();
         for spot in &spots {
@@ -430,6 +431,7 @@ impl Oracle {
         in_transaction: bool,
         by: ConsumerKey,
     ) {
+        let persistent = self.letters.get(&spot.1).is_some_and(|letter| letter.sent.message.persistent);
         let Some(copy) = self.copies.get_mut(spot) else { return };
         let volatile = copy.volatile;
         match outcome {
@@ -451,7 +453,9 @@ impl Oracle {
         }
         copy.ended = Some(operation);
         self.operations[operation].settles.push(spot.clone());
-        if outcome == Outcome::Rejected {
+        let dead = Place::Queue(self.dead_letters.clone());
+        let buried = outcome == Outcome::Expired && persistent && spot.0 != dead;
+        if outcome == Outcome::Rejected || buried {
             self.copy((Place::Queue(self.dead_letters.clone()), spot.1), operation, false);
         }
     }

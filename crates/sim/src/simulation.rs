@@ -352,7 +352,10 @@ impl Simulation {
         if let Event::Fetched { message: Err(reason), key } = &event {
             return Err(format!("{key:?} cannot be read back: {reason}"));
         }
-        let turn = self.assembly.cores[index].soft(self.now_ms, event);
+        if let Some(turn) = self.assembly.cores[index].tick(self.now_ms) {
+            self.handle(turn)?;
+        }
+        let turn = self.assembly.cores[index].soft(event);
         self.handle(turn)?;
         Ok(true)
     }

@@ -3,7 +3,7 @@
 //! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `again`,
 //! `at=9 every=5 times=2`, `priority=9`, `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
-//! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `reject`, `release`, `fail`,
+//! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `expire`, `reject`, `release`, `fail`,
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `time 7`, `make 1 a`, `unmake 1 a`.
 //! Branches: `end 1 1 x` (transaction 1 of connection 1 is its share of branch x), `prepare 1 x`,
 //! `decide 1 x commit|once|rollback`, `branches 1`.
@@ -277,6 +277,7 @@ impl Bench {
                     .push_back((PartitionId(0), Event::Unsubscribe { name, connection, ticket: Ticket(0) }));
             }
             "accept" => self.verdict(&plain, Outcome::Accepted, option("tx")),
+            "expire" => self.verdict(&plain, Outcome::Expired, None),
             "reject" => self.verdict(&plain, Outcome::Rejected, None),
             "release" => self.verdict(&plain, Outcome::Released { failed: false }, None),
             "fail" => self.verdict(&plain, Outcome::Released { failed: true }, None),

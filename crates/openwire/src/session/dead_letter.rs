@@ -20,6 +20,8 @@ fn rewrite(message: &Message, past: &DeadLetter) -> Option<bytes::Bytes> {
     let mut dead = from_stored(&message.bytes, version).ok()?;
     let origin = dead.destination.replace(Destination::Queue(past.queue.name.as_ref().into()));
     dead.original_destination = dead.original_destination.or(origin);
+    // Its time may be over; here it stays.
+    dead.expiration_ms = 0;
     let mut properties = match &dead.marshalled_properties {
         Some(marshalled) => PrimitiveMap::decode(marshalled).ok()?,
         None => PrimitiveMap::default(),

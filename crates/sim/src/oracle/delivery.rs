@@ -2,22 +2,28 @@
 
 use postroad_model::{
     ConnectionId, ConsumerKey, ConsumerMode, Delivered, Delivery, Destination, DestinationKind, EntryTag,
+    Message,
 };
 
-use super::{Checked, Fate, Hold, MessageNumber, Oracle, Place, Spot, number_of};
+use super::{AT_ONCE, Checked, Fate, Hold, MessageNumber, Oracle, Place, Spot, number_of};
 
 impl Oracle {
     pub(super) fn delivered(&mut self, now_ms: u64, delivery: &Delivery) -> Checked {
         let key = delivery.consumer;
         let message = number_of(&delivery.message).ok_or("a delivery without a number")?;
         let letter = self.letters.get(&message).ok_or("a delivery of a message that nobody sent")?;
-        if letter.sent.message != delivery.message {
+        let dead = self.readers.get(&key).is_some_and(|reader| reader.source == self.dead_letters);
+        let expires_at_ms = if dead { 0 } else { letter.sent.message.expires_at_ms };
+        if delivery.message != (Message { expires_at_ms, ..letter.sent.message.clone() }) {
             return Err(format!("message {message} was changed on its way"));
         }
         let (from, retained, to) = (letter.from, letter.retained, letter.sent.to.clone());
         let due_ms = letter.sent.schedule.as_ref().map_or(0, |schedule| schedule.due_ms);
         if now_ms < due_ms {
             return Err(format!("message {message} was delivered at {now_ms}, but is due at {due_ms}"));
+        }
+        if dead {
+            self.expired_into_dead_letters(now_ms, message);
         }
         let reader = self.readers.get_mut(&key).filter(|reader| reader.attached);
         let reader = reader.ok_or_else(|| format!("message {message} was delivered to nobody: {key:?}"))?;
@@ -68,6 +74,24 @@ impl Oracle {
             reader.held.push((delivery.tag, spot));
         }
         Ok(())
+    }
+
+    /// A message whose time was over may have moved to the dead letters at any moment since.
+    fn expired_into_dead_letters(&mut self, now_ms: u64, message: MessageNumber) {
+        let place = Place::Queue(self.dead_letters.clone());
+        let Some(letter) = self.letters.get(&message) else { return };
+        let expires = letter.sent.message.expires_at_ms;
+        let lasts = letter.sent.message.persistent && !letter.sent.to.temporary;
+        let there = self.copies.get(&(place.clone(), message));
+        let there = there.is_some_and(|copy| self.operations[copy.created].fate == Fate::Committed);
+        if there || expires == 0 || now_ms < expires || !lasts {
+            return;
+        }
+        let spot = (Place::Queue(letter.sent.to.clone()), message);
+        if let Some(copy) = self.copies.get_mut(&spot) {
+            copy.ended = Some(AT_ONCE);
+        }
+        self.copy((place, message), AT_ONCE, false);
     }
 
     fn copy_for_subscription(&mut self, place: &Place, message: MessageNumber) {

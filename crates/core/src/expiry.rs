@@ -1,0 +1,108 @@
+//! Expiry: entries whose time is over leave their queues, whether or not a consumer looks at them.
+//!
+//! Every entry with an end stands in one set, by time, so that a look at the clock costs nothing while none is due.
+
+use std::collections::BTreeSet;
+
+use postroad_model::{
+    Command, Destination, Effect, EntryTag, MessageKey, QueueId, SettleCause, Settlement, Urgency,
+};
+
+use crate::Partition;
+use crate::completion::Completion;
+use crate::queue::State;
+
+/// Entries that leave in one tick at most: many that end at once hold up nobody else for long.
+const SWEPT_MAX: usize = 256;
+
+/// An entry that cannot leave yet, for a consumer has it or its body is on the disk, is looked at again after this.
+const AGAIN_MS: u64 = 1000;
+
+/// When entries end.
+#[derive(Default)]
+pub struct Expiries {
+    due: BTreeSet<(u64, QueueId, EntryTag)>,
+}
+
+impl Expiries {
+    /// The entry ends then; zero is never.
+    pub fn insert(&mut self, at_ms: u64, queue: QueueId, tag: EntryTag) {
+        if at_ms != 0 {
+            self.due.insert((at_ms, queue, tag));
+        }
+    }
+
+    /// The entry has left before its end.
+    pub fn remove(&mut self, at_ms: u64, queue: QueueId, tag: EntryTag) {
+        if at_ms != 0 {
+            self.due.remove(&(at_ms, queue, tag));
+        }
+    }
+
+    /// When the next one ends.
+    pub fn next_ms(&self) -> Option<u64> {
+        self.due.first().map(|(at_ms, ..)| *at_ms)
+    }
+
+    fn take_due(&mut self, now_ms: u64) -> Option<(QueueId, EntryTag)> {
+        let (_, queue, tag) = self.due.first().copied().filter(|(at_ms, ..)| *at_ms <= now_ms)?;
+        self.due.pop_first();
+        Some((queue, tag))
+    }
+}
+
+impl Partition {
+    /// Ends what is due.
+    pub(crate) fn sweep(&mut self, effects: &mut Vec<Effect>) {
+        let mut absent = Vec::new();
+        for _ in 0..SWEPT_MAX {
+            let Some((id, tag)) = self.expiries.take_due(self.now_ms) else { break };
+            let Some(entry) = self.entry(id, tag) else { continue };
+            let (key, state) = (entry.key, entry.state);
+            // It may be refused by the log, or held: then its turn comes again.
+            self.expiries.insert(self.now_ms + AGAIN_MS, id, tag);
+            if state != State::Ready {
+                continue;
+            }
+            match self.grave_of(id, key).is_some() && self.bodies.resident(key).is_none() {
+                true if self.fetches.contains_key(&key) => {}
+                true => {
+                    self.fetches.entry(key).or_default();
+                    absent.push(key);
+                }
+                false => self.expire(id, tag, effects),
+            }
+        }
+        if !absent.is_empty() {
+            effects.push(Effect::Fetch { keys: absent });
+        }
+    }
+
+    /// Where the message goes if its time is over in this queue; `None` if it ends. A volatile subscription keeps nothing for
+    /// later, and what ends in a dead-letter queue is dead.
+    pub(crate) fn grave_of(&self, id: QueueId, key: MessageKey) -> Option<Destination> {
+        let queue = self.queues.get(&id).filter(|_| !id.is_volatile())?;
+        let policy = &self.settings.policies.of(&queue.source).dead_letters;
+        let (headers, _) = self.bodies.headers(key)?;
+        let keeps = policy.expired && (headers.persistent || policy.non_persistent);
+        policy.queue_of(&queue.source).filter(|grave| keeps && *grave != queue.source)
+    }
+
+    /// Ends an entry whose time is over; its body is in memory if it has a grave. Nobody waits for it.
+    pub(crate) fn expire(&mut self, id: QueueId, tag: EntryTag, effects: &mut Vec<Effect>) {
+        let Some(entry) = self.entry(id, tag) else { return };
+        let (key, in_log) = (entry.key, matches!(entry.key, MessageKey::Durable { .. }) && !id.is_volatile());
+        if let Some(grave) = self.grave_of(id, key) {
+            return self.bury_expired(id, &[tag], grave, None, effects);
+        }
+        if !in_log {
+            return self.end_entry(id, tag, SettleCause::Expired, effects);
+        }
+        if let Some(entry) = self.entry(id, tag) {
+            entry.state = State::Leaving;
+        }
+        let settlements = vec![Settlement { queue: id, tag, cause: SettleCause::Expired }];
+        let completion = Completion::Settled { settlements: settlements.clone(), answer: None };
+        self.propose(Command::Settle(settlements), Urgency::Lazy, completion, effects);
+    }
+}
