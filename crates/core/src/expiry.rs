@@ -61,7 +61,7 @@ impl Partition {
             let (key, state) = (entry.key, entry.state);
             // It may be refused by the log, or held: then its turn comes again.
             self.expiries.insert(self.now_ms + AGAIN_MS, id, tag);
-            if state != State::Ready {
+            if state != State::Ready && state != State::Resting {
                 continue;
             }
             match self.grave_of(id, key).is_some() && self.bodies.resident(key).is_none() {

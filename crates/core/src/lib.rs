@@ -28,6 +28,7 @@ mod publish;
 mod queue;
 mod record;
 mod release;
+mod rest;
 mod schedule;
 mod selection;
 mod settle;

@@ -21,6 +21,7 @@ use crate::connection::Connection;
 use crate::consumer::Consumer;
 use crate::expiry::Expiries;
 use crate::queue::{Entry, LaneNumber, Queue, State};
+use crate::rest::Rests;
 use crate::schedule::{Jobs, WriteDue};
 use crate::selection::{self, PropertiesOf};
 use crate::transaction::{Branches, Coordination, OpenTransaction, Prepared, VolatileChanges};
@@ -101,6 +102,8 @@ pub struct Partition {
     pub(crate) bodies: Bodies,
     /// When entries end.
     pub(crate) expiries: Expiries,
+    /// When entries are delivered again that failed.
+    pub(crate) rests: Rests,
     /// Queues that wait for a body, by the body.
     pub(crate) fetches: HashMap<MessageKey, Vec<QueueId>, FxBuildHasher>,
     pub(crate) consumers: HashMap<ConsumerKey, Consumer, FxBuildHasher>,
@@ -158,6 +161,7 @@ impl Partition {
             next_stamp: 0,
             bodies: Bodies::default(),
             expiries: Expiries::default(),
+            rests: Rests::default(),
             fetches: HashMap::default(),
             consumers: HashMap::default(),
             connections: HashMap::default(),
@@ -319,6 +323,7 @@ impl Partition {
                 self.now_ms = self.now_ms.max(now_ms);
                 self.pass_time(effects);
                 self.sweep(effects);
+                self.wake(effects);
             }
             Event::Peer { from, peer } => self.peer(from, peer, effects),
         }

@@ -227,8 +227,9 @@ impl Partition {
         self.dispatch_all(queues, effects);
     }
 
-    /// Messages that can never be processed move to the dead letters, in one transaction, as far as the policy of their
-    /// queue keeps them; the others end.
+    /// Messages that a consumer gave up on are delivered again after a while, as often as the policy of their queue says. Then
+    /// they can never be processed: they move to the dead letters, in one transaction, as far as the policy keeps them; the
+    /// others end.
     fn reject(
         &mut self,
         queue: QueueId,
@@ -239,17 +240,18 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let Some(origin) = self.queues.get(&queue).map(|queue| queue.source.clone()) else { return };
+        let held = self.held_of(queue, consumer, tags);
+        self.forget_held(consumer, &held);
+        let given_up = self.rest(queue, held, effects);
         let policy = &self.settings.policies.of(&origin).dead_letters;
         let keeps_all = policy.non_persistent;
         let Some(to) = policy.queue_of(&origin) else {
-            self.counters.dropped += tags.len() as u64;
-            return self.settle_now(queue, consumer, tags, SettleCause::DeadLettered, answer, effects);
+            self.counters.dropped += given_up.len() as u64;
+            return self.settle_held(queue, &given_up, SettleCause::DeadLettered, answer, effects);
         };
         let past = DeadLetter { queue: to.clone(), origin, reason };
-        let held = self.held_of(queue, consumer, tags);
-        self.forget_held(consumer, &held);
         let (mut sends, mut moving) = (Vec::new(), Vec::new());
-        for tag in held {
+        for tag in given_up {
             let Some(key) = self.entry(queue, tag).map(|entry| entry.key) else { continue };
             // What is in the log can leave it only through the log, even if it did not have to be there.
             let logged = matches!(key, MessageKey::Durable { .. }) && !queue.is_volatile();

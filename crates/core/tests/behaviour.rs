@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bench::{Bench, QUESTIONS, settings};
 use postroad_core::{Counters, Partition, Settings};
-use postroad_routing::{DeadLetterQueue, DeadLetters, Policies, Policy};
+use postroad_routing::{DeadLetterQueue, DeadLetters, Policies, Policy, Redelivery};
 
 /// Runs each case in a new broker of one partition, and compares all that it said.
 fn check(cases: &[(&str, &str, &str)]) {
@@ -436,6 +436,76 @@ fn expired_messages_are_dead_letters() {
     ]);
 }
 
+/// A broker whose messages are given up after two deliveries, with rests of 10 and 20 ms.
+fn redelivering() -> Bench {
+    let fallback = Policies::with_dead_letters_in("dead").fallback().clone();
+    let redelivery = Redelivery { count_max: 2, delay_ms: 10, multiplier: 2, delay_ms_max: 1000 };
+    let policies = Arc::new(Policies::new(Policy { redelivery, ..fallback }));
+    Bench::new(postroad_core::Settings { policies, ..settings(1) })
+}
+
+#[test]
+fn the_broker_delivers_again_what_was_given_up() {
+    for (case, script, want) in [
+        (
+            "after rests that grow, then to the dead letters",
+            "attach 1.1 a 9
+             send 2 a m
+             send 2 a n
+             reject 1.1 m
+             time 9
+             time 10
+             reject 1.1 m
+             time 29
+             time 30
+             attach 1.2 dead 9
+             reject 1.1 m",
+            "ok 1.1<m ok 1.1<n ok ok 1.1<m!1 ok 1.1<m!2 ok 1.2<m ok",
+        ),
+        (
+            "in its old place, and others go past it meanwhile",
+            "send 2 a m
+             send 2 a n volatile
+             attach 1.1 a 1
+             reject 1.1 m
+             credit 1.1 1
+             accept 1.1 n
+             send 2 a o
+             time 10
+             credit 1.1 2",
+            "ok ok ok 1.1<m ok 1.1<n ok ok 1.1<m!1 1.1<o",
+        ),
+        (
+            "unless its time is over",
+            "send 2 a m until=5
+             attach 1.1 a 1
+             reject 1.1 m
+             time 5
+             attach 1.2 dead 1
+             time 10",
+            "ok ok 1.1<m ok ok 1.2<m",
+        ),
+        (
+            "a browser sees it rest",
+            "send 2 a m
+             attach 1.1 a 1
+             reject 1.1 m
+             attach 1.2 a 9 browse",
+            "ok ok 1.1<m ok ok 1.2<m!1 1.2 drained",
+        ),
+    ] {
+        assert_eq!(redelivering().run(script), want, "case: {case}");
+    }
+}
+
+#[test]
+fn what_rests_is_ready_after_a_restart_and_keeps_its_count() {
+    let mut bench = redelivering();
+    bench.run("send 2 a m\nattach 1.1 a 1\nreject 1.1 m");
+    bench.restart();
+    assert_eq!(bench.run("attach 1.2 a 1"), "ok 1.2<m!1");
+}
+
 #[test]
 fn many_that_expire_at_once_hold_up_nobody_for_long() {
     let mut bench = Bench::new(settings(1));
@@ -848,6 +918,7 @@ fn dead_letters_go_where_the_policy_says() {
     let dead_letters = |name: &str, non_persistent| {
         let queue = DeadLetterQueue::named(name);
         Policies::new(Policy {
+            redelivery: Redelivery::default(),
             dead_letters: DeadLetters { queue, non_persistent, ..DeadLetters::default() },
         })
     };

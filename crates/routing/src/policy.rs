@@ -27,6 +27,36 @@ pub struct DestinationPattern {
 pub struct Policy {
     /// What becomes of messages that can never be processed.
     pub dead_letters: DeadLetters,
+    /// How often the broker delivers again what a consumer gave up on, before it can never be processed.
+    pub redelivery: Redelivery,
+}
+
+/// Deliveries that the broker adds to those of the clients' own policies, each after a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Redelivery {
+    /// A message is given up after so many deliveries without success; zero adds none.
+    pub count_max: u32,
+    /// How long a message rests after its first delivery without success.
+    pub delay_ms: u64,
+    /// Each rest is longer than the last one by this factor.
+    pub multiplier: u32,
+    /// No rest is longer.
+    pub delay_ms_max: u64,
+}
+
+impl Default for Redelivery {
+    /// None; where some are wanted, the delays of ActiveMQ's redelivery policy.
+    fn default() -> Redelivery {
+        Redelivery { count_max: 0, delay_ms: 1000, multiplier: 1, delay_ms_max: 300_000 }
+    }
+}
+
+impl Redelivery {
+    /// How long a message rests that failed `failed` times before it failed again; `None` if it is given up.
+    pub fn rest_ms(&self, failed: u32) -> Option<u64> {
+        let factor = u64::from(self.multiplier).saturating_pow(failed);
+        (failed < self.count_max).then(|| self.delay_ms.saturating_mul(factor).min(self.delay_ms_max))
+    }
 }
 
 /// What becomes of messages that can never be processed.
@@ -105,7 +135,7 @@ impl Policies {
     /// [`DeadLetterQueue::named`].
     pub fn with_dead_letters_in(name: &str) -> Policies {
         let dead_letters = DeadLetters { queue: DeadLetterQueue::named(name), ..DeadLetters::default() };
-        Policies::new(Policy { dead_letters })
+        Policies::new(Policy { dead_letters, ..Policy::default() })
     }
 
     /// `fallback` for every destination.
@@ -182,12 +212,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn rests_grow_up_to_their_maximum_and_end_with_the_count() {
+        let redelivery = Redelivery { count_max: 70, delay_ms: 10, multiplier: 3, delay_ms_max: 100 };
+        let rests = [0, 1, 2, 3, 69, 70, u32::MAX].map(|failed| redelivery.rest_ms(failed));
+        assert_eq!(rests, [Some(10), Some(30), Some(90), Some(100), Some(100), None, None]);
+        assert_eq!(Redelivery::default().rest_ms(0), None);
+    }
+
+    #[test]
     fn the_narrowest_policy_of_the_kind_counts_alone() {
         let shared = |name: &str| Policy {
             dead_letters: DeadLetters {
                 queue: DeadLetterQueue::Shared(name.into()),
                 ..DeadLetters::default()
             },
+            ..Policy::default()
         };
         let mut policies = Policies::new(shared("fallback"));
         for (pattern, name) in

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use postroad_model::Destination;
 use postroad_routing::{
     Addressing, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, MirroredQueues, Pattern,
-    Policies, Policy, Target, VirtualTopic,
+    Policies, Policy, Redelivery, Target, VirtualTopic,
 };
 use postroad_selector::Selector;
 use serde::Deserialize;
@@ -22,6 +22,14 @@ pub struct PolicyConfig {
     pub dead_letter_expired: Option<bool>,
     /// Whether non-persistent messages go there.
     pub dead_letter_non_persistent: Option<bool>,
+    /// Deliveries without success after which a message goes there: see [`Redelivery`].
+    pub redelivery_count: Option<u32>,
+    /// How long a message rests after the first of them.
+    pub redelivery_delay_ms: Option<u64>,
+    /// By how much each rest is longer than the last.
+    pub redelivery_multiplier: Option<u32>,
+    /// How long it rests at most.
+    pub redelivery_delay_max_ms: Option<u64>,
 }
 
 impl PolicyConfig {
@@ -32,6 +40,12 @@ impl PolicyConfig {
                 queue: self.dead_letter_queue.as_deref().map_or(queue, DeadLetterQueue::named),
                 expired: self.dead_letter_expired.unwrap_or(expired),
                 non_persistent: self.dead_letter_non_persistent.unwrap_or(non_persistent),
+            },
+            redelivery: Redelivery {
+                count_max: self.redelivery_count.unwrap_or(fallback.redelivery.count_max),
+                delay_ms: self.redelivery_delay_ms.unwrap_or(fallback.redelivery.delay_ms),
+                multiplier: self.redelivery_multiplier.unwrap_or(fallback.redelivery.multiplier),
+                delay_ms_max: self.redelivery_delay_max_ms.unwrap_or(fallback.redelivery.delay_ms_max),
             },
         }
     }

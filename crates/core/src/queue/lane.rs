@@ -36,7 +36,8 @@ pub struct Entry {
 /// ```text
 ///   Ready ──deliver──▶ Held ──settle──▶ Leaving ──record applied──▶ (removed)
 ///     ▲                 │ ▲                │
-///     └─────release─────┘ └──not durable───┘
+///     ├─────release─────┤ └──not durable───┘
+///     └──due── Resting ◀┘ rejected, and to be delivered again
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -49,6 +50,8 @@ pub enum State {
         /// An open transaction will settle it.
         in_transaction: bool,
     },
+    /// It was delivered without success, and waits until it may be delivered again.
+    Resting,
     /// Its settlement is on the way to the log, or prepared there.
     Leaving,
 }
