@@ -341,7 +341,8 @@ impl Simulation {
             return Ok(false);
         }
         let now_ms = self.now_ms;
-        let turn = self.assembly.cores[index].soft(now_ms, Event::Tick { now_ms });
+        let core = &mut self.assembly.cores[index];
+        let turn = core.tick(now_ms).unwrap_or_else(|| core.soft(Event::Tick { now_ms }));
         self.handle(turn)?;
         Ok(true)
     }
