@@ -609,6 +609,61 @@ fn credit_that_is_taken_back_is_taken_back_from_the_core() {
 }
 
 #[test]
+fn deliveries_without_a_verdict_have_a_bound() {
+    const UNSETTLED_MAX: u64 = 1 << 16;
+    let window = u32::MAX >> 1;
+    let begin = Begin { incoming_window: window, outgoing_window: 9, ..Begin::default() };
+    let mut bench = Bench::begun_with(begin);
+    let number = bench.receiver(Attach::default());
+    let credit = Flow { incoming_window: window, handle: Some(0), link_credit: Some(1 << 30), ..windows() };
+    bench.send(credit);
+    let mut granted = 0;
+    let mut delivered = 0;
+    loop {
+        for event in bench.events() {
+            if let Event::Credit { add, .. } = event {
+                granted += u64::from(add);
+            }
+        }
+        if granted == delivered {
+            break;
+        }
+        delivered += 1;
+        bench.deliver(number, delivered, Protocol::Amqp);
+        bench.output.clear();
+    }
+    assert!((UNSETTLED_MAX..UNSETTLED_MAX + 2048).contains(&delivered), "{delivered}");
+    bench.send(verdict(0, Some(999), true, Some(DeliveryState::Accepted(Accepted {}))));
+    assert!(bench.events().iter().any(|event| matches!(event, Event::Credit { .. })));
+}
+
+#[test]
+fn links_that_are_refused_and_kept_have_a_bound() {
+    let mut bench = Bench::begun();
+    for channel in 1..=4 {
+        bench.send_on(channel, Begin { outgoing_window: 9, ..Begin::default() }, b"");
+        for handle in 0..9_000 {
+            let name = format!("{channel}-{handle}").into();
+            bench.send_on(channel, Attach { name, handle, ..Attach::default() }, b"");
+            bench.output.clear();
+            if bench.parting.is_some() {
+                return;
+            }
+        }
+    }
+    panic!("36,000 links without a node, and nobody minds");
+}
+
+#[test]
+fn a_peer_that_never_speaks_is_told_nothing() {
+    let mut bench = Bench::new();
+    bench.now.ticks_ms = 30_000;
+    let Bench { session, events, output, now, .. } = &mut bench;
+    assert!(matches!(session.wake(*now, events, output), Err(Parting::Fault(_))));
+    assert!(output.is_empty());
+}
+
+#[test]
 fn a_drain_ends_with_the_credit_used_up() {
     let mut bench = Bench::begun();
     let number = bench.receiver(Attach::default());

@@ -8,6 +8,7 @@ use postroad_model::{EntryTag, Event, Outcome, Settle};
 use super::channel::ChannelAt;
 use super::fault::Fault;
 use super::link::LinkEnd;
+use super::outgoing::UNSETTLED_MAX;
 use super::replies::Then;
 use super::sequence::Sequence;
 use super::{AmqpSession, Turn};
@@ -108,6 +109,7 @@ impl AmqpSession {
             return Ok(());
         }
         let at = ChannelAt { channel, number: known.number };
+        let was_full = known.unsettled.len() >= UNSETTLED_MAX / 2;
         let last = last.min(Sequence(next.0 - 1));
         match (disposition.state, disposition.settled) {
             (Some(DeliveryState::TransactionalState(state)), settled) => {
@@ -125,6 +127,9 @@ impl AmqpSession {
                 }
             }
             (None, false) => {}
+        }
+        if was_full {
+            self.grant_channel(channel, turn);
         }
         Ok(())
     }

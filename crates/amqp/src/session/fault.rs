@@ -3,6 +3,7 @@
 
 use postroad_model::{Parting, Refusal};
 
+use super::layers::Layer;
 use super::link::LinkAt;
 use super::{AmqpSession, Turn};
 use crate::codec::{Close, End, Error, Symbol, Text, ValueMap, WireError};
@@ -81,6 +82,10 @@ impl AmqpSession {
     pub(super) fn fail(&mut self, fault: Fault, turn: &mut Turn<'_>) -> Parting {
         let text = fault.error.description.as_ref().map_or_else(String::new, |text| text.to_string());
         let text = format!("{}: {text}", fault.error.condition);
+        if !matches!(self.layer, Layer::Frames) {
+            // Nothing of AMQP can be said before its header.
+            return Parting::Fault(text);
+        }
         if !self.peer.has_opened() {
             // Nobody may say anything ahead of its open (2.4.1).
             self.send_open(ValueMap::default(), turn);

@@ -105,6 +105,12 @@ impl AmqpSession {
             let text = format!("handle {} is above the agreed {}", attach.handle, super::channel::HANDLE_MAX);
             return Err(Fault::framing(text));
         }
+        // Those that were refused count until the client has taken notice.
+        let links: usize = self.channels.values().map(|known| known.links.len()).sum();
+        if links >= 2 * LINKS_MAX {
+            let text = format!("{links} links were attached, and those that were refused not detached");
+            return Err(Fault::connection("amqp:resource-limit-exceeded", text));
+        }
         let Some(known) = self.channels.get(&channel) else { return Ok(()) };
         if known.links.contains_key(&attach.handle) {
             let text = format!("handle {} is attached already", attach.handle);

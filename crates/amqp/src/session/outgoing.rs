@@ -19,6 +19,9 @@ use crate::portable::in_amqp;
 /// Credit that the core gets ahead: enough to keep a link busy, little enough that what it sends fits in memory.
 const PROMISED_MAX: u32 = 2048;
 
+/// Deliveries of one channel that may wait for the client's verdict; it gets no more until it has spoken.
+pub const UNSETTLED_MAX: usize = 1 << 16;
+
 /// Our end of a link by which the client receives.
 #[derive(Default)]
 pub struct Outgoing {
@@ -109,7 +112,9 @@ impl AmqpSession {
     /// Tells the core of a link's credit.
     pub(super) fn grant(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
         let id = self.id;
-        let window = self.channels.get(&at.channel).map_or(0, |known| known.remote_window);
+        let Some(known) = self.channels.get(&at.channel) else { return };
+        let room = UNSETTLED_MAX.saturating_sub(known.unsettled.len()) as u32;
+        let window = known.remote_window.min(room);
         let Some(link) = self.link_at(at).filter(|link| link.stage == Stage::Attached) else { return };
         let Some(outgoing) = link.end.outgoing().filter(|outgoing| !outgoing.taking_back) else { return };
         let consumer = ConsumerKey { connection: id, number: outgoing.number };
