@@ -345,9 +345,18 @@ impl Assembly {
         }
     }
 
-    /// The thread for housekeeping does its next job.
-    pub fn run_job(&mut self) -> bool {
-        let Some(job) = self.jobs.pop_front() else { return false };
+    /// One of the threads beside the journal's does its next job: there is one for each kind, and which of those that have
+    /// something to do is up to `choice`.
+    pub fn run_job(&mut self, choice: u64) -> bool {
+        let mut first: Vec<usize> = (0..self.jobs.len()).collect();
+        first.retain(|&index| {
+            self.jobs.iter().position(|other| other.kind() == self.jobs[index].kind()) == Some(index)
+        });
+        if first.is_empty() {
+            return false;
+        }
+        let chosen = first[(choice % first.len() as u64) as usize];
+        let Some(job) = self.jobs.remove(chosen) else { return false };
         self.done.push_back(job.run(&self.disk, &mut ()));
         true
     }

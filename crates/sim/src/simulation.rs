@@ -180,7 +180,8 @@ impl Simulation {
                 Ok(())
             }
             860..890 => {
-                self.assembly.run_job();
+                let choice = self.random.below(8);
+                self.assembly.run_job(choice);
                 Ok(())
             }
             890..920 => {
@@ -537,7 +538,7 @@ impl Simulation {
             }
             busy |= self.assembly.write();
             busy |= self.assembly.send_out();
-            busy |= self.assembly.run_job();
+            busy |= self.assembly.run_job(0);
             busy |= self.assembly.finish_job();
             busy |= self.assembly.try_again();
             for key in self.lines.keys().copied().collect::<Vec<_>>() {
