@@ -15,7 +15,10 @@ use serde::Serialize;
 const FILE_BYTES: u64 = 64 << 20;
 
 /// ... or of this one, when somebody waits for the answer.
-const SHORT_FILE_BYTES: u64 = 2 << 20;
+const SHORT_FILE_BYTES: u64 = 256 << 10;
+
+/// Zeros are written in steps of this size: a divisor of both.
+const ZERO_STEP_BYTES: usize = 256 << 10;
 
 /// What a journal writes for a message of common size: its group, up to the next sector, in one page.
 const SYNC_BLOCK_BYTES: usize = 4096;
@@ -184,7 +187,7 @@ impl Bench {
             rustix::fs::fallocate(&plain, FallocateFlags::empty(), 0, self.file_bytes)?;
         }
         if before == Before::Zeroed {
-            let zeros = vec![0; 1 << 20];
+            let zeros = vec![0; ZERO_STEP_BYTES];
             for offset in (0..self.file_bytes).step_by(zeros.len()) {
                 write_all(&plain, &zeros, offset)?;
             }

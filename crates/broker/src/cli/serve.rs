@@ -29,8 +29,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Without them no segment can be made, and durable sends end for all because some are idle.
 const DESCRIPTOR_RESERVE: u64 = 96;
 
-/// How long each of two measurements of a new directory's disk takes.
-const FIRST_LOOK: Duration = Duration::from_millis(20);
+/// How long each of two measurements of a new directory's disk takes beyond its least of eight syncs: somebody waits for the
+/// broker.
+const FIRST_LOOK: Duration = Duration::ZERO;
 
 /// A core's runtime has a poller and a waker, each with a copy for a moment.
 const DESCRIPTORS_PER_CORE: u64 = 4;
