@@ -46,7 +46,13 @@ final class Broker implements AutoCloseable {
 
     /** Starts a broker on an empty data directory and waits until it says that it is ready. */
     static Broker launch(String name) throws IOException, InterruptedException {
+        return launch(name, "");
+    }
+
+    /** As {@link #launch(String)}, with this configuration. */
+    static Broker launch(String name, String configuration) throws IOException, InterruptedException {
         Broker broker = new Broker(name);
+        Files.writeString(broker.configuration(), configuration);
         broker.start();
         return broker;
     }
@@ -75,7 +81,7 @@ final class Broker implements AutoCloseable {
         starts++;
         long spawned = System.nanoTime();
         process = new ProcessBuilder(binary().toString(), "serve",
-                "--data", directory.resolve("data").toString(), "--port-offset", String.valueOf(portOffset))
+                "--config", configuration().toString(), "--data", directory.resolve("data").toString(), "--port-offset", String.valueOf(portOffset))
                 .redirectOutput(output("out").toFile())
                 .redirectError(output("err").toFile())
                 .start();
@@ -138,6 +144,10 @@ final class Broker implements AutoCloseable {
         } catch (IOException unreadable) {
             return "nothing readable in " + errors;
         }
+    }
+
+    private Path configuration() {
+        return directory.resolve("postroad.toml");
     }
 
     private Path output(String kind) {
