@@ -133,4 +133,27 @@ class QueueOrderTest extends JmsTest {
         subscriber.close();
         session.unsubscribe("s");
     }
+
+    @Test
+    @PostroadOnly("ActiveMQ looks for expired messages every 30 s")
+    @DisplayName("JMS 3.4.9: what expires unread is in the dead-letter queue soon, without an end, with its cause")
+    void expiredUnread() throws Exception {
+        ActiveMQQueue queue = queue("expires");
+        Session session = autoAcknowledge(connect());
+        MessageProducer producer = session.createProducer(queue);
+        String mark = unique("mark");
+        for (int mode : new int[] {DeliveryMode.NON_PERSISTENT, DeliveryMode.PERSISTENT}) {
+            TextMessage message = session.createTextMessage("mode " + mode);
+            message.setJMSCorrelationID(mark);
+            producer.send(message, mode, 4, 300);
+        }
+        MessageConsumer dead = autoAcknowledge(connect())
+                .createConsumer(new ActiveMQQueue("ActiveMQ.DLQ"), "JMSCorrelationID = '" + mark + "'");
+        Message message = receive(dead);
+        assertEquals("mode " + DeliveryMode.PERSISTENT, text(message));
+        assertEquals(0, message.getJMSExpiration());
+        assertTrue(message.getStringProperty("dlqDeliveryFailureCause").startsWith("expired"));
+        assertSilent(dead);
+        assertEmpty(queue);
+    }
 }
