@@ -92,7 +92,9 @@ impl Partition {
         for key in &consumers {
             self.stop_serving(*key);
         }
-        // Nothing is served before all has come back: else a later message could be sent ahead of an earlier one.
+        // Nothing is served before all has come back, not even what is let in now that there is room: else a later message
+        // could be sent ahead of an earlier one.
+        let parked = std::mem::take(&mut self.parked);
         let mut touched = Vec::new();
         for transaction in transactions {
             if let Some(open) = self.take_open(transaction) {
@@ -102,6 +104,7 @@ impl Partition {
         for key in consumers {
             touched.extend(self.remove_consumer(key, Delivered::All, effects));
         }
+        self.parked = parked;
         self.dispatch_all(touched, effects);
         let Some(connection) = self.connections.remove(&id) else { return };
         for destination in connection.temporary {

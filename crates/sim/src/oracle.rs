@@ -53,6 +53,8 @@ struct Operation {
     unasked: bool,
     /// One of its parts was refused: it must not commit.
     doomed: bool,
+    /// Whoever asked for it was told that it is done.
+    answered: bool,
     /// If it is a branch: which ends somebody has asked for.
     branch: Option<Ends>,
     run: u64,
@@ -195,6 +197,7 @@ impl Oracle {
             settles,
             unasked: false,
             doomed: false,
+            answered: false,
             branch: None,
             run,
         });
@@ -583,6 +586,7 @@ impl Oracle {
                 if good && self.operations[number].doomed {
                     return Err("a transaction with a refused part was committed".to_owned());
                 }
+                self.operations[number].answered |= good;
                 self.resolve(number, good, || format!("the reply {result:?}"))
             }
             Ask::Publish(number, message) => {
@@ -599,6 +603,7 @@ impl Oracle {
             }
             Ask::Prepare(number) => self.prepared(number, result),
             Ask::Decide(number, commit) if good => {
+                self.operations[number].answered = true;
                 self.resolve(number, commit, || format!("the reply {result:?} to a decision"))
             }
             Ask::Decide(..) => Ok(()),

@@ -5,7 +5,7 @@ use postroad_model::{
     Message,
 };
 
-use super::{AT_ONCE, Checked, Fate, Hold, MessageNumber, Oracle, Place, Spot, number_of};
+use super::{AT_ONCE, Checked, Fate, Hold, MessageNumber, Operation, Oracle, Place, Spot, number_of};
 
 impl Oracle {
     pub(super) fn delivered(&mut self, now_ms: u64, delivery: &Delivery) -> Checked {
@@ -122,7 +122,10 @@ impl Oracle {
 
     fn browsed(&mut self, key: ConsumerKey, spot: &Spot, what: &str) -> Checked {
         let ended = self.copies.get(spot).and_then(|copy| copy.ended);
-        if ended.is_some_and(|number| self.operations[number].fate == Fate::Committed) {
+        // A transaction is known to commit once one of its messages is seen; other partitions may not have heard of it yet.
+        let confirmed = |ended: &Operation| ended.answered || ended.sends.is_empty();
+        let ended = ended.map(|number| &self.operations[number]).filter(|ended| confirmed(ended));
+        if ended.is_some_and(|ended| ended.fate == Fate::Committed) {
             return Err(format!("{what}: browsed though its end was confirmed"));
         }
         let fresh = self.readers.get_mut(&key).is_some_and(|reader| reader.browsed.insert(spot.1));
