@@ -6,11 +6,16 @@ use crate::format::{FIRST_GROUP, GroupEnd, SegmentNumber, segment_name};
 use crate::journal::{Journal, Options};
 use crate::prepare::{PreparedSegment, SegmentRequest};
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// This part of a segment is kept back while there is no spare segment: only groups of records that free something
 /// ([`crate::Record::reserve`]) may use it. With 64 MiB segments it holds eight thousand settles even if each is
 /// synced alone.
 pub const RESERVE_SHARE: u64 = 16;
+
+/// As if the segment before were full to its last byte, however large it is.
+const FILLED: u64 = 1 << 62;
 
 /// Whether there is disk space ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +129,9 @@ impl<D: Disk> Journal<D> {
         self.room.last_number = number;
         let regular = capacity_bytes == self.options.segment_bytes;
         let recycle = if regular { self.room.dead.pop_front() } else { None };
-        SegmentRequest { number, capacity_bytes, recycle, zero, filled: self.filled.clone() }
+        // While sends are refused for want of this segment nothing fills the one before: waiting for that would not end.
+        let filled = if self.room.refused { Arc::new(AtomicU64::new(FILLED)) } else { self.filled.clone() };
+        SegmentRequest { number, capacity_bytes, recycle, zero, filled }
     }
 
     fn accept(&mut self, segment: PreparedSegment<D::File>) {
