@@ -93,7 +93,7 @@ impl Partition {
         let Some(entry) = self.entry(id, tag) else { return };
         let (key, in_log) = (entry.key, matches!(entry.key, MessageKey::Durable { .. }) && !id.is_volatile());
         if let Some(grave) = self.grave_of(id, key) {
-            return self.bury_expired(id, &[tag], grave, None, effects);
+            return self.bury_expired((id, &[tag]), Vec::new(), grave, None, effects);
         }
         if !in_log {
             return self.end_entry(id, tag, SettleCause::Expired, effects);

@@ -105,18 +105,19 @@ impl Partition {
                 None => ended.push(tag),
             }
         }
-        let Some(grave) = to else {
-            return self.settle_held(queue, &ended, SettleCause::Expired, answer, effects);
-        };
-        self.settle_held(queue, &ended, SettleCause::Expired, None, effects);
-        self.bury_expired(queue, &buried, grave, answer, effects);
+        // One verdict is carried out whole or not at all: what ends without a grave leaves with what is moved.
+        let leaving = self.leave(queue, &ended, SettleCause::Expired, effects);
+        match to {
+            Some(grave) => self.bury_expired((queue, &buried), leaving, grave, answer, effects),
+            None => self.settle_leaving(leaving, answer, effects),
+        }
     }
 
-    /// Entries whose time is over move to the dead letters.
+    /// Entries of one queue whose time is over move to the dead letters; those that are `leaving` go in the same transaction.
     pub(crate) fn bury_expired(
         &mut self,
-        queue: QueueId,
-        tags: &[EntryTag],
+        (queue, tags): (QueueId, &[EntryTag]),
+        leaving: Vec<Settlement>,
         grave: Destination,
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
@@ -131,7 +132,8 @@ impl Partition {
                 moving.push(*tag);
             }
         }
-        let settlements = self.leave(queue, &moving, SettleCause::Expired, effects);
+        let mut settlements = leaving;
+        settlements.extend(self.leave(queue, &moving, SettleCause::Expired, effects));
         self.move_messages(sends, settlements, answer, effects);
     }
 
@@ -149,6 +151,16 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let settlements = self.leave(queue, held, cause, effects);
+        self.settle_leaving(settlements, answer, effects);
+    }
+
+    /// Entries that are leaving are gone once the log has it.
+    pub(crate) fn settle_leaving(
+        &mut self,
+        settlements: Vec<Settlement>,
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
         if settlements.is_empty() {
             return self.answer(answer, Ok(()), effects);
         }

@@ -436,6 +436,48 @@ fn expired_messages_are_dead_letters() {
     ]);
 }
 
+/// Of three partitions one has `a`, and `dead` lies in another.
+#[test]
+fn what_a_consumer_found_expired_leaves_whole_or_not_at_all() {
+    let mut bench = Bench::new(settings(3));
+    let [here, elsewhere] = ["a", "dead"].map(|name| bench.settings.placement.partition_of(name));
+    assert_ne!(here, elsewhere, "they lie in different partitions");
+    // One that is not persistent is in the log all the same if it was due later; it has no grave.
+    let said = bench.run(
+        "send 1 a m at=1 until=99 volatile
+         time 1
+         send 1 a n until=99
+         attach 1.1 a 9",
+    );
+    assert_eq!(said, "ok ok ok 1.1<m 1.1<n");
+    bench.broken = Some(elsewhere);
+    assert_eq!(
+        bench.run("expire 1.1 m n"),
+        "1.1<m 1.1<n no: the store could not write: a participant of the transaction could not prepare",
+        "both are there again if one cannot move"
+    );
+    bench.restart();
+    assert_eq!(bench.held(), "a:2", "and the log knows of no half");
+    bench.broken = None;
+    assert_eq!(bench.run("attach 1.1 a 9\nexpire 1.1 m n\nattach 1.2 dead 9"), "ok 1.1<m 1.1<n ok ok 1.2<n");
+    bench.restart();
+    assert_eq!(bench.held(), "dead:1");
+}
+
+#[test]
+fn a_dead_letter_that_need_not_be_kept_lies_in_memory_in_another_partition() {
+    let mut bench = Bench::new(settings(3));
+    bench.run("send 1 dead o");
+    let script = "send 1 a m at=1 volatile
+        time 1
+        attach 1.1 a 9
+        reject 1.1 m
+        attach 1.2 dead 9";
+    assert_eq!(bench.run(script), "ok ok 1.1<m ok ok 1.2<o 1.2<m");
+    bench.restart();
+    assert_eq!(bench.held(), "dead:1", "it is neither there nor back in its queue");
+}
+
 /// A broker whose messages are given up after two deliveries, with rests of 10 and 20 ms.
 fn redelivering() -> Bench {
     let fallback = Policies::with_dead_letters_in("dead").fallback().clone();

@@ -278,7 +278,7 @@ impl Partition {
         true
     }
 
-    /// Moves messages of this partition to another address, all or nothing.
+    /// Moves messages of this partition to another address, all or nothing; whatever else is settled goes with them.
     pub(crate) fn move_messages(
         &mut self,
         sends: Vec<Sent>,
@@ -287,7 +287,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let Some(to) = sends.first().map(|sent| sent.to.clone()) else {
-            return self.answer(answer, Ok(()), effects);
+            return self.settle_leaving(settlements, answer, effects);
         };
         let here = self.settings.id;
         let there = self.partition_of(&to);
