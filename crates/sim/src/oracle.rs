@@ -459,7 +459,9 @@ impl Oracle {
         let dead = Place::Queue(self.dead_letters.clone());
         let buried = outcome == Outcome::Expired && persistent && spot.0 != dead;
         if outcome == Outcome::Rejected || buried {
-            self.copy((Place::Queue(self.dead_letters.clone()), spot.1), operation, false);
+            // A message that is not persistent may be in the log all the same (it was due later, say). Among the dead
+            // letters it need be in memory only, for as long as this run lasts.
+            self.copy((Place::Queue(self.dead_letters.clone()), spot.1), operation, !persistent);
         }
     }
 
