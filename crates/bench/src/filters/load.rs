@@ -22,6 +22,9 @@ const PREFETCH: u16 = 1000;
 /// Connections that the subscribers share: each is a thread here.
 const SUBSCRIBER_LINKS_MAX: u32 = 16;
 
+/// Filters that share a connection: brokers bound the consumers of one.
+const FILTERS_PER_LINK: usize = 10_000;
+
 /// Requests that are written ahead of reading the answers.
 const SUBSCRIBES_AT_ONCE: u32 = 256;
 
@@ -114,15 +117,11 @@ fn subscribe_all(
         let counters = counters.clone();
         workers.push(thread::spawn(move || receive(link, &counters)));
     }
-    if point.filters > 0 {
+    for first in (0..point.filters).step_by(FILTERS_PER_LINK) {
+        let numbers = first..point.filters.min(first + FILTERS_PER_LINK as u32);
         let mut link = open(&plan.url, &counters.subscribers_stop)?;
-        let filter: Filter = point.filter;
-        subscribe(
-            &mut link,
-            topic,
-            (0..point.filters).map(|number| Some(filter.selector(number))),
-            counters,
-        )?;
+        let selectors = numbers.map(|number| Some(point.filter.selector(number)));
+        subscribe(&mut link, topic, selectors, counters)?;
         let counters = counters.clone();
         workers.push(thread::spawn(move || receive(link, &counters)));
     }
