@@ -150,12 +150,8 @@ fn finish(plan: &Plan, series: Series, stop: &Arc<AtomicBool>) -> Result<Measure
     let step = series.queues.div_ceil(CHECKED_QUEUES_MAX).max(1);
     let mut lost = 0;
     for number in (0..series.queues).step_by(step as usize) {
-        lost += series.published.saturating_sub(drain(
-            plan,
-            queue(&series.topic, number),
-            series.published,
-            stop,
-        )?);
+        let there = drain(&plan.url, queue(&series.topic, number), series.published, stop)?;
+        lost += series.published.saturating_sub(there);
     }
     let published = series.published;
     let cpu = series.cpu.filter(|_| published > 0);
@@ -172,13 +168,8 @@ fn finish(plan: &Plan, series: Series, stop: &Arc<AtomicBool>) -> Result<Measure
 }
 
 /// Takes a queue's messages until there are as many as there should be, or none comes any more.
-pub(crate) fn drain(
-    plan: &Plan,
-    queue: Destination,
-    want: u64,
-    stop: &Arc<AtomicBool>,
-) -> Result<u64, LinkError> {
-    let mut link = Link::open(&plan.url, None, None, stop.clone())?;
+fn drain(url: &BrokerUrl, queue: Destination, want: u64, stop: &Arc<AtomicBool>) -> Result<u64, LinkError> {
+    let mut link = Link::open(url, None, None, stop.clone())?;
     let (_, consumer) = link.client().subscribe(&subscription(queue))?;
     let (mut count, mut first, mut since) = (0, None, 0);
     while count < want {

@@ -8,6 +8,7 @@ mod send;
 mod serve;
 mod version;
 
+mod base64;
 mod link;
 mod names;
 mod progress;

@@ -1,17 +1,21 @@
 //! Model room: the words every other room speaks.
 //!
 //! Holds ids, destinations, messages, and the three vocabularies of the core: [`Command`] (durable),
-//! [`Event`] (not durable) and [`Effect`] (what must happen now); and [`portable`], what a message says to all protocols alike.
+//! [`Event`] (not durable) and [`Effect`] (what must happen now); [`portable`], what a message says to all protocols alike;
+//! and what every protocol's [`Session`] is made of: [`Replies`], [`Liveness`].
 //! Never here: IO, async, clocks, locks, protocol details, decisions.
 
 mod command;
 mod destination;
 mod effect;
 mod event;
+mod first_bytes;
 mod ids;
+mod liveness;
 mod message;
 pub mod portable;
 mod refusal;
+mod replies;
 mod schedule;
 mod session;
 
@@ -21,13 +25,16 @@ pub use effect::{Delivery, Effect};
 pub use event::{
     Attach, ConsumerMode, Decision, Delivered, Event, Outcome, Peer, Publish, Retain, Settle, Share,
 };
+pub use first_bytes::protocol_of;
 pub use ids::{
     BranchId, ConnectionId, ConsumerKey, EntryTag, MessageKey, PartitionId, Position, QueueId, Ticket,
     TransactionId, TransactionKey,
 };
+pub use liveness::{Liveness, Silence, Silences};
 pub use message::{
     DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Origin, Protocol, RareHeaders,
 };
 pub use refusal::Refusal;
+pub use replies::Replies;
 pub use schedule::{Again, Due, JobsWanted, Schedule};
 pub use session::{Deadline, Now, Parting, Session, ToSession};

@@ -7,7 +7,7 @@
 mod error;
 mod field;
 mod reader;
-mod text;
+mod symbol;
 mod value;
 mod writer;
 #[macro_use]
@@ -25,7 +25,8 @@ pub use kinds::{
     DistributionMode, Lifetime, ReceiverSettleMode, Role, SaslCode, SenderSettleMode, TerminusDurability,
     TerminusExpiry, Timestamp,
 };
+pub use postroad_model::portable::Text;
 pub use reader::Reader;
+pub use symbol::Symbol;
 pub use table::*;
-pub use text::{Symbol, Text};
 pub use value::{Array, Described, Value, ValueMap};

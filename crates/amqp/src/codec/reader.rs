@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
     pub(super) fn text(&mut self, wide: bool) -> Result<Text, WireError> {
         let length = self.length(wide)?;
         let offset = self.offset;
-        Text::from_wire(self.slice(length)?).ok_or(WireError::NotUtf8 { offset })
+        Text::from_utf8(self.slice(length)?).ok_or(WireError::NotUtf8 { offset })
     }
 
     pub(super) fn symbol(&mut self, wide: bool) -> Result<Symbol, WireError> {

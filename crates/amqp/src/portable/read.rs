@@ -7,9 +7,9 @@ use postroad_model::portable::{
 };
 use postroad_model::{DestinationKind, Message, Protocol};
 
-use super::value::{ValueReader, read_id, read_symbol, read_text};
+use super::value::{ValueReader, read_id};
 use super::{annotations, kinds};
-use crate::codec::{self, Properties, Timestamp, ValueMap, WireError};
+use crate::codec::{self, Properties, Symbol, Timestamp, ValueMap, WireError};
 use crate::message::{BodyKind, ORIGIN, REASON, Sections};
 use crate::session::address::{Kind, destination, kind_of_annotation};
 
@@ -49,7 +49,7 @@ fn headers(message: &Message, properties: &Properties, notes: &ValueMap) -> Head
     let reply_to_kind = kind(noted(annotations::REPLY_TO_KIND), noted(annotations::REPLY_TO_WORDS));
     let address = |address: &Option<codec::Text>, kind| destination(address.as_ref()?.as_str(), kind).ok();
     let noted_text = |name| match noted(name) {
-        Some(codec::Value::String(text)) => Some(read_text(text)),
+        Some(codec::Value::String(text)) => Some(text.clone()),
         _ => None,
     };
     let origin = noted_text(ORIGIN).and_then(|origin| destination(origin.as_str(), QUEUE).ok());
@@ -58,10 +58,10 @@ fn headers(message: &Message, properties: &Properties, notes: &ValueMap) -> Head
         correlation_id: properties.correlation_id.as_ref().and_then(read_id),
         destination: address(&properties.to, to_kind),
         reply_to: address(&properties.reply_to, reply_to_kind),
-        message_type: properties.subject.as_ref().map(read_text),
-        group_id: properties.group_id.as_ref().map(read_text),
+        message_type: properties.subject.clone(),
+        group_id: properties.group_id.clone(),
         group_sequence: properties.group_sequence.map(|sequence| sequence as i32),
-        reply_to_group_id: properties.reply_to_group_id.as_ref().map(read_text),
+        reply_to_group_id: properties.reply_to_group_id.clone(),
         user_id: properties.user_id.clone(),
         timestamp_ms: time(&properties.creation_time),
         // What JMS clients show is the sender's own word, if it gave one; a time to live counts from its arrival here.
@@ -71,8 +71,8 @@ fn headers(message: &Message, properties: &Properties, notes: &ValueMap) -> Head
         priority: message.priority.min(9),
         persistent: message.persistent,
         failed_deliveries: 0,
-        content_type: properties.content_type.as_ref().map(read_symbol),
-        content_encoding: properties.content_encoding.as_ref().map(read_symbol),
+        content_type: properties.content_type.as_ref().map(Symbol::to_text),
+        content_encoding: properties.content_encoding.as_ref().map(Symbol::to_text),
         original_destination: origin,
         dead_letter_cause: noted_text(REASON),
     }

@@ -3,7 +3,7 @@
 use postroad_model::portable::{self, Id, Map, Value as Portable, uuid_text};
 
 use super::decimal::{DECIMAL_32, DECIMAL_64, DECIMAL_128};
-use crate::codec::{Array, Symbol, Text, Value, ValueMap, WireError};
+use crate::codec::{Array, Symbol, Value, ValueMap, WireError};
 
 /// Values that the arrays of one message may expand to: an element may take no byte on the wire, and forty in memory.
 pub const ARRAY_VALUES_MAX: u32 = 1 << 16;
@@ -45,8 +45,8 @@ impl ValueReader {
             Value::Timestamp(ms) => Portable::Timestamp(ms),
             Value::Uuid(uuid) => Portable::Uuid(uuid),
             Value::Binary(bytes) => Portable::Binary(bytes),
-            Value::String(text) => Portable::String(read_text(&text)),
-            Value::Symbol(symbol) => Portable::Symbol(read_symbol(&symbol)),
+            Value::String(text) => Portable::String(text),
+            Value::Symbol(symbol) => Portable::Symbol(symbol.to_text()),
             Value::List(values) => Portable::List(self.deeper(|reader| reader.list(values))?),
             Value::Array(array) => Portable::List(self.deeper(|reader| reader.array(&array))?),
             Value::Map(map) => Portable::Map(self.deeper(|reader| reader.map(map))?),
@@ -106,20 +106,10 @@ fn key_text(key: Portable) -> portable::Text {
     }
 }
 
-/// The characters, without copying.
-pub fn read_text(text: &Text) -> portable::Text {
-    portable::Text::from_utf8(text.as_bytes().clone()).unwrap_or_default()
-}
-
-/// The characters, without copying.
-pub fn read_symbol(symbol: &Symbol) -> portable::Text {
-    portable::Text::from_utf8(symbol.as_bytes().clone()).unwrap_or_default()
-}
-
 /// A message id or correlation id; `None` if it is of a type that ids may not have (3.2.11 to 3.2.14).
 pub fn read_id(id: &Value) -> Option<Id> {
     match id {
-        Value::String(text) => Some(Id::Text(read_text(text))),
+        Value::String(text) => Some(Id::Text(text.clone())),
         Value::Ulong(number) => Some(Id::Number(*number)),
         Value::Uuid(uuid) => Some(Id::Uuid(*uuid)),
         Value::Binary(bytes) => Some(Id::Binary(bytes.clone())),
@@ -150,10 +140,10 @@ pub fn write(value: &Portable) -> Value {
         Portable::Timestamp(ms) => Value::Timestamp(*ms),
         Portable::Uuid(uuid) => Value::Uuid(*uuid),
         Portable::Binary(bytes) => Value::Binary(bytes.clone()),
-        Portable::String(text) => Value::String(write_text(text)),
+        Portable::String(text) => Value::String(text.clone()),
         Portable::Symbol(name) => match write_symbol(name) {
             Some(symbol) => Value::Symbol(symbol),
-            None => Value::String(write_text(name)),
+            None => Value::String(name.clone()),
         },
         Portable::List(values) => Value::List(values.iter().map(write).collect()),
         Portable::Map(map) => Value::Map(write_map(map)),
@@ -162,12 +152,7 @@ pub fn write(value: &Portable) -> Value {
 
 /// The pairs of a map; their keys are strings.
 pub fn write_map(map: &Map) -> ValueMap {
-    ValueMap(map.iter().map(|(name, value)| (Value::String(write_text(name)), write(value))).collect())
-}
-
-/// The characters, without copying.
-pub fn write_text(text: &portable::Text) -> Text {
-    Text::from_wire(text.as_bytes().clone()).unwrap_or_default()
+    ValueMap(map.iter().map(|(name, value)| (Value::String(name.clone()), write(value))).collect())
 }
 
 /// A name, without copying; `None` if it is not ASCII.
@@ -178,7 +163,7 @@ pub fn write_symbol(name: &portable::Text) -> Option<Symbol> {
 /// The id for the wire.
 pub fn write_id(id: &Id) -> Value {
     match id {
-        Id::Text(text) => Value::String(write_text(text)),
+        Id::Text(text) => Value::String(text.clone()),
         Id::Number(number) => Value::Ulong(*number),
         Id::Uuid(uuid) => Value::Uuid(*uuid),
         Id::Binary(bytes) => Value::Binary(bytes.clone()),

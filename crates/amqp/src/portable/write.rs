@@ -6,7 +6,7 @@ use postroad_model::portable::{
 };
 use postroad_model::{Destination, DestinationKind};
 
-use super::value::{write, write_id, write_map, write_symbol, write_text};
+use super::value::{write, write_id, write_map, write_symbol};
 use super::{annotations, kinds};
 use crate::codec::{self, Field, Header, Properties, Symbol, Timestamp, ValueMap};
 use crate::message::{ORIGIN, REASON, Section};
@@ -55,7 +55,6 @@ fn header(headers: &Headers) -> Header {
 }
 
 fn properties(headers: &Headers, body: &Body) -> Properties {
-    let text = |text: &Option<Text>| text.as_ref().map(write_text);
     let address = |destination: &Option<Destination>| destination.as_ref().map(|at| at.to_string().into());
     let name = |name: &Option<Text>| name.as_ref().and_then(write_symbol);
     let implied = match body {
@@ -67,7 +66,7 @@ fn properties(headers: &Headers, body: &Body) -> Properties {
         message_id: headers.message_id.as_ref().map(write_id),
         user_id: headers.user_id.clone(),
         to: address(&headers.destination),
-        subject: text(&headers.message_type),
+        subject: headers.message_type.clone(),
         reply_to: address(&headers.reply_to),
         correlation_id: headers.correlation_id.as_ref().map(write_id),
         content_type: match body {
@@ -77,9 +76,9 @@ fn properties(headers: &Headers, body: &Body) -> Properties {
         content_encoding: name(&headers.content_encoding),
         absolute_expiry_time: headers.expires_at_ms.map(Timestamp),
         creation_time: headers.timestamp_ms.map(Timestamp),
-        group_id: text(&headers.group_id),
+        group_id: headers.group_id.clone(),
         group_sequence: headers.group_sequence.map(|sequence| sequence as u32),
-        reply_to_group_id: text(&headers.reply_to_group_id),
+        reply_to_group_id: headers.reply_to_group_id.clone(),
     }
 }
 
@@ -98,7 +97,7 @@ fn notes(portable: &Portable, kind: i8) -> ValueMap {
         notes.push(ORIGIN, origin.to_string().as_str());
     }
     if let Some(cause) = &headers.dead_letter_cause {
-        notes.push(REASON, write_text(cause));
+        notes.push(REASON, cause.clone());
     }
     let nested: Vec<_> =
         portable.properties.iter().filter(|(_, value)| !value.is_simple()).cloned().collect();
@@ -129,7 +128,7 @@ fn body(portable: &Portable) -> (Section, codec::Value, i8) {
         Body::Text(Some(text)) if portable.headers.content_type.is_some() => {
             (Section::Data, text.as_bytes().clone().into(), kinds::TEXT)
         }
-        Body::Text(Some(text)) => (Section::Value, write_text(text).into(), kinds::TEXT),
+        Body::Text(Some(text)) => (Section::Value, text.clone().into(), kinds::TEXT),
         Body::Text(None) => (Section::Value, codec::Value::Null, kinds::TEXT),
         Body::Bytes(bytes) => (Section::Data, bytes.clone().into(), kinds::BYTES),
         Body::Map(map) => (Section::Value, write_map(map).into(), kinds::MAP),

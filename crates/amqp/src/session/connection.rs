@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postroad_model::{Event, Parting};
+use postroad_model::{Event, Parting, Silences};
 
 use super::fault::{Fault, error};
 use super::replies::Then;
@@ -75,7 +75,7 @@ impl AmqpSession {
             let text = format!("max-frame-size {} is below {FRAME_BYTES_MAX_MIN}", open.max_frame_size);
             return Err(Fault::connection("amqp:invalid-field", text));
         }
-        self.liveness.opened(open.idle_time_out);
+        self.liveness.agree(self.silences(open.idle_time_out));
         self.peer.container = open.container_id.as_str().into();
         self.peer.max_frame_bytes = open.max_frame_size;
         self.peer.channel_max = open.channel_max;
@@ -90,6 +90,21 @@ impl AmqpSession {
         self.peer.stage = Stage::Open;
         self.send_open(ValueMap::default(), turn);
         Ok(())
+    }
+
+    /// We bear what the options say, and write at least twice within what the peer bears (2.4.5).
+    fn silences(&self, idle_time_out_ms: Option<u32>) -> Silences {
+        Silences {
+            peer_ms_max: Some(self.options.max_inactivity_ms).filter(|max| *max > 0),
+            peer_from_ms: 0,
+            write_every_ms: idle_time_out_ms.filter(|ms| *ms > 0).map(|ms| u64::from(ms / 2)),
+        }
+    }
+
+    /// The idle timeout that we announce: half of what we bear, as the standard advises.
+    fn announced_idle_ms(&self) -> Option<u32> {
+        let half = u32::try_from(self.options.max_inactivity_ms / 2).unwrap_or(u32::MAX);
+        (half > 0).then_some(half)
     }
 
     /// The core has answered the claim of the container id.
@@ -122,7 +137,7 @@ impl AmqpSession {
             container_id: self.options.broker_name.as_str().into(),
             max_frame_size: self.options.max_frame_bytes,
             channel_max: channel::CHANNEL_MAX,
-            idle_time_out: self.liveness.announced_ms(),
+            idle_time_out: self.announced_idle_ms(),
             offered_capabilities: CAPABILITIES.map(Symbol::from_static).to_vec(),
             properties: Some(properties),
             ..Open::default()

@@ -1,7 +1,7 @@
 //! Layers: protocol headers (2.2), and SASL ahead of AMQP (5.3).
 
 use bytes::{BufMut, Bytes, BytesMut};
-use postroad_model::Parting;
+use postroad_model::{Parting, protocol_of};
 
 use super::{AmqpSession, Turn};
 use crate::codec::{
@@ -11,17 +11,6 @@ use crate::codec::{
 
 /// Before AMQP itself begins no frame is larger: the standard has 512 bytes, but tokens and names may be long.
 pub const FIRST_FRAME_BYTES_MAX: u32 = 64 << 10;
-
-/// First bytes of other protocols that people send to the wrong port.
-const OTHERS: [(&[u8], &str); 7] = [
-    (b"\0\0", "OpenWire"),
-    (b"CONNECT", "STOMP"),
-    (b"STOMP", "STOMP"),
-    (b"\x10", "MQTT"),
-    (b"GET ", "HTTP"),
-    (b"POST ", "HTTP"),
-    (b"\x16\x03", "TLS"),
-];
 
 /// What the next bytes belong to.
 ///
@@ -154,9 +143,8 @@ fn unsupported(header: ProtocolHeader) -> String {
 /// Ends a conversation that is not AMQP.
 fn refuse(input: &[u8], turn: &mut Turn<'_>) -> Parting {
     turn.output.put_slice(&ProtocolHeader::AMQP.to_bytes());
-    let other = OTHERS.iter().find(|(start, _)| input.starts_with(start));
-    Parting::Fault(match other {
-        Some((_, name)) => format!("the peer speaks {name}; this port speaks AMQP"),
+    Parting::Fault(match protocol_of(input) {
+        Some(name) => format!("the peer speaks {name}; this port speaks AMQP"),
         None => "the peer does not speak AMQP: its first bytes are no protocol header".to_owned(),
     })
 }

@@ -5,7 +5,7 @@
 //!   (layers.rs)                 (connection.rs)  (channel.rs)  (link.rs)  (incoming.rs, outgoing.rs, disposition.rs)
 //! ```
 //! What the standard calls a session is a [`channel::Channel`] here: a session is the whole conversation.
-//! What the core answers finds its way back by [`replies::Replies`].
+//! What the core answers finds its way back by [`replies`].
 //! Never here: sockets, clocks, queues, what other connections do.
 
 pub(crate) mod address;
@@ -16,7 +16,6 @@ mod fault;
 mod incoming;
 mod layers;
 mod link;
-mod liveness;
 mod outgoing;
 mod replies;
 mod sequence;
@@ -27,7 +26,7 @@ use std::collections::HashMap;
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
-use postroad_model::{ConnectionId, Deadline, Event, Now, Parting, Session, ToSession};
+use postroad_model::{ConnectionId, Deadline, Event, Liveness, Now, Parting, Replies, Session, ToSession};
 
 use crate::codec::{
     Field, FrameKind, Performative, Reader, Role, Text, announced_bytes, begin_frame, end_frame, take_frame,
@@ -37,8 +36,7 @@ use connection::Peer;
 use fault::Fault;
 use layers::Layer;
 use link::LinkAt;
-use liveness::Liveness;
-use replies::Replies;
+use replies::Then;
 use transaction::Transactions;
 
 /// What the operator decides about AMQP conversations.
@@ -70,7 +68,7 @@ pub struct AmqpSession {
     /// Counts channels, links and consumers: a number that is used once tells an old one from a new one.
     last_number: u32,
     transactions: Transactions,
-    replies: Replies,
+    replies: Replies<Then>,
     liveness: Liveness,
     /// Bytes of messages of which the end is still to come.
     partial_bytes: u64,
@@ -91,7 +89,7 @@ impl AmqpSession {
     pub fn new(id: ConnectionId, options: AmqpOptions, translate: Translate) -> AmqpSession {
         AmqpSession {
             id,
-            liveness: Liveness::new(options.max_inactivity_ms),
+            liveness: Liveness::since(0),
             options,
             translate,
             layer: Layer::default(),
@@ -272,8 +270,8 @@ impl Session for AmqpSession {
 
     fn wake(&mut self, now: Now, events: &mut Vec<Event>, output: &mut BytesMut) -> Result<(), Parting> {
         let mut turn = Turn { events, output, now };
-        if let Err(text) = self.liveness.check(now.ticks_ms) {
-            let fault = Fault::connection("amqp:resource-limit-exceeded", text);
+        if let Err(silence) = self.liveness.check(now.ticks_ms) {
+            let fault = Fault::connection("amqp:resource-limit-exceeded", silence.to_string());
             return Err(self.fail(fault, &mut turn));
         }
         if self.liveness.must_write(now.ticks_ms) {

@@ -1,7 +1,5 @@
 //! Replies: what follows once the core has answered.
 
-use std::collections::HashMap;
-
 use postroad_model::{Parting, Refusal, Ticket};
 
 use super::channel::ChannelAt;
@@ -11,10 +9,6 @@ use super::link::{Attaching, LinkAt};
 use super::transaction::Discharged;
 use super::{AmqpSession, Turn};
 use crate::codec::Error;
-
-/// Questions of one connection that may wait for the core. No more input is taken then until answers have come; sends
-/// alone are held back earlier.
-const WAITING_MAX: usize = 16_384;
 
 /// What follows once the core has answered everything that belongs to a question.
 #[derive(Debug)]
@@ -44,56 +38,6 @@ pub enum Then {
     Discharged(Box<Discharged>),
 }
 
-#[derive(Debug)]
-struct Waiting {
-    /// Answers that are outstanding.
-    missing: u32,
-    refusal: Option<Refusal>,
-    then: Then,
-}
-
-/// All questions that wait.
-#[derive(Default)]
-pub struct Replies {
-    last: u64,
-    waiting: HashMap<Ticket, Waiting>,
-}
-
-impl Replies {
-    /// A ticket for `answers` questions that belong together.
-    pub fn wait(&mut self, answers: u32, then: Then) -> Ticket {
-        self.last += 1;
-        let ticket = Ticket(self.last);
-        self.waiting.insert(ticket, Waiting { missing: answers, refusal: None, then });
-        ticket
-    }
-
-    /// Says how many answers there will be; `false`, and forgotten, if none.
-    pub fn expect(&mut self, ticket: Ticket, answers: u32) -> bool {
-        if answers == 0 {
-            self.waiting.remove(&ticket);
-        } else if let Some(waiting) = self.waiting.get_mut(&ticket) {
-            waiting.missing = answers;
-        }
-        answers > 0
-    }
-
-    /// Whether another question may wait.
-    pub fn has_room(&self) -> bool {
-        self.waiting.len() < WAITING_MAX
-    }
-
-    /// One answer has come; the question, if it was the last.
-    fn count(&mut self, ticket: Ticket, result: Result<(), Refusal>) -> Option<Waiting> {
-        let waiting = self.waiting.get_mut(&ticket)?;
-        if let Err(refusal) = result {
-            waiting.refusal.get_or_insert(refusal);
-        }
-        waiting.missing = waiting.missing.saturating_sub(1);
-        if waiting.missing > 0 { None } else { self.waiting.remove(&ticket) }
-    }
-}
-
 impl AmqpSession {
     pub(super) fn replied(
         &mut self,
@@ -101,7 +45,7 @@ impl AmqpSession {
         result: Result<(), Refusal>,
         turn: &mut Turn<'_>,
     ) -> Result<(), Parting> {
-        let Some(Waiting { refusal, then, .. }) = self.replies.count(ticket, result) else { return Ok(()) };
+        let Some((then, refusal)) = self.replies.count(ticket, result) else { return Ok(()) };
         let error = refusal.as_ref().map(Error::from);
         match then {
             Then::Nothing => {}

@@ -29,7 +29,7 @@ const FILTERS_PER_LINK: usize = 10_000;
 const SUBSCRIBES_AT_ONCE: u32 = 256;
 
 /// How long what was published may take to reach its subscribers, after the last confirmation.
-pub const SETTLE_MAX: Duration = Duration::from_secs(20);
+const SETTLE_MAX: Duration = Duration::from_secs(20);
 
 /// What one load gave.
 #[derive(Clone, Debug, Serialize)]

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub use experiment::{Experiment, Filter, Point};
 pub use fit::{Constant, Fit, fit};
-pub use load::{Measurement, SETTLE_MAX};
+pub use load::Measurement;
 pub use report::Report;
 
 use crate::{BrokerUrl, LinkError, ServerTime};

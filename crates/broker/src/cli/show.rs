@@ -8,6 +8,7 @@ use postroad_openwire::codec::{Message, MessageKind, Primitive, PrimitiveMap, Wi
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::cli::base64;
 use crate::cli::names::destination_text;
 
 /// How messages are shown.
@@ -47,7 +48,7 @@ pub fn show(incoming: &Incoming, form: Form, out: &mut impl Write) -> io::Result
 
 fn write_line(body: &Body, out: &mut impl Write) -> io::Result<()> {
     let bytes = |what: &str, bytes: &Bytes, out: &mut dyn Write| {
-        writeln!(out, "[{what}, {} bytes, base64] {}", bytes.len(), base64(bytes))
+        writeln!(out, "[{what}, {} bytes, base64] {}", bytes.len(), base64::encode(bytes))
     };
     match body {
         Body::Empty => writeln!(out, "[no body]"),
@@ -152,7 +153,7 @@ fn body_json(body: Body) -> (Value, Option<String>) {
         Body::Empty | Body::Text(None) => (Value::Null, None),
         Body::Text(Some(text)) => (text.to_str().into(), None),
         Body::Bytes(content) | Body::Object(content) | Body::Compressed(content) => {
-            (Value::Null, Some(base64(&content)))
+            (Value::Null, Some(base64::encode(&content)))
         }
         Body::Map(map) => (map_json(&map), None),
         Body::Stream(values) => (list_json(&values), None),
@@ -204,46 +205,15 @@ fn primitive_json(value: &Primitive) -> Value {
         Primitive::Float(value) => float((*value).into()),
         Primitive::Double(value) => float(*value),
         Primitive::String(text) => text.to_str().into(),
-        Primitive::Bytes(bytes) => serde_json::json!({ "base64": base64(bytes) }),
+        Primitive::Bytes(bytes) => serde_json::json!({ "base64": base64::encode(bytes) }),
         Primitive::Map(map) => map_json(map),
         Primitive::List(values) => list_json(values),
     }
 }
 
-/// RFC 4648, section 4, with padding.
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4 {
-            let sextet = (bits >> (18 - 6 * place) & 0x3F) as usize;
-            text.push(if place <= chunk.len() { char::from(ALPHABET[sextet]) } else { '=' });
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_as_rfc_4648_section_10_has_it() {
-        for (bytes, want) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-        ] {
-            assert_eq!(base64(bytes.as_bytes()), want, "case: {bytes}");
-        }
-        assert_eq!(base64(&[0xFB, 0xFF, 0xFE]), "+//+");
-    }
 
     #[test]
     fn bodies_are_shown_in_each_form() {

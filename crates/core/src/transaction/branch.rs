@@ -148,12 +148,11 @@ impl Partition {
     ) {
         let (connection, ticket) = answer;
         if let Some(promised) = self.branches.promised.get(branch).cloned() {
-            return match decision {
-                Decision::Rollback => self.undo_promised(promised, answer, effects),
-                Decision::Commit | Decision::CommitOnePhase => {
-                    self.commit_promised(promised, answer, effects);
-                }
+            let purpose = match decision {
+                Decision::Rollback => Purpose::Withdraw,
+                Decision::Commit | Decision::CommitOnePhase => Purpose::Commit,
             };
+            return self.decide_promised(promised, purpose, answer, effects);
         }
         let shares = match (decision, self.branches.open.contains_key(branch)) {
             (Decision::Rollback, false) if self.is_being_prepared(branch) => Err(Refusal::BranchClosed),
@@ -187,44 +186,32 @@ impl Partition {
         self.ask_to_prepare(asked, coordination, effects);
     }
 
-    fn commit_promised(
+    /// Carries out what was decided about a promise, or joins those who wait for the same.
+    fn decide_promised(
         &mut self,
-        promised: Promised,
+        Promised { id, participants }: Promised,
+        purpose: Purpose,
         answer: (ConnectionId, Ticket),
         effects: &mut Vec<Effect>,
     ) {
-        let Promised { id, participants } = promised;
+        let commits = |purpose: &Purpose| matches!(purpose, Purpose::Commit);
         if let Some(under_way) = self.coordinating.get_mut(&id) {
-            return match under_way.purpose {
-                Purpose::Commit => under_way.answers.push(answer),
-                _ => self.answer(Some(answer), Err(Refusal::BranchClosed), effects),
+            return match commits(&under_way.purpose) == commits(&purpose) {
+                true => under_way.answers.push(answer),
+                false => self.answer(Some(answer), Err(Refusal::BranchClosed), effects),
             };
         }
-        let mut coordination = Coordination::new(Purpose::Commit, participants.clone());
+        let commit = commits(&purpose);
+        let mut coordination = Coordination::new(purpose, participants.clone());
         coordination.answers.push(answer);
         coordination.shares = self.branches.shares.remove(&id).unwrap_or_default();
         self.coordinating.insert(id, coordination);
-        self.decide(id, participants, effects);
-    }
-
-    fn undo_promised(
-        &mut self,
-        promised: Promised,
-        answer: (ConnectionId, Ticket),
-        effects: &mut Vec<Effect>,
-    ) {
-        let Promised { id, participants } = promised;
-        if let Some(under_way) = self.coordinating.get_mut(&id) {
-            return match under_way.purpose {
-                Purpose::Commit => self.answer(Some(answer), Err(Refusal::BranchClosed), effects),
-                _ => under_way.answers.push(answer),
-            };
+        match commit {
+            true => self.decide(id, participants, effects),
+            false => {
+                self.propose(Command::Abort { id }, Urgency::Waiting, Completion::Withdrawn { id }, effects);
+            }
         }
-        let mut coordination = Coordination::new(Purpose::Withdraw, participants);
-        coordination.answers.push(answer);
-        coordination.shares = self.branches.shares.remove(&id).unwrap_or_default();
-        self.coordinating.insert(id, coordination);
-        self.propose(Command::Abort { id }, Urgency::Waiting, Completion::Withdrawn { id }, effects);
     }
 
     /// The promise is withdrawn, durably: everybody who had given it is told.

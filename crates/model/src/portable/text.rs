@@ -1,4 +1,4 @@
-//! Text of a portable message: a slice of the message it came from.
+//! Text of a peer: a slice of the bytes it came in.
 
 use std::fmt;
 
@@ -27,6 +27,16 @@ impl Text {
     /// The characters in UTF-8.
     pub fn as_bytes(&self) -> &Bytes {
         &self.0
+    }
+
+    /// Whether there is no character at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The same in memory of its own: a name that is kept must not keep the frame it came in.
+    pub fn own(&self) -> Text {
+        Text(Bytes::copy_from_slice(&self.0))
     }
 }
 

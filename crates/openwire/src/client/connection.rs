@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
+use postroad_model::Liveness;
 
-use super::liveness::Liveness;
 use super::{
     BrokerException, ClientError, ClientEvent, ConsumerNumber, Incoming, RequestId, Subscription, Verdict,
 };
@@ -81,7 +81,7 @@ impl OpenWireClient {
             consumers: 0,
             messages: 0,
             now_ms,
-            liveness: Liveness::new(now_ms),
+            liveness: Liveness::since(now_ms),
             output: BytesMut::new(),
             events: VecDeque::new(),
         };
@@ -125,9 +125,7 @@ impl OpenWireClient {
     /// [`ClientError::Silent`]: the broker has shown none for too long.
     pub fn wake(&mut self, now_ms: u64) -> Result<(), ClientError> {
         self.now_ms = now_ms;
-        if let Some(silent_ms) = self.liveness.silent_ms(now_ms) {
-            return Err(ClientError::Silent { silent_ms });
-        }
+        self.liveness.check(now_ms)?;
         if self.negotiated && self.liveness.must_write(now_ms) {
             self.write(KeepAliveInfo::default().into())?;
         }
@@ -298,7 +296,7 @@ impl OpenWireClient {
         let theirs = WireFormatOptions::from_info(info)?;
         self.format = WireFormat::negotiate(&ours, &theirs)?;
         self.frames.set_max_frame_bytes(self.format.max_frame_bytes.saturating_add(DISPATCH_BYTES_EXTRA));
-        self.liveness.agree(ours.max_inactivity_ms, theirs.max_inactivity_ms);
+        self.liveness.agree(ours.silences(&theirs));
         self.negotiated = true;
         let id = self.connection_id();
         let connection = ConnectionInfo {

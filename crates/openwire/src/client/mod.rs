@@ -5,7 +5,6 @@
 //! Never here: sockets, clocks, threads, what a broker does with what it is told.
 
 mod connection;
-mod liveness;
 
 mod body;
 mod outgoing;
@@ -13,6 +12,8 @@ mod outgoing;
 pub use body::{Body, message_id_text};
 pub use connection::{ClientOptions, OpenWireClient};
 pub use outgoing::{Outgoing, OutgoingBody};
+
+use postroad_model::Silence;
 
 use crate::codec::{Destination, Message, Throwable, WireError};
 
@@ -124,11 +125,8 @@ pub enum ClientError {
     #[error("what listens there does not speak OpenWire")]
     NotOpenWire,
     /// No sign of life for longer than was agreed.
-    #[error("the broker was silent for {silent_ms} ms")]
-    Silent {
-        /// For how long.
-        silent_ms: u64,
-    },
+    #[error(transparent)]
+    Silent(#[from] Silence),
     /// A command that only clients send.
     #[error("{name} is not for clients")]
     Unexpected {

@@ -1,6 +1,7 @@
 //! What a side of a connection wants: the content of `WireFormatInfo`.
 
 use bytes::BytesMut;
+use postroad_model::Silences;
 
 use super::{Magic, Primitive, PrimitiveMap, VERSION_MAX, WireError, WireFormatInfo};
 
@@ -31,6 +32,14 @@ pub struct WireFormatOptions {
 }
 
 impl WireFormatOptions {
+    /// How long a silence both sides bear: the shorter of what each says. Each writes every third of that time, as
+    /// ActiveMQ's inactivity monitor does.
+    pub fn silences(&self, theirs: &WireFormatOptions) -> Silences {
+        let max_ms = u64::try_from(self.max_inactivity_ms.min(theirs.max_inactivity_ms)).ok();
+        let peer_ms_max = max_ms.filter(|max| *max > 0);
+        Silences { peer_ms_max, peer_from_ms: 0, write_every_ms: peer_ms_max.map(|max| max / 3) }
+    }
+
     /// Options of a broker that passes messages through as they are: loose,
     /// uncached, newest version.
     pub fn pass_through(max_frame_bytes: i64) -> WireFormatOptions {

@@ -28,6 +28,4 @@ mod names {
     /// Marks of a broker that translated the message before; they say nothing about it.
     pub const MARKS: [&str; 7] =
         ["NATIVE", "ORIGINAL_ENCODING", "MESSAGE_FORMAT", "HEADER", "PROPERTIES", "FirstAcquirer", "DA_"];
-    /// Orders for the scheduler of a broker (`org.apache.activemq.ScheduledMessage`).
-    pub const SCHEDULE: &str = "AMQ_SCHEDULED_";
 }

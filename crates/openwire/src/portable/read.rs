@@ -11,7 +11,7 @@ use crate::client::message_id_text;
 use crate::codec::{
     self, Destination, MessageKind, Primitive, PrimitiveMap, WireError, decode_text_body, from_stored,
 };
-use crate::session::{CAUSE, to_model_destination};
+use crate::session::{CAUSE, SCHEDULE_PREFIX, to_model_destination};
 
 /// A stored OpenWire message as every protocol understands it. Its parts are slices of the stored bytes, but for a body
 /// that was deflated.
@@ -62,7 +62,7 @@ fn properties(stored: &codec::Message) -> Result<Map, WireError> {
 /// Puts a property where it belongs: some stand for headers that OpenWire does not have.
 fn place(portable: &mut Portable, name: Text, value: Value) {
     let headers = &mut portable.headers;
-    if name.as_str().starts_with(names::SCHEDULE) {
+    if name.as_str().starts_with(SCHEDULE_PREFIX) {
         return;
     }
     let header = match name.as_str().strip_prefix(names::PREFIX) {

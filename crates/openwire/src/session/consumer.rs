@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::delivery::{Held, Window};
 use super::exception::Exception;
 use super::names;
-use super::replies::{self, Replies, Then};
+use super::replies::{self, Then};
 use super::{Done, OpenWireSession, Turn};
 use crate::codec::{
     ConsumerControl, ConsumerId, ConsumerInfo, Destination, MessageDispatch, MessagePull, RemoveInfo,
@@ -163,7 +163,7 @@ impl OpenWireSession {
         let selector: Arc<str> =
             info.selector.as_ref().map_or("".into(), |selector| selector.to_str().into());
         let subscription = info.subscription_name.as_ref().map(|name| self.subscription(&name.to_str()));
-        let ticket = self.replies.wait(parts.len() as u32, None, Then::Attached(numbers));
+        let ticket = self.wait(parts.len() as u32, None, Then::Attached(numbers));
         for part in &parts {
             turn.events.push(Event::Attach(Attach {
                 consumer: self.key(part.number),
@@ -192,7 +192,7 @@ impl OpenWireSession {
             drains_sent: 0,
             drains_seen: 0,
         });
-        Ok(Done::Later(Replies::id(ticket)))
+        Ok(Done::Later(ticket))
     }
 
     /// What the core attaches for a consumer of this destination.
@@ -233,10 +233,10 @@ impl OpenWireSession {
         let Some(name) = &info.subscription_name else {
             return Err(Exception::jms("RemoveSubscriptionInfo names no subscription"));
         };
-        let ticket = self.replies.wait(1, None, Then::Respond);
+        let ticket = self.wait(1, None, Then::Respond);
         let name = self.subscription(&name.to_str());
         turn.events.push(Event::Unsubscribe { name, connection: self.id, ticket });
-        Ok(Done::Later(Replies::id(ticket)))
+        Ok(Done::Later(ticket))
     }
 
     /// One source of a consumer was refused: the others must not keep what they were sent.
@@ -393,7 +393,7 @@ impl OpenWireSession {
             return if leaves { self.give_up_client_id(turn) } else { Ok(Done::Now) };
         }
         let name = if leaves { self.forget_client() } else { None };
-        let ticket = self.replies.wait(parts + u32::from(name.is_some()), None, Then::Respond);
+        let ticket = self.wait(parts + u32::from(name.is_some()), None, Then::Respond);
         if let Some(name) = name {
             turn.events.push(Event::Disclaim { name, connection: self.id, ticket });
         }
@@ -404,7 +404,7 @@ impl OpenWireSession {
                 turn.events.push(Event::Detach { consumer, delivered, ticket: Some(ticket) });
             }
         }
-        Ok(Done::Later(Replies::id(ticket)))
+        Ok(Done::Later(ticket))
     }
 
     fn consumers_where(&self, wanted: impl Fn(&ConsumerId) -> bool) -> Vec<ConsumerId> {

@@ -17,7 +17,7 @@ use postroad_model::{
 use super::consumer::ConsumerNumber;
 use super::exception::Exception;
 use super::producer::own_producer;
-use super::replies::{Replies, Then};
+use super::replies::Then;
 use super::{Done, OpenWireSession, Turn};
 use crate::codec::{
     Destination, DispatchHeader, MessageAck, MessageId, Patch, WireError, WireString, encode_dispatch,
@@ -298,7 +298,7 @@ impl OpenWireSession {
         self.grant(&shares, turn);
         let reason = reason(ack);
         let ticket = (ack.response_required && !shares.is_empty())
-            .then(|| self.replies.wait(shares.len() as u32, None, Then::Respond));
+            .then(|| self.wait(shares.len() as u32, None, Then::Respond));
         for Share { part, tags, .. } in shares {
             let consumer = self.key(part);
             turn.events.push(Event::Settle(Settle {
@@ -310,7 +310,7 @@ impl OpenWireSession {
                 ticket,
             }));
         }
-        ticket.map_or(Done::Now, |ticket| Done::Later(Replies::id(ticket)))
+        ticket.map_or(Done::Now, Done::Later)
     }
 
     /// What a client has done with makes room for more; with prefetch 0 it asks for each message instead.

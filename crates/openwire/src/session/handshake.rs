@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use postroad_model::{Event, Parting};
+use postroad_model::{Event, Parting, Silences, protocol_of};
 
 use super::exception::{Exception, JAKARTA, JAVAX};
-use super::replies::{Replies, Then};
+use super::replies::Then;
 use super::{Done, OpenWireSession, Turn};
 use crate::codec::{
     BrokerId, BrokerInfo, Command, ConnectionInfo, Magic, WireFormat, WireFormatInfo, WireFormatOptions,
@@ -14,17 +14,6 @@ use crate::codec::{
 
 /// Where the magic bytes stand in the first frame: behind its size and type.
 const MAGIC_AT: usize = 5;
-
-/// First bytes of other protocols that people send to the wrong port.
-const OTHERS: [(&[u8], &str); 7] = [
-    (b"AMQP", "AMQP"),
-    (b"CONNECT", "STOMP"),
-    (b"STOMP", "STOMP"),
-    (b"\x10", "MQTT"),
-    (b"GET ", "HTTP"),
-    (b"POST ", "HTTP"),
-    (b"\x16\x03", "TLS"),
-];
 
 /// Before both sides have said what they speak, no frame is larger: a `WireFormatInfo` has a few hundred bytes.
 pub const FIRST_FRAME_BYTES_MAX: u64 = 64 << 10;
@@ -83,10 +72,8 @@ fn needs_no_introduction(command: &Command) -> bool {
 
 /// Ends a conversation that is not OpenWire, as soon as its first bytes show it.
 pub fn check_protocol(input: &[u8]) -> Result<(), Parting> {
-    for (start, name) in OTHERS {
-        if input.starts_with(start) {
-            return Err(Parting::Fault(format!("the peer speaks {name}; this port speaks OpenWire")));
-        }
+    if let Some(name) = protocol_of(input).filter(|name| *name != "OpenWire") {
+        return Err(Parting::Fault(format!("the peer speaks {name}; this port speaks OpenWire")));
     }
     let Some(magic) = input.get(MAGIC_AT..) else { return Ok(()) };
     let there = magic.len().min(Magic::BYTES.len());
@@ -109,11 +96,9 @@ impl OpenWireSession {
         self.jms_package = jms_package(theirs.provider_version.as_deref());
         let initial_delay_ms =
             ours.max_inactivity_initial_delay_ms.min(theirs.max_inactivity_initial_delay_ms);
-        self.liveness.agree(
-            ours.max_inactivity_ms.min(theirs.max_inactivity_ms),
-            initial_delay_ms,
-            turn.now.ticks_ms,
-        );
+        let peer_from_ms =
+            turn.now.ticks_ms.saturating_add(u64::try_from(initial_delay_ms).unwrap_or_default());
+        self.liveness.agree(Silences { peer_from_ms, ..ours.silences(&theirs) });
         let broker = BrokerInfo {
             broker_id: Some(BrokerId { value: Some(self.options.broker_name.as_str().into()) }),
             broker_name: Some(self.options.broker_name.as_str().into()),
@@ -153,11 +138,11 @@ impl OpenWireSession {
             };
         }
         self.reconnected = info.failover_reconnect;
-        let ticket = self.replies.wait(1, None, Then::Claimed);
+        let ticket = self.wait(1, None, Then::Claimed);
         let holder: Arc<str> = connection_id.to_str().into();
         self.introduction = Introduction::Claiming(Client { connection_id, client_id: name.clone() });
         turn.events.push(Event::Claim { name, holder, connection: self.id, ticket });
-        Ok(Done::Later(Replies::id(ticket)))
+        Ok(Done::Later(ticket))
     }
 
     /// Refuses what a client says ahead of its introduction.
@@ -191,9 +176,9 @@ impl OpenWireSession {
     /// The client says goodbye: its client id is free before it reads the answer.
     pub(super) fn give_up_client_id(&mut self, turn: &mut Turn<'_>) -> Result<Done, Exception> {
         let Some(name) = self.forget_client() else { return Ok(Done::Now) };
-        let ticket = self.replies.wait(1, None, Then::Respond);
+        let ticket = self.wait(1, None, Then::Respond);
         turn.events.push(Event::Disclaim { name, connection: self.id, ticket });
-        Ok(Done::Later(Replies::id(ticket)))
+        Ok(Done::Later(ticket))
     }
 }
 

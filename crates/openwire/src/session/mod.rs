@@ -4,7 +4,7 @@
 //!   first bytes ──▶ WireFormatInfo ──▶ ConnectionInfo ──▶ consumers, producers, transactions ──▶ ShutdownInfo
 //!                   (handshake.rs)                        (one file each)
 //! ```
-//! What the core answers finds its way back by [`replies::Replies`].
+//! What the core answers finds its way back by [`replies`].
 //! Never here: sockets, clocks, queues, what other connections do.
 
 mod consumer;
@@ -12,7 +12,6 @@ mod dead_letter;
 mod delivery;
 mod exception;
 mod handshake;
-mod liveness;
 mod names;
 mod origin;
 mod producer;
@@ -26,7 +25,9 @@ use std::collections::HashMap;
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
-use postroad_model::{ConnectionId, Deadline, Event, Now, Parting, Session, ToSession};
+use postroad_model::{
+    ConnectionId, Deadline, Event, Liveness, Now, Parting, Replies, Session, Ticket, ToSession,
+};
 
 use crate::codec::{
     Command, KeepAliveInfo, Response, SIZE_BYTES, WireFormat, WireString, announced_bytes, take_frame,
@@ -34,8 +35,7 @@ use crate::codec::{
 use consumer::Consumers;
 use exception::Exception;
 use handshake::Introduction;
-use liveness::Liveness;
-use replies::Replies;
+use replies::Waiting;
 use temporary::Temporaries;
 use transaction::Transactions;
 
@@ -44,6 +44,7 @@ pub use dead_letter::mark_dead_letter;
 pub(crate) use names::to_model as to_model_destination;
 pub use origin::origin_of;
 pub use properties::StoredProperties;
+pub(crate) use schedule::SCHEDULE_PREFIX;
 pub use schedule::write_due;
 
 /// What the operator decides about OpenWire conversations.
@@ -84,7 +85,7 @@ pub struct OpenWireSession {
     windows: HashMap<crate::codec::ProducerId, i32>,
     transactions: Transactions,
     temporaries: Temporaries,
-    replies: Replies,
+    replies: Replies<Waiting>,
     liveness: Liveness,
     next_command_id: i32,
     /// Number of the last delivery.
@@ -116,7 +117,7 @@ impl OpenWireSession {
             transactions: Transactions::default(),
             temporaries: Temporaries::default(),
             replies: Replies::default(),
-            liveness: Liveness::default(),
+            liveness: Liveness::since(0),
             next_command_id: 0,
             next_delivery: 0,
             names: names::Names::default(),
@@ -185,7 +186,7 @@ impl OpenWireSession {
     fn conclude(&mut self, respond: Option<i32>, done: Result<Done, Exception>, turn: &mut Turn<'_>) {
         match done {
             Ok(Done::Now) => self.respond(respond, turn),
-            Ok(Done::Later(waiting)) => self.replies.respond_to(waiting, respond),
+            Ok(Done::Later(ticket)) => self.respond_later(ticket, respond),
             Err(exception) => self.refuse(respond, &exception, turn),
         }
     }
@@ -219,7 +220,7 @@ enum Done {
     /// It is done.
     Now,
     /// The core has to answer.
-    Later(replies::WaitingId),
+    Later(Ticket),
 }
 
 impl Session for OpenWireSession {
@@ -266,7 +267,7 @@ impl Session for OpenWireSession {
     fn wake(&mut self, now: Now, events: &mut Vec<Event>, output: &mut BytesMut) -> Result<(), Parting> {
         let mut turn = Turn { events, output, now };
         self.end_pulls(&mut turn);
-        self.liveness.check(now.ticks_ms)?;
+        self.liveness.check(now.ticks_ms).map_err(|silence| Parting::Fault(silence.to_string()))?;
         if self.negotiated && self.liveness.must_write(now.ticks_ms) {
             self.send(KeepAliveInfo::default().into(), &mut turn);
         }

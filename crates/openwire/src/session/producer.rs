@@ -44,7 +44,7 @@ impl OpenWireSession {
         }
         match self.sent(&message, frame, turn.now.wall_ms) {
             Ok((sent, transaction)) => {
-                let ticket = self.replies.wait(1, respond, Then::Sent { window: self.window_of(&message) });
+                let ticket = self.wait(1, respond, Then::Sent { window: self.window_of(&message) });
                 let transaction = transaction.map(|number| self.transactions.key(self.id, number));
                 let publish = Publish {
                     transaction,

@@ -1,17 +1,12 @@
 //! Replies: which command of the client the core's answers belong to.
 
 use postroad_model::{Destination, Refusal, Ticket};
-use rustc_hash::FxHashMap;
 
 use super::consumer::ConsumerNumber;
 use super::exception::Exception;
 use super::transaction::{BranchStep, branch_exception};
 use super::{OpenWireSession, Turn};
 use crate::codec::{ProducerAck, ProducerId};
-
-/// Commands of one connection that may wait for the core. No more input is taken then until answers have come; sends
-/// alone are held back earlier.
-const WAITING_MAX: usize = 16_384;
 
 /// Refuses what would make one of a connection's tables larger than `max`.
 ///
@@ -24,10 +19,6 @@ pub fn check_bound(what: &str, count: usize, max: usize) -> Result<(), Exception
     let text = format!("too many {what} on this connection: the limit is {max}");
     Err(Exception::of("ResourceAllocationException", &text))
 }
-
-/// One command that waits for the core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitingId(Ticket);
 
 /// What follows once the core has answered everything that a command asked of it.
 #[derive(Debug)]
@@ -64,62 +55,29 @@ pub enum Then {
     },
 }
 
+/// A command that waits for the core.
 #[derive(Debug)]
-struct Waiting {
+pub struct Waiting {
+    /// The response that the client waits for.
     respond: Option<i32>,
-    /// Answers that are outstanding.
-    missing: u32,
-    refusal: Option<Refusal>,
     then: Then,
 }
 
-/// All commands that wait.
-#[derive(Default)]
-pub struct Replies {
-    last: u64,
-    waiting: FxHashMap<Ticket, Waiting>,
-}
-
-impl Replies {
+impl OpenWireSession {
     /// A ticket for `answers` questions that make up one command.
-    pub fn wait(&mut self, answers: u32, respond: Option<i32>, then: Then) -> Ticket {
-        self.last += 1;
-        let ticket = Ticket(self.last);
-        self.waiting.insert(ticket, Waiting { respond, missing: answers, refusal: None, then });
-        ticket
-    }
-
-    /// Whether another command may wait.
-    pub fn has_room(&self) -> bool {
-        self.waiting.len() < WAITING_MAX
-    }
-
-    /// The name under which a command waits.
-    pub fn id(ticket: Ticket) -> WaitingId {
-        WaitingId(ticket)
+    pub(super) fn wait(&mut self, answers: u32, respond: Option<i32>, then: Then) -> Ticket {
+        self.replies.wait(answers, Waiting { respond, then })
     }
 
     /// Says which response the client waits for.
-    pub fn respond_to(&mut self, id: WaitingId, respond: Option<i32>) {
-        if let Some(waiting) = self.waiting.get_mut(&id.0) {
+    pub(super) fn respond_later(&mut self, ticket: Ticket, respond: Option<i32>) {
+        if let Some(waiting) = self.replies.then(ticket) {
             waiting.respond = respond;
         }
     }
 
-    /// One answer has come; the command, if it was the last.
-    fn count(&mut self, ticket: Ticket, result: Result<(), Refusal>) -> Option<Waiting> {
-        let waiting = self.waiting.get_mut(&ticket)?;
-        if let Err(refusal) = result {
-            waiting.refusal.get_or_insert(refusal);
-        }
-        waiting.missing = waiting.missing.saturating_sub(1);
-        if waiting.missing > 0 { None } else { self.waiting.remove(&ticket) }
-    }
-}
-
-impl OpenWireSession {
     pub(super) fn replied(&mut self, ticket: Ticket, result: Result<(), Refusal>, turn: &mut Turn<'_>) {
-        let Some(Waiting { respond, refusal, then, .. }) = self.replies.count(ticket, result) else { return };
+        let Some((Waiting { respond, then }, refusal)) = self.replies.count(ticket, result) else { return };
         let failed = refusal.is_some();
         if let (Then::Declared(destination), false) = (&then, failed) {
             return self.declared(destination, respond, turn);

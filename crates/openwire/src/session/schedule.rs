@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use postroad_model::{Again, Event, JobsWanted, Message, Schedule};
 
 use super::exception::Exception;
-use super::replies::{Replies, Then};
+use super::replies::Then;
 use super::{Done, OpenWireSession, Turn, names};
 use crate::client::message_id_text;
 use crate::codec::{
@@ -19,7 +19,7 @@ const REPEAT: &str = "AMQ_SCHEDULED_REPEAT";
 const CRON: &str = "AMQ_SCHEDULED_CRON";
 
 /// What all of them begin with.
-const PREFIX: &[u8] = b"AMQ_SCHEDULED_";
+pub(crate) const SCHEDULE_PREFIX: &str = "AMQ_SCHEDULED_";
 
 /// The property by which a message that was scheduled names its job.
 const JOB: &str = "scheduledJobId";
@@ -112,18 +112,19 @@ impl OpenWireSession {
                 return Err(bad(&format!("{ACTION} is {other:?}; it is BROWSE, REMOVE or REMOVEALL")));
             }
         };
-        let (connection, ticket) = (self.id, self.replies.wait(1, None, Then::Respond));
+        let (connection, ticket) = (self.id, self.wait(1, None, Then::Respond));
         let event = match reply_to {
             Some(reply_to) => Event::BrowseJobs { wanted, reply_to, connection, ticket },
             None => Event::EndJobs { wanted, connection, ticket },
         };
         turn.events.push(event);
-        Ok(Done::Later(Replies::id(ticket)))
+        Ok(Done::Later(ticket))
     }
 }
 
 fn mentions_schedule(marshalled: &Bytes) -> bool {
-    marshalled.windows(PREFIX.len()).any(|window| window == PREFIX)
+    let prefix = SCHEDULE_PREFIX.as_bytes();
+    marshalled.windows(prefix.len()).any(|window| window == prefix)
 }
 
 fn text(value: &Primitive) -> Option<String> {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use postroad_model::{self as model, DestinationKind, Event, Publish, Retain, Sent};
 
 use super::exception::Exception;
-use super::replies::{self, Replies, Then};
+use super::replies::{self, Then};
 use super::{Done, OpenWireSession, Turn, names, producer};
 use crate::codec::{
     Command, ConnectionId, DataStructure, Destination, DestinationInfo, Message, MessageId, ProducerId,
@@ -48,18 +48,18 @@ impl OpenWireSession {
                 Ok(self.make(destination, turn))
             }
             DestinationInfo::REMOVE => {
-                let ticket = self.replies.wait(1, None, Then::Deleted(destination.clone()));
+                let ticket = self.wait(1, None, Then::Deleted(destination.clone()));
                 turn.events.push(Event::Delete { destination, connection: self.id, ticket });
-                Ok(Done::Later(Replies::id(ticket)))
+                Ok(Done::Later(ticket))
             }
             other => Err(Exception::jms(&format!("destination operation {other} is unknown"))),
         }
     }
 
     fn make(&mut self, destination: model::Destination, turn: &mut Turn<'_>) -> Done {
-        let ticket = self.replies.wait(1, None, Then::Declared(destination.clone()));
+        let ticket = self.wait(1, None, Then::Declared(destination.clone()));
         turn.events.push(Event::Declare { destination, connection: self.id, ticket });
-        Done::Later(Replies::id(ticket))
+        Done::Later(ticket)
     }
 
     /// A destination exists now. The client's response comes after others were told of a temporary one.
@@ -73,7 +73,7 @@ impl OpenWireSession {
             return self.respond(respond, turn);
         }
         self.temporaries.made.insert(destination.clone());
-        let ticket = self.replies.wait(1, respond, Then::Respond);
+        let ticket = self.wait(1, respond, Then::Respond);
         let advisory = self.advisory(destination, true, ticket);
         turn.events.push(advisory);
     }
@@ -81,7 +81,7 @@ impl OpenWireSession {
     /// A destination is gone: clients that knew of it are told.
     pub(super) fn deleted(&mut self, destination: &model::Destination, turn: &mut Turn<'_>) {
         if self.temporaries.made.remove(destination) {
-            let ticket = self.replies.wait(1, None, Then::Nothing);
+            let ticket = self.wait(1, None, Then::Nothing);
             let advisory = self.advisory(destination, false, ticket);
             turn.events.push(advisory);
         }
@@ -90,7 +90,7 @@ impl OpenWireSession {
     /// The connection ends, and its temporary destinations with it.
     pub(super) fn remove_temporaries(&mut self, events: &mut Vec<Event>) {
         for destination in std::mem::take(&mut self.temporaries.made) {
-            let ticket = self.replies.wait(1, None, Then::Nothing);
+            let ticket = self.wait(1, None, Then::Nothing);
             let advisory = self.advisory(&destination, false, ticket);
             events.push(advisory);
         }

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use postroad_model::{BranchId, ConnectionId, Decision, Event, Refusal, Ticket, TransactionKey};
 
 use super::exception::{Exception, XaCode};
-use super::replies::{self, Replies, Then};
+use super::replies::{self, Then};
 use super::{Done, OpenWireSession, Turn};
 use crate::codec::{
     self, DataArrayResponse, DataStructure, IntegerResponse, LocalTransactionId, TransactionId,
@@ -146,9 +146,9 @@ impl OpenWireSession {
         turn: &mut Turn<'_>,
     ) -> Result<Done, Exception> {
         if info.kind == TransactionInfo::RECOVER {
-            let ticket = self.replies.wait(1, None, Then::Recovered);
+            let ticket = self.wait(1, None, Then::Recovered);
             turn.events.push(Event::ListBranches { connection: self.id, ticket });
-            return Ok(Done::Later(Replies::id(ticket)));
+            return Ok(Done::Later(ticket));
         }
         match (info.kind, &info.transaction_id) {
             (_, None) => Err(Exception::jms("TransactionInfo without a transaction id")),
@@ -181,9 +181,9 @@ impl OpenWireSession {
             TransactionInfo::END => self.end_share(&branch, turn),
             TransactionInfo::PREPARE => {
                 self.end_share(&branch, turn)?;
-                let ticket = self.replies.wait(1, None, Then::Prepared);
+                let ticket = self.wait(1, None, Then::Prepared);
                 turn.events.push(Event::PrepareBranch { branch, connection: self.id, ticket });
-                Ok(Done::Later(Replies::id(ticket)))
+                Ok(Done::Later(ticket))
             }
             TransactionInfo::COMMIT_ONE_PHASE => self.decide(branch, Decision::CommitOnePhase, turn),
             TransactionInfo::COMMIT_TWO_PHASE => self.decide(branch, Decision::Commit, turn),
@@ -199,14 +199,14 @@ impl OpenWireSession {
     /// What the client did in the branch since it started, resumed or joined it is handed over.
     fn end_share(&mut self, branch: &BranchId, turn: &mut Turn<'_>) -> Result<Done, Exception> {
         let Some(number) = self.transactions.shares.remove(branch) else { return Ok(Done::Now) };
-        let ticket = self.replies.wait(1, None, Then::Branch(BranchStep::End));
+        let ticket = self.wait(1, None, Then::Branch(BranchStep::End));
         let (branch, transaction) = (branch.clone(), self.transactions.key(self.id, number));
         let (undone, participants) = (branch.clone(), Vec::new());
         turn.events.push(Event::EndBranch { branch, transaction, participants, ticket });
         if !self.transactions.doomed.remove(&number) {
-            return Ok(Done::Later(Replies::id(ticket)));
+            return Ok(Done::Later(ticket));
         }
-        let nobody = self.replies.wait(1, None, Then::Nothing);
+        let nobody = self.wait(1, None, Then::Nothing);
         let (branch, decision, connection) = (undone, Decision::Rollback, self.id);
         turn.events.push(Event::DecideBranch { branch, decision, connection, ticket: nobody });
         Err(Exception::xa(XaCode::RolledBackIntegrity, NOT_HELD))
@@ -226,9 +226,9 @@ impl OpenWireSession {
             Decision::CommitOnePhase => BranchStep::Prepare,
             Decision::Commit | Decision::Rollback => BranchStep::Decide,
         };
-        let ticket = self.replies.wait(1, None, Then::Branch(step));
+        let ticket = self.wait(1, None, Then::Branch(step));
         turn.events.push(Event::DecideBranch { branch, decision, connection: self.id, ticket });
-        Ok(Done::Later(Replies::id(ticket)))
+        Ok(Done::Later(ticket))
     }
 
     /// The branch is prepared, or there was nothing to prepare, which ends it.
@@ -267,13 +267,13 @@ impl OpenWireSession {
             self.roll_back_doomed(number, turn);
             return Err(Exception::of("TransactionRolledBackException", NOT_HELD));
         }
-        let ticket = self.replies.wait(1, None, Then::Ended { transaction: number, commit });
+        let ticket = self.wait(1, None, Then::Ended { transaction: number, commit });
         let transaction = self.transactions.key(self.id, number);
         turn.events.push(match commit {
             true => Event::Commit { transaction, participants: Vec::new(), ticket },
             false => Event::Rollback { transaction, ticket: Some(ticket) },
         });
-        Ok(Done::Later(Replies::id(ticket)))
+        Ok(Done::Later(ticket))
     }
 
     fn roll_back_doomed(&mut self, number: u64, turn: &mut Turn<'_>) {

@@ -10,8 +10,9 @@ use clap::Args;
 use postroad_core::{encode_record, message_in_record};
 use postroad_model::{Command, Destination, MessageKey, PartitionId, Position, Sent};
 
+use super::Place;
 use super::line::{End, Entry, Head, VERSION};
-use super::{Place, base64};
+use crate::cli::base64;
 use crate::runtime::Stopped;
 
 /// What `export` can be told.

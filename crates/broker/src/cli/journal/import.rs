@@ -15,7 +15,8 @@ use postroad_model::{Command, PartitionId, Placement, Position, Sent};
 use postroad_routing::Addressing;
 
 use super::line::{End, Entry, Head, VERSION};
-use super::{base64, settings};
+use super::settings;
+use crate::cli::base64;
 use crate::config::Config;
 use crate::runtime::Store;
 

@@ -1,6 +1,5 @@
 //! `postroad journal`: a stopped broker's directory, checked, shown, written out and filled again.
 
-mod base64;
 mod dump;
 mod export;
 mod import;

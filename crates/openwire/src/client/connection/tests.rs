@@ -243,5 +243,8 @@ fn signs_of_life_are_written_in_time_and_wanted_from_the_broker() {
     assert_eq!(names(&broker.heard(&mut client)), [""; 0]);
     client.wake(NOW_MS + 10_000).unwrap();
     assert_eq!(names(&broker.heard(&mut client)), ["KeepAliveInfo"]);
-    assert_eq!(client.wake(NOW_MS + 30_000), Err(ClientError::Silent { silent_ms: 30_000 }));
+    assert_eq!(
+        client.wake(NOW_MS + 30_000),
+        Err(ClientError::Silent(postroad_model::Silence::Peer { ms: 30_000 }))
+    );
 }
