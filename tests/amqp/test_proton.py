@@ -1,6 +1,7 @@
 """python-qpid-proton against the broker at POSTROAD_AMQP."""
 
 import os
+import time
 import unittest
 import uuid
 
@@ -134,6 +135,23 @@ class ProtonTest(unittest.TestCase):
         # The anonymous relay: a link to nowhere, and an address in each message.
         server.create_sender(None).send(Message(address=request.reply_to, body="pong"))
         self.assertEqual(replies.receive().body, "pong")
+
+    def test_a_delay_becomes_a_delivery_time(self):
+        connection, queue = self.connect(), unique("delay")
+        sender, receiver = connection.create_sender(queue), connection.create_receiver(queue, credit=2)
+        sent_ms = time.time() * 1000
+        delay = {symbol("x-opt-delivery-delay"): 1500}
+        sender.send(Message(body="later", durable=True, annotations=delay))
+        sender.send(Message(body="now", durable=True))
+        self.assertEqual(receiver.receive().body, "now")
+        receiver.accept()
+        later = receiver.receive(timeout=PATIENCE)
+        came_ms = time.time() * 1000
+        receiver.accept()
+        self.assertEqual((later.body, list(later.annotations)), ("later", [symbol("x-opt-delivery-time")]))
+        due_ms = later.annotations[symbol("x-opt-delivery-time")]
+        self.assertGreaterEqual(due_ms, int(sent_ms) + 1500)
+        self.assertGreaterEqual(came_ms, due_ms)
 
     def test_what_cannot_be_sent_is_rejected_with_a_reason(self):
         with self.assertRaises(SendException):

@@ -1,10 +1,8 @@
 //! Dead letters: an AMQP message whose annotations say where it came from and why it ended there.
 
-use bytes::{Bytes, BytesMut};
 use postroad_model::{DeadLetter, Message};
 
-use super::Sections;
-use crate::codec::{Value, ValueMap, WireError};
+use super::annotations::annotate;
 
 /// Annotation with the address where the message could not be processed.
 pub const ORIGIN: &str = "x-opt-original-address";
@@ -16,48 +14,21 @@ pub const REASON: &str = "x-opt-dead-letter-reason";
 /// whole as it was sent.
 pub fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
     let reason = past.reason.as_deref().unwrap_or("rejected by the consumer");
-    let annotations = [(ORIGIN, past.origin.to_string()), (REASON, reason.to_owned())];
-    match annotate(&message.bytes, annotations) {
+    let changes = [(ORIGIN, Some(past.origin.to_string().as_str().into())), (REASON, Some(reason.into()))];
+    match annotate(&message.bytes, changes) {
         Ok(bytes) => Message { bytes, ..message.clone() },
         Err(_) => message.clone(),
     }
 }
 
-/// The message with more annotations, in place of those of the same names.
-fn annotate<const COUNT: usize>(
-    message: &Bytes,
-    more: [(&'static str, String); COUNT],
-) -> Result<Bytes, WireError> {
-    let sections = Sections::scan(message)?;
-    let mut annotations = sections.message_annotations(message)?;
-    let is_new = |key: &Value| match key {
-        Value::Symbol(key) => more.iter().any(|(name, _)| *key == **name),
-        _ => false,
-    };
-    annotations.0.retain(|(key, _)| !is_new(key));
-    for (name, text) in more {
-        annotations.push(name, text.as_str());
-    }
-    let mut bytes = BytesMut::with_capacity(message.len() + ANNOTATIONS_BYTES);
-    bytes.extend_from_slice(&message[..sections.annotations_start()]);
-    put_annotations(annotations, &mut bytes);
-    bytes.extend_from_slice(&message[sections.bare..]);
-    Ok(bytes.freeze())
-}
-
-/// Typical bytes of the annotations, to reserve once.
-const ANNOTATIONS_BYTES: usize = 256;
-
-fn put_annotations(annotations: ValueMap, out: &mut BytesMut) {
-    out.extend_from_slice(b"\x00\x53\x72");
-    Value::Map(annotations).encode(out);
-}
-
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use postroad_model::{Destination, Encoding, Protocol};
 
     use super::*;
+    use crate::codec::ValueMap;
+    use crate::message::Sections;
 
     fn dead(bytes: &'static [u8]) -> Bytes {
         let message = Message {

@@ -4,11 +4,13 @@
 //! rest reads one of them on demand. The bare message (properties to body) is never rewritten.
 //! Never here: queues, links, other encodings of messages.
 
+mod annotations;
 mod dead_letter;
 mod header;
 mod properties;
 mod sections;
 
+pub use annotations::annotate;
 pub use dead_letter::{ORIGIN, REASON, mark_dead_letter};
 pub use header::delivery_header;
 pub use properties::StoredProperties;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use postroad_model::{Event, Parting, Silences};
 
+use super::delay::DELAYED_DELIVERY;
 use super::fault::{Fault, error};
 use super::replies::Then;
 use super::{AmqpSession, Refused, Turn, channel};
@@ -13,7 +14,7 @@ use crate::codec::{Close, Open, Symbol, Value, ValueMap};
 const FRAME_BYTES_MAX_MIN: u32 = 512;
 
 /// What this broker can do beside the standard.
-const CAPABILITIES: [&str; 3] = ["ANONYMOUS-RELAY", "SHARED-SUBS", SOLE_CONNECTION];
+const CAPABILITIES: [&str; 4] = ["ANONYMOUS-RELAY", "SHARED-SUBS", DELAYED_DELIVERY, SOLE_CONNECTION];
 
 /// A client that wants its container id for itself asks for this (as `qpid-jms` does for JMS client ids).
 const SOLE_CONNECTION: &str = "sole-connection-for-container";

@@ -8,6 +8,7 @@ use postroad_model::{
 };
 
 use super::channel::ChannelAt;
+use super::delay::schedule_of;
 use super::fault::{Fault, error};
 use super::link::{LinkAt, Stage, unattached};
 use super::replies::Then;
@@ -307,16 +308,14 @@ fn message(to: To, whole: Whole, now: Now, client: &Arc<str>) -> Result<Sent, Er
         let text = format!("message-format {:#x} is not supported; 0 is", whole.format);
         return Err(error("amqp:not-implemented", text));
     }
-    let bytes = whole.bytes;
+    let mut bytes = whole.bytes;
     let malformed =
         |wire: crate::codec::WireError| error("amqp:decode-error", format!("the message: {wire}"));
     let sections = Sections::scan(&bytes).map_err(malformed)?;
     let header = sections.header(&bytes).map_err(malformed)?;
     let properties = sections.properties(&bytes).map_err(malformed)?;
     let annotations = sections.message_annotations(&bytes).map_err(malformed)?;
-    if annotations.get("x-opt-delivery-time").is_some() || annotations.get("x-opt-delivery-delay").is_some() {
-        return Err(error("amqp:not-implemented", "delayed delivery is not supported yet"));
-    }
+    let schedule = schedule_of(&mut bytes, &annotations, &properties, now)?.map(Box::new);
     let to = match to {
         To::Destination(destination) => destination,
         _ => {
@@ -336,7 +335,7 @@ fn message(to: To, whole: Whole, now: Now, client: &Arc<str>) -> Result<Sent, Er
         rare: rare_headers(&properties, Some(client).filter(|_| to.kind == DestinationKind::Topic)),
         bytes,
     };
-    Ok(Sent::new(to, message))
+    Ok(Sent { schedule, ..Sent::new(to, message) })
 }
 
 /// A time to live counts from now (3.2.1); without one the message's own absolute time holds (3.2.4).

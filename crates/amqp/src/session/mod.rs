@@ -11,6 +11,7 @@
 pub(crate) mod address;
 mod channel;
 mod connection;
+mod delay;
 mod disposition;
 mod fault;
 mod incoming;

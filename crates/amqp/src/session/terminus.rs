@@ -5,6 +5,7 @@ use std::sync::Arc;
 use postroad_model::{self as model, ConsumerMode, Destination, DestinationKind, Event, Share};
 
 use super::address;
+use super::delay::DELAYED_DELIVERY;
 use super::fault::error;
 use super::incoming::{Incoming, To};
 use super::link::{Attaching, LinkAt, LinkEnd, answer_to, source_of};
@@ -101,7 +102,10 @@ impl AmqpSession {
                 answer.target = Some(TargetTerminus::Coordinator(Coordinator { capabilities }));
                 (To::Coordinator, None)
             }
-            Some(TargetTerminus::Target(target)) => self.target(target, &mut answer, turn)?,
+            Some(TargetTerminus::Target(target)) => {
+                answer.offered_capabilities = vec![Symbol::from_static(DELAYED_DELIVERY)];
+                self.target(target, &mut answer, turn)?
+            }
             Some(TargetTerminus::Other(_)) => {
                 return Err(error("amqp:not-implemented", "the target is of an unknown type"));
             }

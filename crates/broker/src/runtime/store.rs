@@ -263,7 +263,7 @@ pub(super) fn properties_of(message: &Message) -> Box<dyn Properties + '_> {
 fn write_due(message: &Message, firing: &Firing<'_>) -> Message {
     match message.encoding.protocol {
         Protocol::OpenWire => postroad_openwire::write_due(message, firing.job, firing.now_ms, firing.number),
-        // What says when it is due stays in it: nobody would schedule it again.
+        // When it is due stays in it, for consumers to read (JMS 2.0, section 3.4.13).
         Protocol::Amqp => message.clone(),
     }
 }
