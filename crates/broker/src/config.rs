@@ -61,12 +61,20 @@ pub struct Ports {
     pub amqp: u16,
 }
 
-/// Disk space.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+/// Disk space, and when what is on it is synced.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreConfig {
     /// What all files of the store may take, in bytes; 0 for what the disk has.
     disk_bytes_max: u64,
+    /// How long it takes at most until what is confirmed before it is synced is synced.
+    pub async_sync_ms: u64,
+}
+
+impl Default for StoreConfig {
+    fn default() -> StoreConfig {
+        StoreConfig { disk_bytes_max: 0, async_sync_ms: 100 }
+    }
 }
 
 impl StoreConfig {
@@ -241,6 +249,7 @@ impl Config {
             ("openwire.max_frame_bytes", max_frame_bytes, FRAME_BYTES_MIN),
             ("amqp.max_frame_bytes", self.amqp.max_frame_bytes.into(), FRAME_BYTES_MIN),
             ("amqp.max_message_bytes", self.amqp.max_message_bytes, FRAME_BYTES_MIN),
+            ("store.async_sync_ms", self.store.async_sync_ms, 1),
             ("limits.transaction_bytes", self.limits.transaction_bytes, 1),
             ("limits.outbox_bytes", self.limits.outbox_bytes, 1),
         ] {
@@ -360,6 +369,7 @@ mod tests {
             ("[amqp]\nmax_message_bytes = 1", "amqp.max_message_bytes is 1; the least is 1024"),
             ("[limits]\ntransaction_bytes = 0", "limits.transaction_bytes is 0; the least is 1"),
             ("[limits]\noutbox_bytes = 0", "limits.outbox_bytes is 0; the least is 1"),
+            ("[store]\nasync_sync_ms = 0", "store.async_sync_ms is 0; the least is 1"),
             (
                 "[store]\ndisk_bytes_max = 1000",
                 "store.disk_bytes_max is 1000; the least is 268435456, or 0 for no limit",

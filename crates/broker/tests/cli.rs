@@ -606,6 +606,26 @@ fn damage_is_named_by_file_and_offset_and_hits_nothing_else() {
 }
 
 #[test]
+fn what_outlives_the_process_is_what_its_policy_says() {
+    let policies = "[store]\nasync_sync_ms = 60000
+        [[policy]]\ndestination = \"queue://fast\"\ndurability = \"async\"
+        [[policy]]\ndestination = \"queue://lost\"\ndurability = \"memory\"";
+    let mut broker = Broker::configured(policies);
+    for body in ["one", "two"] {
+        for queue in ["safe", "fast", "lost"] {
+            broker.says(&["send", queue, "--body", body]);
+        }
+    }
+    assert_eq!(broker.says(&["receive", "fast", "--timeout", "10000"]), "one\n");
+    broker.process.signal(Signal::KILL);
+    assert_eq!(broker.process.wait(), None);
+    let broker = Broker::start_in(broker.directory, policies);
+    for (queue, want) in [("safe", "one\ntwo\n"), ("fast", "two\n"), ("lost", "")] {
+        assert_eq!(broker.says(&["browse", queue]), want, "{queue}");
+    }
+}
+
+#[test]
 fn a_store_whose_segments_are_gone_is_refused() {
     let directory = stopped();
     for entry in fs::read_dir(directory.path().join("data")).unwrap() {

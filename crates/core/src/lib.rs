@@ -19,6 +19,7 @@ mod connection;
 mod consumer;
 mod destination;
 mod dispatch;
+mod durability;
 mod expiry;
 mod group;
 mod held;

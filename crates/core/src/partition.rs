@@ -369,7 +369,8 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         self.proposals.push_back(completion);
-        effects.push(Effect::Propose { command, urgency });
+        let durability = self.durability_of(&command);
+        effects.push(Effect::Propose { command, urgency, durability });
     }
 
     /// Where an address lives.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Command, ConnectionId, Destination, DestinationKind, Effect, Event, Message, MessageKey, Position,
-    Publish, QueueId, RareHeaders, Refusal, Retain, Sent, Ticket, Urgency,
+    Command, ConnectionId, Destination, DestinationKind, Durability, Effect, Event, Message, MessageKey,
+    Position, Publish, QueueId, RareHeaders, Refusal, Retain, Sent, Ticket, Urgency,
 };
 
 use crate::Partition;
@@ -81,20 +81,17 @@ impl Partition {
 
     fn admit_to(&self, to: &Destination, persistent: bool) -> Result<Admitted, Refusal> {
         let exists = self.addresses.get(to).is_some();
+        let durable = || persistent && self.wanted_by(to) != Durability::Memory;
         Ok(match to.kind {
             _ if to.temporary && exists => Admitted::Volatile,
             _ if to.temporary => return Err(Refusal::NoSuchDestination(to.clone())),
-            DestinationKind::Topic if persistent && self.is_kept(to) => Admitted::Durable,
+            // What no durable queue holds is not journaled.
+            DestinationKind::Topic if durable() => Admitted::Durable,
             DestinationKind::Topic => Admitted::Volatile,
-            DestinationKind::Queue if persistent => Admitted::Durable,
+            DestinationKind::Queue if durable() => Admitted::Durable,
             DestinationKind::Queue if exists => Admitted::Volatile,
             DestinationKind::Queue => Admitted::NeedsQueue(to.clone()),
         })
-    }
-
-    /// What no durable queue holds is not journaled.
-    fn is_kept(&self, topic: &Destination) -> bool {
-        self.addresses.bounds(topic).iter().any(|bound| bound.has_durable())
     }
 
     /// Whether a message for memory has to wait: behind others for its address, for memory at all, or for a queue of

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use bench::{Bench, QUESTIONS, settings};
 use postroad_core::{Counters, Partition, Settings};
-use postroad_routing::{DeadLetterQueue, DeadLetters, Policies, Policy, Redelivery};
+use postroad_model::Durability;
+use postroad_routing::{DeadLetterQueue, DeadLetters, DestinationPattern, Policies, Policy, Redelivery};
 
 /// Runs each case in a new broker of one partition, and compares all that it said.
 fn check(cases: &[(&str, &str, &str)]) {
@@ -960,8 +961,8 @@ fn dead_letters_go_where_the_policy_says() {
     let dead_letters = |name: &str, non_persistent| {
         let queue = DeadLetterQueue::named(name);
         Policies::new(Policy {
-            redelivery: Redelivery::default(),
             dead_letters: DeadLetters { queue, non_persistent, ..DeadLetters::default() },
+            ..Policy::default()
         })
     };
     let counters = |dead_lettered, dropped| Counters { dead_lettered, dropped, ..Counters::default() };
@@ -978,6 +979,55 @@ fn dead_letters_go_where_the_policy_says() {
         assert_eq!((bench.held().as_str(), counters(dead_lettered, dropped)), (held, want), "case: {case}");
         bench.restart();
         assert_eq!(bench.held(), held, "case: {case}, after a restart");
+    }
+}
+
+#[test]
+fn of_the_queues_that_a_command_touches_the_one_that_wants_most_decides() {
+    let mut policies = Policies::with_dead_letters_in("dead");
+    for (pattern, durability) in [
+        ("queue://fast", Durability::Async),
+        ("queue://lost", Durability::Memory),
+        ("topic://news", Durability::Async),
+    ] {
+        let policy = Policy { durability, ..policies.fallback().clone() };
+        policies.set(&DestinationPattern::parse(pattern).unwrap(), policy);
+    }
+    let (a, s) = (Durability::Async, Durability::Sync);
+    for (case, script, want, held) in [
+        ("the default", "send 1 a m", vec![s], "a:1"),
+        ("async", "send 1 fast m", vec![a], "fast:1"),
+        ("in memory, behind the queue's own record", "send 1 lost m", vec![s], "lost:1"),
+        ("two, of which one is sync", "send 1 fast,a m", vec![s], "a:1 fast:1"),
+        ("two, of which one is not journaled by itself", "send 1 fast,lost m", vec![s, a], "fast:1 lost:1"),
+        ("acknowledged", "send 1 fast m\nattach 1.1 fast 9\naccept 1.1 m", vec![a, a], ""),
+        ("failed once", "send 1 fast m\nattach 1.1 fast 9\nfail 1.1 m", vec![a, a], "fast:1"),
+        ("moved to the dead letters", "send 1 fast m\nattach 1.1 fast 9\nreject 1.1 m", vec![a, s], "dead:1"),
+        (
+            "a transaction of async ones",
+            "send 1 fast m tx=1\nsend 1 fast n tx=1\ncommit 1 1",
+            vec![a],
+            "fast:2",
+        ),
+        (
+            "a transaction with one that is sync",
+            "send 1 fast m tx=1\nsend 1 a n tx=1\ncommit 1 1",
+            vec![s],
+            "a:1 fast:1",
+        ),
+        ("a subscription", "attach 1.1 #news 9 sub=x\nsend 1 #news m", vec![s, a], "news:1"),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.partitions[0].follow(Arc::new(policies.clone()));
+        bench.run(script);
+        assert_eq!(
+            (std::mem::take(&mut bench.durabilities), bench.held().as_str()),
+            (want, held),
+            "case: {case}"
+        );
+        bench.restart();
+        let kept = if held.contains("lost") && case.starts_with("in memory") { "" } else { held };
+        assert_eq!(bench.held(), kept, "case: {case}, after a restart");
     }
 }
 

@@ -68,6 +68,7 @@ impl<D: Disk> Assembly<D> {
             sealed: GroupNumber::default(),
             filled: Arc::default(),
             front: Vec::new(),
+            unsynced: Vec::new(),
         };
         for (name, bytes) in dead {
             journal.discard(name, bytes);

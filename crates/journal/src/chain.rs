@@ -45,6 +45,23 @@ pub(crate) struct Chain<F> {
     pub unused: BTreeMap<SegmentNumber, Found<F>>,
     /// A torn first group in a segment behind the last.
     pub torn: Option<TornTail>,
+    /// What comes behind it there.
+    pub stale: Vec<Stale<F>>,
+}
+
+/// A group behind the end of the journal, void because one ahead of it is gone: its header must not be taken for one of those
+/// that will be written there.
+#[derive(Debug)]
+pub(crate) struct Stale<F> {
+    pub file: Arc<F>,
+    pub path: PathBuf,
+    pub offset: u64,
+}
+
+/// What lies behind the last segment with a group in it.
+struct Tail<F> {
+    torn: Option<TornTail>,
+    stale: Vec<Stale<F>>,
 }
 
 /// Opens the segment files and reads their headers.
@@ -79,7 +96,7 @@ pub(crate) fn link<F: DiskFile>(
     end: GroupEnd,
     missing: impl Fn(SegmentNumber) -> Damage,
 ) -> Result<Chain<F>, OpenError> {
-    let (tail, torn) = find_tail(&found, end.segment)?;
+    let (tail, Tail { torn, stale }) = find_tail(&found, end.segment)?;
     let lowest = found.keys().next().copied();
     if tail.is_none() && end.segment.0 == 0 && lowest.is_some_and(|lowest| lowest != SegmentNumber::FIRST) {
         // The first file stays until a group is durable, and only a checkpoint lets it go then.
@@ -109,38 +126,45 @@ pub(crate) fn link<F: DiskFile>(
         }
     }
     links.reverse();
-    Ok(Chain { links, unused: found, torn })
+    Ok(Chain { links, unused: found, torn, stale })
 }
 
-/// The newest segment behind `end` with a group in it, and a torn first group behind that.
+/// The newest segment behind `end` with a group in it, and what lies behind that.
 fn find_tail<F: DiskFile>(
     found: &BTreeMap<SegmentNumber, Found<F>>,
     end: SegmentNumber,
-) -> Result<(Option<SegmentNumber>, Option<TornTail>), OpenError> {
-    let mut torn = None;
+) -> Result<(Option<SegmentNumber>, Tail<F>), OpenError> {
+    let mut tail = Tail { torn: None, stale: Vec::new() };
     for (&number, segment) in found.range(end.next()..).rev() {
         let Some(header) = segment.header else { continue };
         let mut window = segment.window();
         let head = segment.first_group()?;
         let failed = |source| OpenError::Io { file: segment.path.clone(), source };
-        let (whole, behind, after) = match &head {
-            Some(head) => (window.is_whole(head).map_err(failed)?, head.end(), head.header.number),
-            None => (false, FIRST_GROUP + SECTOR_BYTES, GroupNumber(0)),
+        let (whole, after) = match &head {
+            Some(head) => (window.is_whole(head).map_err(failed)?, head.header.number),
+            None => (false, GroupNumber(0)),
         };
         if whole {
-            return Ok((Some(number), torn));
+            return Ok((Some(number), tail));
         }
-        if window.search(Some(header.salt), behind, after).map_err(failed)?.is_some() {
+        if window.was_synced(header.salt, FIRST_GROUP, after).map_err(failed)? {
             return match head {
-                Some(_) => Ok((Some(number), torn)),
+                Some(_) => Ok((Some(number), tail)),
                 None => Err(segment.damaged(FIRST_GROUP, DamageKind::Group)),
             };
         }
-        if head.is_some() || window.resembles_group(header.salt, FIRST_GROUP).map_err(failed)? {
-            torn = Some(TornTail { file: segment.path.clone(), offset: FIRST_GROUP });
+        let begun = head.is_some() || window.resembles_group(header.salt, FIRST_GROUP).map_err(failed)?;
+        let stale = window.headers(header.salt, FIRST_GROUP + SECTOR_BYTES, after).map_err(failed)?;
+        if begun || !stale.is_empty() {
+            tail.torn = Some(TornTail { file: segment.path.clone(), offset: FIRST_GROUP });
         }
+        tail.stale.extend(stale.into_iter().map(|offset| Stale {
+            file: segment.file.clone(),
+            path: segment.path.clone(),
+            offset,
+        }));
     }
-    Ok((None, torn))
+    Ok((None, tail))
 }
 
 impl<F: DiskFile> Found<F> {

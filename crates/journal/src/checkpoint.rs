@@ -159,7 +159,8 @@ impl<D: Disk> Journal<D> {
         self.finish_checkpoint(written)
     }
 
-    /// The first half of [`Journal::write_checkpoint`]: fixes the content, writes nothing.
+    /// The first half of [`Journal::write_checkpoint`]: fixes the content, writes nothing. Everything must be synced: see
+    /// [`Journal::sync`].
     ///
     /// # Errors
     /// All of [`CheckpointError`] but `Io`.
@@ -169,6 +170,9 @@ impl<D: Disk> Journal<D> {
     ) -> Result<CheckpointRequest, CheckpointError> {
         if self.checkpoints.busy {
             return Err(CheckpointError::Busy);
+        }
+        if self.has_unsynced() {
+            return Err(CheckpointError::Unsynced);
         }
         let positions = self.check_states(&states)?;
         let states: Vec<Checkpoint> =

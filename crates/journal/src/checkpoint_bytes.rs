@@ -1,12 +1,12 @@
-//! Bytes of a checkpoint file, format version 1; docs/formats/journal.md tells the same in prose.
+//! Bytes of a checkpoint file, format version 2; docs/formats/journal.md tells the same in prose.
 //!
 //! ```text
 //! file = header sector | body: front, partitions, segments with ranges and index | states
 //! ```
 
 use crate::format::{
-    CHECKPOINT_MAGIC, FIRST_GROUP, GroupEnd, GroupNumber, HeaderFault, NUMBER_MAX, SECTOR_BYTES,
-    SegmentHeader, SegmentNumber, seal, unseal,
+    CHECKPOINT_MAGIC, FIRST_GROUP, FORMAT_VERSION, GroupEnd, GroupNumber, HeaderFault, NUMBER_MAX,
+    SECTOR_BYTES, SegmentHeader, SegmentNumber, seal, unseal,
 };
 use crate::segment::{IndexEntry, Range, Segment};
 use bytes::{Buf, BufMut, Bytes};
@@ -161,6 +161,8 @@ pub(crate) fn decode_segment(rest: &mut Bytes) -> Option<Segment> {
         number: SegmentNumber(number(rest)?),
         salt: rest.try_get_u64_le().ok()?,
         capacity_bytes: number(rest)?,
+        // Groups are appended by what the file itself says.
+        version: FORMAT_VERSION,
     };
     let end = number(rest)?;
     let range_count = number(rest)?;

@@ -4,7 +4,8 @@ use crate::compacted::{Run, UNFINISHED, encode};
 use crate::disk::{Disk, DiskFile, write_all_at};
 use crate::error::{CompactionError, Damage, DamageKind};
 use crate::format::{
-    FIRST_GROUP, GroupEnd, GroupHeader, GroupNumber, SegmentHeader, SegmentNumber, compacted_name,
+    FIRST_GROUP, FORMAT_VERSION, GroupEnd, GroupHeader, GroupNumber, SegmentHeader, SegmentNumber,
+    compacted_name,
 };
 use crate::journal::{encode_front, gather, measure};
 use crate::live::LiveSet;
@@ -108,7 +109,8 @@ impl<F: DiskFile> CompactionRequest<F> {
     fn begin<D: Disk<File = F>>(&self, disk: &D) -> io::Result<Output<F>> {
         // A file of an attempt that failed may be longer than what is written now.
         let _ = disk.remove(UNFINISHED);
-        let header = SegmentHeader { number: self.run.last, salt: disk.salt()?, capacity_bytes: 0 };
+        let (number, salt) = (self.run.last, disk.salt()?);
+        let header = SegmentHeader { number, salt, capacity_bytes: 0, version: FORMAT_VERSION };
         Ok(Output {
             file: disk.create(UNFINISHED)?,
             path: disk.path(UNFINISHED),
@@ -205,6 +207,7 @@ impl<F: DiskFile> Output<F> {
             number,
             previous: GroupEnd::default(),
             length_bytes: bytes,
+            unsynced_sectors: 0,
             record_count: records.len() as u32,
             table_checksum: 0,
         };

@@ -202,6 +202,9 @@ pub enum CheckpointError {
         /// The position given.
         position: Option<Position>,
     },
+    /// Groups were written and not synced: a checkpoint must not know more than the log.
+    #[error("groups are not synced yet")]
+    Unsynced,
     /// One checkpoint is being written already.
     #[error("a checkpoint is being written already")]
     Busy,

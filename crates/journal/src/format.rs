@@ -1,4 +1,4 @@
-//! Bytes on the disk, format version 1; docs/formats/journal.md tells the same in prose.
+//! Bytes on the disk, format version 2; docs/formats/journal.md tells the same in prose.
 //!
 //! ```text
 //! segment  = sector with the segment header, then groups, each starting on a sector
@@ -10,8 +10,14 @@ use crate::compacted::Run;
 use bytes::{Buf, BufMut};
 use postroad_model::{PartitionId, Position};
 
-/// The one version of segments and checkpoints that this program reads and writes.
-pub const FORMAT_VERSION: u32 = 1;
+/// The version of segments and checkpoints that this program writes, and the newest that it reads.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// The oldest version that it reads: every group in it was begun after all before it were synced.
+const FORMAT_VERSION_MIN: u32 = 1;
+
+/// Since this version a group may be written before those ahead of it are synced, and says so.
+const UNSYNCED_SINCE: u32 = 2;
 
 /// Groups start on this boundary: the smallest unit a disk writes whole, so that writing a later group never
 /// rewrites a sector that holds synced bytes, and a torn write cannot harm them.
@@ -33,6 +39,8 @@ pub(crate) const CHECKPOINT_MAGIC: &[u8; 8] = b"PR-CHKPT";
 pub(crate) const COMPACTED_MAGIC: &[u8; 8] = b"PR-CMPCT";
 /// Numbers and offsets stay far below overflow; a larger one on the disk is damage under a right checksum.
 pub(crate) const NUMBER_MAX: u64 = 1 << 56;
+/// Bytes of a group's length; version 1 had two more, which were zero.
+const LENGTH_BYTES: usize = 6;
 const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"PRGR");
 
 /// Version of the record header; a reader refuses a group with any other.
@@ -79,6 +87,8 @@ pub(crate) struct SegmentHeader {
     pub salt: u64,
     /// Bytes usable, this sector included.
     pub capacity_bytes: u64,
+    /// Of the format in which its groups are written.
+    pub version: u32,
 }
 
 /// Why a segment or checkpoint header cannot be used.
@@ -106,7 +116,13 @@ impl SegmentHeader {
             number: SegmentNumber(rest.get_u64_le()),
             salt: rest.get_u64_le(),
             capacity_bytes: rest.get_u64_le(),
+            version: (&bytes[8..12]).get_u32_le(),
         })
+    }
+
+    /// Whether a group may be written into it before those ahead of it are synced.
+    pub(crate) fn allows_unsynced(&self) -> bool {
+        UNSYNCED_SINCE <= self.version
     }
 }
 
@@ -129,7 +145,7 @@ pub(crate) fn unseal<'a>(
         return Err(HeaderFault::Invalid);
     }
     match (&sector[8..12]).get_u32_le() {
-        FORMAT_VERSION => Ok(&sector[16..]),
+        FORMAT_VERSION_MIN..=FORMAT_VERSION => Ok(&sector[16..]),
         other => Err(HeaderFault::Version(other)),
     }
 }
@@ -144,11 +160,19 @@ pub(crate) struct GroupHeader {
     pub previous: GroupEnd,
     /// Bytes on the disk, header and padding included; a multiple of a sector.
     pub length_bytes: u64,
+    /// So many sectors directly ahead of the group were not known to be synced when it was written: after a power cut they
+    /// may be gone though it is there. What is ahead of them was promised.
+    pub unsynced_sectors: u16,
     pub record_count: u32,
     pub table_checksum: u32,
 }
 
 impl GroupHeader {
+    /// Everything ahead of this offset was known to be synced when the group at `offset` was written.
+    pub(crate) fn synced_before(&self, offset: u64) -> u64 {
+        offset.saturating_sub(u64::from(self.unsynced_sectors) * SECTOR_BYTES)
+    }
+
     /// `offset`: where in its segment the group starts; part of the checksum, so that a copied group is not valid.
     pub(crate) fn encode(&self, offset: u64) -> [u8; GROUP_HEADER_BYTES] {
         let mut bytes = [0; GROUP_HEADER_BYTES];
@@ -158,7 +182,8 @@ impl GroupHeader {
         rest.put_u64_le(self.previous.segment.0);
         rest.put_u64_le(self.previous.offset);
         rest.put_u64_le(self.previous.number.0);
-        rest.put_u64_le(self.length_bytes);
+        rest.put_uint_le(self.length_bytes, LENGTH_BYTES);
+        rest.put_u16_le(self.unsynced_sectors);
         rest.put_u32_le(self.record_count);
         rest.put_u32_le(self.table_checksum);
         (&mut bytes[..4]).put_u32_le(GROUP_MAGIC);
@@ -185,12 +210,13 @@ impl GroupHeader {
                 offset: rest.get_u64_le(),
                 number: GroupNumber(rest.get_u64_le()),
             },
-            length_bytes: rest.get_u64_le(),
+            length_bytes: rest.get_uint_le(LENGTH_BYTES),
+            unsynced_sectors: rest.get_u16_le(),
             record_count: rest.get_u32_le(),
             table_checksum: rest.get_u32_le(),
         };
         let GroupEnd { segment, offset, number } = header.previous;
-        let numbers = [header.number.0, segment.0, offset, number.0, header.length_bytes];
+        let numbers = [header.number.0, segment.0, offset, number.0];
         let sound = 0 < header.number.0 && numbers.iter().all(|&number| number <= NUMBER_MAX);
         (sound && header.length_bytes.is_multiple_of(SECTOR_BYTES)).then_some(header)
     }

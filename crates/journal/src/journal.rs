@@ -68,6 +68,9 @@ pub struct Journal<D: Disk> {
     pub(crate) filled: Arc<AtomicU64>,
     /// Header and table of the group being written; kept to save the allocation.
     pub(crate) front: Vec<u8>,
+    /// The groups at the end of the current segment that were written and not synced, byte by byte: should the sync fail, they
+    /// are written again by another handle.
+    pub(crate) unsynced: Vec<u8>,
 }
 
 /// The segment that groups are appended to; its ranges are in [`Segments`].
@@ -85,6 +88,13 @@ const PAYLOAD_BYTES_MAX: u64 = u32::MAX as u64;
 /// Longest group. Far beyond what one sync should carry; keeps offsets and a segment of its own size in bounds.
 const GROUP_BYTES_MAX: u64 = 8 << 30;
 
+/// Groups of so many bytes at most are written and not synced: what a group says of those ahead of it has 16 bits, in sectors,
+/// and what a failed sync would lose is kept in memory.
+const UNSYNCED_BYTES_MAX: u64 = 16 << 20;
+
+/// Memory that is kept for them while there are none.
+const UNSYNCED_BYTES_KEPT: usize = 256 << 10;
+
 const ZEROS: [u8; SECTOR_BYTES as usize] = [0; SECTOR_BYTES as usize];
 
 impl<D: Disk> Journal<D> {
@@ -97,6 +107,44 @@ impl<D: Disk> Journal<D> {
     /// [`Journal::reopen`] succeeds; the fate of this one is open until then, and it is void afterwards. After any
     /// other error nothing was written and the journal goes on.
     pub fn commit(&mut self, records: &[Record]) -> Result<(), CommitError> {
+        self.put(records, true)
+    }
+
+    /// As [`Journal::commit`], without the sync: `Ok` means that the operating system has the group, and that it outlives the
+    /// process. It outlives the machine once [`Journal::sync`] or a later commit has succeeded; until then a power cut may take
+    /// it, together with all that was written behind it. Syncs by itself what is too much to be kept in memory.
+    ///
+    /// # Errors
+    /// Those of [`Journal::commit`].
+    pub fn append(&mut self, records: &[Record]) -> Result<(), CommitError> {
+        let bytes = measure(records)?;
+        if UNSYNCED_BYTES_MAX < bytes || !self.current.header.allows_unsynced() {
+            return self.put(records, true);
+        }
+        if UNSYNCED_BYTES_MAX < self.unsynced.len() as u64 + bytes {
+            self.sync()?;
+        }
+        self.put(records, false)
+    }
+
+    /// Syncs what was appended.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`]: the journal takes no group until [`Journal::reopen`] succeeds, which writes again what was
+    /// appended.
+    pub fn sync(&mut self) -> Result<(), CommitError> {
+        if self.failed {
+            return Err(CommitError::NeedsReopen);
+        }
+        if self.has_unsynced() { self.sync_current(self.current.end) } else { Ok(()) }
+    }
+
+    /// Whether groups were appended and not synced.
+    pub fn has_unsynced(&self) -> bool {
+        !self.unsynced.is_empty()
+    }
+
+    fn put(&mut self, records: &[Record], sync: bool) -> Result<(), CommitError> {
         if self.failed {
             return Err(CommitError::NeedsReopen);
         }
@@ -107,7 +155,7 @@ impl<D: Disk> Journal<D> {
         let bytes = measure(records)?;
         let reserve = records.iter().all(|record| record.reserve);
         self.make_room(bytes, reserve)?;
-        let group = self.write_group(records, bytes)?;
+        let group = self.write_group(records, bytes, sync)?;
         let start = self.last.offset - bytes;
         for record in records {
             self.segments.add(group.segment, record.partition, record.position, start, group.number);
@@ -126,9 +174,11 @@ impl<D: Disk> Journal<D> {
         if self.failed {
             return Err(CommitError::NeedsReopen);
         }
+        // Ahead of the empty group, which then tells that all before it was durable.
+        self.sync()?;
         let sealed = self.last == GroupEnd::default() || self.sealed == self.last.number;
         if !sealed && self.fits(SECTOR_BYTES, true) {
-            self.sealed = self.write_group(&[], SECTOR_BYTES)?.number;
+            self.sealed = self.write_group(&[], SECTOR_BYTES, true)?.number;
         }
         Ok(())
     }
@@ -149,8 +199,8 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Leaves the segment in which a write or sync failed, at its last good group, and goes on in a new one whose
-    /// first group pins that end: whatever the failed group left on the disk is void from here on. Without a failure
-    /// it does nothing.
+    /// first group pins that end: whatever the failed group left on the disk is void from here on. What was appended before it
+    /// is written again ahead of that, and synced. Without a failure it does nothing.
     ///
     /// # Errors
     /// [`ReopenError`]: the disk is full or still broken; call again later.
@@ -158,9 +208,10 @@ impl<D: Disk> Journal<D> {
         if !self.failed {
             return Ok(());
         }
+        self.write_again()?;
         let next = self.take_segment(self.options.segment_bytes)?;
         self.enter(next);
-        let written = self.write_group(&[], SECTOR_BYTES).map(|_| ());
+        let written = self.write_group(&[], SECTOR_BYTES, true).map(|_| ());
         written.map_err(|error| match error {
             CommitError::WriteFailed { file, source, .. } | CommitError::SyncFailed { file, source, .. } => {
                 ReopenError::Io { file, source }
@@ -168,6 +219,21 @@ impl<D: Disk> Journal<D> {
             other => ReopenError::Io { file: self.current_path(), source: std::io::Error::other(other) },
         })?;
         self.failed = false;
+        Ok(())
+    }
+
+    /// Writes what was appended and not synced to the same place, by a handle that knows of no failure, and syncs it.
+    fn write_again(&mut self) -> Result<(), ReopenError> {
+        if self.unsynced.is_empty() {
+            return Ok(());
+        }
+        let failed = |source| ReopenError::Io { file: self.current_path(), source };
+        let file = self.disk.open(&segment_name(self.current.header.number)).map_err(failed)?;
+        let start = self.current.end - self.unsynced.len() as u64;
+        write_all_at(&file, &mut [IoSlice::new(&self.unsynced)], start).map_err(failed)?;
+        file.sync().map_err(failed)?;
+        self.current.file = Arc::new(file);
+        self.unsynced.clear();
         Ok(())
     }
 
@@ -189,8 +255,8 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Writes and syncs one group at the end of the current segment. A failure poisons the journal.
-    fn write_group(&mut self, records: &[Record], bytes: u64) -> Result<GroupEnd, CommitError> {
+    /// Writes one group at the end of the current segment, and syncs it if it is to be. A failure poisons the journal.
+    fn write_group(&mut self, records: &[Record], bytes: u64, sync: bool) -> Result<GroupEnd, CommitError> {
         let offset = self.current.end;
         let number = self.last_number.next();
         self.last_number = number;
@@ -199,6 +265,7 @@ impl<D: Disk> Journal<D> {
             number,
             previous: self.last,
             length_bytes: bytes,
+            unsynced_sectors: (self.unsynced.len() as u64 / SECTOR_BYTES) as u16,
             record_count: records.len() as u32,
             table_checksum: 0,
         };
@@ -208,15 +275,29 @@ impl<D: Disk> Journal<D> {
             self.failed = true;
             return Err(CommitError::WriteFailed { file: self.current_path(), offset, source });
         }
-        if let Err(source) = self.current.file.sync() {
-            self.failed = true;
-            return Err(CommitError::SyncFailed { file: self.current_path(), offset, source });
+        if sync {
+            self.sync_current(offset)?;
+        } else {
+            gather(&self.front, records, bytes)
+                .iter()
+                .for_each(|piece| self.unsynced.extend_from_slice(piece));
         }
         self.current.end = offset + bytes;
         self.last = GroupEnd { segment: self.current.header.number, offset: self.current.end, number };
         self.segments.extend(self.current.header, self.current.end);
         self.tell_filled();
         Ok(self.last)
+    }
+
+    /// Syncs the current segment, for a group at `offset`.
+    fn sync_current(&mut self, offset: u64) -> Result<(), CommitError> {
+        if let Err(source) = self.current.file.sync() {
+            self.failed = true;
+            return Err(CommitError::SyncFailed { file: self.current_path(), offset, source });
+        }
+        self.unsynced.clear();
+        self.unsynced.shrink_to(UNSYNCED_BYTES_KEPT);
+        Ok(())
     }
 
     /// In bytes of a regular segment: what is left to one that differs is what counts.

@@ -2,7 +2,7 @@
 
 use crate::disk::{Disk, DiskFile, write_all_at};
 use crate::error::PrepareError;
-use crate::format::{FIRST_GROUP, SegmentHeader, SegmentNumber, segment_name};
+use crate::format::{FIRST_GROUP, FORMAT_VERSION, SegmentHeader, SegmentNumber, segment_name};
 use crate::pace::Pace;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -67,8 +67,8 @@ impl SegmentRequest {
         name: &str,
         pace: &mut dyn Pace,
     ) -> io::Result<PreparedSegment<D::File>> {
-        let header =
-            SegmentHeader { number: self.number, salt: disk.salt()?, capacity_bytes: self.capacity_bytes };
+        let (number, salt, capacity_bytes) = (self.number, disk.salt()?, self.capacity_bytes);
+        let header = SegmentHeader { number, salt, capacity_bytes, version: FORMAT_VERSION };
         if let Some(dead) = &self.recycle {
             disk.rename(dead, name)?;
         }

@@ -1,13 +1,13 @@
 //! Opening a journal: the newest readable checkpoint, then every durable group after it.
 
 use crate::assembly::Assembly;
-use crate::chain::{self, Chain, Found};
+use crate::chain::{self, Chain, Found, Stale};
 use crate::checkpoint_bytes::Place;
 use crate::checkpoint_load::{self, Loaded};
 use crate::compacted::{self, Compacted};
 use crate::disk::{Disk, DiskFile, read_full_at, write_all_at};
 use crate::error::{Damage, DamageKind, OpenError};
-use crate::format::{GroupEnd, SegmentNumber, segment_name, segment_of};
+use crate::format::{GroupEnd, SECTOR_BYTES, SegmentNumber, segment_name, segment_of};
 use crate::journal::{Journal, Options};
 use crate::recovered::{Part, Recovered};
 use crate::retention::Segments;
@@ -19,7 +19,7 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::time::Instant;
 
-/// Bytes of the last group written again at a time.
+/// Bytes of the last groups written again at a time.
 const REWRITE_STEP_BYTES: usize = 1 << 20;
 
 impl<D: Disk> Journal<D> {
@@ -46,6 +46,7 @@ impl<D: Disk> Journal<D> {
         let chain = chain::link(found, start, end, missing)?;
         let (verified, unused, dead) = verify(&disk, &loaded, &numbers, compacted, chain)?;
         let obsolete = obsolete.into_iter().chain(dead).collect();
+        wipe(&verified.stale)?;
         settle_tail(&verified)?;
         // Entries seen here may be those of a process that ended before it synced them.
         disk.sync_directory().map_err(directory_failed)?;
@@ -125,6 +126,7 @@ fn verify<D: Disk>(
         unused.check_headerless(verified.last.number)?;
     }
     verified.torn = verified.torn.or(chain.torn);
+    verified.stale.extend(chain.stale);
     Ok((verified, chain.unused, dead))
 }
 
@@ -158,11 +160,21 @@ fn lost_records(file: &Path, segment: &Segment) -> Vec<(PartitionId, Damage)> {
     .collect()
 }
 
-/// Writes the last group again and syncs it: after a crash of the process alone, or a failed sync before it, the group
-/// may be in the page cache only, and recovery has just read it from there. Its bytes stay the same, so that a torn
-/// write changes nothing.
+/// Takes the headers of void groups off the disk, before new groups with their numbers come there.
+fn wipe<F: DiskFile>(stale: &[Stale<F>]) -> Result<(), OpenError> {
+    for Stale { file, path, offset } in stale {
+        let wiped = write_all_at(&**file, &mut [IoSlice::new(&[0; SECTOR_BYTES as usize])], *offset);
+        let wiped = wiped.and_then(|()| file.sync());
+        wiped.map_err(|source| OpenError::Io { file: path.clone(), source })?;
+    }
+    Ok(())
+}
+
+/// Writes the last groups again and syncs them, from the first that may never have been: after a crash of the process alone,
+/// or a failed sync before it, they may be in the page cache only, and recovery has just read them from there. Their bytes
+/// stay the same, so that a torn write changes nothing.
 fn settle_tail<F: DiskFile>(verified: &Verified<F>) -> Result<(), OpenError> {
-    match (verified.parts.last(), verified.last_start) {
+    match (verified.parts.last(), verified.settled) {
         (Some(tail), Some(start)) if tail.start < tail.end => {
             rewrite(tail, start).map_err(|source| OpenError::Io { file: tail.path.clone(), source })
         }

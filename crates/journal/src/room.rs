@@ -89,6 +89,8 @@ impl<D: Disk> Journal<D> {
                 return Ok(());
             }
         }
+        // The first group of the next segment pins the end of this one: that must be durable by then.
+        self.sync()?;
         let next = self.take_segment(needed.max(self.options.segment_bytes));
         self.enter(next.map_err(|error| no_segment(error, group_bytes))?);
         Ok(())

@@ -112,19 +112,45 @@ impl<'f, F: DiskFile> Window<'f, F> {
     }
 
     /// Offset of the first group header from `offset` on, on any sector, with a number above `after`; of this salt,
-    /// if one is given. Such a header was written only after all groups before it were synced.
+    /// if one is given.
     pub(crate) fn search(
         &mut self,
         salt: Option<u64>,
-        mut offset: u64,
+        offset: u64,
         after: GroupNumber,
     ) -> io::Result<Option<u64>> {
+        let found = self.find_header(salt, offset, |header, _| after < header.number)?;
+        Ok(found.map(|(offset, _)| offset))
+    }
+
+    /// Whether a group numbered above `after` on any sector behind `offset` proves that whatever began at `offset` had been
+    /// synced: it was written only afterwards.
+    pub(crate) fn was_synced(&mut self, salt: u64, offset: u64, after: GroupNumber) -> io::Result<bool> {
+        let proves = |header: &GroupHeader, at| after < header.number && offset < header.synced_before(at);
+        Ok(self.find_header(Some(salt), offset + 1, proves)?.is_some())
+    }
+
+    /// Offsets of all group headers of this salt from `offset` on, with a number above `after`.
+    pub(crate) fn headers(&mut self, salt: u64, mut offset: u64, after: GroupNumber) -> io::Result<Vec<u64>> {
+        let mut found = Vec::new();
+        while let Some(at) = self.search(Some(salt), offset, after)? {
+            found.push(at);
+            offset = at + SECTOR_BYTES;
+        }
+        Ok(found)
+    }
+
+    fn find_header(
+        &mut self,
+        salt: Option<u64>,
+        mut offset: u64,
+        wanted: impl Fn(&GroupHeader, u64) -> bool,
+    ) -> io::Result<Option<(u64, GroupHeader)>> {
         offset = offset.next_multiple_of(SECTOR_BYTES);
         while let Some(next) = offset.checked_add(SECTOR_BYTES).filter(|&next| next <= self.limit) {
-            let header = self.header(offset)?;
-            if header.is_some_and(|found| salt.is_none_or(|salt| salt == found.salt) && after < found.number)
-            {
-                return Ok(Some(offset));
+            let header = self.header(offset)?.filter(|found| salt.is_none_or(|salt| salt == found.salt));
+            if let Some(header) = header.filter(|header| wanted(header, offset)) {
+                return Ok(Some((offset, header)));
             }
             offset = next;
         }

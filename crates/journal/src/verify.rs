@@ -1,6 +1,6 @@
 //! Verifying the groups after a checkpoint: what is durable, what is torn, what is damaged.
 
-use crate::chain::{Link, SCAN_STEP_BYTES};
+use crate::chain::{Link, SCAN_STEP_BYTES, Stale};
 use crate::checkpoint_bytes::{Content, Place};
 use crate::disk::DiskFile;
 use crate::error::{Damage, DamageKind, OpenError};
@@ -24,8 +24,10 @@ pub(crate) struct Verified<F> {
     pub parts: Vec<Part<F>>,
     /// End of the last valid group.
     pub last: GroupEnd,
-    /// Where the last group that was read starts.
-    pub last_start: Option<u64>,
+    /// Groups behind the end that are void.
+    pub stale: Vec<Stale<F>>,
+    /// Up to here, in the segment of the last group that was read, everything was synced when that was written.
+    pub settled: Option<u64>,
     /// Groups up to this one are in `segments` already.
     indexed: GroupNumber,
     /// The first group read must have this number, unless `last` says what comes before it.
@@ -45,7 +47,8 @@ impl<F: DiskFile> Verified<F> {
             torn: None,
             parts: Vec::new(),
             last: GroupEnd::default(),
-            last_start: None,
+            stale: Vec::new(),
+            settled: None,
             indexed: GroupNumber::default(),
             first: None,
             seen: BTreeMap::new(),
@@ -106,15 +109,15 @@ impl<F: DiskFile> Verified<F> {
             && (dense || (self.last.segment != segment && self.last.number < header.number))
     }
 
-    /// Whether no later group was begun, so that this one may be torn.
+    /// Whether no later group proves that this one was synced, so that it may be torn.
     fn is_last(
         &self,
         window: &mut Window<'_, F>,
         link: &Link<F>,
         head: &GroupHead,
     ) -> Result<bool, OpenError> {
-        let later = window.search(Some(link.header.salt), head.end(), head.header.number);
-        Ok(later.map_err(|source| OpenError::Io { file: link.path.clone(), source })?.is_none())
+        let later = window.was_synced(link.header.salt, head.offset, head.header.number);
+        Ok(!later.map_err(|source| OpenError::Io { file: link.path.clone(), source })?)
     }
 
     /// Decides what it means that the groups of a segment end at `offset`.
@@ -127,14 +130,16 @@ impl<F: DiskFile> Verified<F> {
             Some(pin) if pin == self.last && offset == pin.offset && self.first.is_none() => Ok(()),
             Some(_) => Err(damaged(DamageKind::Group)),
             None => {
-                let later =
-                    window.search(Some(link.header.salt), offset + 1, self.last.number).map_err(failed)?;
-                if later.is_some() || unread {
+                let (salt, last) = (link.header.salt, self.last.number);
+                if unread || window.was_synced(salt, offset, last).map_err(failed)? {
                     return Err(damaged(DamageKind::Group));
                 }
-                if window.resembles_group(link.header.salt, offset).map_err(failed)? {
+                let stale = window.headers(salt, offset + 1, last).map_err(failed)?;
+                if !stale.is_empty() || window.resembles_group(salt, offset).map_err(failed)? {
                     self.torn = Some(TornTail { file: link.path.clone(), offset });
                 }
+                let place = |offset| Stale { file: link.file.clone(), path: link.path.clone(), offset };
+                self.stale.extend(stale.into_iter().map(place));
                 Ok(())
             }
         }
@@ -144,7 +149,7 @@ impl<F: DiskFile> Verified<F> {
         let number = head.header.number;
         self.first = None;
         self.last = GroupEnd { segment: link.header.number, offset: head.end(), number };
-        self.last_start = Some(head.offset);
+        self.settled = Some(head.header.synced_before(head.offset));
         let new = self.indexed < number;
         if new {
             self.segments.extend(link.header, head.end());

@@ -185,6 +185,18 @@ pub struct Changes {
     pub settlements: Vec<Settlement>,
 }
 
+/// What must be outlived before a record is carried out. The greater one outlives more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Durability {
+    /// Nothing: it is not journaled.
+    Memory,
+    /// The process: the operating system has it. It is synced a little later.
+    Async,
+    /// The machine: it is synced.
+    #[default]
+    Sync,
+}
+
 /// How soon a record must be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {

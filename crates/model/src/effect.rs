@@ -1,8 +1,8 @@
 //! Effects: what the runtime must do now, in order.
 
 use crate::{
-    BranchId, Command, ConnectionId, ConsumerKey, EntryTag, Message, MessageKey, PartitionId, Peer, Position,
-    Refusal, Ticket, TransactionKey, Urgency,
+    BranchId, Command, ConnectionId, ConsumerKey, Durability, EntryTag, Message, MessageKey, PartitionId,
+    Peer, Position, Refusal, Ticket, TransactionKey, Urgency,
 };
 
 /// One thing for the runtime to do.
@@ -14,6 +14,8 @@ pub enum Effect {
         command: Command,
         /// How soon.
         urgency: Urgency,
+        /// How safe it must be when it comes back.
+        durability: Durability,
     },
     /// Answer a session.
     Reply {

@@ -19,7 +19,9 @@ mod replies;
 mod schedule;
 mod session;
 
-pub use command::{Binding, Changes, Command, Sent, SettleCause, Settlement, Subscription, Urgency};
+pub use command::{
+    Binding, Changes, Command, Durability, Sent, SettleCause, Settlement, Subscription, Urgency,
+};
 pub use destination::{Destination, DestinationKind, Placement};
 pub use effect::{Delivery, Effect};
 pub use event::{

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use postroad_journal::{Payload, Record};
-use postroad_model::{Command, PartitionId, Position, Urgency};
+use postroad_model::{Command, Durability, PartitionId, Position, Urgency};
 
 use crate::log::{LogEvent, Proposal, ReplLog};
 use crate::writer::{Change, Note, ToPartition, ToWriter};
@@ -37,6 +37,9 @@ struct Partition {
     proposed: VecDeque<(Position, Command)>,
     batch: Vec<Record>,
     batch_waiting: bool,
+    /// Whether the batch has a record that must be synced: one that somebody waits for, or one whose time will come.
+    batch_syncs: bool,
+    lazy_syncs: bool,
     /// Since the last flush.
     notes: Vec<Note>,
 }
@@ -64,6 +67,8 @@ impl<P: Port> LocalLog<P> {
                 proposed: VecDeque::new(),
                 batch: Vec::new(),
                 batch_waiting: false,
+                batch_syncs: false,
+                lazy_syncs: false,
                 notes: Vec::new(),
             };
             (id, partition)
@@ -102,7 +107,7 @@ impl<P: Port> LocalLog<P> {
         partition.next = last.map_or(Position::FIRST, Position::next);
         partition.proposed.clear();
         partition.batch.clear();
-        partition.batch_waiting = false;
+        (partition.batch_waiting, partition.batch_syncs, partition.lazy_syncs) = (false, false, false);
         self.events.push_back(LogEvent::Failed { partition: id, reason });
     }
 
@@ -134,7 +139,7 @@ fn frees(command: &Command) -> bool {
 
 impl<P: Port> ReplLog for LocalLog<P> {
     fn propose(&mut self, id: PartitionId, proposal: Proposal) {
-        let Proposal { command, record, urgency } = proposal;
+        let Proposal { command, record, urgency, durability } = proposal;
         let partition = self.partition(id);
         let position = partition.next;
         partition.next = position.next();
@@ -142,6 +147,10 @@ impl<P: Port> ReplLog for LocalLog<P> {
         let payload = Payload::from(record);
         partition.batch.push(Record { partition: id, position, payload, reserve });
         partition.batch_waiting |= urgency == Urgency::Waiting;
+        if durability == Durability::Sync {
+            partition.batch_syncs |= urgency == Urgency::Waiting;
+            partition.lazy_syncs |= urgency == Urgency::Lazy;
+        }
         partition.proposed.push_back((position, command));
     }
 
@@ -158,8 +167,10 @@ impl<P: Port> ReplLog for LocalLog<P> {
                     partition: *id,
                     epoch: partition.epoch,
                     records: std::mem::take(&mut partition.batch),
+                    sync: partition.batch_syncs || lazy_due && partition.lazy_syncs,
                 });
-                partition.batch_waiting = false;
+                (partition.batch_waiting, partition.batch_syncs, partition.lazy_syncs) =
+                    (false, false, false);
             }
         }
         let mut wake = false;

@@ -1,7 +1,7 @@
 //! The seam between the broker and whatever makes its commands durable.
 
 use bytes::Bytes;
-use postroad_model::{Command, PartitionId, Position, Urgency};
+use postroad_model::{Command, Durability, PartitionId, Position, Urgency};
 
 /// A command on its way into the log.
 #[derive(Debug)]
@@ -12,12 +12,14 @@ pub struct Proposal {
     pub record: Vec<Bytes>,
     /// How soon.
     pub urgency: Urgency,
+    /// How safe it must be when it comes back.
+    pub durability: Durability,
 }
 
 /// What the log reports to a partition's thread.
 #[derive(Debug)]
 pub enum LogEvent {
-    /// Durable: to be applied now. Positions of a partition come in order and without gaps.
+    /// As durable as was asked for: to be applied now. Positions of a partition come in order and without gaps.
     Committed {
         /// Whose log.
         partition: PartitionId,

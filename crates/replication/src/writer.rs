@@ -25,6 +25,8 @@ pub enum ToWriter {
         epoch: u64,
         /// Dense, in order.
         records: Vec<Record>,
+        /// Whether they must be synced before they are reported; otherwise it is enough that the system has them.
+        sync: bool,
     },
     /// See [`crate::ReplLog::retain`] and [`crate::ReplLog::release`].
     Notes {
@@ -87,7 +89,7 @@ impl ToWriter {
 /// What the journal tells partitions.
 #[derive(Debug)]
 pub enum ToPartition {
-    /// Everything of this epoch up to here is durable.
+    /// Everything of this epoch up to here is as durable as was asked for.
     Durable {
         /// Whose.
         partition: PartitionId,
@@ -277,6 +279,8 @@ pub struct LogWriter<D: Disk> {
     partitions: BTreeMap<PartitionId, Share>,
     /// Records of the group that is filling.
     filling: Vec<Record>,
+    /// Whether it must be synced before it is reported.
+    filling_syncs: bool,
     out: VecDeque<ToPartition>,
     jobs: VecDeque<Job<D::File>>,
     /// Records that only free space were refused: their partitions keep them and wait for a word.
@@ -296,8 +300,10 @@ pub struct LogWriter<D: Disk> {
 /// What was written since the start; it only rises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Groups, each with one write and one sync.
+    /// Groups, each with one write.
     pub groups: u64,
+    /// Syncs: one for each group, but for those of destinations that do without.
+    pub syncs: u64,
     /// Records in them.
     pub records: u64,
     /// Bytes of their payloads.
@@ -337,6 +343,7 @@ impl<D: Disk> LogWriter<D> {
             journal,
             partitions: partitions.into_iter().map(|id| (id, Share::default())).collect(),
             filling: Vec::new(),
+            filling_syncs: false,
             out: VecDeque::new(),
             jobs: VecDeque::new(),
             refused: false,
@@ -355,12 +362,13 @@ impl<D: Disk> LogWriter<D> {
     /// Takes in what a partition said.
     pub fn push(&mut self, message: ToWriter) {
         match message {
-            ToWriter::Batch { partition, epoch, records } => {
+            ToWriter::Batch { partition, epoch, records, sync } => {
                 let current = self.partitions.get(&partition).map(|share| share.epoch);
                 if current != Some(epoch) {
                     return;
                 }
                 self.filling.extend(records);
+                self.filling_syncs |= sync;
             }
             ToWriter::Snapshot { partition, position, state } => self.gather(partition, position, state),
             ToWriter::Read { partition, position } => self.read(partition, position),
@@ -408,8 +416,27 @@ impl<D: Disk> LogWriter<D> {
         &self.trouble
     }
 
-    /// Writes what has gathered as one group: one write, one sync. Whatever comes of it is reported.
+    /// Whether something was reported that is not synced yet: [`LogWriter::sync`] is to be called within the time that was
+    /// promised.
+    pub fn has_unsynced(&self) -> bool {
+        self.journal.has_unsynced()
+    }
+
+    /// Syncs what was reported before it was synced. What is written meanwhile may do it as well.
+    pub fn sync(&mut self) {
+        if self.is_broken() || !self.has_unsynced() {
+            return;
+        }
+        match self.journal.sync() {
+            Ok(()) => self.written.syncs += 1,
+            Err(error) => self.refused(&[], error),
+        }
+    }
+
+    /// Writes what has gathered as one group: one write, and one sync if any of it must be synced. Whatever comes of it is
+    /// reported.
     pub fn write(&mut self) {
+        let syncs = std::mem::take(&mut self.filling_syncs);
         let group = std::mem::take(&mut self.filling);
         if group.is_empty() {
             return;
@@ -417,7 +444,8 @@ impl<D: Disk> LogWriter<D> {
         if let Some(reason) = self.broken.clone() {
             return self.fail_behind_undecided(group, &reason);
         }
-        match self.journal.commit(&group) {
+        let written = if syncs { self.journal.commit(&group) } else { self.journal.append(&group) };
+        match written {
             Ok(()) => self.durable(&group),
             Err(error) => self.refused(&group, error),
         }
@@ -428,6 +456,7 @@ impl<D: Disk> LogWriter<D> {
     fn durable(&mut self, group: &[Record]) {
         let records = group.len() as u64;
         self.written.groups += 1;
+        self.written.syncs += u64::from(!self.has_unsynced());
         self.written.records += records;
         self.written.records_max = self.written.records_max.max(records);
         self.written.bytes += group.iter().map(|record| record.payload.byte_length()).sum::<u64>();
@@ -602,6 +631,8 @@ impl<D: Disk> LogWriter<D> {
     }
 
     fn begin_checkpoint(&mut self, states: Vec<Checkpoint>) {
+        // It must not know more than the log; if the disk fails now it is made another time.
+        self.sync();
         if let Ok(request) = self.journal.begin_checkpoint(states) {
             self.jobs.push_back(Job::Checkpoint(request));
         }
@@ -767,7 +798,12 @@ mod tests {
         for number in 1..=5 {
             let payload = Payload::from(Bytes::from(vec![7; 60 << 10]));
             let record = Record { partition: PARTITION, position: position(number), payload, reserve: false };
-            writer.push(ToWriter::Batch { partition: PARTITION, epoch: 0, records: vec![record] });
+            writer.push(ToWriter::Batch {
+                partition: PARTITION,
+                epoch: 0,
+                records: vec![record],
+                sync: true,
+            });
             writer.write();
         }
         writer.push(notes(Change::Retained { count: 1 }));
@@ -790,7 +826,12 @@ mod tests {
         for number in 1..=4 {
             let payload = Payload::from(Bytes::from(vec![7; 30 << 10]));
             let record = Record { partition: PARTITION, position: position(number), payload, reserve: false };
-            writer.push(ToWriter::Batch { partition: PARTITION, epoch: 0, records: vec![record] });
+            writer.push(ToWriter::Batch {
+                partition: PARTITION,
+                epoch: 0,
+                records: vec![record],
+                sync: true,
+            });
             writer.write();
         }
         let name = "0000000000000001.segment";
@@ -817,7 +858,7 @@ mod tests {
             assert_eq!(told, want);
         }
         assert_eq!(writer.damaged_places(), 1);
-        let written = Written { groups: 4, records: 4, bytes: 4 * (30 << 10), records_max: 1 };
+        let written = Written { groups: 4, syncs: 4, records: 4, bytes: 4 * (30 << 10), records_max: 1 };
         assert_eq!(writer.written(), written);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postroad_model::{Destination, DestinationKind};
+use postroad_model::{Destination, DestinationKind, Durability};
 
 use crate::pattern::{Pattern, PatternError};
 use crate::pattern_map::PatternMap;
@@ -29,6 +29,8 @@ pub struct Policy {
     pub dead_letters: DeadLetters,
     /// How often the broker delivers again what a consumer gave up on, before it can never be processed.
     pub redelivery: Redelivery,
+    /// What its persistent messages, and what becomes of them, outlive.
+    pub durability: Durability,
 }
 
 /// Deliveries that the broker adds to those of the clients' own policies, each after a while.
@@ -126,6 +128,8 @@ impl DeadLetters {
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     fallback: Policy,
+    /// Somewhere less than the most durability is enough.
+    weaken_durability: bool,
     /// By kind; see [`place`].
     by_pattern: [PatternMap<Policy>; 4],
 }
@@ -140,7 +144,8 @@ impl Policies {
 
     /// `fallback` for every destination.
     pub fn new(fallback: Policy) -> Policies {
-        Policies { fallback, ..Policies::default() }
+        let weaken_durability = fallback.durability < Durability::Sync;
+        Policies { fallback, weaken_durability, ..Policies::default() }
     }
 
     /// What is decided about destinations that no pattern matches.
@@ -150,9 +155,15 @@ impl Policies {
 
     /// Decides about the destinations of a pattern, in place of what was decided about exactly this pattern before.
     pub fn set(&mut self, pattern: &DestinationPattern, policy: Policy) {
+        self.weaken_durability |= policy.durability < Durability::Sync;
         let map = &mut self.by_pattern[place(pattern.kind, pattern.temporary)];
         map.remove(&pattern.name);
         map.get_or_insert_with(&pattern.name, || policy);
+    }
+
+    /// Whether anything but the default may be decided about durability: it is asked for with every message.
+    pub fn weaken_durability(&self) -> bool {
+        self.weaken_durability
     }
 
     /// What is decided about the destination: by the narrowest pattern that matches it.

@@ -164,9 +164,10 @@ impl Core {
         let mut told = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Propose { command, urgency } => {
+                Effect::Propose { command, urgency, durability } => {
                     let record = encode_record(command);
-                    let proposal = Proposal { command: command.clone(), record, urgency: *urgency };
+                    let (command, urgency, durability) = (command.clone(), *urgency, *durability);
+                    let proposal = Proposal { command, record, urgency, durability };
                     self.log.propose(self.id, proposal);
                 }
                 Effect::Fetch { keys } => self.fetch(keys),

@@ -6,6 +6,7 @@
 
 mod branch;
 mod delivery;
+mod lag;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -147,6 +148,7 @@ pub struct Oracle {
     expected: BTreeSet<(ConsumerKey, MessageNumber)>,
     /// The consumer that was last sent a message of the group, unless that ended it.
     groups: BTreeMap<(Destination, Arc<str>), ConsumerKey>,
+    lag: lag::Lag,
     /// Deliveries checked, positive and negative replies.
     pub checked: (u64, u64, u64),
 }
@@ -181,6 +183,7 @@ impl Oracle {
             last: BTreeMap::new(),
             expected: BTreeSet::new(),
             groups: BTreeMap::new(),
+            lag: lag::Lag::default(),
             checked: (0, 0, 0),
         };
         let at_once = oracle.operation("at once", Fate::Committed);
@@ -674,6 +677,9 @@ impl Oracle {
             }
         }
         self.operations[number].fate = fate;
+        if commit {
+            self.note_lagging(number);
+        }
         if !commit {
             for spot in self.operations[number].settles.clone() {
                 let Some(copy) = self.copies.get_mut(&spot) else { continue };
@@ -697,9 +703,11 @@ impl Oracle {
 
     // --- the rest ------------------------------------------------------------------------------------------
 
-    /// The process ends: memory is gone, and what was under way may have happened or not.
-    pub fn crashed(&mut self) {
+    /// The process ends: memory is gone, and what was under way may have happened or not. If the machine ended with it, so may
+    /// what was confirmed before it was synced.
+    pub fn crashed(&mut self, power_cut: bool) {
         self.run += 1;
+        self.doubt_lagging(power_cut);
         for operation in &mut self.operations {
             if operation.fate == Fate::Open {
                 operation.fate = Fate::Aborted;
@@ -770,6 +778,7 @@ impl Oracle {
                 return Err(format!("message {message} is lost from {queue}, {again}: {:?}", copy.hold));
             }
         }
+        self.check_tails()?;
         self.operations.iter().try_for_each(|operation| self.check_whole(operation, now_ms))
     }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use postroad_core::{Counters, Settings};
 use postroad_journal::{Fault, Operation, SimulatedDisk};
 use postroad_model::{
-    BranchId, ConnectionId, ConsumerMode, Destination, DestinationKind, Effect, Event, PartitionId,
-    Placement, Publish, Sent, Ticket, ToSession,
+    BranchId, ConnectionId, ConsumerMode, Destination, DestinationKind, Durability, Effect, Event,
+    PartitionId, Placement, Publish, Sent, Ticket, ToSession,
 };
-use postroad_routing::Policies;
+use postroad_routing::{DestinationPattern, Pattern, Policies, Policy};
 
 use crate::assembly::{Assembly, BootError, Source, Turn};
 use crate::client::{Client, Numbers, Outgoing, World};
@@ -94,6 +94,17 @@ impl Simulation {
         let mut destinations: Vec<Destination> =
             ["red", "invoices", "orders.white", "q10"].into_iter().map(Destination::queue).collect();
         destinations.extend([Destination::topic("t"), Destination::topic("u")]);
+        let mut policies = Policies::with_dead_letters_in(&dead_letters.name);
+        let lagging = random.one_in(2).then(|| destinations[0].clone());
+        if let Some(queue) = &lagging {
+            let pattern = DestinationPattern {
+                kind: queue.kind,
+                temporary: false,
+                name: Pattern::parse(&queue.name).map_err(|error| error.to_string())?,
+            };
+            let policy = Policy { durability: Durability::Async, ..policies.fallback().clone() };
+            policies.set(&pattern, policy);
+        }
         let large = 1 << 20;
         let settings = Settings {
             id: PartitionId(0),
@@ -105,7 +116,7 @@ impl Simulation {
             audited_producers_max: 8,
             outbox_bytes_max: *random.pick(&[200, 2000, large]).unwrap_or(&large),
             addressing: Arc::default(),
-            policies: Arc::new(Policies::with_dead_letters_in(&dead_letters.name)),
+            policies: Arc::new(policies),
         };
         let settings: Vec<Settings> =
             (0..partitions).map(|id| Settings { id: PartitionId(id), ..settings.clone() }).collect();
@@ -138,6 +149,9 @@ impl Simulation {
             faulty,
             report: Report::default(),
         };
+        if let Some(queue) = lagging {
+            simulation.oracle.expect_lag(queue);
+        }
         simulation.started()?;
         Ok(simulation)
     }
@@ -170,8 +184,15 @@ impl Simulation {
             560..640 => self.flush_step(),
             640..740 => self.push_step(),
             740..810 => {
-                if self.random.one_in(2) {
-                    self.assembly.write();
+                match self.random.below(8) {
+                    0..4 => {
+                        self.assembly.write();
+                    }
+                    4 => self.assembly.writer.sync(),
+                    _ => {}
+                }
+                if !self.assembly.writer.has_unsynced() {
+                    self.oracle.synced();
                 }
                 Ok(())
             }
@@ -471,6 +492,8 @@ impl Simulation {
             self.assembly.write();
         }
         self.report.compactions += self.assembly.compactions;
+        // What a start has found it has synced.
+        let (mut cut, mut started) = (false, false);
         loop {
             let power_cut = !self.random.one_in(3);
             self.report.crashes += 1;
@@ -483,18 +506,22 @@ impl Simulation {
             if self.faulty && self.random.one_in(4) {
                 self.plan_fault();
             }
-            self.boot()?;
+            let cut_again = self.boot()?;
+            cut |= !started && (power_cut || cut_again);
+            started = true;
             if !self.random.one_in(3) {
                 break;
             }
         }
         self.lines.clear();
         self.clients.iter_mut().for_each(|client| *client = None);
-        self.oracle.crashed();
+        self.oracle.crashed(cut);
         self.started()
     }
 
-    fn boot(&mut self) -> Checked {
+    /// Starts the broker; `true` if the machine ended again while it tried.
+    fn boot(&mut self) -> Result<bool, String> {
+        let mut cut = false;
         for own in &mut self.settings {
             own.incarnation += 1;
         }
@@ -502,7 +529,7 @@ impl Simulation {
             match Assembly::boot(&self.disk, self.journal, &self.settings) {
                 Ok(assembly) => {
                     self.assembly = assembly;
-                    return Ok(());
+                    return Ok(cut);
                 }
                 Err(BootError::Damaged(what)) => return Err(what),
                 Err(BootError::Disk(what)) => {
@@ -511,6 +538,7 @@ impl Simulation {
                     self.disk.set_capacity(None);
                     if self.random.one_in(2) {
                         self.disk.crash();
+                        cut = true;
                     }
                 }
             }
@@ -598,7 +626,8 @@ impl Simulation {
         self.check_counts()?;
         let (delivered, confirmed, refused) = self.oracle.checked;
         self.report.compactions += self.assembly.compactions;
-        Ok(Report { delivered, confirmed, refused, ..self.report })
+        let doubted = self.oracle.doubted();
+        Ok(Report { delivered, confirmed, refused, doubted, ..self.report })
     }
 
     /// Somebody asks what is in doubt, and decides all of it.
@@ -723,10 +752,10 @@ fn short_effect(effect: &Effect) -> String {
             delivery.tag.0,
             delivery.failed_deliveries
         ),
-        Effect::Propose { command, urgency } => {
+        Effect::Propose { command, urgency, durability } => {
             let mut text = format!("{command:?}");
             text.truncate(160);
-            format!("propose {urgency:?} {text}")
+            format!("propose {urgency:?} {durability:?} {text}")
         }
         other => {
             let mut text = format!("{other:?}");

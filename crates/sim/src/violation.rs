@@ -27,6 +27,8 @@ pub struct Report {
     pub faults: u64,
     /// Bodies that were read back from the disk.
     pub fetched: u64,
+    /// Operations that a power cut found confirmed and not synced.
+    pub doubted: u64,
     /// Runs of segments that were compacted.
     pub compactions: u64,
     /// Messages in queues when the run ended, before they were drained.
@@ -48,6 +50,7 @@ impl Report {
         self.crashes += other.crashes;
         self.faults += other.faults;
         self.fetched += other.fetched;
+        self.doubted += other.doubted;
         self.compactions += other.compactions;
         self.drained += other.drained;
     }

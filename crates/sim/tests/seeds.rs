@@ -60,6 +60,7 @@ fn promises_hold_for_every_seed() {
         total.commits,
         total.crashes,
         total.fetched,
+        total.doubted,
     ];
     assert!(!many || rare.iter().all(|count| *count > SEEDS), "hardly anything happened: {total:?}");
 }

@@ -76,7 +76,11 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         },
     )
     .with_context(|| format!("cannot open the store {}", config.data.display()))?;
-    let options = RuntimeOptions { cores: config.runtime.cores, pin: config.runtime.pin };
+    let options = RuntimeOptions {
+        cores: config.runtime.cores,
+        pin: config.runtime.pin,
+        sync_within: Duration::from_millis(config.store.async_sync_ms),
+    };
     let partitions = store.placement.partitions;
     let openwire = openwire_options(config, partitions, listeners.address(Service::OpenWire)?);
     let amqp = amqp_options(config);

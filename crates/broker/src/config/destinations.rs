@@ -1,7 +1,7 @@
 //! What operators decide about destinations, as the configuration file says it.
 
 use anyhow::{Context, bail};
-use postroad_model::Destination;
+use postroad_model::{Destination, Durability};
 use postroad_routing::{
     Addressing, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, MirroredQueues, Pattern,
     Policies, Policy, Redelivery, Target, VirtualTopic,
@@ -30,6 +30,30 @@ pub struct PolicyConfig {
     pub redelivery_multiplier: Option<u32>,
     /// How long it rests at most.
     pub redelivery_delay_max_ms: Option<u64>,
+    /// What its persistent messages outlive.
+    pub durability: Option<DurabilityConfig>,
+}
+
+/// A [`Durability`] by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilityConfig {
+    /// See [`Durability::Sync`].
+    Sync,
+    /// See [`Durability::Async`].
+    Async,
+    /// See [`Durability::Memory`].
+    Memory,
+}
+
+impl From<DurabilityConfig> for Durability {
+    fn from(config: DurabilityConfig) -> Durability {
+        match config {
+            DurabilityConfig::Sync => Durability::Sync,
+            DurabilityConfig::Async => Durability::Async,
+            DurabilityConfig::Memory => Durability::Memory,
+        }
+    }
 }
 
 impl PolicyConfig {
@@ -47,6 +71,7 @@ impl PolicyConfig {
                 multiplier: self.redelivery_multiplier.unwrap_or(fallback.redelivery.multiplier),
                 delay_ms_max: self.redelivery_delay_max_ms.unwrap_or(fallback.redelivery.delay_ms_max),
             },
+            durability: self.durability.map_or(fallback.durability, Durability::from),
         }
     }
 }

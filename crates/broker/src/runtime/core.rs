@@ -352,9 +352,9 @@ impl Core {
 
     fn carry_out(&mut self, id: PartitionId, effect: Effect) {
         match effect {
-            Effect::Propose { command, urgency } => {
+            Effect::Propose { command, urgency, durability } => {
                 let record = encode_record(&command);
-                self.log.propose(id, Proposal { command, record, urgency });
+                self.log.propose(id, Proposal { command, record, urgency, durability });
                 self.unsent = true;
             }
             Effect::Reply { connection, ticket, result } => {

@@ -69,8 +69,9 @@ impl JournalDoor {
         if writing.writer.wants_retry() {
             return false;
         }
+        let timed = writing.sync_at.is_some();
         writing.pass();
-        if writing.writer.wants_retry() {
+        if writing.writer.wants_retry() || (!timed && writing.sync_at.is_some()) {
             // Time is kept by its thread.
             self.waker.wake();
         }
@@ -83,6 +84,7 @@ pub fn start(
     disk: RealDisk,
     writer: LogWriter<RealDisk>,
     links: JournalLinks,
+    sync_within: Duration,
     waker: &Arc<ThreadWaker>,
 ) -> std::io::Result<(JoinHandle<()>, JournalDoor)> {
     let (done, results) = mpsc::channel::<JobDone<File>>();
@@ -95,6 +97,8 @@ pub fn start(
         jobs,
         results,
         retry_at: None,
+        sync_at: None,
+        sync_within,
         scrub_at: Instant::now() + SCRUB_EVERY,
         reported,
         durations: Durations::default(),
@@ -173,7 +177,7 @@ fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
             }
             return;
         }
-        let until = turn.retry_at.map_or(turn.scrub_at, |at| at.min(turn.scrub_at));
+        let until = [turn.retry_at, turn.sync_at].into_iter().flatten().fold(turn.scrub_at, Instant::min);
         drop(turn);
         rest(until);
     }
@@ -191,6 +195,9 @@ struct Writing {
     jobs: Vec<mpsc::Sender<Job<File>>>,
     results: mpsc::Receiver<JobDone<File>>,
     retry_at: Option<Instant>,
+    /// When what was written and not synced must be.
+    sync_at: Option<Instant>,
+    sync_within: Duration,
     scrub_at: Instant,
     /// What of the writer's trouble the log tells already.
     reported: Trouble,
@@ -218,11 +225,12 @@ impl Writing {
 
     /// One line of figures: how well records share syncs, and what a sync takes.
     fn tell_figures(&self) {
-        let Written { groups, records, bytes, records_max } = self.writer.written();
+        let Written { groups, syncs, records, bytes, records_max } = self.writer.written();
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let (median, p99) = (self.durations.within(500), self.durations.within(990));
         tracing::info!(
             groups,
+            syncs,
             records,
             bytes,
             records_per_sync = records / groups.max(1),
@@ -244,9 +252,25 @@ impl Writing {
             self.writer.write();
             self.durations.add(began.elapsed());
         }
+        self.sync();
         self.retry();
         self.scrub();
         self.send_out();
+    }
+
+    /// Keeps the time within which everything is synced.
+    fn sync(&mut self) {
+        // While the journal is broken it is written again, and synced, by whatever mends it.
+        if self.writer.is_broken() || !self.writer.has_unsynced() {
+            self.sync_at = None;
+            return;
+        }
+        let now = Instant::now();
+        let at = *self.sync_at.get_or_insert(now + self.sync_within);
+        if at <= now {
+            self.sync_at = None;
+            self.writer.sync();
+        }
     }
 
     fn take_in(&mut self) {

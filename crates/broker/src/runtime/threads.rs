@@ -36,6 +36,8 @@ pub struct RuntimeOptions {
     pub cores: u16,
     /// Whether each of them stays on one processor.
     pub pin: bool,
+    /// What was written and not synced is synced so soon.
+    pub sync_within: Duration,
 }
 
 /// A socket on its way to the core that will serve it.
@@ -106,7 +108,7 @@ impl Runtime {
             to_cores.push(WakingSender { sender: to_core, waker: waker.clone() });
         }
         let links = JournalLinks { from_cores, to_cores, stop: stop_journal.clone() };
-        let (journal, door) = journal::start(disk, writer, links, &journal_waker)?;
+        let (journal, door) = journal::start(disk, writer, links, options.sync_within, &journal_waker)?;
 
         let mut shares: Vec<BTreeMap<PartitionId, Partition>> = (0..count).map(|_| BTreeMap::new()).collect();
         for (id, partition) in partitions {

@@ -25,9 +25,9 @@ use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record, sent_in_record};
 use postroad_model::{
     Again, Attach, BranchId, Command, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered,
-    Destination, DestinationKind, Effect, Encoding, EntryTag, Event, Group, JobsWanted, Message, MessageKey,
-    NORMAL_PRIORITY, Origin, Outcome, PartitionId, Placement, Position, Protocol, Publish, RareHeaders,
-    Schedule, Sent, Settle, Share, Ticket, TransactionKey,
+    Destination, DestinationKind, Durability, Effect, Encoding, EntryTag, Event, Group, JobsWanted, Message,
+    MessageKey, NORMAL_PRIORITY, Origin, Outcome, PartitionId, Placement, Position, Protocol, Publish,
+    RareHeaders, Schedule, Sent, Settle, Share, Ticket, TransactionKey,
 };
 use postroad_routing::Policies;
 use postroad_selector::{Properties, Value};
@@ -48,6 +48,8 @@ pub struct Bench {
     pub broken: Option<PartitionId>,
     /// Proposals that are not durable yet, if they are held back.
     late: Option<Vec<(PartitionId, Command)>>,
+    /// How safe each proposal was to be.
+    pub durabilities: Vec<Durability>,
 }
 
 pub fn settings(partitions: u16) -> Settings {
@@ -110,6 +112,7 @@ impl Bench {
             touched: HashMap::new(),
             broken: None,
             late: None,
+            durabilities: Vec::new(),
         }
     }
 
@@ -188,10 +191,13 @@ impl Bench {
                 Effect::Propose { .. } if self.broken == Some(id) => {
                     self.work.push_back((id, Event::ProposalsFailed { reason: "broken".into() }));
                 }
-                Effect::Propose { command, .. } => match &mut self.late {
-                    Some(late) => late.push((id, command)),
-                    None => self.apply(id, command),
-                },
+                Effect::Propose { command, durability, .. } => {
+                    self.durabilities.push(durability);
+                    match &mut self.late {
+                        Some(late) => late.push((id, command)),
+                        None => self.apply(id, command),
+                    }
+                }
                 Effect::Tell { to, peer } => self.work.push_back((to, Event::Peer { from: id, peer })),
                 Effect::Reply { result: Ok(()), .. } => self.said.push("ok".into()),
                 Effect::Reply { result: Err(refusal), .. } => self.said.push(format!("no: {refusal}")),

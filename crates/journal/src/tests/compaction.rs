@@ -2,7 +2,8 @@
 
 use super::service::{OPTIONS, open, payload, position, record, serve};
 use crate::{
-    Checkpoint, CompactionError, DamageKind, Disk, Journal, OpenError, ReadError, SegmentUse, SimulatedDisk,
+    Checkpoint, CompactionError, DamageKind, Disk, FORMAT_VERSION, Journal, OpenError, ReadError, SegmentUse,
+    SimulatedDisk,
 };
 use bytes::Bytes;
 use postroad_model::PartitionId;
@@ -181,7 +182,10 @@ fn a_newer_compacted_segment_is_refused_by_name_and_number() {
     disk.set_contents(&name, bytes);
     match Journal::open(disk, OPTIONS) {
         Err(error @ OpenError::UnknownVersion { .. }) => {
-            assert_eq!(error.to_string(), format!("{name}: format version 9, this program knows 1"));
+            assert_eq!(
+                error.to_string(),
+                format!("{name}: format version 9, this program knows {FORMAT_VERSION}")
+            );
         }
         other => panic!("{other:?}"),
     }

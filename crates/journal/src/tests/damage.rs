@@ -2,8 +2,8 @@
 
 use super::service::{OPTIONS, open, payload, position, record, serve, stored};
 use crate::{
-    Checkpoint, CheckpointError, CommitError, Damage, DamageKind, Disk, Fault, Journal, OpenError, Operation,
-    ReadError, SimulatedDisk, TornTail,
+    Checkpoint, CheckpointError, CommitError, Damage, DamageKind, Disk, FORMAT_VERSION, Fault, Journal,
+    OpenError, Operation, ReadError, SimulatedDisk, TornTail,
 };
 use bytes::Bytes;
 use postroad_model::PartitionId;
@@ -205,7 +205,10 @@ fn a_newer_version_is_refused_by_name_and_number() {
         bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
         disk.set_contents(name, bytes);
         let error = Journal::open(disk, OPTIONS).unwrap_err();
-        assert_eq!(error.to_string(), format!("{name}: format version 9, this program knows 1"));
+        assert_eq!(
+            error.to_string(),
+            format!("{name}: format version 9, this program knows {FORMAT_VERSION}")
+        );
     }
 }
 

@@ -60,6 +60,9 @@ pub(super) struct Model {
     payloads: BTreeMap<PartitionId, Vec<Bytes>>,
     /// The group that failed, while its fate is open.
     pub open_group: Option<Vec<Record>>,
+    /// Groups that were appended and not synced, and the states before them.
+    lagging: Vec<Vec<Record>>,
+    synced: BTreeMap<PartitionId, State>,
 }
 
 impl Model {
@@ -98,6 +101,39 @@ impl Model {
         }
     }
 
+    /// A group was written and not synced.
+    pub(super) fn appended(&mut self, group: Vec<Record>) {
+        if self.lagging.is_empty() {
+            self.synced = self.states.clone();
+        }
+        self.acknowledged(&group);
+        self.lagging.push(group);
+    }
+
+    /// Everything acknowledged is durable.
+    pub(super) fn all_synced(&mut self) {
+        self.lagging.clear();
+    }
+
+    /// After a power cut: goes back to what was recovered, if that is all but the last of the groups that were not synced.
+    fn lose_tail(&mut self, recovered: &BTreeMap<PartitionId, State>) -> bool {
+        let mut states = std::mem::take(&mut self.synced);
+        for group in std::mem::take(&mut self.lagging) {
+            if states == *recovered {
+                for (partition, payloads) in &mut self.payloads {
+                    payloads.truncate(states.get(partition).map_or(0, |state| state.last as usize));
+                }
+                self.states = states;
+                return true;
+            }
+            for record in &group {
+                let payload = record.payload.to_bytes();
+                states.entry(record.partition).or_default().apply(record.position, &payload);
+            }
+        }
+        false
+    }
+
     pub(super) fn checkpoints(&self) -> Vec<Checkpoint> {
         let checkpoint = |(&partition, state): (&PartitionId, &State)| {
             let position = Position::new(state.last)?;
@@ -106,11 +142,13 @@ impl Model {
         self.states.iter().filter_map(checkpoint).collect()
     }
 
-    /// Checks what was recovered: all that was acknowledged, and of the failed group all or nothing.
+    /// Checks what was recovered: all that was acknowledged, and of the failed group all or nothing. A power cut may have taken
+    /// the last of the groups that were not synced. Returns the states, and whether it has.
     pub(super) fn recover(
         &mut self,
+        power_cut: bool,
         recovered: &Recovered<<SimulatedDisk as Disk>::File>,
-    ) -> BTreeMap<PartitionId, State> {
+    ) -> (BTreeMap<PartitionId, State>, bool) {
         let mut states: BTreeMap<PartitionId, State> = BTreeMap::new();
         for checkpoint in &recovered.checkpoints {
             let state = State::decode(checkpoint.state.clone());
@@ -123,6 +161,7 @@ impl Model {
             states.entry(record.partition).or_default().apply(record.position, &record.payload);
             records.push(record);
         }
+        let lost = states != self.states && power_cut && self.lose_tail(&states);
         if states != self.states {
             let group = self.open_group.take().expect("something differs, though no group failed");
             self.acknowledged(&group);
@@ -132,7 +171,8 @@ impl Model {
             assert_eq!(record.payload, self.payload(record.partition, record.position));
         }
         self.open_group = None;
-        states
+        self.lagging.clear();
+        (states, lost)
     }
 
     pub(super) fn take_over(&mut self, states: BTreeMap<PartitionId, State>) {

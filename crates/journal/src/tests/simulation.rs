@@ -53,7 +53,8 @@ fn acknowledged_is_recovered_and_failed_never_reappears() {
         }
     }
     println!("{total:?}");
-    let rare = [total.compactions, total.segments_compacted, total.torn, total.segments_recycled];
+    let Counts { compactions, segments_compacted, torn, segments_recycled, appends, lost_tails, .. } = total;
+    let rare = [compactions, segments_compacted, torn, segments_recycled, appends, lost_tails];
     assert!(!many || rare.iter().all(|&count| SEEDS / 3 < count), "hardly anything happened: {total:?}");
 }
 
@@ -73,6 +74,8 @@ struct Counts {
     compactions: u64,
     failed_compactions: u64,
     segments_compacted: u64,
+    appends: u64,
+    lost_tails: u64,
 }
 
 impl Counts {
@@ -90,6 +93,8 @@ impl Counts {
         self.compactions += other.compactions;
         self.failed_compactions += other.failed_compactions;
         self.segments_compacted += other.segments_compacted;
+        self.appends += other.appends;
+        self.lost_tails += other.lost_tails;
     }
 }
 
@@ -111,6 +116,8 @@ struct Run {
     /// Checkpoints written since one was damaged.
     checkpoints_in_a_row: u64,
     counts: Counts,
+    /// Whether groups are appended, and not only committed.
+    lags: bool,
 }
 
 impl Run {
@@ -130,6 +137,7 @@ impl Run {
             removal: None,
             checkpoints_in_a_row: 0,
             counts: Counts::default(),
+            lags: seed % 2 == 1,
         }
     }
 
@@ -145,7 +153,7 @@ impl Run {
     }
 
     fn step(&mut self) {
-        match self.random.below(56) {
+        match self.random.below(58) {
             0..18 => self.commit(),
             18..22 | 41..46 => self.settle_some(),
             46..53 => self.compact(),
@@ -159,6 +167,9 @@ impl Run {
             35 | 36 => self.disk.set_capacity(None),
             37 if self.random.one_in(2) => self.stop(true),
             38 => self.stop_in_a_commit(),
+            56 | 57 => {
+                self.sync();
+            }
             39 if self.random.one_in(3) => self.stop(false),
             _ => self.disk.clear_faults(),
         }
@@ -203,13 +214,22 @@ impl Run {
             self.counts.reopens += 1;
             // From here on the failed group is void.
             self.model.open_group = None;
+            self.model.all_synced();
             return;
         }
-        match self.journal.commit(&group) {
+        let append = self.lags && !self.random.one_in(4);
+        let written = if append { self.journal.append(&group) } else { self.journal.commit(&group) };
+        match written {
             Ok(()) => {
                 self.counts.commits += 1;
-                self.model.acknowledged(&group);
                 apply(&mut self.journal, &group);
+                if self.journal.has_unsynced() {
+                    self.counts.appends += 1;
+                    self.model.appended(group);
+                } else {
+                    self.model.acknowledged(&group);
+                    self.model.all_synced();
+                }
             }
             Err(CommitError::WriteFailed { .. } | CommitError::SyncFailed { .. }) => {
                 self.counts.failed_commits += 1;
@@ -218,6 +238,15 @@ impl Run {
             Err(CommitError::NoSpace { .. } | CommitError::NoSegment(_)) => self.counts.refused_commits += 1,
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Makes durable what was appended; `false` if that failed.
+    fn sync(&mut self) -> bool {
+        let synced = self.journal.sync().is_ok();
+        if synced {
+            self.model.all_synced();
+        }
+        synced
     }
 
     fn serve_segment(&mut self) {
@@ -237,7 +266,7 @@ impl Run {
             self.counts.segments_recycled += (before - self.journal.segments().count()) as u64;
         } else if let Some(request) = self.checkpoint_request.take() {
             self.checkpoint_answer = Some(request.write(&self.disk, &mut ()));
-        } else {
+        } else if self.sync() {
             self.checkpoint_request = Some(self.journal.begin_checkpoint(self.model.checkpoints()).unwrap());
         }
     }
@@ -344,14 +373,15 @@ impl Run {
         self.damage_checkpoint();
         let recovered = self.open();
         self.counts.torn += u64::from(recovered.torn.is_some());
-        let mut states = self.model.recover(&recovered);
+        let (mut states, lost) = self.model.recover(power_cut, &recovered);
+        self.counts.lost_tails += u64::from(lost);
         if self.random.one_in(2) {
             // What was recovered once must stay recovered.
             self.disk.crash();
             let recovered = self.open();
-            let again = self.model.recover(&recovered);
-            assert_eq!(again, states);
-            states = again;
+            let again = self.model.recover(false, &recovered);
+            assert_eq!(again, (states, false));
+            states = again.0;
         }
         self.model.take_over(states);
         self.check_live();
@@ -435,6 +465,7 @@ impl Run {
             }
             self.commit_group(group);
             let states: Vec<Checkpoint> = self.model.checkpoints();
+            assert!(self.sync());
             self.journal.write_checkpoint(states).unwrap();
         }
         let segments = self.journal.segments().count();

@@ -1,0 +1,59 @@
+//! How safe a command must be before it is carried out: what operators decide about the queues that it touches. Of
+//! several queues the one that wants most decides.
+//!
+//! Never here: how that is done.
+
+use postroad_model::{Command, Destination, DestinationKind, Durability, QueueId, Sent, Settlement};
+
+use crate::Partition;
+
+impl Partition {
+    /// How safe the command must be. What is journaled at all outlives the process, whatever its queues want.
+    pub(crate) fn durability_of(&self, command: &Command) -> Durability {
+        if !self.settings.policies.weaken_durability() {
+            return Durability::Sync;
+        }
+        let wanted = match command {
+            Command::Enqueue(sent) | Command::Fire { sent, .. } => self.wanted_by_targets(sent),
+            Command::Settle(settlements) => self.wanted_by_settlements(settlements),
+            Command::CountDelivery { queue, .. } => self.wanted_by_queue(*queue),
+            Command::Transact(changes) => {
+                let sends = changes.sends.iter().filter_map(|sent| self.wanted_by_targets(sent)).max();
+                sends.max(self.wanted_by_settlements(&changes.settlements))
+            }
+            // What exists, and what several partitions agree on, is always safe.
+            _ => None,
+        };
+        wanted.unwrap_or_default().max(Durability::Async)
+    }
+
+    /// How safe a persistent message for this address must be; for a topic that no durable queue is bound to, not at all.
+    pub(crate) fn wanted_by(&self, to: &Destination) -> Durability {
+        match to.kind {
+            DestinationKind::Queue => self.settings.policies.of(to).durability,
+            DestinationKind::Topic => self.wanted_by_bound(to).unwrap_or(Durability::Memory),
+        }
+    }
+
+    fn wanted_by_targets(&self, sent: &Sent) -> Option<Durability> {
+        sent.targets().map(|to| self.wanted_by(to)).max()
+    }
+
+    fn wanted_by_settlements(&self, settlements: &[Settlement]) -> Option<Durability> {
+        settlements.iter().filter_map(|settlement| self.wanted_by_queue(settlement.queue)).max()
+    }
+
+    fn wanted_by_bound(&self, topic: &Destination) -> Option<Durability> {
+        let bounds = self.addresses.bounds(topic);
+        if !self.settings.policies.weaken_durability() {
+            return bounds.iter().any(|bound| bound.has_durable()).then_some(Durability::Sync);
+        }
+        let durable = bounds.iter().flat_map(|bound| bound.iter()).filter(|queue| !queue.is_volatile());
+        durable.filter_map(|queue| self.wanted_by_queue(queue)).max()
+    }
+
+    fn wanted_by_queue(&self, queue: QueueId) -> Option<Durability> {
+        let queue = self.queues.get(&queue)?;
+        Some(self.settings.policies.of(&queue.source).durability)
+    }
+}

@@ -1,0 +1,91 @@
+//! What may be lost of what was confirmed before it was synced: at a power cut alone, and only the last of it.
+
+use std::collections::BTreeSet;
+
+use postroad_model::{Destination, DestinationKind};
+
+use super::{Checked, Fate, Number, Oracle, Place};
+
+/// Operations that touch no queue but those that wait for no sync.
+#[derive(Default)]
+pub(super) struct Lag {
+    /// Queues whose policy is not to wait for it.
+    queues: BTreeSet<Destination>,
+    /// Confirmed and perhaps not synced, in the order of confirmation.
+    unsynced: Vec<Number>,
+    /// What each power cut found unsynced.
+    tails: Vec<Vec<Number>>,
+}
+
+impl Oracle {
+    /// From the start: what is done to these queues alone is confirmed before it is synced.
+    pub fn expect_lag(&mut self, queue: Destination) {
+        self.lag.queues.insert(queue);
+    }
+
+    /// Everything that was confirmed so far is synced.
+    pub fn synced(&mut self) {
+        self.lag.unsynced.clear();
+    }
+
+    /// How many operations power cuts have put in doubt.
+    pub fn doubted(&self) -> u64 {
+        self.lag.tails.iter().map(|tail| tail.len() as u64).sum()
+    }
+
+    pub(super) fn note_lagging(&mut self, number: Number) {
+        let operation = &self.operations[number];
+        let mut durable = operation.sends.iter().chain(&operation.settles).filter(|(place, message)| {
+            let volatile = self.copies.get(&(place.clone(), *message)).is_none_or(|copy| copy.volatile);
+            matches!(place, Place::Queue(_)) && !volatile
+        });
+        let lags = |place: &Place| matches!(place, Place::Queue(queue) if self.lag.queues.contains(queue));
+        if operation.branch.is_none() && durable.all(|(place, _)| lags(place)) {
+            self.lag.unsynced.push(number);
+        }
+    }
+
+    pub(super) fn doubt_lagging(&mut self, power_cut: bool) {
+        let tail = std::mem::take(&mut self.lag.unsynced);
+        if !power_cut {
+            return;
+        }
+        for number in &tail {
+            let operation = &mut self.operations[*number];
+            (operation.fate, operation.answered) = (Fate::Asked, false);
+        }
+        self.lag.tails.push(tail);
+    }
+
+    /// Every queue was emptied: behind a message that a power cut took nothing has come that was confirmed later.
+    pub(super) fn check_tails(&self) -> Checked {
+        for tail in &self.lag.tails {
+            let mut lost = None;
+            for number in tail {
+                let operation = &self.operations[*number];
+                let [(Place::Queue(queue), message)] = &operation.sends[..] else { continue };
+                let Some(letter) = self.letters.get(message) else { continue };
+                let plain = operation.what == "send"
+                    && queue.kind == DestinationKind::Queue
+                    && letter.sent.message.expires_at_ms == 0
+                    && letter.sent.schedule.is_none();
+                let copy = self.copies.get(&operation.sends[0]);
+                if !plain || copy.is_none_or(|copy| copy.gone || copy.volatile) {
+                    continue;
+                }
+                match (operation.fate, lost) {
+                    (Fate::Committed, Some(lost)) => {
+                        return Err(format!(
+                            "message {message} outlived a power cut, {lost} ahead of it did not"
+                        ));
+                    }
+                    (Fate::Asked, _) if copy.is_some_and(|copy| copy.ended.is_none()) => {
+                        lost = Some(*message)
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
