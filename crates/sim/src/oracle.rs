@@ -6,6 +6,7 @@
 
 mod branch;
 mod delivery;
+mod end;
 mod lag;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -725,79 +726,6 @@ impl Oracle {
         self.temporary.clear();
         self.expected.clear();
         self.groups.clear();
-    }
-
-    /// Nothing is under way any more: every connected client has its answers, every subscription its messages.
-    /// While memory is not empty (`may_wait`), sends to it may have to wait.
-    ///
-    /// # Errors
-    /// Who waits for what.
-    pub fn check_quiet(&self, connected: &BTreeSet<ConnectionId>, may_wait: bool) -> Checked {
-        let waits = |(_, (connection, ask)): &(&Ticket, &(ConnectionId, Ask))| {
-            let parked = matches!(ask, Ask::Publish(_, message) if self.is_volatile(*message));
-            connected.contains(connection) && !(may_wait && parked)
-        };
-        if let Some((ticket, (connection, _))) = self.asks.iter().find(waits) {
-            return Err(format!("{ticket:?} of {connection:?} is never answered"));
-        }
-        let missing = self.expected.iter().find(|(key, _)| {
-            connected.contains(&key.connection)
-                && self.readers.get(key).is_some_and(|reader| reader.attached && reader.credit > 0)
-        });
-        match missing {
-            Some((key, message)) => Err(format!("message {message} does not come to subscription {key:?}")),
-            None => Ok(()),
-        }
-    }
-
-    fn is_volatile(&self, message: MessageNumber) -> bool {
-        self.letters.get(&message).is_none_or(|letter| {
-            let to = &letter.sent.to;
-            to.temporary || to.kind == DestinationKind::Topic || !letter.sent.message.persistent
-        })
-    }
-
-    /// Every queue was emptied by consumers that accept everything: what was promised must have come out.
-    ///
-    /// # Errors
-    /// What is lost, or half done.
-    pub fn check_all(&self, now_ms: u64) -> Checked {
-        for ((place, message), copy) in &self.copies {
-            let Place::Queue(queue) = place else { continue };
-            if queue.temporary || copy.gone || copy.volatile && copy.run != self.run {
-                continue;
-            }
-            let expires = self.letters.get(message).map_or(0, |letter| letter.sent.message.expires_at_ms);
-            if expires != 0 && expires <= now_ms {
-                continue;
-            }
-            let fate = self.operations[copy.created].fate;
-            let left = copy.ended.is_some_and(|number| self.operations[number].fate != Fate::Aborted);
-            if fate == Fate::Committed && !left {
-                let again = if copy.delivered { "after a delivery" } else { "undelivered" };
-                return Err(format!("message {message} is lost from {queue}, {again}: {:?}", copy.hold));
-            }
-        }
-        self.check_tails()?;
-        self.operations.iter().try_for_each(|operation| self.check_whole(operation, now_ms))
-    }
-
-    /// An operation whose fate nobody saw: then nothing of it happened, or nothing of it could be seen.
-    fn check_whole(&self, operation: &Operation, now_ms: u64) -> Checked {
-        let lasting = |spot: &&Spot| {
-            let letter = self.letters.get(&spot.1);
-            let expires = letter.map_or(0, |letter| letter.sent.message.expires_at_ms);
-            (expires == 0 || now_ms < expires)
-                && self.copies.get(*spot).is_some_and(|copy| !copy.volatile && !copy.gone)
-        };
-        let (sends, settles) = (operation.sends.iter().find(lasting), operation.settles.iter().find(lasting));
-        match (operation.fate, sends, settles) {
-            (Fate::Asked, Some(sent), Some(settled)) => Err(format!(
-                "a {} was carried out by half: {settled:?} has left, {sent:?} has not come",
-                operation.what
-            )),
-            _ => Ok(()),
-        }
     }
 }
 
