@@ -131,8 +131,10 @@ impl Bench {
         self.read().into_iter().map(performative).collect()
     }
 
+    /// What the core is told, but for what it only tells others.
     fn events(&mut self) -> Vec<Event> {
-        std::mem::take(&mut self.events)
+        let events = std::mem::take(&mut self.events);
+        events.into_iter().filter(|event| !is_for_others(event)).collect()
     }
 
     /// A link by which the client sends.
@@ -158,6 +160,31 @@ impl Bench {
         assert!(matches!(frames[..], [Performative::Attach(_)]), "{frames:?}");
         attach.consumer.number
     }
+}
+
+/// Whether the event only says who is there.
+fn is_for_others(event: &Event) -> bool {
+    matches!(event, Event::Introduce { .. } | Event::AddProducer { .. } | Event::RemoveProducer { .. })
+}
+
+#[test]
+fn others_are_told_who_is_there() {
+    let mut bench = Bench::begun();
+    bench.sender(1, target("a"));
+    bench.send(Detach { handle: 1, closed: true, ..Detach::default() });
+    let said = |event: &Event| match event {
+        Event::Introduce { client, .. } => format!("client {} {}", client.name, client.client_id),
+        Event::AddProducer { producer, .. } => format!("{} sends to {}", producer.name, producer.to),
+        Event::RemoveProducer { producer, .. } => format!("{} is gone", producer.name),
+        other => format!("{other:?}"),
+    };
+    let said: Vec<String> = std::mem::take(&mut bench.events).iter().map(said).collect();
+    let want = [
+        "client AMQP:client:0:1 client",
+        "AMQP:client:0:1:0:2 sends to queue://a",
+        "AMQP:client:0:1:0:2 is gone",
+    ];
+    assert_eq!(said, want);
 }
 
 fn key(number: u32) -> ConsumerKey {

@@ -62,7 +62,8 @@ impl Bound {
         self.open.iter().chain(self.choosers.keys()).copied()
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether it feeds none.
+    pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.choosers.is_empty()
     }
 
@@ -90,6 +91,8 @@ pub struct Addresses {
     by_destination: HashMap<Destination, Address>,
     /// What topics of a pattern feed.
     by_pattern: PatternMap<Bound>,
+    /// Addresses that came (`true`) or went since they were asked for.
+    changes: Vec<(Destination, bool)>,
 }
 
 impl Addresses {
@@ -100,7 +103,37 @@ impl Addresses {
 
     /// The address, made on first use.
     pub fn get_or_make(&mut self, destination: &Destination) -> &mut Address {
+        if !self.by_destination.contains_key(destination) {
+            self.changes.push((destination.clone(), true));
+        }
         self.by_destination.entry(destination.clone()).or_default()
+    }
+
+    /// The addresses that came (`true`) or went since the last time.
+    pub fn take_changes(&mut self) -> Vec<(Destination, bool)> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Somebody else tells that the address came.
+    pub fn forget_change(&mut self, destination: &Destination) {
+        self.changes.retain(|(changed, _)| changed != destination);
+    }
+
+    /// All addresses by name.
+    pub fn names(&self) -> Vec<Destination> {
+        let mut names: Vec<Destination> = self.by_destination.keys().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Forgets an address that only kept what nobody need be shown any more.
+    pub fn remove_if_idle(&mut self, destination: &Destination) {
+        let is_idle = |address: &Address| {
+            address.owner.is_none() && address.retained.is_empty() && address.bound.is_empty()
+        };
+        if self.by_destination.get(destination).is_some_and(is_idle) {
+            self.remove(destination);
+        }
     }
 
     /// The address; if it is a pattern of topics, every topic that matches, by name.
@@ -153,7 +186,9 @@ impl Addresses {
 
     /// Removes the address.
     pub fn remove(&mut self, destination: &Destination) -> Option<Address> {
-        self.by_destination.remove(destination)
+        let removed = self.by_destination.remove(destination)?;
+        self.changes.push((destination.clone(), false));
+        Some(removed)
     }
 }
 

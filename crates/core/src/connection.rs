@@ -1,10 +1,11 @@
 //! Connections: their exclusive names, the room in their outboxes, and their end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use postroad_model::{
-    ConnectionId, ConsumerKey, Delivered, Destination, Effect, Event, Refusal, Ticket, TransactionKey,
+    ClientNotice, ConnectionId, ConsumerKey, Delivered, Destination, Effect, Event, Notice, ProducerNotice,
+    Refusal, Ticket, TransactionKey,
 };
 
 use crate::Partition;
@@ -20,6 +21,10 @@ pub struct Connection {
     pub temporary: BTreeSet<Destination>,
     /// Its exclusive names.
     pub claims: BTreeSet<Arc<str>>,
+    /// Who others are told that it is.
+    pub client: Option<Arc<ClientNotice>>,
+    /// What others are told that it sends by, by name and address.
+    pub producers: BTreeMap<(Arc<str>, Destination), Arc<ProducerNotice>>,
     /// Messages that its client may have sent before, and that wait for what is ahead of them in the log.
     pub resends: u32,
     /// Such a message has waited: what was on its way when the connection came is in the log.
@@ -107,11 +112,17 @@ impl Partition {
         self.parked = parked;
         self.dispatch_all(touched, effects);
         let Some(connection) = self.connections.remove(&id) else { return };
+        for producer in connection.producers.into_values() {
+            self.announce(Notice::Producer { producer, present: false }, effects);
+        }
         for destination in connection.temporary {
             self.delete_address(&destination, effects);
         }
         for name in connection.claims {
             self.disclaim(&name, id);
+        }
+        if let Some(client) = connection.client {
+            self.announce(Notice::Connection { client, present: false }, effects);
         }
         // Whatever waited behind its sends need not any more.
         self.unpark(effects);

@@ -1,8 +1,10 @@
 //! Consumers: attach, credit, drain, detach.
 
+use std::sync::Arc;
+
 use postroad_model::{
-    Attach, ConsumerKey, ConsumerMode, Delivered, DestinationKind, Effect, Event, Message, QueueId, Refusal,
-    Share, Ticket,
+    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, Effect, Event, Message,
+    QueueId, Refusal, Share, Ticket,
 };
 use postroad_selector::Selector;
 
@@ -33,6 +35,8 @@ pub struct Consumer {
     pub draining: bool,
     /// It waits in its queue's line.
     pub in_line: bool,
+    /// What others are told of it.
+    pub notice: Option<Arc<ConsumerNotice>>,
 }
 
 impl Partition {
@@ -99,8 +103,8 @@ impl Partition {
             selector.as_ref().is_none_or(|selector| selector.matches(&*(self.properties_of)(message)))
         };
         let topics = self.addresses.matching(&attach.source);
-        let retained = topics.into_iter().flat_map(|address| address.retained.values());
-        let retained: Vec<Message> = retained.filter(|message| wants(message)).cloned().collect();
+        let retained = topics.into_iter().flat_map(|address| self.retained_of(address));
+        let retained: Vec<Message> = retained.filter(wants).collect();
         let queue = self.bind_volatile(&attach.source, selector);
         for message in retained {
             let key = self.insert_volatile(message);
@@ -132,7 +136,9 @@ impl Partition {
             selection: (selector.is_some() || grouped).then(|| Selection::new(selector)),
             draining: false,
             in_line: false,
+            notice: attach.notice,
         };
+        self.announce_consumer(consumer.notice.as_ref(), true, effects);
         self.consumers.insert(key, consumer);
         self.connections.entry(key.connection).or_default().consumers.insert(key);
         self.line_up_all_if_exclusive(id);
@@ -194,6 +200,7 @@ impl Partition {
     ) -> Option<QueueId> {
         self.leave_line(key);
         let consumer = self.consumers.remove(&key)?;
+        self.announce_consumer(consumer.notice.as_ref(), false, effects);
         if let Some(connection) = self.connections.get_mut(&key.connection) {
             connection.consumers.remove(&key);
         }

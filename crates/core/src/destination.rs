@@ -18,8 +18,12 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         if destination.temporary {
+            let is_new = self.addresses.get(&destination).is_none();
             let result = self.declare_temporary(&destination, connection);
-            return self.reply(connection, ticket, result, effects);
+            return match result.is_ok() && is_new {
+                true => self.announce_first(&destination, (connection, ticket), effects),
+                false => self.reply(connection, ticket, result, effects),
+            };
         }
         if destination.kind == DestinationKind::Queue && self.addresses.get(&destination).is_none() {
             let completion = Completion::Reply { connection, ticket };
@@ -113,7 +117,8 @@ impl Partition {
             names.remove(name);
         }
         for key in queue.consumers {
-            self.consumers.remove(&key);
+            let consumer = self.consumers.remove(&key);
+            self.announce_consumer(consumer.and_then(|consumer| consumer.notice).as_ref(), false, effects);
             if let Some(connection) = self.connections.get_mut(&key.connection) {
                 connection.consumers.remove(&key);
             }

@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 
 use postroad_model::{
-    Command, Destination, Effect, EntryTag, MessageKey, QueueId, SettleCause, Settlement, Urgency,
+    Command, Destination, Effect, EntryTag, MessageEvent, MessageKey, QueueId, SettleCause, Settlement,
+    Urgency,
 };
 
 use crate::Partition;
@@ -92,6 +93,7 @@ impl Partition {
     pub(crate) fn expire(&mut self, id: QueueId, tag: EntryTag, effects: &mut Vec<Effect>) {
         let Some(entry) = self.entry(id, tag) else { return };
         let (key, in_log) = (entry.key, matches!(entry.key, MessageKey::Durable { .. }) && !id.is_volatile());
+        self.announce_message(id, tag, MessageEvent::Expired, None, effects);
         if let Some(grave) = self.grave_of(id, key) {
             return self.bury_expired((id, &[tag]), Vec::new(), grave, None, effects);
         }

@@ -24,6 +24,7 @@ mod expiry;
 mod group;
 mod held;
 mod line;
+mod notice;
 mod partition;
 mod publish;
 mod queue;
@@ -38,7 +39,7 @@ mod subscription;
 mod transaction;
 
 pub use audit::OriginOf;
-pub use partition::{Counters, MarkDead, Memory, Partition, Settings};
+pub use partition::{CountRetained, Counters, MarkDead, Memory, Partition, Settings};
 pub use record::{RecordError, decode_record, encode_record, message_in_record, sent_in_record};
 pub use schedule::{Firing, WriteDue};
 pub use selection::PropertiesOf;

@@ -54,6 +54,9 @@ pub struct Settings {
 /// How the assembly writes a dead letter's past into a message, whatever its protocol.
 pub type MarkDead = fn(&Message, &DeadLetter) -> Message;
 
+/// How the assembly writes into a message that a topic keeps how many it keeps with it.
+pub type CountRetained = fn(&Message, u64) -> Message;
+
 /// What happened to messages since the start; they only rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -73,6 +76,8 @@ pub struct Counters {
     pub duplicates: u64,
     /// Non-persistent messages that could never be processed and so ended.
     pub dropped: u64,
+    /// Notices that a subscription went without, for want of room.
+    pub missed_notices: u64,
     /// Entries set aside because their body could not be read from the disk.
     pub unreadable: u64,
 }
@@ -121,6 +126,8 @@ pub struct Partition {
     pub(crate) skipping_subscriptions: u64,
     /// How to write a dead letter's past into it.
     pub(crate) mark_dead: MarkDead,
+    /// How to write into a message that a topic keeps how many it keeps.
+    pub(crate) count_retained: CountRetained,
     /// How to read what selectors ask for.
     pub(crate) properties_of: PropertiesOf,
     /// How to read who sent a message.
@@ -172,6 +179,7 @@ impl Partition {
             shared_volatile: HashMap::new(),
             skipping_subscriptions: 0,
             mark_dead: |message, _| message.clone(),
+            count_retained: |message, _| message.clone(),
             properties_of: selection::no_properties,
             origin_of: |_| None,
             audit: Audit::default(),
@@ -211,6 +219,16 @@ impl Partition {
     /// Says how to write a dead letter's past into it, which only its protocol knows. Until then it is as it was sent.
     pub fn mark_dead_letters_by(&mut self, mark_dead: MarkDead) {
         self.mark_dead = mark_dead;
+    }
+
+    /// Says how to write into a message that a topic keeps how many it keeps with it. Until then it is as it was sent.
+    pub fn count_retained_by(&mut self, count_retained: CountRetained) {
+        self.count_retained = count_retained;
+    }
+
+    /// Whether anybody gets what is sent to this topic now.
+    pub fn is_heard(&self, topic: &Destination) -> bool {
+        self.addresses.bounds(topic).iter().any(|bound| !bound.is_empty())
     }
 
     /// Says what operators decide about destinations from now on. What follows from it for state that is kept goes
@@ -261,11 +279,17 @@ impl Partition {
         if let Some(completion) = self.proposals.pop_front() {
             self.complete(completion, effects);
         }
+        self.announce_addresses(effects);
     }
 
     /// Takes in what is not durable by itself. Never called before recovery has ended.
     pub fn soft(&mut self, event: Event, effects: &mut Vec<Effect>) {
         let Some(event) = self.behind_its_attach(event) else { return };
+        self.take(event, effects);
+        self.announce_addresses(effects);
+    }
+
+    fn take(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Publish(publish) => self.publish(publish, effects),
             Event::Attach(attach) => self.attach(attach, effects),
@@ -306,6 +330,11 @@ impl Partition {
                 self.disclaim(&name, connection);
                 self.reply(connection, ticket, Ok(()), effects);
             }
+            Event::Introduce { connection, client } => self.introduce(connection, client, effects),
+            Event::AddProducer { connection, producer } => self.add_producer(connection, producer, effects),
+            Event::RemoveProducer { connection, producer } => {
+                self.remove_producer(connection, &producer, effects);
+            }
             Event::Written { connection, bytes } => self.written(connection, bytes, effects),
             Event::Closed { connection } => self.closed(connection, effects),
             Event::Fetched { key, message } => self.fetched(key, message, effects),
@@ -331,6 +360,7 @@ impl Partition {
 
     /// Ends recovery: settles what a crash left in doubt. Called once, after the last replayed command.
     pub fn start(&mut self, effects: &mut Vec<Effect>) {
+        self.announce_all(effects);
         self.bind_by_rules(effects);
         self.resolve_transactions(effects);
     }

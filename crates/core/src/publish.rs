@@ -8,6 +8,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::address::Address;
 use crate::completion::Completion;
 
 /// The part of the memory for non-persistent messages that one queue may take: a quarter, so that a few slow consumers
@@ -45,6 +46,10 @@ impl Partition {
             }
             Ok(Admitted::Volatile) => {
                 let receivers = self.receivers_of(&publish.sent, Some(connection));
+                if publish.is_notice {
+                    self.tell_all(publish, receivers, effects);
+                    return self.reply(connection, ticket, Ok(()), effects);
+                }
                 if self.must_park(&publish.sent, &receivers) {
                     return self.parked.entry(publish.sent.to.clone()).or_default().push_back(publish);
                 }
@@ -200,9 +205,28 @@ impl Partition {
         self.hand_out(sent, &receivers, None, effects);
     }
 
+    /// A notice waits for nobody: it goes to the subscriptions that have room for it now.
+    fn tell_all(&mut self, publish: Publish, mut receivers: Vec<QueueId>, effects: &mut Vec<Effect>) {
+        let Publish { sent, retain, .. } = publish;
+        let wanted = receivers.len();
+        receivers.retain(|queue| self.has_room_for(&sent, std::slice::from_ref(queue)));
+        self.counters.missed_notices += (wanted - receivers.len()) as u64;
+        let (topic, keeps) = (sent.to.clone(), retain.as_ref().is_none_or(|retain| retain.keep));
+        self.hand_out(sent, &receivers, retain, effects);
+        if !keeps {
+            self.addresses.remove_if_idle(&topic);
+        }
+    }
+
+    /// What a topic keeps for those who come later, each as it is now.
+    pub(crate) fn retained_of<'a>(&'a self, address: &'a Address) -> impl Iterator<Item = Message> + 'a {
+        let count = address.retained.len() as u64;
+        address.retained.values().map(move |message| (self.count_retained)(message, count))
+    }
+
     fn hand_out(
         &mut self,
-        sent: Sent,
+        mut sent: Sent,
         receivers: &[QueueId],
         retain: Option<Retain>,
         effects: &mut Vec<Effect>,
@@ -213,6 +237,10 @@ impl Partition {
                 true => address.retained.insert(retain.key, sent.message.clone()),
                 false => address.retained.remove(&retain.key),
             };
+            let count = address.retained.len() as u64;
+            if !receivers.is_empty() {
+                sent.message = (self.count_retained)(&sent.message, count);
+            }
         }
         let key = self.insert_volatile(sent.message);
         // Every queue has it before any is served: serving one may expire it there, and let a parked send in behind it.

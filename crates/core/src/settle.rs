@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Message, MessageKey,
-    Outcome, QueueId, Sent, Settle, SettleCause, Settlement, Ticket, Urgency,
+    Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Message, MessageEvent,
+    MessageKey, Outcome, QueueId, Sent, Settle, SettleCause, Settlement, Ticket, Urgency,
 };
 
 use crate::Partition;
@@ -96,6 +96,7 @@ impl Partition {
         self.forget_held(consumer, &held);
         let (mut buried, mut ended, mut to) = (Vec::new(), Vec::new(), None);
         for tag in held {
+            self.announce_message(queue, tag, MessageEvent::Expired, Some(consumer), effects);
             let key = self.entry(queue, tag).map(|entry| entry.key);
             match key.and_then(|key| self.grave_of(queue, key)) {
                 Some(grave) => {
@@ -130,6 +131,7 @@ impl Partition {
             if let Some(message) = key.and_then(|key| self.bodies.resident(key)) {
                 sends.push(Sent::new(grave.clone(), self.dead(message, &past)));
                 moving.push(*tag);
+                self.announce_message(queue, *tag, MessageEvent::DeadLettered, None, effects);
             }
         }
         let mut settlements = leaving;
@@ -273,6 +275,7 @@ impl Partition {
                 Some(message) => {
                     sends.push(Sent::new(to.clone(), message));
                     moving.push(tag);
+                    self.announce_message(queue, tag, MessageEvent::DeadLettered, None, effects);
                 }
                 None => {
                     self.counters.dropped += 1;

@@ -1,8 +1,8 @@
 //! Effects: what the runtime must do now, in order.
 
 use crate::{
-    BranchId, Command, ConnectionId, ConsumerKey, Durability, EntryTag, Message, MessageKey, PartitionId,
-    Peer, Position, Refusal, Ticket, TransactionKey, Urgency,
+    Announcement, BranchId, Command, ConnectionId, ConsumerKey, Durability, EntryTag, Message, MessageKey,
+    PartitionId, Peer, Position, Refusal, Ticket, TransactionKey, Urgency,
 };
 
 /// One thing for the runtime to do.
@@ -80,6 +80,8 @@ pub enum Effect {
         /// Bytes of its body, as they were counted when it was retained.
         bytes: u64,
     },
+    /// Tell those who look on. Whoever waits for it is answered once it is told.
+    Announce(Box<Announcement>),
     /// Tell another partition.
     Tell {
         /// Whom.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    BranchId, ConnectionId, ConsumerKey, Destination, EntryTag, JobsWanted, Message, MessageKey, PartitionId,
-    Sent, Ticket, TransactionId, TransactionKey,
+    BranchId, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, EntryTag, JobsWanted,
+    Message, MessageKey, PartitionId, ProducerNotice, Sent, Ticket, TransactionId, TransactionKey,
 };
 
 /// Something that a session, the log, the clock or another partition tells a partition.
@@ -152,6 +152,27 @@ pub enum Event {
         /// Bytes of messages, as delivered.
         bytes: u64,
     },
+    /// A client has introduced itself: others are told, until its connection is gone.
+    Introduce {
+        /// Its connection.
+        connection: ConnectionId,
+        /// Who it is.
+        client: Arc<ClientNotice>,
+    },
+    /// A client may send to an address from now on: others are told, until it ends that or is gone.
+    AddProducer {
+        /// Its connection.
+        connection: ConnectionId,
+        /// What it will send by.
+        producer: Arc<ProducerNotice>,
+    },
+    /// A client sends to an address no more.
+    RemoveProducer {
+        /// Its connection.
+        connection: ConnectionId,
+        /// What it sent by.
+        producer: Arc<ProducerNotice>,
+    },
     /// The connection is gone, with its consumers, transactions and temporary destinations.
     Closed {
         /// The connection.
@@ -230,12 +251,14 @@ pub struct Publish {
     pub retain: Option<Retain>,
     /// Its client had lost a connection, and may have sent it before: see [`crate::Origin`].
     pub resent: bool,
+    /// It tells of the broker itself, and waits for nobody: a subscription without room for it goes without.
+    pub is_notice: bool,
 }
 
 impl Publish {
     /// A message in no transaction, sent for the first time, that leaves nothing for later subscribers.
     pub fn plain(connection: ConnectionId, ticket: Ticket, sent: Sent) -> Publish {
-        Publish { connection, ticket, sent, transaction: None, retain: None, resent: false }
+        Publish { connection, ticket, sent, transaction: None, retain: None, resent: false, is_notice: false }
     }
 }
 
@@ -275,6 +298,8 @@ pub struct Attach {
     pub share: Share,
     /// Topics: begin with what the topic keeps for those who come later, if its policy keeps anything.
     pub retroactive: bool,
+    /// What others are told of it, if anything.
+    pub notice: Option<Arc<ConsumerNotice>>,
     /// Who waits for it.
     pub ticket: Ticket,
 }

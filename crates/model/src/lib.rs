@@ -13,6 +13,7 @@ mod first_bytes;
 mod ids;
 mod liveness;
 mod message;
+mod notice;
 pub mod portable;
 mod refusal;
 mod replies;
@@ -36,6 +37,7 @@ pub use liveness::{Liveness, Silence, Silences};
 pub use message::{
     DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Origin, Protocol, RareHeaders,
 };
+pub use notice::{Announcement, ClientNotice, ConsumerNotice, MessageEvent, Notice, ProducerNotice};
 pub use refusal::Refusal;
 pub use replies::Replies;
 pub use schedule::{Again, Due, JobsWanted, Schedule};

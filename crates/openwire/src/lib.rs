@@ -5,11 +5,13 @@
 //! [`portable`] is for messages that go to or come from other protocols.
 //! Never here: sockets, threads, clocks, the state of queues, other protocols.
 
+mod advisory;
 pub mod client;
 pub mod codec;
 pub mod portable;
 mod session;
 
+pub use advisory::{Advisories, Advisory, count_retained};
 pub use session::{
     OpenWireOptions, OpenWireSession, StoredProperties, mark_dead_letter, origin_of, write_due,
 };

@@ -373,7 +373,7 @@ fn headers_are_kept_both_ways_but_for_the_message_id() {
     let want = Message {
         message_id: Some(id),
         producer_id: written.producer_id.clone(),
-        reply_to: Some(Destination::Queue("temp-queue://ID:q".into())),
+        reply_to: Some(Destination::TempQueue("ID:q".into())),
         ..full_message()
     };
     assert_eq!(written, want);
@@ -381,20 +381,12 @@ fn headers_are_kept_both_ways_but_for_the_message_id() {
 }
 
 #[test]
-fn temporary_destinations_are_named_in_full() {
+fn temporary_destinations_stay_temporary() {
     let temporary = |destination| model::Destination { temporary: true, ..destination };
     for (case, reply_to, want) in [
         ("queue", model::Destination::queue("a"), Destination::Queue("a".into())),
-        (
-            "temporary queue",
-            temporary(model::Destination::queue("a")),
-            Destination::Queue("temp-queue://a".into()),
-        ),
-        (
-            "temporary topic",
-            temporary(model::Destination::topic("a")),
-            Destination::Topic("temp-topic://a".into()),
-        ),
+        ("temporary queue", temporary(model::Destination::queue("a")), Destination::TempQueue("a".into())),
+        ("temporary topic", temporary(model::Destination::topic("a")), Destination::TempTopic("a".into())),
     ] {
         let headers = Headers { reply_to: Some(reply_to), ..Headers::default() };
         let portable = Portable { headers, ..Portable::default() };

@@ -257,6 +257,7 @@ impl Client {
             at: None,
             retroactive: false,
             client: None,
+            notice: None,
             ticket,
             selector: "".into(),
             subscription: None,

@@ -560,6 +560,10 @@ impl Oracle {
                 self.delivered(now_ms, delivery)
             }
             Effect::Reply { connection, ticket, result } => self.replied(*connection, *ticket, result),
+            Effect::Announce(announcement) => match announcement.answer {
+                Some((connection, ticket)) => self.replied(connection, ticket, &Ok(())),
+                None => Ok(()),
+            },
             Effect::Drained { consumer } => {
                 if let Some(reader) = self.readers.get_mut(consumer)
                     && reader.mode != ConsumerMode::Browse

@@ -438,6 +438,10 @@ impl Simulation {
             Effect::Reply { connection, ticket, result } => {
                 (*connection, ToSession::Reply { ticket: *ticket, result: result.clone() })
             }
+            Effect::Announce(announcement) => {
+                let Some((connection, ticket)) = announcement.answer else { return };
+                (connection, ToSession::Reply { ticket, result: Ok(()) })
+            }
             Effect::Ended { transaction, committed } => {
                 let (transaction, connection) = (transaction.number, transaction.connection);
                 (connection, ToSession::Ended { transaction, committed: *committed })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postroad_model::{Event, Parting, Silences};
+use postroad_model::{ClientNotice, Event, Parting, Silences};
 
 use super::delay::DELAYED_DELIVERY;
 use super::fault::{Fault, error};
@@ -88,9 +88,24 @@ impl AmqpSession {
             turn.events.push(Event::Claim { name, holder, connection: self.id, ticket });
             return Ok(());
         }
+        self.opened(turn);
+        Ok(())
+    }
+
+    /// What others are told that the connection is called.
+    pub(super) fn notice_connection(&self) -> String {
+        format!("AMQP:{}:{:x}:{:x}", self.peer.container, self.id.core(), self.id.number())
+    }
+
+    fn opened(&mut self, turn: &mut Turn<'_>) {
         self.peer.stage = Stage::Open;
         self.send_open(ValueMap::default(), turn);
-        Ok(())
+        let client = ClientNotice {
+            name: self.notice_connection().into(),
+            client_id: self.peer.container.clone(),
+            user: None,
+        };
+        turn.events.push(Event::Introduce { connection: self.id, client: Arc::new(client) });
     }
 
     /// We bear what the options say, and write at least twice within what the peer bears (2.4.5).
@@ -111,9 +126,8 @@ impl AmqpSession {
     /// The core has answered the claim of the container id.
     pub(super) fn claimed(&mut self, result: Result<(), String>, turn: &mut Turn<'_>) -> Result<(), Parting> {
         let Err(text) = result else {
-            self.peer.stage = Stage::Open;
             self.peer.claimed = true;
-            self.send_open(ValueMap::default(), turn);
+            self.opened(turn);
             return Ok(());
         };
         let mut properties = ValueMap::default();

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::{
-    Destination, DestinationKind, Encoding, Event, Group, Message, Now, Protocol, Publish, RareHeaders, Sent,
+    Destination, DestinationKind, Encoding, Event, Group, Message, Now, ProducerNotice, Protocol, Publish,
+    RareHeaders, Sent,
 };
 
 use super::channel::ChannelAt;
@@ -34,6 +35,8 @@ pub struct Incoming {
     credit: u32,
     delivery_count: u32,
     partial: Option<Partial>,
+    /// What others are told of it.
+    pub notice: Option<Arc<ProducerNotice>>,
 }
 
 /// Where a link leads.
@@ -75,8 +78,8 @@ pub struct Receipt {
 
 impl Incoming {
     /// Without credit yet.
-    pub fn new(to: To, second: bool) -> Incoming {
-        Incoming { to, second, credit: 0, delivery_count: 0, partial: None }
+    pub fn new(to: To, second: bool, notice: Option<Arc<ProducerNotice>>) -> Incoming {
+        Incoming { to, second, credit: 0, delivery_count: 0, partial: None, notice }
     }
 
     /// Whether it leads to the coordinator.

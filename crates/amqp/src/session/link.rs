@@ -273,6 +273,9 @@ impl AmqpSession {
         match link.end {
             LinkEnd::Incoming(incoming) => {
                 self.partial_bytes -= incoming.partial_bytes();
+                if let Some(producer) = incoming.notice.clone() {
+                    turn.events.push(Event::RemoveProducer { connection: self.id, producer });
+                }
                 if incoming.is_coordinator() {
                     self.abandon_transactions(link.number, turn);
                 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use postroad_model::{self as model, ConsumerMode, Destination, DestinationKind, Event, Share};
+use postroad_model::{
+    self as model, ConsumerMode, ConsumerNotice, Destination, DestinationKind, Event, ProducerNotice, Share,
+};
 
 use super::address;
 use super::delay::DELAYED_DELIVERY;
@@ -112,8 +114,15 @@ impl AmqpSession {
             None => return Err(error("amqp:invalid-field", "the link has no target")),
         };
         let second = attach.rcv_settle_mode == ReceiverSettleMode::Second;
+        let notice = match &to {
+            To::Destination(to) => {
+                let (name, to) = (self.notice_name(at.channel, at.number), to.clone());
+                Some(Arc::new(ProducerNotice { name, to, window_bytes: 0 }))
+            }
+            _ => None,
+        };
         let Some(link) = self.link_at(at) else { return Ok(()) };
-        link.end = LinkEnd::Incoming(Box::new(Incoming::new(to, second)));
+        link.end = LinkEnd::Incoming(Box::new(Incoming::new(to, second, notice.clone())));
         link.dynamic = made.clone();
         let attaching = Attaching { at, answer };
         match made {
@@ -123,7 +132,15 @@ impl AmqpSession {
                 turn.events.push(Event::Declare { destination, connection: self.id, ticket });
             }
         }
+        if let Some(producer) = notice {
+            turn.events.push(Event::AddProducer { connection: self.id, producer });
+        }
         Ok(())
+    }
+
+    /// What others are told that a link is called: see [`ConsumerNotice::name`].
+    fn notice_name(&self, channel: u16, number: u32) -> Arc<str> {
+        format!("{}:{channel}:{number}", self.notice_connection()).into()
     }
 
     /// Where a target leads, and the node that is made for it.
@@ -196,12 +213,26 @@ impl AmqpSession {
             turn.events.push(Event::Declare { destination, connection: self.id, ticket });
         }
         let priority = AmqpSession::number_in(attach.properties.as_ref(), "priority").unwrap_or(0);
+        let priority = priority.clamp(i8::MIN.into(), i8::MAX.into()) as i8;
+        let mode = if browses { ConsumerMode::Browse } else { ConsumerMode::Shared };
+        let notice = Some(Arc::new(ConsumerNotice {
+            name: self.notice_name(at.channel, number),
+            source: from.clone(),
+            mode,
+            prefetch: 0,
+            priority,
+            no_local: filters.no_local,
+            retroactive: false,
+            selector: filters.selector.clone(),
+            subscription: subscription.is_some().then(|| attach.name.as_str().into()),
+            client_id: self.peer.container.clone(),
+        }));
         turn.events.push(Event::Attach(model::Attach {
             consumer: self.key(number),
             source: from,
-            mode: if browses { ConsumerMode::Browse } else { ConsumerMode::Shared },
+            mode,
             credit: 0,
-            priority: priority.clamp(i8::MIN.into(), i8::MAX.into()) as i8,
+            priority,
             no_local: filters.no_local,
             client: Some(self.peer.container.clone()),
             selector: filters.selector,
@@ -209,6 +240,7 @@ impl AmqpSession {
             share,
             retroactive: false,
             at: None,
+            notice,
             ticket,
         }));
         Ok(())

@@ -76,13 +76,15 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         },
     )
     .with_context(|| format!("cannot open the store {}", config.data.display()))?;
+    let partitions = store.placement.partitions;
+    let openwire = openwire_options(config, partitions, listeners.address(Service::OpenWire)?);
     let options = RuntimeOptions {
+        broker_name: openwire.broker_name.clone(),
+        broker_url: openwire.broker_url.clone(),
         cores: config.runtime.cores,
         pin: config.runtime.pin,
         sync_within: Duration::from_millis(config.store.async_sync_ms),
     };
-    let partitions = store.placement.partitions;
-    let openwire = openwire_options(config, partitions, listeners.address(Service::OpenWire)?);
     let amqp = amqp_options(config);
     let runtime = Runtime::start(store, &options, move |service, id| -> Box<dyn Session> {
         match service {

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use postroad_core::{Partition, encode_record, sent_in_record};
 use postroad_model::{
-    ConnectionId, Destination, Effect, Event, MessageKey, PartitionId, Placement, Position, ToSession,
-    TransactionKey,
+    Announcement, ConnectionId, Destination, Effect, Event, MessageKey, Notice, PartitionId, Placement,
+    Position, Publish, Sent, Ticket, ToSession, TransactionKey,
 };
+use postroad_openwire::{Advisories, Advisory};
 use postroad_replication::{LocalLog, LogEvent, Port, Proposal, ReplLog, ToPartition, ToWriter};
 use postroad_routing::{Addressing, Policies};
 use rustc_hash::FxHashMap;
@@ -96,6 +97,7 @@ pub struct Core {
     work: VecDeque<(PartitionId, Event)>,
     effects: Vec<Effect>,
     reads: FxHashMap<(PartitionId, Position), Vec<MessageKey>>,
+    advisories: Advisories,
     now_ms: u64,
     lazy_until: Option<Instant>,
     /// Something waits to be sent on by [`Core::flush`].
@@ -114,6 +116,7 @@ impl Core {
         places: Places,
         partitions: BTreeMap<PartitionId, Partition>,
         links: Links,
+        advisories: Advisories,
     ) -> Core {
         let Links { to_cores, from_cores, log, journal } = links;
         let logs = partitions.iter().map(|(id, partition)| (*id, partition.applied())).collect::<Vec<_>>();
@@ -134,6 +137,7 @@ impl Core {
             work: VecDeque::new(),
             effects: Vec::new(),
             reads: FxHashMap::default(),
+            advisories,
             now_ms: 0,
             lazy_until: None,
             unsent: false,
@@ -384,8 +388,34 @@ impl Core {
                 self.log.release(id, position, bytes);
                 self.unsent = true;
             }
+            Effect::Announce(announcement) => self.announce(*announcement),
             Effect::Tell { to, peer } => self.submit(to, Event::Peer { from: id, peer }),
         }
+    }
+
+    /// Publishes what a partition tells of itself, for those who listen.
+    fn announce(&mut self, announcement: Announcement) {
+        let Announcement { notice, answer } = announcement;
+        let advisory = self.is_wanted(&notice).then(|| self.advisories.write(&notice)).flatten();
+        let Some(Advisory { topic, message, retain }) = advisory else {
+            if let Some((connection, ticket)) = answer {
+                self.post(connection, ToSession::Reply { ticket, result: Ok(()) });
+            }
+            return;
+        };
+        let partition = self.places.partition_of(&topic);
+        let (connection, ticket) = answer.unwrap_or((ConnectionId::internal(partition), Ticket(0)));
+        let sent = Sent::new(topic, message);
+        let publish = Publish { retain, is_notice: true, ..Publish::plain(connection, ticket, sent) };
+        self.submit(partition, Event::Publish(publish));
+    }
+
+    /// What nothing is kept of need not be written if nobody listens; another core's listeners are not known here.
+    fn is_wanted(&self, notice: &Notice) -> bool {
+        let Notice::Message { .. } = notice else { return true };
+        let Some(topic) = Advisories::topic_of(notice) else { return false };
+        let partition = self.partitions.get(&self.places.partition_of(&topic));
+        partition.is_none_or(|partition| partition.is_heard(&topic))
     }
 
     fn fetch(&mut self, id: PartitionId, keys: Vec<MessageKey>) {

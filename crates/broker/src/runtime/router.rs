@@ -105,6 +105,10 @@ impl Router {
                 self.consumers.insert(attach.consumer.number, partition);
                 partition
             }
+            Event::AddProducer { ref producer, .. } | Event::RemoveProducer { ref producer, .. } => {
+                self.places.partition_of(&producer.to)
+            }
+            Event::Introduce { .. } => PartitionId(0),
             Event::Claim { ref name, .. } | Event::Disclaim { ref name, .. } => {
                 self.places.placement.partition_of(name)
             }
@@ -192,7 +196,7 @@ impl Router {
     /// A message for several partitions reaches all of them or none: in the transaction that it belongs to, or in one of
     /// its own, and then nothing that the session says later overtakes it.
     fn spread(&mut self, publish: Publish, to: &mut impl FnMut(PartitionId, Event)) {
-        let Publish { connection, ticket, sent, transaction, resent, .. } = publish;
+        let Publish { connection, ticket, ref sent, transaction, resent, .. } = publish;
         let mut shares: BTreeMap<PartitionId, Vec<Destination>> = BTreeMap::new();
         for target in sent.targets() {
             shares.entry(self.places.partition_of(target)).or_default().push(target.clone());
@@ -204,7 +208,8 @@ impl Router {
         for (partition, mut targets) in shares {
             let first = targets.remove(0);
             let sent = Sent { to: first, also: targets, ..sent.clone() };
-            let share = Publish { connection, ticket, sent, transaction: Some(key), retain: None, resent };
+            let transaction = Some(key);
+            let share = Publish { transaction, resent, ..Publish::plain(connection, ticket, sent) };
             self.enlist(Some(key), partition);
             self.touched.insert(partition);
             to(partition, Event::Publish(share));
@@ -350,6 +355,7 @@ mod tests {
             transaction,
             resent: false,
             retain: None,
+            is_notice: false,
         })
     }
 

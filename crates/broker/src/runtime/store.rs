@@ -191,6 +191,7 @@ impl<D: Disk> Store<D> {
             partition.read_origins_by(origin_of);
             partition.write_due_by(write_due);
             partition.mark_dead_letters_by(mark_dead_letter);
+            partition.count_retained_by(postroad_openwire::count_retained);
         }
         for record in recovered.records() {
             let record = record?;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use postroad_core::Partition;
 use postroad_model::{ConnectionId, PartitionId, Session};
 use postroad_net::{Connection, Place};
+use postroad_openwire::Advisories;
 use postroad_replication::LogWriter;
 use postroad_routing::Policies;
 use tokio::sync::{Notify, mpsc, watch};
@@ -22,6 +23,7 @@ use crate::runtime::journal::{self, JournalLinks};
 use crate::runtime::now_ms;
 use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender, ring};
 use crate::runtime::store::Store;
+use crate::runtime::translate::read_portable;
 
 /// New sockets that wait for their core; the listener waits when it is full.
 const NEW_SOCKETS_MAX: usize = 256;
@@ -32,6 +34,10 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// How the runtime is laid out.
 #[derive(Clone, Debug)]
 pub struct RuntimeOptions {
+    /// What the broker is called.
+    pub broker_name: String,
+    /// Where clients reach it.
+    pub broker_url: String,
     /// Threads that serve connections and own partitions.
     pub cores: u16,
     /// Whether each of them stays on one processor.
@@ -77,6 +83,7 @@ struct CoreParts {
     wake: Arc<Notify>,
     stop: Arc<Stop>,
     policies: watch::Receiver<Arc<Policies>>,
+    advisories: Advisories,
     processor: Option<usize>,
 }
 
@@ -131,6 +138,12 @@ impl Runtime {
                 wake: wakers[index].clone(),
                 stop: stop_cores.clone(),
                 policies: policies.subscribe(),
+                advisories: Advisories::new(
+                    &options.broker_name,
+                    &options.broker_url,
+                    index as u16,
+                    read_portable,
+                ),
                 processor: options.pin.then_some(index),
             };
             let make = make.clone();
@@ -223,8 +236,8 @@ fn run_core(
             return;
         }
     };
-    let CoreParts { number, partitions, links, sockets, wake, stop, policies, .. } = parts;
-    let core = Rc::new(RefCell::new(Core::new(number, places, partitions, links)));
+    let CoreParts { number, partitions, links, sockets, wake, stop, policies, advisories, .. } = parts;
+    let core = Rc::new(RefCell::new(Core::new(number, places, partitions, links, advisories)));
     let handle = CoreHandle { core: core.clone(), wake: wake.clone() };
     runtime.block_on(async move {
         core.borrow_mut().start();

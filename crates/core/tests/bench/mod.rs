@@ -200,6 +200,9 @@ impl Bench {
                 }
                 Effect::Tell { to, peer } => self.work.push_back((to, Event::Peer { from: id, peer })),
                 Effect::Reply { result: Ok(()), .. } => self.said.push("ok".into()),
+                Effect::Announce(announcement) if announcement.answer.is_some() => {
+                    self.said.push("ok".into())
+                }
                 Effect::Reply { result: Err(refusal), .. } => self.said.push(format!("no: {refusal}")),
                 Effect::Ended { transaction: TransactionKey { connection, number }, committed } => {
                     let how = if committed { "done" } else { "undone" };
@@ -409,6 +412,7 @@ impl Bench {
             share,
             at: None,
             retroactive: plain.contains(&"retroactive"),
+            notice: None,
             ticket: Ticket(0),
             selector: selector.into(),
             subscription,

@@ -11,6 +11,7 @@ mod write;
 
 pub(crate) use inflate::inflate;
 pub use read::read_portable;
+pub(crate) use write::to_wire_destination;
 pub use write::{TranslatedId, write_portable};
 
 /// Properties in which ActiveMQ's clients keep what OpenWire has no header for (`AmqpMessageSupport`).

@@ -76,7 +76,7 @@ fn message(headers: &Headers, id: TranslatedId<'_>, at: &Destination) -> Message
         message_id: Some(id),
         destination: destination(&headers.destination).or_else(|| Some(at.clone())),
         original_destination: destination(&headers.original_destination),
-        reply_to: headers.reply_to.as_ref().map(to_wire_reply_to),
+        reply_to: headers.reply_to.as_ref().map(to_wire_destination),
         correlation_id: headers.correlation_id.as_ref().map(|id| write_text(&id.to_jms_correlation_id())),
         message_type: text(&headers.message_type),
         group_id: text(&headers.group_id),
@@ -91,23 +91,14 @@ fn message(headers: &Headers, id: TranslatedId<'_>, at: &Destination) -> Message
     }
 }
 
-fn to_wire_destination(model: &postroad_model::Destination) -> Destination {
+/// The destination as OpenWire has it.
+pub(crate) fn to_wire_destination(model: &postroad_model::Destination) -> Destination {
     let name = model.name.as_ref().into();
     match (model.kind, model.temporary) {
         (DestinationKind::Queue, false) => Destination::Queue(name),
         (DestinationKind::Topic, false) => Destination::Topic(name),
         (DestinationKind::Queue, true) => Destination::TempQueue(name),
         (DestinationKind::Topic, true) => Destination::TempTopic(name),
-    }
-}
-
-/// Clients send to a temporary destination only if an advisory told them of it, which none does of those that other
-/// protocols make: its name in full, as that of a lasting one, means the same to the broker.
-fn to_wire_reply_to(model: &postroad_model::Destination) -> Destination {
-    match (model.temporary, model.kind) {
-        (false, _) => to_wire_destination(model),
-        (true, DestinationKind::Queue) => Destination::Queue(model.to_string().into()),
-        (true, DestinationKind::Topic) => Destination::Topic(model.to_string().into()),
     }
 }
 

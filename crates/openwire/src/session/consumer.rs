@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use postroad_model::{Attach, ConsumerKey, ConsumerMode, Delivered, EntryTag, Event, PartitionId, Share};
+use postroad_model::{
+    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, EntryTag, Event, PartitionId, Share,
+};
 use rustc_hash::FxHashMap;
 
 use super::delivery::{Held, Window};
@@ -11,9 +13,10 @@ use super::exception::Exception;
 use super::names;
 use super::replies::{self, Then};
 use super::{Done, OpenWireSession, Turn};
+use crate::advisory::is_advisory;
 use crate::codec::{
-    ConsumerControl, ConsumerId, ConsumerInfo, Destination, MessageDispatch, MessagePull, RemoveInfo,
-    RemoveSubscriptionInfo, RemovedId, SessionId,
+    ConsumerControl, ConsumerId, ConsumerInfo, Destination, MessageDispatch, MessagePull, ProducerId,
+    RemoveInfo, RemoveSubscriptionInfo, RemovedId, SessionId, WireString,
 };
 
 /// Sources that one connection may read from: pools have hundreds of consumers on a connection.
@@ -178,6 +181,7 @@ impl OpenWireSession {
                 share: Share::No,
                 retroactive: info.retroactive,
                 at: part.at,
+                notice: self.notice(&info, mode, part).map(Arc::new),
                 ticket,
             }));
         }
@@ -193,6 +197,26 @@ impl OpenWireSession {
             drains_seen: 0,
         });
         Ok(Done::Later(ticket))
+    }
+
+    /// What others are told of the consumer; of one that reads from many partitions they are told once.
+    fn notice(&self, info: &ConsumerInfo, mode: ConsumerMode, part: &Part) -> Option<ConsumerNotice> {
+        let id = info.consumer_id.as_ref()?;
+        let source = names::to_model(&part.destination);
+        let told = !is_advisory(&source.name) && part.at.is_none_or(|at| at == PartitionId(0));
+        let text = |text: &Option<WireString>| text.as_ref().map(|text| Arc::<str>::from(text.to_str()));
+        told.then(|| ConsumerNotice {
+            name: names::of_client(&id.connection_id, id.session_id, id.value),
+            source,
+            mode,
+            prefetch: u32::try_from(info.prefetch_size).unwrap_or(0),
+            priority: info.priority as i8,
+            no_local: info.no_local,
+            retroactive: info.retroactive,
+            selector: text(&info.selector).unwrap_or_default(),
+            subscription: text(&info.subscription_name),
+            client_id: self.introduction.client().map(|client| client.client_id.clone()).unwrap_or_default(),
+        })
     }
 
     /// What the core attaches for a consumer of this destination.
@@ -381,11 +405,16 @@ impl OpenWireSession {
             Some(RemovedId::Session(session)) => self.consumers_where(|id| belongs(id, session)),
             Some(RemovedId::Connection(_)) => self.consumers_where(|_| true),
             Some(RemovedId::Producer(id)) => {
-                self.windows.remove(id);
+                self.remove_producer(id, turn);
                 Vec::new()
             }
             None => return Err(Exception::jms("RemoveInfo names nothing")),
         };
+        match &info.object_id {
+            Some(RemovedId::Session(session)) => self.remove_producers(|id| is_in(id, session), turn),
+            Some(RemovedId::Connection(_)) => self.remove_producers(|_| true, turn),
+            _ => {}
+        }
         let removed: Vec<Consumer> = ids.iter().filter_map(|id| self.consumers.remove(id)).collect();
         let parts: u32 = removed.iter().map(|consumer| consumer.parts.len() as u32).sum();
         let leaves = matches!(info.object_id, Some(RemovedId::Connection(_)));
@@ -413,6 +442,10 @@ impl OpenWireSession {
 }
 
 fn belongs(id: &ConsumerId, session: &SessionId) -> bool {
+    id.connection_id == session.connection_id && id.session_id == session.value
+}
+
+fn is_in(id: &ProducerId, session: &SessionId) -> bool {
     id.connection_id == session.connection_id && id.session_id == session.value
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postroad_model::{Event, Parting, Silences, protocol_of};
+use postroad_model::{ClientNotice, Event, Parting, Silences, protocol_of};
 
 use super::exception::{Exception, JAKARTA, JAVAX};
 use super::replies::Then;
@@ -24,6 +24,8 @@ pub struct Client {
     pub connection_id: WireString,
     /// The exclusive name that it claimed.
     pub client_id: Arc<str>,
+    /// Who it says that it is.
+    pub user: Option<Arc<str>>,
 }
 
 /// How far a client has introduced itself.
@@ -138,9 +140,10 @@ impl OpenWireSession {
             };
         }
         self.reconnected = info.failover_reconnect;
+        let user = info.user_name.as_ref().map(|user| user.to_str().into());
         let ticket = self.wait(1, None, Then::Claimed);
         let holder: Arc<str> = connection_id.to_str().into();
-        self.introduction = Introduction::Claiming(Client { connection_id, client_id: name.clone() });
+        self.introduction = Introduction::Claiming(Client { connection_id, client_id: name.clone(), user });
         turn.events.push(Event::Claim { name, holder, connection: self.id, ticket });
         Ok(Done::Later(ticket))
     }
@@ -154,12 +157,20 @@ impl OpenWireSession {
     }
 
     /// The core has answered the claim of the client id.
-    pub(super) fn claimed(&mut self, accepted: bool) {
+    pub(super) fn claimed(&mut self, accepted: bool, turn: &mut Turn<'_>) {
         self.introduction = match std::mem::take(&mut self.introduction) {
             Introduction::Claiming(client) if accepted => Introduction::Known(client),
             Introduction::Claiming(_) => Introduction::Unknown,
             other => other,
         };
+        if let Introduction::Known(client) = &self.introduction {
+            let client = ClientNotice {
+                name: client.connection_id.to_str().into(),
+                client_id: client.client_id.clone(),
+                user: client.user.clone(),
+            };
+            turn.events.push(Event::Introduce { connection: self.id, client: Arc::new(client) });
+        }
     }
 
     /// The client takes its leave: the name that it gives up.

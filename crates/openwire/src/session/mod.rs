@@ -21,8 +21,6 @@ mod schedule;
 mod temporary;
 mod transaction;
 
-use std::collections::HashMap;
-
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
@@ -43,6 +41,7 @@ pub(crate) use dead_letter::CAUSE;
 pub use dead_letter::mark_dead_letter;
 pub(crate) use names::to_model as to_model_destination;
 pub use origin::origin_of;
+pub(crate) use producer::to_model as to_model_message;
 pub use properties::StoredProperties;
 pub(crate) use schedule::SCHEDULE_PREFIX;
 pub use schedule::write_due;
@@ -81,8 +80,7 @@ pub struct OpenWireSession {
     /// `javax.jms.` or `jakarta.jms.`: where the client looks for exceptions.
     jms_package: &'static str,
     consumers: Consumers,
-    /// Windows of producers that have one, in bytes.
-    windows: HashMap<crate::codec::ProducerId, i32>,
+    producers: producer::Producers,
     transactions: Transactions,
     temporaries: Temporaries,
     replies: Replies<Waiting>,
@@ -113,7 +111,7 @@ impl OpenWireSession {
             reconnected: false,
             jms_package: exception::JAVAX,
             consumers: Consumers::default(),
-            windows: HashMap::new(),
+            producers: producer::Producers::default(),
             transactions: Transactions::default(),
             temporaries: Temporaries::default(),
             replies: Replies::default(),
@@ -286,9 +284,8 @@ impl Session for OpenWireSession {
         self.liveness.deadline().into_iter().chain(self.consumers.next_pull_end()).min()
     }
 
-    fn close(&mut self, events: &mut Vec<Event>) {
-        self.remove_temporaries(events);
-    }
+    /// What the connection leaves behind the core finds by itself.
+    fn close(&mut self, _: &mut Vec<Event>) {}
 
     fn missing_bytes(&self, input: &BytesMut) -> usize {
         match announced_bytes(input, self.frame_bytes_max()) {

@@ -1,6 +1,7 @@
 //! Names of destinations: from the wire to the model and back, remembering the last one.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use postroad_model::{Destination, DestinationKind};
 
@@ -57,6 +58,12 @@ fn kind_and_name<'a>(wire: &codec::Destination, text: &'a str) -> (DestinationKi
     }
     let kind = if wire.is_queue() { DestinationKind::Queue } else { DestinationKind::Topic };
     (kind, wire.is_temporary(), text)
+}
+
+/// What others are told that a consumer or producer is called: see [`postroad_model::ConsumerNotice::name`].
+pub fn of_client(connection: &Option<WireString>, session: i64, value: i64) -> Arc<str> {
+    let connection = connection.as_ref().map(WireString::to_str).unwrap_or_default();
+    format!("{connection}:{session}:{value}").into()
 }
 
 /// Refuses a destination without a name: nothing can be sent to it or read from it.

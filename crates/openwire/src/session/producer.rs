@@ -1,33 +1,82 @@
 //! Producers: messages in, and the windows of those who have one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    DestinationKind, Encoding, Event, Group, Message, Parting, Protocol, Publish, RareHeaders, Sent,
+    DestinationKind, Encoding, Event, Group, Message, Parting, ProducerNotice, Protocol, Publish,
+    RareHeaders, Sent,
 };
 
 use super::exception::Exception;
 use super::replies::{self, Then};
 use super::schedule::{is_management, schedule_of};
 use super::{Done, OpenWireSession, Turn, names};
+use crate::advisory::is_advisory;
 use crate::codec::{self, ProducerId, ProducerInfo, stored_form};
 
 /// What `org.apache.activemq.command.Message.getSize` adds to properties and body; a producer
 /// counts its window by that.
 const MESSAGE_SIZE_MIN: usize = 1024;
 
-/// Producers with a window on one connection: pools have hundreds.
-const WINDOWS_MAX: usize = 16_384;
+/// Producers on one connection: pools have hundreds.
+const PRODUCERS_MAX: usize = 16_384;
+
+/// The producers of a connection.
+#[derive(Default)]
+pub struct Producers {
+    by_id: HashMap<ProducerId, Producer>,
+    /// How many of them have a window.
+    windows: usize,
+}
+
+struct Producer {
+    /// It wants to hear of each message that makes room in its window.
+    has_window: bool,
+    /// What others are told of it, for each address that it sends to.
+    notices: Vec<Arc<ProducerNotice>>,
+}
 
 impl OpenWireSession {
-    pub(super) fn add_producer(&mut self, info: ProducerInfo, _: &mut Turn<'_>) -> Result<Done, Exception> {
-        if let Some(id) = info.producer_id.filter(|_| info.window_size > 0) {
-            let windows = self.windows.len() - usize::from(self.windows.contains_key(&id));
-            replies::check_bound("producers with a window", windows, WINDOWS_MAX)?;
-            self.windows.insert(own_producer(&id), info.window_size);
+    pub(super) fn add_producer(
+        &mut self,
+        info: ProducerInfo,
+        turn: &mut Turn<'_>,
+    ) -> Result<Done, Exception> {
+        let Some(id) = info.producer_id.as_ref().map(own_producer) else { return Ok(Done::Now) };
+        self.remove_producer(&id, turn);
+        replies::check_bound("producers", self.producers.by_id.len(), PRODUCERS_MAX)?;
+        let name = names::of_client(&id.connection_id, id.session_id, id.value);
+        let window_bytes = u32::try_from(info.window_size).unwrap_or(0);
+        let targets = info.destination.as_ref().map(names::parts).unwrap_or_default();
+        let targets = targets.iter().map(names::to_model).filter(|to| !is_advisory(&to.name));
+        let notices: Vec<_> = targets
+            .take(names::LIST_MAX)
+            .map(|to| Arc::new(ProducerNotice { name: name.clone(), to, window_bytes }))
+            .collect();
+        for producer in notices.iter().cloned() {
+            turn.events.push(Event::AddProducer { connection: self.id, producer });
         }
+        let has_window = window_bytes > 0;
+        self.producers.windows += usize::from(has_window);
+        self.producers.by_id.insert(id, Producer { has_window, notices });
         Ok(Done::Now)
+    }
+
+    pub(super) fn remove_producer(&mut self, id: &ProducerId, turn: &mut Turn<'_>) {
+        let Some(Producer { has_window, notices }) = self.producers.by_id.remove(id) else { return };
+        self.producers.windows -= usize::from(has_window);
+        for producer in notices {
+            turn.events.push(Event::RemoveProducer { connection: self.id, producer });
+        }
+    }
+
+    pub(super) fn remove_producers(&mut self, gone: impl Fn(&ProducerId) -> bool, turn: &mut Turn<'_>) {
+        let ids: Vec<_> = self.producers.by_id.keys().filter(|id| gone(id)).cloned().collect();
+        for id in ids {
+            self.remove_producer(&id, turn);
+        }
     }
 
     pub(super) fn send_message(
@@ -102,10 +151,12 @@ impl OpenWireSession {
     }
 
     fn window_of(&self, message: &codec::Message) -> Option<(ProducerId, i32)> {
-        if self.windows.is_empty() {
+        if self.producers.windows == 0 {
             return None;
         }
-        let producer = message.producer_id.as_ref().filter(|id| self.windows.contains_key(id))?;
+        let has_window =
+            |id: &&ProducerId| self.producers.by_id.get(id).is_some_and(|known| known.has_window);
+        let producer = message.producer_id.as_ref().filter(has_window)?;
         let part = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
         let size = MESSAGE_SIZE_MIN + part(&message.content) + part(&message.marshalled_properties);
         Some((own_producer(producer), i32::try_from(size).unwrap_or(i32::MAX)))

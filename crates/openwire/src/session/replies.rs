@@ -29,7 +29,7 @@ pub enum Then {
     Nothing,
     /// A client id was claimed.
     Claimed,
-    /// A destination was declared: others learn of a temporary one before the client has its response.
+    /// A destination was declared.
     Declared(Destination),
     /// A destination was deleted.
     Deleted(Destination),
@@ -79,9 +79,6 @@ impl OpenWireSession {
     pub(super) fn replied(&mut self, ticket: Ticket, result: Result<(), Refusal>, turn: &mut Turn<'_>) {
         let Some((Waiting { respond, then }, refusal)) = self.replies.count(ticket, result) else { return };
         let failed = refusal.is_some();
-        if let (Then::Declared(destination), false) = (&then, failed) {
-            return self.declared(destination, respond, turn);
-        }
         match (&then, &refusal) {
             (Then::Prepared, refusal) => return self.prepared(respond, refusal.as_ref(), turn),
             (Then::Recovered, None) => return self.recovered(ticket, respond, turn),
@@ -96,10 +93,12 @@ impl OpenWireSession {
             Some(refusal) => self.refuse(respond, &Exception::from(&refusal), turn),
         }
         match then {
-            Then::Respond | Then::Nothing | Then::Declared(_) => {}
+            Then::Respond | Then::Nothing => {}
+            Then::Declared(destination) if !failed => self.declared(&destination),
+            Then::Declared(_) => {}
             Then::Prepared | Then::Branch(_) | Then::Recovered => {}
-            Then::Claimed => self.claimed(!failed),
-            Then::Deleted(destination) if !failed => self.deleted(&destination, turn),
+            Then::Claimed => self.claimed(!failed, turn),
+            Then::Deleted(destination) if !failed => self.deleted(&destination),
             Then::Deleted(_) => {}
             Then::Sent { window } => self.open_window(window, turn),
             Then::Attached(numbers) if failed => self.undo_attach(&numbers, turn),

@@ -340,6 +340,7 @@ class FidelityTest {
             Message question = receive(answers.createConsumer(answers.createQueue(name)));
             TextMessage answer = answers.createTextMessage("answer");
             answer.setJMSCorrelationID(question.getJMSMessageID());
+            assertInstanceOf(jakarta.jms.TemporaryQueue.class, question.getJMSReplyTo(), way);
             answers.createProducer(null).send(question.getJMSReplyTo(), answer);
             Message got = receive(waiting);
             assertEquals(List.of("text answer", request.getJMSMessageID()),

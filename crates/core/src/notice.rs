@@ -1,0 +1,117 @@
+//! Notices: what others are told of connections, consumers, producers and destinations, and of messages that end.
+
+use std::sync::Arc;
+
+use postroad_model::{
+    Announcement, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, DestinationKind,
+    Effect, EntryTag, MessageEvent, Notice, ProducerNotice, QueueId, Ticket,
+};
+
+use crate::Partition;
+
+impl Partition {
+    pub(crate) fn announce(&self, notice: Notice, effects: &mut Vec<Effect>) {
+        effects.push(Effect::Announce(Box::new(Announcement { notice, answer: None })));
+    }
+
+    /// A client has introduced itself.
+    pub(crate) fn introduce(
+        &mut self,
+        id: ConnectionId,
+        client: Arc<ClientNotice>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let connection = self.connections.entry(id).or_default();
+        let before = connection.client.replace(client.clone());
+        if before.as_ref() == Some(&client) {
+            return;
+        }
+        if let Some(client) = before {
+            self.announce(Notice::Connection { client, present: false }, effects);
+        }
+        self.announce(Notice::Connection { client, present: true }, effects);
+    }
+
+    /// A client will send to an address: a topic comes into being by that.
+    pub(crate) fn add_producer(
+        &mut self,
+        id: ConnectionId,
+        producer: Arc<ProducerNotice>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let is_topic = producer.to.kind == DestinationKind::Topic && !producer.to.temporary;
+        if is_topic && !postroad_routing::is_wildcard(&producer.to.name) {
+            self.addresses.get_or_make(&producer.to);
+        }
+        let connection = self.connections.entry(id).or_default();
+        connection.producers.insert((producer.name.clone(), producer.to.clone()), producer.clone());
+        self.announce(Notice::Producer { producer, present: true }, effects);
+    }
+
+    pub(crate) fn remove_producer(
+        &mut self,
+        id: ConnectionId,
+        producer: &ProducerNotice,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if let Some(producer) = connection.producers.remove(&(producer.name.clone(), producer.to.clone())) {
+            self.announce(Notice::Producer { producer, present: false }, effects);
+        }
+    }
+
+    pub(crate) fn announce_consumer(
+        &self,
+        consumer: Option<&Arc<ConsumerNotice>>,
+        present: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(consumer) = consumer.cloned() {
+            self.announce(Notice::Consumer { consumer, present }, effects);
+        }
+    }
+
+    /// Tells what happens to an entry, as long as its body is in memory.
+    pub(crate) fn announce_message(
+        &mut self,
+        queue: QueueId,
+        tag: EntryTag,
+        event: MessageEvent,
+        consumer: Option<ConsumerKey>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(key) = self.entry(queue, tag).map(|entry| entry.key) else { return };
+        let at = self.queues.get(&queue).map(|queue| queue.source.clone());
+        let (Some(at), Some(message)) = (at, self.bodies.resident(key).cloned()) else { return };
+        let consumer = consumer.and_then(|key| self.consumers.get(&key)?.notice.clone());
+        self.announce(Notice::Message { event, at, message, consumer }, effects);
+    }
+
+    /// Tells of addresses that came or went since the last time.
+    pub(crate) fn announce_addresses(&mut self, effects: &mut Vec<Effect>) {
+        for (destination, present) in self.addresses.take_changes() {
+            self.announce(Notice::Destination { destination, present }, effects);
+        }
+    }
+
+    /// Whoever made a temporary destination is answered once others know of it: a client that is asked to reply there may
+    /// refuse to as long as it does not.
+    pub(crate) fn announce_first(
+        &mut self,
+        destination: &Destination,
+        answer: (ConnectionId, Ticket),
+        effects: &mut Vec<Effect>,
+    ) {
+        self.addresses.forget_change(destination);
+        let notice = Notice::Destination { destination: destination.clone(), present: true };
+        effects.push(Effect::Announce(Box::new(Announcement { notice, answer: Some(answer) })));
+    }
+
+    /// After a start: tells of every address that outlived the last run.
+    pub(crate) fn announce_all(&mut self, effects: &mut Vec<Effect>) {
+        self.addresses.take_changes();
+        for destination in self.addresses.names() {
+            self.announce(Notice::Destination { destination, present: true }, effects);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Notices: what a broker tells those who look on about itself. Protocols have their own forms for them.
+
+use std::sync::Arc;
+
+use crate::{ConnectionId, ConsumerMode, Destination, Message, Ticket};
+
+/// A client's connection, as others are told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientNotice {
+    /// What the client calls its connection; no other connection has this name.
+    pub name: Arc<str>,
+    /// The client's id.
+    pub client_id: Arc<str>,
+    /// Who it says that it is.
+    pub user: Option<Arc<str>>,
+}
+
+/// A consumer, as others are told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerNotice {
+    /// The name of its connection, the number of its session and its own, with colons in between.
+    pub name: Arc<str>,
+    /// What it reads from.
+    pub source: Destination,
+    /// How it reads.
+    pub mode: ConsumerMode,
+    /// How many messages it takes ahead.
+    pub prefetch: u32,
+    /// Those of higher priority are served first.
+    pub priority: i8,
+    /// It skips what its own connection publishes.
+    pub no_local: bool,
+    /// It begins with what a topic keeps for those who come later.
+    pub retroactive: bool,
+    /// What it selects; empty for everything.
+    pub selector: Arc<str>,
+    /// The client's name for the durable subscription that it reads.
+    pub subscription: Option<Arc<str>>,
+    /// Its client's id.
+    pub client_id: Arc<str>,
+}
+
+/// A producer, as others are told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProducerNotice {
+    /// As [`ConsumerNotice::name`].
+    pub name: Arc<str>,
+    /// Where it sends to.
+    pub to: Destination,
+    /// How many bytes it sends ahead of confirmations; zero for no such limit.
+    pub window_bytes: u32,
+}
+
+/// Something that others may want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A connection has come, or has gone.
+    Connection {
+        /// Which.
+        client: Arc<ClientNotice>,
+        /// It is there.
+        present: bool,
+    },
+    /// A consumer has come, or has gone.
+    Consumer {
+        /// Which.
+        consumer: Arc<ConsumerNotice>,
+        /// It is there.
+        present: bool,
+    },
+    /// A producer has come, or has gone.
+    Producer {
+        /// Which.
+        producer: Arc<ProducerNotice>,
+        /// It is there.
+        present: bool,
+    },
+    /// A destination has come into being, or has ended.
+    Destination {
+        /// Which.
+        destination: Destination,
+        /// It is there.
+        present: bool,
+    },
+    /// Something happened to a message.
+    Message {
+        /// What.
+        event: MessageEvent,
+        /// Where.
+        at: Destination,
+        /// The message. Its body may be missing.
+        message: Message,
+        /// The consumer that it happened with.
+        consumer: Option<Arc<ConsumerNotice>>,
+    },
+}
+
+/// What happens to messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageEvent {
+    /// Its time was over.
+    Expired,
+    /// It went to the dead letters.
+    DeadLettered,
+}
+
+/// A notice that is to be published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// What it tells.
+    pub notice: Notice,
+    /// Who waits until it is published.
+    pub answer: Option<(ConnectionId, Ticket)>,
+}

@@ -1,0 +1,480 @@
+//! Advisories: notices in the form that ActiveMQ's clients and tools listen for (`AdvisorySupport`, `AdvisoryBroker`).
+//!
+//! | notice | topic, behind `ActiveMQ.Advisory.` | carries |
+//! |---|---|---|
+//! | connection | `Connection` | `ConnectionInfo`, or `RemoveInfo` |
+//! | consumer | `Consumer.Queue.NAME`, `Consumer.Topic.NAME` | `ConsumerInfo`, or `RemoveInfo`; `consumerCount` |
+//! | producer | `Producer.Queue.NAME`, `Producer.Topic.NAME` | `ProducerInfo`, or `RemoveInfo`; `producerCount` |
+//! | destination | `Queue`, `Topic`, `TempQueue`, `TempTopic` | `DestinationInfo` |
+//! | message expired | `Expired.Queue.NAME`, `Expired.Topic.NAME` | the message, without its body |
+//! | message among the dead letters | `MessageDLQd.Queue.NAME` and the like | the message, without its body |
+//!
+//! Of what exists the topic keeps one message each, so that whoever listens later hears of it.
+
+use bytes::{Bytes, BytesMut};
+use postroad_model::portable::Translate;
+use postroad_model::{
+    self as model, ClientNotice, ConsumerMode, ConsumerNotice, DestinationKind, EntryTag, MessageEvent,
+    Notice, ProducerNotice, Protocol, Retain,
+};
+
+use crate::client::message_id_text;
+use crate::codec::{
+    Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, DataStructure, Destination,
+    DestinationInfo, Message, MessageId, Primitive, PrimitiveMap, ProducerId, ProducerInfo, RemoveInfo,
+    RemovedId, VERSION_MAX, find_property, from_stored, peek_headers, to_stored,
+};
+use crate::portable::{TranslatedId, to_wire_destination, write_portable};
+use crate::session::to_model_message;
+
+/// What the names of all advisory topics begin with.
+const PREFIX: &str = "ActiveMQ.Advisory.";
+
+/// `JMSType` of every advisory.
+const MESSAGE_TYPE: &str = "Advisory";
+
+const CONSUMER_COUNT: &str = "consumerCount";
+const PRODUCER_COUNT: &str = "producerCount";
+const CONSUMER_ID: &str = "consumerId";
+/// Misspelt since ActiveMQ 5.0.
+const MESSAGE_ID: &str = "orignalMessageId";
+
+/// Whether a destination of this name is for advisories: none tells of it.
+pub fn is_advisory(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
+/// A notice as a message for a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advisory {
+    /// Where it is published.
+    pub topic: model::Destination,
+    /// The message.
+    pub message: model::Message,
+    /// What the topic keeps of it.
+    pub retain: Option<Retain>,
+}
+
+/// Writes advisories, and numbers them.
+#[derive(Clone, Debug)]
+pub struct Advisories {
+    broker_name: String,
+    broker_url: String,
+    producer: ProducerId,
+    written: i64,
+    translate: Translate,
+}
+
+/// What an advisory says beside what is true of all of them.
+struct Content {
+    topic: String,
+    carries: Command,
+    properties: Vec<(&'static str, Primitive)>,
+    retain: Option<Retain>,
+}
+
+impl Advisories {
+    /// Advisories of the broker of this name. No two that are at work at the same time may have the same `number`.
+    /// Messages of other protocols are read by `translate`.
+    pub fn new(broker_name: &str, broker_url: &str, number: u16, translate: Translate) -> Advisories {
+        let connection_id = Some(format!("ID:{broker_name}-advisories-{number}").as_str().into());
+        Advisories {
+            broker_name: broker_name.to_owned(),
+            broker_url: broker_url.to_owned(),
+            producer: ProducerId { connection_id, session_id: 0, value: 0 },
+            written: 0,
+            translate,
+        }
+    }
+
+    /// The topic that this notice is for; `None` if it is about advisories themselves, of which none tells.
+    pub fn topic_of(notice: &Notice) -> Option<model::Destination> {
+        let topic = topic_of(notice)?;
+        Some(model::Destination::topic(&format!("{PREFIX}{topic}")))
+    }
+
+    /// The advisory of this notice; `None` if there is none, or if its message cannot be read.
+    pub fn write(&mut self, notice: &Notice) -> Option<Advisory> {
+        let content = self.content(notice)?;
+        let topic = format!("{PREFIX}{}", content.topic);
+        self.written += 1;
+        let mut properties =
+            PrimitiveMap(content.properties.into_iter().map(|(name, value)| (name.into(), value)).collect());
+        for (name, value) in [
+            ("originBrokerName", &self.broker_name),
+            ("originBrokerId", &self.broker_name),
+            ("originBrokerURL", &self.broker_url),
+        ] {
+            properties.0.push((name.into(), Primitive::String(value.as_str().into())));
+        }
+        let message = Message {
+            producer_id: Some(self.producer.clone()),
+            destination: Some(Destination::Topic(topic.as_str().into())),
+            message_id: Some(MessageId {
+                producer_id: Some(self.producer.clone()),
+                producer_sequence_id: self.written,
+                ..MessageId::default()
+            }),
+            message_type: Some(MESSAGE_TYPE.into()),
+            marshalled_properties: marshalled(&properties),
+            data_structure: Some(Box::new(DataStructure::Command(Box::new(content.carries)))),
+            ..Message::default()
+        };
+        let stored = to_stored(&message, VERSION_MAX).ok()?;
+        Some(Advisory {
+            topic: model::Destination::topic(&topic),
+            message: to_model_message(&message, stored, VERSION_MAX),
+            retain: content.retain,
+        })
+    }
+
+    fn content(&self, notice: &Notice) -> Option<Content> {
+        let topic = topic_of(notice)?;
+        let keep = |key: &str, keep| Some(Retain { key: key.into(), keep });
+        Some(match notice {
+            Notice::Connection { client, present } => Content {
+                topic,
+                carries: if *present { connection_info(client).into() } else { gone(connection_id(client)) },
+                properties: Vec::new(),
+                retain: keep(&client.name, *present),
+            },
+            Notice::Consumer { consumer, present } => Content {
+                topic,
+                carries: if *present { consumer_info(consumer).into() } else { gone(consumer_id(consumer)) },
+                properties: vec![(CONSUMER_COUNT, Primitive::Int(0))],
+                retain: keep(&consumer.name, *present),
+            },
+            Notice::Producer { producer, present } => Content {
+                topic,
+                carries: if *present { producer_info(producer).into() } else { gone(producer_id(producer)) },
+                properties: vec![(PRODUCER_COUNT, Primitive::Int(0))],
+                retain: keep(&producer.name, *present),
+            },
+            Notice::Destination { destination, present } => Content {
+                topic,
+                carries: destination_info(destination, *present).into(),
+                properties: Vec::new(),
+                retain: keep(&destination.name, *present),
+            },
+            Notice::Message { event, message, consumer, .. } => {
+                let shown = self.without_body(message, notice)?;
+                let mut properties = Vec::new();
+                if *event != MessageEvent::DeadLettered {
+                    let id = shown.message_id.as_ref().map(message_id_text).unwrap_or_default();
+                    properties.push((MESSAGE_ID, Primitive::String(id.as_str().into())));
+                }
+                if let Some(consumer) = consumer {
+                    properties.push((CONSUMER_ID, Primitive::String(consumer.name.as_ref().into())));
+                }
+                Content { topic, carries: Command::Message(Box::new(shown)), properties, retain: None }
+            }
+        })
+    }
+
+    /// The message as ActiveMQ shows it unless told otherwise.
+    fn without_body(&self, message: &model::Message, notice: &Notice) -> Option<Message> {
+        let Notice::Message { at, .. } = notice else { return None };
+        let read = match message.encoding.protocol {
+            Protocol::OpenWire => from_stored(&message.bytes, message.encoding.version).ok()?,
+            _ => {
+                let id = TranslatedId { tag: EntryTag(0), stored: &message.bytes };
+                let portable = (self.translate)(message).ok()?;
+                let stored = write_portable(&portable, id, &to_wire_destination(at), VERSION_MAX).ok()?;
+                from_stored(&stored, VERSION_MAX).ok()?
+            }
+        };
+        Some(Message { content: None, ..read })
+    }
+}
+
+/// An advisory that a topic keeps, with how many it keeps now: that many consumers or producers there are.
+pub fn count_retained(message: &model::Message, count: u64) -> model::Message {
+    let counted = with_count(message, count);
+    counted.map_or_else(|| message.clone(), |bytes| model::Message { bytes, ..message.clone() })
+}
+
+fn with_count(message: &model::Message, count: u64) -> Option<Bytes> {
+    let version = message.encoding.version;
+    if message.encoding.protocol != Protocol::OpenWire {
+        return None;
+    }
+    let properties = peek_headers(&message.bytes, version).ok()?.marshalled_properties?;
+    let has = |name: &str| matches!(find_property(&properties, name), Ok(Some(_)));
+    if !has(CONSUMER_COUNT) && !has(PRODUCER_COUNT) {
+        return None;
+    }
+    let mut advisory = from_stored(&message.bytes, version).ok()?;
+    let mut properties = PrimitiveMap::decode(&properties).ok()?;
+    for (name, value) in &mut properties.0 {
+        if name.to_str() == CONSUMER_COUNT || name.to_str() == PRODUCER_COUNT {
+            *value = Primitive::Int(i32::try_from(count).unwrap_or(i32::MAX));
+        }
+    }
+    advisory.marshalled_properties = marshalled(&properties);
+    to_stored(&advisory, version).ok()
+}
+
+fn marshalled(properties: &PrimitiveMap) -> Option<Bytes> {
+    let mut marshalled = BytesMut::new();
+    properties.encode(&mut marshalled).ok()?;
+    Some(marshalled.freeze())
+}
+
+/// The name of the topic behind [`PREFIX`].
+fn topic_of(notice: &Notice) -> Option<String> {
+    let told = |destination: &model::Destination| !is_advisory(&destination.name);
+    Some(match notice {
+        Notice::Connection { .. } => "Connection".to_owned(),
+        Notice::Consumer { consumer, .. } if told(&consumer.source) => {
+            topic_for("Consumer", &consumer.source)
+        }
+        Notice::Producer { producer, .. } if told(&producer.to) => topic_for("Producer", &producer.to),
+        Notice::Destination { destination, .. } if told(destination) => kind(destination).to_owned(),
+        Notice::Message { event: MessageEvent::Expired, at, .. } if told(at) => topic_for("Expired", at),
+        Notice::Message { event: MessageEvent::DeadLettered, at, .. } if told(at) => {
+            format!("MessageDLQd.{}.{}", kind(at), at.name)
+        }
+        _ => return None,
+    })
+}
+
+/// Topics that tell queues from topics, but not what is temporary from what lasts.
+fn topic_for(of: &str, destination: &model::Destination) -> String {
+    let kind = match destination.kind {
+        DestinationKind::Queue => "Queue",
+        DestinationKind::Topic => "Topic",
+    };
+    format!("{of}.{kind}.{}", destination.name)
+}
+
+/// As `ActiveMQDestination.getDestinationTypeAsString`.
+fn kind(destination: &model::Destination) -> &'static str {
+    match (destination.kind, destination.temporary) {
+        (DestinationKind::Queue, false) => "Queue",
+        (DestinationKind::Topic, false) => "Topic",
+        (DestinationKind::Queue, true) => "TempQueue",
+        (DestinationKind::Topic, true) => "TempTopic",
+    }
+}
+
+fn gone(id: RemovedId) -> Command {
+    RemoveInfo { object_id: Some(id), ..RemoveInfo::default() }.into()
+}
+
+fn connection_id(client: &ClientNotice) -> RemovedId {
+    RemovedId::Connection(ConnectionId { value: Some(client.name.as_ref().into()) })
+}
+
+fn consumer_id(consumer: &ConsumerNotice) -> RemovedId {
+    let (connection, session_id, value) = split(&consumer.name);
+    RemovedId::Consumer(ConsumerId { connection_id: Some(connection.into()), session_id, value })
+}
+
+fn producer_id(producer: &ProducerNotice) -> RemovedId {
+    let (connection, session_id, value) = split(&producer.name);
+    RemovedId::Producer(ProducerId { connection_id: Some(connection.into()), session_id, value })
+}
+
+/// Connection, session and number; see [`ConsumerNotice::name`].
+fn split(name: &str) -> (&str, i64, i64) {
+    let number = |text: &str| text.parse().unwrap_or(0);
+    let mut parts = name.rsplitn(3, ':');
+    let (value, session) = (parts.next().map_or(0, number), parts.next().map_or(0, number));
+    (parts.next().unwrap_or(name), session, value)
+}
+
+fn connection_info(client: &ClientNotice) -> ConnectionInfo {
+    ConnectionInfo {
+        connection_id: Some(ConnectionId { value: Some(client.name.as_ref().into()) }),
+        client_id: Some(client.client_id.as_ref().into()),
+        // Nobody is told a password.
+        password: Some("".into()),
+        user_name: client.user.as_deref().map(Into::into),
+        ..ConnectionInfo::default()
+    }
+}
+
+fn consumer_info(consumer: &ConsumerNotice) -> ConsumerInfo {
+    let (connection, session_id, value) = split(&consumer.name);
+    ConsumerInfo {
+        consumer_id: Some(ConsumerId { connection_id: Some(connection.into()), session_id, value }),
+        browser: consumer.mode == ConsumerMode::Browse,
+        destination: Some(to_wire_destination(&consumer.source)),
+        prefetch_size: i32::try_from(consumer.prefetch).unwrap_or(i32::MAX),
+        selector: (!consumer.selector.is_empty()).then(|| consumer.selector.as_ref().into()),
+        client_id: Some(consumer.client_id.as_ref().into()),
+        subscription_name: consumer.subscription.as_deref().map(Into::into),
+        no_local: consumer.no_local,
+        exclusive: consumer.mode == ConsumerMode::Exclusive,
+        retroactive: consumer.retroactive,
+        priority: consumer.priority as u8,
+        ..ConsumerInfo::default()
+    }
+}
+
+fn producer_info(producer: &ProducerNotice) -> ProducerInfo {
+    let (connection, session_id, value) = split(&producer.name);
+    ProducerInfo {
+        producer_id: Some(ProducerId { connection_id: Some(connection.into()), session_id, value }),
+        destination: Some(to_wire_destination(&producer.to)),
+        window_size: i32::try_from(producer.window_bytes).unwrap_or(i32::MAX),
+        ..ProducerInfo::default()
+    }
+}
+
+/// A client calls its temporary destinations by its connection's name, a colon and a number.
+fn destination_info(destination: &model::Destination, present: bool) -> DestinationInfo {
+    let owner = destination.name.rsplit_once(':').filter(|_| destination.temporary);
+    DestinationInfo {
+        connection_id: owner.map(|(owner, _)| ConnectionId { value: Some(owner.into()) }),
+        destination: Some(to_wire_destination(destination)),
+        operation_type: if present { DestinationInfo::ADD } else { DestinationInfo::REMOVE },
+        ..DestinationInfo::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use postroad_model::portable::{Portable, TranslationError};
+
+    use super::*;
+
+    fn nothing(_: &model::Message) -> Result<Portable, TranslationError> {
+        Ok(Portable::default())
+    }
+
+    fn consumer(source: model::Destination) -> Arc<ConsumerNotice> {
+        Arc::new(ConsumerNotice {
+            name: "ID:a:1:2:3".into(),
+            source,
+            mode: ConsumerMode::Exclusive,
+            prefetch: 7,
+            priority: -3,
+            no_local: true,
+            retroactive: false,
+            selector: "a = 1".into(),
+            subscription: Some("news".into()),
+            client_id: "me".into(),
+        })
+    }
+
+    fn write(notice: &Notice) -> Option<(String, Message, Option<Retain>)> {
+        let mut advisories = Advisories::new("b", "tcp://b:1", 3, nothing);
+        let advisory = advisories.write(notice)?;
+        assert_eq!(Advisories::topic_of(notice).as_ref(), Some(&advisory.topic));
+        let message = from_stored(&advisory.message.bytes, VERSION_MAX).unwrap();
+        Some((advisory.topic.to_string(), message, advisory.retain))
+    }
+
+    fn carried(message: &Message) -> Command {
+        match message.data_structure.as_deref() {
+            Some(DataStructure::Command(command)) => (**command).clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn notices_become_what_clients_of_activemq_listen_for() {
+        let temporary = model::Destination { temporary: true, ..model::Destination::queue("ID:a:1:9") };
+        let source = model::Destination::queue("orders");
+        let id = ConsumerId { connection_id: Some("ID:a:1".into()), session_id: 2, value: 3 };
+        let info = ConsumerInfo {
+            consumer_id: Some(id.clone()),
+            destination: Some(Destination::Queue("orders".into())),
+            prefetch_size: 7,
+            selector: Some("a = 1".into()),
+            client_id: Some("me".into()),
+            subscription_name: Some("news".into()),
+            no_local: true,
+            exclusive: true,
+            priority: 253,
+            ..ConsumerInfo::default()
+        };
+        let made = DestinationInfo {
+            connection_id: Some(ConnectionId { value: Some("ID:a:1".into()) }),
+            destination: Some(Destination::TempQueue("ID:a:1:9".into())),
+            operation_type: DestinationInfo::ADD,
+            ..DestinationInfo::default()
+        };
+        let keep = |key: &str, keep| Some(Retain { key: key.into(), keep });
+        for (notice, topic, want, retain) in [
+            (
+                Notice::Consumer { consumer: consumer(source.clone()), present: true },
+                "Consumer.Queue.orders",
+                Command::from(info),
+                keep("ID:a:1:2:3", true),
+            ),
+            (
+                Notice::Consumer { consumer: consumer(source), present: false },
+                "Consumer.Queue.orders",
+                gone(RemovedId::Consumer(id)),
+                keep("ID:a:1:2:3", false),
+            ),
+            (
+                Notice::Destination { destination: temporary, present: true },
+                "TempQueue",
+                Command::from(made),
+                keep("ID:a:1:9", true),
+            ),
+        ] {
+            let (got_topic, message, got_retain) = write(&notice).unwrap();
+            assert_eq!(
+                (got_topic, carried(&message), got_retain),
+                (format!("topic://ActiveMQ.Advisory.{topic}"), want, retain)
+            );
+        }
+    }
+
+    #[test]
+    fn no_advisory_tells_of_advisories() {
+        let topic = model::Destination::topic("ActiveMQ.Advisory.Queue");
+        for notice in [
+            Notice::Destination { destination: topic.clone(), present: true },
+            Notice::Consumer { consumer: consumer(topic), present: true },
+        ] {
+            assert_eq!(write(&notice).map(|(topic, ..)| topic), None, "{notice:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_expired_is_shown_without_its_body() {
+        let id = MessageId {
+            producer_id: Some(ProducerId { connection_id: Some("ID:a:1".into()), session_id: 2, value: 3 }),
+            producer_sequence_id: 4,
+            ..MessageId::default()
+        };
+        let sent =
+            Message { message_id: Some(id), content: Some(Bytes::from_static(b"x")), ..Message::default() };
+        let stored = to_stored(&sent, VERSION_MAX).unwrap();
+        let message = to_model_message(&sent, stored, VERSION_MAX);
+        for (event, topic, has_id) in [
+            (MessageEvent::Expired, "Expired.Queue.a", true),
+            (MessageEvent::DeadLettered, "MessageDLQd.Queue.a", false),
+        ] {
+            let at = model::Destination::queue("a");
+            let (got, advisory, retain) =
+                write(&Notice::Message { event, at, message: message.clone(), consumer: None }).unwrap();
+            let properties = PrimitiveMap::decode(&advisory.marshalled_properties.clone().unwrap()).unwrap();
+            let id = properties.get(MESSAGE_ID).cloned();
+            let want_id = has_id.then(|| Primitive::String("ID:a:1:2:3:4".into()));
+            assert_eq!((got, id, retain), (format!("topic://ActiveMQ.Advisory.{topic}"), want_id, None));
+            let want = Message { content: None, ..sent.clone() };
+            assert_eq!(carried(&advisory), Command::Message(Box::new(want)));
+        }
+    }
+
+    #[test]
+    fn counts_are_those_of_what_is_kept() {
+        let mut advisories = Advisories::new("b", "tcp://b:1", 3, nothing);
+        let consumer = Notice::Consumer { consumer: consumer(model::Destination::queue("a")), present: true };
+        let kept = advisories.write(&consumer).unwrap().message;
+        let counted = from_stored(&count_retained(&kept, 5).bytes, VERSION_MAX).unwrap();
+        let properties = PrimitiveMap::decode(&counted.marshalled_properties.unwrap()).unwrap();
+        assert_eq!(properties.get(CONSUMER_COUNT), Some(&Primitive::Int(5)));
+        let destination = Notice::Destination { destination: model::Destination::queue("a"), present: true };
+        let kept = advisories.write(&destination).unwrap().message;
+        assert_eq!(count_retained(&kept, 5), kept, "nothing is counted there");
+    }
+}
