@@ -1,11 +1,12 @@
 //! The `postroad` binary: a message broker and the tools around it.
 //!
 //! The only room that sees all others; it assembles them and decides nothing itself. `cli` is what people type,
-//! `config` what they configure, `runtime` the threads.
+//! `config` what they configure, `runtime` the threads, `control` what is asked of them on the same machine.
 //! Never here: protocol bytes, queue decisions, journal formats.
 
 mod cli;
 mod config;
+mod control;
 mod runtime;
 
 use std::process::ExitCode;

@@ -605,6 +605,76 @@ fn damage_is_named_by_file_and_offset_and_hits_nothing_else() {
     assert_eq!(fs::read(&segment).unwrap(), bytes, "nothing is changed");
 }
 
+/// The groups of a segment: where each begins, and how many records it has.
+fn groups(segment: &[u8]) -> Vec<(usize, u32)> {
+    let sectors = segment.chunks(512).enumerate().filter(|(_, sector)| sector.starts_with(b"PRGR"));
+    sectors
+        .map(|(index, sector)| (512 * index, u32::from_le_bytes(sector[56..60].try_into().unwrap())))
+        .collect()
+}
+
+#[test]
+fn damage_to_the_last_message_of_a_broker_that_was_at_rest_is_no_torn_tail() {
+    let mut broker = Broker::start();
+    broker.says(&["send", "orders", "--body", "m"]);
+    let segment = broker.data().join("0000000000000001.segment");
+    let end = Instant::now() + PATIENCE;
+    let found = loop {
+        let found = groups(&fs::read(&segment).unwrap());
+        if found.len() > 1 && found.last().is_some_and(|(_, records)| *records == 0) {
+            break found;
+        }
+        assert!(Instant::now() < end, "no empty group comes: {found:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    broker.process.signal(Signal::KILL);
+    broker.process.wait();
+    let (last, _) = *found.iter().rfind(|(_, records)| 0 < *records).unwrap();
+    let bytes = fs::read(&segment).unwrap();
+    for offset in [last, last + 20, last + 70, last + 100] {
+        let mut damaged = bytes.clone();
+        damaged[offset] ^= 16;
+        fs::write(&segment, &damaged).unwrap();
+        let verified = offline(&["journal", "verify", text(&broker.data())]);
+        let said = String::from_utf8_lossy(&verified.stdout).into_owned() + &errors(&verified);
+        assert!(verified.status.code() == Some(1) && !said.contains("never confirmed"), "{offset}: {said}");
+    }
+}
+
+#[test]
+fn a_backup_under_load_has_all_that_was_confirmed_before_it() {
+    let mut broker = Broker::start();
+    broker.says(&["send", "kept", "--body", "before"]);
+    let load =
+        broker.client(&["send", "load", "--count", "100000", "--body", "m"]).stderr(Stdio::null()).spawn();
+    let load = Process(load.unwrap());
+    let copy = tempfile::tempdir().unwrap();
+    let data = broker.data();
+    for round in 0..5 {
+        broker.says(&["send", "kept", "--body", &round.to_string()]);
+        let to = copy.path().join(format!("{round}/data"));
+        fs::create_dir(to.parent().unwrap()).unwrap();
+        works(&["journal", "backup", "--data", text(&data), "--to", text(&to)]);
+        let again = offline(&["journal", "backup", "--data", text(&data), "--to", text(&to)]);
+        assert!(
+            errors(&again).contains("exists; a backup is made into a new directory"),
+            "{}",
+            errors(&again)
+        );
+        assert!(works(&["journal", "verify", text(&to)]).contains(" 0 damaged places"));
+    }
+    drop(load);
+    broker.process.signal(Signal::KILL);
+    broker.process.wait();
+    let gone = offline(&["journal", "backup", "--data", text(&data), "--to", text(&copy.path().join("x"))]);
+    assert!(errors(&gone).contains("no broker answers"), "{}", errors(&gone));
+    for (round, want) in [(0, "before\n0\n"), (4, "before\n0\n1\n2\n3\n4\n")] {
+        let directory = tempfile::tempdir().unwrap();
+        fs::rename(copy.path().join(format!("{round}/data")), directory.path().join("data")).unwrap();
+        assert_eq!(Broker::start_in(directory, "").says(&["browse", "kept"]), want);
+    }
+}
+
 #[test]
 fn what_outlives_the_process_is_what_its_policy_says() {
     let policies = "[store]\nasync_sync_ms = 60000

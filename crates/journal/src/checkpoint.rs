@@ -281,7 +281,12 @@ impl CheckpointRequest {
         if let Some(slot) = self.slot.as_deref().filter(|slot| *slot != UNFINISHED) {
             disk.rename(slot, UNFINISHED)?;
         }
-        let file = disk.create(UNFINISHED)?;
+        let mut file = disk.create(UNFINISHED)?;
+        if file.is_linked()? {
+            // A backup has it, too.
+            disk.remove(UNFINISHED)?;
+            file = disk.create(UNFINISHED)?;
+        }
         let bytes: u64 = self.pieces.iter().map(|piece| piece.len() as u64).sum();
         let wanted = bytes.next_multiple_of(ALLOCATION_STEP_BYTES);
         if file.length()? < wanted {

@@ -35,8 +35,8 @@ pub(crate) struct Compactions {
     plan: Option<Plan>,
     /// Segments that are being read.
     busy: BTreeSet<SegmentNumber>,
-    /// Segments of which a compaction failed for another reason than space: they stay as they are until the next start.
-    unmovable: BTreeSet<SegmentNumber>,
+    /// Segments of which a compaction failed for another reason than space.
+    setbacks: BTreeMap<SegmentNumber, Setback>,
     /// The last attempt failed: no checkpoint is made only for the next one.
     pub failed: bool,
     /// Names of files that were replaced.
@@ -44,6 +44,17 @@ pub(crate) struct Compactions {
     /// Bytes of messages released since the last checkpoint.
     pub released_bytes: u64,
 }
+
+/// A compaction that failed is tried again, after twice as many checkpoints each time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Setback {
+    failures: u32,
+    /// Not planned with an earlier checkpoint.
+    until: u64,
+}
+
+/// The longest pause is two to this power of checkpoints: at 64 MiB to each, every 4 GiB that are written.
+const FAILURES_COUNTED_MAX: u32 = 6;
 
 /// What may be done once both kept checkpoints are `sequence` or newer.
 #[derive(Debug)]
@@ -84,6 +95,12 @@ impl Compactions {
         self.busy.contains(&number)
     }
 
+    fn set_back(&mut self, number: SegmentNumber, checkpoint: u64) {
+        let setback = self.setbacks.entry(number).or_default();
+        setback.failures = (setback.failures + 1).min(FAILURES_COUNTED_MAX);
+        setback.until = checkpoint + (1 << setback.failures);
+    }
+
     pub(crate) fn waits_for_checkpoint(&self) -> bool {
         !self.failed && self.plan.as_ref().is_some_and(|plan| !plan.batches.is_empty())
     }
@@ -104,6 +121,8 @@ impl<D: Disk> Journal<D> {
         if pending || !self.compactions.busy.is_empty() {
             return;
         }
+        let Compactions { setbacks, .. } = &mut self.compactions;
+        setbacks.retain(|number, _| self.segments.contains(*number));
         let batches = self.batches(sequence, summary);
         self.compactions.plan = (!batches.is_empty()).then_some(Plan { sequence, batches });
     }
@@ -116,11 +135,12 @@ impl<D: Disk> Journal<D> {
         for segment in self.segments.iter() {
             let bytes = segment.needed_bytes();
             let fits = needed + bytes <= self.options.segment_bytes;
-            if !self.may_move(segment, summary) || !fits {
+            let may_move = self.may_move(segment, checkpoint, summary);
+            if !may_move || !fits {
                 batches.extend(self.batch(checkpoint, &std::mem::take(&mut run)));
                 needed = 0;
             }
-            if self.may_move(segment, summary) && 2 * bytes <= self.options.segment_bytes {
+            if may_move && 2 * bytes <= self.options.segment_bytes {
                 run.push(segment);
                 needed += bytes;
             } else {
@@ -156,7 +176,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Whether recovery from this checkpoint and all later ones needs only live records of the segment.
-    fn may_move(&self, segment: &Segment, summary: &Summary) -> bool {
+    fn may_move(&self, segment: &Segment, checkpoint: u64, summary: &Summary) -> bool {
         let number = segment.header.number;
         let known = |partition: &PartitionId| {
             !self.stopped.contains_key(partition) && !self.segments.is_uncounted(*partition)
@@ -164,7 +184,7 @@ impl<D: Disk> Journal<D> {
         number != self.current.header.number
             && summary.is_past(segment)
             && segment.ranges.keys().all(known)
-            && !self.compactions.unmovable.contains(&number)
+            && self.compactions.setbacks.get(&number).is_none_or(|setback| setback.until <= checkpoint)
     }
 
     /// The order for the next compaction, if one is due and none is under way. Ask after every checkpoint and every
@@ -213,9 +233,10 @@ impl<D: Disk> Journal<D> {
     ) -> Result<(), CompactionError> {
         let busy = std::mem::take(&mut self.compactions.busy);
         self.compactions.failed = answer.is_err();
+        let last_sequence = self.checkpoints.last_sequence;
         let CompactedSegment { mut segment, file, replaced } = answer.inspect_err(|error| {
             if !error.is_full() {
-                self.compactions.unmovable.extend(busy);
+                busy.into_iter().for_each(|number| self.compactions.set_back(number, last_sequence));
             }
         })?;
         for range in segment.ranges.values_mut() {

@@ -25,6 +25,9 @@ pub trait Disk: Clone + Send + 'static {
     /// Removes a file's name; the file goes with its last open handle.
     fn remove(&self, name: &str) -> io::Result<()>;
 
+    /// Gives a file a further name in another directory of the same device; it must not have a file of that name yet.
+    fn link(&self, name: &str, other: &Self, new_name: &str) -> io::Result<()>;
+
     /// Bytes that files may still take; `None` if the file system does not say.
     fn free_bytes(&self) -> io::Result<Option<u64>>;
 
@@ -42,6 +45,9 @@ pub trait Disk: Clone + Send + 'static {
 pub trait DiskFile: Send + Sync + 'static {
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;
+
+    /// Whether it has another name besides: whoever reads it there must find it as it is.
+    fn is_linked(&self) -> io::Result<bool>;
 
     /// Takes space for the first `bytes` bytes and makes the file at least that long; new bytes read as zero.
     fn allocate(&self, bytes: u64) -> io::Result<()>;

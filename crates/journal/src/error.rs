@@ -234,6 +234,23 @@ impl CompactionError {
     }
 }
 
+/// Why a backup was not begun.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// What is durable could not be told: the journal has to be reopened first.
+    #[error(transparent)]
+    NotSynced(#[from] CommitError),
+    /// The operating system refuses the file its further name; on another device, too.
+    #[error("{}: {source}", file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
 /// Why a record could not be read back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -176,11 +176,16 @@ impl<D: Disk> Journal<D> {
         }
         // Ahead of the empty group, which then tells that all before it was durable.
         self.sync()?;
-        let sealed = self.last == GroupEnd::default() || self.sealed == self.last.number;
-        if !sealed && self.fits(SECTOR_BYTES, true) {
+        if self.wants_seal() {
             self.sealed = self.write_group(&[], SECTOR_BYTES, true)?.number;
         }
         Ok(())
+    }
+
+    /// Whether the last group has records, and there is room for an empty one behind it.
+    pub fn wants_seal(&self) -> bool {
+        let sealed = self.last == GroupEnd::default() || self.sealed == self.last.number;
+        !sealed && self.fits(SECTOR_BYTES, true)
     }
 
     /// The last durable position of a partition; `None` if it has no records.

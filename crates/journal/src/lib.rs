@@ -18,6 +18,8 @@ mod retention;
 mod compaction;
 mod compactor;
 
+mod backup;
+
 mod read;
 mod walk;
 
@@ -48,13 +50,14 @@ mod real_disk;
 mod simulated_disk;
 mod simulated_state;
 
+pub use backup::Backup;
 pub use checkpoint::{Checkpoint, CheckpointRequest, WrittenCheckpoint};
 pub use compaction::RemovalRequest;
 pub use compactor::{CompactedSegment, CompactionRequest};
 pub use disk::{Disk, DiskFile};
 pub use error::{
-    CheckpointError, CommitError, CompactionError, Damage, DamageKind, OpenError, PrepareError, ReadError,
-    ReopenError,
+    BackupError, CheckpointError, CommitError, CompactionError, Damage, DamageKind, OpenError, PrepareError,
+    ReadError, ReopenError,
 };
 pub use format::{FORMAT_VERSION, SegmentNumber};
 pub use journal::{Journal, Options};

@@ -69,8 +69,11 @@ impl SegmentRequest {
     ) -> io::Result<PreparedSegment<D::File>> {
         let (number, salt, capacity_bytes) = (self.number, disk.salt()?, self.capacity_bytes);
         let header = SegmentHeader { number, salt, capacity_bytes, version: FORMAT_VERSION };
-        if let Some(dead) = &self.recycle {
-            disk.rename(dead, name)?;
+        match &self.recycle {
+            // A backup has it, too.
+            Some(dead) if disk.open(dead)?.is_linked()? => disk.remove(dead)?,
+            Some(dead) => disk.rename(dead, name)?,
+            None => {}
         }
         let file = disk.create(name)?;
         self.check_space(disk, &file)?;

@@ -41,6 +41,10 @@ impl<D: Disk> Disk for ReadOnly<D> {
         Ok(())
     }
 
+    fn link(&self, name: &str, other: &ReadOnly<D>, new_name: &str) -> io::Result<()> {
+        self.0.link(name, &other.0, new_name)
+    }
+
     fn remove(&self, _: &str) -> io::Result<()> {
         Ok(())
     }
@@ -67,6 +71,13 @@ impl<F: DiskFile> DiskFile for ReadOnlyFile<F> {
         match self {
             ReadOnlyFile::Found(file) => file.length(),
             ReadOnlyFile::Made => Ok(0),
+        }
+    }
+
+    fn is_linked(&self) -> io::Result<bool> {
+        match self {
+            ReadOnlyFile::Found(file) => file.is_linked(),
+            ReadOnlyFile::Made => Ok(false),
         }
     }
 

@@ -143,6 +143,11 @@ impl Disk for RealDisk {
         Ok(rustix::fs::renameat(&self.locked.directory, from, &self.locked.directory, to)?)
     }
 
+    fn link(&self, name: &str, other: &RealDisk, new_name: &str) -> io::Result<()> {
+        let (from, to) = (&self.locked.directory, &other.locked.directory);
+        Ok(rustix::fs::linkat(from, name, to, new_name, AtFlags::empty())?)
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.locked.directory, name, AtFlags::empty())?)
     }
@@ -174,6 +179,10 @@ impl Disk for RealDisk {
 impl DiskFile for RealFile {
     fn length(&self) -> io::Result<u64> {
         Ok(u64::try_from(rustix::fs::fstat(&self.file)?.st_size).unwrap_or(0))
+    }
+
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(1 < rustix::fs::fstat(&self.file)?.st_nlink)
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<()> {

@@ -136,6 +136,13 @@ impl Disk for SimulatedDisk {
         self.state().rename(from, to)
     }
 
+    /// As a copy: nobody writes to a file that has a further name.
+    fn link(&self, name: &str, other: &SimulatedDisk, new_name: &str) -> io::Result<()> {
+        let bytes = self.contents(name).ok_or(io::ErrorKind::NotFound)?;
+        other.set_contents(new_name, bytes);
+        Ok(())
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.state().remove(name)
     }
@@ -160,6 +167,10 @@ impl Disk for SimulatedDisk {
 impl DiskFile for SimulatedFile {
     fn length(&self) -> io::Result<u64> {
         self.disk.state().length(self.id, self.epoch)
+    }
+
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(false)
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<()> {

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use postroad_journal::{
-    Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment, CompactionError,
-    CompactionRequest, Damage, Disk, Journal, Pace, PrepareError, PreparedSegment, ReadRequest, Record,
-    RemovalRequest, SegmentNumber, SegmentRequest, Space, Walk, WrittenCheckpoint,
+    Backup, BackupError, Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment,
+    CompactionError, CompactionRequest, Damage, Disk, Journal, Pace, PrepareError, PreparedSegment,
+    ReadRequest, Record, RemovalRequest, SegmentNumber, SegmentRequest, Space, Walk, WrittenCheckpoint,
 };
 use postroad_model::{PartitionId, Position};
 
@@ -692,9 +692,28 @@ impl<D: Disk> LogWriter<D> {
         self.scrub.known.len()
     }
 
-    /// The journal comes to rest: see [`Journal::seal`]. Returns why it could not be sealed; nothing is lost by that.
+    /// Chooses the files of a backup: see [`Journal::begin_backup`].
+    ///
+    /// # Errors
+    /// [`BackupError`]: there is no backup; the journal goes on.
+    pub fn back_up(&mut self, to: &D) -> Result<Backup, BackupError> {
+        // If that fails, the backup says why.
+        self.seal();
+        self.journal.begin_backup(to)
+    }
+
+    /// The journal comes to rest: see [`Journal::seal`]. Returns why it could not be sealed; nothing is lost by that, and
+    /// [`LogWriter::is_broken`] may be true.
     pub fn seal(&mut self) -> Option<String> {
-        self.journal.seal().err().map(|error| error.to_string())
+        let error = self.journal.seal().err()?;
+        let reason = error.to_string();
+        self.refused(&[], error);
+        Some(reason)
+    }
+
+    /// Whether [`LogWriter::seal`] would write something.
+    pub fn wants_seal(&self) -> bool {
+        !self.is_broken() && self.journal.wants_seal()
     }
 
     /// Takes in a job's result. Returns why it failed, if it did: see [`LogWriter::wants_retry`].

@@ -19,6 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::ServeArguments;
 use crate::config::Config;
+use crate::control;
 use crate::runtime::{LAYOUT_FILE, Runtime, RuntimeOptions, Service, Store, read_portable};
 
 /// After a failed accept (out of descriptors, say), how long until the next.
@@ -92,6 +93,9 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
             Service::Amqp => Box::new(AmqpSession::new(id, amqp.clone(), read_portable)),
         }
     })?;
+    let control = control::serve(&config.data, runtime.journal());
+    let control =
+        control.inspect_err(|error| tracing::warn!(%error, "no control socket: no backups can be made"));
     // Whoever has read that we are ready may tell us to stop.
     let signals = Signals::listen()?;
     announce(&listeners.endpoints()?, config).context("cannot write to standard output")?;
@@ -99,6 +103,10 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     let runtime =
         accept_until_stopped(&mut listeners, Admission::new(places), runtime, signals, policies).await;
     drop(listeners);
+    if let Ok(control) = control {
+        control.abort();
+        let _ = std::fs::remove_file(config.data.join(control::SOCKET_NAME));
+    }
     runtime.stop();
     Ok(())
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use postroad_journal::{Pace, RealDisk};
+use anyhow::bail;
+use postroad_journal::{Backup, Pace, RealDisk};
 use postroad_replication::{Job, JobDone, JobKind, LogWriter, ToPartition, ToWriter, Trouble, Written};
 
 use crate::runtime::core::owner;
@@ -28,6 +29,9 @@ const WORKERS: [(JobKind, &str, u32); 4] = [
 
 /// A sealed segment is read for damage so often: with 64 MiB to each, 90 GB a day.
 const SCRUB_EVERY: Duration = Duration::from_secs(60);
+
+/// A journal at rest for so long is sealed: damage to its last group is known as such from then on.
+const SEAL_AFTER: Duration = Duration::from_secs(1);
 
 /// The longest rest, should one step hang.
 const REST_MAX: Duration = Duration::from_secs(1);
@@ -57,6 +61,20 @@ pub struct JournalDoor {
 }
 
 impl JournalDoor {
+    /// Begins a backup in an empty directory on the same device; to be finished without holding the journal up. Waits for the
+    /// journal's turn, and for as long as it takes to give each file a further name.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn back_up(&self, to: &RealDisk) -> anyhow::Result<Backup> {
+        let Ok(mut writing) = self.writing.lock() else { bail!("the journal's thread is gone") };
+        let backup = writing.writer.back_up(to)?;
+        drop(writing);
+        // Time is kept by its thread.
+        self.waker.wake();
+        Ok(backup)
+    }
+
     /// Has the journal's thread write what is in the rings, beside the caller.
     pub fn hand_over(&self) {
         self.waker.wake();
@@ -69,9 +87,11 @@ impl JournalDoor {
         if writing.writer.wants_retry() {
             return false;
         }
-        let timed = writing.sync_at.is_some();
+        let (sync_at, seal_at) = (writing.sync_at, writing.seal_at);
         writing.pass();
-        if writing.writer.wants_retry() || (!timed && writing.sync_at.is_some()) {
+        let timed =
+            sync_at.is_none() && writing.sync_at.is_some() || seal_at.is_none() && writing.seal_at.is_some();
+        if writing.writer.wants_retry() || timed {
             // Time is kept by its thread.
             self.waker.wake();
         }
@@ -99,6 +119,7 @@ pub fn start(
         retry_at: None,
         sync_at: None,
         sync_within,
+        seal_at: None,
         scrub_at: Instant::now() + SCRUB_EVERY,
         reported,
         durations: Durations::default(),
@@ -177,7 +198,10 @@ fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
             }
             return;
         }
-        let until = [turn.retry_at, turn.sync_at].into_iter().flatten().fold(turn.scrub_at, Instant::min);
+        let until = [turn.retry_at, turn.sync_at, turn.seal_at]
+            .into_iter()
+            .flatten()
+            .fold(turn.scrub_at, Instant::min);
         drop(turn);
         rest(until);
     }
@@ -198,6 +222,8 @@ struct Writing {
     /// When what was written and not synced must be.
     sync_at: Option<Instant>,
     sync_within: Duration,
+    /// When the journal is sealed, unless something is written before.
+    seal_at: Option<Instant>,
     scrub_at: Instant,
     /// What of the writer's trouble the log tells already.
     reported: Trouble,
@@ -250,9 +276,12 @@ impl Writing {
         if self.writer.has_records() {
             let began = Instant::now();
             self.writer.write();
-            self.durations.add(began.elapsed());
+            let ended = Instant::now();
+            self.durations.add(ended.duration_since(began));
+            self.seal_at = Some(ended + SEAL_AFTER);
         }
         self.sync();
+        self.seal();
         self.retry();
         self.scrub();
         self.send_out();
@@ -270,6 +299,18 @@ impl Writing {
         if at <= now {
             self.sync_at = None;
             self.writer.sync();
+        }
+    }
+
+    /// Seals the journal when it has come to rest.
+    fn seal(&mut self) {
+        if self.seal_at.is_some_and(|at| at <= Instant::now()) {
+            self.seal_at = None;
+            if self.writer.wants_seal()
+                && let Some(reason) = self.writer.seal()
+            {
+                tracing::warn!(reason, "the journal at rest cannot be marked as such");
+            }
         }
     }
 

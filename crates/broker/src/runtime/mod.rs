@@ -15,6 +15,7 @@ mod store;
 mod threads;
 mod translate;
 
+pub use journal::JournalDoor;
 pub use store::{LAYOUT_FILE, Stopped, Store};
 pub use threads::{Runtime, RuntimeOptions, Service};
 pub use translate::read_portable;

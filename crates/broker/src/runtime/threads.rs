@@ -19,7 +19,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::core::{Core, Links, LogRing, Places, ToCore, owner};
-use crate::runtime::journal::{self, JournalLinks};
+use crate::runtime::journal::{self, JournalDoor, JournalLinks};
 use crate::runtime::now_ms;
 use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender, ring};
 use crate::runtime::store::Store;
@@ -63,6 +63,7 @@ pub struct Runtime {
     sockets: Vec<mpsc::Sender<NewSocket>>,
     cores: Vec<JoinHandle<()>>,
     journal: JoinHandle<()>,
+    door: JournalDoor,
     stop_cores: Arc<Stop>,
     stop_journal: Arc<AtomicBool>,
     policies: watch::Sender<Arc<Policies>>,
@@ -151,7 +152,7 @@ impl Runtime {
             let places = places.clone();
             cores.push(thread.spawn(move || run_core(parts, places, make))?);
         }
-        Ok(Runtime { sockets, cores, journal, stop_cores, stop_journal, policies, next: 0 })
+        Ok(Runtime { sockets, cores, journal, door, stop_cores, stop_journal, policies, next: 0 })
     }
 
     /// Gives a socket to the next core in turn.
@@ -159,6 +160,11 @@ impl Runtime {
         self.next = (self.next + 1) % self.sockets.len();
         // A core that is gone takes its sockets with it; the process is about to end then.
         let _ = self.sockets[self.next].send(socket).await;
+    }
+
+    /// The way to the journal.
+    pub fn journal(&self) -> JournalDoor {
+        self.door.clone()
     }
 
     /// Decides anew about destinations, in every partition.

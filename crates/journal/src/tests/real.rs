@@ -1,7 +1,9 @@
 //! The room on a directory of the operating system.
 
-use super::service::{OPTIONS, record, stored};
-use crate::{CommitError, Journal, OpenError, Options, RealDisk, Space};
+use super::service::{OPTIONS, position, record, stored};
+use crate::{Checkpoint, CommitError, Journal, OpenError, Options, RealDisk, Space};
+use bytes::Bytes;
+use postroad_model::PartitionId;
 
 #[test]
 fn a_directory_keeps_what_was_committed_and_belongs_to_one_process() {
@@ -58,4 +60,49 @@ fn a_limit_leaves_what_it_leaves_and_is_told_when_it_is_reached() {
     let disk = RealDisk::open(directory.path()).unwrap();
     let (mut journal, _) = Journal::open(disk, options).unwrap();
     journal.commit(&[record(0, number, 20_000)]).unwrap();
+}
+
+#[test]
+fn nobody_writes_to_a_file_that_a_backup_has() {
+    let parent = tempfile::tempdir().unwrap();
+    let disk = RealDisk::open(parent.path().join("data")).unwrap();
+    let options = Options { segment_bytes: 64 << 10, checkpoint_bytes: 1 << 20, dead_segments_max: 4 };
+    let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
+    let mut number = 0;
+    let mut fill = |journal: &mut Journal<RealDisk>, records: u64| {
+        for _ in 0..records {
+            number += 1;
+            journal.commit(&[record(0, number, 9000)]).unwrap();
+            if let Some(request) = journal.wants_segment() {
+                journal.provide(request.prepare(&disk, &mut ()));
+            }
+        }
+        let state = Checkpoint { partition: PartitionId(0), position: position(number), state: Bytes::new() };
+        journal.write_checkpoint(vec![state]).unwrap();
+        number
+    };
+    let before = fill(&mut journal, 40);
+    let copy = parent.path().join("copy");
+    let elsewhere = RealDisk::open(&copy).unwrap();
+    let backup = journal.begin_backup(&elsewhere).unwrap();
+    // Everything the backup has is recycled here before it is whole.
+    for _ in 0..4 {
+        fill(&mut journal, 40);
+    }
+    backup.finish(&elsewhere).unwrap();
+    drop(elsewhere);
+    for round in 0..2 {
+        let disk = RealDisk::open(&copy).unwrap();
+        let (mut journal, recovered) = Journal::open(disk.clone(), options).unwrap();
+        assert_eq!((recovered.damaged, recovered.torn), (vec![], None), "round {round}");
+        let last = before + round * 40;
+        assert_eq!(journal.last_position(PartitionId(0)), Some(position(last)), "round {round}");
+        // The backup goes its own way, and the journal that it was made of is none the worse for that.
+        for number in last + 1..=last + 40 {
+            journal.commit(&[record(0, number, 9000)]).unwrap();
+        }
+    }
+    drop((journal, disk));
+    let (_, recovered) = Journal::open(RealDisk::open(parent.path().join("data")).unwrap(), options).unwrap();
+    assert_eq!((recovered.damaged, recovered.torn), (vec![], None));
 }

@@ -53,8 +53,10 @@ fn acknowledged_is_recovered_and_failed_never_reappears() {
         }
     }
     println!("{total:?}");
-    let Counts { compactions, segments_compacted, torn, segments_recycled, appends, lost_tails, .. } = total;
-    let rare = [compactions, segments_compacted, torn, segments_recycled, appends, lost_tails];
+    let Counts {
+        compactions, segments_compacted, torn, segments_recycled, appends, lost_tails, backups, ..
+    } = total;
+    let rare = [compactions, segments_compacted, torn, segments_recycled, appends, lost_tails, backups];
     assert!(!many || rare.iter().all(|&count| SEEDS / 3 < count), "hardly anything happened: {total:?}");
 }
 
@@ -76,6 +78,7 @@ struct Counts {
     segments_compacted: u64,
     appends: u64,
     lost_tails: u64,
+    backups: u64,
 }
 
 impl Counts {
@@ -95,6 +98,7 @@ impl Counts {
         self.segments_compacted += other.segments_compacted;
         self.appends += other.appends;
         self.lost_tails += other.lost_tails;
+        self.backups += other.backups;
     }
 }
 
@@ -170,6 +174,7 @@ impl Run {
             56 | 57 => {
                 self.sync();
             }
+            55 => self.back_up(),
             39 if self.random.one_in(3) => self.stop(false),
             _ => self.disk.clear_faults(),
         }
@@ -238,6 +243,28 @@ impl Run {
             Err(CommitError::NoSpace { .. } | CommitError::NoSegment(_)) => self.counts.refused_commits += 1,
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// A backup opens as the journal would after a power cut now.
+    fn back_up(&mut self) {
+        self.disk.clear_faults();
+        let elsewhere = SimulatedDisk::new(1);
+        let Ok(backup) = self.journal.begin_backup(&elsewhere) else { return };
+        self.model.all_synced();
+        let (last, live) = (self.model.checkpoints(), self.model.live());
+        // What comes later is not in it.
+        self.commit();
+        backup.finish(&elsewhere).unwrap();
+        let (mut journal, recovered) = Journal::open(elsewhere, OPTIONS).unwrap();
+        assert_eq!((&recovered.damaged, &recovered.torn), (&vec![], &None));
+        for Checkpoint { partition, position, .. } in last {
+            assert_eq!(journal.last_position(partition), Some(position));
+        }
+        for (partition, position) in live {
+            let payload = journal.read(partition, position).unwrap();
+            assert_eq!(payload, self.model.payload(partition, position));
+        }
+        self.counts.backups += 1;
     }
 
     /// Makes durable what was appended; `false` if that failed.

@@ -1,5 +1,6 @@
-//! `postroad journal`: a stopped broker's directory, checked, shown, written out and filled again.
+//! `postroad journal`: a stopped broker's directory, checked, shown, written out and filled again; a running one's, copied.
 
+mod backup;
 mod dump;
 mod export;
 mod import;
@@ -31,6 +32,8 @@ pub enum Journal {
     Export(export::ExportArguments),
     /// Put messages of an export into queues.
     Import(import::ImportArguments),
+    /// Copy a running broker's directory, as it is at one moment.
+    Backup(backup::BackupArguments),
 }
 
 /// Carries it out.
@@ -41,6 +44,7 @@ pub fn run(journal: &Journal) -> anyhow::Result<()> {
         Journal::Dump(arguments) => dump::run(arguments),
         Journal::Export(arguments) => export::run(arguments),
         Journal::Import(arguments) => import::run(arguments),
+        Journal::Backup(arguments) => backup::run(arguments),
     }
 }
 

@@ -1,0 +1,130 @@
+//! The control socket: what commands on the same machine ask of a running broker. docs/protocols/control.md says the same.
+//!
+//! A Unix domain socket in the data directory: who may read that may speak here. A request is one line of JSON, and so is its
+//! answer.
+//!
+//! Never here: how a request is carried out, anything for clients of the broker.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use postroad_journal::{Disk, RealDisk};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::runtime::{JournalDoor, LAYOUT_FILE};
+
+/// Its name in the data directory.
+pub const SOCKET_NAME: &str = "control.sock";
+
+/// A request is not longer.
+const REQUEST_BYTES_MAX: u64 = 64 << 10;
+
+/// Who has connected says what it wants within this time.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What can be asked.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// A directory with all that is durable now.
+    Backup {
+        /// Where: a new directory on the same file system, by its full path.
+        to: PathBuf,
+    },
+}
+
+/// The answer.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// The backup is whole and durable.
+    Backup {
+        /// Files of the journal in it.
+        files: u64,
+    },
+    /// Nothing was done; why.
+    Error(String),
+}
+
+/// Listens in a directory whose lock this process holds, and serves one request after the other.
+///
+/// # Errors
+/// There can be no socket there: the path is longer than 107 bytes, say.
+pub fn serve(data: &Path, journal: JournalDoor) -> io::Result<tokio::task::JoinHandle<()>> {
+    let path = data.join(SOCKET_NAME);
+    // Of a process that is gone: the lock says so.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    let data = data.to_owned();
+    Ok(tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (data, journal) = (data.clone(), journal.clone());
+            if let Err(error) = converse(stream, data, journal).await {
+                tracing::warn!(%error, "a conversation at the control socket ended early");
+            }
+        }
+    }))
+}
+
+async fn converse(stream: UnixStream, data: PathBuf, journal: JournalDoor) -> io::Result<()> {
+    let mut stream = BufReader::new(stream.take(REQUEST_BYTES_MAX));
+    let mut line = String::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_line(&mut line));
+    read.await.map_err(|_| io::ErrorKind::TimedOut)??;
+    let answer = match serde_json::from_str(&line) {
+        Ok(request) => {
+            // It waits for disks.
+            let done = tokio::task::spawn_blocking(move || carry_out(&request, &data, &journal));
+            match done.await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(error)) => Answer::Error(format!("{error:#}")),
+                Err(error) => Answer::Error(error.to_string()),
+            }
+        }
+        Err(error) => Answer::Error(format!("the request is not understood: {error}")),
+    };
+    let mut text = serde_json::to_vec(&answer)?;
+    text.push(b'\n');
+    stream.get_mut().get_mut().write_all(&text).await
+}
+
+fn carry_out(request: &Request, data: &Path, journal: &JournalDoor) -> anyhow::Result<Answer> {
+    match request {
+        Request::Backup { to } => Ok(Answer::Backup { files: back_up(data, to, journal)? }),
+    }
+}
+
+/// Makes the backup under another name, which it loses once it is whole.
+fn back_up(data: &Path, to: &Path, journal: &JournalDoor) -> anyhow::Result<u64> {
+    if !to.is_absolute() {
+        bail!("{} is no full path", to.display());
+    }
+    if to.exists() {
+        bail!("{} exists; a backup is made into a new directory", to.display());
+    }
+    let mut unfinished = to.as_os_str().to_owned();
+    unfinished.push(".unfinished");
+    let unfinished = PathBuf::from(unfinished);
+    if unfinished.exists() {
+        bail!("{} is left of a backup that was not finished; remove it", unfinished.display());
+    }
+    let disk = RealDisk::open(&unfinished)?;
+    let backup = journal.back_up(&disk).context("nothing was backed up")?;
+    let files = backup.files;
+    let place = || format!("in {}", unfinished.display());
+    backup.finish(&disk).with_context(place)?;
+    std::fs::copy(data.join(LAYOUT_FILE), unfinished.join(LAYOUT_FILE)).with_context(place)?;
+    std::fs::File::open(unfinished.join(LAYOUT_FILE)).and_then(|file| file.sync_all()).with_context(place)?;
+    disk.sync_directory().with_context(place)?;
+    std::fs::rename(&unfinished, to).with_context(place)?;
+    let parent = to.parent().context("no directory can be made there")?;
+    std::fs::File::open(parent).and_then(|parent| parent.sync_all()).with_context(place)?;
+    tracing::info!(to = %to.display(), files, "a backup was made");
+    Ok(files)
+}
