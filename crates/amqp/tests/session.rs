@@ -106,8 +106,14 @@ impl Bench {
             bytes: Bytes::from_static(BODY),
         };
         let consumer = key(number);
-        let delivery =
-            Delivery { consumer, tag: EntryTag(tag), failed_deliveries: 0, first_of_group: false, message };
+        let delivery = Delivery {
+            consumer,
+            source: None,
+            tag: EntryTag(tag),
+            failed_deliveries: 0,
+            first_of_group: false,
+            message,
+        };
         self.answer(ToSession::Deliver(delivery));
     }
 
@@ -188,7 +194,7 @@ fn others_are_told_who_is_there() {
 }
 
 fn key(number: u32) -> ConsumerKey {
-    ConsumerKey { connection: ConnectionId::new(0, 1), number }
+    ConsumerKey::new(ConnectionId::new(0, 1), number)
 }
 
 fn receiver(attach: Attach) -> Attach {
@@ -578,6 +584,7 @@ fn a_large_message_leaves_in_frames_of_the_agreed_size() {
     };
     let delivery = Delivery {
         consumer: key(number),
+        source: None,
         tag: EntryTag(1),
         failed_deliveries: 3,
         first_of_group: false,

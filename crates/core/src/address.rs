@@ -149,6 +149,16 @@ impl Addresses {
         matching.into_iter().map(|(_, address)| address).collect()
     }
 
+    /// Every lasting queue that the pattern matches, by name.
+    pub fn queues_matching(&self, pattern: &Pattern) -> Vec<Destination> {
+        let lasting = |queue: &&Destination| queue.kind == DestinationKind::Queue && !queue.temporary;
+        let matching =
+            self.by_destination.keys().filter(lasting).filter(|queue| pattern.matches(&queue.name));
+        let mut matching: Vec<Destination> = matching.cloned().collect();
+        matching.sort_unstable();
+        matching
+    }
+
     /// What the address feeds: queues bound to it, and those bound to a pattern of topics that matches it.
     pub fn bounds(&self, destination: &Destination) -> Vec<&Bound> {
         let mut bounds: Vec<&Bound> =

@@ -25,7 +25,7 @@ pub struct Fed {
 impl Partition {
     /// What has to be in the log before the queue can be as the operator's rules want it: its bindings. Empty if it is,
     /// or if no topic feeds it.
-    fn missing_bindings(&self, queue: &Destination, attach: Option<&Attach>) -> Vec<Binding> {
+    pub(crate) fn missing_bindings(&self, queue: &Destination, attach: Option<&Attach>) -> Vec<Binding> {
         let feeds = self.settings.addressing.feeds_of(queue);
         let feeds = feeds.into_iter().filter(|feed| self.lives_here(&feed.topic));
         feeds.filter_map(|feed| self.missing_binding(queue, feed, attach)).collect()

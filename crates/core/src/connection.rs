@@ -72,7 +72,16 @@ impl Partition {
         connection.unwritten_bytes = connection.unwritten_bytes.saturating_sub(bytes);
         if was_full {
             for key in connection.consumers.clone() {
-                self.credit(key, 0, effects);
+                self.serve_again(key, effects);
+            }
+        }
+    }
+
+    fn serve_again(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        for reader in self.readers_of(key) {
+            self.line_up(reader);
+            if let Some(id) = self.consumers.get(&reader).map(|consumer| consumer.queue) {
+                self.dispatch(id, effects);
             }
         }
     }
@@ -129,9 +138,14 @@ impl Partition {
     }
 
     pub(crate) fn stop_serving(&mut self, key: ConsumerKey) {
-        self.leave_line(key);
-        if let Some(consumer) = self.consumers.get_mut(&key) {
-            consumer.credit = 0;
+        if let Some(spread) = self.spreads.get_mut(&key) {
+            spread.credit = 0;
+        }
+        for reader in self.readers_of(key) {
+            self.leave_line(reader);
+            if let Some(consumer) = self.consumers.get_mut(&reader) {
+                consumer.credit = 0;
+            }
         }
     }
 }

@@ -35,12 +35,15 @@ pub struct Consumer {
     pub draining: bool,
     /// It waits in its queue's line.
     pub in_line: bool,
-    /// What others are told of it.
+    /// A member of a consumer of several queues, which had its turn without credit and waits for some.
+    pub starved: bool,
+    /// What others are told of it; of a member nothing.
     pub notice: Option<Arc<ConsumerNotice>>,
 }
 
 impl Partition {
     pub(crate) fn attach(&mut self, attach: Attach, effects: &mut Vec<Effect>) {
+        let Some(attach) = self.attach_to_pattern(attach, effects) else { return };
         let (connection, ticket) = (attach.consumer.connection, attach.ticket);
         match self.source_of(&attach, effects) {
             Ok(Some(_)) if self.must_wait_for_bindings(&attach) => {
@@ -71,9 +74,7 @@ impl Partition {
     /// The queue to read from; `None` if it must be declared first.
     fn source_of(&mut self, attach: &Attach, effects: &mut Vec<Effect>) -> Result<Option<QueueId>, Refusal> {
         let source = &attach.source;
-        if self.consumers.contains_key(&attach.consumer) {
-            return Err(Refusal::ConsumerExists { number: attach.consumer.number });
-        }
+        self.check_new(attach.consumer)?;
         let address = self.addresses.get(source);
         if source.temporary {
             let address = address.ok_or_else(|| Refusal::NoSuchDestination(source.clone()))?;
@@ -92,7 +93,15 @@ impl Partition {
         }
     }
 
-    /// A volatile subscription, which begins with what the topic retains.
+    /// Refuses a number that is taken.
+    pub(crate) fn check_new(&self, key: ConsumerKey) -> Result<(), Refusal> {
+        match self.consumers.contains_key(&key) || self.spreads.contains_key(&key) {
+            true => Err(Refusal::ConsumerExists { number: key.number }),
+            false => Ok(()),
+        }
+    }
+
+    /// A volatile subscription, which begins with what the topic retains, and what it keeps for those who come later.
     pub(crate) fn subscribe(
         &mut self,
         attach: &Attach,
@@ -117,6 +126,14 @@ impl Partition {
 
     fn attach_to(&mut self, id: QueueId, attach: Attach, effects: &mut Vec<Effect>) {
         let key = attach.consumer;
+        self.connections.entry(key.connection).or_default().consumers.insert(key);
+        self.announce_consumer(attach.notice.as_ref(), true, effects);
+        self.seat(id, key, &attach);
+        self.dispatch(id, effects);
+    }
+
+    /// Gives a consumer its place in a queue.
+    pub(crate) fn seat(&mut self, id: QueueId, key: ConsumerKey, attach: &Attach) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         // A subscription takes only what matches; on a queue it is the consumer that selects.
         let selects = queue.source.kind == DestinationKind::Queue;
@@ -136,18 +153,20 @@ impl Partition {
             selection: (selector.is_some() || grouped).then(|| Selection::new(selector)),
             draining: false,
             in_line: false,
-            notice: attach.notice,
+            starved: false,
+            notice: attach.notice.clone().filter(|_| key.member == 0),
         };
-        self.announce_consumer(consumer.notice.as_ref(), true, effects);
         self.consumers.insert(key, consumer);
-        self.connections.entry(key.connection).or_default().consumers.insert(key);
         self.line_up_all_if_exclusive(id);
         self.line_up(key);
         self.share_groups(id, key);
-        self.dispatch(id, effects);
     }
 
     pub(crate) fn credit(&mut self, key: ConsumerKey, add: u32, effects: &mut Vec<Effect>) {
+        if let Some(spread) = self.spreads.get_mut(&key) {
+            spread.credit = spread.credit.saturating_add(add);
+            return self.feed(key, effects);
+        }
         let Some(consumer) = self.consumers.get_mut(&key) else { return };
         consumer.credit = consumer.credit.saturating_add(add);
         let id = consumer.queue;
@@ -156,6 +175,11 @@ impl Partition {
     }
 
     pub(crate) fn drain(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        if let Some(spread) = self.spreads.get_mut(&key) {
+            spread.draining = true;
+            self.feed(key, effects);
+            return self.finish_drain_of_members(key, effects);
+        }
         let Some(consumer) = self.consumers.get_mut(&key) else { return };
         consumer.draining = true;
         let id = consumer.queue;
@@ -168,6 +192,11 @@ impl Partition {
         let Some(queue) = self.queues.get(&id).filter(|queue| !queue.fetching) else { return };
         let drains = |key: &ConsumerKey| self.consumers.get(key).is_some_and(|consumer| consumer.draining);
         let draining: Vec<ConsumerKey> = queue.consumers.iter().filter(|key| drains(key)).copied().collect();
+        let members = queue.consumers.iter().filter(|key| key.member != 0);
+        let wholes: Vec<ConsumerKey> = members.map(|key| key.whole()).collect();
+        for whole in wholes {
+            self.finish_drain_of_members(whole, effects);
+        }
         for key in draining {
             self.leave_line(key);
             if let Some(consumer) = self.consumers.get_mut(&key) {
@@ -185,25 +214,46 @@ impl Partition {
         ticket: Option<Ticket>,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(queue) = self.remove_consumer(key, delivered, effects) {
-            self.dispatch(queue, effects);
-        }
+        let queues = self.remove_consumer(key, delivered, effects);
+        self.dispatch_all(queues, effects);
         self.answer(ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
     }
 
-    /// The consumer is gone, and what it held is back in its queue, which is then to be dispatched.
+    /// The consumer is gone, and what it held is back in its queues, which are then to be dispatched.
     pub(crate) fn remove_consumer(
         &mut self,
         key: ConsumerKey,
         delivered: Delivered,
         effects: &mut Vec<Effect>,
+    ) -> Vec<QueueId> {
+        let last_seen = match delivered {
+            Delivered::All => u64::MAX,
+            Delivered::None => 0,
+            Delivered::Through { member, tag } => {
+                let reader = self.consumers.get(&key.with_member(member));
+                reader.map_or(0, |reader| reader.held.order_of(tag))
+            }
+        };
+        if let Some(connection) = self.connections.get_mut(&key.connection) {
+            connection.consumers.remove(&key);
+        }
+        let readers = self.readers_of(key);
+        if let Some(spread) = self.spreads.remove(&key) {
+            self.announce_consumer(spread.notice(), false, effects);
+        }
+        // What one of them gives back goes to no other of them: nothing is dispatched until all have left.
+        readers.into_iter().filter_map(|reader| self.remove_reader(reader, last_seen, effects)).collect()
+    }
+
+    fn remove_reader(
+        &mut self,
+        key: ConsumerKey,
+        last_seen: u64,
+        effects: &mut Vec<Effect>,
     ) -> Option<QueueId> {
         self.leave_line(key);
         let consumer = self.consumers.remove(&key)?;
         self.announce_consumer(consumer.notice.as_ref(), false, effects);
-        if let Some(connection) = self.connections.get_mut(&key.connection) {
-            connection.consumers.remove(&key);
-        }
         let id = consumer.queue;
         let queue = self.queues.get_mut(&id)?;
         queue.consumers.retain(|other| *other != key);
@@ -213,7 +263,7 @@ impl Partition {
             return None;
         }
         self.free_groups(id, key, consumer.selection.as_ref());
-        let (seen, unseen) = consumer.held.split(delivered);
+        let (seen, unseen) = consumer.held.split(last_seen);
         self.release(id, key, &seen, true, effects);
         self.release(id, key, &unseen, false, effects);
         if consumer.mode == ConsumerMode::Exclusive {

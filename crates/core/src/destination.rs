@@ -117,12 +117,7 @@ impl Partition {
             names.remove(name);
         }
         for key in queue.consumers {
-            let consumer = self.consumers.remove(&key);
-            self.announce_consumer(consumer.and_then(|consumer| consumer.notice).as_ref(), false, effects);
-            if let Some(connection) = self.connections.get_mut(&key.connection) {
-                connection.consumers.remove(&key);
-            }
-            effects.push(Effect::Detached { consumer: key });
+            self.forget_reader(key, effects);
         }
         let mut keys = Vec::new();
         for (number, lane) in queue.lanes.iter() {

@@ -35,6 +35,10 @@ impl Partition {
         loop {
             let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
             let Some(consumer) = queue.line(mode).get(place) else { return };
+            if consumer.member != 0 && !self.has_credit(consumer) {
+                self.starve(consumer);
+                continue;
+            }
             match self.send_next(id, consumer, effects) {
                 Step::Sent => self.next_turn(id, mode, place, consumer),
                 Step::SentLast => {
@@ -59,8 +63,7 @@ impl Partition {
         else {
             return;
         };
-        let takes_more = self.consumers.get(&key).is_some_and(|consumer| consumer.credit > 0)
-            && !self.outbox_is_full(key.connection);
+        let takes_more = (key.member != 0 || self.has_credit(key)) && !self.outbox_is_full(key.connection);
         if let Some(queue) = self.queues.get_mut(&id).filter(|_| takes_more) {
             queue.line(mode).push(priority, key);
         }
@@ -118,7 +121,9 @@ impl Partition {
         self.counters.delivered += 1;
         let turn = if browsing { GroupTurn::default() } else { self.take_group(id, consumer, &message) };
         let first_of_group = turn.first;
-        effects.push(Effect::Deliver(Delivery { consumer, tag, failed_deliveries, first_of_group, message }));
+        let source = self.queues.get(&id).filter(|_| consumer.member != 0).map(|queue| queue.source.clone());
+        let delivery = Delivery { consumer, source, tag, failed_deliveries, first_of_group, message };
+        effects.push(Effect::Deliver(delivery));
         if turn.ended { Step::SentLast } else { Step::Sent }
     }
 
@@ -138,8 +143,8 @@ impl Partition {
     }
 
     fn hand_over(&mut self, id: QueueId, tag: EntryTag, by: ConsumerKey, bytes: u64) {
+        self.spend_credit(by);
         let Some(consumer) = self.consumers.get_mut(&by) else { return };
-        consumer.credit -= 1;
         if let Some(connection) = self.connections.get_mut(&by.connection) {
             connection.unwritten_bytes += bytes;
         }
@@ -147,7 +152,8 @@ impl Partition {
             browse.pass(tag);
             return;
         }
-        consumer.held.push(tag);
+        consumer.held.push(self.next_hold, tag);
+        self.next_hold += 1;
         if let Some(entry) = self.entry(id, tag) {
             entry.state = State::Held { by, in_transaction: false };
             let key = entry.key;
@@ -161,7 +167,10 @@ impl Partition {
         if let Some(browse) = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut()) {
             browse.is_over = true;
         }
-        effects.push(Effect::Drained { consumer: key });
+        match key.member {
+            0 => effects.push(Effect::Drained { consumer: key }),
+            _ => self.end_browse_of_members(key.whole(), effects),
+        }
     }
 
     /// Asks for the body that is due, and for those behind it in its lane.

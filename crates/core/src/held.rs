@@ -2,23 +2,26 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use postroad_model::{Delivered, EntryTag};
+use postroad_model::EntryTag;
 use rustc_hash::FxBuildHasher;
 
 /// See the head of this file. Every step costs little, however much is held.
 #[derive(Default)]
 pub struct Held {
-    last: u64,
     in_order: BTreeMap<u64, EntryTag>,
     orders: HashMap<EntryTag, u64, FxBuildHasher>,
 }
 
 impl Held {
-    /// One more was sent.
-    pub fn push(&mut self, tag: EntryTag) {
-        self.last += 1;
-        self.in_order.insert(self.last, tag);
-        self.orders.insert(tag, self.last);
+    /// One more was sent; `order` is above all before it, and above 0.
+    pub fn push(&mut self, order: u64, tag: EntryTag) {
+        self.in_order.insert(order, tag);
+        self.orders.insert(tag, order);
+    }
+
+    /// When it was sent, as was said then; 0 if it is not held.
+    pub fn order_of(&self, tag: EntryTag) -> u64 {
+        self.orders.get(&tag).copied().unwrap_or(0)
     }
 
     /// It was settled or given back.
@@ -33,13 +36,8 @@ impl Held {
         self.orders.keys().copied()
     }
 
-    /// Everything, in two parts: what the application saw, and the rest.
-    pub fn split(self, delivered: Delivered) -> (Vec<EntryTag>, Vec<EntryTag>) {
-        let last_seen = match delivered {
-            Delivered::All => u64::MAX,
-            Delivered::None => 0,
-            Delivered::Through(last) => self.orders.get(&last).copied().unwrap_or(0),
-        };
+    /// Everything, in two parts: what the application saw, which was sent up to `last_seen`, and the rest.
+    pub fn split(self, last_seen: u64) -> (Vec<EntryTag>, Vec<EntryTag>) {
         let (seen, unseen): (Vec<_>, Vec<_>) =
             self.in_order.into_iter().partition(|(order, _)| *order <= last_seen);
         let tags = |part: Vec<(u64, EntryTag)>| part.into_iter().map(|(_, tag)| tag).collect();
@@ -57,16 +55,18 @@ mod tests {
 
     #[test]
     fn what_was_seen_is_told_from_the_rest_in_the_order_of_sending() {
-        for (case, delivered, seen, unseen) in [
-            ("all", Delivered::All, &[9, 2, 4][..], &[][..]),
-            ("none", Delivered::None, &[], &[9, 2, 4]),
-            ("some", Delivered::Through(EntryTag(2)), &[9, 2], &[4]),
-            ("not held", Delivered::Through(EntryTag(7)), &[], &[9, 2, 4]),
+        for (case, last_seen, seen, unseen) in [
+            ("all", None, &[9, 2, 4][..], &[][..]),
+            ("some", Some(2), &[9, 2], &[4]),
+            ("not held", Some(7), &[], &[9, 2, 4]),
         ] {
             let mut held = Held::default();
-            tags(&[9, 7, 2, 4]).into_iter().for_each(|tag| held.push(tag));
+            for (order, tag) in (11..).zip(tags(&[9, 7, 2, 4])) {
+                held.push(order, tag);
+            }
             held.remove(EntryTag(7));
-            assert_eq!(held.split(delivered), (tags(seen), tags(unseen)), "case: {case}");
+            let last_seen = last_seen.map_or(u64::MAX, |tag| held.order_of(EntryTag(tag)));
+            assert_eq!(held.split(last_seen), (tags(seen), tags(unseen)), "case: {case}");
         }
     }
 }

@@ -35,6 +35,7 @@ mod schedule;
 mod selection;
 mod settle;
 mod snapshot;
+mod spread;
 mod subscription;
 mod transaction;
 

@@ -10,7 +10,8 @@ impl Partition {
     pub(crate) fn line_up(&mut self, key: ConsumerKey) {
         let Some(consumer) = self.consumers.get(&key) else { return };
         let has_seen_all = consumer.browse.as_ref().is_some_and(|browse| browse.is_over);
-        let may = consumer.credit > 0
+        // A member may wait without credit: it is when its turn comes that there must be some.
+        let may = (consumer.credit > 0 || key.member != 0)
             && !has_seen_all
             && !self.outbox_is_full(key.connection)
             && self.is_chosen(key, consumer);

@@ -24,6 +24,7 @@ use crate::queue::{Entry, LaneNumber, Queue, State};
 use crate::rest::Rests;
 use crate::schedule::{Jobs, WriteDue};
 use crate::selection::{self, PropertiesOf};
+use crate::spread::Spread;
 use crate::transaction::{Branches, Coordination, OpenTransaction, Prepared, VolatileChanges};
 
 /// What a partition is told once, at its start.
@@ -112,6 +113,10 @@ pub struct Partition {
     /// Queues that wait for a body, by the body.
     pub(crate) fetches: HashMap<MessageKey, Vec<QueueId>, FxBuildHasher>,
     pub(crate) consumers: HashMap<ConsumerKey, Consumer, FxBuildHasher>,
+    /// Consumers of patterns of queues, by their whole.
+    pub(crate) spreads: BTreeMap<ConsumerKey, Spread>,
+    /// Counts what consumers came to hold, over all of them.
+    pub(crate) next_hold: u64,
     pub(crate) connections: HashMap<ConnectionId, Connection, FxBuildHasher>,
     /// Exclusive names, each with its holder and the holder's connection.
     pub(crate) claims: HashMap<Arc<str>, (Arc<str>, ConnectionId)>,
@@ -171,6 +176,8 @@ impl Partition {
             rests: Rests::default(),
             fetches: HashMap::default(),
             consumers: HashMap::default(),
+            spreads: BTreeMap::new(),
+            next_hold: 1,
             connections: HashMap::default(),
             claims: HashMap::new(),
             parked: BTreeMap::new(),
@@ -446,6 +453,7 @@ impl Partition {
         self.next_queue += 1;
         address.bound.insert(id, None);
         self.queues.insert(id, Queue::new(id, destination.clone()));
+        self.join_spreads(id, destination);
         id
     }
 

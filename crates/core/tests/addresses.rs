@@ -78,7 +78,7 @@ fn a_virtual_topic_feeds_every_queue_of_its_name() {
              send 2 #VirtualTopic.y.z n
              send 2 #VirtualTopic o
              send 2 #Other.x p",
-            "ok 1.1<m ok 1.1<n ok 1.1<o ok ok",
+            "ok 1.1/1<m ok 1.1/1<n ok 1.1/1<o ok ok",
         ),
         (
             "a queue that is gone is fed no more",

@@ -1,8 +1,8 @@
 //! Effects: what the runtime must do now, in order.
 
 use crate::{
-    Announcement, BranchId, Command, ConnectionId, ConsumerKey, Durability, EntryTag, Message, MessageKey,
-    PartitionId, Peer, Position, Refusal, Ticket, TransactionKey, Urgency,
+    Announcement, BranchId, Command, ConnectionId, ConsumerKey, Destination, Durability, EntryTag, Message,
+    MessageKey, PartitionId, Peer, Position, Refusal, Ticket, TransactionKey, Urgency,
 };
 
 /// One thing for the runtime to do.
@@ -94,8 +94,10 @@ pub enum Effect {
 /// One message on its way to one consumer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
-    /// The consumer.
+    /// The consumer; of one that reads a pattern of queues, the member that settles it.
     pub consumer: ConsumerKey,
+    /// The queue, where the consumer reads from several.
+    pub source: Option<Destination>,
     /// What it settles by.
     pub tag: EntryTag,
     /// How often it was delivered before without success.

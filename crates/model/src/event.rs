@@ -278,7 +278,8 @@ pub struct Attach {
     pub consumer: ConsumerKey,
     /// What it reads from; a pattern is every destination that matches, now or later.
     pub source: Destination,
-    /// For a pattern: which partition's share of the destinations. Anything else lives in one partition.
+    /// For a pattern: which partition's share of the destinations. Anything else lives in one partition; a queue whose
+    /// name looks like a pattern is one queue without it.
     pub at: Option<PartitionId>,
     /// How it reads.
     pub mode: ConsumerMode,
@@ -333,7 +334,12 @@ pub enum Delivered {
     /// All of them: the application may have seen any.
     All,
     /// Those up to and with this one, in the order in which they were sent to the consumer.
-    Through(EntryTag),
+    Through {
+        /// Which member of the consumer it was sent to; see [`ConsumerKey::member`].
+        member: u32,
+        /// The last one.
+        tag: EntryTag,
+    },
     /// None: the application never saw them.
     None,
 }

@@ -74,6 +74,25 @@ pub struct ConsumerKey {
     pub connection: ConnectionId,
     /// The session's own number for it.
     pub number: u32,
+    /// A consumer of a pattern of queues has a member in each, counted from 1; 0 is the consumer as a whole.
+    pub member: u32,
+}
+
+impl ConsumerKey {
+    /// A consumer as a whole.
+    pub const fn new(connection: ConnectionId, number: u32) -> ConsumerKey {
+        ConsumerKey { connection, number, member: 0 }
+    }
+
+    /// The consumer that it is a member of; itself, if it is none.
+    pub const fn whole(self) -> ConsumerKey {
+        ConsumerKey { member: 0, ..self }
+    }
+
+    /// This member of it.
+    pub const fn with_member(self, member: u32) -> ConsumerKey {
+        ConsumerKey { member, ..self }
+    }
 }
 
 /// One local transaction of a connection, numbered by its session.

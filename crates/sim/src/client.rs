@@ -247,7 +247,7 @@ impl Client {
         let reader = Reader { source: source.clone(), browses, attached: false, held: Vec::new() };
         self.readers.insert(number, reader);
         let attach = Attach {
-            consumer: ConsumerKey { connection: self.connection, number },
+            consumer: ConsumerKey::new(self.connection, number),
             source,
             mode,
             credit,
@@ -270,7 +270,7 @@ impl Client {
             self.readers.iter().filter(|(_, reader)| reader.attached).map(|(number, _)| *number).collect();
         let number = *world.random.pick(&attached)?;
         let partition = world.placement.partition_of(&self.readers.get(&number)?.source.name);
-        Some((ConsumerKey { connection: self.connection, number }, partition))
+        Some((ConsumerKey::new(self.connection, number), partition))
     }
 
     fn credit(&mut self, world: &mut World<'_>) -> Outgoing {
@@ -283,7 +283,7 @@ impl Client {
     pub fn credit_all(&self, world: &World<'_>, add: u32) -> Outgoing {
         let attached = self.readers.iter().filter(|(_, reader)| reader.attached);
         let credit = |(number, reader): (&u32, &Reader)| {
-            let consumer = ConsumerKey { connection: self.connection, number: *number };
+            let consumer = ConsumerKey::new(self.connection, *number);
             (world.placement.partition_of(&reader.source.name), Event::Credit { consumer, add })
         };
         attached.map(credit).collect()
@@ -307,11 +307,11 @@ impl Client {
         let last = reader.held.iter().filter(|(_, tied)| *tied == 0).map(|(tag, _)| *tag);
         let last: Vec<EntryTag> = last.collect();
         let delivered = match (world.random.below(3), world.random.pick(&last)) {
-            (0, Some(tag)) => Delivered::Through(*tag),
+            (0, Some(tag)) => Delivered::Through { member: 0, tag: *tag },
             (1, _) => Delivered::None,
             _ => Delivered::All,
         };
-        let consumer = ConsumerKey { connection: self.connection, number };
+        let consumer = ConsumerKey::new(self.connection, number);
         let ticket = world.random.one_in(2).then(|| Ticket(world.numbers.next()));
         let partition = self.to(world, &reader.source.name);
         vec![(partition, Event::Detach { consumer, delivered, ticket })]
@@ -383,7 +383,7 @@ impl Client {
             if tags.is_empty() || reader.browses {
                 continue;
             }
-            let consumer = ConsumerKey { connection: self.connection, number: *number };
+            let consumer = ConsumerKey::new(self.connection, *number);
             let ticket = Some(Ticket(world.numbers.next()));
             let settle = Settle {
                 consumer,

@@ -377,7 +377,7 @@ impl Oracle {
         let seen = match delivered {
             Delivered::All => reader.held.len(),
             Delivered::None => 0,
-            Delivered::Through(last) => {
+            Delivered::Through { tag: last, .. } => {
                 reader.held.iter().position(|(tag, _)| *tag == last).map_or(0, |index| index + 1)
             }
         };

@@ -91,7 +91,7 @@ impl Outgoing {
 impl AmqpSession {
     /// The core's name for a consumer of this connection.
     pub(super) fn key(&self, number: u32) -> ConsumerKey {
-        ConsumerKey { connection: self.id, number }
+        ConsumerKey::new(self.id, number)
     }
 
     /// Tells the core of every link's credit, after the channel's window has changed.
@@ -117,7 +117,7 @@ impl AmqpSession {
         let window = known.remote_window.min(room);
         let Some(link) = self.link_at(at).filter(|link| link.stage == Stage::Attached) else { return };
         let Some(outgoing) = link.end.outgoing().filter(|outgoing| !outgoing.taking_back) else { return };
-        let consumer = ConsumerKey { connection: id, number: outgoing.number };
+        let consumer = ConsumerKey::new(id, outgoing.number);
         let wanted = outgoing.credit.min(PROMISED_MAX).min(window);
         if outgoing.credit < outgoing.promised {
             outgoing.taking_back = true;

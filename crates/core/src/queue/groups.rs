@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn consumer(number: u32) -> ConsumerKey {
-        ConsumerKey { connection: postroad_model::ConnectionId::new(0, 1), number }
+        ConsumerKey::new(postroad_model::ConnectionId::new(0, 1), number)
     }
 
     #[test]

@@ -274,7 +274,7 @@ mod tests {
     }
 
     fn hold(lane: &mut Lane, sequence: u64) {
-        let by = ConsumerKey { connection: postroad_model::ConnectionId::new(0, 1), number: 1 };
+        let by = ConsumerKey::new(postroad_model::ConnectionId::new(0, 1), 1);
         lane.get_mut(sequence).expect("entry").state = State::Held { by, in_transaction: false };
     }
 

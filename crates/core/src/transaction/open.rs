@@ -271,7 +271,8 @@ impl Partition {
     fn hold_again(&mut self, by: ConsumerKey, end: &Settlement) -> bool {
         let attached = self.consumers.get_mut(&by).filter(|consumer| consumer.queue == end.queue);
         let Some(consumer) = attached else { return false };
-        consumer.held.push(end.tag);
+        consumer.held.push(self.next_hold, end.tag);
+        self.next_hold += 1;
         if let Some(entry) = self.entry(end.queue, end.tag) {
             entry.state = State::Held { by, in_transaction: false };
         }
@@ -301,7 +302,7 @@ impl Partition {
         }
         let key = TransactionKey { connection: ConnectionId::internal(here), number: self.next_transaction };
         self.next_transaction += 1;
-        let nobody = ConsumerKey { connection: key.connection, number: 0 };
+        let nobody = ConsumerKey::new(key.connection, 0);
         for settlement in &settlements {
             if let Some(entry) = self.entry(settlement.queue, settlement.tag) {
                 entry.state = State::Held { by: nobody, in_transaction: true };

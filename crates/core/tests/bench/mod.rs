@@ -4,13 +4,15 @@
 //! `at=9 every=5 times=2`, `priority=9`, `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `expire`, `reject`, `release`, `fail`,
-//! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `time 7`, `make 1 a`, `unmake 1 a`.
+//! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `time 7`, `make 1 a`, `unmake 1 a`.
 //! Branches: `end 1 1 x` (transaction 1 of connection 1 is its share of branch x), `prepare 1 x`,
 //! `decide 1 x commit|once|rollback`, `branches 1`.
 //! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due until then).
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
 //! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and share it, `share=durable`
 //! or `share=volatile`, or take nothing of its own client, `nolocal`; `unsubscribe 1 s` ends one. `send 1 a,#t m` is one message for several addresses.
+//!
+//! A consumer of a pattern of queues, `attach 1.2 a.> 5`, has members `1.2/1`, `1.2/2` in them, which settle.
 //!
 //! Answers: `ok`, `no: why`, `1.2<m` (delivered), `1.2<m!2` (after two failures), `1.2<m*` (its first of the
 //! group), `1.2 drained`, `1.2 detached`, `1/1 done` or `1/1 undone` (the end of a share), `in doubt: x y`.
@@ -29,7 +31,7 @@ use postroad_model::{
     MessageKey, NORMAL_PRIORITY, Origin, Outcome, PartitionId, Placement, Position, Protocol, Publish,
     RareHeaders, Schedule, Sent, Settle, Share, Ticket, TransactionKey,
 };
-use postroad_routing::Policies;
+use postroad_routing::{Policies, is_wildcard};
 use postroad_selector::{Properties, Value};
 
 /// See the head of this file.
@@ -314,6 +316,10 @@ impl Bench {
                 self.all(|_| Event::ListBranches { connection, ticket: Ticket(0) });
             }
             "time" => self.all(|_| Event::Tick { now_ms: plain[0].parse().expect("a sound script") }),
+            "written" => {
+                let bytes = plain[1].parse().expect("a sound script");
+                self.all(|_| Event::Written { connection: connection(plain[0]), bytes });
+            }
             "close" => self.all(|_| Event::Closed { connection: connection(plain[0]) }),
             "make" | "unmake" => {
                 let (destination, connection) = (destination(plain[1]), connection(plain[0]));
@@ -339,7 +345,7 @@ impl Bench {
 
     fn about(&mut self, word: &str, plain: &[&str]) {
         let consumer = consumer(plain[0]);
-        let source = self.sources[&consumer].clone();
+        let source = self.sources[&consumer.whole()].clone();
         let event = match word {
             "credit" => Event::Credit { consumer, add: plain[1].parse().expect("a sound script") },
             "drain" => Event::Drain { consumer },
@@ -410,7 +416,8 @@ impl Bench {
             priority: priority.unwrap_or(0) as i8,
             no_local: plain.contains(&"nolocal"),
             share,
-            at: None,
+            at: is_wildcard(&source.name)
+                .then(|| self.settings.addressing.partition_of(self.settings.placement, &source)),
             retroactive: plain.contains(&"retroactive"),
             notice: None,
             ticket: Ticket(0),
@@ -427,7 +434,7 @@ impl Bench {
         let connection = consumer.connection;
         let transaction = transaction.map(|number| TransactionKey { connection, number });
         let ticket = Some(Ticket(0));
-        let source = self.sources[&consumer].clone();
+        let source = self.sources[&consumer.whole()].clone();
         let settle = Settle { consumer, tags, outcome, transaction, reason: None, ticket };
         let id = self.send(&source, Event::Settle(settle));
         self.touch(transaction, id);
@@ -534,11 +541,14 @@ fn connection(word: &str) -> ConnectionId {
 
 fn consumer(word: &str) -> ConsumerKey {
     let (connection_word, number) = word.split_once('.').expect("a sound script");
-    ConsumerKey { connection: connection(connection_word), number: number.parse().expect("a sound script") }
+    let (number, member) = number.split_once('/').unwrap_or((number, "0"));
+    let [number, member] = [number, member].map(|word| word.parse().expect("a sound script"));
+    ConsumerKey::new(connection(connection_word), number).with_member(member)
 }
 
 fn name(key: ConsumerKey) -> String {
-    format!("{}.{}", number_of(key.connection), key.number)
+    let member = if key.member == 0 { String::new() } else { format!("/{}", key.member) };
+    format!("{}.{}{member}", number_of(key.connection), key.number)
 }
 
 fn number_of(connection: ConnectionId) -> u64 {

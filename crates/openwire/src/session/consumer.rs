@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, EntryTag, Event, PartitionId, Share,
+    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, Event, PartitionId, Share,
 };
 use rustc_hash::FxHashMap;
 
@@ -138,7 +138,7 @@ impl Consumer {
 
 impl OpenWireSession {
     pub(super) fn key(&self, number: ConsumerNumber) -> ConsumerKey {
-        ConsumerKey { connection: self.id, number: number.0 }
+        ConsumerKey::new(self.id, number.0)
     }
 
     pub(super) fn add_consumer(
@@ -355,9 +355,14 @@ impl OpenWireSession {
     pub(super) fn drained(&mut self, number: u32, turn: &mut Turn<'_>) {
         let Some(consumer) = self.consumers.by_number(number) else { return };
         let id = consumer.id.clone();
-        if !consumer.browses {
-            consumer.drains_seen += 1;
-            let seen = consumer.drains_seen;
+        consumer.drains_seen += 1;
+        let seen = consumer.drains_seen;
+        if consumer.browses {
+            // Each part says once that it was seen whole.
+            if seen < consumer.parts.len() as u64 {
+                return;
+            }
+        } else {
             if consumer.pull.as_ref().is_none_or(|pull| pull.drain != Some(seen)) {
                 return self.begin_waiting_pull(&id, turn);
             }
@@ -457,7 +462,7 @@ fn delivered<'a>(seen: i64, held: impl Iterator<Item = &'a Held>, part: Consumer
     match u64::try_from(seen) {
         Ok(seen) => {
             let last = held.filter(|held| held.part == part && held.sequence <= seen).last();
-            last.map_or(Delivered::None, |held| Delivered::Through(EntryTag(held.tag.0)))
+            last.map_or(Delivered::None, Held::through)
         }
         Err(_) if seen == RemoveInfo::LAST_DELIVERED_UNSET => Delivered::None,
         Err(_) => Delivered::All,
@@ -467,11 +472,6 @@ fn delivered<'a>(seen: i64, held: impl Iterator<Item = &'a Held>, part: Consumer
 fn check_supported(info: &ConsumerInfo) -> Result<(), Exception> {
     if info.network_subscription {
         return Err(Exception::jms("networks of brokers are not supported yet"));
-    }
-    let sources = info.destination.as_ref().map(names::parts).unwrap_or_default();
-    if let Some(source) = sources.iter().find(|source| source.is_queue() && names::is_wildcard(source)) {
-        let text = format!("wildcard consumers of queues are not supported yet: {}", source.name().to_str());
-        return Err(Exception::of("InvalidDestinationException", &text));
     }
     Ok(())
 }
@@ -490,7 +490,7 @@ mod tests {
     use crate::codec::{Command, MessageKind, WireFormat, decode_text_body, take_frame};
     use crate::session::{Now, OpenWireOptions};
 
-    const KEY: ConsumerKey = ConsumerKey { connection: postroad_model::ConnectionId::new(0, 1), number: 1 };
+    const KEY: ConsumerKey = ConsumerKey::new(postroad_model::ConnectionId::new(0, 1), 1);
 
     /// Text of another protocol; nobody understands what is no text.
     fn foreign(message: &Message) -> Result<Portable, TranslationError> {
@@ -507,7 +507,8 @@ mod tests {
         let bytes = bytes::Bytes::from_static(bytes);
         let message =
             Message { encoding, persistent: true, priority: 4, expires_at_ms: 0, rare: None, bytes };
-        Delivery { consumer: KEY, tag: EntryTag(9), failed_deliveries: 2, first_of_group: false, message }
+        let (tag, source) = (EntryTag(9), None);
+        Delivery { consumer: KEY, source, tag, failed_deliveries: 2, first_of_group: false, message }
     }
 
     #[test]

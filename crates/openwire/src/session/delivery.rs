@@ -31,6 +31,8 @@ pub struct Held {
     pub sequence: u64,
     /// Which part of the consumer it came to.
     pub part: ConsumerNumber,
+    /// Of a part that reads a pattern of queues, the member; see [`ConsumerKey::member`].
+    pub member: u32,
     /// The core's name for it.
     pub tag: EntryTag,
     /// The client's name for it.
@@ -52,8 +54,16 @@ pub struct Window {
 /// One part's share of an acknowledgement.
 struct Share {
     part: ConsumerNumber,
+    member: u32,
     tags: Vec<EntryTag>,
     credit: u32,
+}
+
+impl Held {
+    /// It was delivered, with all before it.
+    pub fn through(&self) -> Delivered {
+        Delivered::Through { member: self.member, tag: self.tag }
+    }
 }
 
 impl Window {
@@ -63,8 +73,8 @@ impl Window {
     }
 
     /// The last delivery to a part.
-    fn last(&self, part: u32) -> Option<EntryTag> {
-        self.held.iter().rev().find(|held| held.part.0 == part).map(|held| held.tag)
+    fn last(&self, part: u32) -> Option<&Held> {
+        self.held.iter().rev().find(|held| held.part.0 == part)
     }
 
     /// A transaction was committed: what was acknowledged in it is done.
@@ -128,9 +138,10 @@ impl Window {
         for held in self.held.range_mut(first..end).filter(|held| held.transaction.is_none()) {
             let credit = u32::from(!held.credited);
             let keep = each(held);
-            let (part, tag) = (held.part, held.tag);
-            let index = shares.iter().position(|share| share.part == part).unwrap_or_else(|| {
-                shares.push(Share { part, tags: Vec::with_capacity(end - first), credit: 0 });
+            let (part, member, tag) = (held.part, held.member, held.tag);
+            let of_same = |share: &Share| share.part == part && share.member == member;
+            let index = shares.iter().position(of_same).unwrap_or_else(|| {
+                shares.push(Share { part, member, tags: Vec::with_capacity(end - first), credit: 0 });
                 shares.len() - 1
             });
             shares[index].tags.push(tag);
@@ -169,12 +180,15 @@ impl OpenWireSession {
     /// # Errors
     /// [`Parting::Fault`]: the client has agreed to frames too small for it, and would never get it.
     pub(super) fn deliver(&mut self, delivery: Delivery, turn: &mut Turn<'_>) -> Result<(), Parting> {
-        let Delivery { consumer: key, tag, failed_deliveries, first_of_group, message } = delivery;
+        let Delivery { consumer: key, source, tag, failed_deliveries, first_of_group, message } = delivery;
         let Some(consumer) = self.consumers.by_number(key.number) else { return Ok(()) };
         let Some(part) = consumer.parts.iter().find(|part| part.number.0 == key.number) else {
             return Ok(());
         };
-        let stored = in_openwire(&message, tag, &part.destination, self.translate, self.format.version);
+        let source = source.map(|queue| Destination::Queue((*queue.name).into()));
+        let known = source.as_ref().or((!part.is_pattern).then_some(&part.destination));
+        let at = known.unwrap_or(&part.destination);
+        let stored = in_openwire(&message, tag, at, self.translate, self.format.version);
         let (bytes, version) = match stored {
             Ok(stored) => stored,
             Err(error) => {
@@ -188,7 +202,7 @@ impl OpenWireSession {
         let header = DispatchHeader {
             command_id: self.next_command_id,
             consumer_id: &consumer.id,
-            destination: (!part.is_pattern).then_some(&part.destination),
+            destination: known,
             redelivery_counter: i32::try_from(failed_deliveries).unwrap_or(i32::MAX),
         };
         let patch = Patch {
@@ -206,7 +220,8 @@ impl OpenWireSession {
             Err(error) => return self.undeliverable(key, tag, &error, turn),
         };
         if !consumer.browses {
-            let held = Held { sequence, part, tag, message_id, credited: false, transaction: None };
+            let member = key.member;
+            let held = Held { sequence, part, member, tag, message_id, credited: false, transaction: None };
             consumer.window.held.push_back(held);
         }
         self.pull_satisfied(key.number);
@@ -230,8 +245,8 @@ impl OpenWireSession {
         // It leaves the queue too: what goes back would come again at once, and count as delivered.
         let sent =
             self.consumers.by_number(consumer.number).and_then(|known| known.window.last(consumer.number));
-        let delivered = sent.map_or(Delivered::None, Delivered::Through);
-        turn.events.push(Event::Detach { consumer, delivered, ticket: None });
+        let delivered = sent.map_or(Delivered::None, Held::through);
+        turn.events.push(Event::Detach { consumer: consumer.whole(), delivered, ticket: None });
         let text = format!("a message is too large for the MaxFrameSize that the client agreed to: {error}");
         self.send_connection_error(&Exception::io(&text), turn);
         Err(Parting::Fault(text))
@@ -243,7 +258,7 @@ impl OpenWireSession {
         let settle = Settle { consumer, tags, outcome, transaction: None, reason, ticket: None };
         turn.events.push(Event::Settle(settle));
         if self.consumers.by_number(consumer.number).is_some_and(|known| known.wants_another()) {
-            turn.events.push(Event::Credit { consumer, add: 1 });
+            turn.events.push(Event::Credit { consumer: consumer.whole(), add: 1 });
         }
     }
 
@@ -299,8 +314,8 @@ impl OpenWireSession {
         let reason = reason(ack);
         let ticket = (ack.response_required && !shares.is_empty())
             .then(|| self.wait(shares.len() as u32, None, Then::Respond));
-        for Share { part, tags, .. } in shares {
-            let consumer = self.key(part);
+        for Share { part, member, tags, .. } in shares {
+            let consumer = self.key(part).with_member(member);
             turn.events.push(Event::Settle(Settle {
                 consumer,
                 tags,
@@ -327,10 +342,15 @@ impl OpenWireSession {
     /// A browser takes nothing; what it has seen makes room for more.
     fn browsed(&mut self, ack: &MessageAck, turn: &mut Turn<'_>) -> Result<Done, Exception> {
         let consumer = ack.consumer_id.as_ref().and_then(|id| self.consumers.get_mut(id));
-        let part = consumer.and_then(|consumer| consumer.parts.first()).map(|part| part.number);
         let add = u32::try_from(ack.message_count).unwrap_or(0);
-        if let Some(part) = part.filter(|_| add > 0) {
-            turn.events.push(Event::Credit { consumer: self.key(part), add });
+        let numbers: Vec<_> = consumer
+            .iter()
+            .flat_map(|consumer| &consumer.parts)
+            .map(|part| part.number)
+            .filter(|_| add > 0)
+            .collect();
+        for number in numbers {
+            turn.events.push(Event::Credit { consumer: self.key(number), add });
         }
         Ok(Done::Now)
     }
@@ -389,6 +409,7 @@ mod tests {
         let held = |sequence| Held {
             sequence,
             part: PART,
+            member: 0,
             tag: EntryTag(sequence * 10),
             message_id: Some(id(sequence as i64)),
             credited: false,

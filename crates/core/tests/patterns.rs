@@ -1,0 +1,158 @@
+//! Consumers of a pattern of queues: one credit, and in each queue a member that settles.
+
+mod bench;
+
+use bench::{Bench, settings};
+
+fn check(cases: &[(&str, &str, &str, &str)]) {
+    for (case, script, said, held) in cases {
+        let mut bench = Bench::new(settings(1));
+        assert_eq!(bench.run(script), *said, "case: {case}");
+        assert_eq!(bench.held(), *held, "what is left, case: {case}");
+    }
+}
+
+#[test]
+fn a_pattern_is_every_queue_that_matches_now_or_later() {
+    check(&[
+        (
+            "queues that are there, by name",
+            "send 1 a.y m\n send 1 a.x n\n send 1 b o\n attach 2.1 a.* 5",
+            "ok ok ok ok 2.1/1<n 2.1/2<m",
+            "a.x:1 a.y:1 b:1",
+        ),
+        (
+            "queues that come later, each in its order",
+            "attach 2.1 a.> 5\n send 1 a.x m\n send 1 a.y n volatile\n send 1 a.x o\n send 1 b p",
+            "ok 2.1/1<m ok 2.1/2<n ok 2.1/1<o ok ok",
+            "a.x:2 a.y:1 b:1",
+        ),
+        ("no temporary queue", "attach 2.1 > 5\n make 1 ~a.t\n send 1 ~a.t m", "ok ok ok", "a.t:1"),
+        (
+            "a selector is each member's",
+            "send 1 a.x m?k=1\n attach 2.1 a.> 5 where=k=2\n send 1 a.x n?k=2\n send 1 a.y o?k=2",
+            "ok ok 2.1/1<n?k=2 ok 2.1/2<o?k=2 ok",
+            "a.x:2 a.y:1",
+        ),
+        (
+            "in competition with a reader of one queue",
+            "make 1 a.x\n attach 2.1 a.x 5\n attach 3.1 a.> 5\n send 1 a.x m\n send 1 a.x n",
+            "ok ok ok 2.1<m ok 3.1/1<n ok",
+            "a.x:2",
+        ),
+        (
+            "nobody may delete a queue that it reads",
+            "make 1 a.x\n attach 2.1 a.> 5\n unmake 1 a.x\n detach 2.1 all\n unmake 1 a.x",
+            "ok ok no: cannot delete queue://a.x: it has 1 consumers ok",
+            "",
+        ),
+        (
+            "an exclusive one has every queue to itself",
+            "make 1 a.x\n attach 2.1 a.x 5\n attach 3.1 a.> 1 exclusive\n send 1 a.x m\n send 1 a.x n",
+            "ok ok ok 3.1/1<m ok ok",
+            "a.x:2",
+        ),
+        (
+            "a group of one queue says nothing about another",
+            "attach 2.1 a.> 9\n send 1 a.x m group=g\n send 1 a.y n group=g\n send 1 a.x o group=g",
+            "ok 2.1/1<m* ok 2.1/2<n* ok 2.1/1<o ok",
+            "a.x:2 a.y:1",
+        ),
+    ]);
+}
+
+#[test]
+fn credit_is_the_wholes() {
+    check(&[
+        (
+            "it is spent over all queues",
+            "attach 2.1 a.> 2\n send 1 a.x m\n send 1 a.y n\n send 1 a.z o\n credit 2.1 1",
+            "ok 2.1/1<m ok 2.1/2<n ok ok 2.1/3<o",
+            "a.x:1 a.y:1 a.z:1",
+        ),
+        (
+            "queues that ran out of it take turns",
+            "send 1 a.x m\n send 1 a.x n\n send 1 a.x o\n send 1 a.y p\n attach 2.1 a.> 1\n credit 2.1 1
+             credit 2.1 1\n credit 2.1 9",
+            "ok ok ok ok ok 2.1/1<m 2.1/1<n 2.1/2<p 2.1/1<o",
+            "a.x:3 a.y:1",
+        ),
+        (
+            "a drain takes all of it",
+            "send 1 a.x m\n attach 2.1 a.> 0\n credit 2.1 3\n drain 2.1\n send 1 a.x n\n send 1 a.y o\n credit 2.1 1",
+            "ok ok 2.1/1<m 2.1 drained ok ok 2.1/1<n",
+            "a.x:2 a.y:1",
+        ),
+        ("a drain of no queue", "attach 2.1 a.> 3\n drain 2.1\n send 1 a.x m", "ok 2.1 drained ok", "a.x:1"),
+        (
+            "others of a queue get what it has no credit for",
+            "make 1 a.x\n attach 2.1 a.> 1\n attach 3.1 a.x 9\n send 1 a.x m\n send 1 a.x n\n send 1 a.x o",
+            "ok ok ok 2.1/1<m ok 3.1<n ok 3.1<o ok",
+            "a.x:3",
+        ),
+    ]);
+}
+
+#[test]
+fn members_settle_and_the_whole_leaves() {
+    let two = "attach 2.1 a.> 9\n send 1 a.x m\n send 1 a.y n\n";
+    for (case, script, said, held) in [
+        ("accepted", "accept 2.1/1 m\n accept 2.1/2 n", "ok ok", ""),
+        ("rejected", "reject 2.1/2 n", "ok", "a.x:1 dead:1"),
+        ("released", "release 2.1/1 m\n credit 2.1 1", "ok 2.1/1<m", "a.x:1 a.y:1"),
+        ("committed", "accept 2.1/1 m tx=7\n accept 2.1/2 n tx=7\n commit 2 7", "ok ok ok", ""),
+        (
+            "rolled back, it holds both again",
+            "accept 2.1/1 m tx=7\n accept 2.1/2 n tx=7\n rollback 2 7\n accept 2.1/1 m\n accept 2.1/2 n",
+            "ok ok ok ok ok",
+            "",
+        ),
+        (
+            "what it saw comes again to the next, counted",
+            "detach 2.1 all\n attach 3.1 a.> 9",
+            "ok 3.1/1<m!1 3.1/2<n!1",
+            "a.x:1 a.y:1",
+        ),
+        ("a connection ends", "close 2\n attach 3.1 a.y 9", "ok 3.1<n!1", "a.x:1 a.y:1"),
+        ("it has left queues to come, too", "detach 2.1 none\n send 1 a.z o", "ok", "a.x:1 a.y:1 a.z:1"),
+        ("its number is taken", "attach 2.1 a.> 9", "no: consumer 1 is attached already", "a.x:1 a.y:1"),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.run(two);
+        assert_eq!(bench.run(script), said, "case: {case}");
+        assert_eq!(bench.held(), held, "what is left, case: {case}");
+    }
+}
+
+#[test]
+fn a_browser_of_a_pattern_sees_what_is_there_and_is_told_once() {
+    check(&[
+        (
+            "two queues",
+            "send 1 a.x m\n send 1 a.y n\n attach 2.1 a.> 9 browse\n send 1 a.z o",
+            "ok ok ok 2.1/1<m 2.1/2<n 2.1 drained ok",
+            "a.x:1 a.y:1 a.z:1",
+        ),
+        ("none", "attach 2.1 a.> 9 browse", "ok 2.1 drained", ""),
+        (
+            "in steps of its credit",
+            "send 1 a.x m\n send 1 a.y n\n attach 2.1 a.> 1 browse\n credit 2.1 1\n credit 2.1 1",
+            "ok ok ok 2.1/1<m 2.1/2<n 2.1 drained",
+            "a.x:1 a.y:1",
+        ),
+    ]);
+}
+
+#[test]
+fn a_full_outbox_holds_every_member_up() {
+    let mut bench = Bench::new(postroad_core::Settings { outbox_bytes_max: 1, ..settings(1) });
+    assert_eq!(bench.run("attach 2.1 a.> 9\n send 1 a.x m\n send 1 a.y n"), "ok 2.1/1<m ok ok");
+    assert_eq!(bench.run("written 2 1"), "2.1/2<n");
+}
+
+#[test]
+fn a_name_with_stars_is_one_queue_where_nobody_spreads() {
+    let mut bench = Bench::new(settings(1));
+    bench.run("send 1 a.x m\n send 1 a.* n");
+    assert_eq!(bench.run("attach 2.1 a.* 9"), "ok 2.1/1<n 2.1/2<m", "its own queue matches, too");
+}
