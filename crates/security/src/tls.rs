@@ -1,0 +1,223 @@
+//! TLS: certificates and keys from files, ready for the listeners.
+//!
+//! The cryptography is that of ring: it is small, builds with a C compiler alone and runs wherever the broker does; aws-lc, the
+//! other provider of rustls, needs cmake and has post-quantum key exchange ahead of it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+/// Whether clients show certificates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// Nobody is asked for one.
+    NotAsked,
+    /// Clients may show one that an authority of this file has signed.
+    Optional(PathBuf),
+    /// Whoever shows none that an authority of this file has signed is not served.
+    Required(PathBuf),
+}
+
+/// Where the broker's certificate and its like are, all in PEM form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The broker's certificate, and those that lead from it to an authority.
+    pub certificate: PathBuf,
+    /// Its private key: PKCS #8, PKCS #1 or SEC 1.
+    pub key: PathBuf,
+    /// Whether clients show certificates.
+    pub clients: ClientCertificates,
+}
+
+/// Why there can be no TLS with these files.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", file.display())]
+    Unreadable {
+        /// Which.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is nothing of use in it.
+    #[error("{}: no {wanted} in PEM form is in it", file.display())]
+    Nothing {
+        /// The file.
+        file: PathBuf,
+        /// What should be.
+        wanted: &'static str,
+    },
+    /// What is in it cannot be used.
+    #[error("{}: {reason}", file.display())]
+    Unusable {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// Key and certificate have nothing to do with each other.
+    #[error("the key {} does not belong to the certificate {}", key.display(), certificate.display())]
+    OtherKey {
+        /// The key's file.
+        key: PathBuf,
+        /// The certificate's file.
+        certificate: PathBuf,
+    },
+}
+
+/// What listeners need: protocol versions 1.2 and 1.3, and these certificates.
+///
+/// # Errors
+/// [`TlsError`]: a file is missing, is not what it should be, or does not go with another.
+pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let chain = certificates(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?);
+    let key = key.map_err(|error| unusable(&files.key, "private key", &error))?;
+    provider.key_provider.load_private_key(key.clone_key()).map_err(|_| TlsError::Unusable {
+        file: files.key.clone(),
+        reason: "it is no RSA, ECDSA or Ed25519 key that can be used; an ECDSA key must hold its public key too, as those of openssl do"
+            .to_owned(),
+    })?;
+    let builder = ServerConfig::builder_with_provider(provider.clone());
+    let builder = builder.with_safe_default_protocol_versions();
+    let unfit = |error: rustls::Error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            TlsError::OtherKey { key: files.key.clone(), certificate: files.certificate.clone() }
+        }
+        error => TlsError::Unusable { file: files.certificate.clone(), reason: error.to_string() },
+    };
+    let builder = builder.map_err(unfit)?;
+    let builder = match verifier(&files.clients, &provider)? {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    Ok(Arc::new(builder.with_single_cert(chain, key).map_err(unfit)?))
+}
+
+/// Who looks at the certificates of clients.
+fn verifier(
+    clients: &ClientCertificates,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
+    let (file, required) = match clients {
+        ClientCertificates::NotAsked => return Ok(None),
+        ClientCertificates::Optional(file) => (file, false),
+        ClientCertificates::Required(file) => (file, true),
+    };
+    let mut roots = RootCertStore::empty();
+    let unusable = |reason: String| TlsError::Unusable { file: file.clone(), reason };
+    for certificate in certificates(file)? {
+        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let builder = if required { builder } else { builder.allow_unauthenticated() };
+    builder.build().map(Some).map_err(|error| unusable(error.to_string()))
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let bytes = read(file)?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match all {
+        Ok(all) if all.is_empty() => {
+            Err(TlsError::Nothing { file: file.to_owned(), wanted: "certificate" })
+        }
+        Ok(all) => Ok(all),
+        Err(error) => Err(unusable(file, "certificate", &error)),
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(file).map_err(|source| TlsError::Unreadable { file: file.to_owned(), source })
+}
+
+fn unusable(file: &Path, wanted: &'static str, error: &pem::Error) -> TlsError {
+    let file = file.to_owned();
+    match error {
+        pem::Error::NoItemsFound => TlsError::Nothing { file, wanted },
+        error => TlsError::Unusable { file, reason: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(folder: &Path) -> TlsFiles {
+        let [first, second] = [(); 2].map(|()| rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap());
+        for (name, text) in [
+            ("certificate.pem", first.cert.pem()),
+            ("key.pem", first.signing_key.serialize_pem()),
+            ("other.pem", second.signing_key.serialize_pem()),
+            ("noise.pem", "noise".to_owned()),
+            ("empty.pem", "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n".to_owned()),
+        ] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        let at = |name: &str| folder.join(name);
+        TlsFiles { certificate: at("certificate.pem"), key: at("key.pem"), clients: ClientCertificates::NotAsked }
+    }
+
+    #[test]
+    fn files_that_do_not_serve_are_named_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let good = files(folder.path());
+        let at = |name: &str| folder.path().join(name);
+        let shown = |name: &str| at(name).display().to_string();
+        let required = |name: &str| TlsFiles { clients: ClientCertificates::Required(at(name)), ..good.clone() };
+        let optional = TlsFiles { clients: ClientCertificates::Optional(at("certificate.pem")), ..good.clone() };
+        for (case, files, want) in [
+            ("all good", good.clone(), None),
+            ("with an authority", required("certificate.pem"), None),
+            ("which is not insisted on", optional, None),
+            (
+                "no certificate file",
+                TlsFiles { certificate: at("none.pem"), ..good.clone() },
+                Some(format!("cannot read {}: No such file or directory (os error 2)", shown("none.pem"))),
+            ),
+            (
+                "no certificate in it",
+                TlsFiles { certificate: at("key.pem"), ..good.clone() },
+                Some(format!("{}: no certificate in PEM form is in it", shown("key.pem"))),
+            ),
+            (
+                "no key in it",
+                TlsFiles { key: at("noise.pem"), ..good.clone() },
+                Some(format!("{}: no private key in PEM form is in it", shown("noise.pem"))),
+            ),
+            (
+                "a key that is none",
+                TlsFiles { key: at("empty.pem"), ..good.clone() },
+                Some(format!(
+                    "{}: it is no RSA, ECDSA or Ed25519 key that can be used; an ECDSA key must hold its public key too, as those of openssl do",
+                    shown("empty.pem")
+                )),
+            ),
+            (
+                "another's key",
+                TlsFiles { key: at("other.pem"), ..good.clone() },
+                Some(format!(
+                    "the key {} does not belong to the certificate {}",
+                    shown("other.pem"),
+                    shown("certificate.pem")
+                )),
+            ),
+            (
+                "no authority",
+                required("noise.pem"),
+                Some(format!("{}: no certificate in PEM form is in it", shown("noise.pem"))),
+            ),
+        ] {
+            assert_eq!(load(&files).err().map(|error| error.to_string()), want, "case: {case}");
+        }
+    }
+}
