@@ -1,15 +1,19 @@
 //! Configuration: one TOML file that may be absent, overruled by the command line.
 
 mod destinations;
+mod tls;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use postroad_net::TlsConfig;
 use postroad_routing::{Addressing, Policies};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
+
+pub use tls::TlsFileConfig;
 
 pub use destinations::{CompositeConfig, MirroredQueuesConfig, PolicyConfig, VirtualTopicConfig};
 
@@ -31,6 +35,8 @@ pub struct Config {
     pub dead_letter_queue: String,
     /// Ports, before the offset.
     pub ports: Ports,
+    /// Certificates.
+    pub tls: TlsFileConfig,
     /// Disk space.
     pub store: StoreConfig,
     /// Threads and partitions.
@@ -57,8 +63,12 @@ pub struct Config {
 pub struct Ports {
     /// OpenWire.
     pub openwire: u16,
+    /// OpenWire by TLS.
+    pub openwire_tls: u16,
     /// AMQP 1.0.
     pub amqp: u16,
+    /// AMQP 1.0 by TLS.
+    pub amqp_tls: u16,
 }
 
 /// Disk space, and when what is on it is synced.
@@ -144,6 +154,7 @@ impl Default for Config {
             memory_bytes: memory_bytes() / 4,
             dead_letter_queue: "ActiveMQ.DLQ".to_owned(),
             ports: Ports::default(),
+            tls: TlsFileConfig::default(),
             store: StoreConfig::default(),
             runtime: RuntimeConfig::default(),
             openwire: OpenWireConfig::default(),
@@ -159,7 +170,7 @@ impl Default for Config {
 
 impl Default for Ports {
     fn default() -> Ports {
-        Ports { openwire: 61616, amqp: 5672 }
+        Ports { openwire: 61616, openwire_tls: 61617, amqp: 5672, amqp_tls: 5671 }
     }
 }
 
@@ -265,8 +276,18 @@ impl Config {
         if max_inactivity_ms < 0 {
             bail!("configuration: openwire.max_inactivity_ms is {max_inactivity_ms}; use 0 for never");
         }
+        self.tls.files()?;
         self.addressing()?;
         self.policies().map(drop)
+    }
+
+    /// What listeners that speak TLS need; `None` if no certificate is named.
+    ///
+    /// # Errors
+    /// A file is missing, is not what it should be, or does not go with another.
+    pub fn tls(&self) -> anyhow::Result<Option<TlsConfig>> {
+        let files = self.tls.files()?;
+        files.map(|files| postroad_security::tls::load(&files)).transpose().context("[tls]")
     }
 
     /// What names say about destinations.
@@ -370,6 +391,12 @@ mod tests {
             ("[limits]\ntransaction_bytes = 0", "limits.transaction_bytes is 0; the least is 1"),
             ("[limits]\noutbox_bytes = 0", "limits.outbox_bytes is 0; the least is 1"),
             ("[store]\nasync_sync_ms = 0", "store.async_sync_ms is 0; the least is 1"),
+            ("[tls]\nkey = 'k'", "tls.key needs tls.certificate"),
+            ("[tls]\ncertificate = 'c'", "tls.certificate needs tls.key"),
+            (
+                "[tls]\ncertificate = 'c'\nkey = 'k'\nclients = 'required'",
+                "tls.clients is \"required\": it needs tls.client_authorities",
+            ),
             (
                 "[store]\ndisk_bytes_max = 1000",
                 "store.disk_bytes_max is 1000; the least is 268435456, or 0 for no limit",

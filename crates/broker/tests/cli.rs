@@ -495,16 +495,16 @@ fn policies_are_read_anew_on_sighup_or_stay_as_they_are() {
     let mut process = Process(child);
     assert!((&mut output).lines().any(|line| line.unwrap() == "postroad ready"));
     for (more, wants) in [
-        ("[[policy]]\ndestination = \"queue://a\"", vec!["the policies were read anew"]),
+        ("[[policy]]\ndestination = \"queue://a\"", vec!["the configuration was read anew"]),
         (
             "[[policy]]\ndestination = \"a\"",
-            vec!["the policies stay as they are", "[[policy]] 1", "queue://"],
+            vec!["the configuration stays as it is", "[[policy]] 1", "queue://"],
         ),
-        ("[[policy]]\ncolour = 1", vec!["the policies stay as they are", "line 7", "colour"]),
+        ("[[policy]]\ncolour = 1", vec!["the configuration stays as it is", "line 7", "colour"]),
     ] {
         configuration(directory.path(), 0, more);
         process.signal(Signal::HUP);
-        let line = log.find(|line| line.contains("the policies")).unwrap();
+        let line = log.find(|line| line.contains("the configuration")).unwrap();
         for want in wants {
             assert!(line.contains(want), "{more}: {line}");
         }

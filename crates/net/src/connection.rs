@@ -1,4 +1,4 @@
-//! One connection: a socket and its two buffers, both bounded.
+//! One connection: a socket, the layers around what is said over it, and two buffers, all bounded.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,6 +9,8 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
+
+use crate::layer::{Layer, Layers};
 
 /// How often a peer that is not read is looked after.
 const PEER_CHECK: Duration = Duration::from_millis(500);
@@ -27,6 +29,8 @@ const LATE_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
+    /// Between the socket and the two buffers.
+    layers: Option<Layers>,
     /// Read, and not yet taken by the session.
     pub input: BytesMut,
     /// `input` lies in a buffer made for a large frame. Nothing small is read into what is left of it: that would keep all
@@ -48,14 +52,37 @@ pub enum Moved {
 }
 
 impl Connection {
-    /// Takes over an accepted socket. Call within the runtime that is to serve it.
+    /// Takes over an accepted socket, with `layers` around what is said over it, the outermost first. Call within the runtime
+    /// that is to serve it.
     ///
     /// # Errors
     /// What the system says.
-    pub fn new(stream: std::net::TcpStream) -> io::Result<Connection> {
+    pub fn new(stream: std::net::TcpStream, layers: Vec<Box<dyn Layer>>) -> io::Result<Connection> {
         let stream = TcpStream::from_std(stream)?;
-        let (input, output) = (BytesMut::new(), BytesMut::new());
-        Ok(Connection { stream, input, input_is_large: false, output })
+        let (input, output, layers) = (BytesMut::new(), BytesMut::new(), Layers::new(layers));
+        Ok(Connection { stream, layers, input, input_is_large: false, output })
+    }
+
+    /// Waits until the layers are ready: what comes behind their handshakes may be in `input` then. The caller bounds the
+    /// time.
+    ///
+    /// # Errors
+    /// What the system says, or the peer did wrong; what it is to be told about that was written, if the socket took it.
+    pub async fn ready(&mut self) -> io::Result<Moved> {
+        while self.layers.as_ref().is_some_and(|layers| !layers.are_ready()) {
+            let moved = self.moved(true, 0).await;
+            let written = self.write();
+            if moved? == Moved::Closed {
+                return Ok(Moved::Closed);
+            }
+            written?;
+        }
+        Ok(Moved::Read(self.input.len()))
+    }
+
+    /// The peer's certificate (DER), if a layer has seen a good one.
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        self.layers.as_ref()?.peer_certificate()
     }
 
     /// Reads what has come into `input` (if `reads`), or waits until there is something; or until `output` can be written, if
@@ -82,7 +109,7 @@ impl Connection {
     }
 
     fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<Moved>> {
-        if self.output.is_empty() {
+        if self.is_flushed() {
             return Poll::Pending;
         }
         self.stream.poll_write_ready(context).map_ok(|()| Moved::Writable)
@@ -106,11 +133,24 @@ impl Connection {
     /// A buffer is made only once there is something to read. A read that leaves room in it has read all there is: the next
     /// one waits for more without asking the system.
     fn poll_read(&mut self, missing_bytes: usize, context: &mut Context<'_>) -> Poll<io::Result<Moved>> {
+        if self.layers.as_ref().is_some_and(Layers::have_ended) {
+            return Poll::Ready(Ok(Moved::Closed));
+        }
         ready!(self.stream.poll_read_ready(context))?;
         let room = missing_bytes.min(self.input.len().max(STEP_BYTES)).max(READ_BYTES);
         self.make_room(room);
-        let mut limited = (&mut self.input).limit(room);
+        let outside = match &mut self.layers {
+            Some(layers) => {
+                layers.arrived().reserve(READ_BYTES);
+                layers.arrived()
+            }
+            None => &mut self.input,
+        };
+        let mut limited = outside.limit(room);
         let read = ready!(pin!(self.stream.read_buf(&mut limited)).poll(context))?;
+        if let Some(layers) = &mut self.layers {
+            layers.open(&mut self.input)?;
+        }
         Poll::Ready(Ok(if read == 0 { Moved::Closed } else { Moved::Read(read) }))
     }
 
@@ -136,6 +176,10 @@ impl Connection {
     /// # Errors
     /// What the system says.
     pub async fn part(&mut self) -> io::Result<()> {
+        if let Some(layers) = &mut self.layers {
+            layers.finish();
+            self.write()?;
+        }
         self.stream.shutdown().await?;
         let (mut late, mut late_bytes) = (vec![0; READ_BYTES], 0);
         while late_bytes < LATE_BYTES_MAX {
@@ -155,12 +199,29 @@ impl Connection {
     /// # Errors
     /// What the system says.
     pub fn write(&mut self) -> io::Result<()> {
-        while !self.output.is_empty() {
-            match self.stream.try_write(&self.output) {
-                Ok(written) => self.output.advance(written),
+        loop {
+            let outside = match &mut self.layers {
+                Some(layers) => {
+                    layers.seal(&mut self.output)?;
+                    layers.leaving()
+                }
+                None => &mut self.output,
+            };
+            if outside.is_empty() {
+                break;
+            }
+            match self.stream.try_write(outside) {
+                Ok(written) => outside.advance(written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
+        }
+        if !self.output.is_empty() {
+            // A layer takes nothing before its handshake is over.
+            return Ok(());
+        }
+        if let Some(layers) = &mut self.layers {
+            layers.rest();
         }
         // An idle connection keeps no buffers.
         self.output = BytesMut::new();
@@ -173,7 +234,7 @@ impl Connection {
 
     /// Whether the socket took everything.
     pub fn is_flushed(&self) -> bool {
-        self.output.is_empty()
+        self.output.is_empty() && !self.layers.as_ref().is_some_and(Layers::has_leaving)
     }
 }
 
@@ -187,7 +248,7 @@ mod tests {
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (peer, _) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let mut connection = Connection::new(stream).unwrap();
+        let mut connection = Connection::new(stream, Vec::new()).unwrap();
         connection.input = BytesMut::with_capacity(capacity);
         connection.input.extend_from_slice(input);
         connection.input_is_large = input_is_large;

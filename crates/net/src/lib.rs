@@ -1,10 +1,15 @@
 //! Net room: sockets, and nothing else that touches one.
 //!
-//! A [`Listener`] accepts, a [`Connection`] moves bytes between a socket and two buffers.
+//! A [`Listener`] accepts, a [`Connection`] moves bytes between a socket and two buffers, through [`Layer`]s such as
+//! [`Tls`].
 //! Never here: what the bytes mean, which core serves whom, threads, disks.
 
 mod connection;
+mod layer;
 mod listener;
+mod tls;
 
 pub use connection::{Connection, Moved};
+pub use layer::Layer;
 pub use listener::{BindError, Listener, Place, Places};
+pub use tls::{Tls, TlsConfig};

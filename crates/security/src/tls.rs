@@ -128,9 +128,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = read(file)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match all {
-        Ok(all) if all.is_empty() => {
-            Err(TlsError::Nothing { file: file.to_owned(), wanted: "certificate" })
-        }
+        Ok(all) if all.is_empty() => Err(TlsError::Nothing { file: file.to_owned(), wanted: "certificate" }),
         Ok(all) => Ok(all),
         Err(error) => Err(unusable(file, "certificate", &error)),
     }
@@ -153,7 +151,8 @@ mod tests {
     use super::*;
 
     fn files(folder: &Path) -> TlsFiles {
-        let [first, second] = [(); 2].map(|()| rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap());
+        let [first, second] =
+            [(); 2].map(|()| rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap());
         for (name, text) in [
             ("certificate.pem", first.cert.pem()),
             ("key.pem", first.signing_key.serialize_pem()),
@@ -164,7 +163,11 @@ mod tests {
             std::fs::write(folder.join(name), text).unwrap();
         }
         let at = |name: &str| folder.join(name);
-        TlsFiles { certificate: at("certificate.pem"), key: at("key.pem"), clients: ClientCertificates::NotAsked }
+        TlsFiles {
+            certificate: at("certificate.pem"),
+            key: at("key.pem"),
+            clients: ClientCertificates::NotAsked,
+        }
     }
 
     #[test]
@@ -173,8 +176,10 @@ mod tests {
         let good = files(folder.path());
         let at = |name: &str| folder.path().join(name);
         let shown = |name: &str| at(name).display().to_string();
-        let required = |name: &str| TlsFiles { clients: ClientCertificates::Required(at(name)), ..good.clone() };
-        let optional = TlsFiles { clients: ClientCertificates::Optional(at("certificate.pem")), ..good.clone() };
+        let required =
+            |name: &str| TlsFiles { clients: ClientCertificates::Required(at(name)), ..good.clone() };
+        let optional =
+            TlsFiles { clients: ClientCertificates::Optional(at("certificate.pem")), ..good.clone() };
         for (case, files, want) in [
             ("all good", good.clone(), None),
             ("with an authority", required("certificate.pem"), None),

@@ -1,7 +1,7 @@
 //! `postroad serve`: assemble the broker, say where it listens, run until told to stop.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
@@ -12,7 +12,7 @@ use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_bench::disk::measure_sync;
 use postroad_core::Settings;
 use postroad_model::Session;
-use postroad_net::{Listener, Place, Places};
+use postroad_net::{Listener, Place, Places, TlsConfig};
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use postroad_routing::Policies;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -20,7 +20,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cli::ServeArguments;
 use crate::config::Config;
 use crate::control;
-use crate::runtime::{LAYOUT_FILE, Runtime, RuntimeOptions, Service, Store, read_portable};
+use crate::runtime::{LAYOUT_FILE, NewSocket, Runtime, RuntimeOptions, Service, Store, read_portable};
 
 /// After a failed accept (out of descriptors, say), how long until the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -50,6 +50,7 @@ pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
 }
 
 async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> anyhow::Result<()> {
+    let tls = config.tls()?;
     let mut listeners = Listeners::bind(config)?;
     if config.data.exists() && !config.data.is_dir() {
         bail!("the store {} is a file; name a directory with --data", config.data.display());
@@ -99,9 +100,12 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     // Whoever has read that we are ready may tell us to stop.
     let signals = Signals::listen()?;
     announce(&listeners.endpoints()?, config).context("cannot write to standard output")?;
-    let policies = || Config::load(arguments)?.policies();
-    let runtime =
-        accept_until_stopped(&mut listeners, Admission::new(places), runtime, signals, policies).await;
+    let reread = || {
+        let config = Config::load(arguments)?;
+        Ok((config.policies()?, config.tls()?))
+    };
+    let admission = Admission::new(places, tls);
+    let runtime = accept_until_stopped(&mut listeners, admission, runtime, signals, reread).await;
     drop(listeners);
     if let Ok(control) = control {
         control.abort();
@@ -150,55 +154,84 @@ fn amqp_options(config: &Config) -> AmqpOptions {
     }
 }
 
-/// One listener for each service.
+/// What is spoken at a port, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Endpoint {
+    service: Service,
+    tls: bool,
+}
+
+impl Endpoint {
+    fn name(self) -> &'static str {
+        match self.service {
+            Service::OpenWire => "OpenWire",
+            Service::Amqp => "AMQP",
+        }
+    }
+
+    /// Of the URLs by which clients name it.
+    fn scheme(self) -> &'static str {
+        match (self.service, self.tls) {
+            (Service::OpenWire, false) => "tcp",
+            (Service::OpenWire, true) => "ssl",
+            (Service::Amqp, false) => "amqp",
+            (Service::Amqp, true) => "amqps",
+        }
+    }
+}
+
+/// One listener for each endpoint.
 struct Listeners {
-    all: Vec<(Service, Listener)>,
+    all: Vec<(Endpoint, Listener)>,
     /// Which is asked first, so that a flood at one port leaves the others their turn.
     first: usize,
 }
 
 impl Listeners {
     fn bind(config: &Config) -> anyhow::Result<Listeners> {
+        let (ports, has_tls) = (&config.ports, config.tls.files()?.is_some());
         let mut all = Vec::new();
-        for (service, name, port) in [
-            (Service::OpenWire, "OpenWire", config.ports.openwire),
-            (Service::Amqp, "AMQP", config.ports.amqp),
+        for (service, tls, port) in [
+            (Service::OpenWire, false, ports.openwire),
+            (Service::Amqp, false, ports.amqp),
+            (Service::OpenWire, true, ports.openwire_tls),
+            (Service::Amqp, true, ports.amqp_tls),
         ] {
-            let address = SocketAddr::new(config.bind, config.port(port)?);
-            all.push((service, Listener::bind(name, address)?));
+            if tls && !has_tls {
+                continue;
+            }
+            let (endpoint, address) =
+                (Endpoint { service, tls }, SocketAddr::new(config.bind, config.port(port)?));
+            all.push((endpoint, Listener::bind(endpoint.name(), address)?));
         }
         Ok(Listeners { all, first: 0 })
     }
 
     fn address(&self, service: Service) -> anyhow::Result<SocketAddr> {
-        let listener = self.all.iter().find(|(known, _)| *known == service);
+        let listener = self.all.iter().find(|(known, _)| *known == Endpoint { service, tls: false });
         Ok(listener.context("the service has no listener")?.1.address()?)
     }
 
     /// What the operator reads: protocols and where they are spoken.
     fn endpoints(&self) -> anyhow::Result<Vec<(&'static str, String)>> {
-        let endpoint = |(service, listener): &(Service, Listener)| {
-            let (name, scheme) = match service {
-                Service::OpenWire => ("OpenWire", "tcp"),
-                Service::Amqp => ("AMQP", "amqp"),
-            };
-            Ok((name, format!("{scheme}://{}", listener.address()?)))
+        let shown = |(endpoint, listener): &(Endpoint, Listener)| {
+            Ok((endpoint.name(), format!("{}://{}", endpoint.scheme(), listener.address()?)))
         };
-        self.all.iter().map(endpoint).collect()
+        self.all.iter().map(shown).collect()
     }
 
     /// The next connection at any of them.
-    async fn accept(&mut self) -> std::io::Result<(Service, std::net::TcpStream, SocketAddr)> {
+    async fn accept(&mut self) -> std::io::Result<(Endpoint, TcpStream, SocketAddr)> {
         self.first = (self.first + 1) % self.all.len();
         let (before, from) = self.all.split_at(self.first);
         let mut accepting = Vec::with_capacity(self.all.len());
-        for (service, listener) in from.iter().chain(before) {
-            accepting.push((*service, Box::pin(listener.accept())));
+        for (endpoint, listener) in from.iter().chain(before) {
+            accepting.push((*endpoint, Box::pin(listener.accept())));
         }
         std::future::poll_fn(move |context| {
-            for (service, accepted) in &mut accepting {
+            for (endpoint, accepted) in &mut accepting {
                 if let Poll::Ready(accepted) = accepted.as_mut().poll(context) {
-                    return Poll::Ready(accepted.map(|(socket, peer)| (*service, socket, peer)));
+                    return Poll::Ready(accepted.map(|(socket, peer)| (*endpoint, socket, peer)));
                 }
             }
             Poll::Pending
@@ -219,7 +252,7 @@ fn announce(endpoints: &[(&str, String)], config: &Config) -> anyhow::Result<()>
     Ok(())
 }
 
-/// What tells the broker to stop, or to read its policies anew.
+/// What tells the broker to stop, or to read its configuration anew.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -241,23 +274,26 @@ async fn accept_until_stopped(
     mut admission: Admission,
     mut runtime: Runtime,
     mut signals: Signals,
-    policies: impl Fn() -> anyhow::Result<Policies>,
+    reread: impl Fn() -> anyhow::Result<(Policies, Option<TlsConfig>)>,
 ) -> Runtime {
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => return runtime,
             _ = signals.interrupt.recv() => return runtime,
-            _ = signals.hangup.recv() => match policies() {
-                Ok(policies) => {
+            _ = signals.hangup.recv() => match reread() {
+                Ok((policies, tls)) => {
                     runtime.follow(policies);
-                    tracing::info!("the policies were read anew");
+                    admission.follow(tls);
+                    tracing::info!("the configuration was read anew");
                 }
-                Err(error) => tracing::error!(error = format!("{error:#}"), "the policies stay as they are"),
+                Err(error) => {
+                    tracing::error!(error = format!("{error:#}"), "the configuration stays as it is");
+                }
             },
             accepted = listeners.accept() => match accepted {
-                Ok((service, socket, peer)) => {
+                Ok((endpoint, socket, peer)) => {
                     if let Some(place) = admission.ask(peer) {
-                        runtime.serve((service, socket, peer, place)).await;
+                        runtime.serve(admission.dress(endpoint, socket, peer, place)).await;
                     }
                 }
                 Err(error) => {
@@ -269,16 +305,29 @@ async fn accept_until_stopped(
     }
 }
 
-/// Who is served. Whoever is not finds the connection closed: left unaccepted, it would wait in vain.
+/// Who is served, and how. Whoever is not finds the connection closed: left unaccepted, it would wait in vain.
 struct Admission {
     places: Places,
+    /// What TLS needs, as it was read last.
+    tls: Option<TlsConfig>,
     /// When a connection was last turned away.
     refused_at: Option<Instant>,
 }
 
 impl Admission {
-    fn new(places: Places) -> Admission {
-        Admission { places, refused_at: None }
+    fn new(places: Places, tls: Option<TlsConfig>) -> Admission {
+        Admission { places, tls, refused_at: None }
+    }
+
+    /// From now on these certificates; without any those before, as the ports are there.
+    fn follow(&mut self, tls: Option<TlsConfig>) {
+        self.tls = tls.or(self.tls.take());
+    }
+
+    /// The socket with all that serving it needs.
+    fn dress(&self, endpoint: Endpoint, socket: TcpStream, peer: SocketAddr, place: Place) -> NewSocket {
+        let tls = self.tls.clone().filter(|_| endpoint.tls);
+        NewSocket { service: endpoint.service, socket, peer, place, tls }
     }
 
     fn ask(&mut self, peer: SocketAddr) -> Option<Place> {
@@ -341,7 +390,7 @@ mod tests {
     #[test]
     fn a_refusal_ends_with_the_connection_that_took_the_place() {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let mut admission = Admission::new(Places::new(1));
+        let mut admission = Admission::new(Places::new(1), None);
         let place = admission.ask(peer);
         assert!(place.is_some() && admission.refused_at.is_none());
         assert!(admission.ask(peer).is_none() && admission.refused_at.is_some());

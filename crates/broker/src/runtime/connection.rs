@@ -23,6 +23,9 @@ const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// A peer that is told goodbye gets so long to read it.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// The layers of a connection, such as TLS, have so long to agree with the peer.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
 /// What a peer still sends after its goodbye is swallowed for so long.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -38,11 +41,21 @@ pub struct CoreHandle {
 /// Serves one connection to its end.
 pub async fn serve(
     handle: CoreHandle,
-    connection: Connection,
+    mut connection: Connection,
     peer: SocketAddr,
     make: impl FnOnce(ConnectionId) -> Box<dyn Session>,
     closing: Rc<Notify>,
 ) {
+    let mut closed = std::pin::pin!(closing.notified());
+    let shaken = tokio::select! {
+        shaken = shake_hands(&mut connection) => shaken,
+        () = closed.as_mut() => return,
+    };
+    if let Err(parting) = shaken {
+        tell(&parting, peer);
+        let _ = tokio::time::timeout(LINGER, connection.part()).await;
+        return;
+    }
     let (id, mailbox) = handle.core.borrow_mut().join();
     let places = handle.core.borrow().places();
     let router = Router::new(id, places);
@@ -52,14 +65,30 @@ pub async fn serve(
     let mut task = Task { handle, connection, mailbox, router, session, events, begun, alarm, listens: true };
     let parting = tokio::select! {
         parting = task.converse() => parting,
-        () = closing.notified() => Parting::Farewell,
+        () = closed => Parting::Farewell,
     };
-    if let Parting::Fault(reason) = &parting {
-        tracing::warn!(%peer, reason, "connection ended");
-    }
+    tell(&parting, peer);
     task.end(id);
     let _ = tokio::time::timeout(FAREWELL, task.write_out()).await;
     let _ = tokio::time::timeout(LINGER, task.connection.part()).await;
+}
+
+/// Before the conversation: the layers.
+async fn shake_hands(connection: &mut Connection) -> Result<(), Parting> {
+    match tokio::time::timeout(HANDSHAKE, connection.ready()).await {
+        Ok(Ok(Moved::Closed)) => Err(Parting::Farewell),
+        Ok(ready) => ready.map(drop).map_err(broken),
+        Err(_) => {
+            let seconds = HANDSHAKE.as_secs();
+            Err(Parting::Fault(format!("the peer has not finished its handshake after {seconds} s")))
+        }
+    }
+}
+
+fn tell(parting: &Parting, peer: SocketAddr) {
+    if let Parting::Fault(reason) = parting {
+        tracing::warn!(%peer, reason, "connection ended");
+    }
 }
 
 struct Task {
@@ -77,11 +106,24 @@ struct Task {
 
 impl Task {
     async fn converse(&mut self) -> Parting {
+        if let Err(parting) = self.begin() {
+            return parting;
+        }
         loop {
             if let Err(parting) = self.step().await {
                 return parting;
             }
         }
+    }
+
+    /// What came behind the handshakes of the layers waits already.
+    fn begin(&mut self) -> Result<(), Parting> {
+        if self.connection.input.is_empty() {
+            return Ok(());
+        }
+        self.receive()?;
+        self.submit();
+        self.connection.write().map_err(broken)
     }
 
     async fn step(&mut self) -> Result<(), Parting> {

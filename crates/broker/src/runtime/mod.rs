@@ -17,7 +17,7 @@ mod translate;
 
 pub use journal::JournalDoor;
 pub use store::{LAYOUT_FILE, Stopped, Store};
-pub use threads::{Runtime, RuntimeOptions, Service};
+pub use threads::{NewSocket, Runtime, RuntimeOptions, Service};
 pub use translate::read_portable;
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use postroad_core::Partition;
 use postroad_model::{ConnectionId, PartitionId, Session};
-use postroad_net::{Connection, Place};
+use postroad_net::{Connection, Layer, Place, Tls, TlsConfig};
 use postroad_openwire::Advisories;
 use postroad_replication::LogWriter;
 use postroad_routing::Policies;
@@ -47,7 +47,30 @@ pub struct RuntimeOptions {
 }
 
 /// A socket on its way to the core that will serve it.
-type NewSocket = (Service, std::net::TcpStream, SocketAddr, Place);
+#[derive(Debug)]
+pub struct NewSocket {
+    /// What is spoken over it.
+    pub service: Service,
+    /// The socket.
+    pub socket: std::net::TcpStream,
+    /// Who is at its other end.
+    pub peer: SocketAddr,
+    /// Its right to be served.
+    pub place: Place,
+    /// What TLS around it needs.
+    pub tls: Option<TlsConfig>,
+}
+
+impl NewSocket {
+    /// The connection that it becomes, in the runtime that will serve it.
+    fn connect(socket: std::net::TcpStream, tls: Option<TlsConfig>) -> std::io::Result<Connection> {
+        let mut layers: Vec<Box<dyn Layer>> = Vec::new();
+        if let Some(config) = tls {
+            layers.push(Box::new(Tls::new(config)?));
+        }
+        Connection::new(socket, layers)
+    }
+}
 
 /// What a listener serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,8 +337,8 @@ async fn welcome(
     closing: Rc<Closing>,
     make: impl Fn(Service, ConnectionId) -> Box<dyn Session> + Clone + 'static,
 ) {
-    while let Some((service, socket, peer, place)) = sockets.recv().await {
-        let connection = match Connection::new(socket) {
+    while let Some(NewSocket { service, socket, peer, place, tls }) = sockets.recv().await {
+        let connection = match NewSocket::connect(socket, tls) {
             Ok(connection) => connection,
             Err(error) => {
                 tracing::warn!(%peer, %error, "cannot serve a connection");

@@ -24,11 +24,14 @@ final class Broker implements AutoCloseable {
     private static final Duration READY_WITHIN = Duration.ofSeconds(30);
     private static final Duration STOPPED_WITHIN = Duration.ofSeconds(20);
     private static final int OPENWIRE_PORT = 61616;
+    private static final int OPENWIRE_TLS_PORT = 61617;
     private static final int AMQP_PORT = 5672;
+    private static final int AMQP_TLS_PORT = 5671;
     /** Every port the broker may open by default; an offset is used only if all of them are free. */
-    private static final int[] DEFAULT_PORTS = {1883, AMQP_PORT, 8080, 8161, 9876, 10911, 61613, OPENWIRE_PORT};
-    /** Keeps OPENWIRE_PORT + offset a legal port. */
-    private static final int OFFSET_MAX = 65535 - OPENWIRE_PORT;
+    private static final int[] DEFAULT_PORTS = {
+        1883, AMQP_TLS_PORT, AMQP_PORT, 8080, 8161, 9876, 10911, 61613, OPENWIRE_PORT, OPENWIRE_TLS_PORT};
+    /** Keeps the highest port with its offset a legal one. */
+    private static final int OFFSET_MAX = 65535 - OPENWIRE_TLS_PORT;
     private static final int TAIL_LINES = 15;
 
     private final String name;
@@ -61,8 +64,18 @@ final class Broker implements AutoCloseable {
         return "tcp://127.0.0.1:" + (OPENWIRE_PORT + portOffset);
     }
 
+    /** With a certificate in its configuration. */
+    String tlsUrl() {
+        return "ssl://127.0.0.1:" + (OPENWIRE_TLS_PORT + portOffset);
+    }
+
     String amqpUrl() {
         return "amqp://127.0.0.1:" + (AMQP_PORT + portOffset);
+    }
+
+    /** With a certificate in its configuration. */
+    String amqpsUrl() {
+        return "amqps://127.0.0.1:" + (AMQP_TLS_PORT + portOffset);
     }
 
     boolean isAlive() {
