@@ -8,7 +8,10 @@ use rustc_hash::FxBuildHasher;
 
 use crate::partition::Memory;
 
-/// All messages that some queue or prepared transaction refers to.
+/// What a message takes beside its body while it is here: its headers, and the entries that point to it.
+const HEADERS_BYTES: u64 = 200;
+
+/// All messages that some queue or prepared transaction refers to, but for those in folded pages.
 #[derive(Default)]
 pub struct Bodies {
     stored: HashMap<MessageKey, Stored, FxBuildHasher>,
@@ -16,6 +19,8 @@ pub struct Bodies {
     pub resident_bytes: u64,
     /// Bytes of messages that are only in memory.
     pub volatile_bytes: u64,
+    /// Messages in folded pages.
+    pub folded: u64,
 }
 
 struct Stored {
@@ -42,7 +47,13 @@ impl Bodies {
     /// What all of them take.
     pub fn memory(&self) -> Memory {
         let (resident_bytes, volatile_bytes) = (self.resident_bytes, self.volatile_bytes);
-        Memory { messages: self.stored.len() as u64, resident_bytes, volatile_bytes }
+        let messages = self.stored.len() as u64 + self.folded;
+        Memory { messages, folded_messages: self.folded, resident_bytes, volatile_bytes }
+    }
+
+    /// What those that are here take, but for the bodies of messages that are only in memory.
+    pub fn with_headers(&self) -> u64 {
+        self.resident_bytes + self.stored.len() as u64 * HEADERS_BYTES
     }
 
     fn account(&mut self, key: MessageKey) -> &mut u64 {
@@ -76,12 +87,19 @@ impl Bodies {
         Some(bytes)
     }
 
-    fn forget(&mut self, key: MessageKey) {
+    /// Takes a message out that will come back with [`Bodies::insert_absent`], or never.
+    pub fn forget(&mut self, key: MessageKey) {
         if let Some(stored) = self.stored.remove(&key)
             && stored.resident
         {
             *self.account(key) -= stored.bytes;
         }
+    }
+
+    /// Headers and size of a message that one queue holds and no consumer has.
+    pub fn referred_once(&self, key: MessageKey) -> Option<(&Message, u64)> {
+        let stored = self.stored.get(&key).filter(|stored| stored.references == 1 && stored.pins == 0)?;
+        Some((&stored.message, stored.bytes))
     }
 
     /// The message, if its body is in memory.

@@ -7,7 +7,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::binding::Fed;
 use crate::completion::Completion;
-use crate::queue::tag;
+use crate::queue::{LaneNumber, Page, tag};
 
 impl Partition {
     pub(crate) fn declare(
@@ -121,6 +121,9 @@ impl Partition {
         }
         let mut keys = Vec::new();
         for (number, lane) in queue.lanes.iter() {
+            for page in lane.folded_pages() {
+                self.discard_page(id, number, page, effects);
+            }
             for (sequence, entry) in lane.iter() {
                 let at_ms = self.bodies.headers(entry.key).map_or(0, |(headers, _)| headers.expires_at_ms);
                 self.expiries.remove(at_ms, id, tag(number.0, sequence));
@@ -131,5 +134,13 @@ impl Partition {
         for key in keys {
             self.drop_reference(key, effects);
         }
+    }
+
+    /// A folded page ends: nothing but it refers to its messages.
+    fn discard_page(&mut self, id: QueueId, number: LaneNumber, page: &Page, effects: &mut Vec<Effect>) {
+        self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+        self.bodies.folded -= page.len();
+        self.counters.discarded += page.len();
+        effects.extend(page.live().map(|(position, bytes)| Effect::Release { position, bytes }));
     }
 }

@@ -175,6 +175,7 @@ impl Partition {
 
     /// Asks for the body that is due, and for those behind it in its lane.
     fn fetch_from(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) {
+        self.open_page(id, from);
         let Some(queue) = self.queues.get_mut(&id) else { return };
         queue.fetching = true;
         let (number, mut sequence) = crate::queue::untag(from);
@@ -182,6 +183,7 @@ impl Partition {
         let mut keys = Vec::new();
         for _ in 0..FETCH_MESSAGES_MAX {
             let Some((_, found)) = lane.next_visible(sequence) else { break };
+            // A page further on is opened when its turn comes.
             let Some(key) = lane.get(found).map(|entry| entry.key) else { break };
             if self.bodies.resident(key).is_some() {
                 break;

@@ -58,6 +58,10 @@ impl Partition {
         let mut absent = Vec::new();
         for _ in 0..SWEPT_MAX {
             let Some((id, tag)) = self.expiries.take_due(self.now_ms) else { break };
+            // It stood for its page: now each of its entries stands for itself.
+            if self.open_page(id, tag) {
+                continue;
+            }
             let Some(entry) = self.entry(id, tag) else { continue };
             let (key, state) = (entry.key, entry.state);
             // It may be refused by the log, or held: then its turn comes again.

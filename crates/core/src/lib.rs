@@ -21,6 +21,7 @@ mod destination;
 mod dispatch;
 mod durability;
 mod expiry;
+mod folding;
 mod group;
 mod held;
 mod line;
@@ -40,7 +41,7 @@ mod subscription;
 mod transaction;
 
 pub use audit::OriginOf;
-pub use partition::{CountRetained, Counters, MarkDead, Memory, Partition, Settings};
+pub use partition::{CountRetained, Counters, MarkDead, Memory, PAGE_ENTRIES, Partition, Settings};
 pub use record::{RecordError, decode_record, encode_record, message_in_record, sent_in_record};
 pub use schedule::{Firing, WriteDue};
 pub use selection::PropertiesOf;

@@ -20,12 +20,16 @@ use crate::completion::Completion;
 use crate::connection::Connection;
 use crate::consumer::Consumer;
 use crate::expiry::Expiries;
-use crate::queue::{Entry, LaneNumber, Queue, State};
+use crate::queue::{Entry, LaneNumber, Queue, State, untag};
 use crate::rest::Rests;
 use crate::schedule::{Jobs, WriteDue};
 use crate::selection::{self, PropertiesOf};
 use crate::spread::Spread;
 use crate::transaction::{Branches, Coordination, OpenTransaction, Prepared, VolatileChanges};
+
+/// Entries to a page that serve well: a folded page then costs some 150 bytes beside its columns, less than a byte for
+/// an entry, and opening one takes a fraction of a millisecond.
+pub const PAGE_ENTRIES: u64 = 512;
 
 /// What a partition is told once, at its start.
 #[derive(Clone, Debug)]
@@ -38,8 +42,11 @@ pub struct Settings {
     pub addressing: Arc<Addressing>,
     /// Rises from start to start of the broker; makes transaction ids unique.
     pub incarnation: u64,
-    /// Durable bodies beyond this many bytes stay on disk until they are due.
+    /// Durable bodies beyond this many bytes stay on disk until they are due; if headers and entries take more with them,
+    /// pages of entries are folded.
     pub resident_bytes_max: u64,
+    /// Entries to a page: a power of two, of at most 4096.
+    pub page_entries: u64,
     /// Beyond this many bytes of non-persistent messages their producers wait.
     pub volatile_bytes_max: u64,
     /// A transaction may hold this many bytes before it commits.
@@ -81,6 +88,10 @@ pub struct Counters {
     pub missed_notices: u64,
     /// Entries set aside because their body could not be read from the disk.
     pub unreadable: u64,
+    /// Pages of entries that were folded, to save memory.
+    pub folded_pages: u64,
+    /// Folded pages that were opened again.
+    pub opened_pages: u64,
 }
 
 /// What the messages of a partition take in memory.
@@ -88,6 +99,8 @@ pub struct Counters {
 pub struct Memory {
     /// Messages that some queue or prepared transaction refers to, wherever their bodies are.
     pub messages: u64,
+    /// How many of them lie in folded pages.
+    pub folded_messages: u64,
     /// Bytes of durable messages whose bodies are in memory.
     pub resident_bytes: u64,
     /// Bytes of messages that are only in memory.
@@ -104,7 +117,6 @@ pub struct Partition {
     pub(crate) next_queue: u64,
     pub(crate) next_volatile_queue: u64,
     pub(crate) next_volatile_message: u64,
-    pub(crate) next_stamp: u64,
     pub(crate) bodies: Bodies,
     /// When entries end.
     pub(crate) expiries: Expiries,
@@ -170,7 +182,6 @@ impl Partition {
             next_queue: 0,
             next_volatile_queue: 0,
             next_volatile_message: 0,
-            next_stamp: 0,
             bodies: Bodies::default(),
             expiries: Expiries::default(),
             rests: Rests::default(),
@@ -452,7 +463,7 @@ impl Partition {
         let id = QueueId(self.next_queue);
         self.next_queue += 1;
         address.bound.insert(id, None);
-        self.queues.insert(id, Queue::new(id, destination.clone()));
+        self.queues.insert(id, Queue::new(id, destination.clone(), self.settings.page_entries));
         self.join_spreads(id, destination);
         id
     }
@@ -462,32 +473,36 @@ impl Partition {
         let id = QueueId::volatile(self.next_volatile_queue);
         self.next_volatile_queue += 1;
         self.addresses.bound_mut(destination).insert(id, selector.map(|selector| vec![selector]));
-        self.queues.insert(id, Queue::new(id, destination.clone()));
+        self.queues.insert(id, Queue::new(id, destination.clone(), self.settings.page_entries));
         id
     }
 
     /// One more entry at the end of a queue, behind all others of its priority.
-    pub(crate) fn push_entry(&mut self, queue: QueueId, key: MessageKey) {
-        let Some(queue) = self.queues.get_mut(&queue) else { return };
+    pub(crate) fn push_entry(&mut self, id: QueueId, key: MessageKey) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
         let Some(message) = self.bodies.claim(key) else { return };
         let in_log = matches!(key, MessageKey::Durable { .. }) && !queue.id.is_volatile();
         let lane = LaneNumber::of(message.priority, !in_log);
         let begins_groups = queue.groups.is_none() && queue.has_groups() && message.group().is_some();
         let entry = Entry {
             key,
-            stamp: self.next_stamp,
+            stamp: queue.next_stamp,
             failed_deliveries: 0,
             uncounted_deliveries: 0,
             state: State::Ready,
         };
-        self.next_stamp += 1;
+        queue.next_stamp += 1;
         self.counters.enqueued += 1;
         let tag = queue.push(lane, entry);
-        self.expiries.insert(message.expires_at_ms, queue.id, tag);
+        let (_, sequence) = untag(tag);
+        self.expiries.insert(message.expires_at_ms, id, tag);
         queue.volatile_bytes += self.bodies.volatile_size(key);
         if begins_groups {
-            let id = queue.id;
             self.begin_groups(id);
+        }
+        // It is the first of a page: the one before is full.
+        if sequence.is_multiple_of(self.settings.page_entries) {
+            self.fold_what_is_idle(id, lane, None);
         }
     }
 
@@ -522,7 +537,9 @@ impl Partition {
         effects.push(Effect::Reply { connection, ticket, result });
     }
 
+    /// The entry, if the queue still holds it; its page is open then.
     pub(crate) fn entry(&mut self, queue: QueueId, tag: EntryTag) -> Option<&mut Entry> {
+        self.open_page(queue, tag);
         self.queues.get_mut(&queue)?.entry(tag)
     }
 }

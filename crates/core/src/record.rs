@@ -59,6 +59,12 @@ pub enum RecordError {
         /// Its value.
         value: u8,
     },
+    /// A page of entries does not hold together.
+    #[error("a page of entries is damaged: {what}")]
+    Page {
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// A name is no UTF-8.
     #[error("the name at byte {at} is not UTF-8")]
     Name {
@@ -352,7 +358,7 @@ impl Writer {
         self.u32(branch.format as u32).blob(&branch.transaction).blob(&branch.qualifier)
     }
 
-    fn blob(&mut self, bytes: &[u8]) -> &mut Writer {
+    pub(crate) fn blob(&mut self, bytes: &[u8]) -> &mut Writer {
         self.u32(bytes.len() as u32);
         self.head.put_slice(bytes);
         self
@@ -562,7 +568,7 @@ impl<'a> Reader<'a> {
         Ok(BranchId { format, transaction: self.blob()?, qualifier: self.blob()? })
     }
 
-    fn blob(&mut self) -> Result<Arc<[u8]>, RecordError> {
+    pub(crate) fn blob(&mut self) -> Result<Arc<[u8]>, RecordError> {
         let length = self.u32()? as usize;
         Ok(self.take(length)?.into())
     }

@@ -208,6 +208,7 @@ impl Partition {
         cause: SettleCause,
         effects: &mut Vec<Effect>,
     ) {
+        self.open_page(queue, tag);
         let removed = self.queues.get_mut(&queue).and_then(|queue| queue.remove(tag));
         let Some(entry) = removed else { return };
         let freed = self.bodies.volatile_size(entry.key);

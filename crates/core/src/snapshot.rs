@@ -1,6 +1,7 @@
 //! Snapshots: the durable state of a partition at one position, as bytes. See docs/formats/records.md.
 //!
-//! A snapshot holds queue entries and message headers, never bodies: those stay in the log.
+//! A snapshot holds queue entries and message headers, never bodies: those stay in the log. Pages that are folded lie in
+//! it as they are, and are not opened when it is read.
 
 use std::collections::HashSet;
 
@@ -10,15 +11,16 @@ use postroad_model::{Binding, Destination, Message, MessageKey, Position, QueueI
 use crate::Partition;
 use crate::audit::{Audit, Last};
 use crate::binding::Fed;
+use crate::folding::live_in_pages;
 use crate::partition::Settings;
-use crate::queue::{Entry, LaneNumber, Queue, State, tag};
+use crate::queue::{Entry, Folded, LaneNumber, Page, Queue, Span, State, tag};
 use crate::record::{self, Reader, RecordError, Writer};
 use crate::schedule::Job;
 use crate::transaction::{Prepared, Promised};
 
 /// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
 /// parts it still has.
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 
 /// The first layout with branches that are in doubt.
 const BRANCHES_SINCE: u8 = 3;
@@ -31,6 +33,9 @@ const AUDIT_SINCE: u8 = 5;
 
 /// The first layout with messages that are due later.
 const JOBS_SINCE: u8 = 6;
+
+/// The first layout with folded pages.
+const PAGES_SINCE: u8 = 7;
 
 /// Why bytes are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,7 +63,7 @@ pub enum SnapshotError {
 }
 
 /// One entry of a durable queue, as [`Partition::durable_entries`] shows it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct HeldEntry<'p> {
     /// The queue; of a durable subscription, its topic.
     pub queue: &'p Destination,
@@ -67,7 +72,7 @@ pub struct HeldEntry<'p> {
     /// The message.
     pub key: MessageKey,
     /// Its headers; the body may be on the disk.
-    pub headers: &'p Message,
+    pub headers: Message,
     /// Bytes of the body.
     pub body_bytes: u64,
     /// How often it was delivered without success.
@@ -81,20 +86,36 @@ impl Partition {
         queues.sort_unstable_by_key(|queue| queue.id);
         queues.into_iter().flat_map(move |queue| {
             let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
-            lanes.flat_map(|(_, lane)| lane.iter()).filter_map(move |(_, entry)| {
-                let (headers, body_bytes) = self.bodies.headers(entry.key)?;
-                let (subscription, key) = (queue.subscription.as_ref(), entry.key);
-                let failed_deliveries = entry.failed_deliveries;
-                Some(HeldEntry {
-                    queue: &queue.source,
-                    subscription,
-                    key,
-                    headers,
-                    body_bytes,
-                    failed_deliveries,
-                })
-            })
+            lanes.flat_map(|(_, lane)| lane.spans()).flat_map(move |span| self.entries_of(queue, span))
         })
+    }
+
+    /// The entries of an open block or a folded page.
+    fn entries_of<'p>(&'p self, queue: &'p Queue, span: Span<'p>) -> Vec<HeldEntry<'p>> {
+        let held = |key, headers: Message, body_bytes, failed_deliveries| HeldEntry {
+            queue: &queue.source,
+            subscription: queue.subscription.as_ref(),
+            key,
+            headers,
+            body_bytes,
+            failed_deliveries,
+        };
+        match span {
+            Span::Open(entry) => {
+                let found = self.bodies.headers(entry.key);
+                let found = found.map(|(headers, body_bytes)| {
+                    held(entry.key, headers.clone(), body_bytes, entry.failed_deliveries)
+                });
+                found.into_iter().collect()
+            }
+            Span::Folded(page) => {
+                let folded = page.entries().into_iter().map(|folded| {
+                    let Folded { position, ordinal, failed_deliveries, headers, body_bytes, .. } = folded;
+                    held(MessageKey::Durable { position, ordinal }, headers, body_bytes, failed_deliveries)
+                });
+                folded.collect()
+            }
+        }
     }
 
     /// The durable state as it is after the last applied command.
@@ -193,7 +214,8 @@ impl Partition {
         for (key, (message, bytes)) in messages {
             partition.bodies.insert_absent(key, message, bytes);
         }
-        let queues = input.list(|input| Ok(partition.read_queue(input)))?;
+        let has_pages = PAGES_SINCE <= found;
+        let queues = input.list(|input| Ok(partition.read_queue(has_pages, input)))?;
         queues.into_iter().collect::<Result<(), SnapshotError>>()?;
         for (id, prepared) in input.list(|input| Ok((input.transaction()?, read_prepared(input)?)))? {
             partition.restore_prepared(id, prepared, &known)?;
@@ -220,6 +242,7 @@ impl Partition {
             partition.read_jobs(&mut input)?;
         }
         input.end()?;
+        partition.fold_all();
         Ok(partition)
     }
 
@@ -235,7 +258,8 @@ impl Partition {
             MessageKey::Volatile(_) => None,
         });
         let later = self.jobs.iter().map(|(due, job, _)| (due.position, u64::from(job.bytes)));
-        in_queues.chain(prepared).chain(later)
+        let folded = live_in_pages(self.queues.values());
+        in_queues.chain(folded).chain(prepared).chain(later)
     }
 
     /// Messages of prepared transactions whose bodies a snapshot left on the disk. They must be read before anything is
@@ -251,14 +275,14 @@ impl Partition {
         self.bodies.pin(key);
     }
 
-    fn read_queue(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+    fn read_queue(&mut self, has_pages: bool, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
         let id = QueueId(input.u64()?);
         let source = input.destination()?;
         let subscription = input.list(Reader::subscription)?.pop();
-        let mut queue = Queue::new(id, source.clone());
+        let mut queue = Queue::new(id, source.clone(), self.settings.page_entries);
         match input.is_unordered() {
-            true => self.read_lane(LaneNumber(0), &mut queue, input)?,
-            false => self.read_lanes(&mut queue, input)?,
+            true => self.read_lane(LaneNumber(0), &mut queue, false, input)?,
+            false => self.read_lanes(&mut queue, has_pages, input)?,
         }
         match subscription {
             Some(subscription) => self.bind_subscription(queue, subscription),
@@ -270,14 +294,19 @@ impl Partition {
         Ok(())
     }
 
-    fn read_lanes(&mut self, queue: &mut Queue, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+    fn read_lanes(
+        &mut self,
+        queue: &mut Queue,
+        has_pages: bool,
+        input: &mut Reader<'_>,
+    ) -> Result<(), SnapshotError> {
         for _ in 0..input.u32()? {
             let value = input.u8()?;
             let number = LaneNumber(value);
             if number.is_volatile() || !number.is_known() || queue.lanes.get(number).is_some() {
                 return Err(RecordError::Unknown { field: "lane", value }.into());
             }
-            self.read_lane(number, queue, input)?;
+            self.read_lane(number, queue, has_pages, input)?;
         }
         Ok(())
     }
@@ -286,28 +315,79 @@ impl Partition {
         &mut self,
         number: LaneNumber,
         queue: &mut Queue,
+        has_pages: bool,
         input: &mut Reader<'_>,
     ) -> Result<(), SnapshotError> {
         let next = input.u64()?;
-        let (id, has_groups) = (queue.id, queue.has_groups());
-        let Queue { lanes, groups, .. } = queue;
-        let lane = lanes.get_or_make(number);
-        for (sequence, failed_deliveries, key) in
-            input.list(|input| Ok((input.u64()?, input.u32()?, read_key(input)?)))?
-        {
-            let message = self.bodies.claim(key);
-            let message =
-                message.ok_or(SnapshotError::Dangling { what: "message of entry", number: sequence })?;
-            if has_groups && message.group().is_some() {
-                groups.get_or_insert_default();
+        let entries = input.list(|input| Ok((input.u64()?, input.u32()?, read_key(input)?)))?;
+        let (page_entries, pages) =
+            if has_pages { (u64::from(input.u32()?), input.list(Reader::blob)?) } else { (0, Vec::new()) };
+        let pages = pages.iter().map(|bytes| Page::read(bytes)).collect::<Result<Vec<Page>, _>>()?;
+        let mut parts: Vec<Part> =
+            entries.into_iter().map(Part::Entry).chain(pages.into_iter().map(Part::Page)).collect();
+        parts.sort_by_key(Part::first);
+        let lane = queue.lanes.get_or_make(number);
+        lane.begin_at(parts.first().map_or(next, Part::first));
+        let fits = page_entries == lane.page_entries();
+        for part in parts {
+            match part {
+                Part::Entry(entry) => self.read_entry(number, queue, entry)?,
+                Part::Page(page) if fits => self.read_page(number, queue, page)?,
+                Part::Page(page) => self.read_entries(number, queue, &page)?,
             }
-            self.expiries.insert(message.expires_at_ms, id, tag(number.0, sequence));
-            let stamp = self.next_stamp;
-            self.next_stamp += 1;
-            let state = State::Ready;
-            lane.restore(sequence, Entry { key, stamp, failed_deliveries, uncounted_deliveries: 0, state });
         }
-        lane.skip_to(next);
+        queue.lanes.get_or_make(number).skip_to(next);
+        Ok(())
+    }
+
+    fn read_entry(
+        &mut self,
+        number: LaneNumber,
+        queue: &mut Queue,
+        (sequence, failed_deliveries, key): OpenEntry,
+    ) -> Result<(), SnapshotError> {
+        let message = self.bodies.claim(key);
+        let message =
+            message.ok_or(SnapshotError::Dangling { what: "message of entry", number: sequence })?;
+        begin_groups(queue, message.group().is_some());
+        self.expiries.insert(message.expires_at_ms, queue.id, tag(number.0, sequence));
+        let stamp = queue.next_stamp;
+        queue.next_stamp += 1;
+        let lane = queue.lanes.get_or_make(number);
+        if lane.folded(sequence).is_some() || lane.get(sequence).is_some() {
+            return Err(RecordError::Page { what: "one of its sequences is taken" }.into());
+        }
+        let state = State::Ready;
+        lane.restore(sequence, Entry { key, stamp, failed_deliveries, uncounted_deliveries: 0, state });
+        Ok(())
+    }
+
+    /// A page takes its place as it is.
+    fn read_page(&mut self, number: LaneNumber, queue: &mut Queue, page: Page) -> Result<(), SnapshotError> {
+        let page = page.stamped(&mut queue.next_stamp);
+        begin_groups(queue, page.has_groups());
+        self.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));
+        self.bodies.folded += page.len();
+        match queue.lanes.get_or_make(number).restore_folded(page) {
+            true => Ok(()),
+            false => Err(RecordError::Page { what: "it has no place in its lane" }.into()),
+        }
+    }
+
+    /// A page of another size than pages have now becomes entries.
+    fn read_entries(
+        &mut self,
+        number: LaneNumber,
+        queue: &mut Queue,
+        page: &Page,
+    ) -> Result<(), SnapshotError> {
+        for Folded { sequence, position, ordinal, failed_deliveries, headers, body_bytes, .. } in
+            page.entries()
+        {
+            let key = MessageKey::Durable { position, ordinal };
+            self.bodies.insert_absent(key, headers, body_bytes);
+            self.read_entry(number, queue, (sequence, failed_deliveries, key))?;
+        }
         Ok(())
     }
 
@@ -344,6 +424,31 @@ fn bindings(queues: &[&Queue]) -> Vec<Binding> {
     queues.iter().flat_map(|queue| queue.fed_by.iter().map(|fed| of(queue, fed))).collect()
 }
 
+/// Sequence, deliveries without success, message.
+type OpenEntry = (u64, u32, MessageKey);
+
+/// What lies in a lane.
+enum Part {
+    Entry(OpenEntry),
+    Page(Page),
+}
+
+impl Part {
+    fn first(&self) -> u64 {
+        match self {
+            Part::Entry((sequence, ..)) => *sequence,
+            Part::Page(page) => page.ends().0,
+        }
+    }
+}
+
+/// A message of a group binds the queue's consumers to groups.
+fn begin_groups(queue: &mut Queue, has_group: bool) {
+    if has_group && queue.has_groups() {
+        queue.groups.get_or_insert_default();
+    }
+}
+
 fn write_queue(out: &mut Writer, queue: &Queue) {
     out.u64(queue.id.0).destination(&queue.source);
     let subscription: Vec<_> = queue.subscription.iter().collect();
@@ -357,6 +462,10 @@ fn write_queue(out: &mut Writer, queue: &Queue) {
         out.list(&entries, |out, (sequence, entry)| {
             out.u64(*sequence).u32(entry.failed_deliveries);
             write_key(out, entry.key);
+        });
+        out.u32(lane.page_entries() as u32);
+        out.list(&lane.folded_pages().collect::<Vec<_>>(), |out, page| {
+            out.blob(page.bytes());
         });
     });
 }

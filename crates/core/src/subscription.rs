@@ -78,7 +78,8 @@ impl Partition {
         self.apply_unsubscribe(&subscription.name, effects);
         let id = QueueId(self.next_queue);
         self.next_queue += 1;
-        self.bind_subscription(Queue::new(id, subscription.topic.clone()), subscription);
+        let queue = Queue::new(id, subscription.topic.clone(), self.settings.page_entries);
+        self.bind_subscription(queue, subscription);
     }
 
     /// Makes the queue a durable subscription.

@@ -111,6 +111,7 @@ impl Simulation {
             placement,
             incarnation: 0,
             resident_bytes_max: *random.pick(&[0, 500, 4000, large]).unwrap_or(&large),
+            page_entries: *random.pick(&[1, 2, 4, 16]).unwrap_or(&4),
             volatile_bytes_max: *random.pick(&[300, 3000, large]).unwrap_or(&large),
             transaction_bytes_max: *random.pick(&[2000, large]).unwrap_or(&large),
             audited_producers_max: 8,
@@ -495,7 +496,7 @@ impl Simulation {
             self.disk.fail(operation, 0, Fault::Broken);
             self.assembly.write();
         }
-        self.report.compactions += self.assembly.compactions;
+        self.report_work();
         // What a start has found it has synced.
         let (mut cut, mut started) = (false, false);
         loop {
@@ -523,11 +524,23 @@ impl Simulation {
         self.started()
     }
 
+    /// What the broker that runs did beside what clients see.
+    fn report_work(&mut self) {
+        self.report.compactions += self.assembly.compactions;
+        for counters in self.assembly.cores.iter().map(|core| core.partition.counters()) {
+            self.report.folded += counters.folded_pages;
+            self.report.opened += counters.opened_pages;
+        }
+    }
+
     /// Starts the broker; `true` if the machine ended again while it tried.
     fn boot(&mut self) -> Result<bool, String> {
         let mut cut = false;
+        // Another build may make pages of another size.
+        let page_entries = self.random.one_in(3).then(|| 1 << self.random.below(4));
         for own in &mut self.settings {
             own.incarnation += 1;
+            own.page_entries = page_entries.unwrap_or(own.page_entries);
         }
         loop {
             match Assembly::boot(&self.disk, self.journal, &self.settings) {
@@ -629,7 +642,7 @@ impl Simulation {
         self.drain()?;
         self.check_counts()?;
         let (delivered, confirmed, refused) = self.oracle.checked;
-        self.report.compactions += self.assembly.compactions;
+        self.report_work();
         let doubted = self.oracle.doubted();
         Ok(Report { delivered, confirmed, refused, doubted, ..self.report })
     }

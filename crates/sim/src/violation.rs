@@ -29,6 +29,10 @@ pub struct Report {
     pub fetched: u64,
     /// Operations that a power cut found confirmed and not synced.
     pub doubted: u64,
+    /// Pages of entries that were folded.
+    pub folded: u64,
+    /// Folded pages that were opened again.
+    pub opened: u64,
     /// Runs of segments that were compacted.
     pub compactions: u64,
     /// Messages in queues when the run ended, before they were drained.
@@ -51,6 +55,8 @@ impl Report {
         self.faults += other.faults;
         self.fetched += other.fetched;
         self.doubted += other.doubted;
+        self.folded += other.folded;
+        self.opened += other.opened;
         self.compactions += other.compactions;
         self.drained += other.drained;
     }

@@ -61,6 +61,8 @@ fn promises_hold_for_every_seed() {
         total.crashes,
         total.fetched,
         total.doubted,
+        total.folded,
+        total.opened,
     ];
     assert!(!many || rare.iter().all(|count| *count > SEEDS), "hardly anything happened: {total:?}");
 }

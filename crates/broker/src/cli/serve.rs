@@ -70,6 +70,7 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
             addressing: Arc::default(),
             incarnation,
             resident_bytes_max: config.memory_bytes / 2 / u64::from(placement.partitions),
+            page_entries: postroad_core::PAGE_ENTRIES,
             volatile_bytes_max: config.memory_bytes / 4 / u64::from(placement.partitions),
             transaction_bytes_max: config.limits.transaction_bytes,
             audited_producers_max: config.limits.audited_producers,

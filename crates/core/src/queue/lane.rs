@@ -1,16 +1,20 @@
 //! A lane: entries in the order of arrival, from which any may leave.
 //!
 //! ```text
-//!            gone     held / returned            never sent yet
-//!  blocks: [ ....  |  . H . R H H . R  |  R R R R R R R  |  R R ]
-//!          base                         ^cursor                 ^next
+//!            gone     held / returned     never sent yet, folded        the newest
+//!  pages:  [ ......  | . H . R H H . R  | ▒▒▒▒▒▒▒▒ | ▒▒▒▒▒▒▒▒ | ▒▒▒▒ |  R R R R R ]
+//!          base        ^cursor                                                   ^next
 //! ```
-//! Sequences are dense and rise; an empty block is dropped, so old gaps cost one pointer for
-//! each [`BLOCK`] entries.
+//! Sequences are dense and rise. Each page has the same number of them, and is gone, or *open*: entries in blocks; or
+//! *folded*: a [`Page`], a few bytes. What is folded is ready and waits undisturbed; whoever wants to do something with
+//! one of its entries opens the page first. Which pages are folded is known to this run alone: it changes nothing that
+//! the log could tell.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use postroad_model::{ConsumerKey, MessageKey};
+
+use super::page::{PAGE_ENTRIES_MAX, Page};
 
 /// Entries to a block: small enough that a queue of one message stays small, large enough that
 /// the block's own cost does not count.
@@ -21,7 +25,7 @@ const BLOCK: u64 = 32;
 pub struct Entry {
     /// The message.
     pub key: MessageKey,
-    /// Order of arrival over all lanes of this run; not replicated.
+    /// Order of arrival over all lanes of the queue in this run; not replicated.
     pub stamp: u64,
     /// How often it was delivered without success, by the log.
     pub failed_deliveries: u32,
@@ -59,8 +63,13 @@ pub enum State {
 /// See the head of this file.
 #[derive(Default)]
 pub struct Lane {
+    /// Pages have `1 << page_bits` entries.
+    page_bits: u32,
+    /// The first sequence of the first page.
     base: u64,
-    blocks: VecDeque<Option<Box<Block>>>,
+    pages: VecDeque<Slot>,
+    /// First sequences of the open pages, in the order in which they were opened.
+    open: VecDeque<u64>,
     cursor: u64,
     next: u64,
     /// What came back and is ready, with the number of its return.
@@ -71,15 +80,97 @@ pub struct Lane {
     live: u64,
 }
 
+/// A part of what a lane holds.
+pub enum Span<'l> {
+    /// An entry of an open page.
+    Open(&'l Entry),
+    /// A folded page.
+    Folded(&'l Page),
+}
+
+#[derive(Default)]
+enum Slot {
+    #[default]
+    Gone,
+    Open(Blocks),
+    Folded(Box<Page>),
+}
+
+#[derive(Default)]
+struct Blocks {
+    live: u64,
+    blocks: Vec<Option<Box<Block>>>,
+}
+
 struct Block {
     live: u32,
     entries: [Option<Entry>; BLOCK as usize],
 }
 
+impl Blocks {
+    fn get(&self, offset: u64) -> Option<&Entry> {
+        self.blocks.get((offset / BLOCK) as usize)?.as_ref()?.entries[(offset % BLOCK) as usize].as_ref()
+    }
+
+    fn get_mut(&mut self, offset: u64) -> Option<&mut Entry> {
+        let block = self.blocks.get_mut((offset / BLOCK) as usize)?;
+        block.as_mut()?.entries[(offset % BLOCK) as usize].as_mut()
+    }
+
+    fn put(&mut self, offset: u64, entry: Entry) {
+        let index = (offset / BLOCK) as usize;
+        if self.blocks.len() <= index {
+            self.blocks.resize_with(index + 1, || None);
+        }
+        let block = self.blocks[index]
+            .get_or_insert_with(|| Box::new(Block { live: 0, entries: [const { None }; BLOCK as usize] }));
+        block.entries[(offset % BLOCK) as usize] = Some(entry);
+        block.live += 1;
+        self.live += 1;
+    }
+
+    fn take(&mut self, offset: u64) -> Option<Entry> {
+        let slot = self.blocks.get_mut((offset / BLOCK) as usize)?;
+        let block = slot.as_mut()?;
+        let entry = block.entries[(offset % BLOCK) as usize].take()?;
+        block.live -= 1;
+        self.live -= 1;
+        if block.live == 0 {
+            *slot = None;
+        }
+        Some(entry)
+    }
+
+    /// The first entry from this offset on that is wanted.
+    fn find(&self, mut offset: u64, wanted: impl Fn(&Entry) -> bool) -> Option<(u64, &Entry)> {
+        while let Some(block) = self.blocks.get((offset / BLOCK) as usize) {
+            let places = block.iter().flat_map(|block| &block.entries[(offset % BLOCK) as usize..]);
+            for (found, entry) in (offset..).zip(places) {
+                if let Some(entry) = entry.as_ref().filter(|entry| wanted(entry)) {
+                    return Some((found, entry));
+                }
+            }
+            offset = (offset / BLOCK + 1) * BLOCK;
+        }
+        None
+    }
+
+    /// Every entry with its offset, in order.
+    fn iter(&self) -> impl Iterator<Item = (u64, &Entry)> {
+        let blocks = (0..).step_by(BLOCK as usize).zip(&self.blocks);
+        let blocks = blocks.filter_map(|(offset, block)| Some((offset, block.as_ref()?)));
+        blocks.flat_map(|(offset, block)| {
+            let entries = (offset..).zip(&block.entries);
+            entries.filter_map(|(offset, entry)| Some((offset, entry.as_ref()?)))
+        })
+    }
+}
+
 impl Lane {
-    /// An empty lane whose first entry gets sequence `next`.
-    pub fn starting_at(next: u64) -> Lane {
-        Lane { base: next - next % BLOCK, cursor: next, next, ..Lane::default() }
+    /// An empty lane with pages of so many entries: a power of two, of at most [`PAGE_ENTRIES_MAX`].
+    pub fn new(page_entries: u64) -> Lane {
+        let page_bits = page_entries.clamp(1, PAGE_ENTRIES_MAX).next_power_of_two().ilog2();
+        Lane { page_bits, ..Lane::default() }
     }
 
     /// How many entries it holds.
@@ -92,6 +183,16 @@ impl Lane {
         self.next
     }
 
+    /// Entries to a page.
+    pub fn page_entries(&self) -> u64 {
+        1 << self.page_bits
+    }
+
+    /// The first sequence of the page of this one.
+    pub fn page_of(&self, sequence: u64) -> u64 {
+        sequence >> self.page_bits << self.page_bits
+    }
+
     /// Appends; returns the entry's sequence.
     pub fn push(&mut self, entry: Entry) -> u64 {
         let sequence = self.next;
@@ -100,12 +201,19 @@ impl Lane {
         sequence
     }
 
-    /// Restores an entry at its old sequence, after whatever was restored before it.
+    /// Makes the lane begin with this sequence; it is empty.
+    pub fn begin_at(&mut self, sequence: u64) {
+        *self = Lane {
+            page_bits: self.page_bits,
+            base: self.page_of(sequence),
+            cursor: sequence,
+            next: sequence,
+            ..Lane::default()
+        };
+    }
+
+    /// Restores an entry at its old sequence, behind that at which the lane begins.
     pub fn restore(&mut self, sequence: u64, entry: Entry) {
-        if self.blocks.is_empty() && self.live == 0 {
-            self.base = sequence - sequence % BLOCK;
-            self.cursor = sequence;
-        }
         self.next = self.next.max(sequence + 1);
         self.put(sequence, entry);
     }
@@ -113,61 +221,166 @@ impl Lane {
     /// Leaves out sequences up to `next`, which were used and are gone.
     pub fn skip_to(&mut self, next: u64) {
         if self.live == 0 {
-            *self = Lane::starting_at(next);
+            self.begin_at(next);
         }
         self.next = self.next.max(next);
     }
 
     fn put(&mut self, sequence: u64, entry: Entry) {
-        if self.blocks.is_empty() {
-            self.base = sequence - sequence % BLOCK;
+        if self.pages.is_empty() {
+            self.base = self.page_of(sequence);
             self.cursor = self.cursor.max(self.base);
         }
-        let index = ((sequence - self.base) / BLOCK) as usize;
-        while self.blocks.len() <= index {
-            self.blocks.push_back(None);
+        let page = self.page_of(sequence);
+        let slot = self.slot_to_fill(sequence);
+        let opened = matches!(slot, Slot::Gone);
+        if opened {
+            *slot = Slot::Open(Blocks::default());
         }
-        let block = self.blocks[index]
-            .get_or_insert_with(|| Box::new(Block { live: 0, entries: [const { None }; BLOCK as usize] }));
-        block.entries[(sequence % BLOCK) as usize] = Some(entry);
-        block.live += 1;
-        self.live += 1;
+        if let Slot::Open(blocks) = slot {
+            blocks.put(sequence - page, entry);
+            self.live += 1;
+        }
+        if opened {
+            self.open.push_back(page);
+        }
     }
 
-    fn slot(&self, sequence: u64) -> Option<(usize, usize)> {
-        let offset = sequence.checked_sub(self.base)?;
-        Some(((offset / BLOCK) as usize, (sequence % BLOCK) as usize))
+    fn slot_to_fill(&mut self, sequence: u64) -> &mut Slot {
+        let index = ((sequence - self.base) >> self.page_bits) as usize;
+        if self.pages.len() <= index {
+            self.pages.resize_with(index + 1, Slot::default);
+        }
+        &mut self.pages[index]
     }
 
-    /// The entry, if it is here.
+    /// The place of the page of this sequence, and the entry's offset in it.
+    fn place(&self, sequence: u64) -> Option<(usize, u64)> {
+        let index = sequence.checked_sub(self.base)? >> self.page_bits;
+        Some((index as usize, sequence - self.page_of(sequence)))
+    }
+
+    /// The entry, if its page is open and has it.
     pub fn get(&self, sequence: u64) -> Option<&Entry> {
-        let (block, place) = self.slot(sequence)?;
-        self.blocks.get(block)?.as_ref()?.entries[place].as_ref()
+        let (index, offset) = self.place(sequence)?;
+        match self.pages.get(index)? {
+            Slot::Open(blocks) => blocks.get(offset),
+            _ => None,
+        }
     }
 
-    /// The entry, if it is here, to change it.
+    /// The entry, if its page is open and has it, to change it.
     pub fn get_mut(&mut self, sequence: u64) -> Option<&mut Entry> {
-        let (block, place) = self.slot(sequence)?;
-        self.blocks.get_mut(block)?.as_mut()?.entries[place].as_mut()
+        let (index, offset) = self.place(sequence)?;
+        match self.pages.get_mut(index)? {
+            Slot::Open(blocks) => blocks.get_mut(offset),
+            _ => None,
+        }
     }
 
-    /// Takes the entry out, and drops what blocks are empty at the front.
+    /// Takes the entry out of its page, which is open, and drops pages that are empty at the front.
     pub fn remove(&mut self, sequence: u64) -> Option<Entry> {
-        let (index, place) = self.slot(sequence)?;
-        let slot = self.blocks.get_mut(index)?;
-        let block = slot.as_mut()?;
-        let entry = block.entries[place].take()?;
-        block.live -= 1;
+        let (index, offset) = self.place(sequence)?;
+        let Some(Slot::Open(blocks)) = self.pages.get_mut(index) else { return None };
+        let entry = blocks.take(offset)?;
         self.live -= 1;
-        if block.live == 0 {
-            *slot = None;
+        if blocks.live == 0 {
+            self.close(self.page_of(sequence), Slot::Gone);
         }
         self.forget_return(sequence);
-        while let Some(None) = self.blocks.front() {
-            self.blocks.pop_front();
-            self.base += BLOCK;
+        while let Some(Slot::Gone) = self.pages.front() {
+            self.pages.pop_front();
+            self.base += self.page_entries();
         }
         Some(entry)
+    }
+
+    /// Puts something else in the place of an open page.
+    fn close(&mut self, page: u64, slot: Slot) {
+        if let Some((index, _)) = self.place(page)
+            && let Some(place) = self.pages.get_mut(index)
+        {
+            *place = slot;
+        }
+        // Nearly always the first.
+        if let Some(at) = self.open.iter().position(|open| *open == page) {
+            self.open.remove(at);
+        }
+    }
+
+    /// The folded page that has this sequence in its range, if it is folded.
+    pub fn folded(&self, sequence: u64) -> Option<&Page> {
+        let (index, _) = self.place(sequence)?;
+        match self.pages.get(index)? {
+            Slot::Folded(page) => Some(page),
+            _ => None,
+        }
+    }
+
+    /// All folded pages, in order.
+    pub fn folded_pages(&self) -> impl Iterator<Item = &Page> {
+        self.pages.iter().filter_map(|slot| match slot {
+            Slot::Folded(page) => Some(&**page),
+            _ => None,
+        })
+    }
+
+    /// The first sequences of open pages that have all their entries, the newest first.
+    pub fn full_pages(&self) -> impl Iterator<Item = u64> {
+        let end = self.page_of(self.next);
+        self.open.iter().rev().copied().filter(move |page| *page < end)
+    }
+
+    /// The entries of an open page, in order.
+    pub fn page(&self, page: u64) -> impl Iterator<Item = (u64, &Entry)> {
+        let slot = self.place(page).and_then(|(index, _)| self.pages.get(index));
+        let blocks = slot.and_then(|slot| match slot {
+            Slot::Open(blocks) => Some(blocks),
+            _ => None,
+        });
+        blocks
+            .into_iter()
+            .flat_map(move |blocks| blocks.iter().map(move |(offset, entry)| (page + offset, entry)))
+    }
+
+    /// Whether an entry of the page came back and waits to be delivered again: such a page stays open.
+    pub fn has_returned(&self, page: u64) -> bool {
+        self.returned.range(page..page + self.page_entries()).next().is_some()
+    }
+
+    /// Puts a page in the place of its entries.
+    pub fn fold(&mut self, page: Page) {
+        self.close(self.page_of(page.ends().0), Slot::Folded(Box::new(page)));
+    }
+
+    /// Takes the page of this sequence out, if it is folded: its entries are to be restored.
+    pub fn take_folded(&mut self, sequence: u64) -> Option<Page> {
+        let (index, _) = self.place(sequence)?;
+        let slot = self.pages.get_mut(index).filter(|slot| matches!(slot, Slot::Folded(_)))?;
+        let Slot::Folded(page) = std::mem::take(slot) else { return None };
+        self.live -= page.len();
+        Some(*page)
+    }
+
+    /// Restores a folded page; `false` if it is none of this lane's pages, or its place is taken.
+    pub fn restore_folded(&mut self, page: Page) -> bool {
+        let (first, last) = page.ends();
+        if first < self.base || self.page_of(first) != self.page_of(last) {
+            return false;
+        }
+        let (entries, slot) = (page.len(), self.slot_to_fill(first));
+        if !matches!(slot, Slot::Gone) {
+            return false;
+        }
+        *slot = Slot::Folded(Box::new(page));
+        self.live += entries;
+        self.next = self.next.max(last + 1);
+        true
+    }
+
+    /// Where the next look for what is ready begins.
+    pub fn cursor(&self) -> u64 {
+        self.cursor
     }
 
     /// Marks the entry ready, in its old place.
@@ -218,10 +431,10 @@ impl Lane {
         self.returns.range(number..).filter_map(entry)
     }
 
-    /// The first entry from `from` on that is ready.
-    pub fn ready_from(&self, from: u64) -> Option<(u64, &Entry)> {
+    /// The first entry from `from` on that is ready; without the entry itself if its page is folded.
+    pub fn ready_from(&self, from: u64) -> Option<(u64, Option<&Entry>)> {
         let (sequence, _) = self.scan(from, |entry| entry.state == State::Ready)?;
-        Some((sequence, self.get(sequence)?))
+        Some((sequence, self.get(sequence)))
     }
 
     /// Stamp and sequence of the first entry from `from` on that is not leaving.
@@ -229,33 +442,50 @@ impl Lane {
         self.scan(from, |entry| entry.state != State::Leaving).map(|(sequence, stamp)| (stamp, sequence))
     }
 
+    /// The first entry from `from` on that is wanted, as everything is that is ready.
     fn scan(&self, from: u64, wanted: impl Fn(&Entry) -> bool) -> Option<(u64, u64)> {
         let mut sequence = from.max(self.base);
         while sequence < self.next {
-            let (block, place) = self.slot(sequence)?;
-            match self.blocks.get(block) {
-                Some(Some(block)) => {
-                    if let Some(entry) = block.entries[place].as_ref().filter(|entry| wanted(entry)) {
-                        return Some((sequence, entry.stamp));
-                    }
-                    sequence += 1;
+            let (index, offset) = self.place(sequence)?;
+            let page = sequence - offset;
+            let found = match self.pages.get(index)? {
+                Slot::Gone => None,
+                Slot::Open(blocks) => {
+                    let found = blocks.find(offset, &wanted);
+                    found.map(|(offset, entry)| (page + offset, entry.stamp))
                 }
-                _ => sequence = self.base + (block as u64 + 1) * BLOCK,
+                Slot::Folded(page) => page.first_from(sequence).map(|(stamp, sequence)| (sequence, stamp)),
+            };
+            if found.is_some() {
+                return found;
             }
+            sequence = page + self.page_entries();
         }
         None
     }
 
-    /// Every entry with its sequence, in order.
+    /// Everything in it, in order.
+    pub fn spans(&self) -> impl Iterator<Item = Span<'_>> {
+        self.pages.iter().flat_map(|slot| {
+            let (open, folded) = match slot {
+                Slot::Gone => (None, None),
+                Slot::Open(blocks) => (Some(blocks), None),
+                Slot::Folded(page) => (None, Some(Span::Folded(page))),
+            };
+            open.into_iter()
+                .flat_map(|blocks| blocks.iter().map(|(_, entry)| Span::Open(entry)))
+                .chain(folded)
+        })
+    }
+
+    /// Every entry of an open page with its sequence, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Entry)> {
-        self.blocks.iter().enumerate().filter_map(|(index, block)| Some((index, block.as_ref()?))).flat_map(
-            move |(index, block)| {
-                let start = self.base + index as u64 * BLOCK;
-                block.entries.iter().enumerate().filter_map(move |(place, entry)| {
-                    entry.as_ref().map(|entry| (start + place as u64, entry))
-                })
-            },
-        )
+        let pages = (0..).zip(&self.pages).map(|(index, slot)| (self.base + (index << self.page_bits), slot));
+        let open = pages.filter_map(|(page, slot)| match slot {
+            Slot::Open(blocks) => Some((page, blocks)),
+            _ => None,
+        });
+        open.flat_map(|(page, blocks)| blocks.iter().map(move |(offset, entry)| (page + offset, entry)))
     }
 }
 
@@ -286,7 +516,7 @@ mod tests {
 
     #[test]
     fn entries_come_in_order_of_arrival_and_returned_ones_first() {
-        let mut lane = Lane::default();
+        let mut lane = Lane::new(64);
         for number in 0..100 {
             lane.push(entry(number));
         }
@@ -301,14 +531,14 @@ mod tests {
 
     #[test]
     fn removed_entries_leave_no_blocks_behind() {
-        let mut lane = Lane::default();
+        let mut lane = Lane::new(64);
         for number in 0..10_000 {
             lane.push(entry(number));
         }
         for sequence in 1..10_000 {
             assert!(lane.remove(sequence).is_some(), "entry {sequence}");
         }
-        assert_eq!((lane.len(), lane.blocks.iter().flatten().count()), (1, 1));
+        assert_eq!((lane.len(), lane.open.len(), lane.page(0).count()), (1, 1, 1));
         assert_eq!(lane.remove(0).map(|entry| entry.stamp), Some(0));
         assert_eq!((lane.len(), lane.remove(0).is_none()), (0, true));
         let sequence = lane.push(entry(7));
@@ -317,7 +547,8 @@ mod tests {
 
     #[test]
     fn restored_entries_keep_their_sequences() {
-        let mut lane = Lane::default();
+        let mut lane = Lane::new(8);
+        lane.begin_at(70);
         for sequence in [70, 75, 200] {
             lane.restore(sequence, entry(sequence));
         }

@@ -50,7 +50,8 @@ impl LaneNumber {
     }
 }
 
-const SEQUENCE_BITS: u32 = 56;
+/// Bits of a tag that are the entry's sequence.
+pub const SEQUENCE_BITS: u32 = 56;
 
 /// The tag of the entry with this sequence in this lane.
 pub fn tag(lane: u8, sequence: u64) -> EntryTag {
@@ -63,12 +64,17 @@ pub fn untag(tag: EntryTag) -> (u8, u64) {
 }
 
 /// See the head of this file.
-#[derive(Default)]
 pub struct Lanes {
     ranked: Vec<(LaneNumber, Lane)>,
+    page_entries: u64,
 }
 
 impl Lanes {
+    /// No lanes yet; those to come have pages of so many entries.
+    pub fn new(page_entries: u64) -> Lanes {
+        Lanes { ranked: Vec::new(), page_entries }
+    }
+
     /// The lane of this number, if there is one.
     pub fn get(&self, lane: LaneNumber) -> Option<&Lane> {
         self.ranked.iter().find(|(number, _)| *number == lane).map(|(_, lane)| lane)
@@ -83,7 +89,7 @@ impl Lanes {
     pub fn get_or_make(&mut self, lane: LaneNumber) -> &mut Lane {
         let place = self.ranked.partition_point(|(number, _)| number.rank() < lane.rank());
         if self.ranked.get(place).is_none_or(|(number, _)| *number != lane) {
-            self.ranked.insert(place, (lane, Lane::default()));
+            self.ranked.insert(place, (lane, Lane::new(self.page_entries)));
         }
         &mut self.ranked[place].1
     }

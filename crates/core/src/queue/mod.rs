@@ -3,6 +3,7 @@
 mod groups;
 mod lane;
 mod lanes;
+mod page;
 mod turns;
 mod view;
 
@@ -15,8 +16,9 @@ use postroad_model::{
 use crate::binding::Fed;
 
 pub use groups::Groups;
-pub use lane::{Entry, Lane, State};
+pub use lane::{Entry, Lane, Span, State};
 pub use lanes::{LaneNumber, Lanes, tag, untag};
+pub use page::{Folded, Page};
 pub use turns::Turns;
 pub use view::{Look, Verdict, View};
 
@@ -32,6 +34,8 @@ pub struct Queue {
     pub fed_by: Vec<Fed>,
     /// Its entries.
     pub lanes: Lanes,
+    /// The stamp of the next entry; see [`Entry::stamp`].
+    pub next_stamp: u64,
     /// All that are attached, in the order of attachment.
     pub consumers: Vec<ConsumerKey>,
     /// How many of them want the queue for themselves.
@@ -49,14 +53,15 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// An empty queue.
-    pub fn new(id: QueueId, source: Destination) -> Queue {
+    /// An empty queue, whose lanes have pages of so many entries.
+    pub fn new(id: QueueId, source: Destination, page_entries: u64) -> Queue {
         Queue {
             id,
             source,
             subscription: None,
             fed_by: Vec::new(),
-            lanes: Lanes::default(),
+            lanes: Lanes::new(page_entries),
+            next_stamp: 0,
             consumers: Vec::new(),
             exclusive_consumers: 0,
             waiting: Turns::default(),
@@ -78,13 +83,19 @@ impl Queue {
         tag(lane.0, sequence)
     }
 
-    /// The entry of this tag, if the queue still holds it.
+    /// Whether the entry of this tag, if the queue still holds it, lies in a folded page.
+    pub fn is_folded(&self, entry: EntryTag) -> bool {
+        let (lane, sequence) = untag(entry);
+        self.lanes.get(LaneNumber(lane)).is_some_and(|lane| lane.folded(sequence).is_some())
+    }
+
+    /// The entry of this tag, if the queue still holds it and its page is open.
     pub fn entry(&mut self, entry: EntryTag) -> Option<&mut Entry> {
         let (lane, sequence) = untag(entry);
         self.lanes.get_mut(LaneNumber(lane))?.get_mut(sequence)
     }
 
-    /// Takes the entry out for good.
+    /// Takes the entry out for good; its page is open.
     pub fn remove(&mut self, entry: EntryTag) -> Option<Entry> {
         let (lane, sequence) = untag(entry);
         self.lanes.get_mut(LaneNumber(lane))?.remove(sequence)
@@ -98,7 +109,7 @@ impl Queue {
         }
     }
 
-    /// The entry of this message, found by looking at all: for what happens rarely.
+    /// The entry of this message, found by looking at all in open pages: for what happens rarely.
     pub fn find(&self, key: MessageKey) -> Option<EntryTag> {
         let entries =
             self.lanes.iter().flat_map(|(number, lane)| lane.iter().map(move |found| (number.0, found)));

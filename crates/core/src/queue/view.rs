@@ -34,7 +34,7 @@ pub enum Verdict {
 pub enum Look {
     /// Stamp and sequence of the first entry that is wanted.
     Found(u64, u64),
-    /// The entry of this sequence must be read before anything behind it can be judged.
+    /// The entry of this sequence must be read, and its page opened, before anything behind it can be judged.
     Unknown(u64),
     /// Nothing that is there is wanted.
     Nothing,
@@ -63,6 +63,7 @@ impl View {
         }
         while let Some((sequence, entry)) = lane.ready_from(self.cursor) {
             self.cursor = sequence;
+            let Some(entry) = entry else { return Look::Unknown(sequence) };
             match judge(entry) {
                 Verdict::Wanted => return Look::Found(entry.stamp, sequence),
                 Verdict::Unknown => return Look::Unknown(sequence),
@@ -76,6 +77,11 @@ impl View {
     pub fn pass(&mut self, sequence: u64) {
         self.cursor = self.cursor.max(sequence + 1);
         self.wanted.remove(&sequence);
+    }
+
+    /// Where it looks next.
+    pub fn cursor(&self) -> u64 {
+        self.cursor
     }
 
     /// What this consumer refused because it was another's is free again: that is only what the other, whose view of the

@@ -59,6 +59,7 @@ fn settings(config: &Config) -> anyhow::Result<impl Fn(PartitionId, Placement, u
         incarnation,
         // Bodies stay on the disk.
         resident_bytes_max: 0,
+        page_entries: postroad_core::PAGE_ENTRIES,
         volatile_bytes_max: 0,
         transaction_bytes_max: 0,
         outbox_bytes_max: 0,

@@ -1,0 +1,143 @@
+//! Folding: what of a backlog nobody is at takes a few bytes, and is opened before somebody comes to it.
+//!
+//! Each message that waits costs some 200 bytes for its entry and its headers, wherever its body is. Beyond the budget
+//! for durable messages, full pages of entries are folded (see `queue::page`), the newest first, as the newest bodies
+//! are left to the disk; nothing is read or written for it. Where consumers, browsers and cursors with selectors are,
+//! pages stay open. Nothing that the log tells depends on what is folded.
+
+use postroad_model::{ConsumerKey, Message, MessageKey, QueueId};
+
+use crate::Partition;
+use crate::queue::{Entry, Folded, Lane, LaneNumber, Page, Queue, State, tag, untag};
+
+/// Pages that are looked at in one attempt: what cannot be folded now must not hold up everybody each time.
+const LOOKED_AT_MAX: usize = 8;
+
+impl Partition {
+    /// Opens the page of this entry, if it is folded; returns whether it was.
+    pub(crate) fn open_page(&mut self, id: QueueId, entry: postroad_model::EntryTag) -> bool {
+        if !self.queues.get(&id).is_some_and(|queue| queue.is_folded(entry)) {
+            return false;
+        }
+        let (number, sequence) = untag(entry);
+        let number = LaneNumber(number);
+        self.unfold(id, number, sequence);
+        self.fold_what_is_idle(id, number, Some(sequence));
+        true
+    }
+
+    fn unfold(&mut self, id: QueueId, number: LaneNumber, sequence: u64) {
+        let Some(lane) = self.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) else {
+            return;
+        };
+        let Some(page) = lane.take_folded(sequence) else { return };
+        self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+        self.bodies.folded -= page.len();
+        self.counters.opened_pages += 1;
+        for Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes } in
+            page.entries()
+        {
+            let key = MessageKey::Durable { position, ordinal };
+            self.expiries.insert(headers.expires_at_ms, id, tag(number.0, sequence));
+            self.bodies.insert_absent(key, headers, body_bytes);
+            self.bodies.refer(key);
+            let state = State::Ready;
+            lane.restore(sequence, Entry { key, stamp, failed_deliveries, uncounted_deliveries: 0, state });
+        }
+    }
+
+    /// Folds full pages of the lane while messages take more memory than they may, but for the page of `opened`, which
+    /// somebody is about to use.
+    pub(crate) fn fold_what_is_idle(&mut self, id: QueueId, number: LaneNumber, opened: Option<u64>) {
+        if number.is_volatile() || id.is_volatile() || !self.is_short_of_memory() {
+            return;
+        }
+        let Some(queue) = self.queues.get(&id) else { return };
+        let Some(lane) = queue.lanes.get(number) else { return };
+        let mut in_use = self.pages_in_use(queue, number, lane);
+        in_use.extend(opened.map(|sequence| lane.page_of(sequence)));
+        let idle = lane.full_pages().filter(|page| !in_use.contains(page));
+        for page in idle.take(LOOKED_AT_MAX).collect::<Vec<_>>() {
+            if !self.is_short_of_memory() {
+                return;
+            }
+            self.fold(id, number, page);
+        }
+    }
+
+    /// Folds whatever is idle, if memory is short: after a start.
+    pub(crate) fn fold_all(&mut self) {
+        let lanes = self.queues.values().flat_map(|queue| {
+            let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
+            lanes.map(|(number, lane)| (queue.id, number, lane.full_pages().collect::<Vec<_>>()))
+        });
+        for (id, number, pages) in lanes.collect::<Vec<_>>() {
+            for page in pages {
+                if !self.is_short_of_memory() {
+                    return;
+                }
+                self.fold(id, number, page);
+            }
+        }
+    }
+
+    fn is_short_of_memory(&self) -> bool {
+        self.bodies.with_headers() > self.settings.resident_bytes_max
+    }
+
+    /// Pages of the lane at which some reader of the queue is.
+    fn pages_in_use(&self, queue: &Queue, number: LaneNumber, lane: &Lane) -> Vec<u64> {
+        let at = |key: &ConsumerKey| {
+            let consumer = self.consumers.get(key)?;
+            let browse = consumer.browse.as_ref().and_then(|browse| browse.cursor.get(&number.0).copied());
+            let view = consumer.selection.as_ref().and_then(|selection| selection.views().get(&number.0));
+            Some([browse, view.map(crate::queue::View::cursor)])
+        };
+        let cursors = queue.consumers.iter().filter_map(at).flatten().flatten();
+        // What comes first is due for any of them.
+        let first = (!queue.consumers.is_empty()).then(|| lane.cursor());
+        let mut pages: Vec<u64> = cursors.chain(first).map(|cursor| lane.page_of(cursor)).collect();
+        pages.dedup();
+        pages
+    }
+
+    fn fold(&mut self, id: QueueId, number: LaneNumber, page: u64) {
+        let Some(lane) = self.queues.get(&id).and_then(|queue| queue.lanes.get(number)) else { return };
+        if lane.has_returned(page) {
+            return;
+        }
+        let entries = lane.page(page).map(|(sequence, entry)| self.folded(sequence, entry));
+        let Some(entries) = entries.collect::<Option<Vec<Folded>>>() else { return };
+        let Some(page) = Page::of(&entries) else { return };
+        for Folded { sequence, position, ordinal, headers, .. } in entries {
+            self.expiries.remove(headers.expires_at_ms, id, tag(number.0, sequence));
+            self.bodies.forget(MessageKey::Durable { position, ordinal });
+        }
+        // The first of them to expire stands for the page.
+        self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+        self.bodies.folded += page.len();
+        self.counters.folded_pages += 1;
+        if let Some(lane) = self.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) {
+            lane.fold(page);
+        }
+    }
+
+    /// The entry as it lies in a page; `None` if it cannot: somebody is at it, or its message is needed elsewhere.
+    fn folded(&self, sequence: u64, entry: &Entry) -> Option<Folded> {
+        let Entry { key, stamp, failed_deliveries, uncounted_deliveries, state } = *entry;
+        let MessageKey::Durable { position, ordinal } = key else { return None };
+        if state != State::Ready || uncounted_deliveries > 0 || self.fetches.contains_key(&key) {
+            return None;
+        }
+        let (headers, body_bytes) = self.bodies.referred_once(key)?;
+        let headers = Message { bytes: bytes::Bytes::new(), ..headers.clone() };
+        Some(Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes })
+    }
+}
+
+/// What all folded pages of the queues hold: the records that messages are in, once for each message, with its bytes.
+pub(crate) fn live_in_pages<'p>(
+    queues: impl Iterator<Item = &'p Queue> + 'p,
+) -> impl Iterator<Item = (postroad_model::Position, u64)> + 'p {
+    queues.flat_map(|queue| queue.lanes.iter()).flat_map(|(_, lane)| lane.folded_pages()).flat_map(Page::live)
+}

@@ -1,0 +1,129 @@
+//! Folded pages: whatever a client does, it is as if nothing were folded, and what is idle is. See `bench` for the words.
+
+mod bench;
+
+use bench::{Bench, settings};
+use postroad_core::{Memory, Settings};
+
+/// Pages of two entries, and no memory for more than needs be.
+fn pinched() -> Settings {
+    Settings { resident_bytes_max: 0, page_entries: 2, ..settings(1) }
+}
+
+/// Nine messages, as `m0 … m8`.
+fn fill(queue: &str) -> String {
+    (0..9).map(|number| format!("send 1 {queue} m{number}?k={number}\n")).collect()
+}
+
+fn folded(bench: &Bench) -> u64 {
+    bench.partitions[0].memory().folded_messages
+}
+
+#[test]
+fn a_backlog_is_folded_but_for_its_last_page_and_read_in_order() {
+    for (case, words, want) in [
+        ("by one consumer", "attach 1.1 a 9", "0 1 2 3 4 5 6 7 8"),
+        ("with little room", "attach 1.1 a 3\naccept 1.1 m0?k=0 m1?k=1\ncredit 1.1 2", "0 1 2 3 4"),
+        (
+            "by a browser, and then a consumer",
+            "attach 1.1 a 9 browse\nattach 1.2 a 2",
+            "0 1 2 3 4 5 6 7 8 0 1",
+        ),
+        ("by a selector", "attach 1.1 a 9 where=k>5", "6 7 8"),
+        ("by two selectors in turn", "attach 1.1 a 1 where=k>6\nattach 1.2 a 1 where=k>2", "7 3"),
+        (
+            "again, after its consumer left",
+            "attach 1.1 a 5\ndetach 1.1 none\nattach 1.2 a 2",
+            "0 1 2 3 4 0 1",
+        ),
+        ("what came back first", "attach 1.1 a 4\nrelease 1.1 m2?k=2\ncredit 1.1 2", "0 1 2 3 2 4"),
+    ] {
+        let mut bench = Bench::new(pinched());
+        bench.run(&fill("a"));
+        assert_eq!(folded(&bench), 8, "case: {case}");
+        let said = bench.run(words);
+        let numbers: Vec<&str> =
+            said.split(' ').filter_map(|word| word.split_once("?k=")).map(|(_, k)| k).collect();
+        assert_eq!(numbers.join(" "), want, "case: {case}");
+    }
+}
+
+#[test]
+fn what_a_reader_has_passed_is_folded_again() {
+    let mut bench = Bench::new(pinched());
+    bench.run(&fill("a"));
+    bench.run("attach 1.1 a 9 where=k=8");
+    assert_eq!(
+        folded(&bench),
+        4,
+        "all but the first page, which is due, the last one opened, and the newest"
+    );
+    bench.run("attach 1.2 a 9 browse");
+    assert!(folded(&bench) >= 4, "{} are folded", folded(&bench));
+    bench.run("close 1");
+    assert_eq!(bench.held(), "a:9");
+}
+
+#[test]
+fn what_is_needed_elsewhere_stays_open() {
+    for (case, words, want) in [
+        ("two queues hold them", "send 1 a,b m\nsend 1 a,b n\nsend 1 a,b o\nsend 1 a,b p\nsend 1 a q", 0),
+        ("non-persistent", "send 1 a m volatile\nsend 1 a n volatile\nsend 1 a o volatile", 0),
+        (
+            "a consumer has one",
+            "attach 1.1 a 1\nsend 1 a m\nsend 1 a n\nsend 1 a o\nsend 1 a p\nsend 1 a q",
+            2,
+        ),
+    ] {
+        let mut bench = Bench::new(pinched());
+        bench.run(words);
+        assert_eq!(folded(&bench), want, "case: {case}");
+    }
+}
+
+#[test]
+fn messages_in_memory_keep_their_turn_among_folded_ones() {
+    let mut bench = Bench::new(pinched());
+    bench.run("send 1 a m\nsend 1 a n volatile\nsend 1 a o\nsend 1 a p volatile\nsend 1 a q\nsend 1 a r\nsend 1 a s");
+    assert_eq!(folded(&bench), 4);
+    assert_eq!(bench.run("attach 1.1 a 9"), "ok 1.1<m 1.1<n 1.1<o 1.1<p 1.1<q 1.1<r 1.1<s");
+}
+
+#[test]
+fn folded_messages_expire_at_their_time_and_not_with_their_page() {
+    let mut bench = Bench::new(pinched());
+    bench.run("send 1 a m until=50\nsend 1 a n until=20\nsend 1 a o until=9000\nsend 1 a p\nsend 1 a q");
+    assert_eq!(folded(&bench), 4);
+    bench.run("time 19");
+    assert_eq!((folded(&bench), bench.held().as_str()), (4, "a:5"));
+    for (time, want) in [
+        ("time 20\ntime 1020", "a:4 dead:1"),
+        ("time 2050", "a:3 dead:2"),
+        ("time 9000\ntime 10000", "a:2 dead:3"),
+    ] {
+        bench.run(time);
+        assert_eq!(bench.held(), want, "{time}");
+    }
+}
+
+#[test]
+fn a_deleted_queue_gives_back_what_its_pages_held() {
+    let mut bench = Bench::new(pinched());
+    bench.run(&fill("a"));
+    bench.run("send 1 a m until=70\nunmake 1 a");
+    assert_eq!((bench.partitions[0].counters().discarded, bench.held().as_str()), (10, ""));
+    assert_eq!(bench.partitions[0].memory(), Memory::default());
+    assert_eq!(bench.partitions[0].live_positions().count(), 0);
+}
+
+#[test]
+fn pages_outlive_a_restart_and_records_behind_it_find_their_entries() {
+    let mut bench = Bench::new(pinched());
+    bench.run(&fill("a"));
+    let (folded_before, live) = (folded(&bench), bench.partitions[0].live_positions().count());
+    bench.reload();
+    assert_eq!((folded(&bench), bench.partitions[0].live_positions().count()), (folded_before, live));
+    bench.run("attach 1.1 a 4\naccept 1.1 m1?k=1 m2?k=2\nfail 1.1 m3?k=3");
+    bench.restart();
+    assert_eq!(bench.run("attach 1.2 a 3"), "ok 1.2<m0?k=0 1.2<m3?k=3!1 1.2<m4?k=4");
+}
