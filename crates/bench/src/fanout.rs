@@ -3,24 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use postroad_openwire::client::{ClientEvent, Subscription, Verdict};
 use postroad_openwire::codec::Destination;
 use serde::Serialize;
 
-use crate::load::{Counters, durable_message, publish, sample};
-use crate::{BrokerUrl, Link, LinkError, ServerTime, Waited};
+use crate::load::{Counters, drain, durable_message, publish, sample, subscription};
+use crate::{BrokerUrl, Link, LinkError, ServerTime};
 
 /// Queues whose messages are counted afterwards; of more, every n-th is.
 const CHECKED_QUEUES_MAX: u32 = 100;
-
-/// How long a queue may keep a message to itself that is being counted.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
-
-/// Messages that the broker may send a consumer ahead.
-const PREFETCH: u16 = 1000;
 
 /// Microseconds; the longest send that is told apart.
 const LATENCY_US_MAX: u64 = 60_000_000;
@@ -103,10 +96,6 @@ fn queue(topic: &str, number: u32) -> Destination {
     Destination::Queue(format!("Consumer.C{number}.{topic}").into())
 }
 
-fn subscription(destination: Destination) -> Subscription {
-    Subscription { destination, prefetch: PREFETCH, browses: false, selector: None }
-}
-
 /// A virtual topic's queue is bound by its first consumer, and stays.
 fn make_queues(plan: &Plan, topic: &str, queues: u32, stop: &Arc<AtomicBool>) -> Result<(), LinkError> {
     let mut link = Link::open(&plan.url, None, None, stop.clone())?;
@@ -165,31 +154,4 @@ fn finish(plan: &Plan, series: Series, stop: &Arc<AtomicBool>) -> Result<Measure
         server_cpu_us: cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / published as f64),
         lost,
     })
-}
-
-/// Takes a queue's messages until there are as many as there should be, or none comes any more.
-fn drain(url: &BrokerUrl, queue: Destination, want: u64, stop: &Arc<AtomicBool>) -> Result<u64, LinkError> {
-    let mut link = Link::open(url, None, None, stop.clone())?;
-    let (_, consumer) = link.client().subscribe(&subscription(queue))?;
-    let (mut count, mut first, mut since) = (0, None, 0);
-    while count < want {
-        match link.wait(Some(Instant::now() + SILENCE_MAX))? {
-            Waited::Event(ClientEvent::Delivered(incoming)) => {
-                count += 1;
-                since += 1;
-                let begin = first.get_or_insert_with(|| incoming.clone());
-                if since == i32::from(PREFETCH / 2) || count == want {
-                    link.client().acknowledge(begin, &incoming, since, Verdict::Consumed, count == want)?;
-                    (first, since) = (None, 0);
-                }
-            }
-            Waited::Event(_) => {}
-            Waited::Timeout => break,
-            Waited::Stopped => return Err(LinkError::Stopped),
-        }
-    }
-    let gone = link.client().unsubscribe(consumer, None)?;
-    link.wait_for(gone, |_| ())?;
-    link.close()?;
-    Ok(count)
 }

@@ -7,14 +7,20 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use postroad_openwire::client::{ClientEvent, Outgoing, OutgoingBody};
+use postroad_openwire::client::{ClientEvent, Outgoing, OutgoingBody, Subscription, Verdict};
 use postroad_openwire::codec::{Destination, Message, Primitive};
 
 use crate::link::now_ms;
-use crate::{Link, LinkError, ServerTime, Waited};
+use crate::{BrokerUrl, Link, LinkError, ServerTime, Waited};
 
 /// How often a publisher that waits looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a queue may keep a message to itself that is being counted.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// Messages that the broker may send a consumer ahead.
+const PREFETCH: u16 = 1000;
 
 /// What the threads of one load count, and how they are told to end.
 #[derive(Default)]
@@ -143,6 +149,43 @@ pub(crate) fn publish(
             event = link.at_hand()?;
         }
     }
+}
+
+/// Everything that a queue or topic has.
+pub(crate) fn subscription(destination: Destination) -> Subscription {
+    Subscription { destination, prefetch: PREFETCH, browses: false, selector: None }
+}
+
+/// Takes a queue's messages until there are as many as there should be, or none comes any more.
+pub(crate) fn drain(
+    url: &BrokerUrl,
+    queue: Destination,
+    want: u64,
+    stop: &Arc<AtomicBool>,
+) -> Result<u64, LinkError> {
+    let mut link = Link::open(url, None, None, stop.clone())?;
+    let (_, consumer) = link.client().subscribe(&subscription(queue))?;
+    let (mut count, mut first, mut since) = (0, None, 0);
+    while count < want {
+        match link.wait(Some(Instant::now() + SILENCE_MAX))? {
+            Waited::Event(ClientEvent::Delivered(incoming)) => {
+                count += 1;
+                since += 1;
+                let begin = first.get_or_insert_with(|| incoming.clone());
+                if since == i32::from(PREFETCH / 2) || count == want {
+                    link.client().acknowledge(begin, &incoming, since, Verdict::Consumed, count == want)?;
+                    (first, since) = (None, 0);
+                }
+            }
+            Waited::Event(_) => {}
+            Waited::Timeout => break,
+            Waited::Stopped => return Err(LinkError::Stopped),
+        }
+    }
+    let gone = link.client().unsubscribe(consumer, None)?;
+    link.wait_for(gone, |_| ())?;
+    link.close()?;
+    Ok(count)
 }
 
 impl Counters {

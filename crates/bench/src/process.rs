@@ -18,6 +18,17 @@ impl ServerTime {
         ServerTime { pid }
     }
 
+    /// The process's number.
+    pub fn pid(self) -> u32 {
+        self.pid
+    }
+
+    /// Whether it runs; one that ended and that nobody has asked for does not.
+    pub fn is_alive(self) -> bool {
+        let state = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok();
+        state.is_some_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z")))
+    }
+
     /// Time that all its threads have spent so far, user and system; `None` if there is no such process here.
     pub fn spent(self) -> Option<Duration> {
         ticks(&fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?)

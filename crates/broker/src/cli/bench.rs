@@ -1,6 +1,7 @@
 //! `postroad bench`: measurements of a broker, or of this machine.
 
 mod backlog;
+mod depth;
 mod disk;
 mod fanout;
 mod filters;
@@ -21,6 +22,8 @@ pub enum Bench {
     Fanout(fanout::FanoutArguments),
     /// Sends to a composite destination that nobody reads: pace and memory.
     Backlog(backlog::BacklogArguments),
+    /// A deep queue beside an empty one: pace at both ends, memory of the server, and its start after a kill.
+    Depth(depth::DepthArguments),
     /// The disk under a directory: writes, reads and syncs, and what they mean for a broker.
     Disk(disk::DiskArguments),
 }
@@ -60,6 +63,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Filters(arguments) => filters::run(arguments),
         Bench::Fanout(arguments) => fanout::run(arguments),
         Bench::Backlog(arguments) => backlog::run(arguments),
+        Bench::Depth(arguments) => depth::run(arguments),
         Bench::Disk(arguments) => disk::run(arguments),
     }
 }

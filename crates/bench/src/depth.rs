@@ -1,0 +1,234 @@
+//! A queue with a long backlog beside the same queue when it was empty: are its ends as fast, what does a waiting message
+//! take in memory, and how soon does a broker that was killed deliver the first one?
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postroad_openwire::client::ClientEvent;
+use postroad_openwire::codec::Destination;
+use serde::Serialize;
+
+use crate::load::{drain, subscription};
+use crate::{BrokerUrl, Link, LinkError, ServerTime, Waited, backlog};
+
+/// How long a killed broker may take to start again.
+const START_MAX: Duration = Duration::from_secs(600);
+
+/// How often it is tried whether it has.
+const KNOCK: Duration = Duration::from_millis(5);
+
+/// How it is measured.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The broker.
+    pub url: BrokerUrl,
+    /// Its process, if it is on this machine.
+    pub server: Option<ServerTime>,
+    /// Messages of the backlog.
+    pub messages: u64,
+    /// Messages that are published and consumed to measure a pace.
+    pub probe: u64,
+    /// Publishers, each with a connection of its own.
+    pub publishers: u32,
+    /// Sends that each publisher keeps unconfirmed.
+    pub window: u32,
+    /// Bytes of each body.
+    pub body_bytes: usize,
+    /// The command that starts the broker again, to be killed and started; needs the process.
+    pub restart: Option<Vec<String>>,
+    /// Tells queues of different runs apart.
+    pub run: String,
+}
+
+/// How fast the ends of the queue are.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Pace {
+    /// Confirmed sends per second.
+    pub published_per_second: f64,
+    /// Messages per second to one consumer, from the front.
+    pub consumed_per_second: f64,
+}
+
+/// The broker after it was killed.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Restart {
+    /// From its start to a connection.
+    pub connected_seconds: f64,
+    /// From its start to the first delivery.
+    pub delivered_seconds: f64,
+    /// Its memory then.
+    pub resident_mib: Option<f64>,
+}
+
+/// All of it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Measurement {
+    /// Messages of the backlog.
+    pub messages: u64,
+    /// With an empty queue.
+    pub empty: Pace,
+    /// With the backlog.
+    pub deep: Pace,
+    /// The server's memory before the backlog.
+    pub resident_before_mib: Option<f64>,
+    /// With the backlog.
+    pub resident_mib: Option<f64>,
+    /// If it was killed.
+    pub restart: Option<Restart>,
+}
+
+impl Measurement {
+    /// What one waiting message adds to the server's memory.
+    pub fn bytes_per_message(&self) -> Option<f64> {
+        let grown = self.resident_mib? - self.resident_before_mib?;
+        Some(grown * 1024.0 * 1024.0 / self.messages as f64)
+    }
+}
+
+/// Why there is no measurement.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DepthError {
+    /// The broker did not do as it should.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// Messages that should be there did not come.
+    #[error("{want} messages were to be consumed, and {found} came")]
+    Missing {
+        /// How many.
+        want: u64,
+        /// How many came.
+        found: u64,
+    },
+    /// The broker cannot be killed or started.
+    #[error("{what}: {source}")]
+    Process {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Measures the empty queue, fills it, measures again, and kills the broker if it is to be started again. What it sent
+/// stays in the queue.
+///
+/// # Errors
+/// The broker cannot be reached, refuses something, loses messages, or does not start; somebody asked us to stop.
+pub fn run(
+    plan: &Plan,
+    stop: &Arc<AtomicBool>,
+    mut each: impl FnMut(&backlog::Look),
+) -> Result<Measurement, DepthError> {
+    // The first messages pay for what is made on first use.
+    pace(plan, plan.probe / 4, stop)?;
+    let empty = pace(plan, plan.probe, stop)?;
+    let resident_before_mib = plan.server.and_then(ServerTime::resident_mib);
+    publish(plan, plan.messages, stop, &mut each)?;
+    let resident_mib = plan.server.and_then(ServerTime::resident_mib);
+    let deep = pace(plan, plan.probe, stop)?;
+    let restart = match (&plan.restart, plan.server) {
+        (Some(command), Some(server)) => Some(restart(plan, command, server, stop)?),
+        _ => None,
+    };
+    Ok(Measurement { messages: plan.messages, empty, deep, resident_before_mib, resident_mib, restart })
+}
+
+fn load(plan: &Plan, messages: u64) -> backlog::Plan {
+    backlog::Plan {
+        url: plan.url.clone(),
+        server: plan.server,
+        targets: 1,
+        publishers: plan.publishers,
+        window: plan.window,
+        messages,
+        body_bytes: plan.body_bytes,
+        interval: Duration::from_secs(5),
+        run: plan.run.clone(),
+    }
+}
+
+fn publish(
+    plan: &Plan,
+    messages: u64,
+    stop: &Arc<AtomicBool>,
+    each: impl FnMut(&backlog::Look),
+) -> Result<f64, DepthError> {
+    Ok(backlog::run(&load(plan, messages), stop, each)?.published_per_second)
+}
+
+fn queue(plan: &Plan) -> Destination {
+    backlog::destination(&load(plan, 0))
+}
+
+/// Publishes so many to the end, and consumes as many from the front.
+fn pace(plan: &Plan, messages: u64, stop: &Arc<AtomicBool>) -> Result<Pace, DepthError> {
+    let published_per_second = publish(plan, messages, stop, |_| ())?;
+    let begin = Instant::now();
+    let found = drain(&plan.url, queue(plan), messages, stop)?;
+    if found < messages {
+        return Err(DepthError::Missing { want: messages, found });
+    }
+    Ok(Pace { published_per_second, consumed_per_second: messages as f64 / begin.elapsed().as_secs_f64() })
+}
+
+fn restart(
+    plan: &Plan,
+    command: &[String],
+    server: ServerTime,
+    stop: &Arc<AtomicBool>,
+) -> Result<Restart, DepthError> {
+    let failed = |what: &str| {
+        let what = what.to_owned();
+        |source| DepthError::Process { what, source }
+    };
+    let (program, arguments) =
+        command.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+    Command::new("kill").args(["-9", &server.pid().to_string()]).status().map_err(failed("kill"))?;
+    while server.is_alive() {
+        thread::sleep(KNOCK);
+    }
+    let begin = Instant::now();
+    let child = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut child = child.map_err(failed(program))?;
+    let measured = first_delivery(plan, begin, &child, stop);
+    let ended = child.kill().and_then(|()| child.wait());
+    let measured = measured?;
+    ended.map_err(failed(program))?;
+    Ok(measured)
+}
+
+fn first_delivery(
+    plan: &Plan,
+    begin: Instant,
+    child: &Child,
+    stop: &Arc<AtomicBool>,
+) -> Result<Restart, DepthError> {
+    let mut link = loop {
+        match Link::open(&plan.url, None, None, stop.clone()) {
+            Ok(link) => break link,
+            Err(error) if begin.elapsed() > START_MAX || stop.load(Ordering::Acquire) => {
+                return Err(error.into());
+            }
+            Err(_) => thread::sleep(KNOCK),
+        }
+    };
+    let connected_seconds = begin.elapsed().as_secs_f64();
+    link.client().subscribe(&subscription(queue(plan))).map_err(LinkError::from)?;
+    loop {
+        match link.wait(Some(begin + START_MAX))? {
+            Waited::Event(ClientEvent::Delivered(_)) => break,
+            Waited::Event(_) => {}
+            Waited::Timeout => return Err(DepthError::Missing { want: 1, found: 0 }),
+            Waited::Stopped => return Err(LinkError::Stopped.into()),
+        }
+    }
+    Ok(Restart {
+        connected_seconds,
+        delivered_seconds: begin.elapsed().as_secs_f64(),
+        resident_mib: ServerTime::of(child.id()).resident_mib(),
+    })
+}

@@ -1,0 +1,94 @@
+//! `postroad bench depth`: a queue with a long backlog beside the same queue when it was empty.
+
+use std::io::Write;
+
+use anyhow::ensure;
+use clap::Args;
+use postroad_bench::depth::{self, Measurement, Pace, Plan};
+
+use crate::cli::bench::{Target, run_name};
+use crate::cli::stop::Stop;
+
+/// What `bench depth` can be told.
+#[derive(Debug, Args)]
+pub struct DepthArguments {
+    #[command(flatten)]
+    target: Target,
+    /// Messages of the backlog.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    messages: u64,
+    /// Messages that are published and consumed to measure a pace.
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(4..))]
+    probe: u64,
+    /// Publishers, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    publishers: u32,
+    /// Sends that each publisher keeps unconfirmed.
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    window: u32,
+    /// Bytes of each body.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    body_bytes: usize,
+    /// Kill the broker with the backlog, start it again by this command (split at blanks), and see how soon it delivers. It is
+    /// killed once more in the end. Needs --server-pid.
+    #[arg(long, value_name = "COMMAND", requires = "server_pid")]
+    restart: Option<String>,
+}
+
+/// Measures, and prints how it went.
+pub fn run(arguments: &DepthArguments) -> anyhow::Result<()> {
+    let restart: Option<Vec<String>> =
+        arguments.restart.as_ref().map(|command| command.split_whitespace().map(str::to_owned).collect());
+    ensure!(restart.as_ref().is_none_or(|command| !command.is_empty()), "--restart: there is no command");
+    let plan = Plan {
+        url: arguments.target.url.clone(),
+        server: arguments.target.server()?,
+        messages: arguments.messages,
+        probe: arguments.probe,
+        publishers: arguments.publishers,
+        window: arguments.window,
+        body_bytes: arguments.body_bytes,
+        restart,
+        run: run_name(),
+    };
+    let measurement = depth::run(&plan, &Stop::on_signal()?.flag(), |look| {
+        eprintln!(
+            "{:>6.1} s: {:>9} published, {:>7.0}/s",
+            look.seconds, look.published, look.published_per_second
+        );
+    })?;
+    let mut out = std::io::stdout();
+    match arguments.target.json {
+        true => writeln!(out, "{}", serde_json::to_string(&measurement)?)?,
+        false => print(&mut out, &measurement)?,
+    }
+    Ok(())
+}
+
+fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()> {
+    let Measurement { messages, empty, deep, resident_before_mib, resident_mib, restart } = measurement;
+    let row = |end: &str, of: fn(&Pace) -> f64| {
+        let (empty, deep) = (of(empty), of(deep));
+        format!("{end:<10} {empty:>12.0} {deep:>14.0} {:>8.2}", deep / empty)
+    };
+    writeln!(out, "per second empty queue {messages:>14} {:>8}", "ratio")?;
+    writeln!(out, "{}", row("published", |pace| pace.published_per_second))?;
+    writeln!(out, "{}", row("consumed", |pace| pace.consumed_per_second))?;
+    if let (Some(before), Some(after), Some(each)) =
+        (resident_before_mib, resident_mib, measurement.bytes_per_message())
+    {
+        writeln!(
+            out,
+            "memory {before:.1} MiB before, {after:.1} MiB with the backlog: {each:.1} bytes a message"
+        )?;
+    }
+    if let Some(restart) = restart {
+        let memory = restart.resident_mib.map_or_else(String::new, |mib| format!("; memory {mib:.1} MiB"));
+        let (connected, delivered) = (restart.connected_seconds, restart.delivered_seconds);
+        writeln!(
+            out,
+            "after a kill: connected in {connected:.3} s, first delivery in {delivered:.3} s{memory}"
+        )?;
+    }
+    Ok(())
+}
