@@ -140,6 +140,8 @@ pub struct Limits {
     pub transaction_bytes: u64,
     /// What may wait in one connection's outbox.
     pub outbox_bytes: u64,
+    /// What all topics keep for subscribers that come later.
+    pub retroactive_bytes: u64,
     /// Producers whose last message is remembered.
     pub audited_producers: usize,
 }
@@ -203,7 +205,12 @@ impl Default for AmqpConfig {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { transaction_bytes: 256 << 20, outbox_bytes: 1 << 20, audited_producers: 10_000 }
+        Limits {
+            transaction_bytes: 256 << 20,
+            outbox_bytes: 1 << 20,
+            retroactive_bytes: 64 << 20,
+            audited_producers: 10_000,
+        }
     }
 }
 

@@ -126,7 +126,10 @@ impl Partition {
             Completion::Promised { id } => self.promised(id, effects),
             Completion::Withdrawn { id } => self.withdrawn(id, effects),
             Completion::Ended { id } => self.tell(id.coordinator, Peer::Done { id }, effects),
-            Completion::Subscribed(attach) => self.attach(*attach, effects),
+            Completion::Subscribed(attach) => {
+                self.begin_subscription(&attach, effects);
+                self.attach(*attach, effects);
+            }
             Completion::Resent(publish) => self.resent(*publish, effects),
             Completion::Fired { .. } | Completion::Nothing => {}
         }

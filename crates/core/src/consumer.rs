@@ -114,14 +114,25 @@ impl Partition {
         let topics = self.addresses.matching(&attach.source);
         let retained = topics.into_iter().flat_map(|address| self.retained_of(address));
         let retained: Vec<Message> = retained.filter(wants).collect();
+        let missed = self.missed_by(attach, selector.as_ref());
         let queue = self.bind_volatile(&attach.source, selector);
-        for message in retained {
+        self.begin_with(queue, retained.into_iter().chain(missed), effects);
+        queue
+    }
+
+    /// Puts messages into a new subscription, in memory alone.
+    pub(crate) fn begin_with(
+        &mut self,
+        queue: QueueId,
+        messages: impl IntoIterator<Item = Message>,
+        effects: &mut Vec<Effect>,
+    ) {
+        for message in messages {
             let key = self.insert_volatile(message);
             self.bodies.refer(key);
             self.push_entry(queue, key);
             self.drop_reference(key, effects);
         }
-        queue
     }
 
     fn attach_to(&mut self, id: QueueId, attach: Attach, effects: &mut Vec<Effect>) {

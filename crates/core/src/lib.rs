@@ -29,6 +29,7 @@ mod notice;
 mod partition;
 mod publish;
 mod queue;
+mod recent;
 mod record;
 mod release;
 mod rest;

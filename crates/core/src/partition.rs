@@ -21,6 +21,7 @@ use crate::connection::Connection;
 use crate::consumer::Consumer;
 use crate::expiry::Expiries;
 use crate::queue::{Entry, LaneNumber, Queue, State, untag};
+use crate::recent::Recent;
 use crate::rest::Rests;
 use crate::schedule::{Jobs, WriteDue};
 use crate::selection::{self, PropertiesOf};
@@ -49,6 +50,8 @@ pub struct Settings {
     pub page_entries: u64,
     /// Beyond this many bytes of non-persistent messages their producers wait.
     pub volatile_bytes_max: u64,
+    /// What topics keep for subscribers that come later takes so many bytes together.
+    pub recent_bytes_max: u64,
     /// A transaction may hold this many bytes before it commits.
     pub transaction_bytes_max: u64,
     /// The last messages of so many producers are remembered, so that one sent again is known; 0 for none.
@@ -134,6 +137,8 @@ pub struct Partition {
     pub(crate) claims: HashMap<Arc<str>, (Arc<str>, ConnectionId)>,
     /// Non-persistent sends that wait for memory, by address, in order.
     pub(crate) parked: BTreeMap<Destination, VecDeque<Publish>>,
+    /// What topics keep for subscribers that come later.
+    pub(crate) recent: Recent,
     pub(crate) proposals: VecDeque<Completion>,
     /// Durable subscriptions by name.
     pub(crate) subscriptions: HashMap<Arc<str>, QueueId>,
@@ -192,6 +197,7 @@ impl Partition {
             connections: HashMap::default(),
             claims: HashMap::new(),
             parked: BTreeMap::new(),
+            recent: Recent::default(),
             proposals: VecDeque::new(),
             subscriptions: HashMap::new(),
             shared_volatile: HashMap::new(),

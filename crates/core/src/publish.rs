@@ -111,7 +111,12 @@ impl Partition {
         let fits = |taken: u64, max: u64| taken == 0 || taken + bytes <= max;
         let mut queues = receivers.iter().filter_map(|id| self.queues.get(id));
         fits(self.bodies.volatile_bytes, max)
-            && queues.all(|queue| fits(queue.volatile_bytes, max / QUEUE_SHARE))
+            && queues.all(|queue| fits(queue.volatile_bytes, self.queue_share()))
+    }
+
+    /// Bytes of memory that the non-persistent messages of one queue may take.
+    pub(crate) fn queue_share(&self) -> u64 {
+        self.settings.volatile_bytes_max / QUEUE_SHARE
     }
 
     /// The queues that take a message: those bound to its address whose selectors it matches, but for `noLocal`.
@@ -242,6 +247,9 @@ impl Partition {
                 sent.message = (self.count_retained)(&sent.message, count);
             }
         }
+        for to in sent.targets() {
+            self.keep_recent(to, &sent.message);
+        }
         let key = self.insert_volatile(sent.message);
         // Every queue has it before any is served: serving one may expire it there, and let a parked send in behind it.
         self.bodies.refer(key);
@@ -308,6 +316,7 @@ impl Partition {
             self.push_entry(queue, key);
             return touched.push(queue);
         }
+        self.keep_recent_of(key, to);
         let Some((message, _)) = self.bodies.headers(key) else { return };
         let receivers = self.receivers(to, message, from);
         for queue in &receivers {

@@ -70,6 +70,17 @@ impl Partition {
         self.propose(command, Urgency::Waiting, Completion::Subscribed(Box::new(attach)), effects);
     }
 
+    /// A durable subscription was made: what it has missed is in memory alone, as in ActiveMQ.
+    pub(crate) fn begin_subscription(&mut self, attach: &Attach, effects: &mut Vec<Effect>) {
+        let id = attach.subscription.as_ref().and_then(|name| self.subscriptions.get(name)).copied();
+        let Some(id) = id.filter(|id| self.queues.get(id).is_some_and(|queue| queue.len() == 0)) else {
+            return;
+        };
+        let selector = selection::parse(&attach.selector).ok().flatten();
+        let missed = self.missed_by(attach, selector.as_ref());
+        self.begin_with(id, missed, effects);
+    }
+
     pub(crate) fn apply_subscribe(&mut self, subscription: Subscription, effects: &mut Vec<Effect>) {
         let existing = self.subscriptions.get(&subscription.name).and_then(|id| self.queues.get(id));
         if existing.is_some_and(|queue| queue.subscription.as_ref() == Some(&subscription)) {

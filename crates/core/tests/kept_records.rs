@@ -209,6 +209,7 @@ fn settings() -> Settings {
         resident_bytes_max: 1 << 20,
         page_entries: 512,
         volatile_bytes_max: 1 << 20,
+        recent_bytes_max: 0,
         transaction_bytes_max: 1 << 20,
         outbox_bytes_max: 1 << 20,
         addressing: Arc::default(),

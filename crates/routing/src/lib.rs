@@ -19,6 +19,7 @@ pub use composite::{Composite, MirroredQueues, Target};
 pub use pattern::{Pattern, PatternError, is_wildcard};
 pub use pattern_map::PatternMap;
 pub use policy::{
-    DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Policies, Policy, Redelivery,
+    DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Policies, Policy, Recovery,
+    Redelivery,
 };
 pub use virtual_topic::VirtualTopic;

@@ -31,6 +31,29 @@ pub struct Policy {
     pub redelivery: Redelivery,
     /// What its persistent messages, and what becomes of them, outlive.
     pub durability: Durability,
+    /// What a topic keeps for subscribers that come later.
+    pub recovery: Recovery,
+}
+
+/// What a topic keeps of late, in memory, for subscribers that come later and ask for what they have missed (ActiveMQ's
+/// subscription recovery policies). A bound of 0 is none; with all of them 0 nothing is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The last so many messages.
+    pub messages_max: u64,
+    /// The last messages of so many bytes together.
+    pub bytes_max: u64,
+    /// What is not older.
+    pub age_ms_max: u64,
+    /// Every subscriber is shown them, whether it asks or not.
+    pub always: bool,
+}
+
+impl Recovery {
+    /// Whether anything is kept.
+    pub fn keeps(&self) -> bool {
+        self.messages_max != 0 || self.bytes_max != 0 || self.age_ms_max != 0
+    }
 }
 
 /// Deliveries that the broker adds to those of the clients' own policies, each after a while.
@@ -130,6 +153,8 @@ pub struct Policies {
     fallback: Policy,
     /// Somewhere less than the most durability is enough.
     weaken_durability: bool,
+    /// Whether the policy of any pattern has topics keep messages for later subscribers.
+    any_recovery: bool,
     /// By kind; see [`place`].
     by_pattern: [PatternMap<Policy>; 4],
 }
@@ -144,8 +169,14 @@ impl Policies {
 
     /// `fallback` for every destination.
     pub fn new(fallback: Policy) -> Policies {
-        let weaken_durability = fallback.durability < Durability::Sync;
-        Policies { fallback, weaken_durability, ..Policies::default() }
+        let (weaken_durability, any_recovery) =
+            (fallback.durability < Durability::Sync, fallback.recovery.keeps());
+        Policies { fallback, weaken_durability, any_recovery, ..Policies::default() }
+    }
+
+    /// Whether some topic may keep messages for later subscribers.
+    pub fn any_recovery(&self) -> bool {
+        self.any_recovery
     }
 
     /// What is decided about destinations that no pattern matches.
@@ -156,6 +187,7 @@ impl Policies {
     /// Decides about the destinations of a pattern, in place of what was decided about exactly this pattern before.
     pub fn set(&mut self, pattern: &DestinationPattern, policy: Policy) {
         self.weaken_durability |= policy.durability < Durability::Sync;
+        self.any_recovery |= policy.recovery.keeps();
         let map = &mut self.by_pattern[place(pattern.kind, pattern.temporary)];
         map.remove(&pattern.name);
         map.get_or_insert_with(&pattern.name, || policy);

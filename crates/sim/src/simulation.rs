@@ -68,6 +68,18 @@ const SLOTS: usize = 4;
 /// Choices after which a run that should come to rest has not.
 const REST_STEPS_MAX: u64 = 200_000;
 
+/// Dead letters of all go to one queue; what the `lagging` queue confirms is synced a little later.
+fn policies(dead_letters: &Destination, lagging: Option<&Destination>) -> Result<Policies, String> {
+    let mut policies = Policies::with_dead_letters_in(&dead_letters.name);
+    if let Some(queue) = lagging {
+        let name = Pattern::parse(&queue.name).map_err(|error| error.to_string())?;
+        let pattern = DestinationPattern { kind: queue.kind, temporary: false, name };
+        let policy = Policy { durability: Durability::Async, ..policies.fallback().clone() };
+        policies.set(&pattern, policy);
+    }
+    Ok(policies)
+}
+
 impl Simulation {
     /// Does everything that follows from the seed.
     ///
@@ -94,17 +106,8 @@ impl Simulation {
         let mut destinations: Vec<Destination> =
             ["red", "invoices", "orders.white", "q10"].into_iter().map(Destination::queue).collect();
         destinations.extend([Destination::topic("t"), Destination::topic("u")]);
-        let mut policies = Policies::with_dead_letters_in(&dead_letters.name);
         let lagging = random.one_in(2).then(|| destinations[0].clone());
-        if let Some(queue) = &lagging {
-            let pattern = DestinationPattern {
-                kind: queue.kind,
-                temporary: false,
-                name: Pattern::parse(&queue.name).map_err(|error| error.to_string())?,
-            };
-            let policy = Policy { durability: Durability::Async, ..policies.fallback().clone() };
-            policies.set(&pattern, policy);
-        }
+        let policies = policies(&dead_letters, lagging.as_ref())?;
         let large = 1 << 20;
         let settings = Settings {
             id: PartitionId(0),
@@ -114,6 +117,7 @@ impl Simulation {
             page_entries: *random.pick(&[1, 2, 4, 16]).unwrap_or(&4),
             volatile_bytes_max: *random.pick(&[300, 3000, large]).unwrap_or(&large),
             transaction_bytes_max: *random.pick(&[2000, large]).unwrap_or(&large),
+            recent_bytes_max: 0,
             audited_producers_max: 8,
             outbox_bytes_max: *random.pick(&[200, 2000, large]).unwrap_or(&large),
             addressing: Arc::default(),

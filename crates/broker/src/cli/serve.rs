@@ -72,6 +72,7 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
             resident_bytes_max: config.memory_bytes / 2 / u64::from(placement.partitions),
             page_entries: postroad_core::PAGE_ENTRIES,
             volatile_bytes_max: config.memory_bytes / 4 / u64::from(placement.partitions),
+            recent_bytes_max: config.limits.retroactive_bytes / u64::from(placement.partitions),
             transaction_bytes_max: config.limits.transaction_bytes,
             audited_producers_max: config.limits.audited_producers,
             outbox_bytes_max: config.limits.outbox_bytes,

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use postroad_model::{Destination, Durability};
 use postroad_routing::{
     Addressing, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, MirroredQueues, Pattern,
-    Policies, Policy, Redelivery, Target, VirtualTopic,
+    Policies, Policy, Recovery, Redelivery, Target, VirtualTopic,
 };
 use postroad_selector::Selector;
 use serde::Deserialize;
@@ -32,6 +32,14 @@ pub struct PolicyConfig {
     pub redelivery_delay_max_ms: Option<u64>,
     /// What its persistent messages outlive.
     pub durability: Option<DurabilityConfig>,
+    /// What a topic keeps for subscribers that come later: see [`Recovery`].
+    pub retroactive_messages: Option<u64>,
+    /// As that, in bytes.
+    pub retroactive_bytes: Option<u64>,
+    /// As that, by age.
+    pub retroactive_ms: Option<u64>,
+    /// Whether every subscriber is shown it.
+    pub retroactive_always: Option<bool>,
 }
 
 /// A [`Durability`] by its name.
@@ -72,6 +80,12 @@ impl PolicyConfig {
                 delay_ms_max: self.redelivery_delay_max_ms.unwrap_or(fallback.redelivery.delay_ms_max),
             },
             durability: self.durability.map_or(fallback.durability, Durability::from),
+            recovery: Recovery {
+                messages_max: self.retroactive_messages.unwrap_or(fallback.recovery.messages_max),
+                bytes_max: self.retroactive_bytes.unwrap_or(fallback.recovery.bytes_max),
+                age_ms_max: self.retroactive_ms.unwrap_or(fallback.recovery.age_ms_max),
+                always: self.retroactive_always.unwrap_or(fallback.recovery.always),
+            },
         }
     }
 }

@@ -62,6 +62,7 @@ pub fn settings(partitions: u16) -> Settings {
         resident_bytes_max: 1 << 20,
         page_entries: 4,
         volatile_bytes_max: 1 << 20,
+        recent_bytes_max: 1 << 20,
         transaction_bytes_max: 1 << 20,
         outbox_bytes_max: 1 << 20,
         addressing: Arc::default(),

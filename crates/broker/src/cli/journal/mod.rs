@@ -61,6 +61,7 @@ fn settings(config: &Config) -> anyhow::Result<impl Fn(PartitionId, Placement, u
         resident_bytes_max: 0,
         page_entries: postroad_core::PAGE_ENTRIES,
         volatile_bytes_max: 0,
+        recent_bytes_max: 0,
         transaction_bytes_max: 0,
         outbox_bytes_max: 0,
         audited_producers_max,
