@@ -11,6 +11,7 @@ mod effect;
 mod event;
 mod first_bytes;
 mod ids;
+mod login;
 mod liveness;
 mod message;
 mod notice;
@@ -34,6 +35,7 @@ pub use ids::{
     TransactionId, TransactionKey,
 };
 pub use liveness::{Liveness, Silence, Silences};
+pub use login::{Login, LoginAnswer};
 pub use message::{
     DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Origin, Protocol, RareHeaders,
 };

@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use crate::{BranchId, ConsumerKey, Delivery, Event, Refusal, Ticket};
+use crate::{BranchId, ConsumerKey, Delivery, Event, Login, LoginAnswer, Refusal, Ticket};
 
 /// What the core sends back to a session.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,6 +90,26 @@ pub trait Session {
         events: &mut Vec<Event>,
         output: &mut BytesMut,
     ) -> Result<(), Parting>;
+
+    /// What the peer has said to prove who it is, once. The runtime has it looked into and gives the answer to `admit`; until
+    /// then the session takes no input.
+    fn login(&mut self) -> Option<Login> {
+        None
+    }
+
+    /// Takes the answer to what `login` returned.
+    ///
+    /// # Errors
+    /// As for `receive`.
+    fn admit(
+        &mut self,
+        _answer: LoginAnswer,
+        _now: Now,
+        _events: &mut Vec<Event>,
+        _output: &mut BytesMut,
+    ) -> Result<(), Parting> {
+        Ok(())
+    }
 
     /// The deadline has come, or any earlier moment.
     ///

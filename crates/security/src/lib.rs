@@ -1,6 +1,16 @@
 //! Security room: who connects, and how they prove it.
 //!
-//! [`tls`] makes the certificates of a broker ready for use.
+//! A [`Door`] knows the users; each connection is a [`Visit`] to it, which says how its peer may prove who it is and looks
+//! into what it says. [`tls`] makes the certificates of a broker ready for use.
 //! Never here: sockets, threads, what a client may do once it is known, protocols' own frames.
 
+mod certificate;
+mod door;
+mod keys;
+mod scram;
 pub mod tls;
+mod users;
+
+pub use door::{Door, PasswordCheck, Step, Visit};
+pub use keys::ITERATIONS;
+pub use users::{UserError, Users};

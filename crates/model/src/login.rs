@@ -1,0 +1,60 @@
+//! Logins: what a peer says to prove who it is, and what it is answered.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// What a peer says to prove who it is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Login {
+    /// The first message of a SASL exchange (RFC 4422).
+    Begin {
+        /// What the peer has chosen of the mechanisms that it was offered.
+        mechanism: Box<str>,
+        /// What it says at once.
+        response: Option<Bytes>,
+    },
+    /// Its answer to a challenge.
+    Continue {
+        /// In the mechanism's words.
+        response: Bytes,
+    },
+    /// A name and a password, without SASL.
+    Password {
+        /// The name, if it says one.
+        user: Option<Box<str>>,
+        /// The password, if it says one.
+        password: Option<Box<str>>,
+    },
+}
+
+/// Secrets stay out of logs.
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Login::Begin { mechanism, .. } => f.debug_struct("Begin").field("mechanism", mechanism).finish_non_exhaustive(),
+            Login::Continue { .. } => f.debug_struct("Continue").finish_non_exhaustive(),
+            Login::Password { user, .. } => f.debug_struct("Password").field("user", user).finish_non_exhaustive(),
+        }
+    }
+}
+
+/// What a peer is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoginAnswer {
+    /// It has to say more.
+    Challenge(Bytes),
+    /// It is let in.
+    Welcome {
+        /// As whom; `None` for nobody in particular.
+        user: Option<Arc<str>>,
+        /// The last word of a mechanism by which the broker proves itself too.
+        last: Option<Bytes>,
+    },
+    /// It is not.
+    Refused {
+        /// For the log: the peer learns only that it failed.
+        reason: String,
+    },
+}

@@ -1,0 +1,396 @@
+//! The door: who is let in, and what a peer may do to prove who it is.
+//!
+//! Nobody learns from an answer, or from how long it takes, whether a user exists: strangers are asked for a proof too.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use data_encoding::BASE64;
+use postroad_model::{Login, LoginAnswer};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::certificate;
+use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
+use crate::scram::{ClientFirst, Scram};
+use crate::users::{PASSWORD_BYTES_MAX, UserError, Users};
+
+/// Bytes of the broker's part of a nonce.
+const NONCE_BYTES: usize = 24;
+
+/// Whoever does not know the password learns this.
+const WRONG: &str = "user name or password are wrong";
+
+/// Who is let in.
+#[derive(Debug)]
+pub struct Door {
+    /// `None`: everybody, whatever they say.
+    users: Option<Users>,
+    /// Those too who do not say who they are.
+    anonymous: bool,
+    /// From which the salts of users are made who do not exist.
+    secret: [u8; 32],
+}
+
+/// What a peer gets for what it said.
+#[derive(Debug)]
+pub enum Step {
+    /// This.
+    Answer(LoginAnswer),
+    /// What comes of looking at its password, which takes a while.
+    Check(PasswordCheck),
+}
+
+/// A password that is still to be looked at.
+#[derive(Debug)]
+pub struct PasswordCheck {
+    user: Arc<str>,
+    password: Box<str>,
+    keys: Keys,
+}
+
+impl PasswordCheck {
+    /// Looks at it. Takes as long as the keys' iterations say: not for a thread that others wait for.
+    pub fn run(self) -> LoginAnswer {
+        match self.keys.are_of(&self.password) {
+            true => LoginAnswer::Welcome { user: Some(self.user), last: None },
+            false => refused(WRONG),
+        }
+    }
+}
+
+impl Door {
+    /// Lets everybody in, whatever they say.
+    pub fn open() -> Door {
+        Door { users: None, anonymous: true, secret: [0; 32] }
+    }
+
+    /// Lets these users in, and those who do not say who they are if `anonymous`.
+    ///
+    /// # Errors
+    /// The system gives no random numbers.
+    pub fn of(users: Users, anonymous: bool) -> Result<Door, UserError> {
+        let mut secret = [0; 32];
+        SystemRandom::new().fill(&mut secret).map_err(|_| UserError::NoChance)?;
+        Ok(Door { users: Some(users), anonymous, secret })
+    }
+
+    /// Whether somebody who says nothing is not let in.
+    pub fn asks(&self) -> bool {
+        !self.anonymous
+    }
+
+    /// What is kept of the password; of one that nobody has if there is no such user.
+    fn keys(&self, users: &Users, name: &str, hash: Option<Hash>) -> Keys {
+        if let Some(keys) = users.keys(name, hash) {
+            return keys.clone();
+        }
+        let like = users.names().next().and_then(|name| users.keys(name, hash));
+        let hash = hash.or(like.map(|keys| keys.hash)).unwrap_or(Hash::Sha512);
+        let (salt_bytes, iterations) = match like {
+            Some(keys) => (keys.salt.len(), keys.iterations),
+            None => (SALT_BYTES, NonZeroU32::new(ITERATIONS).unwrap_or(NonZeroU32::MIN)),
+        };
+        let named = format!("{}:{name}", hash.mechanism());
+        let mut salt = Hash::Sha512.hmac(&self.secret, named.as_bytes());
+        salt.truncate(salt_bytes);
+        Keys::of_nobody(hash, salt, iterations)
+    }
+}
+
+/// One peer at the door.
+#[derive(Debug)]
+pub struct Visit {
+    door: Arc<Door>,
+    /// Whom the peer's certificate names.
+    certificate: Option<Arc<str>>,
+    expects: Expects,
+}
+
+/// What a peer that was challenged is to say.
+#[derive(Debug)]
+enum Expects {
+    Nothing,
+    /// The mechanism's response that could have come at once.
+    First(Mechanism),
+    /// The end of a conversation.
+    Last(Box<Scram>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mechanism {
+    External,
+    Scram(Hash),
+    Plain,
+    Anonymous,
+}
+
+impl Mechanism {
+    const ALL: [Mechanism; 5] = [
+        Mechanism::External,
+        Mechanism::Scram(Hash::Sha512),
+        Mechanism::Scram(Hash::Sha256),
+        Mechanism::Plain,
+        Mechanism::Anonymous,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Mechanism::External => "EXTERNAL",
+            Mechanism::Scram(hash) => hash.mechanism(),
+            Mechanism::Plain => "PLAIN",
+            Mechanism::Anonymous => "ANONYMOUS",
+        }
+    }
+}
+
+impl Visit {
+    /// A peer comes, with a certificate (DER) if it has shown a good one.
+    pub fn new(door: Arc<Door>, certificate: Option<&[u8]>) -> Visit {
+        let certificate = certificate.and_then(certificate::subject);
+        Visit { door, certificate, expects: Expects::Nothing }
+    }
+
+    /// Whether somebody looks into who it says it is.
+    pub fn has_users(&self) -> bool {
+        self.door.users.is_some()
+    }
+
+    /// Whether it is not let in before it has said who it is.
+    pub fn must_login(&self) -> bool {
+        self.door.asks()
+    }
+
+    /// What it may choose from, the best first. Passwords that nobody knows cannot be proved: without users there is no
+    /// SCRAM.
+    pub fn mechanisms(&self) -> Vec<&'static str> {
+        self.offered().map(Mechanism::name).collect()
+    }
+
+    fn offered(&self) -> impl Iterator<Item = Mechanism> + '_ {
+        Mechanism::ALL.into_iter().filter(|mechanism| match mechanism {
+            Mechanism::External => self.certificate.is_some(),
+            Mechanism::Scram(hash) => self.door.users.as_ref().is_some_and(|users| users.all_have(*hash)),
+            Mechanism::Plain => true,
+            Mechanism::Anonymous => self.door.anonymous,
+        })
+    }
+
+    /// What the peer gets for what it says.
+    pub fn step(&mut self, login: Login) -> Step {
+        match (login, std::mem::replace(&mut self.expects, Expects::Nothing)) {
+            (Login::Password { user, password }, _) => self.password(user.as_deref(), password),
+            (Login::Begin { mechanism, response }, _) => {
+                let Some(chosen) = self.offered().find(|known| known.name() == &*mechanism) else {
+                    let offered = self.mechanisms().join(", ");
+                    return Step::Answer(refused(&format!("{offered} are offered")));
+                };
+                match response {
+                    Some(response) => self.first(chosen, &response),
+                    None if chosen == Mechanism::Anonymous => self.first(chosen, b""),
+                    None => {
+                        self.expects = Expects::First(chosen);
+                        Step::Answer(LoginAnswer::Challenge(Bytes::new()))
+                    }
+                }
+            }
+            (Login::Continue { response }, Expects::First(chosen)) => self.first(chosen, &response),
+            (Login::Continue { response }, Expects::Last(scram)) => Step::Answer(match scram.finish(&response) {
+                Ok((user, last)) => LoginAnswer::Welcome { user: Some(user), last: Some(last.into()) },
+                Err(reason) => refused(reason),
+            }),
+            (Login::Continue { .. }, Expects::Nothing) => Step::Answer(refused("it answers what nobody asked")),
+        }
+    }
+
+    fn first(&mut self, mechanism: Mechanism, response: &[u8]) -> Step {
+        match mechanism {
+            Mechanism::Anonymous => Step::Answer(LoginAnswer::Welcome { user: None, last: None }),
+            Mechanism::External => Step::Answer(self.external(response)),
+            Mechanism::Plain => self.plain(response),
+            Mechanism::Scram(hash) => Step::Answer(self.scram(hash, response)),
+        }
+    }
+
+    /// RFC 4422, appendix A: whom the certificate names, and nobody else.
+    fn external(&self, acts_as: &[u8]) -> LoginAnswer {
+        match &self.certificate {
+            Some(subject) if acts_as.is_empty() || acts_as == subject.as_bytes() => {
+                LoginAnswer::Welcome { user: Some(subject.clone()), last: None }
+            }
+            _ => refused("its certificate names somebody else"),
+        }
+    }
+
+    /// RFC 4616: whom to act as, who, and the password.
+    fn plain(&self, response: &[u8]) -> Step {
+        let parts: Option<Vec<&str>> =
+            response.split(|byte| *byte == 0).map(|part| std::str::from_utf8(part).ok()).collect();
+        match parts.as_deref() {
+            Some([acts_as, user, password]) if !user.is_empty() => {
+                if self.door.users.is_some() && !acts_as.is_empty() && acts_as != user {
+                    return Step::Answer(refused("nobody acts for another user"));
+                }
+                self.password(Some(*user), Some((*password).into()))
+            }
+            _ => Step::Answer(refused("its response is malformed")),
+        }
+    }
+
+    fn scram(&mut self, hash: Hash, response: &[u8]) -> LoginAnswer {
+        let Some(users) = &self.door.users else { return refused("nobody has a password") };
+        let first = match ClientFirst::parse(response) {
+            Ok(first) => first,
+            Err(reason) => return refused(reason),
+        };
+        let mut nonce = [0; NONCE_BYTES];
+        if SystemRandom::new().fill(&mut nonce).is_err() {
+            return refused("the system gives no random numbers");
+        }
+        let keys = self.door.keys(users, &first.user, Some(hash));
+        let (scram, challenge) = Scram::begin(&first, keys, &BASE64.encode(&nonce));
+        self.expects = Expects::Last(Box::new(scram));
+        LoginAnswer::Challenge(challenge.into())
+    }
+
+    /// A name and a password in the clear. Who names nobody may have shown a certificate.
+    fn password(&self, user: Option<&str>, password: Option<Box<str>>) -> Step {
+        let welcome = |user| Step::Answer(LoginAnswer::Welcome { user, last: None });
+        let user = user.filter(|user| !user.is_empty());
+        let (users, user) = match (&self.door.users, user) {
+            (None, user) => return welcome(user.map(Arc::from).or(self.certificate.clone())),
+            (Some(_), None) if self.certificate.is_some() => return welcome(self.certificate.clone()),
+            (Some(_), None) if self.door.anonymous => return welcome(None),
+            (Some(_), None) => return Step::Answer(refused("it does not say who it is")),
+            (Some(users), Some(user)) => (users, user),
+        };
+        let password = password.unwrap_or_default();
+        if password.len() > PASSWORD_BYTES_MAX {
+            return Step::Answer(refused(WRONG));
+        }
+        Step::Check(PasswordCheck { user: user.into(), password, keys: self.door.keys(users, user, None) })
+    }
+}
+
+fn refused(reason: &str) -> LoginAnswer {
+    LoginAnswer::Refused { reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: &str = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
+
+    /// A door for "user" with the password "pencil".
+    fn door(anonymous: bool) -> Arc<Door> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("users");
+        std::fs::write(&file, format!("user {KEYS}\n")).unwrap();
+        Arc::new(Door::of(Users::load(&file).unwrap(), anonymous).unwrap())
+    }
+
+    fn begin(mechanism: &str, response: &'static [u8]) -> Login {
+        Login::Begin { mechanism: mechanism.into(), response: Some(Bytes::from_static(response)) }
+    }
+
+    fn password(user: &str, password: &str) -> Login {
+        let some = |text: &str| (!text.is_empty()).then(|| text.into());
+        Login::Password { user: some(user), password: some(password) }
+    }
+
+    fn answer(visit: &mut Visit, login: Login) -> LoginAnswer {
+        match visit.step(login) {
+            Step::Answer(answer) => answer,
+            Step::Check(check) => check.run(),
+        }
+    }
+
+    fn welcome(user: Option<&str>) -> LoginAnswer {
+        LoginAnswer::Welcome { user: user.map(Arc::from), last: None }
+    }
+
+    fn certificate() -> Vec<u8> {
+        let mut parameters = rcgen::CertificateParams::default();
+        parameters.distinguished_name.push(rcgen::DnType::CommonName, "alice");
+        let key = rcgen::KeyPair::generate().unwrap();
+        parameters.self_signed(&key).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn whoever_proves_who_it_is_is_let_in() {
+        let (open, shut, lax) = (Arc::new(Door::open()), door(false), door(true));
+        let der = certificate();
+        let (nobody, known) = (None, Some(&der[..]));
+        let no = |reason: &str| refused(reason);
+        for (case, door, certificate, login, want) in [
+            ("open: a password", &open, nobody, begin("PLAIN", b"\0me\0x"), welcome(Some("me"))),
+            ("open: acting as another", &open, nobody, begin("PLAIN", b"you\0me\0x"), welcome(Some("me"))),
+            ("open: anonymous", &open, nobody, begin("ANONYMOUS", b"me"), welcome(None)),
+            ("open: malformed", &open, nobody, begin("PLAIN", b"me:x"), no("its response is malformed")),
+            ("open: without a name", &open, nobody, password("", ""), welcome(None)),
+            ("open: by certificate", &open, known, begin("EXTERNAL", b""), welcome(Some("CN=alice"))),
+            ("open: no SCRAM", &open, nobody, begin("SCRAM-SHA-256", b""), no("PLAIN, ANONYMOUS are offered")),
+            ("the password", &shut, nobody, begin("PLAIN", b"\0user\0pencil"), welcome(Some("user"))),
+            ("as oneself", &shut, nobody, begin("PLAIN", b"user\0user\0pencil"), welcome(Some("user"))),
+            ("as another", &shut, nobody, begin("PLAIN", b"you\0user\0pencil"), no("nobody acts for another user")),
+            ("another password", &shut, nobody, begin("PLAIN", b"\0user\0pen"), no(WRONG)),
+            ("no such user", &shut, nobody, begin("PLAIN", b"\0me\0pencil"), no(WRONG)),
+            ("no UTF-8", &shut, nobody, begin("PLAIN", b"\0\xff\0pencil"), no("its response is malformed")),
+            ("without SASL", &shut, nobody, password("user", "pencil"), welcome(Some("user"))),
+            ("without SASL, wrong", &shut, nobody, password("user", ""), no(WRONG)),
+            ("without a name", &shut, nobody, password("", ""), no("it does not say who it is")),
+            ("a certificate for a name", &shut, known, password("", ""), welcome(Some("CN=alice"))),
+            ("by certificate", &shut, known, begin("EXTERNAL", b"CN=alice"), welcome(Some("CN=alice"))),
+            ("by certificate, as another", &shut, known, begin("EXTERNAL", b"user"), no("its certificate names somebody else")),
+            ("no certificate", &shut, nobody, begin("EXTERNAL", b""), no("SCRAM-SHA-256, PLAIN are offered")),
+            ("anonymous", &shut, nobody, begin("ANONYMOUS", b""), no("SCRAM-SHA-256, PLAIN are offered")),
+            ("anonymous, where that is allowed", &lax, nobody, begin("ANONYMOUS", b""), welcome(None)),
+            ("without a name, where that is allowed", &lax, nobody, password("", ""), welcome(None)),
+            ("a wrong password counts there too", &lax, nobody, password("user", "x"), no(WRONG)),
+            ("a long password", &shut, nobody, password("user", &"x".repeat(2_000)), no(WRONG)),
+            (
+                "an answer to nothing",
+                &shut,
+                nobody,
+                Login::Continue { response: Bytes::new() },
+                no("it answers what nobody asked"),
+            ),
+        ] {
+            let mut visit = Visit::new(door.clone(), certificate);
+            assert_eq!(answer(&mut visit, login), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn what_a_mechanism_could_say_at_once_is_asked_for() {
+        let mut visit = Visit::new(door(false), None);
+        let begun = Login::Begin { mechanism: "PLAIN".into(), response: None };
+        assert_eq!(answer(&mut visit, begun), LoginAnswer::Challenge(Bytes::new()));
+        let said = Login::Continue { response: Bytes::from_static(b"\0user\0pencil") };
+        assert_eq!(answer(&mut visit, said.clone()), welcome(Some("user")));
+        assert_eq!(answer(&mut visit, said), refused("it answers what nobody asked"));
+    }
+
+    #[test]
+    fn strangers_are_challenged_like_users_and_always_alike() {
+        let door = door(false);
+        let challenged = |first: &'static [u8]| {
+            let mut visit = Visit::new(door.clone(), None);
+            let LoginAnswer::Challenge(challenge) = answer(&mut visit, begin("SCRAM-SHA-256", first)) else {
+                panic!("no challenge")
+            };
+            let challenge = String::from_utf8(challenge.to_vec()).unwrap();
+            let (nonce, rest) = challenge.split_once(',').unwrap();
+            let last = format!("c=biws,{nonce},p={}", BASE64.encode(&[7; 32]));
+            let refusal = answer(&mut visit, Login::Continue { response: last.into() });
+            (nonce.to_owned(), rest.to_owned(), refusal)
+        };
+        let (user, stranger, again) = (challenged(b"n,,n=user,r=x"), challenged(b"n,,n=me,r=x"), challenged(b"n,,n=me,r=x"));
+        assert_eq!(user.1, "s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096");
+        assert_eq!((user.1.len(), user.0.len()), (stranger.1.len(), stranger.0.len()));
+        assert_eq!((&stranger.1, &stranger.2), (&again.1, &user.2));
+        assert!(stranger.1 != user.1 && stranger.0 != again.0);
+        assert_eq!(user.2, refused(WRONG));
+    }
+}

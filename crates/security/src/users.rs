@@ -1,0 +1,211 @@
+//! Users: a file with one line for each, which holds no password.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
+
+/// A name that nobody types is no name.
+const NAME_BYTES_MAX: usize = 255;
+
+/// A longer password is not safer than its hash.
+pub const PASSWORD_BYTES_MAX: usize = 1_024;
+
+/// What stands at the top of the file.
+const TITLE: &str = "# Users of Postroad: a name, and what is kept of its password under each mechanism (RFC 5803).
+# `postroad user add` writes it; SIGHUP makes a running broker read it anew.
+";
+
+/// Why there are no users.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UserError {
+    /// The file cannot be read or written.
+    #[error("{}: {source}", file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A line of it is no user.
+    #[error("{}: line {line}: {reason}", file.display())]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// Why.
+        reason: String,
+    },
+    /// Nobody can be called so.
+    #[error("{name:?} is no name for a user: 1 to {NAME_BYTES_MAX} bytes without spaces, not beginning with #")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// Nobody can have this password.
+    #[error("a password has 1 to {PASSWORD_BYTES_MAX} bytes")]
+    Password,
+    /// The system has no chance to give.
+    #[error("the system gives no random numbers")]
+    NoChance,
+}
+
+/// All users, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Users(BTreeMap<String, Vec<Keys>>);
+
+impl Users {
+    /// Reads a file of users.
+    ///
+    /// # Errors
+    /// It cannot be read, or a line of it cannot be understood.
+    pub fn load(file: &Path) -> Result<Users, UserError> {
+        let text = std::fs::read_to_string(file);
+        let text = text.map_err(|source| UserError::File { file: file.to_owned(), source })?;
+        Users::parse(&text).map_err(|(line, reason)| UserError::Line { file: file.to_owned(), line, reason })
+    }
+
+    fn parse(text: &str) -> Result<Users, (usize, String)> {
+        let mut users = Users::default();
+        let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
+        for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+            let mut words = line.split_whitespace();
+            let name = words.next().unwrap_or_default();
+            check_name(name).map_err(|error| (number, error.to_string()))?;
+            let keys: Result<Vec<Keys>, String> = words.map(Keys::parse).collect();
+            let keys = keys.map_err(|reason| (number, reason))?;
+            if keys.is_empty() {
+                return Err((number, format!("no keys stand behind {name}")));
+            }
+            if users.0.insert(name.to_owned(), keys).is_some() {
+                return Err((number, format!("{name} stands in an earlier line already")));
+            }
+        }
+        Ok(users)
+    }
+
+    fn to_text(&self) -> String {
+        let line = |(name, keys): (&String, &Vec<Keys>)| {
+            let keys: Vec<String> = keys.iter().map(Keys::to_text).collect();
+            format!("{name} {}\n", keys.join(" "))
+        };
+        std::iter::once(TITLE.to_owned()).chain(self.0.iter().map(line)).collect()
+    }
+
+    /// Writes the file as a whole or not at all, for nobody else to read.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn store(&self, file: &Path) -> Result<(), UserError> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let wrong = |source| UserError::File { file: file.to_owned(), source };
+        let mut beside = file.as_os_str().to_owned();
+        beside.push(".new");
+        let options = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
+        let mut new = options.map_err(wrong)?;
+        new.write_all(self.to_text().as_bytes()).and_then(|()| new.sync_all()).map_err(wrong)?;
+        std::fs::rename(&beside, file).map_err(wrong)
+    }
+
+    /// Adds a user, or gives it another password. Takes as long as [`ITERATIONS`] say.
+    ///
+    /// # Errors
+    /// Name or password cannot be.
+    pub fn set(&mut self, name: &str, password: &str) -> Result<(), UserError> {
+        check_name(name)?;
+        if !(1..=PASSWORD_BYTES_MAX).contains(&password.len()) {
+            return Err(UserError::Password);
+        }
+        let iterations = NonZeroU32::new(ITERATIONS).unwrap_or(NonZeroU32::MIN);
+        let mut all = Vec::new();
+        for hash in Hash::ALL {
+            let mut salt = [0; SALT_BYTES];
+            SystemRandom::new().fill(&mut salt).map_err(|_| UserError::NoChance)?;
+            all.push(Keys::derive(hash, password, &salt, iterations));
+        }
+        self.0.insert(name.to_owned(), all);
+        Ok(())
+    }
+
+    /// Takes a user out; whether there was one.
+    pub fn remove(&mut self, name: &str) -> bool {
+        self.0.remove(name).is_some()
+    }
+
+    /// All names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// What is kept of a user's password; under this function if one is given, or else under the one that is looked at
+    /// soonest.
+    pub fn keys(&self, name: &str, hash: Option<Hash>) -> Option<&Keys> {
+        self.0.get(name)?.iter().rev().find(|keys| hash.is_none_or(|hash| keys.hash == hash))
+    }
+
+    /// Whether every user has keys for this function.
+    pub fn all_have(&self, hash: Hash) -> bool {
+        self.0.values().all(|keys| keys.iter().any(|keys| keys.hash == hash))
+    }
+}
+
+fn check_name(name: &str) -> Result<(), UserError> {
+    let is_bad = |character: char| character.is_whitespace() || character.is_control();
+    let good = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(is_bad) && !name.starts_with('#');
+    if good { Ok(()) } else { Err(UserError::Name { name: name.to_owned() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: &str = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
+
+    #[test]
+    fn what_was_written_is_read_by_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("users");
+        let mut users = Users::default();
+        users.set("alice", "wonder").unwrap();
+        users.set("bob", "builder").unwrap();
+        users.set("bob", "other").unwrap();
+        assert!(users.remove("alice") && !users.remove("alice"));
+        users.set("eve", "apple").unwrap();
+        users.store(&file).unwrap();
+        let read = Users::load(&file).unwrap();
+        assert_eq!(read, users);
+        assert_eq!(read.names().collect::<Vec<_>>(), ["bob", "eve"]);
+        assert!(Hash::ALL.into_iter().all(|hash| read.all_have(hash)));
+        assert!(read.keys("bob", None).is_some_and(|keys| keys.are_of("other") && !keys.are_of("builder")));
+        assert_eq!(read.keys("alice", None), None);
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!std::fs::read_to_string(&file).unwrap().contains("other"));
+    }
+
+    #[test]
+    fn lines_that_are_no_user_are_named() {
+        let name = "\"#x\" is no name for a user: 1 to 255 bytes without spaces, not beginning with #";
+        for (case, text, want) in [
+            ("no keys", "# title\n\nalice".to_owned(), Some((3, "no keys stand behind alice"))),
+            ("twice", format!("a {KEYS}\na {KEYS}"), Some((2, "a stands in an earlier line already"))),
+            ("bad keys", "a b".to_owned(), Some((1, "keys are written SCRAM-SHA-256$iterations:salt$stored key:server key"))),
+            ("good", format!("a {KEYS}\n"), None),
+        ] {
+            let want = want.map(|(line, reason)| (line, reason.to_owned()));
+            assert_eq!(Users::parse(&text).err(), want, "case: {case}");
+        }
+        let mut users = Users::default();
+        assert_eq!(users.set("#x", "y").unwrap_err().to_string(), name);
+        assert!(users.set("a b", "y").is_err() && users.set("", "y").is_err());
+        assert!(matches!(users.set("a", ""), Err(UserError::Password)));
+        assert!(matches!(users.set("a", &"x".repeat(PASSWORD_BYTES_MAX + 1)), Err(UserError::Password)));
+        assert_eq!(users, Users::default());
+    }
+}
