@@ -11,7 +11,7 @@ use postroad_amqp::codec::take_frame;
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    ConnectionId, ConsumerKey, Delivery, Encoding, EntryTag, Event, Message, Now, Protocol, Refusal, Session,
+    ConnectionId, ConsumerKey, Delivery, Encoding, EntryTag, Event, LoginAnswer, Message, Now, Protocol, Refusal, Session,
     Ticket, ToSession,
 };
 
@@ -98,6 +98,8 @@ fuzz_target!(|input: &[u8]| {
         max_frame_bytes: 1 << 16,
         max_message_bytes: 1 << 16,
         max_inactivity_ms: 60_000,
+        mechanisms: vec!["PLAIN", "ANONYMOUS"],
+        must_login: false,
         broker_name: "postroad".to_owned(),
     };
     let mut session = AmqpSession::new(ConnectionId::new(0, 1), options, foreign);
@@ -112,7 +114,13 @@ fuzz_target!(|input: &[u8]| {
             let (frame, behind) = rest.split_at(rest.len().min(usize::from(step)));
             rest = behind;
             stream.extend_from_slice(frame);
-            session.receive(&mut stream, now, &mut events, &mut output)
+            let received = session.receive(&mut stream, now, &mut events, &mut output);
+            match session.login() {
+                Some(_) => received.and_then(|()| {
+                    session.admit(LoginAnswer::Welcome { user: None, last: None }, now, &mut events, &mut output)
+                }),
+                None => received,
+            }
         } else {
             match core.act(step) {
                 Some(message) => session.answer(message, now, &mut events, &mut output),

@@ -4,14 +4,14 @@ use bytes::{Bytes, BytesMut};
 use postroad_amqp::codec::{
     Accepted, Attach, Begin, Close, Coordinator, Declare, DeliveryState, Detach, Discharge, Disposition, End,
     Field, Flow, Frame, FrameKind, Header, Modified, Open, Performative, Reader, ReceiverSettleMode, Role,
-    SaslCode, SaslFrame, SaslInit, SenderSettleMode, Source, SourceTerminus, Symbol, Target, TargetTerminus,
-    TransactionalState, Transfer, Value, begin_frame, end_frame, take_frame,
+    SaslCode, SaslFrame, SaslInit, SaslResponse, SenderSettleMode, Source, SourceTerminus, Symbol, Target,
+    TargetTerminus, TransactionalState, Transfer, Value, begin_frame, end_frame, take_frame,
 };
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    ConnectionId, ConsumerKey, Delivery, Encoding, EntryTag, Event, Message, Now, Outcome, Parting, Protocol,
-    Refusal, Session, Settle, Ticket, ToSession,
+    ConnectionId, ConsumerKey, Delivery, Encoding, EntryTag, Event, Login, LoginAnswer, Message, Now,
+    Outcome, Parting, Protocol, Refusal, Session, Settle, Ticket, ToSession,
 };
 
 const MAX_MESSAGE_BYTES: u64 = 10_000;
@@ -33,13 +33,22 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> Bench {
-        let options = AmqpOptions {
+    fn options() -> AmqpOptions {
+        AmqpOptions {
             max_frame_bytes: 4096,
             max_message_bytes: MAX_MESSAGE_BYTES,
             max_inactivity_ms: 60_000,
             broker_name: "postroad".to_owned(),
-        };
+            mechanisms: vec!["PLAIN", "ANONYMOUS"],
+            must_login: false,
+        }
+    }
+
+    fn new() -> Bench {
+        Bench::with(Bench::options())
+    }
+
+    fn with(options: AmqpOptions) -> Bench {
         Bench {
             session: AmqpSession::new(ConnectionId::new(0, 1), options, foreign),
             events: Vec::new(),
@@ -72,6 +81,13 @@ impl Bench {
         self.input.extend_from_slice(bytes);
         let result = self.session.receive(&mut self.input, self.now, &mut self.events, &mut self.output);
         self.parting = self.parting.take().or(result.err());
+    }
+
+    /// What the client has said to prove who it is is answered so.
+    fn admit(&mut self, answer: LoginAnswer) {
+        let result = self.session.admit(answer, self.now, &mut self.events, &mut self.output);
+        self.parting = self.parting.take().or(result.err());
+        self.bytes(b"");
     }
 
     fn send(&mut self, performative: impl Into<Performative>) {
@@ -245,45 +261,31 @@ fn settles(events: &[Event]) -> Vec<(Vec<u64>, Outcome)> {
     events.iter().filter_map(settle).collect()
 }
 
+fn sasl_frame(frame: impl Into<SaslFrame>) -> BytesMut {
+    let mut out = BytesMut::new();
+    let start = begin_frame(FrameKind::Sasl, &mut out);
+    frame.into().write(&mut out);
+    end_frame(start, &mut out);
+    out
+}
+
+fn sasl_init(mechanism: &'static str, response: Option<&'static [u8]>) -> BytesMut {
+    let initial_response = response.map(Bytes::from_static);
+    sasl_frame(SaslInit { mechanism: Symbol::from_static(mechanism), initial_response, hostname: None })
+}
+
+fn fault(text: &str) -> Option<Parting> {
+    Some(Parting::Fault(text.to_owned()))
+}
+
 #[test]
 fn layers_are_negotiated_or_named() {
-    let init = |mechanism: &'static str, response: Option<&'static [u8]>| {
-        let mut out = BytesMut::from(&b"AMQP\x03\x01\0\0"[..]);
-        let start = begin_frame(FrameKind::Sasl, &mut out);
-        SaslFrame::from(SaslInit {
-            mechanism: Symbol::from_static(mechanism),
-            initial_response: response.map(Bytes::from_static),
-            hostname: None,
-        })
-        .write(&mut out);
-        end_frame(start, &mut out);
-        out.to_vec()
-    };
-    let outcome = |bench: &mut Bench| {
-        bench.read().into_iter().find_map(|frame| match SaslFrame::read(&mut Reader::new(&frame.body)) {
-            Ok(SaslFrame::SaslOutcome(outcome)) => Some(outcome.code),
-            _ => None,
-        })
-    };
-    let fault = |text: &str| Some(Parting::Fault(text.to_owned()));
-    let two = "PLAIN and ANONYMOUS are offered";
-    for (case, bytes, code, parting) in [
+    let external = Login::Begin { mechanism: "EXTERNAL".into(), response: Some(Bytes::new()) };
+    let sasl = [&b"AMQP\x03\x01\0\0"[..], &sasl_init("EXTERNAL", Some(b""))].concat();
+    for (case, bytes, login, parting) in [
         ("no SASL", b"AMQP\0\x01\0\0".to_vec(), None, None),
         ("half a header", b"AMQP\0".to_vec(), None, None),
-        ("anonymous", init("ANONYMOUS", None), Some(SaslCode::Ok), None),
-        ("plain", init("PLAIN", Some(b"\0me\0secret")), Some(SaslCode::Ok), None),
-        (
-            "plain, malformed",
-            init("PLAIN", Some(b"me:secret")),
-            Some(SaslCode::Auth),
-            fault("SASL PLAIN failed: its response is malformed"),
-        ),
-        (
-            "external without TLS",
-            init("EXTERNAL", Some(b"")),
-            Some(SaslCode::Auth),
-            fault(&format!("SASL EXTERNAL failed: {two}")),
-        ),
+        ("SASL", sasl, Some(external), None),
         (
             "TLS",
             b"AMQP\x02\x01\0\0".to_vec(),
@@ -307,8 +309,73 @@ fn layers_are_negotiated_or_named() {
         let mut bench = Bench::new();
         bench.bytes(&bytes);
         assert_eq!(bench.parting, parting, "case: {case}");
-        assert_eq!(outcome(&mut bench), code, "case: {case}");
+        assert_eq!(bench.session.login(), login, "case: {case}");
     }
+}
+
+impl Bench {
+    fn sasl_frames(&mut self) -> Vec<SaslFrame> {
+        let frame = |frame: Frame| SaslFrame::read(&mut Reader::new(&frame.body)).expect("SASL frames");
+        self.read().into_iter().map(frame).collect()
+    }
+
+    /// With the mechanisms offered, and one chosen.
+    fn choosing(mechanism: &'static str, response: Option<&'static [u8]>) -> Bench {
+        let mut bench = Bench::new();
+        bench.bytes(b"AMQP\x03\x01\0\0");
+        let offered = bench.sasl_frames();
+        let [SaslFrame::SaslMechanisms(offered)] = &offered[..] else { panic!("{offered:?}") };
+        let names: Vec<&str> = offered.sasl_server_mechanisms.iter().map(Symbol::as_str).collect();
+        assert_eq!(names, ["PLAIN", "ANONYMOUS"]);
+        bench.bytes(&sasl_init(mechanism, response));
+        bench
+    }
+}
+
+#[test]
+fn what_a_client_says_of_itself_is_answered_from_outside() {
+    let mut bench = Bench::choosing("SCRAM-SHA-256", Some(b"first"));
+    let first =
+        Login::Begin { mechanism: "SCRAM-SHA-256".into(), response: Some(Bytes::from_static(b"first")) };
+    assert_eq!((bench.session.login(), bench.session.login()), (Some(first), None));
+    // What is sent ahead of the answer waits for it.
+    assert!(!bench.session.takes_input());
+    bench.bytes(&sasl_frame(SaslResponse { response: Bytes::from_static(b"last") }));
+    assert_eq!(bench.session.login(), None);
+    bench.admit(LoginAnswer::Challenge(Bytes::from_static(b"prove it")));
+    let frames = bench.sasl_frames();
+    let [SaslFrame::SaslChallenge(challenge)] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!(&challenge.challenge[..], b"prove it");
+    assert_eq!(bench.session.login(), Some(Login::Continue { response: Bytes::from_static(b"last") }));
+    bench.admit(LoginAnswer::Welcome { user: Some("me".into()), last: Some(Bytes::from_static(b"so do I")) });
+    let frames = bench.sasl_frames();
+    let [SaslFrame::SaslOutcome(outcome)] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!((outcome.code, outcome.additional_data.as_deref()), (SaslCode::Ok, Some(&b"so do I"[..])));
+    bench.bytes(b"AMQP\0\x01\0\0");
+    bench.send(Open { container_id: "client".into(), ..Open::default() });
+    let frames = bench.frames();
+    assert!(matches!(frames[..], [Performative::Open(_)]) && bench.parting.is_none(), "{frames:?}");
+}
+
+#[test]
+fn whoever_does_not_say_who_it_is_learns_no_more_than_that() {
+    let mut bench = Bench::choosing("PLAIN", Some(b"\0me\0wrong"));
+    bench.admit(LoginAnswer::Refused { reason: "no such user".to_owned() });
+    let frames = bench.sasl_frames();
+    let [SaslFrame::SaslOutcome(outcome)] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!((outcome.code, &outcome.additional_data), (SaslCode::Auth, &None));
+    assert_eq!(bench.parting, fault("SASL failed: no such user"));
+
+    let mut bench = Bench::choosing("PLAIN", None);
+    assert!(bench.session.login().is_some());
+    bench.admit(LoginAnswer::Challenge(Bytes::new()));
+    bench.bytes(&sasl_init("PLAIN", None));
+    assert_eq!(bench.parting, fault("SASL: SaslInit was not expected"));
+
+    let mut bench = Bench::with(AmqpOptions { must_login: true, ..Bench::options() });
+    bench.bytes(b"AMQP\0\x01\0\0");
+    assert_eq!(bench.parting, fault("the peer does not say who it is: no SASL layer"));
+    assert_eq!(&bench.output[..], b"AMQP\x03\x01\0\0");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod journal;
 mod receive;
 mod send;
 mod serve;
+mod user;
 mod version;
 
 mod base64;
@@ -48,6 +49,9 @@ enum Command {
     /// Check, show, export and fill the directory of a broker that does not run.
     #[command(subcommand)]
     Journal(journal::Journal),
+    /// Add, remove and list the users of a broker.
+    #[command(subcommand)]
+    User(user::User),
     /// Print the version.
     Version(version::VersionArguments),
 }
@@ -93,6 +97,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Browse(arguments) => browse::run(&arguments)?,
         Command::Bench(bench) => bench::run(&bench)?,
         Command::Journal(journal) => journal::run(&journal)?,
+        Command::User(user) => user::run(&user)?,
         Command::Version(arguments) => version::run(&arguments)?,
     }
     Ok(ExitCode::SUCCESS)

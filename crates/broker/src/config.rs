@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use postroad_net::TlsConfig;
 use postroad_routing::{Addressing, Policies};
+use postroad_security::{Door, Users};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
@@ -37,6 +38,8 @@ pub struct Config {
     pub ports: Ports,
     /// Certificates.
     pub tls: TlsFileConfig,
+    /// Who is let in.
+    pub security: SecurityConfig,
     /// Disk space.
     pub store: StoreConfig,
     /// Threads and partitions.
@@ -69,6 +72,16 @@ pub struct Ports {
     pub amqp: u16,
     /// AMQP 1.0 by TLS.
     pub amqp_tls: u16,
+}
+
+/// Who is let in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SecurityConfig {
+    /// The file of users; empty to let everybody in.
+    users: PathBuf,
+    /// With users, whether those are let in too who do not say who they are.
+    anonymous: bool,
 }
 
 /// Disk space, and when what is on it is synced.
@@ -157,6 +170,7 @@ impl Default for Config {
             dead_letter_queue: "ActiveMQ.DLQ".to_owned(),
             ports: Ports::default(),
             tls: TlsFileConfig::default(),
+            security: SecurityConfig::default(),
             store: StoreConfig::default(),
             runtime: RuntimeConfig::default(),
             openwire: OpenWireConfig::default(),
@@ -295,6 +309,19 @@ impl Config {
     pub fn tls(&self) -> anyhow::Result<Option<TlsConfig>> {
         let files = self.tls.files()?;
         files.map(|files| postroad_security::tls::load(&files)).transpose().context("[tls]")
+    }
+
+    /// Who is let in.
+    ///
+    /// # Errors
+    /// The file of users cannot be read.
+    pub fn door(&self) -> anyhow::Result<Door> {
+        let SecurityConfig { users, anonymous } = &self.security;
+        if users.as_os_str().is_empty() {
+            return Ok(Door::open());
+        }
+        let users = Users::load(users);
+        users.and_then(|users| Door::of(users, *anonymous)).context("security.users")
     }
 
     /// What names say about destinations.

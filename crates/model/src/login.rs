@@ -33,9 +33,13 @@ pub enum Login {
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Login::Begin { mechanism, .. } => f.debug_struct("Begin").field("mechanism", mechanism).finish_non_exhaustive(),
+            Login::Begin { mechanism, .. } => {
+                f.debug_struct("Begin").field("mechanism", mechanism).finish_non_exhaustive()
+            }
             Login::Continue { .. } => f.debug_struct("Continue").finish_non_exhaustive(),
-            Login::Password { user, .. } => f.debug_struct("Password").field("user", user).finish_non_exhaustive(),
+            Login::Password { user, .. } => {
+                f.debug_struct("Password").field("user", user).finish_non_exhaustive()
+            }
         }
     }
 }

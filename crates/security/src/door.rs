@@ -195,11 +195,15 @@ impl Visit {
                 }
             }
             (Login::Continue { response }, Expects::First(chosen)) => self.first(chosen, &response),
-            (Login::Continue { response }, Expects::Last(scram)) => Step::Answer(match scram.finish(&response) {
-                Ok((user, last)) => LoginAnswer::Welcome { user: Some(user), last: Some(last.into()) },
-                Err(reason) => refused(reason),
-            }),
-            (Login::Continue { .. }, Expects::Nothing) => Step::Answer(refused("it answers what nobody asked")),
+            (Login::Continue { response }, Expects::Last(scram)) => {
+                Step::Answer(match scram.finish(&response) {
+                    Ok((user, last)) => LoginAnswer::Welcome { user: Some(user), last: Some(last.into()) },
+                    Err(reason) => refused(reason),
+                })
+            }
+            (Login::Continue { .. }, Expects::Nothing) => {
+                Step::Answer(refused("it answers what nobody asked"))
+            }
         }
     }
 
@@ -330,10 +334,22 @@ mod tests {
             ("open: malformed", &open, nobody, begin("PLAIN", b"me:x"), no("its response is malformed")),
             ("open: without a name", &open, nobody, password("", ""), welcome(None)),
             ("open: by certificate", &open, known, begin("EXTERNAL", b""), welcome(Some("CN=alice"))),
-            ("open: no SCRAM", &open, nobody, begin("SCRAM-SHA-256", b""), no("PLAIN, ANONYMOUS are offered")),
+            (
+                "open: no SCRAM",
+                &open,
+                nobody,
+                begin("SCRAM-SHA-256", b""),
+                no("PLAIN, ANONYMOUS are offered"),
+            ),
             ("the password", &shut, nobody, begin("PLAIN", b"\0user\0pencil"), welcome(Some("user"))),
             ("as oneself", &shut, nobody, begin("PLAIN", b"user\0user\0pencil"), welcome(Some("user"))),
-            ("as another", &shut, nobody, begin("PLAIN", b"you\0user\0pencil"), no("nobody acts for another user")),
+            (
+                "as another",
+                &shut,
+                nobody,
+                begin("PLAIN", b"you\0user\0pencil"),
+                no("nobody acts for another user"),
+            ),
             ("another password", &shut, nobody, begin("PLAIN", b"\0user\0pen"), no(WRONG)),
             ("no such user", &shut, nobody, begin("PLAIN", b"\0me\0pencil"), no(WRONG)),
             ("no UTF-8", &shut, nobody, begin("PLAIN", b"\0\xff\0pencil"), no("its response is malformed")),
@@ -342,7 +358,13 @@ mod tests {
             ("without a name", &shut, nobody, password("", ""), no("it does not say who it is")),
             ("a certificate for a name", &shut, known, password("", ""), welcome(Some("CN=alice"))),
             ("by certificate", &shut, known, begin("EXTERNAL", b"CN=alice"), welcome(Some("CN=alice"))),
-            ("by certificate, as another", &shut, known, begin("EXTERNAL", b"user"), no("its certificate names somebody else")),
+            (
+                "by certificate, as another",
+                &shut,
+                known,
+                begin("EXTERNAL", b"user"),
+                no("its certificate names somebody else"),
+            ),
             ("no certificate", &shut, nobody, begin("EXTERNAL", b""), no("SCRAM-SHA-256, PLAIN are offered")),
             ("anonymous", &shut, nobody, begin("ANONYMOUS", b""), no("SCRAM-SHA-256, PLAIN are offered")),
             ("anonymous, where that is allowed", &lax, nobody, begin("ANONYMOUS", b""), welcome(None)),
@@ -386,7 +408,8 @@ mod tests {
             let refusal = answer(&mut visit, Login::Continue { response: last.into() });
             (nonce.to_owned(), rest.to_owned(), refusal)
         };
-        let (user, stranger, again) = (challenged(b"n,,n=user,r=x"), challenged(b"n,,n=me,r=x"), challenged(b"n,,n=me,r=x"));
+        let (user, stranger, again) =
+            (challenged(b"n,,n=user,r=x"), challenged(b"n,,n=me,r=x"), challenged(b"n,,n=me,r=x"));
         assert_eq!(user.1, "s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096");
         assert_eq!((user.1.len(), user.0.len()), (stranger.1.len(), stranger.0.len()));
         assert_eq!((&stranger.1, &stranger.2), (&again.1, &user.2));

@@ -126,7 +126,8 @@ impl Keys {
 
     /// As RFC 5803 writes them: `SCRAM-SHA-256$iterations:salt$stored key:server key`.
     pub fn to_text(&self) -> String {
-        let [salt, stored, server] = [&self.salt, &self.stored_key, &self.server_key].map(|part| BASE64.encode(part));
+        let [salt, stored, server] =
+            [&self.salt, &self.stored_key, &self.server_key].map(|part| BASE64.encode(part));
         format!("{}${}:{salt}${stored}:{server}", self.hash.mechanism(), self.iterations)
     }
 
@@ -143,7 +144,8 @@ impl Keys {
         let (iterations, salt) = effort.split_once(':').ok_or_else(shape)?;
         let (stored_key, server_key) = keys.split_once(':').ok_or_else(shape)?;
         let bound = ITERATIONS_MIN..=ITERATIONS_MAX;
-        let iterations = iterations.parse().ok().filter(|iterations: &NonZeroU32| bound.contains(&iterations.get()));
+        let iterations =
+            iterations.parse().ok().filter(|iterations: &NonZeroU32| bound.contains(&iterations.get()));
         let iterations = iterations
             .ok_or_else(|| format!("iterations are a number from {ITERATIONS_MIN} to {ITERATIONS_MAX}"))?;
         let bytes = |text: &str, name: &str, lengths: std::ops::RangeInclusive<usize>| {
@@ -190,11 +192,23 @@ mod tests {
         for (case, text, want) in [
             ("nothing", String::new(), "keys are written"),
             ("another mechanism", PENCIL.replace("256", "1"), "SCRAM-SHA-1 is neither"),
-            ("too few rounds", PENCIL.replace("4096", "4095"), "iterations are a number from 4096 to 10000000"),
+            (
+                "too few rounds",
+                PENCIL.replace("4096", "4095"),
+                "iterations are a number from 4096 to 10000000",
+            ),
             ("too many", PENCIL.replace("4096", "10000001"), "iterations are a number"),
             ("no number", PENCIL.replace("4096", "x"), "iterations are a number"),
-            ("no salt", PENCIL.replace("W22ZaJ0SNY7soEsUEjb6gQ==", ""), "the salt is not the base64 of 1..=64 bytes"),
-            ("half a key", PENCIL.replace("WG5d8oPm", ""), "the stored key is not the base64 of 32..=32 bytes"),
+            (
+                "no salt",
+                PENCIL.replace("W22ZaJ0SNY7soEsUEjb6gQ==", ""),
+                "the salt is not the base64 of 1..=64 bytes",
+            ),
+            (
+                "half a key",
+                PENCIL.replace("WG5d8oPm", ""),
+                "the stored key is not the base64 of 32..=32 bytes",
+            ),
             ("no base64", PENCIL.replace("wfPLwcE6", "wfPLwcE!"), "the server key is not"),
         ] {
             let error = Keys::parse(&text).unwrap_err();

@@ -117,7 +117,8 @@ fn name(text: &str) -> Option<String> {
 }
 
 fn is_nonce(text: &str) -> bool {
-    (1..=NONCE_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',')
+    (1..=NONCE_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',')
 }
 
 #[cfg(test)]
@@ -139,7 +140,11 @@ mod tests {
 
     /// The example of RFC 7677, section 3; for SHA-512 the same, computed by another library.
     const EXAMPLES: [(Hash, &str, &str); 2] = [
-        (Hash::Sha256, "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=", "6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="),
+        (
+            Hash::Sha256,
+            "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+            "6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+        ),
         (
             Hash::Sha512,
             "gMGXRcevScNtxZ6/8lQYpGtnsNAc3mGcmNomv+xnoOMw+3R2xNJdMNnzMlTN8PPC6wdp6dybEmDYXYTxwnYPJQ==",
@@ -168,7 +173,11 @@ mod tests {
             ("as itself", "n,a=user,n=user,r=x", Ok("user")),
             ("escaped", "n,,n=a=2Cb=3Dc,r=x", Ok("a,b=c")),
             ("with an extension", "n,,n=user,r=x,e=1", Ok("user")),
-            ("wants binding", "p=tls-unique,,n=user,r=x", Err("it wants channel binding, which is not offered")),
+            (
+                "wants binding",
+                "p=tls-unique,,n=user,r=x",
+                Err("it wants channel binding, which is not offered"),
+            ),
             ("as another", "n,a=root,n=user,r=x", Err("nobody acts for another user")),
             ("unknown escape", "n,,n=a=2D,r=x", unwritten),
             ("half an escape", "n,,n=a=2,r=x", unwritten),
@@ -195,11 +204,23 @@ mod tests {
             ("another's proof", with("biws", NONCE, EXAMPLES[1].1), "user name or password are wrong"),
             ("a proof too short", with("biws", NONCE, "AAAA"), "user name or password are wrong"),
             ("no proof", with("biws", NONCE, "!"), "its proof is not base64"),
-            ("the client's nonce alone", with("biws", &NONCE[..20], proof), "its last message repeats another nonce"),
-            ("another binding", with("eSws", NONCE, proof), "its last message repeats another channel binding"),
+            (
+                "the client's nonce alone",
+                with("biws", &NONCE[..20], proof),
+                "its last message repeats another nonce",
+            ),
+            (
+                "another binding",
+                with("eSws", NONCE, proof),
+                "its last message repeats another channel binding",
+            ),
             ("no attributes", "p=AAAA".to_owned(), shape),
             ("nothing", String::new(), shape),
-            ("more was said", with("biws", NONCE, proof).replace(",p=", ",x=1,p="), "user name or password are wrong"),
+            (
+                "more was said",
+                with("biws", NONCE, proof).replace(",p=", ",x=1,p="),
+                "user name or password are wrong",
+            ),
         ] {
             assert_eq!(begun(Hash::Sha256).0.finish(last.as_bytes()), Err(want), "case: {case}");
         }

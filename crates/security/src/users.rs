@@ -16,7 +16,8 @@ const NAME_BYTES_MAX: usize = 255;
 pub const PASSWORD_BYTES_MAX: usize = 1_024;
 
 /// What stands at the top of the file.
-const TITLE: &str = "# Users of Postroad: a name, and what is kept of its password under each mechanism (RFC 5803).
+const TITLE: &str =
+    "# Users of Postroad: a name, and what is kept of its password under each mechanism (RFC 5803).
 # `postroad user add` writes it; SIGHUP makes a running broker read it anew.
 ";
 
@@ -43,7 +44,9 @@ pub enum UserError {
         reason: String,
     },
     /// Nobody can be called so.
-    #[error("{name:?} is no name for a user: 1 to {NAME_BYTES_MAX} bytes without spaces, not beginning with #")]
+    #[error(
+        "{name:?} is no name for a user: 1 to {NAME_BYTES_MAX} bytes without spaces, not beginning with #"
+    )]
     Name {
         /// The name.
         name: String,
@@ -107,7 +110,8 @@ impl Users {
         let wrong = |source| UserError::File { file: file.to_owned(), source };
         let mut beside = file.as_os_str().to_owned();
         beside.push(".new");
-        let options = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
+        let options =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
         let mut new = options.map_err(wrong)?;
         new.write_all(self.to_text().as_bytes()).and_then(|()| new.sync_all()).map_err(wrong)?;
         std::fs::rename(&beside, file).map_err(wrong)
@@ -195,7 +199,11 @@ mod tests {
         for (case, text, want) in [
             ("no keys", "# title\n\nalice".to_owned(), Some((3, "no keys stand behind alice"))),
             ("twice", format!("a {KEYS}\na {KEYS}"), Some((2, "a stands in an earlier line already"))),
-            ("bad keys", "a b".to_owned(), Some((1, "keys are written SCRAM-SHA-256$iterations:salt$stored key:server key"))),
+            (
+                "bad keys",
+                "a b".to_owned(),
+                Some((1, "keys are written SCRAM-SHA-256$iterations:salt$stored key:server key")),
+            ),
             ("good", format!("a {KEYS}\n"), None),
         ] {
             let want = want.map(|(line, reason)| (line, reason.to_owned()));

@@ -1,12 +1,12 @@
 //! Layers: protocol headers (2.2), and SASL ahead of AMQP (5.3).
 
 use bytes::{BufMut, Bytes, BytesMut};
-use postroad_model::{Parting, protocol_of};
+use postroad_model::{Login, LoginAnswer, Parting, protocol_of};
 
 use super::{AmqpSession, Turn};
 use crate::codec::{
     Field, FrameKind, PROTOCOL_HEADER_BYTES, ProtocolHeader, ProtocolId, Reader, SaslChallenge, SaslCode,
-    SaslFrame, SaslInit, SaslMechanisms, SaslOutcome, Symbol, begin_frame, end_frame,
+    SaslFrame, SaslMechanisms, SaslOutcome, Symbol, begin_frame, end_frame,
 };
 
 /// Before AMQP itself begins no frame is larger: the standard has 512 bytes, but tokens and names may be long.
@@ -15,7 +15,7 @@ pub const FIRST_FRAME_BYTES_MAX: u32 = 64 << 10;
 /// What the next bytes belong to.
 ///
 /// ```text
-///   Header ──SASL header──▶ Sasl ──outcome: ok──▶ AuthenticatedHeader
+///   Header ──SASL header──▶ Sasl ⇄ challenges ──outcome: ok──▶ AuthenticatedHeader
 ///      └───────────────AMQP header───────────────────────┴─────────▶ Frames
 /// ```
 #[derive(Debug, Default)]
@@ -24,25 +24,35 @@ pub enum Layer {
     #[default]
     Header,
     /// Frames of the SASL layer.
-    Sasl {
-        /// The client has chosen PLAIN without saying who it is, and was asked.
-        asked: bool,
-    },
+    Sasl(Exchange),
     /// The header behind the SASL layer.
     AuthenticatedHeader,
     /// Frames of AMQP.
     Frames,
 }
 
+/// Whose turn it is in the SASL layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// The client's, to choose a mechanism.
+    Offered,
+    /// The broker's, to look into what the client said.
+    LookedInto,
+    /// The client's, to answer a challenge.
+    Challenged,
+}
+
 impl Layer {
+    /// Whether somebody looks into what the client said, and it has to wait.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self, Layer::Sasl(Exchange::LookedInto))
+    }
+
     /// Whether a header comes next.
     pub fn awaits_header(&self) -> bool {
         matches!(self, Layer::Header | Layer::AuthenticatedHeader)
     }
 }
-
-/// What a client may authenticate by. EXTERNAL needs a TLS layer, which knows the client's certificate.
-const MECHANISMS: [&str; 2] = ["PLAIN", "ANONYMOUS"];
 
 impl AmqpSession {
     /// Takes a protocol header; `false` if it is not there whole.
@@ -54,15 +64,20 @@ impl AmqpSession {
         let Some(header) = ProtocolHeader::from_bytes(bytes) else { return Err(refuse(input, turn)) };
         let _ = input.split_to(PROTOCOL_HEADER_BYTES);
         match (&self.layer, header) {
+            (Layer::Header, ProtocolHeader::AMQP) if self.options.must_login => {
+                turn.output.put_slice(&ProtocolHeader::SASL.to_bytes());
+                return Err(Parting::Fault("the peer does not say who it is: no SASL layer".to_owned()));
+            }
             (_, ProtocolHeader::AMQP) => {
                 turn.output.put_slice(&header.to_bytes());
                 self.layer = Layer::Frames;
             }
             (Layer::Header, ProtocolHeader::SASL) => {
                 turn.output.put_slice(&header.to_bytes());
-                let sasl_server_mechanisms = MECHANISMS.map(Symbol::from_static).to_vec();
+                let offered = self.options.mechanisms.iter().copied();
+                let sasl_server_mechanisms = offered.map(Symbol::from_static).collect();
                 send_sasl(SaslMechanisms { sasl_server_mechanisms }, turn);
-                self.layer = Layer::Sasl { asked: false };
+                self.layer = Layer::Sasl(Exchange::Offered);
             }
             _ => {
                 // The header of what would be right tells the peer (2.2).
@@ -73,45 +88,41 @@ impl AmqpSession {
         Ok(true)
     }
 
-    /// Takes a frame of the SASL layer.
-    pub(super) fn take_sasl(&mut self, body: &Bytes, turn: &mut Turn<'_>) -> Result<(), Parting> {
+    /// Takes a frame of the SASL layer: what the client says is looked into elsewhere.
+    pub(super) fn take_sasl(&mut self, body: &Bytes) -> Result<(), Parting> {
         let frame = SaslFrame::read(&mut Reader::new(body));
         let frame = frame.map_err(|error| Parting::Fault(format!("SASL: {error}")))?;
-        match (frame, &self.layer) {
-            (SaslFrame::SaslInit(init), Layer::Sasl { asked: false }) => self.begin_sasl(&init, turn),
-            (SaslFrame::SaslResponse(response), Layer::Sasl { asked: true }) => {
-                self.authenticate(is_plain(&response.response), "PLAIN", turn)
+        self.login = Some(match (frame, &self.layer) {
+            (SaslFrame::SaslInit(init), Layer::Sasl(Exchange::Offered)) => {
+                Login::Begin { mechanism: init.mechanism.as_str().into(), response: init.initial_response }
             }
-            (frame, _) => Err(Parting::Fault(format!("SASL: {} was not expected", frame.name()))),
-        }
+            (SaslFrame::SaslResponse(response), Layer::Sasl(Exchange::Challenged)) => {
+                Login::Continue { response: response.response }
+            }
+            (frame, _) => return Err(Parting::Fault(format!("SASL: {} was not expected", frame.name()))),
+        });
+        self.layer = Layer::Sasl(Exchange::LookedInto);
+        Ok(())
     }
 
-    fn begin_sasl(&mut self, init: &SaslInit, turn: &mut Turn<'_>) -> Result<(), Parting> {
-        match (init.mechanism.as_str(), &init.initial_response) {
-            ("ANONYMOUS", _) => self.authenticate(true, "ANONYMOUS", turn),
-            ("PLAIN", Some(response)) => self.authenticate(is_plain(response), "PLAIN", turn),
-            ("PLAIN", None) => {
-                self.layer = Layer::Sasl { asked: true };
-                send_sasl(SaslChallenge { challenge: Bytes::new() }, turn);
+    /// What came of it.
+    pub(super) fn answer_sasl(&mut self, answer: LoginAnswer, turn: &mut Turn<'_>) -> Result<(), Parting> {
+        match answer {
+            LoginAnswer::Challenge(challenge) => {
+                send_sasl(SaslChallenge { challenge }, turn);
+                self.layer = Layer::Sasl(Exchange::Challenged);
                 Ok(())
             }
-            (other, _) => self.authenticate(false, other, turn),
+            LoginAnswer::Welcome { last, .. } => {
+                send_sasl(SaslOutcome { code: SaslCode::Ok, additional_data: last }, turn);
+                self.layer = Layer::AuthenticatedHeader;
+                Ok(())
+            }
+            LoginAnswer::Refused { reason } => {
+                send_sasl(SaslOutcome { code: SaslCode::Auth, additional_data: None }, turn);
+                Err(Parting::Fault(format!("SASL failed: {reason}")))
+            }
         }
-    }
-
-    fn authenticate(&mut self, good: bool, mechanism: &str, turn: &mut Turn<'_>) -> Result<(), Parting> {
-        let code = if good { SaslCode::Ok } else { SaslCode::Auth };
-        send_sasl(SaslOutcome { code, additional_data: None }, turn);
-        if good {
-            self.layer = Layer::AuthenticatedHeader;
-            return Ok(());
-        }
-        let offered = MECHANISMS.join(" and ");
-        let reason = match MECHANISMS.contains(&mechanism) {
-            true => "its response is malformed".to_owned(),
-            false => format!("{offered} are offered"),
-        };
-        Err(Parting::Fault(format!("SASL {mechanism} failed: {reason}")))
     }
 }
 
@@ -119,14 +130,6 @@ fn send_sasl(frame: impl Into<SaslFrame>, turn: &mut Turn<'_>) {
     let start = begin_frame(FrameKind::Sasl, turn.output);
     frame.into().write(turn.output);
     end_frame(start, turn.output);
-}
-
-/// Whether this is a response of the mechanism PLAIN (RFC 4616): whom to act as, who, and the password. Any credentials
-/// are good as long as there is nobody to check them.
-fn is_plain(response: &[u8]) -> bool {
-    let mut parts = response.split(|byte| *byte == 0);
-    let (_, user, password) = (parts.next(), parts.next(), parts.next());
-    user.is_some_and(|user| !user.is_empty()) && password.is_some() && parts.next().is_none()
 }
 
 fn unsupported(header: ProtocolHeader) -> String {

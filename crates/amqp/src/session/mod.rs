@@ -27,7 +27,9 @@ use std::collections::HashMap;
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
-use postroad_model::{ConnectionId, Deadline, Event, Liveness, Now, Parting, Replies, Session, ToSession};
+use postroad_model::{
+    ConnectionId, Deadline, Event, Liveness, Login, LoginAnswer, Now, Parting, Replies, Session, ToSession,
+};
 
 use crate::codec::{
     Field, FrameKind, Performative, Reader, Role, Text, announced_bytes, begin_frame, end_frame, take_frame,
@@ -51,6 +53,10 @@ pub struct AmqpOptions {
     pub max_inactivity_ms: u64,
     /// What the broker is called.
     pub broker_name: String,
+    /// SASL mechanisms by which a client may say who it is, the best first.
+    pub mechanisms: Vec<&'static str>,
+    /// Whether it must, or may begin without a SASL layer.
+    pub must_login: bool,
 }
 
 /// One conversation with an AMQP client.
@@ -59,6 +65,8 @@ pub struct AmqpSession {
     options: AmqpOptions,
     translate: Translate,
     layer: Layer,
+    /// What the client has said to prove who it is, until it is fetched.
+    login: Option<Login>,
     peer: Peer,
     /// By the client's number.
     channels: HashMap<u16, Channel>,
@@ -94,6 +102,7 @@ impl AmqpSession {
             options,
             translate,
             layer: Layer::default(),
+            login: None,
             peer: Peer::default(),
             channels: HashMap::new(),
             consumers: HashMap::new(),
@@ -195,7 +204,7 @@ impl AmqpSession {
         };
         match (&self.layer, frame.kind) {
             (Layer::Frames, FrameKind::Amqp { channel }) => self.take(channel, frame.body, turn)?,
-            (Layer::Sasl { .. }, FrameKind::Sasl) => self.take_sasl(&frame.body, turn)?,
+            (Layer::Sasl(_), FrameKind::Sasl) => self.take_sasl(&frame.body)?,
             (Layer::Frames, FrameKind::Sasl) => {
                 let fault = Fault::framing("a SASL frame outside the SASL layer".to_owned());
                 return Err(self.fail(fault, turn));
@@ -283,8 +292,22 @@ impl Session for AmqpSession {
         Ok(())
     }
 
+    fn login(&mut self) -> Option<Login> {
+        self.login.take()
+    }
+
+    fn admit(
+        &mut self,
+        answer: LoginAnswer,
+        now: Now,
+        events: &mut Vec<Event>,
+        output: &mut BytesMut,
+    ) -> Result<(), Parting> {
+        self.answer_sasl(answer, &mut Turn { events, output, now })
+    }
+
     fn takes_input(&self) -> bool {
-        self.replies.has_room() && !self.peer.is_waiting()
+        self.replies.has_room() && !self.peer.is_waiting() && !self.layer.is_waiting()
     }
 
     fn listens(&mut self, listens: bool, now: Now) {

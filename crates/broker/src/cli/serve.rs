@@ -11,10 +11,11 @@ use anyhow::{Context, bail};
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_bench::disk::measure_sync;
 use postroad_core::Settings;
-use postroad_model::Session;
+use postroad_model::{ConnectionId, Session};
 use postroad_net::{Listener, Place, Places, TlsConfig};
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use postroad_routing::Policies;
+use postroad_security::{Door, Visit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::ServeArguments;
@@ -50,7 +51,7 @@ pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
 }
 
 async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> anyhow::Result<()> {
-    let tls = config.tls()?;
+    let (tls, door) = (config.tls()?, Arc::new(config.door()?));
     let mut listeners = Listeners::bind(config)?;
     if config.data.exists() && !config.data.is_dir() {
         bail!("the store {} is a file; name a directory with --data", config.data.display());
@@ -90,11 +91,9 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         sync_within: Duration::from_millis(config.store.async_sync_ms),
     };
     let amqp = amqp_options(config);
-    let runtime = Runtime::start(store, &options, move |service, id| -> Box<dyn Session> {
-        match service {
-            Service::OpenWire => Box::new(OpenWireSession::new(id, openwire.clone(), read_portable)),
-            Service::Amqp => Box::new(AmqpSession::new(id, amqp.clone(), read_portable)),
-        }
+    let runtime = Runtime::start(store, &options, move |service, id, visit| match service {
+        Service::OpenWire => openwire_session(id, visit, &openwire),
+        Service::Amqp => amqp_session(id, visit, &amqp),
     })?;
     let control = control::serve(&config.data, runtime.journal());
     let control =
@@ -104,9 +103,9 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     announce(&listeners.endpoints()?, config).context("cannot write to standard output")?;
     let reread = || {
         let config = Config::load(arguments)?;
-        Ok((config.policies()?, config.tls()?))
+        Ok(Reread { policies: config.policies()?, tls: config.tls()?, door: config.door()? })
     };
-    let admission = Admission::new(places, tls);
+    let admission = Admission::new(places, tls, door);
     let runtime = accept_until_stopped(&mut listeners, admission, runtime, signals, reread).await;
     drop(listeners);
     if let Ok(control) = control {
@@ -135,6 +134,17 @@ fn look_at_disk(data: &Path) {
     }
 }
 
+fn openwire_session(id: ConnectionId, visit: &Visit, options: &OpenWireOptions) -> Box<dyn Session> {
+    let options = OpenWireOptions { asks_login: visit.has_users(), ..options.clone() };
+    Box::new(OpenWireSession::new(id, options, read_portable))
+}
+
+fn amqp_session(id: ConnectionId, visit: &Visit, options: &AmqpOptions) -> Box<dyn Session> {
+    let (mechanisms, must_login) = (visit.mechanisms(), visit.must_login());
+    let options = AmqpOptions { mechanisms, must_login, ..options.clone() };
+    Box::new(AmqpSession::new(id, options, read_portable))
+}
+
 fn openwire_options(config: &Config, partitions: u16, address: SocketAddr) -> OpenWireOptions {
     OpenWireOptions {
         max_frame_bytes: config.openwire.max_frame_bytes,
@@ -144,6 +154,7 @@ fn openwire_options(config: &Config, partitions: u16, address: SocketAddr) -> Op
         broker_name: config.broker_name.clone(),
         broker_url: format!("tcp://{address}"),
         partitions,
+        asks_login: false,
     }
 }
 
@@ -153,6 +164,8 @@ fn amqp_options(config: &Config) -> AmqpOptions {
         max_message_bytes: config.amqp.max_message_bytes,
         max_inactivity_ms: config.amqp.max_inactivity_ms,
         broker_name: config.broker_name.clone(),
+        mechanisms: Vec::new(),
+        must_login: true,
     }
 }
 
@@ -271,21 +284,28 @@ impl Signals {
     }
 }
 
+/// What a running broker can be told anew.
+struct Reread {
+    policies: Policies,
+    tls: Option<TlsConfig>,
+    door: Door,
+}
+
 async fn accept_until_stopped(
     listeners: &mut Listeners,
     mut admission: Admission,
     mut runtime: Runtime,
     mut signals: Signals,
-    reread: impl Fn() -> anyhow::Result<(Policies, Option<TlsConfig>)>,
+    reread: impl Fn() -> anyhow::Result<Reread>,
 ) -> Runtime {
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => return runtime,
             _ = signals.interrupt.recv() => return runtime,
             _ = signals.hangup.recv() => match reread() {
-                Ok((policies, tls)) => {
+                Ok(Reread { policies, tls, door }) => {
                     runtime.follow(policies);
-                    admission.follow(tls);
+                    admission.follow(tls, door);
                     tracing::info!("the configuration was read anew");
                 }
                 Err(error) => {
@@ -312,24 +332,27 @@ struct Admission {
     places: Places,
     /// What TLS needs, as it was read last.
     tls: Option<TlsConfig>,
+    /// Who is let in, as it was read last.
+    door: Arc<Door>,
     /// When a connection was last turned away.
     refused_at: Option<Instant>,
 }
 
 impl Admission {
-    fn new(places: Places, tls: Option<TlsConfig>) -> Admission {
-        Admission { places, tls, refused_at: None }
+    fn new(places: Places, tls: Option<TlsConfig>, door: Arc<Door>) -> Admission {
+        Admission { places, tls, door, refused_at: None }
     }
 
-    /// From now on these certificates; without any those before, as the ports are there.
-    fn follow(&mut self, tls: Option<TlsConfig>) {
+    /// From now on these users and certificates; without any of these those before, as the ports are there.
+    fn follow(&mut self, tls: Option<TlsConfig>, door: Door) {
         self.tls = tls.or(self.tls.take());
+        self.door = Arc::new(door);
     }
 
     /// The socket with all that serving it needs.
     fn dress(&self, endpoint: Endpoint, socket: TcpStream, peer: SocketAddr, place: Place) -> NewSocket {
         let tls = self.tls.clone().filter(|_| endpoint.tls);
-        NewSocket { service: endpoint.service, socket, peer, place, tls }
+        NewSocket { service: endpoint.service, socket, peer, place, tls, door: self.door.clone() }
     }
 
     fn ask(&mut self, peer: SocketAddr) -> Option<Place> {
@@ -392,7 +415,7 @@ mod tests {
     #[test]
     fn a_refusal_ends_with_the_connection_that_took_the_place() {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let mut admission = Admission::new(Places::new(1), None);
+        let mut admission = Admission::new(Places::new(1), None, Arc::new(Door::open()));
         let place = admission.ask(peer);
         assert!(place.is_some() && admission.refused_at.is_none());
         assert!(admission.ask(peer).is_none() && admission.refused_at.is_some());

@@ -7,14 +7,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use postroad_model::{ConnectionId, Event, Now, Parting, Session};
+use postroad_model::{ConnectionId, Event, LoginAnswer, Now, Parting, Session};
 use postroad_net::{Connection, Moved};
-use tokio::sync::Notify;
+use postroad_security::{Door, Visit};
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Sleep;
 
 use crate::runtime::core::Core;
 use crate::runtime::mailbox::Mailbox;
 use crate::runtime::now_ms;
+use crate::runtime::reception::Reception;
 use crate::runtime::router::Router;
 
 /// Deliveries are encoded until so many bytes wait for the socket.
@@ -36,14 +38,16 @@ pub struct CoreHandle {
     pub core: Rc<RefCell<Core>>,
     /// Wakes the core's own task, which sends on what has gathered; the other threads wake it too.
     pub wake: Arc<Notify>,
+    /// A permit for each password that may be looked at beside it.
+    pub logins: Arc<Semaphore>,
 }
 
 /// Serves one connection to its end.
 pub async fn serve(
     handle: CoreHandle,
     mut connection: Connection,
-    peer: SocketAddr,
-    make: impl FnOnce(ConnectionId) -> Box<dyn Session>,
+    (peer, door): (SocketAddr, Arc<Door>),
+    make: impl FnOnce(ConnectionId, &Visit) -> Box<dyn Session>,
     closing: Rc<Notify>,
 ) {
     let mut closed = std::pin::pin!(closing.notified());
@@ -59,10 +63,13 @@ pub async fn serve(
     let (id, mailbox) = handle.core.borrow_mut().join();
     let places = handle.core.borrow().places();
     let router = Router::new(id, places);
-    let session = make(id);
+    let visit = Visit::new(door, connection.peer_certificate());
+    let session = make(id, &visit);
+    let login = Reception::new(visit, handle.logins.clone());
     let (events, begun) = (Vec::new(), Instant::now());
     let alarm = Alarm::new(begun);
-    let mut task = Task { handle, connection, mailbox, router, session, events, begun, alarm, listens: true };
+    let mut task =
+        Task { handle, connection, mailbox, router, session, login, events, begun, alarm, listens: true };
     let parting = tokio::select! {
         parting = task.converse() => parting,
         () = closed => Parting::Farewell,
@@ -97,6 +104,7 @@ struct Task {
     mailbox: Rc<Mailbox>,
     router: Router,
     session: Box<dyn Session>,
+    login: Reception,
     events: Vec<Event>,
     begun: Instant,
     alarm: Alarm,
@@ -135,6 +143,7 @@ impl Task {
             () = self.mailbox.filled(), if takes => {}
             moved = self.connection.moved(reads, missing) => self.react(moved)?,
             () = self.alarm.rings() => self.wake(reads, missing).await?,
+            answer = self.login.answered() => self.admit(answer)?,
         }
         self.take_mail()?;
         self.submit();
@@ -164,10 +173,22 @@ impl Task {
         }
     }
 
+    /// Gives the session what has come, and what it says to prove who it is to those who look into it.
     fn receive(&mut self) -> Result<(), Parting> {
+        loop {
+            let now = self.now();
+            let Connection { input, output, .. } = &mut self.connection;
+            self.session.receive(input, now, &mut self.events, output)?;
+            let Some(login) = self.session.login() else { return Ok(()) };
+            let Some(answer) = self.login.ask(login) else { return Ok(()) };
+            self.session.admit(answer, now, &mut self.events, output)?;
+        }
+    }
+
+    fn admit(&mut self, answer: LoginAnswer) -> Result<(), Parting> {
         let now = self.now();
-        let Connection { input, output, .. } = &mut self.connection;
-        self.session.receive(input, now, &mut self.events, output)
+        self.session.admit(answer, now, &mut self.events, &mut self.connection.output)?;
+        self.receive()
     }
 
     /// The session's deadline may have come.

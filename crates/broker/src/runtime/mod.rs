@@ -9,6 +9,7 @@ mod durations;
 mod journal;
 mod mailbox;
 mod pace;
+mod reception;
 mod ring;
 mod router;
 mod store;

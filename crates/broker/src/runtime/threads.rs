@@ -15,7 +15,8 @@ use postroad_net::{Connection, Layer, Place, Tls, TlsConfig};
 use postroad_openwire::Advisories;
 use postroad_replication::LogWriter;
 use postroad_routing::Policies;
-use tokio::sync::{Notify, mpsc, watch};
+use postroad_security::{Door, Visit};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::core::{Core, Links, LogRing, Places, ToCore, owner};
@@ -27,6 +28,9 @@ use crate::runtime::translate::read_portable;
 
 /// New sockets that wait for their core; the listener waits when it is full.
 const NEW_SOCKETS_MAX: usize = 256;
+
+/// Passwords that are looked at for one core at a time: each keeps a processor busy, beside the core's own thread.
+const LOGINS_MAX: usize = 1;
 
 /// How long connections get to end when the broker stops.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -59,6 +63,8 @@ pub struct NewSocket {
     pub place: Place,
     /// What TLS around it needs.
     pub tls: Option<TlsConfig>,
+    /// Who is let in.
+    pub door: Arc<Door>,
 }
 
 impl NewSocket {
@@ -119,7 +125,7 @@ impl Runtime {
     pub fn start(
         store: Store,
         options: &RuntimeOptions,
-        make: impl Fn(Service, ConnectionId) -> Box<dyn Session> + Clone + Send + 'static,
+        make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + Send + 'static,
     ) -> std::io::Result<Runtime> {
         let count = usize::from(options.cores.max(1));
         let wakers: Vec<Arc<Notify>> = (0..count).map(|_| Arc::new(Notify::new())).collect();
@@ -252,7 +258,7 @@ fn core_rings(wakers: &[Arc<Notify>]) -> Vec<CoreRings> {
 fn run_core(
     parts: CoreParts,
     places: Places,
-    make: impl Fn(Service, ConnectionId) -> Box<dyn Session> + Clone + 'static,
+    make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + 'static,
 ) {
     if let Some(processor) = parts.processor {
         pin_to(processor);
@@ -267,7 +273,8 @@ fn run_core(
     };
     let CoreParts { number, partitions, links, sockets, wake, stop, policies, advisories, .. } = parts;
     let core = Rc::new(RefCell::new(Core::new(number, places, partitions, links, advisories)));
-    let handle = CoreHandle { core: core.clone(), wake: wake.clone() };
+    let logins = Arc::new(Semaphore::new(LOGINS_MAX));
+    let handle = CoreHandle { core: core.clone(), wake: wake.clone(), logins };
     runtime.block_on(async move {
         core.borrow_mut().start();
         core.borrow_mut().flush();
@@ -335,9 +342,9 @@ async fn welcome(
     handle: CoreHandle,
     mut sockets: mpsc::Receiver<NewSocket>,
     closing: Rc<Closing>,
-    make: impl Fn(Service, ConnectionId) -> Box<dyn Session> + Clone + 'static,
+    make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + 'static,
 ) {
-    while let Some(NewSocket { service, socket, peer, place, tls }) = sockets.recv().await {
+    while let Some(NewSocket { service, socket, peer, place, tls, door }) = sockets.recv().await {
         let connection = match NewSocket::connect(socket, tls) {
             Ok(connection) => connection,
             Err(error) => {
@@ -349,8 +356,8 @@ async fn welcome(
         tokio::task::spawn_local(async move {
             // Looked at in the poll in which the conversation begins to listen for it: nothing comes in between.
             if !closing.begun.get() {
-                let make = |id| make(service, id);
-                connection::serve(handle, connection, peer, make, closing.word.clone()).await;
+                let make = |id, visit: &Visit| make(service, id, visit);
+                connection::serve(handle, connection, (peer, door), make, closing.word.clone()).await;
             }
             drop(place);
         });

@@ -566,6 +566,7 @@ mod tests {
 
     fn session() -> OpenWireSession {
         let options = OpenWireOptions {
+            asks_login: false,
             max_frame_bytes: 1 << 20,
             tight_encoding: false,
             cache: false,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postroad_model::{ClientNotice, Event, Parting, Silences, protocol_of};
+use postroad_model::{ClientNotice, Event, Login, LoginAnswer, Parting, Silences, protocol_of};
 
 use super::exception::{Exception, JAKARTA, JAVAX};
 use super::replies::Then;
@@ -53,6 +53,21 @@ impl Introduction {
             Introduction::Unknown => None,
             Introduction::Claiming(client) | Introduction::Known(client) => Some(client),
         }
+    }
+}
+
+/// A client that somebody looks into: what it said, and what follows if it is let in.
+#[derive(Default)]
+pub struct LookedInto {
+    login: Option<Login>,
+    /// The claim of its client id, and the command that waits for an answer.
+    claim: Option<(Event, Option<i32>)>,
+}
+
+impl LookedInto {
+    /// What it said, once.
+    pub fn fetch(&mut self) -> Option<Login> {
+        self.login.take()
     }
 }
 
@@ -144,8 +159,31 @@ impl OpenWireSession {
         let ticket = self.wait(1, None, Then::Claimed);
         let holder: Arc<str> = connection_id.to_str().into();
         self.introduction = Introduction::Claiming(Client { connection_id, client_id: name.clone(), user });
-        turn.events.push(Event::Claim { name, holder, connection: self.id, ticket });
+        let claim = Event::Claim { name, holder, connection: self.id, ticket };
+        if self.options.asks_login {
+            let text = |text: &Option<WireString>| text.as_ref().map(|text| text.to_str().into());
+            let (user, password) = (text(&info.user_name), text(&info.password));
+            self.login.login = Some(Login::Password { user, password });
+            self.login.claim = Some((claim, info.response_required.then_some(info.command_id)));
+        } else {
+            turn.events.push(claim);
+        }
         Ok(Done::Later(ticket))
+    }
+
+    /// Somebody has looked into who the client is.
+    pub(super) fn admitted(&mut self, answer: LoginAnswer, turn: &mut Turn<'_>) -> Result<(), Parting> {
+        let Some((claim, respond)) = self.login.claim.take() else { return Ok(()) };
+        let reason = match answer {
+            LoginAnswer::Welcome { .. } => {
+                turn.events.push(claim);
+                return Ok(());
+            }
+            LoginAnswer::Refused { reason } => reason,
+            LoginAnswer::Challenge(_) => "there is more to prove than a password".to_owned(),
+        };
+        self.refuse(respond, &Exception::of("JMSSecurityException", "user name or password are wrong"), turn);
+        Err(Parting::Fault(format!("login failed: {reason}")))
     }
 
     /// Refuses what a client says ahead of its introduction.

@@ -24,7 +24,8 @@ mod transaction;
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
-    ConnectionId, Deadline, Event, Liveness, Now, Parting, Replies, Session, Ticket, ToSession,
+    ConnectionId, Deadline, Event, Liveness, Login, LoginAnswer, Now, Parting, Replies, Session, Ticket,
+    ToSession,
 };
 
 use crate::codec::{
@@ -63,6 +64,8 @@ pub struct OpenWireOptions {
     pub broker_url: String,
     /// How many partitions it has: a consumer of a pattern reads from each.
     pub partitions: u16,
+    /// Whether somebody looks into who clients say they are.
+    pub asks_login: bool,
 }
 
 /// One conversation with an OpenWire client.
@@ -75,6 +78,7 @@ pub struct OpenWireSession {
     /// Both sides have said what they speak.
     negotiated: bool,
     introduction: Introduction,
+    login: handshake::LookedInto,
     /// Its client had lost another connection, and may send again what it sent over that.
     reconnected: bool,
     /// `javax.jms.` or `jakarta.jms.`: where the client looks for exceptions.
@@ -108,6 +112,7 @@ impl OpenWireSession {
             format: WireFormat::initial(),
             negotiated: false,
             introduction: Introduction::default(),
+            login: handshake::LookedInto::default(),
             reconnected: false,
             jms_package: exception::JAVAX,
             consumers: Consumers::default(),
@@ -270,6 +275,20 @@ impl Session for OpenWireSession {
             self.send(KeepAliveInfo::default().into(), &mut turn);
         }
         Ok(())
+    }
+
+    fn login(&mut self) -> Option<Login> {
+        self.login.fetch()
+    }
+
+    fn admit(
+        &mut self,
+        answer: LoginAnswer,
+        now: Now,
+        events: &mut Vec<Event>,
+        output: &mut BytesMut,
+    ) -> Result<(), Parting> {
+        self.admitted(answer, &mut Turn { events, output, now })
     }
 
     fn takes_input(&self) -> bool {

@@ -60,6 +60,20 @@ final class Broker implements AutoCloseable {
         return broker;
     }
 
+    /** The configuration of a broker that lets this user in alone; more of {@code [security]} may follow. */
+    static String usersConfiguration(String user, String password) throws IOException, InterruptedException {
+        Path users = Files.createTempDirectory(Files.createDirectories(Path.of("target").toAbsolutePath()), "users-").resolve("users");
+        Process adding = new ProcessBuilder(binary().toString(), "user", "add", user, "--users", users.toString())
+                .redirectErrorStream(true).start();
+        adding.getOutputStream().write((password + "\n").getBytes(StandardCharsets.UTF_8));
+        adding.getOutputStream().close();
+        String said = new String(adding.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        if (adding.waitFor() != 0) {
+            throw new IOException("postroad user add: " + said);
+        }
+        return "[security]\nusers = '" + users + "'\n";
+    }
+
     String url() {
         return "tcp://127.0.0.1:" + (OPENWIRE_PORT + portOffset);
     }

@@ -1,0 +1,90 @@
+//! `postroad user`: the file of users.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use postroad_security::Users;
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+
+/// What can be done with users. A running broker follows after SIGHUP.
+#[derive(Debug, Subcommand)]
+pub enum User {
+    /// Add a user, or give one another password. It is read from standard input: one line.
+    Add(NameArguments),
+    /// Remove a user.
+    Remove(NameArguments),
+    /// Print the names of all users.
+    List(FileArguments),
+}
+
+/// Which file.
+#[derive(Debug, Args)]
+pub struct FileArguments {
+    /// The file of users, as security.users of the configuration names it.
+    #[arg(long, value_name = "FILE")]
+    users: PathBuf,
+}
+
+/// Which user.
+#[derive(Debug, Args)]
+pub struct NameArguments {
+    /// The user's name.
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    file: FileArguments,
+}
+
+/// Carries it out.
+///
+/// # Errors
+/// The file cannot be read or written; or name or password cannot be.
+pub fn run(user: &User) -> anyhow::Result<()> {
+    match user {
+        User::Add(NameArguments { name, file }) => {
+            let mut users = if file.users.exists() { Users::load(&file.users)? } else { Users::default() };
+            users.set(name, &password(name)?)?;
+            users.store(&file.users)?;
+        }
+        User::Remove(NameArguments { name, file }) => {
+            let mut users = Users::load(&file.users)?;
+            if !users.remove(name) {
+                bail!("{}: there is no user {name}", file.users.display());
+            }
+            users.store(&file.users)?;
+        }
+        User::List(file) => {
+            let users = Users::load(&file.users)?;
+            let mut out = std::io::stdout().lock();
+            for name in users.names() {
+                writeln!(out, "{name}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One line of standard input; a terminal does not show it.
+fn password(name: &str) -> anyhow::Result<String> {
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        return read_line();
+    }
+    let shown = tcgetattr(&input).context("the terminal")?;
+    let mut hidden = shown.clone();
+    hidden.local_modes.remove(LocalModes::ECHO);
+    eprint!("Password of {name}: ");
+    tcsetattr(&input, OptionalActions::Flush, &hidden).context("the terminal")?;
+    let line = read_line();
+    tcsetattr(&input, OptionalActions::Flush, &shown).context("the terminal")?;
+    eprintln!();
+    line
+}
+
+fn read_line() -> anyhow::Result<String> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).context("the password")?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}

@@ -1,0 +1,68 @@
+//! Reception: what a peer says to prove who it is, looked into without holding up its core.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postroad_model::{Login, LoginAnswer};
+use postroad_security::{PasswordCheck, Step, Visit};
+use tokio::sync::Semaphore;
+
+/// Whoever fails waits so long for the answer: guessing takes its time, and only the guesser's.
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
+
+/// One peer's login.
+pub struct Reception {
+    visit: Visit,
+    logins: Arc<Semaphore>,
+    /// What is being looked into.
+    open: Option<Pin<Box<dyn Future<Output = LoginAnswer>>>>,
+}
+
+impl Reception {
+    /// Nothing was said yet. Each password takes one of the permits of `logins` while it is looked at.
+    pub fn new(visit: Visit, logins: Arc<Semaphore>) -> Reception {
+        Reception { visit, logins, open: None }
+    }
+
+    /// The answer, if it is known at once; otherwise [`Reception::answered`] returns it.
+    pub fn ask(&mut self, login: Login) -> Option<LoginAnswer> {
+        let step = self.visit.step(login);
+        match step {
+            Step::Answer(answer @ (LoginAnswer::Challenge(_) | LoginAnswer::Welcome { .. })) => {
+                return Some(answer);
+            }
+            Step::Answer(refusal) => self.open = Some(Box::pin(late(refusal))),
+            Step::Check(check) => self.open = Some(Box::pin(look_at(check, self.logins.clone()))),
+        }
+        None
+    }
+
+    /// The answer that was not known at once; never, if there is none to come.
+    pub async fn answered(&mut self) -> LoginAnswer {
+        let Some(open) = &mut self.open else { return std::future::pending().await };
+        let answer = open.await;
+        self.open = None;
+        answer
+    }
+}
+
+/// On a thread of its own, of which there are few.
+async fn look_at(check: PasswordCheck, logins: Arc<Semaphore>) -> LoginAnswer {
+    let permit = logins.acquire_owned().await;
+    let looked = tokio::task::spawn_blocking(move || {
+        let answer = check.run();
+        drop(permit);
+        answer
+    });
+    match looked.await {
+        Ok(refusal @ LoginAnswer::Refused { .. }) => late(refusal).await,
+        Ok(answer) => answer,
+        Err(_) => LoginAnswer::Refused { reason: "the broker is about to end".to_owned() },
+    }
+}
+
+async fn late(refusal: LoginAnswer) -> LoginAnswer {
+    tokio::time::sleep(FAILED_PAUSE).await;
+    refusal
+}

@@ -1,0 +1,83 @@
+package postroad.jms;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import jakarta.jms.Connection;
+import jakarta.jms.JMSException;
+import jakarta.jms.JMSSecurityException;
+import jakarta.jms.Queue;
+import jakarta.jms.Session;
+import java.util.List;
+import org.apache.qpid.jms.JmsConnectionFactory;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+
+/** SASL: users with passwords, told or proved, and certificates. */
+@NeedsOwnBroker
+class QpidLoginTest extends QpidTest {
+    private static Certificates certificates;
+    private static Broker broker;
+
+    @BeforeAll
+    static void launch() throws Exception {
+        certificates = new Certificates();
+        broker = Broker.launch("sasl", Broker.usersConfiguration("alice", "wonder") + certificates.configuration("optional"));
+    }
+
+    @AfterAll
+    static void close() throws Exception {
+        broker.close();
+    }
+
+    private Connection connect(String url, String user, String password, String options) throws JMSException {
+        String bounds = "?jms.requestTimeout=15000&jms.connectTimeout=15000&jms.closeTimeout=5000";
+        JmsConnectionFactory factory = new JmsConnectionFactory(user, password, url + bounds + options);
+        Connection connection = closing(factory.createConnection());
+        connection.start();
+        return connection;
+    }
+
+    private static String mechanism(String name) {
+        return name.isEmpty() ? "" : "&amqp.saslMechanisms=" + name;
+    }
+
+    private void roundTrip(Connection connection) throws JMSException {
+        Session session = autoAcknowledge(connection);
+        Queue queue = session.createQueue(unique("round"));
+        send(session, queue, "a");
+        assertEquals(List.of("a"), texts(session.createConsumer(queue), 1));
+    }
+
+    @Test
+    void aUserWithItsPasswordIsLetInByEveryMechanism() throws Exception {
+        for (String name : List.of("", "SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")) {
+            roundTrip(connect(broker.amqpUrl(), "alice", "wonder", mechanism(name)));
+        }
+    }
+
+    @Test
+    void nobodyElseIs() throws Exception {
+        for (String name : List.of("", "SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")) {
+            for (String[] wrong : new String[][] {{"alice", "land"}, {"bob", "wonder"}}) {
+                assertThrows(JMSSecurityException.class,
+                        () -> connect(broker.amqpUrl(), wrong[0], wrong[1], mechanism(name)), name + " " + wrong[0]);
+            }
+        }
+        assertThrows(JMSSecurityException.class, () -> connect(broker.amqpUrl(), null, null, ""), "nobody");
+        assertThrows(JMSException.class, () -> connect(broker.amqpUrl(), null, null, "&amqp.saslLayer=false"), "no SASL");
+        roundTrip(connect(broker.amqpUrl(), "alice", "wonder", ""));
+    }
+
+    @Test
+    void aCertificateIsAsGoodAsAPassword() throws Exception {
+        String store = "&transport.%sStoreLocation=%s&transport.%sStorePassword=" + Certificates.PASSWORD;
+        String trust = store.formatted("trust", certificates.file("broker-trust.p12"), "trust");
+        String key = store.formatted("key", certificates.file("client.p12"), "key");
+        roundTrip(connect(broker.amqpsUrl(), null, null, trust + key + mechanism("EXTERNAL")));
+        roundTrip(connect(broker.amqpsUrl(), "alice", "wonder", trust));
+        assertThrows(JMSSecurityException.class,
+                () -> connect(broker.amqpsUrl(), null, null, trust + mechanism("EXTERNAL")), "no certificate");
+    }
+}

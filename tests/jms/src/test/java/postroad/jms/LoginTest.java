@@ -1,0 +1,82 @@
+package postroad.jms;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import jakarta.jms.Connection;
+import jakarta.jms.JMSSecurityException;
+import java.util.List;
+import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.activemq.command.ActiveMQQueue;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.DisplayName;
+import org.junit.jupiter.api.Test;
+
+/** Users with passwords, by OpenWire. */
+@NeedsOwnBroker
+@DisplayName("Users, by OpenWire")
+class LoginTest extends JmsTest {
+    private static Broker broker;
+    private static Broker lax;
+
+    @BeforeAll
+    static void launch() throws Exception {
+        broker = Broker.launch("users", Broker.usersConfiguration("alice", "wonder"));
+        lax = Broker.launch("users-lax", Broker.usersConfiguration("alice", "wonder") + "anonymous = true\n");
+    }
+
+    @AfterAll
+    static void close() throws Exception {
+        broker.close();
+        lax.close();
+    }
+
+    private Connection connect(Broker to, String user, String password) throws Exception {
+        ActiveMQConnectionFactory factory = factoryFor(to.url());
+        Connection connection = closing(factory.createConnection(user, password));
+        connection.start();
+        return connection;
+    }
+
+    private void roundTrip(Connection connection) throws Exception {
+        ActiveMQQueue queue = queue("round");
+        send(autoAcknowledge(connection), queue, "a");
+        assertEquals(List.of("a"), texts(autoAcknowledge(connection).createConsumer(queue), 1));
+    }
+
+    @Test
+    void aUserWithItsPasswordIsLetIn() throws Exception {
+        roundTrip(connect(broker, "alice", "wonder"));
+        roundTrip(connect(lax, "alice", "wonder"));
+    }
+
+    @Test
+    void nobodyElseIs() throws Exception {
+        for (String[] wrong : new String[][] {{"alice", "land"}, {"alice", null}, {"bob", "wonder"}, {null, null}, {"", "wonder"}}) {
+            assertThrows(JMSSecurityException.class, () -> connect(broker, wrong[0], wrong[1]), String.join(":", wrong[0], wrong[1]));
+        }
+        roundTrip(connect(broker, "alice", "wonder"));
+    }
+
+    @Test
+    void thoseWithoutANameAreIfTheConfigurationSaysSo() throws Exception {
+        roundTrip(connect(lax, null, null));
+        assertThrows(JMSSecurityException.class, () -> connect(lax, "alice", "land"));
+    }
+
+    @Test
+    void guessingTakesTimeAndHoldsUpNobodyElse() throws Exception {
+        try (Clients clients = new Clients()) {
+            for (int guesser = 0; guesser < 20; guesser++) {
+                clients.run(() -> assertThrows(JMSSecurityException.class, () -> connect(broker, "alice", "guess")));
+            }
+            long began = System.nanoTime();
+            roundTrip(connect(lax, null, null));
+            roundTrip(connect(broker, "alice", "wonder"));
+            clients.join(30);
+            assertTrue(System.nanoTime() - began > 900_000_000L, "a guess was answered at once");
+        }
+    }
+}
