@@ -72,6 +72,8 @@ pub struct Ports {
     pub amqp: u16,
     /// AMQP 1.0 by TLS.
     pub amqp_tls: u16,
+    /// Metrics and health.
+    pub http: u16,
 }
 
 /// Who is let in.
@@ -186,7 +188,7 @@ impl Default for Config {
 
 impl Default for Ports {
     fn default() -> Ports {
-        Ports { openwire: 61616, openwire_tls: 61617, amqp: 5672, amqp_tls: 5671 }
+        Ports { openwire: 61616, openwire_tls: 61617, amqp: 5672, amqp_tls: 5671, http: 8161 }
     }
 }
 

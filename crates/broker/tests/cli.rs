@@ -29,7 +29,8 @@ fn free_port() -> u16 {
 
 fn configuration(directory: &Path, port: u16, more: &str) -> PathBuf {
     let file = directory.join(format!("postroad-{port}.toml"));
-    fs::write(&file, format!("[ports]\nopenwire = {port}\namqp = 0\n[runtime]\ncores = 2\n{more}")).unwrap();
+    fs::write(&file, format!("[ports]\nopenwire = {port}\namqp = 0\nhttp = 0\n[runtime]\ncores = 2\n{more}"))
+        .unwrap();
     file
 }
 
@@ -94,14 +95,13 @@ impl Broker {
             let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
             let mut output = BufReader::new(child.stdout.take().unwrap());
             let process = Process(child);
-            let announced: Vec<String> = (&mut output)
-                .lines()
-                .map(Result::unwrap)
-                .scan(false, |ready, line| {
-                    (!std::mem::replace(ready, line == "postroad ready")).then_some(line)
-                })
-                .take(4)
-                .collect();
+            let mut announced: Vec<String> = Vec::new();
+            for line in (&mut output).lines().map(Result::unwrap) {
+                announced.push(line);
+                if announced.last().is_some_and(|line| line == "postroad ready") {
+                    break;
+                }
+            }
             if announced.last().is_some_and(|line| line == "postroad ready") {
                 return Broker { process, output, directory, port, announced };
             }
@@ -400,10 +400,11 @@ fn messages_outlive_a_stop_by_either_signal() {
             format!("  OpenWire   {}", broker.url()),
             "postroad ready".to_owned(),
         ];
-        let (amqp, others): (Vec<_>, Vec<_>) =
-            broker.announced.iter().cloned().partition(|line| line.starts_with("  AMQP "));
+        let any = |line: &String| line.starts_with("  AMQP ") || line.starts_with("  HTTP ");
+        let (any, others): (Vec<_>, Vec<_>) = broker.announced.iter().cloned().partition(any);
         assert_eq!(others, want);
-        assert!(amqp[0].starts_with("  AMQP       amqp://127.0.0.1:"), "{amqp:?}");
+        assert!(any[0].starts_with("  AMQP       amqp://127.0.0.1:"), "{any:?}");
+        assert!(any[1].starts_with("  HTTP       http://127.0.0.1:"), "{any:?}");
         assert_eq!(broker.says(&["browse", "q"]), "x\n".repeat(round));
         broker.says(&["send", "q", "--body", "x"]);
         // A client that stays must not keep the broker from stopping.
@@ -500,7 +501,7 @@ fn policies_are_read_anew_on_sighup_or_stay_as_they_are() {
             "[[policy]]\ndestination = \"a\"",
             vec!["the configuration stays as it is", "[[policy]] 1", "queue://"],
         ),
-        ("[[policy]]\ncolour = 1", vec!["the configuration stays as it is", "line 7", "colour"]),
+        ("[[policy]]\ncolour = 1", vec!["the configuration stays as it is", "line 8", "colour"]),
     ] {
         configuration(directory.path(), 0, more);
         process.signal(Signal::HUP);
@@ -603,6 +604,48 @@ fn damage_is_named_by_file_and_offset_and_hits_nothing_else() {
     assert_eq!(found.status.code(), Some(1), "{said}");
     assert!(said.contains(&format!("{}: byte {offset}: checksum of the record", text(&segment))), "{said}");
     assert_eq!(fs::read(&segment).unwrap(), bytes, "nothing is changed");
+}
+
+/// The answer to a GET at the HTTP port of the broker: its status, and its body.
+fn get(broker: &Broker, path: &str) -> (u16, String) {
+    let line = broker.announced.iter().find_map(|line| line.strip_prefix("  HTTP       http://")).unwrap();
+    let mut stream = std::net::TcpStream::connect(line).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: postroad\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[test]
+fn metrics_count_what_happened_and_the_broker_is_well() {
+    let broker = Broker::start();
+    for body in ["one", "two", "three"] {
+        broker.says(&["send", "orders", "--body", body]);
+    }
+    broker.says(&["receive", "orders", "--timeout", "10000"]);
+    assert_eq!(get(&broker, "/health/live"), (200, "live\n".to_owned()));
+    assert_eq!(get(&broker, "/health/ready"), (200, "ready\n".to_owned()));
+    let (status, metrics) = get(&broker, "/metrics");
+    assert_eq!(status, 200);
+    for want in [
+        "postroad_connections_opened_total{protocol=\"OpenWire\"} 4",
+        "postroad_queue_depth{destination=\"queue://orders\"} 2",
+        "postroad_queue_enqueued_total{destination=\"queue://orders\"} 3",
+        "postroad_queue_dequeued_total{destination=\"queue://orders\"} 1",
+        "postroad_delivered_total{partition=\"0\"}",
+        "postroad_journal_segments 1",
+        "postroad_journal_full 0",
+    ] {
+        assert!(metrics.lines().any(|line| line.starts_with(want)), "no {want} in\n{metrics}");
+    }
+    let value = |name: &str| -> f64 {
+        let line = metrics.lines().find(|line| line.split(' ').next() == Some(name));
+        line.unwrap_or_else(|| panic!("no {name} in\n{metrics}")).split(' ').nth(1).unwrap().parse().unwrap()
+    };
+    assert!(4.0 <= value("postroad_journal_group_records_sum"), "three sends and an acknowledgement");
+    assert!(0.0 < value("postroad_journal_group_seconds_sum"));
+    assert!(value("postroad_journal_group_records_count") <= value("postroad_journal_syncs_total"));
 }
 
 /// The groups of a segment: where each begins, and how many records it has.

@@ -21,6 +21,7 @@ mod destination;
 mod dispatch;
 mod durability;
 mod expiry;
+mod figures;
 mod folding;
 mod group;
 mod held;
@@ -42,6 +43,7 @@ mod subscription;
 mod transaction;
 
 pub use audit::OriginOf;
+pub use figures::{QueueCounts, QueueFigures};
 pub use partition::{CountRetained, Counters, MarkDead, Memory, PAGE_ENTRIES, Partition, Settings};
 pub use record::{RecordError, decode_record, encode_record, message_in_record, sent_in_record};
 pub use schedule::{Firing, WriteDue};

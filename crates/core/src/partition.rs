@@ -500,6 +500,7 @@ impl Partition {
         queue.next_stamp += 1;
         self.counters.enqueued += 1;
         let tag = queue.push(lane, entry);
+        queue.counts.enqueued += 1;
         let (_, sequence) = untag(tag);
         self.expiries.insert(message.expires_at_ms, id, tag);
         queue.volatile_bytes += self.bodies.volatile_size(key);

@@ -9,6 +9,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::completion::Completion;
+use crate::figures::QueueCounts;
 use crate::queue::State;
 
 /// Why a message whose time was over lies among the dead letters.
@@ -215,14 +216,21 @@ impl Partition {
         if let Some((headers, _)) = self.bodies.headers(entry.key) {
             self.expiries.remove(headers.expires_at_ms, queue, tag);
         }
-        if let Some(queue) = self.queues.get_mut(&queue) {
-            queue.volatile_bytes -= freed;
-        }
-        match cause {
-            SettleCause::Consumed => self.counters.consumed += 1,
-            SettleCause::Expired => self.counters.expired += 1,
-            SettleCause::DeadLettered => self.counters.dead_lettered += 1,
-        }
+        let mut unknown = QueueCounts::default();
+        let counts = match self.queues.get_mut(&queue) {
+            Some(queue) => {
+                queue.volatile_bytes -= freed;
+                &mut queue.counts
+            }
+            None => &mut unknown,
+        };
+        let (all, own) = match cause {
+            SettleCause::Consumed => (&mut self.counters.consumed, &mut counts.consumed),
+            SettleCause::Expired => (&mut self.counters.expired, &mut counts.expired),
+            SettleCause::DeadLettered => (&mut self.counters.dead_lettered, &mut counts.dead_lettered),
+        };
+        *all += 1;
+        *own += 1;
         self.drop_reference(entry.key, effects);
     }
 

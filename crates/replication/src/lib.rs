@@ -8,9 +8,9 @@
 mod local;
 mod log;
 mod writer;
+mod written;
 
 pub use local::{LocalLog, Port};
 pub use log::{LogEvent, Proposal, ReplLog};
-pub use writer::{
-    Change, Job, JobDone, JobKind, LogWriter, Note, Opened, ToPartition, ToWriter, Trouble, Written,
-};
+pub use writer::{Change, Job, JobDone, JobKind, LogWriter, Note, Opened, ToPartition, ToWriter, Trouble};
+pub use written::Written;

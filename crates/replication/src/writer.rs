@@ -10,9 +10,12 @@ use bytes::Bytes;
 use postroad_journal::{
     Backup, BackupError, Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment,
     CompactionError, CompactionRequest, Damage, Disk, Journal, Pace, PrepareError, PreparedSegment,
-    ReadRequest, Record, RemovalRequest, SegmentNumber, SegmentRequest, Space, Walk, WrittenCheckpoint,
+    ReadRequest, Record, RemovalRequest, SegmentNumber, SegmentRequest, SegmentUse, Space, Walk,
+    WrittenCheckpoint,
 };
 use postroad_model::{PartitionId, Position};
+
+use crate::written::Written;
 
 /// What partitions tell the journal.
 #[derive(Debug)]
@@ -297,21 +300,6 @@ pub struct LogWriter<D: Disk> {
     scrub: Scrub,
 }
 
-/// What was written since the start; it only rises.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
-    /// Groups, each with one write.
-    pub groups: u64,
-    /// Syncs: one for each group, but for those of destinations that do without.
-    pub syncs: u64,
-    /// Records in them.
-    pub records: u64,
-    /// Bytes of their payloads.
-    pub bytes: u64,
-    /// Records of the largest group.
-    pub records_max: u64,
-}
-
 /// Where the search for damage is.
 #[derive(Default)]
 struct Scrub {
@@ -388,6 +376,26 @@ impl<D: Disk> LogWriter<D> {
                 Change::Released => self.journal.release(partition, *position, *bytes),
             };
         }
+    }
+
+    /// How many records wait to be written.
+    pub fn gathered(&self) -> u64 {
+        self.filling.len() as u64
+    }
+
+    /// Whether what adds is refused for want of space.
+    pub fn is_full(&self) -> bool {
+        self.journal.space() == Space::Low
+    }
+
+    /// Why nothing is written, while nothing is.
+    pub fn trouble_with_writing(&self) -> Option<&str> {
+        self.broken.as_deref()
+    }
+
+    /// See [`Journal::segments`].
+    pub fn segments(&self) -> impl Iterator<Item = SegmentUse> {
+        self.journal.segments()
     }
 
     /// Whether there is anything to write.
@@ -721,6 +729,7 @@ impl<D: Disk> LogWriter<D> {
         match done {
             JobDone::Segment(answer) => {
                 self.trouble.segment = answer.as_ref().err().map(ToString::to_string);
+                self.written.failed_jobs += u64::from(answer.is_err());
                 self.journal.provide(answer);
                 self.tell_space(self.journal.space());
                 self.trouble.segment.clone()
@@ -728,7 +737,9 @@ impl<D: Disk> LogWriter<D> {
             JobDone::Checkpoint(answer) => {
                 let failed = self.journal.finish_checkpoint(answer).err();
                 self.trouble.checkpoint = failed.map(|error| error.to_string());
+                self.written.failed_jobs += u64::from(self.trouble.checkpoint.is_some());
                 if self.trouble.checkpoint.is_none() {
+                    self.written.checkpoints += 1;
                     // A segment that it has freed is of use at once, and a second checkpoint may free more.
                     self.order_next();
                 }
@@ -737,6 +748,8 @@ impl<D: Disk> LogWriter<D> {
             JobDone::Compaction(answer) => {
                 let failed = self.journal.finish_compaction(answer).err();
                 self.trouble.compaction = failed.map(|error| error.to_string());
+                self.written.failed_jobs += u64::from(self.trouble.compaction.is_some());
+                self.written.compactions += u64::from(self.trouble.compaction.is_none());
                 self.order_next();
                 None
             }
@@ -877,7 +890,14 @@ mod tests {
             assert_eq!(told, want);
         }
         assert_eq!(writer.damaged_places(), 1);
-        let written = Written { groups: 4, syncs: 4, records: 4, bytes: 4 * (30 << 10), records_max: 1 };
+        let written = Written {
+            groups: 4,
+            syncs: 4,
+            records: 4,
+            bytes: 4 * (30 << 10),
+            records_max: 1,
+            ..Written::default()
+        };
         assert_eq!(writer.written(), written);
     }
 }

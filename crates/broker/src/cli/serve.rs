@@ -21,19 +21,24 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cli::ServeArguments;
 use crate::config::Config;
 use crate::control;
-use crate::runtime::{LAYOUT_FILE, NewSocket, Runtime, RuntimeOptions, Service, Store, read_portable};
+use crate::runtime::{
+    Everybody, LAYOUT_FILE, NewSocket, Runtime, RuntimeOptions, Service, Store, read_portable,
+};
 
 /// After a failed accept (out of descriptors, say), how long until the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
-/// for its current and next segment, checkpoints, directory and lock, the standard streams, listeners and signals.
+/// for its current and next segment, checkpoints, directory and lock, the standard streams, listeners and signals, and 64 HTTP connections.
 /// Without them no segment can be made, and durable sends end for all because some are idle.
-const DESCRIPTOR_RESERVE: u64 = 96;
+const DESCRIPTOR_RESERVE: u64 = 160;
 
 /// How long each of two measurements of a new directory's disk takes beyond its least of eight syncs: somebody waits for the
 /// broker.
 const FIRST_LOOK: Duration = Duration::ZERO;
+
+/// HTTP connections at a time: whoever scrapes needs one. They are within the reserve.
+const HTTP_CONNECTIONS_MAX: usize = 64;
 
 /// A core's runtime has a poller and a waker, each with a copy for a moment.
 const DESCRIPTORS_PER_CORE: u64 = 4;
@@ -53,6 +58,7 @@ pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
 async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> anyhow::Result<()> {
     let (tls, door) = (config.tls()?, Arc::new(config.door()?));
     let mut listeners = Listeners::bind(config)?;
+    let http = Listener::bind("HTTP", SocketAddr::new(config.bind, config.port(config.ports.http)?))?;
     if config.data.exists() && !config.data.is_dir() {
         bail!("the store {} is a file; name a directory with --data", config.data.display());
     }
@@ -95,12 +101,13 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         Service::OpenWire => openwire_session(id, visit, &openwire),
         Service::Amqp => amqp_session(id, visit, &amqp),
     })?;
-    let control = control::serve(&config.data, runtime.journal());
-    let control =
-        control.inspect_err(|error| tracing::warn!(%error, "no control socket: no backups can be made"));
+    let control = serve_control(&config.data, &runtime);
     // Whoever has read that we are ready may tell us to stop.
     let signals = Signals::listen()?;
-    announce(&listeners.endpoints()?, config).context("cannot write to standard output")?;
+    let mut endpoints = listeners.endpoints()?;
+    endpoints.push(("HTTP", format!("http://{}", http.address()?)));
+    let http = tokio::spawn(serve_http(http, runtime.everybody()));
+    announce(&endpoints, config).context("cannot write to standard output")?;
     let reread = || {
         let config = Config::load(arguments)?;
         Ok(Reread { policies: config.policies()?, tls: config.tls()?, door: config.door()? })
@@ -108,7 +115,8 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     let admission = Admission::new(places, tls, door);
     let runtime = accept_until_stopped(&mut listeners, admission, runtime, signals, reread).await;
     drop(listeners);
-    if let Ok(control) = control {
+    http.abort();
+    if let Some(control) = control {
         control.abort();
         let _ = std::fs::remove_file(config.data.join(control::SOCKET_NAME));
     }
@@ -169,6 +177,36 @@ fn amqp_options(config: &Config) -> AmqpOptions {
     }
 }
 
+/// Answers commands on this machine; a broker that cannot serves its clients all the same.
+fn serve_control(data: &Path, runtime: &Runtime) -> Option<tokio::task::JoinHandle<()>> {
+    let control = control::serve(data, runtime.journal());
+    control.inspect_err(|error| tracing::warn!(%error, "no control socket: no backups can be made")).ok()
+}
+
+/// Answers operators, a few at a time.
+async fn serve_http(listener: Listener, everybody: Everybody) {
+    let places = Places::new(HTTP_CONNECTIONS_MAX);
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                // Beyond that it is closed.
+                let Some(place) = places.take() else { continue };
+                let everybody = everybody.clone();
+                tokio::spawn(async move {
+                    if let Err(error) = postroad_admin::serve(stream, everybody).await {
+                        tracing::debug!(%peer, error, "an HTTP connection ended early");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept an HTTP connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
 /// What is spoken at a port, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Endpoint {
@@ -178,10 +216,7 @@ struct Endpoint {
 
 impl Endpoint {
     fn name(self) -> &'static str {
-        match self.service {
-            Service::OpenWire => "OpenWire",
-            Service::Amqp => "AMQP",
-        }
+        self.service.name()
     }
 
     /// Of the URLs by which clients name it.
@@ -403,8 +438,8 @@ mod tests {
     #[test]
     fn connections_leave_descriptors_for_the_store() {
         for (name, descriptors_max, cores, want) in [
-            ("a common limit", 1024, 2, 1024 - 96 - 8),
-            ("no limit", u64::MAX, 2, usize::MAX - 96 - 8),
+            ("a common limit", 1024, 2, 1024 - 160 - 8),
+            ("no limit", u64::MAX, 2, usize::MAX - 160 - 8),
             ("less than the reserve", 64, 2, 16),
             ("next to nothing", 1, 2, 1),
         ] {

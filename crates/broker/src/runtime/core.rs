@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use postroad_admin::ConnectionFigures;
 use postroad_core::{Partition, encode_record, sent_in_record};
 use postroad_model::{
     Announcement, ConnectionId, Destination, Effect, Event, MessageKey, Notice, PartitionId, Placement,
@@ -15,6 +16,7 @@ use postroad_replication::{LocalLog, LogEvent, Port, Proposal, ReplLog, ToPartit
 use postroad_routing::{Addressing, Policies};
 use rustc_hash::FxHashMap;
 
+use crate::runtime::figures::CoreFigures;
 use crate::runtime::journal::JournalDoor;
 use crate::runtime::mailbox::Mailbox;
 use crate::runtime::now_ms;
@@ -94,6 +96,8 @@ pub struct Core {
     publishing: bool,
     mailboxes: FxHashMap<ConnectionId, Rc<Mailbox>>,
     next_connection: u64,
+    /// Connections by protocol.
+    served: BTreeMap<&'static str, ConnectionFigures>,
     work: VecDeque<(PartitionId, Event)>,
     effects: Vec<Effect>,
     reads: FxHashMap<(PartitionId, Position), Vec<MessageKey>>,
@@ -134,6 +138,7 @@ impl Core {
             publishing: false,
             mailboxes: FxHashMap::default(),
             next_connection: 1,
+            served: BTreeMap::new(),
             work: VecDeque::new(),
             effects: Vec::new(),
             reads: FxHashMap::default(),
@@ -176,6 +181,29 @@ impl Core {
     /// A connection has left.
     pub fn leave(&mut self, id: ConnectionId) {
         self.mailboxes.remove(&id);
+    }
+
+    /// A connection of this protocol is served from now on.
+    pub fn opened(&mut self, protocol: &'static str) {
+        let served = self.served.entry(protocol).or_default();
+        *served = ConnectionFigures { protocol, open: served.open + 1, opened: served.opened + 1 };
+    }
+
+    /// A connection of this protocol is served no more.
+    pub fn closed(&mut self, protocol: &'static str) {
+        if let Some(served) = self.served.get_mut(protocol) {
+            served.open -= 1;
+        }
+    }
+
+    /// How this core is.
+    pub fn figures(&self) -> CoreFigures {
+        let connections = self.served.values().cloned().collect();
+        let mut figures = CoreFigures { connections, ..CoreFigures::default() };
+        for (id, partition) in &self.partitions {
+            figures.add(*id, partition);
+        }
+        figures
     }
 
     /// How many connections it has.

@@ -8,11 +8,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use postroad_admin::JournalFigures;
 use postroad_journal::{Backup, Pace, RealDisk};
 use postroad_replication::{Job, JobDone, JobKind, LogWriter, ToPartition, ToWriter, Trouble, Written};
 
 use crate::runtime::core::owner;
-use crate::runtime::durations::Durations;
+use crate::runtime::durations::{Durations, Powers};
 use crate::runtime::ring::{Receiver, ThreadWaker, Wake, WakingSender};
 
 /// After a failure, how long until the next attempt to go on; and how often a full disk is looked at again.
@@ -75,6 +76,11 @@ impl JournalDoor {
         Ok(backup)
     }
 
+    /// How the journal is; `None` if its thread is gone. Waits for the journal's turn.
+    pub fn figures(&self) -> Option<JournalFigures> {
+        Some(self.writing.lock().ok()?.figures())
+    }
+
     /// Has the journal's thread write what is in the rings, beside the caller.
     pub fn hand_over(&self) {
         self.waker.wake();
@@ -123,6 +129,8 @@ pub fn start(
         scrub_at: Instant::now() + SCRUB_EVERY,
         reported,
         durations: Durations::default(),
+        batches: Powers::default(),
+        waited: Duration::ZERO,
     };
     let writing = Arc::new(Mutex::new(writing));
     let door = JournalDoor { writing: writing.clone(), waker: waker.clone() };
@@ -229,6 +237,10 @@ struct Writing {
     reported: Trouble,
     /// How long each group took, from its first byte until it was durable.
     durations: Durations,
+    /// How many records it had.
+    batches: Powers,
+    /// How long all records together waited for their groups.
+    waited: Duration,
 }
 
 impl Writing {
@@ -249,9 +261,33 @@ impl Writing {
         }
     }
 
+    fn figures(&self) -> JournalFigures {
+        let Written { syncs, bytes, checkpoints, compactions, failed_jobs, .. } = self.writer.written();
+        let mut figures = JournalFigures {
+            group_records: self.batches.distribution(),
+            group_micros: self.durations.distribution(),
+            syncs,
+            bytes,
+            record_wait_micros: u64::try_from(self.waited.as_micros()).unwrap_or(u64::MAX),
+            checkpoints,
+            compactions,
+            failed_jobs,
+            damaged_places: self.writer.damaged_places() as u64,
+            full: self.writer.is_full(),
+            broken: self.writer.trouble_with_writing().map(str::to_owned),
+            ..JournalFigures::default()
+        };
+        for segment in self.writer.segments() {
+            figures.segments += 1;
+            figures.file_bytes += segment.file_bytes;
+            figures.live_bytes += segment.live_bytes;
+        }
+        figures
+    }
+
     /// One line of figures: how well records share syncs, and what a sync takes.
     fn tell_figures(&self) {
-        let Written { groups, syncs, records, bytes, records_max } = self.writer.written();
+        let Written { groups, syncs, records, bytes, records_max, .. } = self.writer.written();
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let (median, p99) = (self.durations.within(500), self.durations.within(990));
         tracing::info!(
@@ -274,10 +310,13 @@ impl Writing {
     fn pass(&mut self) {
         self.take_in();
         if self.writer.has_records() {
-            let began = Instant::now();
+            let (began, records) = (Instant::now(), self.writer.gathered());
             self.writer.write();
             let ended = Instant::now();
-            self.durations.add(ended.duration_since(began));
+            let took = ended.duration_since(began);
+            self.durations.add(took);
+            self.batches.add(records);
+            self.waited += took.saturating_mul(u32::try_from(records).unwrap_or(u32::MAX));
             self.seal_at = Some(ended + SEAL_AFTER);
         }
         self.sync();

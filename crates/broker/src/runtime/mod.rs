@@ -6,6 +6,7 @@
 mod connection;
 mod core;
 mod durations;
+mod figures;
 mod journal;
 mod mailbox;
 mod pace;
@@ -16,6 +17,7 @@ mod store;
 mod threads;
 mod translate;
 
+pub use figures::Everybody;
 pub use journal::JournalDoor;
 pub use store::{LAYOUT_FILE, Stopped, Store};
 pub use threads::{NewSocket, Runtime, RuntimeOptions, Service};

@@ -20,6 +20,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::core::{Core, Links, LogRing, Places, ToCore, owner};
+use crate::runtime::figures::{Everybody, QUESTIONS_MAX, Question};
 use crate::runtime::journal::{self, JournalDoor, JournalLinks};
 use crate::runtime::now_ms;
 use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender, ring};
@@ -87,6 +88,16 @@ pub enum Service {
     Amqp,
 }
 
+impl Service {
+    /// What operators call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Service::OpenWire => "OpenWire",
+            Service::Amqp => "AMQP",
+        }
+    }
+}
+
 /// The running threads.
 pub struct Runtime {
     sockets: Vec<mpsc::Sender<NewSocket>>,
@@ -96,6 +107,7 @@ pub struct Runtime {
     stop_cores: Arc<Stop>,
     stop_journal: Arc<AtomicBool>,
     policies: watch::Sender<Arc<Policies>>,
+    questions: Vec<mpsc::Sender<Question>>,
     next: usize,
 }
 
@@ -113,6 +125,7 @@ struct CoreParts {
     wake: Arc<Notify>,
     stop: Arc<Stop>,
     policies: watch::Receiver<Arc<Policies>>,
+    questions: mpsc::Receiver<Question>,
     advisories: Advisories,
     processor: Option<usize>,
 }
@@ -151,7 +164,7 @@ impl Runtime {
         for (id, partition) in partitions {
             shares[usize::from(owner(id, count as u16))].insert(id, partition);
         }
-        let (mut sockets, mut cores) = (Vec::new(), Vec::new());
+        let (mut sockets, mut cores, mut questions) = (Vec::new(), Vec::new(), Vec::new());
         // The partitions of the store know their first policies; only later ones are looked at.
         let (policies, _) = watch::channel(Arc::default());
         let rings = core_rings(&wakers);
@@ -159,6 +172,8 @@ impl Runtime {
         for (index, ((partitions, (to_cores, from_cores)), log)) in shares {
             let (sender, receiver) = mpsc::channel(NEW_SOCKETS_MAX);
             sockets.push(sender);
+            let (question, asked) = mpsc::channel(QUESTIONS_MAX);
+            questions.push(question);
             let links = Links { to_cores, from_cores, log, journal: door.clone() };
             let parts = CoreParts {
                 number: index as u16,
@@ -168,6 +183,7 @@ impl Runtime {
                 wake: wakers[index].clone(),
                 stop: stop_cores.clone(),
                 policies: policies.subscribe(),
+                questions: asked,
                 advisories: Advisories::new(
                     &options.broker_name,
                     &options.broker_url,
@@ -181,7 +197,7 @@ impl Runtime {
             let places = places.clone();
             cores.push(thread.spawn(move || run_core(parts, places, make))?);
         }
-        Ok(Runtime { sockets, cores, journal, door, stop_cores, stop_journal, policies, next: 0 })
+        Ok(Runtime { sockets, cores, journal, door, stop_cores, stop_journal, policies, questions, next: 0 })
     }
 
     /// Gives a socket to the next core in turn.
@@ -189,6 +205,11 @@ impl Runtime {
         self.next = (self.next + 1) % self.sockets.len();
         // A core that is gone takes its sockets with it; the process is about to end then.
         let _ = self.sockets[self.next].send(socket).await;
+    }
+
+    /// Who knows how the broker is.
+    pub fn everybody(&self) -> Everybody {
+        Everybody { cores: self.questions.clone(), journal: self.door.clone() }
     }
 
     /// The way to the journal.
@@ -271,7 +292,8 @@ fn run_core(
             return;
         }
     };
-    let CoreParts { number, partitions, links, sockets, wake, stop, policies, advisories, .. } = parts;
+    let CoreParts { number, partitions, links, sockets, wake, stop, policies, questions, advisories, .. } =
+        parts;
     let core = Rc::new(RefCell::new(Core::new(number, places, partitions, links, advisories)));
     let logins = Arc::new(Semaphore::new(LOGINS_MAX));
     let handle = CoreHandle { core: core.clone(), wake: wake.clone(), logins };
@@ -281,6 +303,7 @@ fn run_core(
         let closing = Rc::new(Closing::default());
         tokio::task::spawn_local(welcome(handle, sockets, closing.clone(), make));
         tokio::task::spawn_local(follow(core.clone(), policies, wake.clone()));
+        tokio::task::spawn_local(say(core.clone(), questions));
         let turning = tokio::task::spawn_local(turn_until_stopped(core.clone(), wake.clone(), stop));
         if turning.await.is_err() {
             tracing::error!(core = number, "a core's task had panicked");
@@ -337,6 +360,15 @@ async fn follow(core: Rc<RefCell<Core>>, mut policies: watch::Receiver<Arc<Polic
     }
 }
 
+/// Says how the core is, to whoever asks.
+async fn say(core: Rc<RefCell<Core>>, mut questions: mpsc::Receiver<Question>) {
+    while let Some(question) = questions.recv().await {
+        let figures = core.borrow().figures();
+        // Whoever asked may have given up.
+        let _ = question.send(figures);
+    }
+}
+
 /// Serves each new socket in a task of its own, until the core stops.
 async fn welcome(
     handle: CoreHandle,
@@ -356,8 +388,11 @@ async fn welcome(
         tokio::task::spawn_local(async move {
             // Looked at in the poll in which the conversation begins to listen for it: nothing comes in between.
             if !closing.begun.get() {
+                let (core, protocol) = (handle.core.clone(), service.name());
+                core.borrow_mut().opened(protocol);
                 let make = |id, visit: &Visit| make(service, id, visit);
                 connection::serve(handle, connection, (peer, door), make, closing.word.clone()).await;
+                core.borrow_mut().closed(protocol);
             }
             drop(place);
         });

@@ -13,6 +13,8 @@ use postroad_model::{
     ConsumerKey, ConsumerMode, Destination, DestinationKind, EntryTag, MessageKey, QueueId, Subscription,
 };
 
+use crate::figures::QueueCounts;
+
 use crate::binding::Fed;
 
 pub use groups::Groups;
@@ -48,6 +50,8 @@ pub struct Queue {
     pub groups: Option<Box<Groups>>,
     /// Bytes of its messages that are only in memory.
     pub volatile_bytes: u64,
+    /// What happened to its messages.
+    pub counts: QueueCounts,
     /// Bodies were asked for; nothing is dispatched until they come.
     pub fetching: bool,
 }
@@ -68,6 +72,7 @@ impl Queue {
             browsing: Turns::default(),
             groups: None,
             volatile_bytes: 0,
+            counts: QueueCounts::default(),
             fetching: false,
         }
     }

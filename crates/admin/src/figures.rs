@@ -1,0 +1,113 @@
+//! How a broker is at one moment, as plain numbers. What only rises is counted from the start of the process.
+
+/// Everything that is told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// By protocol.
+    pub connections: Vec<ConnectionFigures>,
+    /// By number.
+    pub partitions: Vec<PartitionFigures>,
+    /// The first [`crate::QUEUES_MAX`] lasting queues of each partition, by name.
+    pub queues: Vec<QueueFigures>,
+    /// How many there are beside them.
+    pub queues_unlisted: u64,
+    /// The journal.
+    pub journal: JournalFigures,
+}
+
+/// Connections of one protocol.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConnectionFigures {
+    /// Its name.
+    pub protocol: &'static str,
+    /// Open now.
+    pub open: u64,
+    /// Ever opened.
+    pub opened: u64,
+}
+
+/// One partition.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PartitionFigures {
+    /// Its number.
+    pub partition: u16,
+    /// Deliveries sent to consumers.
+    pub delivered: u64,
+    /// Entries of deleted queues and ended subscriptions.
+    pub discarded: u64,
+    /// Sends that had come before.
+    pub duplicates: u64,
+    /// Non-persistent messages that could never be processed and so ended.
+    pub dropped: u64,
+    /// Entries set aside because their body could not be read.
+    pub unreadable: u64,
+    /// Messages that some queue refers to.
+    pub messages: u64,
+    /// Bytes of durable bodies in memory.
+    pub resident_bytes: u64,
+    /// Bytes of messages that are only in memory.
+    pub volatile_bytes: u64,
+}
+
+/// One lasting queue.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QueueFigures {
+    /// `queue://NAME`; of a durable subscription its topic.
+    pub destination: String,
+    /// The durable subscription that it is; empty if it is none.
+    pub subscription: String,
+    /// Entries in it.
+    pub depth: u64,
+    /// Consumers attached.
+    pub consumers: u64,
+    /// Entries put into it.
+    pub enqueued: u64,
+    /// Entries that consumers accepted.
+    pub consumed: u64,
+    /// Entries whose time was over.
+    pub expired: u64,
+    /// Entries that moved to the dead letters, or ended for want of any.
+    pub dead_lettered: u64,
+}
+
+/// The journal.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JournalFigures {
+    /// Records in a group.
+    pub group_records: Distribution,
+    /// Microseconds that a group took from its first byte until it was confirmed.
+    pub group_micros: Distribution,
+    /// Syncs.
+    pub syncs: u64,
+    /// Bytes of payloads written.
+    pub bytes: u64,
+    /// Microseconds that records waited for their group to be written, all together.
+    pub record_wait_micros: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+    /// Runs of segments compacted.
+    pub compactions: u64,
+    /// What failed of the work beside the writing: segments, checkpoints, compactions.
+    pub failed_jobs: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of their files.
+    pub file_bytes: u64,
+    /// Bytes of bodies in them that are still needed.
+    pub live_bytes: u64,
+    /// Damaged places found since the start.
+    pub damaged_places: u64,
+    /// Persistent messages are refused for want of disk space.
+    pub full: bool,
+    /// Why nothing is written, if nothing is.
+    pub broken: Option<String>,
+}
+
+/// How often which values came, in buckets up to powers of two.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Distribution {
+    /// Bucket n counts values up to 2ⁿ, and above 2ⁿ⁻¹.
+    pub counts: Vec<u64>,
+    /// All values together.
+    pub sum: u64,
+}

@@ -1,0 +1,138 @@
+//! HTTP/1.1: what may be asked, and the answers.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::CONTENT_TYPE;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+
+use crate::exposition;
+use crate::figures::Figures;
+
+/// A request's head arrives within this time, on a connection that is kept open too.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+
+/// A request's head is not larger.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// A broker that does not say within this time how it is, is not well.
+const FIGURES_WITHIN: Duration = Duration::from_secs(2);
+
+/// Who knows how the broker is.
+pub trait Source: Clone + Send + Sync + 'static {
+    /// Asks everybody concerned. Takes as long as the slowest of them; whoever asks need not wait for that.
+    fn figures(&self) -> impl Future<Output = Figures> + Send;
+}
+
+/// Serves one connection until its client closes it.
+///
+/// # Errors
+/// What the system or the client did wrong, for the log.
+pub async fn serve(stream: std::net::TcpStream, source: impl Source) -> Result<(), String> {
+    let stream = tokio::net::TcpStream::from_std(stream).map_err(|error| error.to_string())?;
+    let service = service_fn(move |request: Request<Incoming>| {
+        let source = source.clone();
+        async move {
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            Ok::<_, Infallible>(answer(&method, &path, &source).await)
+        }
+    });
+    hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+        .map_err(|error| error.to_string())
+}
+
+async fn answer(method: &Method, path: &str, source: &impl Source) -> Response<Full<Bytes>> {
+    let known = matches!(path, "/metrics" | "/health/live" | "/health/ready");
+    if !known {
+        let what = "there is /metrics, /health/live and /health/ready\n";
+        return text(StatusCode::NOT_FOUND, what.to_owned());
+    }
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD are allowed\n".to_owned());
+    }
+    if path == "/health/live" {
+        return text(StatusCode::OK, "live\n".to_owned());
+    }
+    let Ok(figures) = tokio::time::timeout(FIGURES_WITHIN, source.figures()).await else {
+        let what = format!("the broker does not answer within {} seconds\n", FIGURES_WITHIN.as_secs());
+        return text(StatusCode::SERVICE_UNAVAILABLE, what);
+    };
+    if path == "/metrics" {
+        return text(StatusCode::OK, exposition::write(&figures));
+    }
+    match unready(&figures) {
+        None => text(StatusCode::OK, "ready\n".to_owned()),
+        Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+/// Why clients had better go elsewhere for now.
+fn unready(figures: &Figures) -> Option<String> {
+    let journal = &figures.journal;
+    if let Some(reason) = &journal.broken {
+        return Some(format!("nothing is written: {reason}"));
+    }
+    journal.full.then(|| "persistent messages are refused: the disk is full".to_owned())
+}
+
+fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let kind = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::JournalFigures;
+    use http_body_util::BodyExt;
+
+    #[derive(Clone)]
+    struct Fixed(Option<Figures>);
+
+    impl Source for Fixed {
+        async fn figures(&self) -> Figures {
+            match &self.0 {
+                Some(figures) => figures.clone(),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_path_has_its_answer() {
+        let journal = |journal| Some(Figures { journal, ..Figures::default() });
+        let well = || journal(JournalFigures::default());
+        let full = || journal(JournalFigures { full: true, ..JournalFigures::default() });
+        let broken = journal(JournalFigures { broken: Some("EIO".to_owned()), ..JournalFigures::default() });
+        for (case, method, path, figures, status, begin) in [
+            ("well", Method::GET, "/health/ready", well(), 200, "ready\n"),
+            ("full", Method::GET, "/health/ready", full(), 503, "persistent messages are refused"),
+            ("broken", Method::GET, "/health/ready", broken, 503, "nothing is written: EIO\n"),
+            ("stuck", Method::GET, "/health/ready", None, 503, "the broker does not answer within 2 seconds"),
+            ("stuck and alive", Method::GET, "/health/live", None, 200, "live\n"),
+            ("full, and told so", Method::HEAD, "/metrics", full(), 200, "# HELP postroad_connections "),
+            ("elsewhere", Method::GET, "/", well(), 404, "there is /metrics"),
+            ("no question", Method::POST, "/metrics", well(), 405, "GET and HEAD"),
+        ] {
+            let response = answer(&method, path, &Fixed(figures)).await;
+            let got = response.status().as_u16();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            let body = String::from_utf8(body.to_vec()).unwrap();
+            assert!(got == status && body.starts_with(begin), "case: {case}: {got} {body}");
+        }
+    }
+}

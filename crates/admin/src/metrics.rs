@@ -1,0 +1,225 @@
+//! Every metric: its name, what it is, and where it comes from. docs/features/metrics.md has the same rows.
+
+use crate::exposition::Sample;
+use crate::figures::{Distribution, Figures, PartitionFigures, QueueFigures};
+
+/// Queues of one partition that have figures of their own: with seven to each, so many lines are what a scrape can carry.
+pub const QUEUES_MAX: usize = 1000;
+
+/// One metric.
+#[derive(Debug)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// How it behaves.
+    pub kind: Kind,
+    /// What it counts or measures, in which unit, for the page and for Prometheus.
+    pub help: &'static str,
+    pub(crate) samples: fn(&Figures) -> Vec<Sample>,
+}
+
+/// How a metric behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only rises, from 0 at the start of the process.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Values in buckets, which only rise.
+    Histogram,
+}
+
+impl Kind {
+    /// Its word in the exposition.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        }
+    }
+}
+
+const fn counter(name: &'static str, help: &'static str, samples: fn(&Figures) -> Vec<Sample>) -> Metric {
+    Metric { name, kind: Kind::Counter, help, samples }
+}
+
+const fn gauge(name: &'static str, help: &'static str, samples: fn(&Figures) -> Vec<Sample>) -> Metric {
+    Metric { name, kind: Kind::Gauge, help, samples }
+}
+
+const fn histogram(name: &'static str, help: &'static str, samples: fn(&Figures) -> Vec<Sample>) -> Metric {
+    Metric { name, kind: Kind::Histogram, help, samples }
+}
+
+/// In the order in which they are told.
+pub const METRICS: &[Metric] = &[
+    gauge("postroad_connections", "connections that are open, by protocol", |figures| {
+        figures.connections.iter().map(|of| Sample::of(of.open).label("protocol", of.protocol)).collect()
+    }),
+    counter("postroad_connections_opened_total", "connections ever opened, by protocol", |figures| {
+        figures.connections.iter().map(|of| Sample::of(of.opened).label("protocol", of.protocol)).collect()
+    }),
+    gauge("postroad_queue_depth", "messages in the queue, whether ready, delivered or leaving", |figures| {
+        queues(figures, |queue| queue.depth)
+    }),
+    gauge("postroad_queue_consumers", "consumers attached to the queue", |figures| {
+        queues(figures, |queue| queue.consumers)
+    }),
+    counter("postroad_queue_enqueued_total", "messages put into the queue", |figures| {
+        queues(figures, |queue| queue.enqueued)
+    }),
+    counter("postroad_queue_dequeued_total", "messages that consumers accepted", |figures| {
+        queues(figures, |queue| queue.consumed)
+    }),
+    counter("postroad_queue_expired_total", "messages whose time was over", |figures| {
+        queues(figures, |queue| queue.expired)
+    }),
+    counter(
+        "postroad_queue_dead_lettered_total",
+        "messages that moved to the dead letters, or ended for want of any",
+        |figures| queues(figures, |queue| queue.dead_lettered),
+    ),
+    gauge("postroad_queues_unlisted", "lasting queues without figures of their own", |figures| {
+        vec![Sample::of(figures.queues_unlisted)]
+    }),
+    counter("postroad_delivered_total", "messages sent to consumers", |figures| {
+        partitions(figures, |partition| partition.delivered)
+    }),
+    counter("postroad_discarded_total", "messages of deleted queues and ended subscriptions", |figures| {
+        partitions(figures, |partition| partition.discarded)
+    }),
+    counter("postroad_duplicates_total", "sends that were confirmed and had come before", |figures| {
+        partitions(figures, |partition| partition.duplicates)
+    }),
+    counter(
+        "postroad_dropped_total",
+        "messages that could never be processed and had no dead-letter queue",
+        |figures| partitions(figures, |partition| partition.dropped),
+    ),
+    counter("postroad_unreadable_total", "messages set aside because the disk lost their body", |figures| {
+        partitions(figures, |partition| partition.unreadable)
+    }),
+    gauge("postroad_messages", "messages that some queue or transaction needs", |figures| {
+        partitions(figures, |partition| partition.messages)
+    }),
+    gauge("postroad_resident_bytes", "bytes of durable messages whose bodies are in memory", |figures| {
+        partitions(figures, |partition| partition.resident_bytes)
+    }),
+    gauge("postroad_volatile_bytes", "bytes of messages that are only in memory", |figures| {
+        partitions(figures, |partition| partition.volatile_bytes)
+    }),
+    histogram("postroad_journal_group_records", "records written together", |figures| {
+        buckets(&figures.journal.group_records, 1.0)
+    }),
+    histogram(
+        "postroad_journal_group_seconds",
+        "seconds from the first byte of a group until it was confirmed: its write, and its sync if it waits for one",
+        |figures| buckets(&figures.journal.group_micros, 1e6),
+    ),
+    counter("postroad_journal_syncs_total", "syncs of the journal", |figures| one(figures.journal.syncs)),
+    counter("postroad_journal_bytes_total", "bytes of records written", |figures| one(figures.journal.bytes)),
+    counter(
+        "postroad_journal_wait_seconds_total",
+        "seconds that records waited while their group was written, all records together",
+        |figures| vec![Sample::of_f64(figures.journal.record_wait_micros as f64 / 1e6)],
+    ),
+    counter("postroad_journal_checkpoints_total", "checkpoints written", |figures| {
+        one(figures.journal.checkpoints)
+    }),
+    counter("postroad_journal_compactions_total", "runs of segments compacted", |figures| {
+        one(figures.journal.compactions)
+    }),
+    counter(
+        "postroad_journal_failed_jobs_total",
+        "segments, checkpoints and compactions that failed; each is tried again",
+        |figures| one(figures.journal.failed_jobs),
+    ),
+    gauge("postroad_journal_segments", "segments with groups in them", |figures| {
+        one(figures.journal.segments)
+    }),
+    gauge("postroad_journal_file_bytes", "bytes of their files", |figures| one(figures.journal.file_bytes)),
+    gauge("postroad_journal_live_bytes", "bytes of bodies in them that are still needed", |figures| {
+        one(figures.journal.live_bytes)
+    }),
+    gauge("postroad_journal_damaged_places", "damaged places found since the start", |figures| {
+        one(figures.journal.damaged_places)
+    }),
+    gauge(
+        "postroad_journal_full",
+        "1 while persistent messages are refused for want of disk space",
+        |figures| one(u64::from(figures.journal.full)),
+    ),
+    gauge(
+        "postroad_journal_broken",
+        "1 while nothing is written because a write or a sync failed",
+        |figures| one(u64::from(figures.journal.broken.is_some())),
+    ),
+];
+
+fn one(value: u64) -> Vec<Sample> {
+    vec![Sample::of(value)]
+}
+
+fn queues(figures: &Figures, value: fn(&QueueFigures) -> u64) -> Vec<Sample> {
+    let sample = |queue: &QueueFigures| {
+        let sample = Sample::of(value(queue)).label("destination", &queue.destination);
+        if queue.subscription.is_empty() { sample } else { sample.label("subscription", &queue.subscription) }
+    };
+    figures.queues.iter().map(sample).collect()
+}
+
+fn partitions(figures: &Figures, value: fn(&PartitionFigures) -> u64) -> Vec<Sample> {
+    let sample = |of: &PartitionFigures| Sample::of(value(of)).label("partition", &of.partition.to_string());
+    figures.partitions.iter().map(sample).collect()
+}
+
+/// Bucket by bucket, each with all below it; `per_unit` of the values make one unit.
+fn buckets(distribution: &Distribution, per_unit: f64) -> Vec<Sample> {
+    let mut below = 0;
+    let mut samples = Vec::with_capacity(distribution.counts.len() + 3);
+    for (power, count) in distribution.counts.iter().enumerate() {
+        below += count;
+        let bound = (1_u64 << power.min(63)) as f64 / per_unit;
+        samples.push(Sample::of(below).suffix("_bucket").label("le", &bound.to_string()));
+    }
+    samples.push(Sample::of(below).suffix("_bucket").label("le", "+Inf"));
+    samples.push(Sample::of_f64(distribution.sum as f64 / per_unit).suffix("_sum"));
+    samples.push(Sample::of(below).suffix("_count"));
+    samples
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../docs/features/metrics.md");
+
+    #[test]
+    fn the_page_has_every_metric_and_no_other() {
+        let rows: Vec<Vec<&str>> = PAGE
+            .lines()
+            .filter(|line| line.starts_with("| `postroad_"))
+            .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+            .collect();
+        let name = |metric: &Metric| format!("`{}`", metric.name);
+        let want: Vec<Vec<String>> = METRICS
+            .iter()
+            .map(|metric| vec![name(metric), metric.kind.word().to_owned(), metric.help.to_owned()])
+            .collect();
+        assert_eq!(rows, want);
+        assert!(PAGE.contains(&format!("first {QUEUES_MAX} lasting queues")), "the limit on queues");
+    }
+
+    #[test]
+    fn names_follow_the_conventions_of_prometheus() {
+        for metric in METRICS {
+            let total = metric.name.ends_with("_total");
+            assert_eq!(total, metric.kind == Kind::Counter, "{}: counters alone end in _total", metric.name);
+        }
+        let mut names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), METRICS.len(), "each name once");
+    }
+}

@@ -1,0 +1,114 @@
+//! How the broker is, asked of every core and of the journal when somebody wants to know.
+//!
+//! Never here: counting. Each core and the journal's writer count for themselves.
+
+use std::collections::BTreeMap;
+
+use postroad_admin::{
+    ConnectionFigures, Figures, JournalFigures, PartitionFigures, QUEUES_MAX, QueueFigures, Source,
+};
+use postroad_core::{Counters, Memory, Partition};
+use postroad_model::PartitionId;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::runtime::JournalDoor;
+
+/// Questions that wait for a core; whoever asks more waits too.
+pub const QUESTIONS_MAX: usize = 4;
+
+/// A question to a core.
+pub type Question = oneshot::Sender<CoreFigures>;
+
+/// What one core says.
+#[derive(Debug, Default)]
+pub struct CoreFigures {
+    pub connections: Vec<ConnectionFigures>,
+    pub partitions: Vec<PartitionFigures>,
+    pub queues: Vec<QueueFigures>,
+    pub queues_unlisted: u64,
+}
+
+/// The ways to everybody who has to be asked.
+#[derive(Clone)]
+pub struct Everybody {
+    pub cores: Vec<mpsc::Sender<Question>>,
+    pub journal: JournalDoor,
+}
+
+impl Source for Everybody {
+    async fn figures(&self) -> Figures {
+        let mut answers = Vec::with_capacity(self.cores.len());
+        for core in &self.cores {
+            let (question, answer) = oneshot::channel();
+            // A core that is gone has nothing to say.
+            let _ = core.send(question).await;
+            answers.push(answer);
+        }
+        let journal = self.journal.clone();
+        // It may have to wait for a sync.
+        let journal = tokio::task::spawn_blocking(move || journal.figures());
+        let mut figures = Figures::default();
+        let mut connections: BTreeMap<&'static str, ConnectionFigures> = BTreeMap::new();
+        for answer in answers {
+            let CoreFigures { connections: own, partitions, queues, queues_unlisted } =
+                answer.await.unwrap_or_default();
+            for ConnectionFigures { protocol, open, opened } in own {
+                let all = connections.entry(protocol).or_default();
+                *all = ConnectionFigures { protocol, open: all.open + open, opened: all.opened + opened };
+            }
+            figures.partitions.extend(partitions);
+            figures.queues.extend(queues);
+            figures.queues_unlisted += queues_unlisted;
+        }
+        figures.connections = connections.into_values().collect();
+        figures.partitions.sort_unstable_by_key(|partition| partition.partition);
+        figures.queues.sort_unstable_by(|a, b| name(a).cmp(&name(b)));
+        let gone = || JournalFigures {
+            broken: Some("the journal's thread is gone".to_owned()),
+            ..Default::default()
+        };
+        figures.journal = journal.await.ok().flatten().unwrap_or_else(gone);
+        figures
+    }
+}
+
+fn name(queue: &QueueFigures) -> (&str, &str) {
+    (&queue.destination, &queue.subscription)
+}
+
+impl CoreFigures {
+    /// Adds what a partition says.
+    pub fn add(&mut self, id: PartitionId, partition: &Partition) {
+        self.partitions.push(partition_figures(id, partition));
+        let mut lasting: Vec<_> = partition.queue_figures().collect();
+        lasting.sort_unstable_by(|a, b| (a.queue, a.subscription).cmp(&(b.queue, b.subscription)));
+        self.queues_unlisted += lasting.len().saturating_sub(QUEUES_MAX) as u64;
+        let figures = lasting.iter().take(QUEUES_MAX).map(|queue| QueueFigures {
+            destination: queue.queue.to_string(),
+            subscription: queue.subscription.unwrap_or_default().to_owned(),
+            depth: queue.depth,
+            consumers: queue.consumers,
+            enqueued: queue.counts.enqueued,
+            consumed: queue.counts.consumed,
+            expired: queue.counts.expired,
+            dead_lettered: queue.counts.dead_lettered,
+        });
+        self.queues.extend(figures);
+    }
+}
+
+fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures {
+    let Counters { delivered, discarded, duplicates, dropped, unreadable, .. } = partition.counters();
+    let Memory { messages, resident_bytes, volatile_bytes, .. } = partition.memory();
+    PartitionFigures {
+        partition: id.0,
+        delivered,
+        discarded,
+        duplicates,
+        dropped,
+        unreadable,
+        messages,
+        resident_bytes,
+        volatile_bytes,
+    }
+}

@@ -1,0 +1,47 @@
+//! What operators are told of each queue.
+
+use postroad_model::Destination;
+
+use crate::Partition;
+
+/// What happened to the messages of one queue since the start; it only rises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Entries put into it.
+    pub enqueued: u64,
+    /// Entries that consumers accepted.
+    pub consumed: u64,
+    /// Entries whose time was over.
+    pub expired: u64,
+    /// Entries that moved to the dead letters, or ended for want of any.
+    pub dead_lettered: u64,
+}
+
+/// One lasting queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueFigures<'p> {
+    /// The queue; of a durable subscription, its topic.
+    pub queue: &'p Destination,
+    /// The name of the durable subscription that it is, if it is one.
+    pub subscription: Option<&'p str>,
+    /// Entries in it, in whatever state.
+    pub depth: u64,
+    /// Consumers attached.
+    pub consumers: u64,
+    /// What happened to the others.
+    pub counts: QueueCounts,
+}
+
+impl Partition {
+    /// Every lasting queue, in no particular order.
+    pub fn queue_figures(&self) -> impl Iterator<Item = QueueFigures<'_>> {
+        let lasting = self.queues.values().filter(|queue| !queue.id.is_volatile());
+        lasting.map(|queue| QueueFigures {
+            queue: &queue.source,
+            subscription: queue.subscription.as_ref().map(|subscription| &*subscription.name),
+            depth: queue.len(),
+            consumers: queue.consumers.len() as u64,
+            counts: queue.counts,
+        })
+    }
+}
