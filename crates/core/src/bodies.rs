@@ -6,6 +6,7 @@ use bytes::Bytes;
 use postroad_model::{Message, MessageKey};
 use rustc_hash::FxBuildHasher;
 
+use crate::claims::{CLAIMS_MAX, Claims};
 use crate::partition::Memory;
 
 /// What a message takes beside its body while it is here: its headers, and the entries that point to it.
@@ -19,8 +20,10 @@ pub struct Bodies {
     pub resident_bytes: u64,
     /// Bytes of messages that are only in memory.
     pub volatile_bytes: u64,
-    /// Messages in folded pages.
-    pub folded: u64,
+    /// Messages in folded pages that nothing else holds.
+    folded: u64,
+    /// Folded pages that hold messages of several queues.
+    claims: Claims,
 }
 
 struct Stored {
@@ -84,22 +87,87 @@ impl Bodies {
         }
         let bytes = stored.bytes;
         self.forget(key);
+        if self.claims.of(key) > 0 {
+            self.folded += 1;
+            return None;
+        }
         Some(bytes)
     }
 
-    /// Takes a message out that will come back with [`Bodies::insert_absent`], or never.
-    pub fn forget(&mut self, key: MessageKey) {
+    /// Headers and size of a message that a queue may fold: no consumer has it by that queue, and there is room to note
+    /// that it is folded.
+    pub fn foldable(&self, key: MessageKey) -> Option<(&Message, u64)> {
+        let stored = self.stored.get(&key)?;
+        let is_idle = stored.pins == 0 || stored.references > 1;
+        (is_idle && self.claims.of(key) < CLAIMS_MAX).then_some((&stored.message, stored.bytes))
+    }
+
+    /// A queue that holds the message has folded its page.
+    pub fn fold(&mut self, key: MessageKey) {
+        let Some(stored) = self.stored.get_mut(&key) else { return };
+        stored.references = stored.references.saturating_sub(1);
+        let (is_last, has_claims) = (stored.references == 0, self.claims.of(key) > 0);
+        if !is_last || has_claims {
+            self.claims.add(key);
+        }
+        if is_last {
+            self.forget(key);
+            self.folded += 1;
+        }
+    }
+
+    /// A queue that holds the message has opened its page: the opposite of [`Bodies::fold`].
+    pub fn unfold(&mut self, key: MessageKey, headers: Message, bytes: u64) {
+        self.claims.remove(key);
+        if !self.stored.contains_key(&key) {
+            self.insert_absent(key, headers, bytes);
+            self.folded -= 1;
+        }
+        self.refer(key);
+    }
+
+    /// A queue that held the message has ended with its page; whether that was the last one, and the message is gone.
+    pub fn end_folded(&mut self, key: MessageKey) -> bool {
+        self.claims.remove(key);
+        let is_last = self.claims.of(key) == 0 && !self.stored.contains_key(&key);
+        self.folded -= u64::from(is_last);
+        is_last
+    }
+
+    /// After a start: these messages are in folded pages, each as often as it is told; what is not folded is there already.
+    pub fn restore_folded(&mut self, keys: impl Iterator<Item = MessageKey>) {
+        let Bodies { stored, claims, folded, .. } = self;
+        claims.add_all(keys);
+        claims.retain(|key, count| {
+            let is_elsewhere = stored.contains_key(&key);
+            *folded += u64::from(!is_elsewhere);
+            is_elsewhere || count > 1
+        });
+    }
+
+    /// Of messages in folded pages, as often as they are there: those that nothing else holds, each once.
+    pub fn only_folded<T>(
+        &self,
+        keys: impl Iterator<Item = (MessageKey, T)>,
+    ) -> impl Iterator<Item = (MessageKey, T)> {
+        let mut left = self.claims.clone();
+        keys.filter(move |(key, _)| {
+            let claims = if left.is_empty() { 0 } else { self.claims.of(*key) };
+            // The first one that is met stands for all.
+            claims == 0 || {
+                let is_first = left.of(*key) == claims;
+                left.remove(*key);
+                is_first && !self.stored.contains_key(key)
+            }
+        })
+    }
+
+    fn forget(&mut self, key: MessageKey) {
         if let Some(stored) = self.stored.remove(&key)
             && stored.resident
         {
             *self.account(key) -= stored.bytes;
         }
-    }
-
-    /// Headers and size of a message that one queue holds and no consumer has.
-    pub fn referred_once(&self, key: MessageKey) -> Option<(&Message, u64)> {
-        let stored = self.stored.get(&key).filter(|stored| stored.references == 1 && stored.pins == 0)?;
-        Some((&stored.message, stored.bytes))
     }
 
     /// The message, if its body is in memory.

@@ -136,11 +136,14 @@ impl Partition {
         }
     }
 
-    /// A folded page ends: nothing but it refers to its messages.
+    /// A folded page ends.
     fn discard_page(&mut self, id: QueueId, number: LaneNumber, page: &Page, effects: &mut Vec<Effect>) {
         self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-        self.bodies.folded -= page.len();
         self.counters.discarded += page.len();
-        effects.extend(page.live().map(|(position, bytes)| Effect::Release { position, bytes }));
+        for (key, bytes) in page.messages() {
+            if self.bodies.end_folded(key) {
+                self.released(key, bytes, effects);
+            }
+        }
     }
 }

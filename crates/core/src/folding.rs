@@ -32,15 +32,13 @@ impl Partition {
         };
         let Some(page) = lane.take_folded(sequence) else { return };
         self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-        self.bodies.folded -= page.len();
         self.counters.opened_pages += 1;
         for Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes } in
             page.entries()
         {
             let key = MessageKey::Durable { position, ordinal };
             self.expiries.insert(headers.expires_at_ms, id, tag(number.0, sequence));
-            self.bodies.insert_absent(key, headers, body_bytes);
-            self.bodies.refer(key);
+            self.bodies.unfold(key, headers, body_bytes);
             let state = State::Ready;
             lane.restore(sequence, Entry { key, stamp, failed_deliveries, uncounted_deliveries: 0, state });
         }
@@ -94,10 +92,14 @@ impl Partition {
             Some([browse, view.map(crate::queue::View::cursor)])
         };
         let cursors = queue.consumers.iter().filter_map(at).flatten().flatten();
-        // What comes first is due for any of them.
+        // What comes first is due for any of them, and what comes then is soon.
         let first = (!queue.consumers.is_empty()).then(|| lane.cursor());
-        let mut pages: Vec<u64> = cursors.chain(first).map(|cursor| lane.page_of(cursor)).collect();
+        let mut pages: Vec<u64> = cursors.map(|cursor| lane.page_of(cursor)).collect();
         pages.dedup();
+        pages.extend(first.into_iter().flat_map(|cursor| {
+            let page = lane.page_of(cursor);
+            [page, page + lane.page_entries()]
+        }));
         pages
     }
 
@@ -111,33 +113,33 @@ impl Partition {
         let Some(page) = Page::of(&entries) else { return };
         for Folded { sequence, position, ordinal, headers, .. } in entries {
             self.expiries.remove(headers.expires_at_ms, id, tag(number.0, sequence));
-            self.bodies.forget(MessageKey::Durable { position, ordinal });
+            self.bodies.fold(MessageKey::Durable { position, ordinal });
         }
         // The first of them to expire stands for the page.
         self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-        self.bodies.folded += page.len();
         self.counters.folded_pages += 1;
         if let Some(lane) = self.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) {
             lane.fold(page);
         }
     }
 
-    /// The entry as it lies in a page; `None` if it cannot: somebody is at it, or its message is needed elsewhere.
+    /// The entry as it lies in a page; `None` if it cannot, for somebody is at it.
     fn folded(&self, sequence: u64, entry: &Entry) -> Option<Folded> {
         let Entry { key, stamp, failed_deliveries, uncounted_deliveries, state } = *entry;
         let MessageKey::Durable { position, ordinal } = key else { return None };
         if state != State::Ready || uncounted_deliveries > 0 || self.fetches.contains_key(&key) {
             return None;
         }
-        let (headers, body_bytes) = self.bodies.referred_once(key)?;
+        let (headers, body_bytes) = self.bodies.foldable(key)?;
         let headers = Message { bytes: bytes::Bytes::new(), ..headers.clone() };
         Some(Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes })
     }
 }
 
-/// What all folded pages of the queues hold: the records that messages are in, once for each message, with its bytes.
-pub(crate) fn live_in_pages<'p>(
+/// The messages in all folded pages, with the sizes of their bodies: one that several queues hold as often as it is there.
+pub(crate) fn messages_in_pages<'p>(
     queues: impl Iterator<Item = &'p Queue> + 'p,
-) -> impl Iterator<Item = (postroad_model::Position, u64)> + 'p {
-    queues.flat_map(|queue| queue.lanes.iter()).flat_map(|(_, lane)| lane.folded_pages()).flat_map(Page::live)
+) -> impl Iterator<Item = (MessageKey, u64)> + 'p {
+    let lanes = queues.flat_map(|queue| queue.lanes.iter());
+    lanes.flat_map(|(_, lane)| lane.folded_pages()).flat_map(Page::messages)
 }

@@ -14,6 +14,7 @@ mod address;
 mod audit;
 mod binding;
 mod bodies;
+mod claims;
 mod completion;
 mod connection;
 mod consumer;

@@ -11,7 +11,7 @@ use postroad_model::{Binding, Destination, Message, MessageKey, Position, QueueI
 use crate::Partition;
 use crate::audit::{Audit, Last};
 use crate::binding::Fed;
-use crate::folding::live_in_pages;
+use crate::folding::messages_in_pages;
 use crate::partition::Settings;
 use crate::queue::{Entry, Folded, LaneNumber, Page, Queue, Span, State, tag};
 use crate::record::{self, Reader, RecordError, Writer};
@@ -217,6 +217,8 @@ impl Partition {
         let has_pages = PAGES_SINCE <= found;
         let queues = input.list(|input| Ok(partition.read_queue(has_pages, input)))?;
         queues.into_iter().collect::<Result<(), SnapshotError>>()?;
+        let folded = messages_in_pages(partition.queues.values()).map(|(key, _)| key);
+        partition.bodies.restore_folded(folded);
         for (id, prepared) in input.list(|input| Ok((input.transaction()?, read_prepared(input)?)))? {
             partition.restore_prepared(id, prepared, &known)?;
         }
@@ -248,18 +250,20 @@ impl Partition {
 
     /// The records that messages are in, once for each message, with the bytes of its body: what the journal must keep.
     pub fn live_positions(&self) -> impl Iterator<Item = (Position, u64)> {
-        let in_queues = self.bodies.durable().filter_map(|(key, _, bytes)| match key {
-            MessageKey::Durable { position, .. } => Some((position, bytes)),
+        let position = |key| match key {
+            MessageKey::Durable { position, .. } => Some(position),
             MessageKey::Volatile(_) => None,
-        });
+        };
+        let open = self.bodies.durable().map(|(key, _, bytes)| (key, bytes));
+        let folded = self.bodies.only_folded(messages_in_pages(self.queues.values()));
+        let in_queues = open.chain(folded).filter_map(move |(key, bytes)| Some((position(key)?, bytes)));
         let prepared = self.prepared.values().flat_map(|prepared| &prepared.scheduled);
         let prepared = prepared.filter_map(|(key, bytes, _)| match key {
             MessageKey::Durable { position, .. } => Some((*position, *bytes)),
             MessageKey::Volatile(_) => None,
         });
         let later = self.jobs.iter().map(|(due, job, _)| (due.position, u64::from(job.bytes)));
-        let folded = live_in_pages(self.queues.values());
-        in_queues.chain(folded).chain(prepared).chain(later)
+        in_queues.chain(prepared).chain(later)
     }
 
     /// Messages of prepared transactions whose bodies a snapshot left on the disk. They must be read before anything is
@@ -367,7 +371,6 @@ impl Partition {
         let page = page.stamped(&mut queue.next_stamp);
         begin_groups(queue, page.has_groups());
         self.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));
-        self.bodies.folded += page.len();
         match queue.lanes.get_or_make(number).restore_folded(page) {
             true => Ok(()),
             false => Err(RecordError::Page { what: "it has no place in its lane" }.into()),
@@ -385,7 +388,9 @@ impl Partition {
             page.entries()
         {
             let key = MessageKey::Durable { position, ordinal };
-            self.bodies.insert_absent(key, headers, body_bytes);
+            if self.bodies.headers(key).is_none() {
+                self.bodies.insert_absent(key, headers, body_bytes);
+            }
             self.read_entry(number, queue, (sequence, failed_deliveries, key))?;
         }
         Ok(())

@@ -53,13 +53,9 @@ fn what_a_reader_has_passed_is_folded_again() {
     let mut bench = Bench::new(pinched());
     bench.run(&fill("a"));
     bench.run("attach 1.1 a 9 where=k=8");
-    assert_eq!(
-        folded(&bench),
-        4,
-        "all but the first page, which is due, the last one opened, and the newest"
-    );
+    assert_eq!(folded(&bench), 2, "all but the first two pages, the last one opened, and the newest");
     bench.run("attach 1.2 a 9 browse");
-    assert!(folded(&bench) >= 4, "{} are folded", folded(&bench));
+    assert_eq!(folded(&bench), 2, "the browser's pages too");
     bench.run("close 1");
     assert_eq!(bench.held(), "a:9");
 }
@@ -67,17 +63,86 @@ fn what_a_reader_has_passed_is_folded_again() {
 #[test]
 fn what_is_needed_elsewhere_stays_open() {
     for (case, words, want) in [
-        ("two queues hold them", "send 1 a,b m\nsend 1 a,b n\nsend 1 a,b o\nsend 1 a,b p\nsend 1 a q", 0),
+        (
+            "those due next, if somebody reads",
+            "attach 1.1 a 0\nsend 1 a m\nsend 1 a n\nsend 1 a o\nsend 1 a p\nsend 1 a q",
+            0,
+        ),
         ("non-persistent", "send 1 a m volatile\nsend 1 a n volatile\nsend 1 a o volatile", 0),
         (
             "a consumer has one",
-            "attach 1.1 a 1\nsend 1 a m\nsend 1 a n\nsend 1 a o\nsend 1 a p\nsend 1 a q",
+            "attach 1.1 a 1\nsend 1 a m\nsend 1 a n\nsend 1 a o\nsend 1 a p\nsend 1 a q\nsend 1 a r\nsend 1 a s",
             2,
         ),
     ] {
         let mut bench = Bench::new(pinched());
         bench.run(words);
         assert_eq!(folded(&bench), want, "case: {case}");
+    }
+}
+
+/// Nine messages, each for both queues, and two for one of them.
+fn fill_both() -> String {
+    let both: String = (0..9).map(|number| format!("send 1 a,b m{number}\n")).collect();
+    format!("{both}send 1 a n\nsend 1 a o\n")
+}
+
+/// Consumes whatever the queue has.
+fn drain(bench: &mut Bench, queue: &str) {
+    let said = bench.run(&format!("attach 1.9 {queue} 99"));
+    let names: Vec<&str> = said.split(' ').filter_map(|word| word.strip_prefix("1.9<")).collect();
+    let accept = names.iter().fold("accept 1.9".to_owned(), |line, name| line + " " + name);
+    bench.run(&format!("{accept}\ndetach 1.9 none"));
+}
+
+#[test]
+fn what_several_queues_hold_is_folded_in_each_and_gone_with_the_last() {
+    let accept = |queue: &str| -> String {
+        let all: Vec<String> = (0..9).map(|number| format!("m{number}")).collect();
+        format!("attach 1.1 {queue} 9\naccept 1.1 {}\ndetach 1.1 none", all.join(" "))
+    };
+    for (case, words, held, live) in [
+        ("in both", String::new(), "a:11 b:9", 11),
+        ("one has consumed them", accept("b"), "a:11", 11),
+        ("the other has", accept("a"), "a:2 b:9", 11),
+        ("both have", accept("a") + "\n" + &accept("b"), "a:2", 2),
+        ("one is deleted", "unmake 1 a".to_owned(), "b:9", 9),
+        ("and the other", "unmake 1 b\nunmake 1 a".to_owned(), "", 0),
+        ("consumed in one, and deleted", accept("a") + "\nunmake 1 b", "a:2", 2),
+    ] {
+        let mut bench = Bench::new(pinched());
+        bench.run(&fill_both());
+        assert_eq!(folded(&bench), 9, "case: {case}: all but m8, which b has open, and o");
+        bench.run(&words);
+        let check = |bench: &Bench, when: &str| {
+            let mut positions: Vec<_> = bench.partitions[0].live_positions().collect();
+            positions.dedup();
+            let messages = bench.partitions[0].memory().messages;
+            assert_eq!(
+                (bench.held().as_str(), positions.len(), messages),
+                (held, live, live as u64),
+                "case: {case}, {when}"
+            );
+        };
+        check(&bench, "then");
+        bench.reload();
+        check(&bench, "after a restart");
+        bench.settings.page_entries = 4;
+        bench.reload();
+        check(&bench, "with larger pages");
+        bench.settings.resident_bytes_max = 1 << 20;
+        bench.settings.page_entries = 8;
+        bench.reload();
+        check(&bench, "with memory for all");
+        for queue in ["a", "b"] {
+            drain(&mut bench, queue);
+        }
+        let memory = Memory::default();
+        assert_eq!(
+            (bench.held().as_str(), bench.partitions[0].memory()),
+            ("", memory),
+            "case: {case}, in the end"
+        );
     }
 }
 

@@ -12,7 +12,7 @@
 //! ```
 
 use bytes::Bytes;
-use postroad_model::{Message, Position};
+use postroad_model::{Message, MessageKey, Position};
 
 use super::lanes::SEQUENCE_BITS;
 use crate::record::{Reader, RecordError, Writer};
@@ -202,11 +202,13 @@ impl Page {
         facts.map(|facts| facts.entries(self.stamp)).unwrap_or_default()
     }
 
-    /// The record of each entry's message, with the size of its body.
-    pub fn live(&self) -> impl Iterator<Item = (Position, u64)> {
+    /// The message of each entry, with the size of its body.
+    pub fn messages(&self) -> impl Iterator<Item = (MessageKey, u64)> {
         let column = |wanted| self.column(wanted).unwrap_or_default().into_iter();
         let positions = column(Column::Positions).filter_map(Position::new);
-        positions.zip(column(Column::BodyBytes))
+        let keys = positions.zip(column(Column::Ordinals));
+        let keys = keys.map(|(position, ordinal)| MessageKey::Durable { position, ordinal: ordinal as u32 });
+        keys.zip(column(Column::BodyBytes))
     }
 
     /// Stamp and sequence of the first entry that is at `from` or behind it.
@@ -480,8 +482,10 @@ mod tests {
             let ends = (again.len(), again.ends(), again.first_expiry_ms(), again.has_groups());
             let want = (page.len(), page.ends(), page.first_expiry_ms(), page.has_groups());
             assert_eq!(ends, want, "case: {case}");
-            let live: Vec<_> = entries.iter().map(|entry| (entry.position, entry.body_bytes)).collect();
-            assert_eq!(page.live().collect::<Vec<_>>(), live, "case: {case}");
+            let key =
+                |entry: &Folded| MessageKey::Durable { position: entry.position, ordinal: entry.ordinal };
+            let messages: Vec<_> = entries.iter().map(|entry| (key(entry), entry.body_bytes)).collect();
+            assert_eq!(page.messages().collect::<Vec<_>>(), messages, "case: {case}");
             for from in 0..entries[0].sequence + 40 {
                 let want = entries.iter().find(|entry| from <= entry.sequence);
                 let want = want.map(|entry| (entry.stamp, entry.sequence));
