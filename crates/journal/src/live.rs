@@ -37,6 +37,27 @@ impl LiveSet {
         }
     }
 
+    /// One message of each record is needed, as often as it is told. What comes in order costs little.
+    pub(crate) fn add_all(&mut self, positions: impl Iterator<Item = Position>) {
+        let mut current: Option<(u64, Chunk)> = None;
+        for position in positions {
+            let (number, word, bit) = place(position);
+            let chunk = match &mut current {
+                Some((known, chunk)) if *known == number => chunk,
+                _ => {
+                    self.chunks.extend(current.take());
+                    let chunk = self.chunks.remove(&number).unwrap_or_default();
+                    &mut current.insert((number, chunk)).1
+                }
+            };
+            if chunk[word] & bit != 0 {
+                *self.further.entry(position).or_default() += 1;
+            }
+            chunk[word] |= bit;
+        }
+        self.chunks.extend(current);
+    }
+
     /// One message of the record is needed no more. False: none was.
     pub(crate) fn remove(&mut self, position: Position) -> bool {
         if let Some(further) = self.further.get_mut(&position) {
@@ -116,6 +137,17 @@ mod tests {
         let removed: Vec<bool> = (0..4).map(|_| live.remove(position(7))).collect();
         assert_eq!(removed, [true, true, true, false]);
         assert!(!live.contains(position(7)) && !live.remove(position(600)));
+    }
+
+    #[test]
+    fn adding_many_is_adding_each() {
+        let many: Vec<u64> = vec![7, 8, 8, 511, 512, 9, 5000, 8, 513];
+        let mut live = set(&[9, 600]);
+        live.add_all(many.iter().map(|&number| position(number)));
+        let each: Vec<u64> = [9, 600].into_iter().chain(many).collect();
+        assert_eq!(live, set(&each));
+        live.add_all(std::iter::empty());
+        assert_eq!(live, set(&each));
     }
 
     #[test]

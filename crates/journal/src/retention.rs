@@ -125,6 +125,43 @@ impl Segments {
         true
     }
 
+    /// Counts one message for each of these records; returns how many of them are not there. What comes in order costs little.
+    fn retain_all(
+        &mut self,
+        partition: PartitionId,
+        live: impl IntoIterator<Item = (Position, u64)>,
+    ) -> u64 {
+        let mut set = self.live.remove(&partition).unwrap_or_default();
+        let mut unknown = 0;
+        let mut run = Run { first: Position::FIRST, last: None, messages: 0, bytes: 0 };
+        set.add_all(live.into_iter().filter_map(|(position, bytes)| {
+            if !run.covers(position) {
+                self.count(partition, &run);
+                let range = self.range_mut(partition, position);
+                let ends = range.map(|range| (range.first, range.last));
+                let (first, last) = ends.map_or((position, None), |(first, last)| (first, Some(last)));
+                run = Run { first, last, messages: 0, bytes: 0 };
+            }
+            if run.last.is_none() {
+                unknown += 1;
+                return None;
+            }
+            run.messages += 1;
+            run.bytes += bytes;
+            Some(position)
+        }));
+        self.count(partition, &run);
+        self.live.insert(partition, set);
+        unknown
+    }
+
+    fn count(&mut self, partition: PartitionId, run: &Run) {
+        if let Some(range) = self.range_mut(partition, run.first).filter(|_| run.last.is_some()) {
+            range.live += run.messages;
+            range.live_bytes += run.bytes;
+        }
+    }
+
     /// The number of messages in the segment that are still live; `None` if the record has none to release.
     fn release(&mut self, partition: PartitionId, position: Position, bytes: u64) -> Option<u64> {
         let known = self.live.get_mut(&partition).is_some_and(|live| live.remove(position));
@@ -145,6 +182,21 @@ impl Segments {
             }
         }
         Some(segment)
+    }
+}
+
+/// Live messages that lie in one range of records.
+struct Run {
+    first: Position,
+    /// `None` where there are no records.
+    last: Option<Position>,
+    messages: u64,
+    bytes: u64,
+}
+
+impl Run {
+    fn covers(&self, position: Position) -> bool {
+        self.first <= position && self.last.is_some_and(|last| position <= last)
     }
 }
 
@@ -186,9 +238,7 @@ impl<D: Disk> Journal<D> {
         }
         self.segments.live.remove(&partition);
         self.segments.uncounted.remove(&partition);
-        let unknown =
-            live.into_iter().filter(|&(position, bytes)| !self.retain(partition, position, 1, bytes));
-        let unknown = unknown.count() as u64;
+        let unknown = self.segments.retain_all(partition, live);
         self.recycle_dead();
         unknown
     }
