@@ -192,9 +192,9 @@ fn restart(
         thread::sleep(KNOCK);
     }
     let begin = Instant::now();
-    let child = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let child = Command::new(program).args(arguments).stdout(Stdio::null()).spawn();
     let mut child = child.map_err(failed(program))?;
-    let measured = first_delivery(plan, begin, &child, stop);
+    let measured = first_delivery(plan, begin, &mut child, stop);
     let ended = child.kill().and_then(|()| child.wait());
     let measured = measured?;
     ended.map_err(failed(program))?;
@@ -204,17 +204,19 @@ fn restart(
 fn first_delivery(
     plan: &Plan,
     begin: Instant,
-    child: &Child,
+    child: &mut Child,
     stop: &Arc<AtomicBool>,
 ) -> Result<Restart, DepthError> {
     let mut link = loop {
-        match Link::open(&plan.url, None, None, stop.clone()) {
+        let error = match Link::open(&plan.url, None, None, stop.clone()) {
             Ok(link) => break link,
-            Err(error) if begin.elapsed() > START_MAX || stop.load(Ordering::Acquire) => {
-                return Err(error.into());
-            }
-            Err(_) => thread::sleep(KNOCK),
+            Err(error) => error,
+        };
+        let has_ended = child.try_wait().is_ok_and(|ended| ended.is_some());
+        if has_ended || begin.elapsed() > START_MAX || stop.load(Ordering::Acquire) {
+            return Err(error.into());
         }
+        thread::sleep(KNOCK);
     };
     let connected_seconds = begin.elapsed().as_secs_f64();
     link.client().subscribe(&subscription(queue(plan))).map_err(LinkError::from)?;

@@ -126,11 +126,7 @@ impl Segments {
     }
 
     /// Counts one message for each of these records; returns how many of them are not there. What comes in order costs little.
-    fn retain_all(
-        &mut self,
-        partition: PartitionId,
-        live: impl IntoIterator<Item = (Position, u64)>,
-    ) -> u64 {
+    fn retain_all(&mut self, partition: PartitionId, live: impl IntoIterator<Item = (Position, u64)>) -> u64 {
         let mut set = self.live.remove(&partition).unwrap_or_default();
         let mut unknown = 0;
         let mut run = Run { first: Position::FIRST, last: None, messages: 0, bytes: 0 };
