@@ -12,6 +12,8 @@ FUZZ_SECONDS ?= $(if $(CI),60,10)
 NIGHTLY_FUZZ_SECONDS ?= 1800
 # How often the nightly run kills the broker under load.
 NIGHTLY_CRASHES ?= 500
+# Seconds of each of two loops that kill it under mixed load: ten minutes.
+NIGHTLY_CRASH_SECONDS ?= 300
 # Seeds of the simulations: of the whole broker's, about six minutes; of the journal's, about five.
 NIGHTLY_SEEDS ?= 100000
 NIGHTLY_JOURNAL_SEEDS ?= 20000
@@ -88,6 +90,7 @@ bench:
 nightly: build
 	@$(STAGE) crash-loop mvn -q -B -f tests/jms/pom.xml -Dpostroad.bin="$(POSTROAD_BINARY)" \
 	    -Dtest=CrashLoopTest -Dcrash.count=$(NIGHTLY_CRASHES) -Dsurefire.failIfNoSpecifiedTests=false test
+	@$(STAGE) kill-loop env CRASH_SECONDS=$(NIGHTLY_CRASH_SECONDS) tests/hostile/run crash
 	@$(STAGE) simulation env POSTROAD_SEEDS=$(NIGHTLY_SEEDS) cargo test --release --quiet --locked --package postroad-sim \
 	    --test seeds -- --ignored promises_hold_for_a_hundred_thousand_seeds
 	@$(STAGE) journal-simulation env POSTROAD_JOURNAL_SEEDS=$(NIGHTLY_JOURNAL_SEEDS) cargo test --release --quiet --locked \

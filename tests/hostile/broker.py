@@ -14,7 +14,7 @@ import openwire
 MEMORY_BYTES = 64 << 20
 PORT, OFFSET_MAX = 61616, 3919
 # Every port that the broker opens: an offset is used only if all of them are free.
-PORTS = (PORT, 5672)
+PORTS = (PORT, 5672, 8161)
 
 
 def free_offset():
