@@ -2,6 +2,7 @@
 
 mod bench;
 mod browse;
+mod config;
 mod journal;
 mod receive;
 mod send;
@@ -52,6 +53,9 @@ enum Command {
     /// Add, remove and list the users of a broker.
     #[command(subcommand)]
     User(user::User),
+    /// Translate configuration files of other brokers.
+    #[command(subcommand)]
+    Config(config::Config),
     /// Print the version.
     Version(version::VersionArguments),
 }
@@ -98,6 +102,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Bench(bench) => bench::run(&bench)?,
         Command::Journal(journal) => journal::run(&journal)?,
         Command::User(user) => user::run(&user)?,
+        Command::Config(config) => config::run(&config)?,
         Command::Version(arguments) => version::run(&arguments)?,
     }
     Ok(ExitCode::SUCCESS)

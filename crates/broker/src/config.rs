@@ -348,6 +348,14 @@ impl Config {
         Config::parse(&text).with_context(|| format!("in {}", file.display()))
     }
 
+    /// Whether a text is a configuration that a broker could start with.
+    ///
+    /// # Errors
+    /// What is wrong with it, as for a file.
+    pub fn check_text(text: &str) -> anyhow::Result<()> {
+        Config::parse(text)?.check()
+    }
+
     fn parse(text: &str) -> anyhow::Result<Config> {
         toml::from_str(text).map_err(|error| {
             let known = nearest_key(error.message());

@@ -1,0 +1,281 @@
+//! The broker element: its name, limits, connectors, and what else stands in it.
+
+use super::element::Element;
+use super::translation::Translation;
+use super::{addresses, policies};
+
+/// Attributes of the broker that need no key, or have none; an empty reason says that nothing need be said.
+const ATTRIBUTES: &[(&str, &str)] = &[
+    ("start", ""),
+    ("useShutdownHook", ""),
+    ("useJmx", "there is no JMX"),
+    (
+        "dataDirectory",
+        "Postroad keeps its own data, in `data`; it does not read ActiveMQ's store: let consumers empty that first",
+    ),
+    (
+        "persistent",
+        "persistent messages are kept: durability = \"memory\" in a [[policy]] keeps them in memory alone",
+    ),
+    ("schedulerSupport", "schedules work always"),
+    ("advisorySupport", "not translated: see docs/features/advisories.md for what is published"),
+    ("deleteAllMessagesOnStartup", "not translated: remove the data directory before a start instead"),
+    ("populateJMSXUserID", "not translated"),
+    ("splitSystemUsageForProducersConsumers", "memory is one budget"),
+    ("schedulePeriodForDestinationPurge", "not translated: idle queues are kept"),
+    (
+        "allowTempAutoCreationOnSend",
+        "not translated: a temporary destination exists until its connection ends",
+    ),
+    ("restartAllowed", ""),
+    ("networkConnectorStartAsync", ""),
+    ("consumerSystemUsagePortion", ""),
+    ("producerSystemUsagePortion", ""),
+];
+
+/// Elements that need no key, or have none.
+const ELEMENTS: &[(&str, &str)] = &[
+    ("managementContext", "there is no JMX"),
+    (
+        "persistenceAdapter",
+        "Postroad has a journal of its own; let consumers empty ActiveMQ's store before it is switched off",
+    ),
+    ("persistenceFactory", "Postroad has a journal of its own"),
+    ("networkConnectors", "not translated: networks of brokers are not supported yet"),
+    ("jmsBridgeConnectors", "not translated: bridges are not supported yet"),
+    (
+        "sslContext",
+        "not translated: set certificates by hand, as docs/postroad.toml shows where they are supported",
+    ),
+    ("shutdownHooks", "nothing follows: they belong to ActiveMQ's process"),
+    (
+        "ioExceptionHandler",
+        "nothing follows: a failed write never stops the broker for good; service resumes by itself",
+    ),
+    ("services", "not translated: no Java runs in Postroad"),
+    ("destinations", "not translated: queues and topics are made when they are first used"),
+    ("tempDataStore", "nothing follows: there is no second store"),
+    ("messageAuthorizationPolicy", "not translated: no Java runs in Postroad"),
+];
+
+/// The whole element.
+pub fn translate(broker: &Element<'_>, translation: &mut Translation) {
+    if let Some(name) = broker.value("brokerName", translation) {
+        translation.set("", "broker_name", name, broker);
+    }
+    let mut mirrors = broker.flag("useMirroredQueues", translation) == Some(true);
+    let virtual_topics = broker.flag("useVirtualTopics", translation) != Some(false);
+    broker.note_the_rest(ATTRIBUTES, translation);
+    let mut rules = policies::Rules::default();
+    let (mut intercepts, mut unguarded) = (false, false);
+    for child in broker.children() {
+        match child.name() {
+            "destinationPolicy" => rules.read_policies(&child, translation),
+            "plugins" => unguarded |= plugins(&child, &mut rules, translation),
+            "destinationInterceptors" => {
+                intercepts = true;
+                mirrors |= addresses::translate(&child, translation);
+            }
+            "systemUsage" => usage(&child, translation),
+            "transportConnectors" => connectors(&child, translation),
+            name => match ELEMENTS.iter().find(|(known, _)| *known == name) {
+                Some((_, why)) => translation.note(&child, why),
+                None => translation.note(&child, "is not known here"),
+            },
+        }
+    }
+    if !translation.has("ports", "amqp") {
+        translation.note(
+            broker,
+            "has no connector that is translated for AMQP: Postroad listens at ports.amqp all the same",
+        );
+    }
+    if unguarded {
+        translation.unset("", "bind");
+        translation.note(broker, "bind stays 127.0.0.1, for the users and permissions of this file are not translated: set both by hand");
+    }
+    if mirrors {
+        translation.set("mirrored_queues", "queues", ">", broker);
+    }
+    // ActiveMQ has its own rule for virtual topics only where the file has no interceptors.
+    if !translation.has_table("virtual_topic") && (intercepts || !virtual_topics) {
+        translation.set("", "virtual_topic", super::translation::Value::list([]), broker);
+    }
+    rules.write(translation);
+}
+
+/// Whether one of them keeps out those who may not come in.
+fn plugins(plugins: &Element<'_>, rules: &mut policies::Rules, translation: &mut Translation) -> bool {
+    let mut guards = false;
+    for plugin in plugins.children() {
+        match plugin.name() {
+            "redeliveryPlugin" => rules.read_redelivery(&plugin, translation),
+            "discardingDLQBrokerPlugin" => discarding(&plugin, translation),
+            "timeStampingBrokerPlugin" => {
+                translation.note(
+                    &plugin,
+                    "not translated: messages keep the time and the time to live of their producers",
+                );
+            }
+            "simpleAuthenticationPlugin"
+            | "jaasAuthenticationPlugin"
+            | "jaasCertificateAuthenticationPlugin"
+            | "jaasDualAuthenticationPlugin"
+            | "authorizationPlugin" => {
+                guards = true;
+                translation.note(&plugin, "not translated: set users and permissions by hand, as far as docs/postroad.toml has them");
+            }
+            "statisticsBrokerPlugin" | "loggingBrokerPlugin" | "traceBrokerPathPlugin" => {
+                translation.note(&plugin, "not translated: it only watches");
+            }
+            _ => translation.note(&plugin, "not translated: no Java runs in Postroad"),
+        }
+    }
+    guards
+}
+
+fn discarding(plugin: &Element<'_>, translation: &mut Translation) {
+    if plugin.flag("dropAll", translation) != Some(false) && plugin.value("dropOnly", translation).is_none() {
+        translation.set("", "dead_letter_queue", "", plugin);
+    }
+    let why = "not translated: dead_letter_queue = \"\" in a [[policy]] of these destinations lets their dead letters end";
+    plugin.note_the_rest(
+        &[
+            ("dropOnly", why),
+            ("dropTemporaryQueues", why),
+            ("dropTemporaryTopics", why),
+            ("reportInterval", ""),
+        ],
+        translation,
+    );
+}
+
+/// `<systemUsage><systemUsage><memoryUsage><memoryUsage …/>`: names are said twice.
+fn usage(outer: &Element<'_>, translation: &mut Translation) {
+    let Some(usage) = outer.child("systemUsage") else {
+        return translation.note(outer, "has no <systemUsage> in it");
+    };
+    let why = "not translated: a full store refuses persistent messages with an exception at once, and memory makes producers wait";
+    usage.note_the_rest(&[("sendFailIfNoSpace", why), ("sendFailIfNoSpaceAfterTimeout", why)], translation);
+    for kind in usage.children() {
+        let Some(limit) = kind.child(kind.name()) else {
+            translation.note(&kind, "has no element of its own name in it");
+            continue;
+        };
+        match kind.name() {
+            "memoryUsage" => {
+                if let Some(bytes) = limit.bytes("limit", translation) {
+                    translation.set("", "memory_bytes", bytes.max(1 << 20), &limit);
+                }
+            }
+            "storeUsage" => {
+                if let Some(bytes) = limit.bytes("limit", translation) {
+                    translation.set("store", "disk_bytes_max", bytes.max(256 << 20), &limit);
+                }
+            }
+            "tempUsage" | "jobSchedulerUsage" => {
+                translation
+                    .note(&limit, "nothing follows: there is one store, bounded by store.disk_bytes_max");
+                continue;
+            }
+            _ => translation.note(&limit, "is not known here"),
+        }
+        let percent =
+            "not translated: a quarter of the machine's memory is taken unless memory_bytes says otherwise";
+        let of_disk = "not translated: set store.disk_bytes_max";
+        limit.note_the_rest(
+            &[("percentOfJvmHeap", percent), ("percentLimit", of_disk), ("total", of_disk), ("store", "")],
+            translation,
+        );
+    }
+}
+
+fn connectors(connectors: &Element<'_>, translation: &mut Translation) {
+    for connector in connectors.children() {
+        let Some(uri) = connector.value("uri", translation) else {
+            translation.note(&connector, "not translated: it has no uri that could be read");
+            continue;
+        };
+        connector.note_the_rest(
+            &[
+                ("name", ""),
+                ("updateClusterClients", "not translated"),
+                ("rebalanceClusterClients", "not translated"),
+            ],
+            translation,
+        );
+        connect(&connector, uri, translation);
+    }
+}
+
+/// `tcp://0.0.0.0:61616?maximumConnections=1000&wireFormat.maxFrameSize=104857600`
+fn connect(connector: &Element<'_>, uri: &str, translation: &mut Translation) {
+    let (address, options) = uri.split_once('?').unwrap_or((uri, ""));
+    let Some((scheme, place)) = address.split_once("://") else {
+        return translation.note(connector, &format!("not translated: {uri} has no scheme"));
+    };
+    let section = match scheme {
+        "tcp" | "nio" | "auto" | "auto+nio" => "openwire",
+        "amqp" | "amqp+nio" => "amqp",
+        "vm" => {
+            return translation.note(connector, "nothing follows: no client lives in the broker's process");
+        }
+        _ => {
+            let text = format!(
+                "not translated: {scheme}://; see docs/postroad.toml for the protocols that are there"
+            );
+            return translation.note(connector, &text);
+        }
+    };
+    let Some((host, port)) = place.trim_end_matches('/').rsplit_once(':') else {
+        return translation.note(connector, &format!("not translated: {uri} has no port"));
+    };
+    match port.parse::<u16>() {
+        Ok(port) => translation.set("ports", section, u64::from(port), connector),
+        Err(_) => return translation.note(connector, &format!("not translated: {port} is no port")),
+    }
+    let host = host.trim_matches(['[', ']']);
+    match host.parse::<std::net::IpAddr>() {
+        Ok(ip) => translation.set("", "bind", ip.to_string().as_str(), connector),
+        Err(_) if host == "localhost" => translation.set("", "bind", "127.0.0.1", connector),
+        Err(_) => translation
+            .note(connector, &format!("bind takes an address, not the name {host}: set it by hand")),
+    }
+    for option in options.split('&').filter(|option| !option.is_empty()) {
+        connector_option(connector, section, option, translation);
+    }
+}
+
+fn connector_option(
+    connector: &Element<'_>,
+    section: &'static str,
+    option: &str,
+    translation: &mut Translation,
+) {
+    let (name, value) = option.split_once('=').unwrap_or((option, ""));
+    let number = value.parse::<u64>().ok();
+    match (name, section, number) {
+        ("wireFormat.maxFrameSize", "openwire", Some(bytes)) => {
+            translation.set("openwire", "max_frame_bytes", bytes.max(1024), connector);
+        }
+        ("wireFormat.maxFrameSize", "amqp", Some(bytes)) => {
+            translation.set("amqp", "max_message_bytes", bytes.max(1024), connector);
+        }
+        ("wireFormat.maxInactivityDuration" | "transport.wireFormat.idleTimeout", _, Some(ms)) => {
+            translation.set(section, "max_inactivity_ms", ms, connector);
+        }
+        ("wireFormat.tightEncodingEnabled", "openwire", None) if value == "true" => {
+            translation.set("openwire", "tight_encoding", true, connector);
+        }
+        ("wireFormat.cacheEnabled", "openwire", None) if value == "true" => {
+            translation.set("openwire", "cache", true, connector);
+        }
+        ("maximumConnections", ..) => {
+            translation.note(
+                connector,
+                &format!("{option}: not translated: the limit on open files bounds connections"),
+            );
+        }
+        _ => translation.note(connector, &format!("{option}: not translated")),
+    }
+}

@@ -1,0 +1,180 @@
+//! `postroad config`: configuration files of other brokers, translated.
+//!
+//! `import` reads ActiveMQ's `activemq.xml`. Whatever it reads ends in one of three ways: a key of Postroad's, a note that
+//! nothing follows from it, or a note that it is not translated and why. Nothing is passed over in silence.
+//! Never here: reading Postroad's own file, which is `crate::config`.
+
+mod addresses;
+mod broker;
+mod element;
+mod policies;
+mod translation;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+
+use crate::config::Config as Configuration;
+use element::Element;
+use translation::Translation;
+
+/// No configuration is larger; what is, is some other file.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// What can be done with configuration files.
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Translate an activemq.xml of ActiveMQ Classic into a configuration file of Postroad.
+    Import(ImportArguments),
+}
+
+/// What `import` can be told.
+#[derive(Debug, Args)]
+pub struct ImportArguments {
+    /// The file of ActiveMQ, mostly conf/activemq.xml.
+    file: PathBuf,
+    /// The file to write, which must not exist [default: standard output].
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Carries it out.
+pub fn run(config: &Config) -> anyhow::Result<()> {
+    let Config::Import(arguments) = config;
+    import(arguments)
+}
+
+fn import(arguments: &ImportArguments) -> anyhow::Result<()> {
+    let file = arguments.file.display();
+    let bytes = std::fs::metadata(&arguments.file).with_context(|| format!("cannot read {file}"))?.len();
+    if bytes > FILE_BYTES_MAX {
+        bail!("{file} has {bytes} bytes; a configuration has {FILE_BYTES_MAX} at most");
+    }
+    let text = std::fs::read_to_string(&arguments.file).with_context(|| format!("cannot read {file}"))?;
+    let translation = translate(&text).with_context(|| format!("in {file}"))?;
+    let toml = translation.to_toml(&file.to_string());
+    let notes = translation.notes_text(&file.to_string());
+    match &arguments.output {
+        None => std::io::stdout().write_all(toml.as_bytes()).context("cannot write to standard output")?,
+        Some(path) => {
+            let mut output = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .open(path)
+                .with_context(|| format!("cannot make {}", path.display()))?;
+            output.write_all(toml.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    eprint!("{notes}");
+    Ok(())
+}
+
+/// Translates the text of an `activemq.xml`.
+///
+/// # Errors
+/// It is no XML, has no `broker` element, or says something that no broker could follow.
+fn translate(text: &str) -> anyhow::Result<Translation> {
+    let document = roxmltree::Document::parse(text).context("no XML")?;
+    let named = |node: &roxmltree::Node| node.is_element() && node.tag_name().name() == "broker";
+    let Some(node) = document.descendants().find(named) else {
+        bail!("there is no element <broker>; an activemq.xml has one");
+    };
+    let mut translation = Translation::default();
+    for outside in document.root_element().children().filter(|other| other.is_element() && *other != node) {
+        if !outside.descendants().any(|inner| inner == node) {
+            let element = Element::new(outside);
+            translation.note(
+                &element,
+                "stands outside of <broker>: Postroad has no beans, and takes no values from elsewhere",
+            );
+        }
+    }
+    broker::translate(&Element::new(node), &mut translation);
+    let toml = translation.to_toml("it");
+    Configuration::check_text(&toml).context("what it says makes no configuration")?;
+    Ok(translation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In the shape of the file that ActiveMQ comes with, and of its examples, in words of our own.
+    const BROKER: &str = include_str!("testdata/activemq.xml");
+
+    #[test]
+    fn a_whole_file_becomes_a_configuration_and_the_rest_is_named_by_line() {
+        let translation = translate(BROKER).unwrap();
+        let name = "activemq.xml";
+        let translated = format!("{}----\n{}", translation.to_toml(name), translation.notes_text(name));
+        assert_eq!(translated, include_str!("testdata/translated.txt"));
+    }
+
+    #[test]
+    fn what_is_no_broker_is_refused_with_the_reason() {
+        for (case, text, want) in [
+            ("no XML", "broker = 1", "no XML"),
+            ("cut off", "<broker><a></broker>", "no XML"),
+            ("no broker", "<beans/>", "there is no element <broker>"),
+            ("entities that grow", "<!DOCTYPE a [<!ENTITY b 'c'>]><broker/>", "no XML"),
+            (
+                "a selector that cannot be read",
+                "<broker><destinationInterceptors><virtualDestinationInterceptor><virtualDestinations>
+                 <compositeQueue name='c'><forwardTo><filteredDestination selector='k =' queue='q'/></forwardTo></compositeQueue>
+                 </virtualDestinations></virtualDestinationInterceptor></destinationInterceptors></broker>",
+                "what it says makes no configuration",
+            ),
+        ] {
+            let error = translate(text).unwrap_err().to_string();
+            assert!(error.contains(want), "{case}: {error}");
+        }
+    }
+
+    fn toml(inside: &str) -> String {
+        let translation = translate(&format!("<broker brokerName='b'>{inside}</broker>")).unwrap();
+        translation.to_toml("f")
+    }
+
+    #[test]
+    fn policies_that_activemq_keeps_apart_are_put_together_by_pattern() {
+        let text = toml(
+            "<destinationPolicy><policyMap>
+               <defaultEntry><policyEntry alwaysRetroactive='true'/></defaultEntry>
+               <policyEntries>
+                 <policyEntry queue='orders.>'><deadLetterStrategy><individualDeadLetterStrategy queuePrefix='DLQ.' processExpired='false'/></deadLetterStrategy></policyEntry>
+               </policyEntries></policyMap></destinationPolicy>
+             <plugins><redeliveryPlugin><redeliveryPolicyMap><redeliveryPolicyMap>
+               <redeliveryPolicyEntries><redeliveryPolicy queue='orders.eu' maximumRedeliveries='4' initialRedeliveryDelay='50' useExponentialBackOff='true' backOffMultiplier='2'/></redeliveryPolicyEntries>
+               <defaultEntry><redeliveryPolicy maximumRedeliveries='-1' redeliveryDelay='70' initialRedeliveryDelay='70'/></defaultEntry>
+             </redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin></plugins>",
+        );
+        let config: toml::Table = toml::from_str(&text).unwrap();
+        let policies = config["policy"].as_array().unwrap();
+        let short: Vec<String> =
+            policies.iter().map(|policy| policy.to_string().replace('\n', " ")).collect();
+        let find =
+            |name: &str| short.iter().find(|policy| policy.contains(&format!("\"{name}\""))).unwrap().clone();
+        for (name, keys) in [
+            (
+                "queue://orders.eu",
+                &[
+                    "\"DLQ.*\"",
+                    "dead_letter_expired = false",
+                    "redelivery_count = 4",
+                    "redelivery_delay_ms = 50",
+                    "redelivery_multiplier = 2",
+                ][..],
+            ),
+            ("queue://orders.>", &["\"DLQ.*\"", "redelivery_count = 4294967295", "redelivery_delay_ms = 70"]),
+            ("queue://>", &["redelivery_count = 4294967295"]),
+            ("topic://>", &["retroactive_always = true"]),
+        ] {
+            for key in keys {
+                assert!(find(name).contains(key), "{name} has {key}: {short:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! Policies: ActiveMQ's policy map and its redelivery policy map, put together by pattern.
+//!
+//! In both brokers the narrowest pattern counts alone. ActiveMQ keeps its maps apart; Postroad has one. So a pattern of either map gets
+//! a policy, with what the narrowest pattern that covers it says in the other map.
+
+use std::collections::BTreeMap;
+
+use postroad_routing::DestinationPattern;
+
+use super::element::Element;
+use super::translation::{Table, Translation, Value};
+
+type Keys = Vec<(&'static str, Value)>;
+
+/// One map: keys and line by pattern.
+type Map = BTreeMap<String, (Keys, u32)>;
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct Rules {
+    policies: Map,
+    redelivery: Map,
+}
+
+const ALWAYS: &str = "nothing follows: it is so always";
+const NO_NEED: &str = "nothing follows: memory does not grow with the backlog, and there is nothing to tune";
+
+/// Attributes of a policyEntry that need no key, or have none.
+const POLICY: &[(&str, &str)] = &[
+    ("memoryLimit", "not translated: memory is one budget, memory_bytes; what does not fit is on disk"),
+    (
+        "producerFlowControl",
+        "nothing follows: persistent messages go to disk, and producers of others wait for memory alone",
+    ),
+    ("prioritizedMessages", ALWAYS),
+    ("strictOrderDispatch", ALWAYS),
+    ("useConsumerPriority", ALWAYS),
+    ("persistJMSRedelivered", ALWAYS),
+    ("optimizedDispatch", NO_NEED),
+    ("lazyDispatch", NO_NEED),
+    ("useCache", NO_NEED),
+    ("maxPageSize", NO_NEED),
+    ("maxBrowsePageSize", "nothing follows: a browser sees everything"),
+    ("expireMessagesPeriod", "nothing follows: messages leave within a second of their end"),
+    ("maxExpirePageSize", NO_NEED),
+    ("cursorMemoryHighWaterMark", NO_NEED),
+    ("storeUsageHighWaterMark", NO_NEED),
+    ("reduceMemoryFootprint", NO_NEED),
+    ("doOptimzeMessageStorage", NO_NEED),
+    ("optimizeMessageStoreInFlightLimit", NO_NEED),
+    ("minimumMessageSize", NO_NEED),
+    ("usePrefetchExtension", NO_NEED),
+    ("enableAudit", "nothing follows: limits.audited_producers holds for all destinations"),
+    ("maxAuditDepth", "nothing follows: limits.audited_producers holds for all destinations"),
+    ("maxQueueAuditDepth", "nothing follows: limits.audited_producers holds for all destinations"),
+    ("maxProducersToAudit", "not translated: limits.audited_producers holds for all destinations"),
+    ("messageGroupMapFactoryType", "nothing follows: groups keep their order beyond any number"),
+    ("queuePrefetch", "not translated: clients say how much they want ahead"),
+    ("queueBrowserPrefetch", "not translated: clients say how much they want ahead"),
+    ("topicPrefetch", "not translated: clients say how much they want ahead"),
+    ("durableTopicPrefetch", "not translated: clients say how much they want ahead"),
+    ("gcInactiveDestinations", "not translated: idle queues are kept"),
+    ("inactiveTimeoutBeforeGC", "not translated: idle queues are kept"),
+    ("inactiveTimoutBeforeGC", "not translated: idle queues are kept"),
+    ("gcWithNetworkConsumers", "not translated: idle queues are kept"),
+    ("allConsumersExclusiveByDefault", "not translated: consumers ask for it, consumer.exclusive=true"),
+    ("timeBeforeDispatchStarts", "not translated"),
+    ("consumersBeforeDispatchStarts", "not translated"),
+    ("maxDestinations", "not translated"),
+    ("advisoryForConsumed", "not translated: see docs/features/advisories.md"),
+    ("advisoryForDelivery", "not translated: see docs/features/advisories.md"),
+    ("advisoryForDispatched", "not translated: see docs/features/advisories.md"),
+    ("advisoryForDiscardingMessages", "not translated: see docs/features/advisories.md"),
+    ("advisoryForFastProducers", "not translated: see docs/features/advisories.md"),
+    ("advisoryForSlowConsumers", "not translated: see docs/features/advisories.md"),
+    ("advisoryWhenFull", "not translated: see docs/features/advisories.md"),
+    ("includeBodyForAdvisory", "not translated: see docs/features/advisories.md"),
+    ("sendAdvisoryIfNoConsumers", "not translated"),
+    ("sendDuplicateFromStoreToDLQ", "nothing follows: a store without an index has no such duplicates"),
+    ("blockedProducerWarningInterval", ""),
+    ("sendFailIfNoSpace", "not translated"),
+    ("sendFailIfNoSpaceAfterTimeout", "not translated"),
+];
+
+/// Elements of a policyEntry that need no key, or have none.
+const INNER: &[(&str, &str)] = &[
+    (
+        "dispatchPolicy",
+        "nothing follows: consumers of one priority take turns, and each queue keeps its order",
+    ),
+    ("pendingQueuePolicy", NO_NEED),
+    ("pendingSubscriberPolicy", NO_NEED),
+    ("pendingDurableSubscriberPolicy", NO_NEED),
+    ("messageGroupMapFactory", "nothing follows: groups keep their order beyond any number"),
+    ("networkBridgeFilterFactory", "not translated: there are no networks of brokers yet"),
+    (
+        "pendingMessageLimitStrategy",
+        "not translated: a subscriber that is slow makes producers of non-persistent messages to its topic wait, and loses nothing",
+    ),
+    ("messageEvictionStrategy", "not translated: nothing is evicted"),
+    ("slowConsumerStrategy", "not translated: a slow consumer holds up nobody else"),
+    ("messageInterceptorStrategy", "not translated: no Java runs in Postroad"),
+];
+
+/// The patterns of an entry, by its attributes.
+fn patterns(entry: &Element<'_>, translation: &mut Translation) -> Vec<String> {
+    let kinds = [
+        ("queue", "queue://"),
+        ("topic", "topic://"),
+        ("tempQueue", "temp-queue://"),
+        ("tempTopic", "temp-topic://"),
+    ];
+    let mut found = Vec::new();
+    for (attribute, scheme) in kinds {
+        match entry.value(attribute, translation) {
+            Some("true") if attribute.starts_with("temp") => found.push(format!("{scheme}>")),
+            Some(name) => found.push(format!("{scheme}{name}")),
+            None => {}
+        }
+    }
+    found
+}
+
+const EVERYTHING: [&str; 2] = ["queue://>", "topic://>"];
+
+impl Rules {
+    /// `<destinationPolicy>`
+    pub fn read_policies(&mut self, element: &Element<'_>, translation: &mut Translation) {
+        let Some(map) = element.child("policyMap") else {
+            return translation.note(element, "has no <policyMap> in it");
+        };
+        for group in map.children() {
+            for entry in group.children() {
+                match (group.name(), entry.name()) {
+                    ("policyEntries", "policyEntry") => {
+                        let patterns = patterns(&entry, translation);
+                        if patterns.is_empty() {
+                            translation.note(
+                                &entry,
+                                "not translated: it names no queue or topic that could be read",
+                            );
+                        }
+                        for pattern in patterns {
+                            self.policy(&entry, pattern, translation);
+                        }
+                    }
+                    ("defaultEntry", "policyEntry") => {
+                        for pattern in EVERYTHING {
+                            self.policy(&entry, pattern.to_owned(), translation);
+                        }
+                    }
+                    _ => translation.note(&entry, "is not known here"),
+                }
+            }
+        }
+    }
+
+    fn policy(&mut self, entry: &Element<'_>, pattern: String, translation: &mut Translation) {
+        let mut keys = Keys::new();
+        if let Some(always) = entry.flag("alwaysRetroactive", translation) {
+            keys.push(("retroactive_always", always.into()));
+        }
+        for child in entry.children() {
+            match child.name() {
+                "deadLetterStrategy" => {
+                    dead_letters(&child, pattern.contains("topic://"), &mut keys, translation)
+                }
+                "subscriptionRecoveryPolicy" => recovery(&child, &mut keys, translation),
+                name => match INNER.iter().find(|(known, _)| *known == name) {
+                    Some((_, why)) => translation.note(&child, why),
+                    None => translation.note(&child, "is not known here"),
+                },
+            }
+        }
+        let _ = patterns(entry, translation);
+        entry.note_the_rest(POLICY, translation);
+        // What stands first in the file counts for a pattern that is there twice.
+        self.policies.entry(pattern).or_insert((keys, entry.line()));
+    }
+
+    /// `<redeliveryPlugin>`
+    pub fn read_redelivery(&mut self, plugin: &Element<'_>, translation: &mut Translation) {
+        for attribute in ["sendToDlqIfMaxRetriesExceeded", "fallbackToDeadLetter"] {
+            if plugin.flag(attribute, translation) == Some(false) {
+                let why = "not translated: dead_letter_queue = \"\" in a [[policy]] lets dead letters end";
+                translation.note(plugin, &format!("{attribute}=\"false\": {why}"));
+            }
+        }
+        plugin.note_the_rest(&[], translation);
+        let outer = plugin.child("redeliveryPolicyMap");
+        let Some(map) = outer.as_ref().and_then(|outer| outer.child("redeliveryPolicyMap")) else {
+            return translation.note(plugin, "has no <redeliveryPolicyMap> in it");
+        };
+        for group in map.children() {
+            for entry in group.children() {
+                let patterns = match group.name() {
+                    "redeliveryPolicyEntries" => patterns(&entry, translation),
+                    "defaultEntry" => EVERYTHING.map(str::to_owned).to_vec(),
+                    _ => Vec::new(),
+                };
+                if patterns.is_empty() {
+                    translation.note(&entry, "not translated: it names no queue or topic that could be read");
+                    continue;
+                }
+                let keys = redelivery(&entry, translation);
+                for pattern in patterns {
+                    self.redelivery.entry(pattern).or_insert((keys.clone(), entry.line()));
+                }
+            }
+        }
+    }
+
+    /// One `[[policy]]` for each pattern.
+    pub fn write(self, translation: &mut Translation) {
+        let Rules { policies, redelivery } = self;
+        let mut patterns: Vec<&String> = policies.keys().chain(redelivery.keys()).collect();
+        patterns.sort();
+        patterns.dedup();
+        for pattern in patterns {
+            let mut keys = vec![("destination", pattern.as_str().into())];
+            let mut lines = Vec::new();
+            for map in [&policies, &redelivery] {
+                if let Some((more, line)) = narrowest(map, pattern) {
+                    keys.extend(more.iter().cloned());
+                    lines.push(*line);
+                }
+            }
+            if keys.len() > 1 {
+                lines.dedup();
+                translation.push(Table { name: "policy", lines, keys });
+            }
+        }
+    }
+}
+
+/// What the map says about all destinations of the pattern.
+fn narrowest<'a>(map: &'a Map, pattern: &str) -> Option<&'a (Keys, u32)> {
+    if let Some(own) = map.get(pattern) {
+        return Some(own);
+    }
+    let wanted = DestinationPattern::parse(pattern).ok()?;
+    let covering = map.iter().filter_map(|(text, entry)| {
+        let known = DestinationPattern::parse(text).ok()?;
+        let same_kind = (known.kind, known.temporary) == (wanted.kind, wanted.temporary);
+        (same_kind && known.name.covers(&wanted.name)).then_some((known.name, entry))
+    });
+    // Of patterns that cover one another the one that others cover is the narrowest.
+    let best = covering.reduce(|best, next| if best.0.covers(&next.0) { next } else { best });
+    best.map(|(_, entry)| entry)
+}
+
+fn dead_letters(outer: &Element<'_>, of_topic: bool, keys: &mut Keys, translation: &mut Translation) {
+    let Some(strategy) = outer.children().next() else {
+        return translation.note(outer, "has no strategy in it");
+    };
+    match strategy.name() {
+        "sharedDeadLetterStrategy" => {
+            let named = strategy.child("deadLetterQueue").and_then(|inner| inner.child("queue"));
+            let name = match named {
+                Some(queue) => queue.value("physicalName", translation),
+                None => strategy.value("deadLetterQueue", translation),
+            };
+            if let Some(name) = name {
+                keys.push(("dead_letter_queue", name.trim_start_matches("queue://").into()));
+            }
+        }
+        "individualDeadLetterStrategy" => {
+            let (prefix, suffix, default) = match of_topic {
+                true => ("topicPrefix", "topicSuffix", "ActiveMQ.DLQ.Topic."),
+                false => ("queuePrefix", "queueSuffix", "ActiveMQ.DLQ.Queue."),
+            };
+            let prefix = strategy.value(prefix, translation).unwrap_or(default);
+            let suffix = strategy.value(suffix, translation).unwrap_or("");
+            keys.push(("dead_letter_queue", format!("{prefix}*{suffix}").as_str().into()));
+        }
+        "discarding" | "discardingDeadLetterStrategy" => keys.push(("dead_letter_queue", "".into())),
+        _ => return translation.note(&strategy, "not translated: no Java runs in Postroad"),
+    }
+    for (attribute, key) in
+        [("processExpired", "dead_letter_expired"), ("processNonPersistent", "dead_letter_non_persistent")]
+    {
+        if let Some(flag) = strategy.flag(attribute, translation) {
+            keys.push((key, flag.into()));
+        }
+    }
+    for attribute in ["useQueueForQueueMessages", "useQueueForTopicMessages"] {
+        if strategy.flag(attribute, translation) == Some(false) {
+            translation.note(
+                &strategy,
+                &format!("{attribute}=\"false\": not translated: dead letters go to queues"),
+            );
+        }
+    }
+    let once = "nothing follows: a dead letter is written once";
+    strategy.note_the_rest(
+        &[
+            ("destinationPerDurableSubscriber", "not translated"),
+            ("expiration", "not translated: dead letters have no end"),
+            ("enableAudit", once),
+            ("maxAuditDepth", once),
+            ("maxProducersToAudit", once),
+            ("queuePrefix", ""),
+            ("queueSuffix", ""),
+            ("topicPrefix", ""),
+            ("topicSuffix", ""),
+        ],
+        translation,
+    );
+}
+
+fn recovery(outer: &Element<'_>, keys: &mut Keys, translation: &mut Translation) {
+    let Some(policy) = outer.children().next() else {
+        return translation.note(outer, "has no policy in it");
+    };
+    let (key, attribute, default) = match policy.name() {
+        "lastImageSubscriptionRecoveryPolicy" => return keys.push(("retroactive_messages", 1_u64.into())),
+        "noSubscriptionRecoveryPolicy" => return,
+        "fixedCountSubscriptionRecoveryPolicy" => ("retroactive_messages", "maximumSize", 100),
+        "fixedSizedSubscriptionRecoveryPolicy" => ("retroactive_bytes", "maximumSize", 64 << 10),
+        "timedSubscriptionRecoveryPolicy" => ("retroactive_ms", "recoverDuration", 60_000),
+        _ => {
+            return translation
+                .note(&policy, "not translated: retroactive_messages, _bytes and _ms are there");
+        }
+    };
+    let value = policy.number(attribute, translation).unwrap_or(default);
+    keys.push((key, u64::try_from(value).unwrap_or(0).into()));
+    policy.note_the_rest(&[("useSharedBuffer", "")], translation);
+}
+
+/// ActiveMQ's defaults stand here, for they differ from Postroad's.
+fn redelivery(entry: &Element<'_>, translation: &mut Translation) -> Keys {
+    let count = entry.number("maximumRedeliveries", translation).unwrap_or(6);
+    let first = entry.number("initialRedeliveryDelay", translation).unwrap_or(1000);
+    let next = entry.number("redeliveryDelay", translation).unwrap_or(1000);
+    let grows = entry.flag("useExponentialBackOff", translation) == Some(true);
+    let factor = entry.value("backOffMultiplier", translation).unwrap_or("5").parse::<f64>().unwrap_or(1.0);
+    let longest = entry.number("maximumRedeliveryDelay", translation).unwrap_or(-1);
+    let delay = if first > 0 { first } else { next };
+    let whole = if grows { factor.round().max(1.0) as u64 } else { 1 };
+    if grows && whole as f64 != factor {
+        translation.note(entry, &format!("backOffMultiplier is rounded to {whole}: factors are whole"));
+    }
+    if !grows && first != next {
+        translation
+            .note(entry, &format!("every rest is {delay} ms: later rests are the first one, times a factor"));
+    }
+    entry.note_the_rest(
+        &[
+            ("preDispatchCheck", ""),
+            ("useCollisionAvoidance", "not translated: rests are exact"),
+            ("collisionAvoidancePercent", "not translated: rests are exact"),
+            ("queue", ""),
+            ("topic", ""),
+            ("tempQueue", ""),
+            ("tempTopic", ""),
+        ],
+        translation,
+    );
+    let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
+    // No maximum is -1 with ActiveMQ; a message that fails four billion times is poison by any measure.
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    let mut keys = vec![
+        ("redelivery_count", u64::from(count).into()),
+        ("redelivery_delay_ms", unsigned(delay).into()),
+        ("redelivery_multiplier", whole.into()),
+    ];
+    let longest = if longest >= 0 { unsigned(longest).max(unsigned(delay)) } else { u64::from(u32::MAX) };
+    keys.push(("redelivery_delay_max_ms", longest.into()));
+    keys
+}
