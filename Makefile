@@ -86,11 +86,14 @@ bench:
 	@cargo build --quiet --release --locked --package postroad-broker --bin postroad
 	@bench/run $(BENCH)
 
-# Long runs that no change should wait for: the broker killed under load many times over, and long fuzzing.
+# Long runs that no change should wait for: the broker killed under load many times over, the JMS tests against the broker that
+# they take after, and long fuzzing.
 nightly: build
 	@$(STAGE) crash-loop mvn -q -B -f tests/jms/pom.xml -Dpostroad.bin="$(POSTROAD_BINARY)" \
 	    -Dtest=CrashLoopTest -Dcrash.count=$(NIGHTLY_CRASHES) -Dsurefire.failIfNoSpecifiedTests=false test
 	@$(STAGE) kill-loop env CRASH_SECONDS=$(NIGHTLY_CRASH_SECONDS) tests/hostile/run crash
+	@$(STAGE) jms-against-activemq bench/with activemq -- mvn -q -B -f tests/jms/pom.xml -pl jakarta,javax -am \
+	    -Dbroker.url={url} test
 	@$(STAGE) simulation env POSTROAD_SEEDS=$(NIGHTLY_SEEDS) cargo test --release --quiet --locked --package postroad-sim \
 	    --test seeds -- --ignored promises_hold_for_a_hundred_thousand_seeds
 	@$(STAGE) journal-simulation env POSTROAD_JOURNAL_SEEDS=$(NIGHTLY_JOURNAL_SEEDS) cargo test --release --quiet --locked \

@@ -175,7 +175,7 @@ class QueuePatternTest extends JmsTest {
         (text(first).equals("n") ? first : second).acknowledge();
         connection.close();
         MessageConsumer next = sender.createConsumer(new ActiveMQQueue(name + ".>"));
-        assertEquals(List.of("m 2*"), deliveries(next, 1));
+        assertEquals(List.of("m"), texts(next, 1));
         assertSilent(next);
     }
 
