@@ -5,6 +5,7 @@ mod browse;
 mod config;
 mod journal;
 mod receive;
+mod redrive;
 mod send;
 mod serve;
 mod user;
@@ -44,6 +45,8 @@ enum Command {
     Receive(receive::ReceiveArguments),
     /// Print messages of a queue, and leave them there.
     Browse(browse::BrowseArguments),
+    /// Send dead letters back to where they were.
+    Redrive(redrive::RedriveArguments),
     /// Measure a broker, or this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -98,6 +101,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Receive(arguments) => return receive::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments)?,
         Command::Send(arguments) => send::run(&arguments)?,
+        Command::Redrive(arguments) => redrive::run(&arguments)?,
         Command::Browse(arguments) => browse::run(&arguments)?,
         Command::Bench(bench) => bench::run(&bench)?,
         Command::Journal(journal) => journal::run(&journal)?,

@@ -766,3 +766,29 @@ fn the_disk_benchmark_says_what_it_measured() {
     );
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn dead_letters_go_back_to_where_they_were() {
+    let broker = Broker::start();
+    for (queue, body) in [("orders", "m"), ("bills", "n")] {
+        broker.says(&["send", queue, "--body", body, "--ttl", "1", "--property", "k=v"]);
+    }
+    let end = Instant::now() + PATIENCE;
+    let dead = || broker.objects(&["browse", "ActiveMQ.DLQ", "--json"]).len();
+    while dead() < 2 {
+        assert!(Instant::now() < end, "both messages expire: {}", dead());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let one = broker.run(&["redrive", "--origin", "orders", "--timeout", "300"]);
+    assert_eq!((one.status.code(), errors(&one).contains("1 stayed")), (Some(0), true), "{}", errors(&one));
+    broker.says(&["redrive", "--to", "elsewhere", "--timeout", "300"]);
+    for (queue, body) in [("orders", "m"), ("elsewhere", "n")] {
+        let message = &broker.objects(&["receive", queue, "--json", "--timeout", "10000"])[0];
+        assert_eq!(
+            (&message["body"], &message["properties"]),
+            (&Value::from(body), &serde_json::json!({ "k": "v" })),
+            "{queue}"
+        );
+    }
+    assert_eq!(dead(), 0);
+}

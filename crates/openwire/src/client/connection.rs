@@ -9,10 +9,10 @@ use super::{
     BrokerException, ClientError, ClientEvent, ConsumerNumber, Incoming, RequestId, Subscription, Verdict,
 };
 use crate::codec::{
-    Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, FrameReader, KeepAliveInfo, Magic,
-    Message, MessageAck, MessageDispatch, MessageId, ProducerId, ProducerInfo, RemoveInfo, RemovedId,
-    SessionId, SessionInfo, ShutdownInfo, WireError, WireFormat, WireFormatInfo, WireFormatOptions,
-    WireString,
+    Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, FrameReader, KeepAliveInfo,
+    LocalTransactionId, Magic, Message, MessageAck, MessageDispatch, MessageId, ProducerId, ProducerInfo,
+    RemoveInfo, RemovedId, SessionId, SessionInfo, ShutdownInfo, TransactionId, TransactionInfo, WireError,
+    WireFormat, WireFormatInfo, WireFormatOptions, WireString,
 };
 
 /// The one session and the one producer of a client.
@@ -58,6 +58,7 @@ pub struct OpenWireClient {
     next_command_id: i32,
     consumers: i64,
     messages: i64,
+    transactions: i64,
     now_ms: u64,
     liveness: Liveness,
     output: BytesMut,
@@ -80,6 +81,7 @@ impl OpenWireClient {
             next_command_id: 0,
             consumers: 0,
             messages: 0,
+            transactions: 0,
             now_ms,
             liveness: Liveness::since(now_ms),
             output: BytesMut::new(),
@@ -130,6 +132,12 @@ impl OpenWireClient {
             self.write(KeepAliveInfo::default().into())?;
         }
         Ok(())
+    }
+
+    /// Whether this client has sent the message, on this connection.
+    pub fn has_sent(&self, message: &Message) -> bool {
+        let producer = message.message_id.as_ref().and_then(|id| id.producer_id.as_ref());
+        producer == Some(&self.producer_id())
     }
 
     /// Sends a message, giving it its id. With `confirmed` the broker answers when the message is safe; without it
@@ -196,20 +204,79 @@ impl OpenWireClient {
         verdict: Verdict,
         confirmed: bool,
     ) -> Result<RequestId, WireError> {
-        let ack = MessageAck {
-            consumer_id: Some(self.consumer_id(last.consumer)),
-            destination: Some(last.destination.clone()),
-            ack_type: match verdict {
-                Verdict::Consumed => MessageAck::STANDARD,
-                Verdict::Seen => MessageAck::DELIVERED,
-            },
+        let ack_type = match verdict {
+            Verdict::Consumed => MessageAck::STANDARD,
+            Verdict::Seen => MessageAck::DELIVERED,
+        };
+        let range = MessageAck {
             first_message_id: first.message.message_id.clone(),
-            last_message_id: last.message.message_id.clone(),
             message_count: count,
             response_required: confirmed,
-            ..MessageAck::default()
+            ..self.ack_of(last, ack_type)
         };
-        self.write(ack.into())
+        self.write(range.into())
+    }
+
+    /// Gives the verdict that this delivery is done with, if the transaction is committed.
+    ///
+    /// # Errors
+    /// As [`WireFormat::encode`].
+    pub fn acknowledge_in(
+        &mut self,
+        transaction: &TransactionId,
+        incoming: &Incoming,
+    ) -> Result<(), WireError> {
+        let transaction_id = Some(transaction.clone());
+        let one = MessageAck { transaction_id, ..self.ack_of(incoming, MessageAck::INDIVIDUAL) };
+        self.write(one.into()).map(drop)
+    }
+
+    fn ack_of(&self, incoming: &Incoming, ack_type: u8) -> MessageAck {
+        MessageAck {
+            consumer_id: Some(self.consumer_id(incoming.consumer)),
+            destination: Some(incoming.destination.clone()),
+            ack_type,
+            last_message_id: incoming.message.message_id.clone(),
+            message_count: 1,
+            ..MessageAck::default()
+        }
+    }
+
+    /// Begins a transaction: messages that carry its id, and acknowledgements in it, count once it is committed.
+    ///
+    /// # Errors
+    /// As [`WireFormat::encode`].
+    pub fn begin(&mut self) -> Result<TransactionId, WireError> {
+        self.transactions += 1;
+        let (value, connection_id) = (self.transactions, Some(self.connection_id()));
+        let transaction = TransactionId::Local(LocalTransactionId { value, connection_id });
+        self.transact(TransactionInfo::BEGIN, &transaction, false)?;
+        Ok(transaction)
+    }
+
+    /// Commits a transaction; the broker answers when it is safe.
+    ///
+    /// # Errors
+    /// As [`WireFormat::encode`].
+    pub fn commit(&mut self, transaction: &TransactionId) -> Result<RequestId, WireError> {
+        self.transact(TransactionInfo::COMMIT_ONE_PHASE, transaction, true)
+    }
+
+    fn transact(
+        &mut self,
+        kind: u8,
+        transaction: &TransactionId,
+        response_required: bool,
+    ) -> Result<RequestId, WireError> {
+        let (connection_id, transaction_id) = (Some(self.connection_id()), Some(transaction.clone()));
+        let info = TransactionInfo {
+            connection_id,
+            transaction_id,
+            kind,
+            response_required,
+            ..TransactionInfo::default()
+        };
+        self.write(info.into())
     }
 
     /// Ends a consumer. `last_seen` is the number of the last delivery that was put to use ([`Incoming::sequence`]);

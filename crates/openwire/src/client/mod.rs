@@ -1,10 +1,11 @@
 //! Client room: the other side of an OpenWire conversation. Requests and bytes in, bytes and events out.
 //!
-//! As much of a client as the command line needs: one session, one producer, consumers and browsers, no transactions.
+//! As much of a client as the command line needs: one session, one producer, consumers and browsers, local transactions.
 //! Start at [`OpenWireClient`].
 //! Never here: sockets, clocks, threads, what a broker does with what it is told.
 
 mod connection;
+mod past;
 
 mod body;
 mod outgoing;
@@ -12,6 +13,7 @@ mod outgoing;
 pub use body::{Body, message_id_text};
 pub use connection::{ClientOptions, OpenWireClient};
 pub use outgoing::{Outgoing, OutgoingBody};
+pub use past::{origin_of_dead_letter, revived};
 
 use postroad_model::Silence;
 
