@@ -127,6 +127,7 @@ impl Bench {
             source: None,
             tag: EntryTag(tag),
             failed_deliveries: 0,
+            by_policy: false,
             first_of_group: false,
             message,
         };
@@ -654,6 +655,7 @@ fn a_large_message_leaves_in_frames_of_the_agreed_size() {
         source: None,
         tag: EntryTag(1),
         failed_deliveries: 3,
+        by_policy: false,
         first_of_group: false,
         message,
     };

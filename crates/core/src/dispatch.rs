@@ -122,7 +122,9 @@ impl Partition {
         let turn = if browsing { GroupTurn::default() } else { self.take_group(id, consumer, &message) };
         let first_of_group = turn.first;
         let source = self.queues.get(&id).filter(|_| consumer.member != 0).map(|queue| queue.source.clone());
-        let delivery = Delivery { consumer, source, tag, failed_deliveries, first_of_group, message };
+        let by_policy = failed_deliveries > 0 && self.redelivers(id);
+        let delivery =
+            Delivery { consumer, source, tag, failed_deliveries, by_policy, first_of_group, message };
         effects.push(Effect::Deliver(delivery));
         if turn.ended { Step::SentLast } else { Step::Sent }
     }

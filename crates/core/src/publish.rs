@@ -16,7 +16,13 @@ use crate::completion::Completion;
 const QUEUE_SHARE: u64 = 4;
 
 impl Partition {
-    pub(crate) fn publish(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
+    pub(crate) fn publish(&mut self, mut publish: Publish, effects: &mut Vec<Effect>) {
+        // What is due later lives from then on, as its producer said.
+        if publish.sent.schedule.is_none() {
+            let (policies, sent) = (&self.settings.policies, &publish.sent);
+            let end_ms = policies.end_ms(sent.targets(), sent.message.expires_at_ms, self.now_ms);
+            publish.sent.message.expires_at_ms = end_ms;
+        }
         for queue in publish.sent.targets().filter(|to| to.kind == DestinationKind::Queue) {
             self.bind_new_queue(queue, effects);
         }

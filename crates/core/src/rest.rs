@@ -57,6 +57,12 @@ impl Partition {
         given_up
     }
 
+    /// Whether the policy of the queue adds deliveries to those of its consumers.
+    pub(crate) fn redelivers(&self, id: QueueId) -> bool {
+        let source = self.queues.get(&id).map(|queue| &queue.source);
+        source.is_some_and(|source| self.settings.policies.of(source).redelivery.count_max > 0)
+    }
+
     /// Entries that have rested long enough are ready again, in their old places.
     pub(crate) fn wake(&mut self, effects: &mut Vec<Effect>) {
         let mut touched = Vec::new();

@@ -102,6 +102,8 @@ pub struct Delivery {
     pub tag: EntryTag,
     /// How often it was delivered before without success.
     pub failed_deliveries: u32,
+    /// A consumer gave up on it, and the broker delivers it again by its policy, whatever the consumers' own say.
+    pub by_policy: bool,
     /// It is the first message of its group that this consumer gets (`JMSXGroupFirstForConsumer`).
     pub first_of_group: bool,
     /// The message.

@@ -295,6 +295,7 @@ fn check_dispatch(
         broker_in_time_ms: Some(in_time),
         broker_out_time_ms: Some(out_time),
         arrival_ms: Some(arrival),
+        expiration_ms: Some(11),
         redelivery_counter: Some(7),
         group_first_for_consumer: Some(true),
     };
@@ -305,7 +306,7 @@ fn check_dispatch(
     if 3 <= stored_version.min(version) {
         (want.broker_in_time_ms, want.broker_out_time_ms) = (in_time, out_time);
     }
-    (want.arrival_ms, want.redelivery_counter) = (arrival, 7);
+    (want.arrival_ms, want.redelivery_counter, want.expiration_ms) = (arrival, 7, 11);
     want.group_first_for_consumer |= 10 <= stored_version.min(version);
     let mut moved = want.clone();
     moved.original_destination = moved.destination.replace(elsewhere.clone());

@@ -20,6 +20,6 @@ pub use pattern::{Pattern, PatternError, is_wildcard};
 pub use pattern_map::PatternMap;
 pub use policy::{
     DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Policies, Policy, Recovery,
-    Redelivery,
+    Redelivery, TimeToLive,
 };
 pub use virtual_topic::VirtualTopic;

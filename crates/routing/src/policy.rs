@@ -33,6 +33,32 @@ pub struct Policy {
     pub durability: Durability,
     /// What a topic keeps for subscribers that come later.
     pub recovery: Recovery,
+    /// How long messages live.
+    pub time_to_live: TimeToLive,
+}
+
+/// How long messages live, whatever their producers say (ActiveMQ's time-stamping plug-in). 0 decides nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeToLive {
+    /// Of messages whose producers set no end.
+    pub default_ms: u64,
+    /// At most.
+    pub max_ms: u64,
+}
+
+impl TimeToLive {
+    /// When a message ends that came at `now_ms` with this end; 0 is never.
+    pub fn end_ms(&self, expires_at_ms: u64, now_ms: u64) -> u64 {
+        let end = match (expires_at_ms, self.default_ms) {
+            (0, 0) => 0,
+            (0, default_ms) => now_ms.saturating_add(default_ms),
+            (end, _) => end,
+        };
+        match (end, self.max_ms) {
+            (end, 0) | (end @ 0, _) => end,
+            (end, max_ms) => end.min(now_ms.saturating_add(max_ms)),
+        }
+    }
 }
 
 /// What a topic keeps of late, in memory, for subscribers that come later and ask for what they have missed (ActiveMQ's
@@ -155,6 +181,8 @@ pub struct Policies {
     weaken_durability: bool,
     /// Whether the policy of any pattern has topics keep messages for later subscribers.
     any_recovery: bool,
+    /// Somewhere messages do not live as long as their producers say.
+    any_time_to_live: bool,
     /// By kind; see [`place`].
     by_pattern: [PatternMap<Policy>; 4],
 }
@@ -171,7 +199,23 @@ impl Policies {
     pub fn new(fallback: Policy) -> Policies {
         let (weaken_durability, any_recovery) =
             (fallback.durability < Durability::Sync, fallback.recovery.keeps());
-        Policies { fallback, weaken_durability, any_recovery, ..Policies::default() }
+        let any_time_to_live = fallback.time_to_live != TimeToLive::default();
+        Policies { fallback, weaken_durability, any_recovery, any_time_to_live, ..Policies::default() }
+    }
+
+    /// When a message for these addresses ends: at the latest that one of them allows, for it is one message.
+    pub fn end_ms<'a>(
+        &self,
+        targets: impl Iterator<Item = &'a Destination>,
+        expires_at_ms: u64,
+        now_ms: u64,
+    ) -> u64 {
+        if !self.any_time_to_live {
+            return expires_at_ms;
+        }
+        let ends = targets.map(|to| self.of(to).time_to_live.end_ms(expires_at_ms, now_ms));
+        let latest = ends.reduce(|latest, end| if latest == 0 || end == 0 { 0 } else { latest.max(end) });
+        latest.unwrap_or(expires_at_ms)
     }
 
     /// Whether some topic may keep messages for later subscribers.
@@ -188,6 +232,7 @@ impl Policies {
     pub fn set(&mut self, pattern: &DestinationPattern, policy: Policy) {
         self.weaken_durability |= policy.durability < Durability::Sync;
         self.any_recovery |= policy.recovery.keeps();
+        self.any_time_to_live |= policy.time_to_live != TimeToLive::default();
         let map = &mut self.by_pattern[place(pattern.kind, pattern.temporary)];
         map.remove(&pattern.name);
         map.get_or_insert_with(&pattern.name, || policy);
@@ -260,6 +305,38 @@ mod tests {
         let rests = [0, 1, 2, 3, 69, 70, u32::MAX].map(|failed| redelivery.rest_ms(failed));
         assert_eq!(rests, [Some(10), Some(30), Some(90), Some(100), Some(100), None, None]);
         assert_eq!(Redelivery::default().rest_ms(0), None);
+    }
+
+    #[test]
+    fn messages_live_as_long_as_policy_and_producer_allow() {
+        for (case, default_ms, max_ms, expires_at_ms, want) in [
+            ("nothing decided", 0, 0, 0, 0),
+            ("nothing decided, an end", 0, 0, 150, 150),
+            ("a default", 20, 0, 0, 120),
+            ("a default for those without an end alone", 20, 0, 900, 900),
+            ("a maximum", 0, 30, 900, 130),
+            ("a maximum that is not reached", 0, 30, 110, 110),
+            ("a maximum alone sets no end", 0, 30, 0, 0),
+            ("a default beyond the maximum", 99, 30, 0, 130),
+            ("over already", 20, 30, 50, 50),
+        ] {
+            let time_to_live = TimeToLive { default_ms, max_ms };
+            assert_eq!(time_to_live.end_ms(expires_at_ms, 100), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn one_message_for_several_addresses_lives_as_long_as_one_of_them_allows() {
+        let mut policies = Policies::default();
+        for (pattern, max_ms) in [("queue://a", 10), ("queue://b", 20)] {
+            let time_to_live = TimeToLive { default_ms: max_ms, max_ms };
+            let policy = Policy { time_to_live, ..Policy::default() };
+            policies.set(&DestinationPattern::parse(pattern).unwrap(), policy);
+        }
+        let [a, b, c] = ["a", "b", "c"].map(Destination::queue);
+        for (targets, want) in [(vec![&a], 110), (vec![&a, &b], 120), (vec![&a, &c], 0)] {
+            assert_eq!(policies.end_ms(targets.into_iter(), 0, 100), want);
+        }
     }
 
     #[test]

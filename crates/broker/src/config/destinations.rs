@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use postroad_model::{Destination, Durability};
 use postroad_routing::{
     Addressing, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, MirroredQueues, Pattern,
-    Policies, Policy, Recovery, Redelivery, Target, VirtualTopic,
+    Policies, Policy, Recovery, Redelivery, Target, TimeToLive, VirtualTopic,
 };
 use postroad_selector::Selector;
 use serde::Deserialize;
@@ -40,6 +40,10 @@ pub struct PolicyConfig {
     pub retroactive_ms: Option<u64>,
     /// Whether every subscriber is shown it.
     pub retroactive_always: Option<bool>,
+    /// How long messages live whose producers set no end: see [`TimeToLive`].
+    pub ttl_default_ms: Option<u64>,
+    /// How long messages live at most.
+    pub ttl_max_ms: Option<u64>,
 }
 
 /// A [`Durability`] by its name.
@@ -85,6 +89,10 @@ impl PolicyConfig {
                 bytes_max: self.retroactive_bytes.unwrap_or(fallback.recovery.bytes_max),
                 age_ms_max: self.retroactive_ms.unwrap_or(fallback.recovery.age_ms_max),
                 always: self.retroactive_always.unwrap_or(fallback.recovery.always),
+            },
+            time_to_live: TimeToLive {
+                default_ms: self.ttl_default_ms.unwrap_or(fallback.time_to_live.default_ms),
+                max_ms: self.ttl_max_ms.unwrap_or(fallback.time_to_live.max_ms),
             },
         }
     }

@@ -284,6 +284,8 @@ pub struct Patch {
     pub broker_out_time_ms: Option<i64>,
     /// When the message reached the queue.
     pub arrival_ms: Option<i64>,
+    /// When the message's time is over, as the broker has it; 0 for never.
+    pub expiration_ms: Option<i64>,
     /// Deliveries before this one, as the message itself has it.
     pub redelivery_counter: Option<i32>,
     /// The consumer has just begun the message's group; since version 10.
@@ -390,6 +392,7 @@ fn splice(
     moved(spans.broker_in_time_ms).put(copy, patch.broker_in_time_ms.map(i64::to_be_bytes));
     moved(spans.broker_out_time_ms).put(copy, patch.broker_out_time_ms.map(i64::to_be_bytes));
     moved(spans.arrival_ms).put(copy, patch.arrival_ms.map(i64::to_be_bytes));
+    moved(spans.expiration_ms).put(copy, patch.expiration_ms.map(i64::to_be_bytes));
     moved(spans.redelivery_counter).put(copy, patch.redelivery_counter.map(i32::to_be_bytes));
     let first = patch.group_first_for_consumer.map(|first| [u8::from(first)]);
     moved(spans.group_first_for_consumer).put(copy, first);
@@ -405,6 +408,7 @@ impl Patch {
         message.broker_in_time_ms = self.broker_in_time_ms.unwrap_or(message.broker_in_time_ms);
         message.broker_out_time_ms = self.broker_out_time_ms.unwrap_or(message.broker_out_time_ms);
         message.arrival_ms = self.arrival_ms.unwrap_or(message.arrival_ms);
+        message.expiration_ms = self.expiration_ms.unwrap_or(message.expiration_ms);
         message.redelivery_counter = self.redelivery_counter.unwrap_or(message.redelivery_counter);
         message.group_first_for_consumer =
             self.group_first_for_consumer.unwrap_or(message.group_first_for_consumer);

@@ -508,7 +508,15 @@ mod tests {
         let message =
             Message { encoding, persistent: true, priority: 4, expires_at_ms: 0, rare: None, bytes };
         let (tag, source) = (EntryTag(9), None);
-        Delivery { consumer: KEY, source, tag, failed_deliveries: 2, first_of_group: false, message }
+        Delivery {
+            consumer: KEY,
+            source,
+            tag,
+            failed_deliveries: 2,
+            by_policy: false,
+            first_of_group: false,
+            message,
+        }
     }
 
     #[test]

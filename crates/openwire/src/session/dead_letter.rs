@@ -1,6 +1,6 @@
 //! Dead letters: an OpenWire message that keeps where it came from and why it ended there.
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use postroad_model::{DeadLetter, Message};
 
 use crate::codec::{Destination, Primitive, PrimitiveMap, from_stored, to_stored};
@@ -13,6 +13,29 @@ pub const CAUSE: &str = "dlqDeliveryFailureCause";
 pub fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
     let rewritten = rewrite(message, past);
     rewritten.map_or_else(|| message.clone(), |bytes| Message { bytes, ..message.clone() })
+}
+
+/// The property by which clients know that the broker delivers a message again after somebody gave up on it
+/// (`RedeliveryPolicy` of the client's, `RedeliveryPlugin` of ActiveMQ's broker).
+const REDELIVERY_DELAY: &str = "redeliveryDelay";
+
+/// A stored message that the broker delivers again by its own policy: without the mark, a client whose own policy allows fewer
+/// deliveries would refuse it unseen. One that cannot be read stays as it is.
+pub fn redelivered_by_policy(stored: &Bytes, version: u8) -> Bytes {
+    let marked = || {
+        let mut message = from_stored(stored, version).ok()?;
+        let mut properties = match &message.marshalled_properties {
+            Some(marshalled) => PrimitiveMap::decode(marshalled).ok()?,
+            None => PrimitiveMap::default(),
+        };
+        properties.0.retain(|(name, _)| name.to_str() != REDELIVERY_DELAY);
+        properties.0.push((REDELIVERY_DELAY.into(), Primitive::Long(0)));
+        let mut marshalled = BytesMut::new();
+        properties.encode(&mut marshalled).ok()?;
+        message.marshalled_properties = Some(marshalled.freeze());
+        to_stored(&message, version).ok()
+    };
+    marked().unwrap_or_else(|| stored.clone())
 }
 
 fn rewrite(message: &Message, past: &DeadLetter) -> Option<bytes::Bytes> {

@@ -15,6 +15,7 @@ use postroad_model::{
 };
 
 use super::consumer::ConsumerNumber;
+use super::dead_letter::redelivered_by_policy;
 use super::exception::Exception;
 use super::producer::own_producer;
 use super::replies::Then;
@@ -180,7 +181,8 @@ impl OpenWireSession {
     /// # Errors
     /// [`Parting::Fault`]: the client has agreed to frames too small for it, and would never get it.
     pub(super) fn deliver(&mut self, delivery: Delivery, turn: &mut Turn<'_>) -> Result<(), Parting> {
-        let Delivery { consumer: key, source, tag, failed_deliveries, first_of_group, message } = delivery;
+        let Delivery { consumer: key, source, tag, failed_deliveries, by_policy, first_of_group, message } =
+            delivery;
         let Some(consumer) = self.consumers.by_number(key.number) else { return Ok(()) };
         let Some(part) = consumer.parts.iter().find(|part| part.number.0 == key.number) else {
             return Ok(());
@@ -190,6 +192,7 @@ impl OpenWireSession {
         let at = known.unwrap_or(&part.destination);
         let stored = in_openwire(&message, tag, at, self.translate, self.format.version);
         let (bytes, version) = match stored {
+            Ok((bytes, version)) if by_policy => (redelivered_by_policy(&bytes, version), version),
             Ok(stored) => stored,
             Err(error) => {
                 self.reject(key, tag, &error.to_string(), turn);
@@ -208,6 +211,8 @@ impl OpenWireSession {
         let patch = Patch {
             broker_sequence_id: Some(sequence as i64),
             broker_out_time_ms: Some(turn.now.wall_ms as i64),
+            // A policy may have made it another than the producer's.
+            expiration_ms: i64::try_from(message.expires_at_ms).ok(),
             group_first_for_consumer: message.group().map(|_| first_of_group),
             ..Patch::default()
         };

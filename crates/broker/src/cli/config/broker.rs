@@ -45,7 +45,7 @@ const ELEMENTS: &[(&str, &str)] = &[
     ("jmsBridgeConnectors", "not translated: bridges are not supported yet"),
     (
         "sslContext",
-        "not translated: set certificates by hand, as docs/postroad.toml shows where they are supported",
+        "not translated: set [tls] by hand, with certificates in PEM form instead of Java key stores",
     ),
     ("shutdownHooks", "nothing follows: they belong to ActiveMQ's process"),
     (
@@ -111,12 +111,7 @@ fn plugins(plugins: &Element<'_>, rules: &mut policies::Rules, translation: &mut
         match plugin.name() {
             "redeliveryPlugin" => rules.read_redelivery(&plugin, translation),
             "discardingDLQBrokerPlugin" => discarding(&plugin, translation),
-            "timeStampingBrokerPlugin" => {
-                translation.note(
-                    &plugin,
-                    "not translated: messages keep the time and the time to live of their producers",
-                );
-            }
+            "timeStampingBrokerPlugin" => rules.read_time_to_live(&plugin, translation),
             "simpleAuthenticationPlugin"
             | "jaasAuthenticationPlugin"
             | "jaasCertificateAuthenticationPlugin"
@@ -214,9 +209,11 @@ fn connect(connector: &Element<'_>, uri: &str, translation: &mut Translation) {
     let Some((scheme, place)) = address.split_once("://") else {
         return translation.note(connector, &format!("not translated: {uri} has no scheme"));
     };
-    let section = match scheme {
-        "tcp" | "nio" | "auto" | "auto+nio" => "openwire",
-        "amqp" | "amqp+nio" => "amqp",
+    let (section, key) = match scheme {
+        "tcp" | "nio" | "auto" | "auto+nio" => ("openwire", "openwire"),
+        "amqp" | "amqp+nio" => ("amqp", "amqp"),
+        "ssl" | "nio+ssl" | "auto+ssl" | "auto+nio+ssl" => ("openwire", "openwire_tls"),
+        "amqp+ssl" | "amqp+nio+ssl" => ("amqp", "amqp_tls"),
         "vm" => {
             return translation.note(connector, "nothing follows: no client lives in the broker's process");
         }
@@ -231,7 +228,7 @@ fn connect(connector: &Element<'_>, uri: &str, translation: &mut Translation) {
         return translation.note(connector, &format!("not translated: {uri} has no port"));
     };
     match port.parse::<u16>() {
-        Ok(port) => translation.set("ports", section, u64::from(port), connector),
+        Ok(port) => translation.set("ports", key, u64::from(port), connector),
         Err(_) => return translation.note(connector, &format!("not translated: {port} is no port")),
     }
     let host = host.trim_matches(['[', ']']);

@@ -146,7 +146,7 @@ mod tests {
                <policyEntries>
                  <policyEntry queue='orders.>'><deadLetterStrategy><individualDeadLetterStrategy queuePrefix='DLQ.' processExpired='false'/></deadLetterStrategy></policyEntry>
                </policyEntries></policyMap></destinationPolicy>
-             <plugins><redeliveryPlugin><redeliveryPolicyMap><redeliveryPolicyMap>
+             <plugins><timeStampingBrokerPlugin zeroExpirationOverride='9' ttlCeiling='10'/><redeliveryPlugin><redeliveryPolicyMap><redeliveryPolicyMap>
                <redeliveryPolicyEntries><redeliveryPolicy queue='orders.eu' maximumRedeliveries='4' initialRedeliveryDelay='50' useExponentialBackOff='true' backOffMultiplier='2'/></redeliveryPolicyEntries>
                <defaultEntry><redeliveryPolicy maximumRedeliveries='-1' redeliveryDelay='70' initialRedeliveryDelay='70'/></defaultEntry>
              </redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin></plugins>",
@@ -168,7 +168,15 @@ mod tests {
                     "redelivery_multiplier = 2",
                 ][..],
             ),
-            ("queue://orders.>", &["\"DLQ.*\"", "redelivery_count = 4294967295", "redelivery_delay_ms = 70"]),
+            (
+                "queue://orders.>",
+                &[
+                    "\"DLQ.*\"",
+                    "redelivery_count = 4294967295",
+                    "redelivery_delay_ms = 70",
+                    "ttl_max_ms = 10",
+                ],
+            ),
             ("queue://>", &["redelivery_count = 4294967295"]),
             ("topic://>", &["retroactive_always = true"]),
         ] {

@@ -20,6 +20,7 @@ type Map = BTreeMap<String, (Keys, u32)>;
 pub struct Rules {
     policies: Map,
     redelivery: Map,
+    time_to_live: Map,
 }
 
 const ALWAYS: &str = "nothing follows: it is so always";
@@ -210,16 +211,35 @@ impl Rules {
         }
     }
 
+    /// `<timeStampingBrokerPlugin>`, which is for all destinations.
+    pub fn read_time_to_live(&mut self, plugin: &Element<'_>, translation: &mut Translation) {
+        let mut keys = Keys::new();
+        for (attribute, key) in [("zeroExpirationOverride", "ttl_default_ms"), ("ttlCeiling", "ttl_max_ms")] {
+            if let Some(ms) = plugin.number(attribute, translation) {
+                keys.push((key, u64::try_from(ms).unwrap_or(0).into()));
+            }
+        }
+        translation.note(
+            plugin,
+            "messages keep the timestamps of their producers; ends are counted by the broker's clock",
+        );
+        plugin.note_the_rest(&[("futureOnly", ""), ("processNetworkMessages", "")], translation);
+        for pattern in EVERYTHING.into_iter().filter(|_| !keys.is_empty()) {
+            self.time_to_live.insert(pattern.to_owned(), (keys.clone(), plugin.line()));
+        }
+    }
+
     /// One `[[policy]]` for each pattern.
     pub fn write(self, translation: &mut Translation) {
-        let Rules { policies, redelivery } = self;
-        let mut patterns: Vec<&String> = policies.keys().chain(redelivery.keys()).collect();
+        let Rules { policies, redelivery, time_to_live } = self;
+        let mut patterns: Vec<&String> =
+            policies.keys().chain(redelivery.keys()).chain(time_to_live.keys()).collect();
         patterns.sort();
         patterns.dedup();
         for pattern in patterns {
             let mut keys = vec![("destination", pattern.as_str().into())];
             let mut lines = Vec::new();
-            for map in [&policies, &redelivery] {
+            for map in [&policies, &redelivery, &time_to_live] {
                 if let Some((more, line)) = narrowest(map, pattern) {
                     keys.extend(more.iter().cloned());
                     lines.push(*line);
