@@ -24,18 +24,24 @@ const REDELIVERY_DELAY: &str = "redeliveryDelay";
 pub fn redelivered_by_policy(stored: &Bytes, version: u8) -> Bytes {
     let marked = || {
         let mut message = from_stored(stored, version).ok()?;
-        let mut properties = match &message.marshalled_properties {
-            Some(marshalled) => PrimitiveMap::decode(marshalled).ok()?,
-            None => PrimitiveMap::default(),
-        };
-        properties.0.retain(|(name, _)| name.to_str() != REDELIVERY_DELAY);
-        properties.0.push((REDELIVERY_DELAY.into(), Primitive::Long(0)));
-        let mut marshalled = BytesMut::new();
-        properties.encode(&mut marshalled).ok()?;
-        message.marshalled_properties = Some(marshalled.freeze());
+        put_property(&mut message, REDELIVERY_DELAY, Primitive::Long(0))?;
         to_stored(&message, version).ok()
     };
     marked().unwrap_or_else(|| stored.clone())
+}
+
+/// Sets a property, in place of one of this name; `None` if the others cannot be read.
+fn put_property(message: &mut crate::codec::Message, name: &str, value: Primitive) -> Option<()> {
+    let mut properties = match &message.marshalled_properties {
+        Some(marshalled) => PrimitiveMap::decode(marshalled).ok()?,
+        None => PrimitiveMap::default(),
+    };
+    properties.0.retain(|(known, _)| known.to_str() != name);
+    properties.0.push((name.into(), value));
+    let mut marshalled = BytesMut::new();
+    properties.encode(&mut marshalled).ok()?;
+    message.marshalled_properties = Some(marshalled.freeze());
+    Some(())
 }
 
 fn rewrite(message: &Message, past: &DeadLetter) -> Option<bytes::Bytes> {
@@ -45,16 +51,8 @@ fn rewrite(message: &Message, past: &DeadLetter) -> Option<bytes::Bytes> {
     dead.original_destination = dead.original_destination.or(origin);
     // Its time may be over; here it stays.
     dead.expiration_ms = 0;
-    let mut properties = match &dead.marshalled_properties {
-        Some(marshalled) => PrimitiveMap::decode(marshalled).ok()?,
-        None => PrimitiveMap::default(),
-    };
     let origin = past.origin.to_string();
     let cause = past.reason.as_deref().unwrap_or("rejected by the consumer");
-    properties.0.retain(|(name, _)| name.to_str() != CAUSE);
-    properties.0.push((CAUSE.into(), Primitive::String(format!("{cause} (at {origin})").as_str().into())));
-    let mut marshalled = BytesMut::new();
-    properties.encode(&mut marshalled).ok()?;
-    dead.marshalled_properties = Some(marshalled.freeze());
+    put_property(&mut dead, CAUSE, Primitive::String(format!("{cause} (at {origin})").as_str().into()))?;
     to_stored(&dead, version).ok()
 }

@@ -8,7 +8,6 @@ import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
 import jakarta.jms.Session;
 import java.util.List;
-import org.apache.activemq.ActiveMQConnection;
 import org.apache.activemq.command.ActiveMQQueue;
 import org.apache.activemq.command.ActiveMQTopic;
 import org.junit.jupiter.api.AfterAll;
@@ -52,16 +51,10 @@ class ConfiguredAddressingTest extends JmsTest {
         broker.close();
     }
 
-    private Session session() throws Exception {
-        ActiveMQConnection connection = unstarted(factoryFor(broker.url()));
-        connection.start();
-        return autoAcknowledge(connection);
-    }
-
     @Test
     @DisplayName("a composite destination sends to each target what it selects")
     void composite() throws Exception {
-        Session session = session();
+        Session session = sessionAt(broker);
         MessageConsumer topic = session.createConsumer(new ActiveMQTopic("part.t"));
         MessageProducer producer = session.createProducer(new ActiveMQQueue("all"));
         for (String colour : List.of("red", "blue")) {
@@ -83,7 +76,7 @@ class ConfiguredAddressingTest extends JmsTest {
     @Test
     @DisplayName("a mirrored queue shows its messages on a topic, and keeps them")
     void mirrored() throws Exception {
-        Session session = session();
+        Session session = sessionAt(broker);
         MessageConsumer mirror = session.createConsumer(new ActiveMQTopic("VirtualTopic.Mirror.seen.x"));
         send(session, new ActiveMQQueue("seen.x"), "m", "n");
         assertEquals(List.of("m", "n"), texts(mirror, 2));
@@ -93,7 +86,7 @@ class ConfiguredAddressingTest extends JmsTest {
     @Test
     @DisplayName("a list over partitions keeps the order of its producer")
     void listOverPartitions() throws Exception {
-        Session session = session();
+        Session session = sessionAt(broker);
         String[] sent = numbered("m", 30);
         for (int mode : new int[] {DeliveryMode.PERSISTENT, DeliveryMode.NON_PERSISTENT}) {
             MessageProducer list = session.createProducer(new ActiveMQQueue("l.a,l.b,l.c,l.d,l.e"));
@@ -117,7 +110,7 @@ class ConfiguredAddressingTest extends JmsTest {
     @Test
     @DisplayName("virtual topics, selector-aware ones, and patterns of topics reach every partition")
     void virtualTopicsAndPatterns() throws Exception {
-        Session session = session();
+        Session session = sessionAt(broker);
         MessageConsumer pattern = session.createConsumer(new ActiveMQTopic("VirtualTopic.>"));
         for (String name : List.of("VirtualTopic.a", "VirtualTopic.b", "VirtualTopic.c", "VirtualTopic.d")) {
             MessageConsumer consumer = session.createConsumer(new ActiveMQQueue("Consumer.A." + name));

@@ -76,6 +76,13 @@ abstract class JmsTest {
         return closing((ActiveMQConnection) factory.createConnection());
     }
 
+    /** A session of a new connection to a broker of the test's own. */
+    final Session sessionAt(Broker broker, String... options) throws JMSException {
+        ActiveMQConnection connection = unstarted(factoryFor(broker.url(), options));
+        connection.start();
+        return autoAcknowledge(connection);
+    }
+
     final <C extends Connection> C closing(C connection) {
         connections.add(connection);
         return connection;

@@ -54,12 +54,6 @@ class RetroactiveTest extends JmsTest {
         broker.close();
     }
 
-    private Session session() throws Exception {
-        ActiveMQConnection connection = unstarted(factoryFor(broker.url()));
-        connection.start();
-        return autoAcknowledge(connection);
-    }
-
     private static ActiveMQTopic asking(String topic) {
         return new ActiveMQTopic(topic + "?consumer.retroactive=true");
     }
@@ -78,7 +72,7 @@ class RetroactiveTest extends JmsTest {
     @Test
     @DisplayName("the last message, or the last three, whatever their delivery mode")
     void countedMessages() throws Exception {
-        Session session = session();
+        Session session = sessionAt(broker);
         for (int mode : new int[] {DeliveryMode.PERSISTENT, DeliveryMode.NON_PERSISTENT}) {
             sendNumbered(session, "last.x" + mode, mode, 5);
             sendNumbered(session, "count.x" + mode, mode, 5);
@@ -96,7 +90,7 @@ class RetroactiveTest extends JmsTest {
     @Test
     @DisplayName("selectors and patterns of topics hold for what is recovered")
     void selectorsAndPatterns() throws Exception {
-        Session session = session();
+        Session session = sessionAt(broker);
         sendNumbered(session, "count.s.a", DeliveryMode.PERSISTENT, 4);
         sendNumbered(session, "count.s.b", DeliveryMode.PERSISTENT, 2);
         assertEquals(List.of("m3"), texts(session.createConsumer(asking("count.s.a"), "n > 2"), 1));
@@ -108,7 +102,7 @@ class RetroactiveTest extends JmsTest {
     @Test
     @DisplayName("messages of so many bytes, and none that is too old")
     void bytesAndTime() throws Exception {
-        Session session = session();
+        Session session = sessionAt(broker);
         for (int number = 0; number < 6; number++) {
             send(session, new ActiveMQTopic("bytes.x"), number + "x".repeat(1000));
         }
@@ -127,7 +121,7 @@ class RetroactiveTest extends JmsTest {
     @Test
     @DisplayName("by policy everybody, and a new durable subscription once")
     void alwaysAndDurable() throws Exception {
-        Session session = session();
+        Session session = sessionAt(broker);
         sendNumbered(session, "always.x", DeliveryMode.PERSISTENT, 2);
         assertEquals(List.of("m0", "m1"), texts(session.createConsumer(new ActiveMQTopic("always.x")), 2));
         ActiveMQConnection connection = unstarted(factoryFor(broker.url()));

@@ -8,7 +8,6 @@ import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
 import jakarta.jms.Session;
 import java.util.List;
-import org.apache.activemq.ActiveMQConnection;
 import org.apache.activemq.command.ActiveMQQueue;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
@@ -42,12 +41,6 @@ class TimeToLiveTest extends JmsTest {
         broker.close();
     }
 
-    private Session session() throws Exception {
-        ActiveMQConnection connection = unstarted(factoryFor(broker.url()));
-        connection.start();
-        return autoAcknowledge(connection);
-    }
-
     private static void send(Session session, String queue, long timeToLive) throws Exception {
         MessageProducer producer = session.createProducer(new ActiveMQQueue(queue));
         producer.setTimeToLive(timeToLive);
@@ -58,7 +51,7 @@ class TimeToLiveTest extends JmsTest {
     @Test
     @DisplayName("messages without an end get one, which their consumers see; others keep theirs")
     void givenAnEnd() throws Exception {
-        Session session = session();
+        Session session = sessionAt(broker);
         send(session, "given.a", 0);
         send(session, "given.a", 3_600_000);
         MessageConsumer consumer = session.createConsumer(new ActiveMQQueue("given.a"));
@@ -72,7 +65,7 @@ class TimeToLiveTest extends JmsTest {
     @Test
     @DisplayName("an end that is too far away comes earlier, and the message becomes a dead letter then")
     void endsComeEarlier() throws Exception {
-        Session session = session();
+        Session session = sessionAt(broker);
         send(session, "short.a", 0);
         send(session, "short.a", 3_600_000);
         MessageConsumer dead = session.createConsumer(new ActiveMQQueue("ActiveMQ.DLQ"));
