@@ -100,6 +100,8 @@ class ActiveMQ(Broker):
     name = "activemq"
     version = "6.3.1"
     port = 61716
+    # Not as it comes, but for those who ask for messages that are due later.
+    scheduler = False
 
     def install(self):
         jars = os.path.join(self.cache, "lib")
@@ -120,6 +122,7 @@ class ActiveMQ(Broker):
             f"-Djava.util.logging.config.file={os.path.join(HERE, 'peers', 'logging.properties')}",
             f"-Dactivemq.data={self.data}",
             f"-Dopenwire.port={self.port}",
+            f"-Dactivemq.scheduler={str(self.scheduler).lower()}",
             "-cp",
             os.path.join(self.cache, "lib", "*"),
             "org.apache.activemq.console.command.ShellCommand",

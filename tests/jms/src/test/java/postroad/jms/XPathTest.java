@@ -55,6 +55,7 @@ class XPathTest extends JmsTest {
         "XPATH '//item'; 0 1", "XPATH '//item = ''tea'''; 0", "XPATH '/order[@id=8]'; 1", "xpath 'count(//item) > 1'; 0",
         "XPATH '//*[local-name()=''item'']'; 0 1 2", "XPATH '//missing'; ", "XPATH '//item' AND n > 0; 1",
         "NOT XPATH '//item'; 2 3 4", "XPATH '//item' OR n = 3; 0 1 3"})
+    @PostroadOnly("ActiveMQ 6.3.1 delivers nothing of what these paths select")
     @DisplayName("a path over the body of text and bytes messages, deflated or not")
     void paths(String selector, String want) throws Exception {
         for (boolean deflated : new boolean[] {false, true}) {
