@@ -6,7 +6,7 @@ use bytes::Bytes;
 use postroad_model::{Message, MessageKey};
 use rustc_hash::FxBuildHasher;
 
-use crate::claims::{CLAIMS_MAX, Claims};
+use crate::folds::{FOLDS_MAX, Folds};
 use crate::partition::Memory;
 
 /// What a message takes beside its body while it is here: its headers, and the entries that point to it.
@@ -23,7 +23,7 @@ pub struct Bodies {
     /// Messages in folded pages that nothing else holds.
     folded: u64,
     /// Folded pages that hold messages of several queues.
-    claims: Claims,
+    folds: Folds,
 }
 
 struct Stored {
@@ -87,7 +87,7 @@ impl Bodies {
         }
         let bytes = stored.bytes;
         self.forget(key);
-        if self.claims.of(key) > 0 {
+        if self.folds.of(key) > 0 {
             self.folded += 1;
             return None;
         }
@@ -99,16 +99,16 @@ impl Bodies {
     pub fn foldable(&self, key: MessageKey) -> Option<(&Message, u64)> {
         let stored = self.stored.get(&key)?;
         let is_idle = stored.pins == 0 || stored.references > 1;
-        (is_idle && self.claims.of(key) < CLAIMS_MAX).then_some((&stored.message, stored.bytes))
+        (is_idle && self.folds.of(key) < FOLDS_MAX).then_some((&stored.message, stored.bytes))
     }
 
     /// A queue that holds the message has folded its page.
     pub fn fold(&mut self, key: MessageKey) {
         let Some(stored) = self.stored.get_mut(&key) else { return };
         stored.references = stored.references.saturating_sub(1);
-        let (is_last, has_claims) = (stored.references == 0, self.claims.of(key) > 0);
-        if !is_last || has_claims {
-            self.claims.add(key);
+        let (is_last, has_folds) = (stored.references == 0, self.folds.of(key) > 0);
+        if !is_last || has_folds {
+            self.folds.add(key);
         }
         if is_last {
             self.forget(key);
@@ -118,7 +118,7 @@ impl Bodies {
 
     /// A queue that holds the message has opened its page: the opposite of [`Bodies::fold`].
     pub fn unfold(&mut self, key: MessageKey, headers: Message, bytes: u64) {
-        self.claims.remove(key);
+        self.folds.remove(key);
         if !self.stored.contains_key(&key) {
             self.insert_absent(key, headers, bytes);
             self.folded -= 1;
@@ -128,17 +128,17 @@ impl Bodies {
 
     /// A queue that held the message has ended with its page; whether that was the last one, and the message is gone.
     pub fn end_folded(&mut self, key: MessageKey) -> bool {
-        self.claims.remove(key);
-        let is_last = self.claims.of(key) == 0 && !self.stored.contains_key(&key);
+        self.folds.remove(key);
+        let is_last = self.folds.of(key) == 0 && !self.stored.contains_key(&key);
         self.folded -= u64::from(is_last);
         is_last
     }
 
     /// After a start: these messages are in folded pages, each as often as it is told; what is not folded is there already.
     pub fn restore_folded(&mut self, keys: impl Iterator<Item = MessageKey>) {
-        let Bodies { stored, claims, folded, .. } = self;
-        claims.add_all(keys);
-        claims.retain(|key, count| {
+        let Bodies { stored, folds, folded, .. } = self;
+        folds.add_all(keys);
+        folds.retain(|key, count| {
             let is_elsewhere = stored.contains_key(&key);
             *folded += u64::from(!is_elsewhere);
             is_elsewhere || count > 1
@@ -150,12 +150,12 @@ impl Bodies {
         &self,
         keys: impl Iterator<Item = (MessageKey, T)>,
     ) -> impl Iterator<Item = (MessageKey, T)> {
-        let mut left = self.claims.clone();
+        let mut left = self.folds.clone();
         keys.filter(move |(key, _)| {
-            let claims = if left.is_empty() { 0 } else { self.claims.of(*key) };
+            let folds = if left.is_empty() { 0 } else { self.folds.of(*key) };
             // The first one that is met stands for all.
-            claims == 0 || {
-                let is_first = left.of(*key) == claims;
+            folds == 0 || {
+                let is_first = left.of(*key) == folds;
                 left.remove(*key);
                 is_first && !self.stored.contains_key(key)
             }

@@ -14,7 +14,7 @@ mod address;
 mod audit;
 mod binding;
 mod bodies;
-mod claims;
+
 mod completion;
 mod connection;
 mod consumer;
@@ -24,6 +24,7 @@ mod durability;
 mod expiry;
 mod figures;
 mod folding;
+mod folds;
 mod group;
 mod held;
 mod line;

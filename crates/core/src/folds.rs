@@ -1,7 +1,7 @@
-//! Claims: how many folded pages hold a message that several queues got.
+//! Folds: how many folded pages hold a message that several queues got.
 //!
 //! A message that one queue alone holds has none, folded or not, and so takes no room here. One that several hold has a
-//! claim for each page that was folded over it; the table of bodies counts the others.
+//! fold for each page that was folded over it; the table of bodies counts the others.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use postroad_model::MessageKey;
 /// Records to a chunk: messages that several queues got come in rows, so a chunk is full more often than not.
 const CHUNK: u64 = 64;
 
-/// Claims that a message may have: beyond, it stays open in the other queues.
-pub const CLAIMS_MAX: u8 = u8::MAX;
+/// Folds that a message may have: beyond, it stays open in the other queues.
+pub const FOLDS_MAX: u8 = u8::MAX;
 
 /// See the head of this file.
 #[derive(Clone, Default)]
-pub struct Claims {
+pub struct Folds {
     /// By the message's place in its record, and by the record.
     chunks: BTreeMap<(u32, u64), [u8; CHUNK as usize]>,
 }
@@ -26,7 +26,7 @@ fn place(key: MessageKey) -> Option<((u32, u64), usize)> {
     Some(((ordinal, position.get() / CHUNK), (position.get() % CHUNK) as usize))
 }
 
-impl Claims {
+impl Folds {
     /// How many the message has.
     pub fn of(&self, key: MessageKey) -> u8 {
         let found = place(key).and_then(|(chunk, place)| Some(self.chunks.get(&chunk)?[place]));
@@ -79,7 +79,7 @@ impl Claims {
         self.chunks.extend(chunk);
     }
 
-    /// Keeps the claims of messages that `is_shared` says of, given how many there are; forgets the others.
+    /// Keeps the folds of messages that `is_shared` says of, given how many there are; forgets the others.
     pub fn retain(&mut self, mut is_shared: impl FnMut(MessageKey, u8) -> bool) {
         self.chunks.retain(|(ordinal, number), chunk| {
             for (place, count) in (0..).zip(chunk.iter_mut()).filter(|(_, count)| **count > 0) {
@@ -105,31 +105,31 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_counted_by_message_up_to_a_bound() {
-        let mut claims = Claims::default();
+    fn folds_are_counted_by_message_up_to_a_bound() {
+        let mut folds = Folds::default();
         let keys = [key(63, 0), key(64, 0), key(64, 1), key(64, 0)];
-        keys.into_iter().for_each(|key| claims.add(key));
-        let mut row = Claims::default();
+        keys.into_iter().for_each(|key| folds.add(key));
+        let mut row = Folds::default();
         row.add_all(keys.into_iter());
-        assert_eq!(claims.chunks, row.chunks);
-        assert_eq!([key(63, 0), key(64, 0), key(64, 1), key(65, 0)].map(|key| claims.of(key)), [1, 2, 1, 0]);
+        assert_eq!(folds.chunks, row.chunks);
+        assert_eq!([key(63, 0), key(64, 0), key(64, 1), key(65, 0)].map(|key| folds.of(key)), [1, 2, 1, 0]);
         let removed = [key(64, 0), key(64, 0), key(64, 0), key(1000, 0), key(63, 0), key(64, 1)];
-        assert_eq!(removed.map(|key| claims.remove(key)), [true, true, false, false, true, true]);
-        assert!(claims.is_empty(), "what has none takes no room");
-        (0..300).for_each(|_| claims.add(key(1, 0)));
-        assert_eq!(claims.of(key(1, 0)), CLAIMS_MAX);
+        assert_eq!(removed.map(|key| folds.remove(key)), [true, true, false, false, true, true]);
+        assert!(folds.is_empty(), "what has none takes no room");
+        (0..300).for_each(|_| folds.add(key(1, 0)));
+        assert_eq!(folds.of(key(1, 0)), FOLDS_MAX);
     }
 
     #[test]
     fn what_is_not_shared_is_forgotten() {
-        let mut claims = Claims::default();
-        claims.add_all([key(1, 0), key(2, 0), key(2, 0), key(9, 3)].into_iter());
+        let mut folds = Folds::default();
+        folds.add_all([key(1, 0), key(2, 0), key(2, 0), key(9, 3)].into_iter());
         let mut seen = Vec::new();
-        claims.retain(|key, count| {
+        folds.retain(|key, count| {
             seen.push((key, count));
             count > 1
         });
         assert_eq!(seen, [(key(1, 0), 1), (key(2, 0), 2), (key(9, 3), 1)]);
-        assert_eq!((claims.of(key(2, 0)), claims.chunks.len()), (2, 1));
+        assert_eq!((folds.of(key(2, 0)), folds.chunks.len()), (2, 1));
     }
 }
