@@ -5,6 +5,7 @@ const assert = require('node:assert');
 const { randomUUID } = require('node:crypto');
 const { test } = require('node:test');
 const rhea = require('rhea');
+const { WebSocket } = require('ws');
 
 const { hostname: host, port } = new URL(process.env.POSTROAD_AMQP);
 const PATIENCE_MS = 10000;
@@ -129,6 +130,36 @@ test('what a link may not do ends that link alone', async () => {
     assert.equal(refused.error.condition, 'amqp:invalid-field');
     assert.equal(await send(connection, unique('alive'), { body: 'a' }), 'accepted');
     await close(connection);
+});
+
+test('messages go and come inside of WebSockets', async () => {
+    const container = rhea.create_container();
+    const dial = container.websocket_connect(WebSocket);
+    const connection = container.connect({
+        connection_details: dial(process.env.POSTROAD_AMQPWS, ['amqp'], { binaryType: 'arraybuffer' }),
+        reconnect: false,
+    });
+    const queue = unique('websocket');
+    const body = 'x'.repeat(200000);
+    assert.equal(await send(connection, queue, { body: 'a', durable: true }, { body }), 'accepted');
+    const receiver = connection.open_receiver({ source: queue, credit_window: 0 });
+    await once(receiver, 'receiver_open');
+    const bodies = [];
+    for (let count = 0; count < 2; count++) {
+        const message = once(receiver, 'message');
+        receiver.add_credit(1);
+        bodies.push((await message).message.body);
+    }
+    assert.deepEqual(bodies, ['a', body]);
+    await close(connection);
+});
+
+test('a WebSocket of another protocol is refused', async () => {
+    const socket = new WebSocket(process.env.POSTROAD_AMQPWS, ['mqtt']);
+    await new Promise((resolve, reject) => {
+        socket.addEventListener('open', () => reject(new Error('it was let in')));
+        socket.addEventListener('error', resolve);
+    });
 });
 
 test('large messages pass in small frames', async () => {

@@ -1,5 +1,6 @@
 //! The command line: what people type. Each sub-command is a file of its own.
 
+mod admission;
 mod bench;
 mod browse;
 mod config;
@@ -13,6 +14,7 @@ mod version;
 
 mod base64;
 mod link;
+mod listeners;
 mod names;
 mod progress;
 mod show;

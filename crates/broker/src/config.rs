@@ -72,6 +72,10 @@ pub struct Ports {
     pub amqp: u16,
     /// AMQP 1.0 by TLS.
     pub amqp_tls: u16,
+    /// AMQP 1.0 inside of WebSockets.
+    pub amqp_websocket: u16,
+    /// The same by TLS.
+    pub amqp_websocket_tls: u16,
     /// Metrics and health.
     pub http: u16,
 }
@@ -188,7 +192,15 @@ impl Default for Config {
 
 impl Default for Ports {
     fn default() -> Ports {
-        Ports { openwire: 61616, openwire_tls: 61617, amqp: 5672, amqp_tls: 5671, http: 8161 }
+        Ports {
+            openwire: 61616,
+            openwire_tls: 61617,
+            amqp: 5672,
+            amqp_tls: 5671,
+            amqp_websocket: 61614,
+            amqp_websocket_tls: 61619,
+            http: 8161,
+        }
     }
 }
 

@@ -29,8 +29,8 @@ fn free_port() -> u16 {
 
 fn configuration(directory: &Path, port: u16, more: &str) -> PathBuf {
     let file = directory.join(format!("postroad-{port}.toml"));
-    fs::write(&file, format!("[ports]\nopenwire = {port}\namqp = 0\nhttp = 0\n[runtime]\ncores = 2\n{more}"))
-        .unwrap();
+    let ports = format!("openwire = {port}\namqp = 0\namqp_websocket = 0\nhttp = 0");
+    fs::write(&file, format!("[ports]\n{ports}\n[runtime]\ncores = 2\n{more}")).unwrap();
     file
 }
 
@@ -403,8 +403,12 @@ fn messages_outlive_a_stop_by_either_signal() {
         let any = |line: &String| line.starts_with("  AMQP ") || line.starts_with("  HTTP ");
         let (any, others): (Vec<_>, Vec<_>) = broker.announced.iter().cloned().partition(any);
         assert_eq!(others, want);
-        assert!(any[0].starts_with("  AMQP       amqp://127.0.0.1:"), "{any:?}");
-        assert!(any[1].starts_with("  HTTP       http://127.0.0.1:"), "{any:?}");
+        for (line, wanted) in
+            any.iter().zip(["AMQP       amqp://", "AMQP       amqpws://", "HTTP       http://"])
+        {
+            assert!(line.starts_with(&format!("  {wanted}127.0.0.1:")), "{any:?}");
+        }
+        assert_eq!(any.len(), 3, "{any:?}");
         assert_eq!(broker.says(&["browse", "q"]), "x\n".repeat(round));
         broker.says(&["send", "q", "--body", "x"]);
         // A client that stays must not keep the broker from stopping.
@@ -501,7 +505,7 @@ fn policies_are_read_anew_on_sighup_or_stay_as_they_are() {
             "[[policy]]\ndestination = \"a\"",
             vec!["the configuration stays as it is", "[[policy]] 1", "queue://"],
         ),
-        ("[[policy]]\ncolour = 1", vec!["the configuration stays as it is", "line 8", "colour"]),
+        ("[[policy]]\ncolour = 1", vec!["the configuration stays as it is", "line 9", "colour"]),
     ] {
         configuration(directory.path(), 0, more);
         process.signal(Signal::HUP);

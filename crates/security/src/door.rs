@@ -26,6 +26,8 @@ const WRONG: &str = "user name or password are wrong";
 pub struct Door {
     /// `None`: everybody, whatever they say.
     users: Option<Users>,
+    /// The functions under which every user's password can be proved.
+    hashes: Vec<Hash>,
     /// Those too who do not say who they are.
     anonymous: bool,
     /// From which the salts of users are made who do not exist.
@@ -62,7 +64,7 @@ impl PasswordCheck {
 impl Door {
     /// Lets everybody in, whatever they say.
     pub fn open() -> Door {
-        Door { users: None, anonymous: true, secret: [0; 32] }
+        Door { users: None, hashes: Vec::new(), anonymous: true, secret: [0; 32] }
     }
 
     /// Lets these users in, and those who do not say who they are if `anonymous`.
@@ -72,7 +74,8 @@ impl Door {
     pub fn of(users: Users, anonymous: bool) -> Result<Door, UserError> {
         let mut secret = [0; 32];
         SystemRandom::new().fill(&mut secret).map_err(|_| UserError::NoChance)?;
-        Ok(Door { users: Some(users), anonymous, secret })
+        let hashes = Hash::ALL.into_iter().filter(|hash| users.all_have(*hash)).collect();
+        Ok(Door { users: Some(users), hashes, anonymous, secret })
     }
 
     /// Whether somebody who says nothing is not let in.
@@ -170,7 +173,7 @@ impl Visit {
     fn offered(&self) -> impl Iterator<Item = Mechanism> + '_ {
         Mechanism::ALL.into_iter().filter(|mechanism| match mechanism {
             Mechanism::External => self.certificate.is_some(),
-            Mechanism::Scram(hash) => self.door.users.as_ref().is_some_and(|users| users.all_have(*hash)),
+            Mechanism::Scram(hash) => self.door.hashes.contains(hash),
             Mechanism::Plain => true,
             Mechanism::Anonymous => self.door.anonymous,
         })

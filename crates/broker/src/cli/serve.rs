@@ -1,29 +1,28 @@
 //! `postroad serve`: assemble the broker, say where it listens, run until told to stop.
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_bench::disk::measure_sync;
 use postroad_core::Settings;
 use postroad_model::{ConnectionId, Session};
-use postroad_net::{Listener, Place, Places, TlsConfig};
+use postroad_net::{Listener, Places, TlsConfig};
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use postroad_routing::Policies;
 use postroad_security::{Door, Visit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::ServeArguments;
+use crate::cli::admission::Admission;
+use crate::cli::listeners::Listeners;
 use crate::config::Config;
 use crate::control;
-use crate::runtime::{
-    Everybody, LAYOUT_FILE, NewSocket, Runtime, RuntimeOptions, Service, Store, read_portable,
-};
+use crate::runtime::{Everybody, LAYOUT_FILE, Runtime, RuntimeOptions, Service, Store, read_portable};
 
 /// After a failed accept (out of descriptors, say), how long until the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -43,8 +42,8 @@ const HTTP_CONNECTIONS_MAX: usize = 64;
 /// A core's runtime has a poller and a waker, each with a copy for a moment.
 const DESCRIPTORS_PER_CORE: u64 = 4;
 
-/// Connections turned away with less than this between them are one burst, and one line in the log.
-const BURST_GAP: Duration = Duration::from_secs(10);
+/// Clients gather frames in a message.
+const WEBSOCKET_BYTES_MAX_MIN: usize = 16 << 20;
 
 /// Runs the broker.
 pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
@@ -112,7 +111,7 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         let config = Config::load(arguments)?;
         Ok(Reread { policies: config.policies()?, tls: config.tls()?, door: config.door()? })
     };
-    let admission = Admission::new(places, tls, door);
+    let admission = Admission::new(places, tls, door, websocket_bytes_max(config));
     let runtime = accept_until_stopped(&mut listeners, admission, runtime, signals, reread).await;
     drop(listeners);
     http.abort();
@@ -207,87 +206,9 @@ async fn serve_http(listener: Listener, everybody: Everybody) {
     }
 }
 
-/// What is spoken at a port, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Endpoint {
-    service: Service,
-    tls: bool,
-}
-
-impl Endpoint {
-    fn name(self) -> &'static str {
-        self.service.name()
-    }
-
-    /// Of the URLs by which clients name it.
-    fn scheme(self) -> &'static str {
-        match (self.service, self.tls) {
-            (Service::OpenWire, false) => "tcp",
-            (Service::OpenWire, true) => "ssl",
-            (Service::Amqp, false) => "amqp",
-            (Service::Amqp, true) => "amqps",
-        }
-    }
-}
-
-/// One listener for each endpoint.
-struct Listeners {
-    all: Vec<(Endpoint, Listener)>,
-    /// Which is asked first, so that a flood at one port leaves the others their turn.
-    first: usize,
-}
-
-impl Listeners {
-    fn bind(config: &Config) -> anyhow::Result<Listeners> {
-        let (ports, has_tls) = (&config.ports, config.tls.files()?.is_some());
-        let mut all = Vec::new();
-        for (service, tls, port) in [
-            (Service::OpenWire, false, ports.openwire),
-            (Service::Amqp, false, ports.amqp),
-            (Service::OpenWire, true, ports.openwire_tls),
-            (Service::Amqp, true, ports.amqp_tls),
-        ] {
-            if tls && !has_tls {
-                continue;
-            }
-            let (endpoint, address) =
-                (Endpoint { service, tls }, SocketAddr::new(config.bind, config.port(port)?));
-            all.push((endpoint, Listener::bind(endpoint.name(), address)?));
-        }
-        Ok(Listeners { all, first: 0 })
-    }
-
-    fn address(&self, service: Service) -> anyhow::Result<SocketAddr> {
-        let listener = self.all.iter().find(|(known, _)| *known == Endpoint { service, tls: false });
-        Ok(listener.context("the service has no listener")?.1.address()?)
-    }
-
-    /// What the operator reads: protocols and where they are spoken.
-    fn endpoints(&self) -> anyhow::Result<Vec<(&'static str, String)>> {
-        let shown = |(endpoint, listener): &(Endpoint, Listener)| {
-            Ok((endpoint.name(), format!("{}://{}", endpoint.scheme(), listener.address()?)))
-        };
-        self.all.iter().map(shown).collect()
-    }
-
-    /// The next connection at any of them.
-    async fn accept(&mut self) -> std::io::Result<(Endpoint, TcpStream, SocketAddr)> {
-        self.first = (self.first + 1) % self.all.len();
-        let (before, from) = self.all.split_at(self.first);
-        let mut accepting = Vec::with_capacity(self.all.len());
-        for (endpoint, listener) in from.iter().chain(before) {
-            accepting.push((*endpoint, Box::pin(listener.accept())));
-        }
-        std::future::poll_fn(move |context| {
-            for (endpoint, accepted) in &mut accepting {
-                if let Poll::Ready(accepted) = accepted.as_mut().poll(context) {
-                    return Poll::Ready(accepted.map(|(socket, peer)| (*endpoint, socket, peer)));
-                }
-            }
-            Poll::Pending
-        })
-        .await
-    }
+/// A message inside of WebSockets may hold any number of frames, but must hold the largest one.
+fn websocket_bytes_max(config: &Config) -> usize {
+    usize::try_from(config.amqp.max_frame_bytes).unwrap_or(usize::MAX).max(WEBSOCKET_BYTES_MAX_MIN)
 }
 
 /// The table of endpoints, then the one line that scripts wait for.
@@ -362,48 +283,6 @@ async fn accept_until_stopped(
     }
 }
 
-/// Who is served, and how. Whoever is not finds the connection closed: left unaccepted, it would wait in vain.
-struct Admission {
-    places: Places,
-    /// What TLS needs, as it was read last.
-    tls: Option<TlsConfig>,
-    /// Who is let in, as it was read last.
-    door: Arc<Door>,
-    /// When a connection was last turned away.
-    refused_at: Option<Instant>,
-}
-
-impl Admission {
-    fn new(places: Places, tls: Option<TlsConfig>, door: Arc<Door>) -> Admission {
-        Admission { places, tls, door, refused_at: None }
-    }
-
-    /// From now on these users and certificates; without any of these those before, as the ports are there.
-    fn follow(&mut self, tls: Option<TlsConfig>, door: Door) {
-        self.tls = tls.or(self.tls.take());
-        self.door = Arc::new(door);
-    }
-
-    /// The socket with all that serving it needs.
-    fn dress(&self, endpoint: Endpoint, socket: TcpStream, peer: SocketAddr, place: Place) -> NewSocket {
-        let tls = self.tls.clone().filter(|_| endpoint.tls);
-        NewSocket { service: endpoint.service, socket, peer, place, tls, door: self.door.clone() }
-    }
-
-    fn ask(&mut self, peer: SocketAddr) -> Option<Place> {
-        let place = self.places.take();
-        if place.is_none() {
-            let now = Instant::now();
-            let goes_on = self.refused_at.is_some_and(|before| now.duration_since(before) < BURST_GAP);
-            if !goes_on {
-                tracing::warn!(%peer, "connections are turned away: as many are served as open files allow");
-            }
-            self.refused_at = Some(now);
-        }
-        place
-    }
-}
-
 /// `POSTROAD_LOG` chooses what is logged, as in `info` or `postroad=debug`.
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("POSTROAD_LOG");
@@ -445,16 +324,5 @@ mod tests {
         ] {
             assert_eq!(connections_max(descriptors_max, cores), want, "case: {name}");
         }
-    }
-
-    #[test]
-    fn a_refusal_ends_with_the_connection_that_took_the_place() {
-        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let mut admission = Admission::new(Places::new(1), None, Arc::new(Door::open()));
-        let place = admission.ask(peer);
-        assert!(place.is_some() && admission.refused_at.is_none());
-        assert!(admission.ask(peer).is_none() && admission.refused_at.is_some());
-        drop(place);
-        assert!(admission.ask(peer).is_some());
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use postroad_core::Partition;
 use postroad_model::{ConnectionId, PartitionId, Session};
-use postroad_net::{Connection, Layer, Place, Tls, TlsConfig};
+use postroad_net::{Connection, Layer, Place, Tls, TlsConfig, WebSocket};
 use postroad_openwire::Advisories;
 use postroad_replication::LogWriter;
 use postroad_routing::Policies;
@@ -51,6 +51,9 @@ pub struct RuntimeOptions {
     pub sync_within: Duration,
 }
 
+/// The subprotocol of AMQP inside of WebSockets ("AMQP 1.0 WebSocket Binding", section 2.1).
+const WEBSOCKET_PROTOCOL: &str = "amqp";
+
 /// A socket on its way to the core that will serve it.
 #[derive(Debug)]
 pub struct NewSocket {
@@ -64,16 +67,25 @@ pub struct NewSocket {
     pub place: Place,
     /// What TLS around it needs.
     pub tls: Option<TlsConfig>,
+    /// The largest message inside of WebSockets, if they are around it.
+    pub websocket_bytes_max: Option<usize>,
     /// Who is let in.
     pub door: Arc<Door>,
 }
 
 impl NewSocket {
     /// The connection that it becomes, in the runtime that will serve it.
-    fn connect(socket: std::net::TcpStream, tls: Option<TlsConfig>) -> std::io::Result<Connection> {
+    fn connect(
+        socket: std::net::TcpStream,
+        tls: Option<TlsConfig>,
+        websocket_bytes_max: Option<usize>,
+    ) -> std::io::Result<Connection> {
         let mut layers: Vec<Box<dyn Layer>> = Vec::new();
         if let Some(config) = tls {
             layers.push(Box::new(Tls::new(config)?));
+        }
+        if let Some(bytes_max) = websocket_bytes_max {
+            layers.push(Box::new(WebSocket::new(WEBSOCKET_PROTOCOL, bytes_max)));
         }
         Connection::new(socket, layers)
     }
@@ -376,8 +388,9 @@ async fn welcome(
     closing: Rc<Closing>,
     make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + 'static,
 ) {
-    while let Some(NewSocket { service, socket, peer, place, tls, door }) = sockets.recv().await {
-        let connection = match NewSocket::connect(socket, tls) {
+    while let Some(NewSocket { service, socket, peer, place, tls, websocket_bytes_max, door }) = sockets.recv().await
+    {
+        let connection = match NewSocket::connect(socket, tls, websocket_bytes_max) {
             Ok(connection) => connection,
             Err(error) => {
                 tracing::warn!(%peer, %error, "cannot serve a connection");

@@ -15,7 +15,7 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
-/** AMQP by TLS (amqps). */
+/** AMQP by TLS (amqps), inside of WebSockets (amqpws), and both (amqpwss). */
 @NeedsOwnBroker
 class QpidTlsTest extends QpidTest {
     private static Certificates certificates;
@@ -61,6 +61,13 @@ class QpidTlsTest extends QpidTest {
     @Test
     void messagesPassBothWays() throws Exception {
         roundTrip(connect(broker.amqpsUrl(), options("broker", null)));
+    }
+
+    @Test
+    void messagesPassInsideOfWebSocketsToo() throws Exception {
+        roundTrip(connect(broker.amqpwsUrl(), ""));
+        roundTrip(connect(broker.amqpwssUrl(), options("broker", null)));
+        roundTrip(connect(broker.amqpUrl(), ""));
     }
 
     @Test

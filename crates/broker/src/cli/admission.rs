@@ -1,0 +1,84 @@
+//! Admission: who is served of those who connect, and with what around the conversation.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postroad_net::{Place, Places, TlsConfig};
+use postroad_security::Door;
+
+use crate::cli::listeners::Endpoint;
+use crate::runtime::NewSocket;
+
+/// Connections turned away with less than this between them are one burst, and one line in the log.
+const BURST_GAP: Duration = Duration::from_secs(10);
+
+/// Who is served, and how. Whoever is not finds the connection closed: left unaccepted, it would wait in vain.
+pub struct Admission {
+    places: Places,
+    /// What TLS needs, as it was read last.
+    tls: Option<TlsConfig>,
+    /// Who is let in, as it was read last.
+    door: Arc<Door>,
+    /// The largest message inside of WebSockets.
+    websocket_bytes_max: usize,
+    /// When a connection was last turned away.
+    refused_at: Option<Instant>,
+}
+
+impl Admission {
+    /// As many as there are `places`, by these certificates and users. No message inside of WebSockets may be larger than
+    /// `websocket_bytes_max`.
+    pub fn new(
+        places: Places,
+        tls: Option<TlsConfig>,
+        door: Arc<Door>,
+        websocket_bytes_max: usize,
+    ) -> Admission {
+        Admission { places, tls, door, websocket_bytes_max, refused_at: None }
+    }
+
+    /// From now on these users and certificates; without any of these those before, as the ports are there.
+    pub fn follow(&mut self, tls: Option<TlsConfig>, door: Door) {
+        self.tls = tls.or(self.tls.take());
+        self.door = Arc::new(door);
+    }
+
+    /// The socket with all that serving it needs.
+    pub fn dress(&self, endpoint: Endpoint, socket: TcpStream, peer: SocketAddr, place: Place) -> NewSocket {
+        let tls = self.tls.clone().filter(|_| endpoint.tls);
+        let websocket_bytes_max = endpoint.websocket.then_some(self.websocket_bytes_max);
+        let (service, door) = (endpoint.service, self.door.clone());
+        NewSocket { service, socket, peer, place, tls, websocket_bytes_max, door }
+    }
+
+    /// A place, if there is one.
+    pub fn ask(&mut self, peer: SocketAddr) -> Option<Place> {
+        let place = self.places.take();
+        if place.is_none() {
+            let now = Instant::now();
+            let goes_on = self.refused_at.is_some_and(|before| now.duration_since(before) < BURST_GAP);
+            if !goes_on {
+                tracing::warn!(%peer, "connections are turned away: as many are served as open files allow");
+            }
+            self.refused_at = Some(now);
+        }
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_ends_with_the_connection_that_took_the_place() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let mut admission = Admission::new(Places::new(1), None, Arc::new(Door::open()), 0);
+        let place = admission.ask(peer);
+        assert!(place.is_some() && admission.refused_at.is_none());
+        assert!(admission.ask(peer).is_none() && admission.refused_at.is_some());
+        drop(place);
+        assert!(admission.ask(peer).is_some());
+    }
+}

@@ -1,0 +1,118 @@
+//! Listeners: which ports are open, and what is spoken there.
+
+use std::net::{SocketAddr, TcpStream};
+use std::task::Poll;
+
+use anyhow::Context;
+use postroad_net::Listener;
+
+use crate::config::Config;
+use crate::runtime::Service;
+
+/// What is spoken at a port, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Which protocol.
+    pub service: Service,
+    /// Whether inside of TLS.
+    pub tls: bool,
+    /// Whether inside of WebSockets.
+    pub websocket: bool,
+}
+
+impl Endpoint {
+    fn name(self) -> &'static str {
+        self.service.name()
+    }
+
+    /// Of the URLs by which clients name it.
+    fn scheme(self) -> &'static str {
+        match (self.service, self.websocket, self.tls) {
+            (Service::OpenWire, false, false) => "tcp",
+            (Service::OpenWire, false, true) => "ssl",
+            (Service::OpenWire, true, false) => "ws",
+            (Service::OpenWire, true, true) => "wss",
+            (Service::Amqp, false, false) => "amqp",
+            (Service::Amqp, false, true) => "amqps",
+            (Service::Amqp, true, false) => "amqpws",
+            (Service::Amqp, true, true) => "amqpwss",
+        }
+    }
+}
+
+/// One listener for each endpoint.
+pub struct Listeners {
+    all: Vec<(Endpoint, Listener)>,
+    /// Which is asked first, so that a flood at one port leaves the others their turn.
+    first: usize,
+}
+
+impl Listeners {
+    /// Opens every port. Call within a runtime.
+    ///
+    /// # Errors
+    /// A port is taken, or not to be had.
+    pub fn bind(config: &Config) -> anyhow::Result<Listeners> {
+        let (ports, has_tls) = (&config.ports, config.tls.files()?.is_some());
+        let mut all = Vec::new();
+        for (service, websocket, tls, port) in [
+            (Service::OpenWire, false, false, ports.openwire),
+            (Service::Amqp, false, false, ports.amqp),
+            (Service::Amqp, true, false, ports.amqp_websocket),
+            (Service::OpenWire, false, true, ports.openwire_tls),
+            (Service::Amqp, false, true, ports.amqp_tls),
+            (Service::Amqp, true, true, ports.amqp_websocket_tls),
+        ] {
+            if tls && !has_tls {
+                continue;
+            }
+            let endpoint = Endpoint { service, tls, websocket };
+            let address = SocketAddr::new(config.bind, config.port(port)?);
+            all.push((endpoint, Listener::bind(endpoint.name(), address)?));
+        }
+        Ok(Listeners { all, first: 0 })
+    }
+
+    /// Where a protocol is spoken with nothing around it.
+    ///
+    /// # Errors
+    /// It is not, or the system does not say.
+    pub fn address(&self, service: Service) -> anyhow::Result<SocketAddr> {
+        let plain = Endpoint { service, tls: false, websocket: false };
+        let listener = self.all.iter().find(|(known, _)| *known == plain);
+        Ok(listener.context("the service has no listener")?.1.address()?)
+    }
+
+    /// What the operator reads: protocols and where they are spoken.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn endpoints(&self) -> anyhow::Result<Vec<(&'static str, String)>> {
+        let shown = |(endpoint, listener): &(Endpoint, Listener)| {
+            Ok((endpoint.name(), format!("{}://{}", endpoint.scheme(), listener.address()?)))
+        };
+        self.all.iter().map(shown).collect()
+    }
+
+    /// The next connection at any of them.
+    ///
+    /// # Errors
+    /// What the system says; see [`Listener::accept`].
+    pub async fn accept(&mut self) -> std::io::Result<(Endpoint, TcpStream, SocketAddr)> {
+        self.first = (self.first + 1) % self.all.len();
+        let (before, from) = self.all.split_at(self.first);
+        let mut accepting = Vec::with_capacity(self.all.len());
+        for (endpoint, listener) in from.iter().chain(before) {
+            accepting.push((*endpoint, Box::pin(listener.accept())));
+        }
+        std::future::poll_fn(move |context| {
+            for (endpoint, accepted) in &mut accepting {
+                if let Poll::Ready(accepted) = accepted.as_mut().poll(context) {
+                    return Poll::Ready(accepted.map(|(socket, peer)| (*endpoint, socket, peer)));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
