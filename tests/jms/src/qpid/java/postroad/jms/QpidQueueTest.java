@@ -4,9 +4,11 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
+import jakarta.jms.CompletionListener;
 import jakarta.jms.Connection;
 import jakarta.jms.DeliveryMode;
 import jakarta.jms.InvalidClientIDException;
+import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
@@ -19,6 +21,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 import org.apache.qpid.jms.JmsConnectionFactory;
@@ -36,6 +39,37 @@ class QpidQueueTest extends QpidTest {
         send(session, queue, texts);
         assertEquals(List.of(texts), texts(session.createConsumer(queue), texts.length));
         assertEmpty(queue);
+    }
+
+    @Test
+    void asynchronousSendsCompleteInOrder() throws Exception {
+        Session session = autoAcknowledge(connect());
+        Queue queue = session.createQueue(unique("async"));
+        MessageProducer producer = session.createProducer(queue);
+        LinkedBlockingQueue<String> completed = new LinkedBlockingQueue<>();
+        CompletionListener listener = new CompletionListener() {
+            @Override
+            public void onCompletion(Message message) {
+                try {
+                    completed.add(text(message));
+                } catch (JMSException unreadable) {
+                    completed.add(unreadable.toString());
+                }
+            }
+
+            @Override
+            public void onException(Message message, Exception failure) {
+                completed.add(failure.toString());
+            }
+        };
+        String[] texts = numbered("m", 100);
+        for (String text : texts) {
+            producer.send(session.createTextMessage(text), listener);
+        }
+        for (String text : texts) {
+            assertEquals(text, completed.poll(PATIENCE_MS, TimeUnit.MILLISECONDS));
+        }
+        assertEquals(List.of(texts), texts(session.createConsumer(queue), texts.length));
     }
 
     @Test

@@ -8,6 +8,7 @@ import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
+import jakarta.jms.Queue;
 import jakarta.jms.Session;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -19,7 +20,6 @@ import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
-import org.apache.activemq.command.ActiveMQQueue;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -43,7 +43,7 @@ import org.junit.jupiter.api.parallel.Isolated;
 @Isolated("its start-up times are measured")
 @Timeout(240)
 @DisplayName("crash loop: kill -9 under load loses nothing and undoes nothing")
-class CrashLoopTest extends JmsTest {
+class CrashLoopTest extends PlainTest {
     private static final int CRASHES = Integer.getInteger("crash.count", 20);
     private static final Duration START_MAX = Duration.ofMillis(Integer.getInteger("start.max.ms", 1000));
     private static final int PRODUCERS = 3;
@@ -57,8 +57,8 @@ class CrashLoopTest extends JmsTest {
     private final Set<String> movedAgain = ConcurrentHashMap.newKeySet();
     private final AtomicInteger inDoubtMoves = new AtomicInteger();
     private final AtomicBoolean stop = new AtomicBoolean();
-    private final ActiveMQQueue in = queue("in");
-    private final ActiveMQQueue out = queue("out");
+    private final Queue in = queue("in");
+    private final Queue out = queue("out");
 
     @Test
     @DisplayName("JMS 6.2.7, 3.4.2: twenty crashes")
@@ -104,13 +104,6 @@ class CrashLoopTest extends JmsTest {
         }
     }
 
-    private Connection open(Broker broker) throws JMSException {
-        Connection connection = factoryFor(broker.url(), "jms.prefetchPolicy.all=20",
-                "jms.watchTopicAdvisories=false").createConnection();
-        connection.start();
-        return connection;
-    }
-
     /** A piece of work on one connection; ends by an exception when the broker is gone. */
     private interface Work {
         void on(Connection connection) throws JMSException;
@@ -121,7 +114,7 @@ class CrashLoopTest extends JmsTest {
         while (!stop.get()) {
             Connection connection = null;
             try {
-                connection = open(broker);
+                connection = open(broker, "jms.prefetchPolicy.all=20");
                 work.on(connection);
             } catch (JMSException brokerGone) {
                 Thread.sleep(20);
@@ -196,7 +189,7 @@ class CrashLoopTest extends JmsTest {
     }
 
     private void check(Broker broker) throws JMSException {
-        Connection connection = open(broker);
+        Connection connection = open(broker, "jms.prefetchPolicy.all=20");
         List<Message> left = drain(connection, in);
         List<Message> moved = drain(connection, out);
         connection.close();
@@ -235,7 +228,7 @@ class CrashLoopTest extends JmsTest {
         assertEquals(Map.of(), copies, "doubled, though never in doubt");
     }
 
-    private static List<Message> drain(Connection connection, ActiveMQQueue queue) throws JMSException {
+    private static List<Message> drain(Connection connection, Queue queue) throws JMSException {
         MessageConsumer consumer = autoAcknowledge(connection).createConsumer(queue);
         List<Message> messages = new ArrayList<>();
         for (Message next = consumer.receive(3000); next != null; next = consumer.receive(1000)) {

@@ -1,0 +1,67 @@
+package postroad.jms;
+
+import jakarta.jms.Connection;
+import jakarta.jms.JMSException;
+import jakarta.jms.Queue;
+import jakarta.jms.Topic;
+import java.net.URI;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.qpid.jms.JmsConnectionFactory;
+import org.apache.qpid.jms.JmsQueue;
+import org.apache.qpid.jms.JmsTopic;
+import org.junit.jupiter.api.AfterEach;
+
+/** What tests of plain JMS need of the client that they run with: here Qpid's. */
+abstract class PlainTest extends QpidTest {
+    /** What is rolled back or recovered comes again at once, without being asked to. */
+    static final String[] AT_ONCE = {};
+
+    private final Map<Connection, Proxy> proxies = new ConcurrentHashMap<>();
+
+    @AfterEach
+    final void closeProxies() throws Exception {
+        for (Proxy proxy : proxies.values()) {
+            proxy.close();
+        }
+    }
+
+    final Queue queue(String label) {
+        return new JmsQueue(unique(label));
+    }
+
+    final Topic topic(String label) {
+        return new JmsTopic(unique(label));
+    }
+
+    /** A connection with a client id, started; it is closed after the test. */
+    final Connection named(String clientId, String... options) throws JMSException {
+        Connection connection = closing(factory(options).createConnection());
+        connection.setClientID(clientId);
+        connection.start();
+        return connection;
+    }
+
+    /** A connection to a broker of the test's own, started. */
+    static Connection open(Broker broker, String... options) throws JMSException {
+        Connection connection = factoryFor(broker.amqpUrl(), options).createConnection();
+        connection.start();
+        return connection;
+    }
+
+    /** A connection that {@link #breakOff} may end: the client itself closes its socket in no other way than well. */
+    final Connection breakable(String... options) throws Exception {
+        URI broker = URI.create(SharedBroker.amqpUrl());
+        Proxy proxy = new Proxy(broker.getHost(), broker.getPort());
+        JmsConnectionFactory factory = factoryFor("amqp://127.0.0.1:" + proxy.port(), options);
+        Connection connection = closing(factory.createConnection());
+        proxies.put(connection, proxy);
+        connection.start();
+        return connection;
+    }
+
+    /** Closes the socket without a word to the broker, as a crashed client does. */
+    final void breakOff(Connection connection) throws Exception {
+        proxies.get(connection).cut();
+    }
+}
