@@ -10,12 +10,13 @@ import subprocess
 import tarfile
 import time
 
-from .openwire import await_answer
+from . import amqp, openwire
 from .process import Process
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 REPOSITORY = os.path.dirname(HERE)
 START_SECONDS_MAX = 120
+POLL_SECONDS = 0.005
 COPY_ARTIFACT = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
@@ -26,12 +27,27 @@ def maven(*arguments, directory=None):
         raise RuntimeError(f"mvn {' '.join(arguments)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
 
 
+def await_answer(protocol, port, seconds_max, still_alive):
+    """Polls until the broker answers; `still_alive` raises if it never will."""
+    end = time.monotonic() + seconds_max
+    while not protocol.answers(port):
+        still_alive()
+        if end < time.monotonic():
+            raise RuntimeError(f"no answer on port {port} within {seconds_max} s")
+        time.sleep(POLL_SECONDS)
+
+
 class Broker:
     """One broker; `start` leaves it serving on `port` from an empty directory."""
 
     name = ""
     version = ""
     port = 0
+    # What the client speaks, and the scheme of the URL by which it knows that.
+    protocol = openwire
+    scheme = "tcp"
+    # What the name of a queue has in front.
+    queue_prefix = ""
 
     def __init__(self, cache, scratch):
         self.cache = os.path.join(cache, f"{self.name}-{self.version}")
@@ -58,7 +74,7 @@ class Broker:
         log = os.path.join(os.path.dirname(self.data), f"{self.name}.log")
         self.process = Process(self.command(), self.data, log, self.environment())
         try:
-            await_answer(self.port, START_SECONDS_MAX, lambda: self.process.require_alive(self.name))
+            await_answer(self.protocol, self.port, START_SECONDS_MAX, lambda: self.process.require_alive(self.name))
         except BaseException:
             self.stop()
             raise
@@ -72,7 +88,7 @@ class Broker:
 
     @property
     def url(self):
-        return f"tcp://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
 
 class Postroad(Broker):
@@ -175,4 +191,63 @@ class Artemis(Broker):
         return [os.path.join(self.data, "bin", "artemis"), "run"]
 
 
-ALL = {broker.name: broker for broker in (Postroad, ActiveMQ, Artemis)}
+class PostroadAmqp(Postroad):
+    name = "postroad-amqp"
+    port = 5672 + Postroad.port_offset
+    protocol = amqp
+    scheme = "amqp"
+
+
+class ArtemisAmqp(Artemis):
+    """The same instance: its one acceptor speaks every protocol, and knows by the first bytes which."""
+
+    name = "artemis-amqp"
+    protocol = amqp
+    scheme = "amqp"
+
+
+class RabbitMQ(Broker):
+    """The package of the system, with its AMQP 1.0 plug-in, on a node of its own: `apt install rabbitmq-server`."""
+
+    name = "rabbitmq-amqp"
+    port = 5972
+    protocol = amqp
+    scheme = "amqp"
+    home = "/usr/lib/rabbitmq"
+
+    def install(self):
+        server = os.path.join(self.home, "bin", "rabbitmq-server")
+        if not os.access(server, os.X_OK):
+            raise RuntimeError("rabbitmq-server is not installed: apt install rabbitmq-server, or leave rabbitmq-amqp out")
+        done = subprocess.run(
+            ["dpkg-query", "-W", "-f", "${Version}", "rabbitmq-server"], capture_output=True, text=True, check=False
+        )
+        self.version = done.stdout.strip()
+        # Before version 4 the plug-in finds queues behind this, and makes those that are not there.
+        self.queue_prefix = "/queue/" if int(self.version.split(".")[0]) < 4 else "/queues/"
+
+    def prepare(self):
+        with open(os.path.join(self.data, "enabled_plugins"), "w", encoding="utf-8") as file:
+            file.write("[rabbitmq_amqp1_0].\n")
+        with open(os.path.join(self.data, "rabbitmq.conf"), "w", encoding="utf-8") as file:
+            file.write(f"listeners.tcp.local = 127.0.0.1:{self.port}\namqp1_0.default_user = guest\n")
+
+    def environment(self):
+        return {
+            "RABBITMQ_NODENAME": "postroad-bench@localhost",
+            "RABBITMQ_MNESIA_BASE": os.path.join(self.data, "mnesia"),
+            "RABBITMQ_LOG_BASE": os.path.join(self.data, "log"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": os.path.join(self.data, "enabled_plugins"),
+            "RABBITMQ_CONFIG_FILE": os.path.join(self.data, "rabbitmq"),
+            "RABBITMQ_DIST_PORT": "25972",
+            "HOME": self.data,
+        }
+
+    def command(self):
+        return [os.path.join(self.home, "bin", "rabbitmq-server")]
+
+
+# Those that `--brokers` defaults to: the same client, the same protocol.
+OPENWIRE = [Postroad, ActiveMQ, Artemis]
+AMQP = [PostroadAmqp, ArtemisAmqp, RabbitMQ]
+ALL = {broker.name: broker for broker in OPENWIRE + AMQP}

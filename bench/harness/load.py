@@ -46,7 +46,7 @@ def generate(broker, server, workload, warmup, duration):
     command = [
         "java", "-Xms512m", "-Xmx1500m", "-XX:+UseParallelGC",
         "-cp", os.pathsep.join([CLASSES, os.path.join(HERE, "target", "lib", "*")]), "postroad.bench.Load",
-        "--url", broker.url, "--name", f"bench.{workload.name}", *workload.options(),
+        "--url", broker.url, "--name", f"{broker.queue_prefix}bench.{workload.name}", *workload.options(),
         "--warmup", str(warmup), "--duration", str(duration),
         "--server-pid", str(server), "--ticks", str(os.sysconf("SC_CLK_TCK")),
         "--run-id", str(random.randrange(1, 2**31)),

@@ -2,11 +2,9 @@
 
 import socket
 import struct
-import time
 
 # Frame: size, type 1 (WireFormatInfo), magic, version 1, no properties.
 GREETING = struct.pack(">iB8siB", 14, 1, b"ActiveMQ", 1, 0)
-POLL_SECONDS = 0.005
 
 
 def answers(port):
@@ -24,13 +22,3 @@ def answers(port):
             return answer[5:13] == b"ActiveMQ"
     except OSError:
         return False
-
-
-def await_answer(port, seconds_max, still_alive):
-    """Polls until the broker answers; `still_alive` raises if it never will."""
-    end = time.monotonic() + seconds_max
-    while not answers(port):
-        still_alive()
-        if end < time.monotonic():
-            raise RuntimeError(f"no OpenWire answer on port {port} within {seconds_max} s")
-        time.sleep(POLL_SECONDS)

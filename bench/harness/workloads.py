@@ -13,6 +13,7 @@ class Workload:
     consumers: int
     body_bytes: int
     drain_consumers: int = 0
+    persistent: bool = True
 
     def options(self):
         return [
@@ -22,6 +23,7 @@ class Workload:
             "--consumers", str(self.consumers),
             "--body-bytes", str(self.body_bytes),
             "--drain-consumers", str(self.drain_consumers),
+            "--persistent", str(self.persistent).lower(),
         ]  # fmt: skip
 
 
@@ -36,4 +38,16 @@ WORKLOADS = [
     Workload("topic-20-10", "topic, 128 B, 20 producers, 10 subscribers", "topic", 1, 20, 10, 128),
 ]
 
-BY_NAME = {workload.name: workload for workload in WORKLOADS}
+# What AMQP is measured by: one pair and many, small messages and larger ones, durable and not.
+AMQP = [
+    Workload(
+        f"amqp-{kind}-{pairs}-{pairs}-{size}",
+        f"AMQP 1.0, {title} queue, {size} B, {pairs} producers, {pairs} consumers",
+        "queue", 1, pairs, pairs, size, persistent=persistent,
+    )
+    for kind, title, persistent in (("durable", "durable", True), ("volatile", "non-persistent", False))
+    for pairs in (1, 20)
+    for size in (128, 1024)
+]  # fmt: skip
+
+BY_NAME = {workload.name: workload for workload in WORKLOADS + AMQP}

@@ -388,7 +388,8 @@ async fn welcome(
     closing: Rc<Closing>,
     make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + 'static,
 ) {
-    while let Some(NewSocket { service, socket, peer, place, tls, websocket_bytes_max, door }) = sockets.recv().await
+    while let Some(NewSocket { service, socket, peer, place, tls, websocket_bytes_max, door }) =
+        sockets.recv().await
     {
         let connection = match NewSocket::connect(socket, tls, websocket_bytes_max) {
             Ok(connection) => connection,

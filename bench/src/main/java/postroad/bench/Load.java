@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
 import org.HdrHistogram.Histogram;
 import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.qpid.jms.JmsConnectionFactory;
 
 /**
  * One run of load against one broker: warm-up, measured window, drain, check, one line of JSON on standard output.
@@ -31,7 +32,8 @@ public final class Load {
   private Load(Options options) {
     this.options = options;
     run = new Run(options);
-    factory = new ActiveMQConnectionFactory(options.url());
+    factory = options.url().startsWith("amqp:")
+        ? new JmsConnectionFactory(options.url()) : new ActiveMQConnectionFactory(options.url());
   }
 
   public static void main(String[] arguments) throws Exception {

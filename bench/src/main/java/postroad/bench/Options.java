@@ -5,11 +5,11 @@ import java.util.Map;
 import java.util.Set;
 
 /** What one run does, read from `--name value` pairs. */
-record Options(String url, boolean topic, String name, int destinations, int producers, int consumers, int bodyBytes,
+record Options(String url, boolean topic, boolean persistent, String name, int destinations, int producers, int consumers, int bodyBytes,
     double warmupSeconds, double durationSeconds, int drainConsumers, long drainSecondsMax, long idleSecondsMax,
     long serverPid, int ticksPerSecond, int runId) {
 
-  private static final Set<String> KNOWN = Set.of("url", "kind", "name", "destinations", "producers", "consumers",
+  private static final Set<String> KNOWN = Set.of("url", "kind", "persistent", "name", "destinations", "producers", "consumers",
       "body-bytes", "warmup", "duration", "drain-consumers", "drain-max", "idle-max", "server-pid", "ticks", "run-id");
 
   static Options parse(String[] arguments) {
@@ -30,7 +30,7 @@ record Options(String url, boolean topic, String name, int destinations, int pro
       throw new IllegalArgumentException("--body-bytes is " + Body.HEADER_BYTES + " to " + Body.BYTES_MAX);
     }
     return new Options(given.getOrDefault("url", "tcp://127.0.0.1:61616"), kind.equals("topic"),
-        given.getOrDefault("name", "bench"), number(given, "destinations", 1), number(given, "producers", 1),
+        Boolean.parseBoolean(given.getOrDefault("persistent", "true")), given.getOrDefault("name", "bench"), number(given, "destinations", 1), number(given, "producers", 1),
         number(given, "consumers", 1), bodyBytes, Double.parseDouble(given.getOrDefault("warmup", "5")),
         Double.parseDouble(given.getOrDefault("duration", "15")), number(given, "drain-consumers", 0),
         number(given, "drain-max", 180), number(given, "idle-max", 10), number(given, "server-pid", 0),

@@ -9,7 +9,7 @@ import jakarta.jms.MessageProducer;
 import jakarta.jms.Session;
 import org.HdrHistogram.Histogram;
 
-/** One producer on a connection of its own: sends durable messages one after the other, each confirmed. */
+/** One producer on a connection of its own: sends messages one after the other, each confirmed if it is durable. */
 final class Publisher implements Runnable {
   final Histogram latencies = Run.latencies();
   final String destination;
@@ -31,7 +31,7 @@ final class Publisher implements Runnable {
     session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
     producer = session.createProducer(
         run.options.topic() ? session.createTopic(destination) : session.createQueue(destination));
-    producer.setDeliveryMode(DeliveryMode.PERSISTENT);
+    producer.setDeliveryMode(run.options.persistent() ? DeliveryMode.PERSISTENT : DeliveryMode.NON_PERSISTENT);
   }
 
   @Override
