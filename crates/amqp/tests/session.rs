@@ -10,8 +10,8 @@ use postroad_amqp::codec::{
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    ConnectionId, ConsumerKey, Delivery, Encoding, EntryTag, Event, Login, LoginAnswer, Message, Now,
-    Outcome, Parting, Protocol, Refusal, Session, Settle, Ticket, ToSession,
+    ConnectionId, ConsumerKey, Delivered, Delivery, Encoding, EntryTag, Event, Login, LoginAnswer, Message,
+    Now, Outcome, Parting, Protocol, Refusal, Session, Settle, Ticket, ToSession,
 };
 
 const MAX_MESSAGE_BYTES: u64 = 10_000;
@@ -377,6 +377,21 @@ fn whoever_does_not_say_who_it_is_learns_no_more_than_that() {
     bench.bytes(b"AMQP\0\x01\0\0");
     assert_eq!(bench.parting, fault("the peer does not say who it is: no SASL layer"));
     assert_eq!(&bench.output[..], b"AMQP\x03\x01\0\0");
+}
+
+#[test]
+fn what_a_client_that_closes_has_not_settled_goes_back_uncounted() {
+    let mut bench = Bench::begun();
+    let number = bench.receiver(Attach::default());
+    bench.send(Flow { handle: Some(0), link_credit: Some(2), ..windows() });
+    bench.events();
+    bench.deliver(number, 1, Protocol::Amqp);
+    bench.send(Close::default());
+    let events = bench.events();
+    let [Event::Detach { consumer, delivered: Delivered::None, .. }] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!((consumer, &bench.parting), (&key(number), &Some(Parting::Farewell)));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::disposition::Held;
 use super::fault::Fault;
-use super::link::{Link, LinkAt};
+use super::link::{Link, LinkAt, LinkEnd};
 use super::outgoing::Pending;
 use super::replies::Then;
 use super::sequence::Sequence;
@@ -226,6 +226,19 @@ impl AmqpSession {
             return;
         }
         self.ended(at, turn);
+    }
+
+    /// The client says goodbye: every channel ends with the connection, and what it has not settled goes back uncounted,
+    /// as at the end of one. Of a client that is lost nobody knows what it has seen: there the core counts.
+    pub(super) fn dismantle_all(&mut self, turn: &mut Turn<'_>) {
+        for known in std::mem::take(&mut self.channels).into_values() {
+            // Transactions first: what was settled in them is no longer their consumers'.
+            let (first, then): (Vec<Link>, Vec<Link>) =
+                known.links.into_values().partition(|link| matches!(link.end, LinkEnd::Incoming(_)));
+            for link in first.into_iter().chain(then) {
+                self.dismantle(link, None, turn);
+            }
+        }
     }
 
     /// The core has let go of everything in the channel.

@@ -171,6 +171,7 @@ impl AmqpSession {
             let text = format!("the client closed the connection for {}{text}", error.condition);
             return Err(Refused::Parting(Parting::Fault(text)));
         }
+        self.dismantle_all(turn);
         if !std::mem::take(&mut self.peer.claimed) {
             self.send(0, Close::default(), turn);
             return Err(Refused::Parting(Parting::Farewell));
