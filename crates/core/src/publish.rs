@@ -286,6 +286,7 @@ impl Partition {
         sends: Vec<Sent>,
         effects: &mut Vec<Effect>,
     ) {
+        let messages = sends.len() as u32;
         let mut touched: Vec<QueueId> = Vec::with_capacity(sends.len());
         let from = self.proposals.front().and_then(Completion::connection);
         if !sends.is_empty() {
@@ -306,7 +307,7 @@ impl Partition {
             self.drop_reference(key, effects);
         }
         self.dispatch_all(touched, effects);
-        self.evict_over_budget(position);
+        self.evict_over_budget(position, messages);
     }
 
     /// One entry in each queue that the address feeds; a queue is made on first use.
@@ -339,16 +340,14 @@ impl Partition {
         }
     }
 
-    /// Leaves the newest bodies to the disk once the budget is spent: the oldest are due first.
-    fn evict_over_budget(&mut self, position: Position) {
-        let mut ordinal = 0;
-        while self.bodies.resident_bytes > self.settings.resident_bytes_max {
-            let key = MessageKey::Durable { position, ordinal };
-            if self.bodies.headers(key).is_none() {
+    /// Leaves the newest bodies to the disk once the budget is spent: the oldest are due first. Of the record's messages some
+    /// may be gone or folded already.
+    fn evict_over_budget(&mut self, position: Position, messages: u32) {
+        for ordinal in 0..messages {
+            if self.bodies.resident_bytes <= self.settings.resident_bytes_max {
                 return;
             }
-            self.bodies.evict(key);
-            ordinal += 1;
+            self.bodies.evict(MessageKey::Durable { position, ordinal });
         }
     }
 
