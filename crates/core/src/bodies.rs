@@ -71,11 +71,11 @@ impl Bodies {
         self.claim(key);
     }
 
-    /// One more queue holds it: its headers, if it is there.
-    pub fn claim(&mut self, key: MessageKey) -> Option<&Message> {
+    /// One more queue holds it: its headers and the size of its body, if it is there.
+    pub fn claim(&mut self, key: MessageKey) -> Option<(&Message, u64)> {
         let stored = self.stored.get_mut(&key)?;
         stored.references += 1;
-        Some(&stored.message)
+        Some((&stored.message, stored.bytes))
     }
 
     /// One queue fewer holds it; the size of its body if that was the last one, and the message is gone.
@@ -191,14 +191,6 @@ impl Bodies {
     pub fn unpin(&mut self, key: MessageKey) {
         if let Some(stored) = self.stored.get_mut(&key) {
             stored.pins = stored.pins.saturating_sub(1);
-        }
-    }
-
-    /// What a message that is only in memory takes there; zero for others.
-    pub fn volatile_size(&self, key: MessageKey) -> u64 {
-        match key {
-            MessageKey::Volatile(_) => self.stored.get(&key).map_or(0, |stored| stored.bytes),
-            MessageKey::Durable { .. } => 0,
         }
     }
 

@@ -21,6 +21,17 @@ pub enum Completion {
         /// For what.
         ticket: Ticket,
     },
+    /// As `Reply`, for a message to queues that have a limit.
+    Sent {
+        /// Who.
+        connection: ConnectionId,
+        /// For what.
+        ticket: Ticket,
+        /// The queues.
+        expecting: Vec<QueueId>,
+        /// The size of the message.
+        bytes: u64,
+    },
     /// Events could not go on without their queue.
     Declared {
         /// Which.
@@ -95,7 +106,7 @@ impl Completion {
     /// Whose command it was, if somebody waits for it.
     pub(crate) fn connection(&self) -> Option<ConnectionId> {
         match self {
-            Completion::Reply { connection, .. } => Some(*connection),
+            Completion::Reply { connection, .. } | Completion::Sent { connection, .. } => Some(*connection),
             Completion::Transacted { answer, .. } => answer.map(|(connection, _)| connection),
             _ => None,
         }
@@ -107,6 +118,11 @@ impl Partition {
     pub(crate) fn complete(&mut self, completion: Completion, effects: &mut Vec<Effect>) {
         match completion {
             Completion::Reply { connection, ticket } => self.reply(connection, ticket, Ok(()), effects),
+            Completion::Sent { connection, ticket, expecting, bytes } => {
+                self.expected(&expecting, bytes);
+                self.reply(connection, ticket, Ok(()), effects);
+                self.unpark(effects);
+            }
             Completion::Declared { queue } => {
                 for event in self.declaring.remove(&queue).unwrap_or_default() {
                     self.soft(event, effects);
@@ -148,6 +164,11 @@ impl Partition {
         let no = || Err(refusal.clone());
         match completion {
             Completion::Reply { connection, ticket } => self.reply(connection, ticket, no(), effects),
+            Completion::Sent { connection, ticket, expecting, bytes } => {
+                self.expected(&expecting, bytes);
+                self.reply(connection, ticket, no(), effects);
+                self.unpark(effects);
+            }
             Completion::Declared { queue } => {
                 for event in self.declaring.remove(&queue).unwrap_or_default() {
                     match event {
@@ -201,6 +222,7 @@ impl Partition {
         }
         self.resolve_transactions(effects);
         self.pass_time(effects);
+        self.unpark(effects);
     }
 }
 

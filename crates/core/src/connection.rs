@@ -93,7 +93,7 @@ impl Partition {
 
     pub(crate) fn closed(&mut self, id: ConnectionId, effects: &mut Vec<Effect>) {
         for line in self.parked.values_mut() {
-            line.retain(|publish| publish.connection != id);
+            line.retain(|parked| parked.publish.connection != id);
         }
         self.parked.retain(|_, line| !line.is_empty());
         self.undo_branches_of(id, effects);

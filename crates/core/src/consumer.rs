@@ -12,6 +12,7 @@ use crate::Partition;
 use crate::dispatch::Browse;
 use crate::held::Held;
 use crate::selection::{self, Selection};
+use crate::slow::Pace;
 
 /// An attached reader of one queue.
 pub struct Consumer {
@@ -39,6 +40,8 @@ pub struct Consumer {
     pub starved: bool,
     /// What others are told of it; of a member nothing.
     pub notice: Option<Arc<ConsumerNotice>>,
+    /// Whether it is slow.
+    pub pace: Pace,
 }
 
 impl Partition {
@@ -166,6 +169,7 @@ impl Partition {
             in_line: false,
             starved: false,
             notice: attach.notice.clone().filter(|_| key.member == 0),
+            pace: Pace::default(),
         };
         self.consumers.insert(key, consumer);
         self.line_up_all_if_exclusive(id);

@@ -134,6 +134,7 @@ impl Partition {
         for key in keys {
             self.drop_reference(key, effects);
         }
+        self.unpark(effects);
     }
 
     /// A folded page ends.

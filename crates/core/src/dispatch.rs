@@ -25,8 +25,14 @@ enum Step {
 impl Partition {
     /// Sends what is ready to consumers that can take it, in turns; and to browsers what they have not seen.
     pub(crate) fn dispatch(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        if self.settings.policies.last_value_any() {
+            self.drop_superseded(id, effects);
+        }
         self.dispatch_line(id, ConsumerMode::Browse, effects);
         self.dispatch_line(id, ConsumerMode::Shared, effects);
+        if self.settings.policies.limit_any() {
+            self.trim(id, effects);
+        }
     }
 
     fn dispatch_line(&mut self, id: QueueId, mode: ConsumerMode, effects: &mut Vec<Effect>) {
@@ -145,6 +151,7 @@ impl Partition {
     }
 
     fn hand_over(&mut self, id: QueueId, tag: EntryTag, by: ConsumerKey, bytes: u64) {
+        self.pace_begins(by);
         self.spend_credit(by);
         let Some(consumer) = self.consumers.get_mut(&by) else { return };
         if let Some(connection) = self.connections.get_mut(&by.connection) {
@@ -154,9 +161,12 @@ impl Partition {
             browse.pass(tag);
             return;
         }
+        consumer.pace.taken.remove(&tag);
         consumer.held.push(self.next_hold, tag);
         self.next_hold += 1;
-        if let Some(entry) = self.entry(id, tag) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        queue.away.add(bytes);
+        if let Some(entry) = queue.entry(tag) {
             entry.state = State::Held { by, in_transaction: false };
             let key = entry.key;
             self.bodies.pin(key);
@@ -231,11 +241,9 @@ impl Partition {
     /// A body cannot be read: its entries stay on disk, undelivered and counted, and the others go on.
     fn set_aside(&mut self, key: MessageKey, waiting: Vec<QueueId>, effects: &mut Vec<Effect>) {
         for id in &waiting {
-            let Some(queue) = self.queues.get_mut(id) else { continue };
-            if let Some(entry) = queue.find(key).and_then(|tag| queue.entry(tag)) {
-                entry.state = State::Leaving;
-                self.counters.unreadable += 1;
-            }
+            let Some(tag) = self.queues.get(id).and_then(|queue| queue.find(key)) else { continue };
+            self.set_state(*id, tag, State::Leaving);
+            self.counters.unreadable += 1;
         }
         self.go_on(waiting, effects);
     }

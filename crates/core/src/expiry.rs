@@ -104,9 +104,7 @@ impl Partition {
         if !in_log {
             return self.end_entry(id, tag, SettleCause::Expired, effects);
         }
-        if let Some(entry) = self.entry(id, tag) {
-            entry.state = State::Leaving;
-        }
+        self.set_state(id, tag, State::Leaving);
         let settlements = vec![Settlement { queue: id, tag, cause: SettleCause::Expired }];
         let completion = Completion::Settled { settlements: settlements.clone(), answer: None };
         self.propose(Command::Settle(settlements), Urgency::Lazy, completion, effects);

@@ -7,6 +7,8 @@ use crate::Partition;
 /// What happened to the messages of one queue since the start; it only rises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {
+    /// Entries that were in it when the broker started.
+    pub found: u64,
     /// Entries put into it.
     pub enqueued: u64,
     /// Entries that consumers accepted.
@@ -15,6 +17,17 @@ pub struct QueueCounts {
     pub expired: u64,
     /// Entries that moved to the dead letters, or ended for want of any.
     pub dead_lettered: u64,
+    /// Entries that left because it held more than its policy allows.
+    pub dropped: u64,
+    /// Entries that a newer one with the same value took the place of.
+    pub replaced: u64,
+}
+
+impl QueueCounts {
+    /// All that left it.
+    pub fn left(&self) -> u64 {
+        self.consumed + self.expired + self.dead_lettered + self.dropped + self.replaced
+    }
 }
 
 /// One lasting queue.

@@ -24,6 +24,11 @@ impl Held {
         self.orders.get(&tag).copied().unwrap_or(0)
     }
 
+    /// Whether it is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.orders.is_empty()
+    }
+
     /// It was settled or given back.
     pub fn remove(&mut self, tag: EntryTag) {
         if let Some(order) = self.orders.remove(&tag) {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use postroad_model::{
     Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Event, Message,
-    MessageKey, PartitionId, Placement, Position, Publish, QueueId, Refusal, Ticket, TransactionId,
-    TransactionKey, Urgency,
+    MessageKey, PartitionId, Placement, Position, QueueId, Refusal, Ticket, TransactionId, TransactionKey,
+    Urgency,
 };
 use postroad_routing::{Addressing, Policies};
 use postroad_selector::Selector;
@@ -20,7 +20,9 @@ use crate::completion::Completion;
 use crate::connection::Connection;
 use crate::consumer::Consumer;
 use crate::expiry::Expiries;
-use crate::queue::{Entry, LaneNumber, Queue, State, untag};
+use crate::figures::QueueCounts;
+use crate::limit::Parked;
+use crate::queue::{Entry, LaneNumber, Load, Page, Queue, State, untag};
 use crate::recent::Recent;
 use crate::rest::Rests;
 use crate::schedule::{Jobs, WriteDue};
@@ -87,6 +89,12 @@ pub struct Counters {
     pub duplicates: u64,
     /// Non-persistent messages that could never be processed and so ended.
     pub dropped: u64,
+    /// Entries that left because their queue held more than its policy allows.
+    pub overflowed: u64,
+    /// Entries that a newer message with the same value took the place of.
+    pub replaced: u64,
+    /// How often a consumer was found slow.
+    pub slow_consumers: u64,
     /// Notices that a subscription went without, for want of room.
     pub missed_notices: u64,
     /// Entries set aside because their body could not be read from the disk.
@@ -135,8 +143,14 @@ pub struct Partition {
     pub(crate) connections: HashMap<ConnectionId, Connection, FxBuildHasher>,
     /// Exclusive names, each with its holder and the holder's connection.
     pub(crate) claims: HashMap<Arc<str>, (Arc<str>, ConnectionId)>,
-    /// Non-persistent sends that wait for memory, by address, in order.
-    pub(crate) parked: BTreeMap<Destination, VecDeque<Publish>>,
+    /// Sends that wait for memory, or for room in a queue, by address, in order.
+    pub(crate) parked: BTreeMap<Destination, VecDeque<Parked>>,
+    /// When it is time to look for slow consumers.
+    pub(crate) next_look_ms: Option<u64>,
+    /// When the first of them is refused, or left before that.
+    pub(crate) next_refusal_ms: Option<u64>,
+    /// Recovery has ended: what is decided now gets into the log.
+    pub(crate) is_live: bool,
     /// What topics keep for subscribers that come later.
     pub(crate) recent: Recent,
     pub(crate) proposals: VecDeque<Completion>,
@@ -198,6 +212,9 @@ impl Partition {
             claims: HashMap::new(),
             parked: BTreeMap::new(),
             recent: Recent::default(),
+            next_look_ms: None,
+            next_refusal_ms: None,
+            is_live: false,
             proposals: VecDeque::new(),
             subscriptions: HashMap::new(),
             shared_volatile: HashMap::new(),
@@ -257,8 +274,9 @@ impl Partition {
 
     /// Says what operators decide about destinations from now on. What follows from it for state that is kept goes
     /// through the log, so replicas need not know it.
-    pub fn follow(&mut self, policies: Arc<Policies>) {
+    pub fn follow(&mut self, policies: Arc<Policies>, effects: &mut Vec<Effect>) {
         self.settings.policies = policies;
+        self.limit_anew(effects);
     }
 
     /// Says what names mean for the life of this run. To be said before [`Partition::start`].
@@ -377,6 +395,8 @@ impl Partition {
                 self.pass_time(effects);
                 self.sweep(effects);
                 self.wake(effects);
+                self.refuse_late(effects);
+                self.look_for_slow(effects);
             }
             Event::Peer { from, peer } => self.peer(from, peer, effects),
         }
@@ -384,7 +404,10 @@ impl Partition {
 
     /// Ends recovery: settles what a crash left in doubt. Called once, after the last replayed command.
     pub fn start(&mut self, effects: &mut Vec<Effect>) {
+        self.is_live = true;
         self.announce_all(effects);
+        self.drop_all_superseded(effects);
+        self.trim_all(effects);
         self.bind_by_rules(effects);
         self.resolve_transactions(effects);
     }
@@ -413,6 +436,30 @@ impl Partition {
     /// Queues with their number of entries, in no particular order.
     pub fn queues(&self) -> impl Iterator<Item = (&Destination, u64)> {
         self.queues.values().map(|queue| (&queue.source, queue.len()))
+    }
+
+    /// What came into each queue and left it, and how many entries are there, in no particular order.
+    pub fn flows(&self) -> impl Iterator<Item = (&Destination, QueueCounts, u64)> {
+        self.queues.values().map(|queue| (&queue.source, queue.counts, queue.len()))
+    }
+
+    /// A queue whose account of what it holds is not what it holds: there must be none.
+    pub fn miscounted(&self) -> Option<&Destination> {
+        let wrong = |queue: &&Queue| {
+            let (mut load, mut away) = (Load::default(), Load::default());
+            for (_, entry) in queue.lanes.iter().flat_map(|(_, lane)| lane.iter()) {
+                let bytes = self.bodies.headers(entry.key).map_or(0, |(_, bytes)| bytes);
+                load.add(bytes);
+                if entry.state != State::Ready {
+                    away.add(bytes);
+                }
+            }
+            let pages = queue.lanes.iter().flat_map(|(_, lane)| lane.folded_pages());
+            pages.flat_map(Page::body_bytes).for_each(|bytes| load.add(bytes));
+            (load, away) != (queue.load, queue.away)
+                || queue.incoming != Load::default() && self.proposals.is_empty()
+        };
+        self.queues.values().find(wrong).map(|queue| &queue.source)
     }
 
     pub(crate) fn propose(
@@ -469,7 +516,7 @@ impl Partition {
         let id = QueueId(self.next_queue);
         self.next_queue += 1;
         address.bound.insert(id, None);
-        self.queues.insert(id, Queue::new(id, destination.clone(), self.settings.page_entries));
+        self.queues.insert(id, self.new_queue(id, destination.clone()));
         self.join_spreads(id, destination);
         id
     }
@@ -479,14 +526,14 @@ impl Partition {
         let id = QueueId::volatile(self.next_volatile_queue);
         self.next_volatile_queue += 1;
         self.addresses.bound_mut(destination).insert(id, selector.map(|selector| vec![selector]));
-        self.queues.insert(id, Queue::new(id, destination.clone(), self.settings.page_entries));
+        self.queues.insert(id, self.new_queue(id, destination.clone()));
         id
     }
 
     /// One more entry at the end of a queue, behind all others of its priority.
     pub(crate) fn push_entry(&mut self, id: QueueId, key: MessageKey) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
-        let Some(message) = self.bodies.claim(key) else { return };
+        let Some((message, bytes)) = self.bodies.claim(key) else { return };
         let in_log = matches!(key, MessageKey::Durable { .. }) && !queue.id.is_volatile();
         let lane = LaneNumber::of(message.priority, !in_log);
         let begins_groups = queue.groups.is_none() && queue.has_groups() && message.group().is_some();
@@ -501,9 +548,13 @@ impl Partition {
         self.counters.enqueued += 1;
         let tag = queue.push(lane, entry);
         queue.counts.enqueued += 1;
+        if let Some(value) = message.last_value().filter(|_| queue.keeps_last) {
+            queue.note_value(value, key, tag);
+        }
         let (_, sequence) = untag(tag);
         self.expiries.insert(message.expires_at_ms, id, tag);
-        queue.volatile_bytes += self.bodies.volatile_size(key);
+        queue.load.add(bytes);
+        queue.volatile_bytes += if matches!(key, MessageKey::Volatile(_)) { bytes } else { 0 };
         if begins_groups {
             self.begin_groups(id);
         }

@@ -10,6 +10,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::address::Address;
 use crate::completion::Completion;
+use crate::limit::Parked;
 
 /// The part of the memory for non-persistent messages that one queue may take: a quarter, so that a few slow consumers
 /// leave room for all others.
@@ -23,6 +24,7 @@ impl Partition {
             let end_ms = policies.end_ms(sent.targets(), sent.message.expires_at_ms, self.now_ms);
             publish.sent.message.expires_at_ms = end_ms;
         }
+        self.note_last_value(&mut publish.sent);
         for queue in publish.sent.targets().filter(|to| to.kind == DestinationKind::Queue) {
             self.bind_new_queue(queue, effects);
         }
@@ -39,27 +41,82 @@ impl Partition {
             self.counters.duplicates += 1;
             return self.reply(publish.connection, publish.ticket, Ok(()), effects);
         }
-        let (connection, ticket) = (publish.connection, publish.ticket);
         let declared = publish.sent.targets().find(|to| self.declaring.contains_key(*to)).cloned();
         let at_once = !publish.sent.message.persistent && publish.sent.schedule.is_none();
         if let Some(queue) = declared.filter(|_| at_once) {
             return self.declare_first(queue, Event::Publish(publish), effects);
         }
-        match self.admit(&publish.sent) {
+        let admitted = self.admit(&publish.sent);
+        let receivers = self.receivers_if_needed(&publish, &admitted);
+        if publish.is_notice {
+            let (connection, ticket) = (publish.connection, publish.ticket);
+            self.tell_all(publish, receivers, effects);
+            return self.reply(connection, ticket, Ok(()), effects);
+        }
+        let is_behind = self.parked.contains_key(&publish.sent.to);
+        match self.must_wait(&publish.sent, &admitted, &receivers, is_behind) {
+            Some(until_ms) => self.park(publish, until_ms, effects),
+            None => self.take_in(publish, admitted, &receivers, effects),
+        }
+    }
+
+    /// The queues that will have the message, as far as anything depends on them yet: for memory, or on their limits.
+    fn receivers_if_needed(&self, publish: &Publish, admitted: &Result<Admitted, Refusal>) -> Vec<QueueId> {
+        let unlimited = publish.sent.schedule.is_some() || !self.settings.policies.limit_any();
+        match admitted {
+            Ok(Admitted::Durable) if unlimited => Vec::new(),
+            Ok(Admitted::Durable | Admitted::Volatile) => {
+                self.receivers_of(&publish.sent, Some(publish.connection))
+            }
+            Ok(Admitted::NeedsQueue(_)) | Err(_) => Vec::new(),
+        }
+    }
+
+    /// How long the message has to wait: for memory, for room in a queue, or for the disk; `None` if it need not,
+    /// `Some(None)` for as long as it takes.
+    fn must_wait(
+        &self,
+        sent: &Sent,
+        admitted: &Result<Admitted, Refusal>,
+        receivers: &[QueueId],
+        is_behind: bool,
+    ) -> Option<Option<u64>> {
+        match admitted {
+            Err(Refusal::StoreFull { .. }) => {
+                let waits = |to: &Destination| self.settings.policies.of(to).limit.waits_for_disk;
+                sent.targets().any(waits).then_some(None)
+            }
+            Ok(Admitted::Durable) => self.wait_for_room(sent, receivers, is_behind),
+            Ok(Admitted::Volatile) => {
+                let no_memory = is_behind || !self.has_memory_for(sent, receivers);
+                self.wait_for_room(sent, receivers, is_behind).or(no_memory.then_some(None))
+            }
+            Ok(Admitted::NeedsQueue(_)) | Err(_) => None,
+        }
+    }
+
+    /// It need not wait, or no longer.
+    fn take_in(
+        &mut self,
+        publish: Publish,
+        admitted: Result<Admitted, Refusal>,
+        receivers: &[QueueId],
+        effects: &mut Vec<Effect>,
+    ) {
+        let (connection, ticket) = (publish.connection, publish.ticket);
+        match admitted {
             Ok(Admitted::Durable) => {
+                let expecting = self.expect(&publish.sent, receivers);
+                let bytes = publish.sent.message.bytes.len() as u64;
                 let command = Command::Enqueue(self.without_idle_client(publish.sent));
-                self.propose(command, Urgency::Waiting, Completion::Reply { connection, ticket }, effects);
+                let completion = match expecting.is_empty() {
+                    true => Completion::Reply { connection, ticket },
+                    false => Completion::Sent { connection, ticket, expecting, bytes },
+                };
+                self.propose(command, Urgency::Waiting, completion, effects);
             }
             Ok(Admitted::Volatile) => {
-                let receivers = self.receivers_of(&publish.sent, Some(connection));
-                if publish.is_notice {
-                    self.tell_all(publish, receivers, effects);
-                    return self.reply(connection, ticket, Ok(()), effects);
-                }
-                if self.must_park(&publish.sent, &receivers) {
-                    return self.parked.entry(publish.sent.to.clone()).or_default().push_back(publish);
-                }
-                self.hand_out(publish.sent, &receivers, publish.retain, effects);
+                self.hand_out(publish.sent, receivers, publish.retain, effects);
                 self.reply(connection, ticket, Ok(()), effects);
             }
             Ok(Admitted::NeedsQueue(queue)) => {
@@ -105,13 +162,9 @@ impl Partition {
         })
     }
 
-    /// Whether a message for memory has to wait: behind others for its address, for memory at all, or for a queue of
-    /// its address that takes it and has taken its share. So one slow subscriber holds up its own topic and nobody else.
-    fn must_park(&self, sent: &Sent, receivers: &[QueueId]) -> bool {
-        self.parked.contains_key(&sent.to) || !self.has_room_for(sent, receivers)
-    }
-
-    fn has_room_for(&self, sent: &Sent, receivers: &[QueueId]) -> bool {
+    /// Whether there is memory for a message: in all, and in each queue of its address that takes it. So one slow
+    /// subscriber holds up its own topic and nobody else.
+    fn has_memory_for(&self, sent: &Sent, receivers: &[QueueId]) -> bool {
         let bytes = sent.message.bytes.len() as u64;
         let max = self.settings.volatile_bytes_max;
         let fits = |taken: u64, max: u64| taken == 0 || taken + bytes <= max;
@@ -141,7 +194,7 @@ impl Partition {
     }
 
     /// The queues that take a message at any of its addresses.
-    fn receivers_of(&self, sent: &Sent, from: Option<ConnectionId>) -> Vec<QueueId> {
+    pub(crate) fn receivers_of(&self, sent: &Sent, from: Option<ConnectionId>) -> Vec<QueueId> {
         let mut receivers = self.receivers(&sent.to, &sent.message, from);
         for to in &sent.also {
             receivers.extend(self.receivers(to, &sent.message, from));
@@ -171,38 +224,34 @@ impl Partition {
         sent
     }
 
-    /// Lets parked sends in, as far as memory allows.
+    /// Lets parked sends in, as far as there is room.
     pub(crate) fn unpark(&mut self, effects: &mut Vec<Effect>) {
         if self.parked.is_empty() {
             return;
         }
         for to in self.parked.keys().cloned().collect::<Vec<_>>() {
-            while let Some((publish, receivers)) = self.next_parked(&to) {
-                self.let_in(publish, &receivers, effects);
+            while let Some((publish, admitted, receivers)) = self.next_parked(&to) {
+                self.take_in(publish, admitted, &receivers, effects);
             }
         }
     }
 
     /// Takes the oldest send to this address out of the waiting room, if it need not wait any longer.
-    fn next_parked(&mut self, to: &Destination) -> Option<(Publish, Vec<QueueId>)> {
-        let Publish { sent, connection, .. } = self.parked.get(to)?.front()?;
-        let receivers = self.receivers_of(sent, Some(*connection));
-        let room = self.has_room_for(sent, &receivers);
-        let line = self.parked.get_mut(to).filter(|_| room)?;
-        let publish = line.pop_front()?;
+    #[allow(clippy::type_complexity, reason = "what take_in needs")]
+    fn next_parked(
+        &mut self,
+        to: &Destination,
+    ) -> Option<(Publish, Result<Admitted, Refusal>, Vec<QueueId>)> {
+        let first = &self.parked.get(to)?.front()?.publish;
+        let admitted = self.admit(&first.sent);
+        let receivers = self.receivers_if_needed(first, &admitted);
+        let waits = self.must_wait(&first.sent, &admitted, &receivers, false).is_some();
+        let line = self.parked.get_mut(to).filter(|_| !waits)?;
+        let Parked { publish, .. } = line.pop_front()?;
         if line.is_empty() {
             self.parked.remove(to);
         }
-        Some((publish, receivers))
-    }
-
-    fn let_in(&mut self, publish: Publish, receivers: &[QueueId], effects: &mut Vec<Effect>) {
-        let Publish { connection, ticket, sent, retain, .. } = publish;
-        if sent.to.temporary && self.addresses.get(&sent.to).is_none() {
-            return self.reply(connection, ticket, Err(Refusal::NoSuchDestination(sent.to)), effects);
-        }
-        self.hand_out(sent, receivers, retain, effects);
-        self.reply(connection, ticket, Ok(()), effects);
+        Some((publish, admitted, receivers))
     }
 
     /// Hands a message to every queue that takes it, in memory alone.
@@ -220,7 +269,7 @@ impl Partition {
     fn tell_all(&mut self, publish: Publish, mut receivers: Vec<QueueId>, effects: &mut Vec<Effect>) {
         let Publish { sent, retain, .. } = publish;
         let wanted = receivers.len();
-        receivers.retain(|queue| self.has_room_for(&sent, std::slice::from_ref(queue)));
+        receivers.retain(|queue| self.has_memory_for(&sent, std::slice::from_ref(queue)));
         self.counters.missed_notices += (wanted - receivers.len()) as u64;
         let (topic, keeps) = (sent.to.clone(), retain.as_ref().is_none_or(|retain| retain.keep));
         self.hand_out(sent, &receivers, retain, effects);

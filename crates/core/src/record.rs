@@ -30,7 +30,8 @@ mod flag {
     pub const PERSISTENT: u8 = 1;
     pub const GROUP: u8 = 2;
     pub const CLIENT: u8 = 4;
-    pub const ALL: u8 = PERSISTENT | GROUP | CLIENT;
+    pub const LAST_VALUE: u8 = 8;
+    pub const ALL: u8 = PERSISTENT | GROUP | CLIENT | LAST_VALUE;
 }
 
 /// Why bytes are no record. They passed the journal's checksum, so a newer or broken build wrote them.
@@ -281,17 +282,21 @@ impl Writer {
     /// The headers of a message; `bytes` is the length of its body, which may be elsewhere.
     pub(crate) fn headers(&mut self, message: &Message, bytes: u64) -> &mut Writer {
         self.u8(message.encoding.protocol as u8).u8(message.encoding.version);
-        let (group, client) = (message.group(), message.client());
+        let (group, client, last_value) = (message.group(), message.client(), message.last_value());
         let given = |given: bool, flag: u8| if given { flag } else { 0 };
         self.u8(given(message.persistent, flag::PERSISTENT)
             | given(group.is_some(), flag::GROUP)
-            | given(client.is_some(), flag::CLIENT));
+            | given(client.is_some(), flag::CLIENT)
+            | given(last_value.is_some(), flag::LAST_VALUE));
         self.u8(message.priority).u64(message.expires_at_ms).u32(bytes as u32);
         if let Some(Group { id, sequence }) = group {
             self.text(id).u32(*sequence as u32);
         }
         if let Some(client) = client {
             self.text(client);
+        }
+        if let Some(last_value) = last_value {
+            self.text(last_value);
         }
         self
     }
@@ -506,6 +511,9 @@ impl<'a> Reader<'a> {
         if flags & flag::CLIENT != 0 {
             rare.client = Some(self.text()?);
         }
+        if flags & flag::LAST_VALUE != 0 {
+            rare.last_value = Some(self.text()?);
+        }
         Ok((rare != RareHeaders::default()).then(|| Arc::new(rare)))
     }
 
@@ -544,6 +552,8 @@ impl<'a> Reader<'a> {
                 0 => SettleCause::Consumed,
                 1 => SettleCause::Expired,
                 2 => SettleCause::DeadLettered,
+                3 => SettleCause::Dropped,
+                4 => SettleCause::Replaced,
                 value => return Err(RecordError::Unknown { field: "settle cause", value }),
             };
             Ok(Settlement { queue, tag, cause })
@@ -603,7 +613,11 @@ mod tests {
 
     fn in_group(group: Option<&str>) -> Sent {
         let group = group.map(|id| Group { id: id.into(), sequence: -1 });
-        let rare = Some(Arc::new(RareHeaders { group, client: Some("client".into()) }));
+        let rare = Some(Arc::new(RareHeaders {
+            group,
+            client: Some("client".into()),
+            last_value: Some("v".into()),
+        }));
         Sent::new(Destination::queue("a"), Message { rare, ..message(b"one") })
     }
 
@@ -627,6 +641,8 @@ mod tests {
             end(1, SettleCause::Consumed),
             end(2, SettleCause::Expired),
             end(3, SettleCause::DeadLettered),
+            end(4, SettleCause::Dropped),
+            end(5, SettleCause::Replaced),
         ];
         let changes =
             Changes { sends: vec![sent("a", b"one"), sent("b", b"")], settlements: settlements.clone() };

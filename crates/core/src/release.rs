@@ -28,10 +28,8 @@ impl Partition {
         if failed {
             self.count_failed(id, &released, effects);
         }
-        if let Some(queue) = self.queues.get_mut(&id) {
-            for tag in released {
-                queue.give_back(tag);
-            }
+        for tag in released {
+            self.give_back(id, tag);
         }
     }
 

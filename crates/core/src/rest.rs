@@ -71,8 +71,8 @@ impl Partition {
             let Some((_, id, tag)) = due else { break };
             self.rests.due.pop_first();
             let rested = self.entry(id, tag).is_some_and(|entry| entry.state == State::Resting);
-            if let Some(queue) = self.queues.get_mut(&id).filter(|_| rested) {
-                queue.give_back(tag);
+            if rested {
+                self.give_back(id, tag);
                 touched.push(id);
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Message, MessageEvent,
-    MessageKey, Outcome, QueueId, Sent, Settle, SettleCause, Settlement, Ticket, Urgency,
+    MessageKey, Outcome, QueueId, Refusal, Sent, Settle, SettleCause, Settlement, Ticket, Urgency,
 };
 
 use crate::Partition;
@@ -25,6 +25,12 @@ impl Partition {
             }
             return self.answer(answer, Ok(()), effects);
         };
+        if !self.has_spoken(consumer, &tags, effects) {
+            if let Some(transaction) = transaction {
+                self.open_transaction(transaction).refuse(Refusal::TakenBack);
+            }
+            return self.answer(answer, Err(Refusal::TakenBack), effects);
+        }
         match (outcome, transaction) {
             (Outcome::Accepted | Outcome::Expired, Some(transaction)) => {
                 let cause = cause(outcome);
@@ -185,7 +191,7 @@ impl Partition {
             let Some(entry) = self.entry(queue, *tag) else { continue };
             match entry.key {
                 MessageKey::Durable { .. } if !queue.is_volatile() => {
-                    entry.state = State::Leaving;
+                    self.set_state(queue, *tag, State::Leaving);
                     settlements.push(Settlement { queue, tag: *tag, cause });
                 }
                 _ => self.end_entry(queue, *tag, cause, effects),
@@ -212,14 +218,25 @@ impl Partition {
         self.open_page(queue, tag);
         let removed = self.queues.get_mut(&queue).and_then(|queue| queue.remove(tag));
         let Some(entry) = removed else { return };
-        let freed = self.bodies.volatile_size(entry.key);
-        if let Some((headers, _)) = self.bodies.headers(entry.key) {
+        let (mut size, mut value) = (0, None);
+        if let Some((headers, bytes)) = self.bodies.headers(entry.key) {
             self.expiries.remove(headers.expires_at_ms, queue, tag);
+            size = bytes;
+            value = headers.last_value().cloned();
         }
         let mut unknown = QueueCounts::default();
+        let mut makes_room = false;
         let counts = match self.queues.get_mut(&queue) {
             Some(queue) => {
-                queue.volatile_bytes -= freed;
+                queue.load.remove(size);
+                queue.volatile_bytes -= if matches!(entry.key, MessageKey::Volatile(_)) { size } else { 0 };
+                if entry.state != State::Ready {
+                    queue.away.remove(size);
+                }
+                makes_room = !queue.limit.is_none();
+                if let (Some(value), Some(last_values)) = (value, &mut queue.last_values) {
+                    last_values.forget(&value, tag);
+                }
                 &mut queue.counts
             }
             None => &mut unknown,
@@ -228,23 +245,26 @@ impl Partition {
             SettleCause::Consumed => (&mut self.counters.consumed, &mut counts.consumed),
             SettleCause::Expired => (&mut self.counters.expired, &mut counts.expired),
             SettleCause::DeadLettered => (&mut self.counters.dead_lettered, &mut counts.dead_lettered),
+            SettleCause::Dropped => (&mut self.counters.overflowed, &mut counts.dropped),
+            SettleCause::Replaced => (&mut self.counters.replaced, &mut counts.replaced),
         };
         *all += 1;
         *own += 1;
         self.drop_reference(entry.key, effects);
+        if makes_room {
+            self.unpark(effects);
+        }
     }
 
     /// The settlements did not reach the log: their entries go back to their places.
     pub(crate) fn stay(&mut self, settlements: &[Settlement], effects: &mut Vec<Effect>) {
         let mut queues = Vec::new();
         for settlement in settlements {
-            if let Some(queue) = self.queues.get_mut(&settlement.queue) {
-                let key = queue.entry(settlement.tag).map(|entry| entry.key);
-                queue.give_back(settlement.tag);
+            let key = self.entry(settlement.queue, settlement.tag).map(|entry| entry.key);
+            if let Some(key) = key {
+                self.give_back(settlement.queue, settlement.tag);
                 queues.push(settlement.queue);
-                if let Some(key) = key {
-                    self.bodies.unpin(key);
-                }
+                self.bodies.unpin(key);
             }
         }
         self.dispatch_all(queues, effects);

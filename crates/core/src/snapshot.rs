@@ -283,7 +283,7 @@ impl Partition {
         let id = QueueId(input.u64()?);
         let source = input.destination()?;
         let subscription = input.list(Reader::subscription)?.pop();
-        let mut queue = Queue::new(id, source.clone(), self.settings.page_entries);
+        let mut queue = self.new_queue(id, source.clone());
         match input.is_unordered() {
             true => self.read_lane(LaneNumber(0), &mut queue, false, input)?,
             false => self.read_lanes(&mut queue, has_pages, input)?,
@@ -351,8 +351,11 @@ impl Partition {
         (sequence, failed_deliveries, key): OpenEntry,
     ) -> Result<(), SnapshotError> {
         let message = self.bodies.claim(key);
-        let message =
+        let (message, bytes) =
             message.ok_or(SnapshotError::Dangling { what: "message of entry", number: sequence })?;
+        queue.load.add(bytes);
+        queue.counts.found += 1;
+        let value = message.last_value().filter(|_| queue.keeps_last).cloned();
         begin_groups(queue, message.group().is_some());
         self.expiries.insert(message.expires_at_ms, queue.id, tag(number.0, sequence));
         let stamp = queue.next_stamp;
@@ -363,14 +366,25 @@ impl Partition {
         }
         let state = State::Ready;
         lane.restore(sequence, Entry { key, stamp, failed_deliveries, uncounted_deliveries: 0, state });
+        if let Some(value) = value {
+            queue.note_value(&value, key, tag(number.0, sequence));
+        }
         Ok(())
     }
 
     /// A page takes its place as it is.
     fn read_page(&mut self, number: LaneNumber, queue: &mut Queue, page: Page) -> Result<(), SnapshotError> {
         let page = page.stamped(&mut queue.next_stamp);
+        page.body_bytes().into_iter().for_each(|bytes| queue.load.add(bytes));
+        queue.counts.found += page.len();
         begin_groups(queue, page.has_groups());
         self.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));
+        for folded in queue.keeps_last.then(|| page.entries()).into_iter().flatten() {
+            let key = MessageKey::Durable { position: folded.position, ordinal: folded.ordinal };
+            if let Some(value) = folded.headers.last_value() {
+                queue.note_value(value, key, tag(number.0, folded.sequence));
+            }
+        }
         match queue.lanes.get_or_make(number).restore_folded(page) {
             true => Ok(()),
             false => Err(RecordError::Page { what: "it has no place in its lane" }.into()),
@@ -411,8 +425,8 @@ impl Partition {
         for settlement in &prepared.settlements {
             let entry = self.entry(settlement.queue, settlement.tag);
             let number = settlement.tag.0;
-            entry.ok_or(SnapshotError::Dangling { what: "entry of transaction", number })?.state =
-                State::Leaving;
+            entry.ok_or(SnapshotError::Dangling { what: "entry of transaction", number })?;
+            self.set_state(settlement.queue, settlement.tag, State::Leaving);
         }
         self.prepared.insert(id, prepared);
         Ok(())

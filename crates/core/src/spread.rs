@@ -224,6 +224,6 @@ impl Partition {
         if let Some(connection) = self.connections.get_mut(&key.connection) {
             connection.consumers.remove(&key);
         }
-        effects.push(Effect::Detached { consumer: key });
+        effects.push(Effect::Detached { consumer: key, slow: false });
     }
 }

@@ -89,8 +89,7 @@ impl Partition {
         self.apply_unsubscribe(&subscription.name, effects);
         let id = QueueId(self.next_queue);
         self.next_queue += 1;
-        let queue = Queue::new(id, subscription.topic.clone(), self.settings.page_entries);
-        self.bind_subscription(queue, subscription);
+        self.bind_subscription(self.new_queue(id, subscription.topic.clone()), subscription);
     }
 
     /// Makes the queue a durable subscription.

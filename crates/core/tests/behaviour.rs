@@ -991,7 +991,7 @@ fn dead_letters_go_where_the_policy_says() {
         ("nowhere", dead_letters("", true), "", counters(2, 2)),
     ] {
         let mut bench = Bench::new(settings(1));
-        bench.partitions[0].follow(Arc::new(policies));
+        bench.follow(policies);
         assert_eq!(bench.run(script), "ok ok ok 1.1<m 1.1<n ok ok", "case: {case}");
         let Counters { dead_lettered, dropped, .. } = bench.partitions[0].counters();
         assert_eq!((bench.held().as_str(), counters(dead_lettered, dropped)), (held, want), "case: {case}");
@@ -1036,7 +1036,7 @@ fn of_the_queues_that_a_command_touches_the_one_that_wants_most_decides() {
         ("a subscription", "attach 1.1 #news 9 sub=x\nsend 1 #news m", vec![s, a], "news:1"),
     ] {
         let mut bench = Bench::new(settings(1));
-        bench.partitions[0].follow(Arc::new(policies.clone()));
+        bench.follow(policies.clone());
         bench.run(script);
         assert_eq!(
             (std::mem::take(&mut bench.durabilities), bench.held().as_str()),

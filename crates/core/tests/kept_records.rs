@@ -90,7 +90,7 @@ fn unordered(mut command: Command) -> Command {
 fn records_since_2() -> Vec<(&'static str, Command)> {
     let rare = |group, client: Option<&str>| {
         let group = Some(Group { id: "größe".into(), sequence: -1 }).filter(|_| group);
-        Some(Arc::new(RareHeaders { group, client: client.map(Into::into) }))
+        Some(Arc::new(RareHeaders { group, client: client.map(Into::into), last_value: None }))
     };
     let with = |rare| {
         let sent = sent(Destination::queue("orders"), b"a body");
@@ -364,7 +364,7 @@ fn partition_with_pages() -> Partition {
 
 fn in_group(to: Destination) -> Sent {
     let group = Group { id: "g".into(), sequence: 3 };
-    let rare = RareHeaders { group: Some(group), client: None };
+    let rare = RareHeaders { group: Some(group), ..RareHeaders::default() };
     let sent = sent(to, b"grouped");
     Sent { message: Message { rare: Some(Arc::new(rare)), ..sent.message }, ..sent }
 }

@@ -174,6 +174,10 @@ pub enum SettleCause {
     Expired = 1,
     /// It moved to a dead-letter queue.
     DeadLettered = 2,
+    /// Its queue held more than the policy of its owner allows.
+    Dropped = 3,
+    /// A newer message with the same value took its place.
+    Replaced = 4,
 }
 
 /// The durable changes that a transaction makes in one partition.

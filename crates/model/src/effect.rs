@@ -33,10 +33,12 @@ pub enum Effect {
         /// The consumer.
         consumer: ConsumerKey,
     },
-    /// The consumer is no more, because its destination was deleted.
+    /// The consumer is no more, because its destination was deleted, or because it is too slow.
     Detached {
         /// The consumer.
         consumer: ConsumerKey,
+        /// It was found slow, instead of losing its queue.
+        slow: bool,
     },
     /// Another connection of the same client has taken this one's place: close it.
     Evict {

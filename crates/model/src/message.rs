@@ -61,6 +61,11 @@ impl Message {
         self.rare.as_ref()?.group.as_ref()
     }
 
+    /// The value by which a queue may keep the last message alone.
+    pub fn last_value(&self) -> Option<&Arc<str>> {
+        self.rare.as_ref()?.last_value.as_ref()
+    }
+
     /// The client that sent it, if the broker needs to know.
     pub fn client(&self) -> Option<&Arc<str>> {
         self.rare.as_ref()?.client.as_ref()
@@ -83,6 +88,8 @@ pub struct RareHeaders {
     pub group: Option<Group>,
     /// The client that sent it, for subscriptions that skip what their own client sends.
     pub client: Option<Arc<str>>,
+    /// The value by which a queue keeps the last message alone, if one that it is sent to does.
+    pub last_value: Option<Arc<str>>,
 }
 
 /// Messages of a group go to one consumer, in order (JMS 3.1, section 3.5.9).

@@ -82,6 +82,18 @@ pub enum Notice {
         /// It is there.
         present: bool,
     },
+    /// A consumer says nothing about what it has for longer than its policy bears.
+    SlowConsumer {
+        /// Which.
+        consumer: Arc<ConsumerNotice>,
+        /// Where.
+        at: Destination,
+    },
+    /// Sends to a destination begin to wait, because a queue is at its limit.
+    Full {
+        /// The destination.
+        destination: Destination,
+    },
     /// Something happened to a message.
     Message {
         /// What.
@@ -102,6 +114,8 @@ pub enum MessageEvent {
     Expired,
     /// It went to the dead letters.
     DeadLettered,
+    /// Its queue held more than its policy allows.
+    Discarded,
 }
 
 /// A notice that is to be published.

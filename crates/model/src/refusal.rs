@@ -70,6 +70,17 @@ pub enum Refusal {
         /// Where the message was sent.
         to: Destination,
     },
+    /// The queue, or one that the topic feeds, holds as much as its policy allows.
+    #[error("{to} is at the limit that its policy sets, and takes no more messages until some are consumed")]
+    QueueFull {
+        /// Where the message was sent.
+        to: Destination,
+    },
+    /// The consumer was slow, and somebody else has a message that it speaks about.
+    #[error(
+        "the message was taken back, for the consumer said nothing about it for too long, and was delivered to another"
+    )]
+    TakenBack,
     /// Writing or syncing the journal failed; whether anything is on disk is settled: it is not.
     #[error("the store could not write: {reason}")]
     StoreFailed {

@@ -41,6 +41,8 @@ pub enum ToSession {
     Detached {
         /// The consumer.
         consumer: ConsumerKey,
+        /// It was found slow, instead of losing its queue.
+        slow: bool,
     },
 }
 

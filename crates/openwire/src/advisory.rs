@@ -8,6 +8,9 @@
 //! | destination | `Queue`, `Topic`, `TempQueue`, `TempTopic` | `DestinationInfo` |
 //! | message expired | `Expired.Queue.NAME`, `Expired.Topic.NAME` | the message, without its body |
 //! | message among the dead letters | `MessageDLQd.Queue.NAME` and the like | the message, without its body |
+//! | message beyond the limit | `MessageDiscarded.Queue.NAME` and the like | the message, without its body |
+//! | slow consumer | `SlowConsumer.Queue.NAME` and the like | `ConsumerInfo`; `consumerId` |
+//! | sends wait | `FULL.Queue.NAME` and the like | nothing; `usageName` |
 //!
 //! Of what exists the topic keeps one message each, so that whoever listens later hears of it.
 
@@ -36,6 +39,7 @@ const MESSAGE_TYPE: &str = "Advisory";
 const CONSUMER_COUNT: &str = "consumerCount";
 const PRODUCER_COUNT: &str = "producerCount";
 const CONSUMER_ID: &str = "consumerId";
+const USAGE_NAME: &str = "usageName";
 /// Misspelt since ActiveMQ 5.0.
 const MESSAGE_ID: &str = "orignalMessageId";
 
@@ -68,7 +72,7 @@ pub struct Advisories {
 /// What an advisory says beside what is true of all of them.
 struct Content {
     topic: String,
-    carries: Command,
+    carries: Option<Command>,
     properties: Vec<(&'static str, Primitive)>,
     retain: Option<Retain>,
 }
@@ -117,7 +121,9 @@ impl Advisories {
             }),
             message_type: Some(MESSAGE_TYPE.into()),
             marshalled_properties: marshalled(&properties),
-            data_structure: Some(Box::new(DataStructure::Command(Box::new(content.carries)))),
+            data_structure: content
+                .carries
+                .map(|command| Box::new(DataStructure::Command(Box::new(command)))),
             ..Message::default()
         };
         let stored = to_stored(&message, VERSION_MAX).ok()?;
@@ -134,27 +140,51 @@ impl Advisories {
         Some(match notice {
             Notice::Connection { client, present } => Content {
                 topic,
-                carries: if *present { connection_info(client).into() } else { gone(connection_id(client)) },
+                carries: Some(if *present {
+                    connection_info(client).into()
+                } else {
+                    gone(connection_id(client))
+                }),
                 properties: Vec::new(),
                 retain: keep(&client.name, *present),
             },
             Notice::Consumer { consumer, present } => Content {
                 topic,
-                carries: if *present { consumer_info(consumer).into() } else { gone(consumer_id(consumer)) },
+                carries: Some(if *present {
+                    consumer_info(consumer).into()
+                } else {
+                    gone(consumer_id(consumer))
+                }),
                 properties: vec![(CONSUMER_COUNT, Primitive::Int(0))],
                 retain: keep(&consumer.name, *present),
             },
             Notice::Producer { producer, present } => Content {
                 topic,
-                carries: if *present { producer_info(producer).into() } else { gone(producer_id(producer)) },
+                carries: Some(if *present {
+                    producer_info(producer).into()
+                } else {
+                    gone(producer_id(producer))
+                }),
                 properties: vec![(PRODUCER_COUNT, Primitive::Int(0))],
                 retain: keep(&producer.name, *present),
             },
             Notice::Destination { destination, present } => Content {
                 topic,
-                carries: destination_info(destination, *present).into(),
+                carries: Some(destination_info(destination, *present).into()),
                 properties: Vec::new(),
                 retain: keep(&destination.name, *present),
+            },
+            Notice::SlowConsumer { consumer, .. } => Content {
+                topic,
+                carries: Some(consumer_info(consumer).into()),
+                properties: vec![(CONSUMER_ID, Primitive::String(consumer.name.as_ref().into()))],
+                retain: None,
+            },
+            Notice::Full { .. } => Content {
+                topic,
+                carries: None,
+                properties: vec![(USAGE_NAME, Primitive::String("queue".into()))],
+                retain: None,
             },
             Notice::Message { event, message, consumer, .. } => {
                 let shown = self.without_body(message, notice)?;
@@ -166,7 +196,7 @@ impl Advisories {
                 if let Some(consumer) = consumer {
                     properties.push((CONSUMER_ID, Primitive::String(consumer.name.as_ref().into())));
                 }
-                Content { topic, carries: Command::Message(Box::new(shown)), properties, retain: None }
+                Content { topic, carries: Some(Command::Message(Box::new(shown))), properties, retain: None }
             }
         })
     }
@@ -230,10 +260,15 @@ fn topic_of(notice: &Notice) -> Option<String> {
         }
         Notice::Producer { producer, .. } if told(&producer.to) => topic_for("Producer", &producer.to),
         Notice::Destination { destination, .. } if told(destination) => kind(destination).to_owned(),
-        Notice::Message { event: MessageEvent::Expired, at, .. } if told(at) => topic_for("Expired", at),
-        Notice::Message { event: MessageEvent::DeadLettered, at, .. } if told(at) => {
-            format!("MessageDLQd.{}.{}", kind(at), at.name)
+        Notice::SlowConsumer { at, .. } if told(at) => format!("SlowConsumer.{}.{}", kind(at), at.name),
+        Notice::Full { destination } if told(destination) => {
+            format!("FULL.{}.{}", kind(destination), destination.name)
         }
+        Notice::Message { event, at, .. } if told(at) => match event {
+            MessageEvent::Expired => topic_for("Expired", at),
+            MessageEvent::DeadLettered => format!("MessageDLQd.{}.{}", kind(at), at.name),
+            MessageEvent::Discarded => format!("MessageDiscarded.{}.{}", kind(at), at.name),
+        },
         _ => return None,
     })
 }

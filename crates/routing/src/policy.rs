@@ -35,6 +35,12 @@ pub struct Policy {
     pub recovery: Recovery,
     /// How long messages live.
     pub time_to_live: TimeToLive,
+    /// How much a queue, or each subscription of a topic, may hold.
+    pub limit: Limit,
+    /// How long a consumer may say nothing about what it has.
+    pub slow: Slow,
+    /// Of the messages with the same value of this property, a queue, or each subscription of a topic, keeps the last.
+    pub last_value: Option<Arc<str>>,
 }
 
 /// How long messages live, whatever their producers say (ActiveMQ's time-stamping plug-in). 0 decides nothing.
@@ -79,6 +85,68 @@ impl Recovery {
     /// Whether anything is kept.
     pub fn keeps(&self) -> bool {
         self.messages_max != 0 || self.bytes_max != 0 || self.age_ms_max != 0
+    }
+}
+
+/// Consumers that have messages and say nothing about them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slow {
+    /// One that says nothing for so long is slow; `None` if none is.
+    pub after_ms: Option<u64>,
+    /// What follows.
+    pub then: WhenSlow,
+}
+
+/// What follows if a consumer is slow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenSlow {
+    /// Others are told.
+    #[default]
+    Tell,
+    /// It is detached.
+    Detach,
+    /// What it has is taken back.
+    TakeBack,
+}
+
+/// How much a queue may hold, and what becomes of more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limit {
+    /// Messages; `None` for any number.
+    pub messages_max: Option<u64>,
+    /// Bytes of their bodies; `None` for any number. One message alone is never too large.
+    pub bytes_max: Option<u64>,
+    /// What happens at the limit.
+    pub action: AtLimit,
+    /// How long sends wait before they fail.
+    pub wait_ms: u64,
+    /// Sends wait while the disk is full, instead of failing.
+    pub waits_for_disk: bool,
+}
+
+/// What happens when a queue holds as much as it may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtLimit {
+    /// Sends wait, and their producers with them.
+    #[default]
+    Block,
+    /// Sends wait for a while and are refused then.
+    Fail,
+    /// The oldest message leaves that no consumer holds.
+    DropOldest,
+    /// The newest message leaves.
+    DropNewest,
+}
+
+impl Limit {
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        self.messages_max.is_none() && self.bytes_max.is_none()
+    }
+
+    /// Whether messages leave at the limit, instead of waiting ahead of it.
+    pub fn drops(&self) -> bool {
+        !self.is_none() && matches!(self.action, AtLimit::DropOldest | AtLimit::DropNewest)
     }
 }
 
@@ -185,6 +253,12 @@ pub struct Policies {
     any_time_to_live: bool,
     /// By kind; see [`place`].
     by_pattern: [PatternMap<Policy>; 4],
+    /// One of them has a limit.
+    limit_any: bool,
+    /// One of them knows slow consumers.
+    slow_any: bool,
+    /// One of them keeps last values.
+    last_value_any: bool,
 }
 
 impl Policies {
@@ -200,7 +274,18 @@ impl Policies {
         let (weaken_durability, any_recovery) =
             (fallback.durability < Durability::Sync, fallback.recovery.keeps());
         let any_time_to_live = fallback.time_to_live != TimeToLive::default();
-        Policies { fallback, weaken_durability, any_recovery, any_time_to_live, ..Policies::default() }
+        let (limit_any, last_value_any) = (!fallback.limit.is_none(), fallback.last_value.is_some());
+        let slow_any = fallback.slow.after_ms.is_some();
+        Policies {
+            fallback,
+            weaken_durability,
+            any_recovery,
+            any_time_to_live,
+            limit_any,
+            last_value_any,
+            slow_any,
+            ..Policies::default()
+        }
     }
 
     /// When a message for these addresses ends: at the latest that one of them allows, for it is one message.
@@ -223,6 +308,21 @@ impl Policies {
         self.any_recovery
     }
 
+    /// Whether any destination has a limit: mostly none has, and nothing need be looked up.
+    pub fn limit_any(&self) -> bool {
+        self.limit_any
+    }
+
+    /// Whether any destination knows slow consumers; as [`Policies::limit_any`].
+    pub fn slow_any(&self) -> bool {
+        self.slow_any
+    }
+
+    /// Whether any destination keeps last values; as [`Policies::limit_any`].
+    pub fn last_value_any(&self) -> bool {
+        self.last_value_any
+    }
+
     /// What is decided about destinations that no pattern matches.
     pub fn fallback(&self) -> &Policy {
         &self.fallback
@@ -233,6 +333,9 @@ impl Policies {
         self.weaken_durability |= policy.durability < Durability::Sync;
         self.any_recovery |= policy.recovery.keeps();
         self.any_time_to_live |= policy.time_to_live != TimeToLive::default();
+        self.limit_any |= !policy.limit.is_none();
+        self.last_value_any |= policy.last_value.is_some();
+        self.slow_any |= policy.slow.after_ms.is_some();
         let map = &mut self.by_pattern[place(pattern.kind, pattern.temporary)];
         map.remove(&pattern.name);
         map.get_or_insert_with(&pattern.name, || policy);

@@ -549,7 +549,7 @@ impl Client {
             ToSession::Reply { ticket, result } => self.answered(*ticket, result.is_ok()),
             ToSession::Ended { transaction, committed } => self.ended(*transaction, *committed),
             ToSession::Branches { branches, .. } => self.in_doubt.extend(branches.iter().cloned()),
-            ToSession::Detached { consumer } => {
+            ToSession::Detached { consumer, .. } => {
                 self.readers.remove(&consumer.number);
             }
             _ => {}
@@ -583,7 +583,7 @@ fn group(random: &mut Random) -> Option<Arc<RareHeaders>> {
     let id = *random.pick(&["", "", "", "g", "h", "i"])?;
     let sequence = if random.one_in(4) { -1 } else { 0 };
     let group = Group { id: id.into(), sequence };
-    (!id.is_empty()).then(|| Arc::new(RareHeaders { group: Some(group), client: None }))
+    (!id.is_empty()).then(|| Arc::new(RareHeaders { group: Some(group), ..RareHeaders::default() }))
 }
 
 /// The producer of a message, which is its slot through all connections, and its number.

@@ -14,7 +14,9 @@ mod client;
 
 mod assembly;
 
+mod policies;
 mod random;
+mod trace;
 mod violation;
 
 pub use simulation::{Options, Simulation};

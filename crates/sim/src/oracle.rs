@@ -150,6 +150,10 @@ pub struct Oracle {
     /// The consumer that was last sent a message of the group, unless that ended it.
     groups: BTreeMap<(Destination, Arc<str>), ConsumerKey>,
     lag: lag::Lag,
+    /// A queue that drops what is more than its limit.
+    ring: Option<Destination>,
+    /// A queue at whose limit sends wait.
+    narrow: Option<Destination>,
     /// Deliveries checked, positive and negative replies.
     pub checked: (u64, u64, u64),
 }
@@ -185,11 +189,26 @@ impl Oracle {
             expected: BTreeSet::new(),
             groups: BTreeMap::new(),
             lag: lag::Lag::default(),
+            ring: None,
+            narrow: None,
             checked: (0, 0, 0),
         };
         let at_once = oracle.operation("at once", Fate::Committed);
         debug_assert_eq!(at_once, AT_ONCE);
         oracle
+    }
+
+    /// From the start: this queue has a limit, at which it drops, or sends wait.
+    pub fn expect_limit(&mut self, queue: Destination, drops: bool) {
+        match drops {
+            true => self.ring = Some(queue),
+            false => self.narrow = Some(queue),
+        }
+    }
+
+    /// Whether the place may lose messages by its limit.
+    fn may_drop(&self, place: &Place) -> bool {
+        matches!(place, Place::Queue(queue) if self.ring.as_ref() == Some(queue))
     }
 
     fn operation(&mut self, what: &'static str, fate: Fate) -> Number {
@@ -572,7 +591,7 @@ impl Oracle {
                 }
                 Ok(())
             }
-            Effect::Detached { consumer } => {
+            Effect::Detached { consumer, .. } => {
                 self.readers.remove(consumer);
                 self.groups.retain(|_, owner| owner != consumer);
                 self.lines.values_mut().for_each(|line| line.retain(|key| key != consumer));

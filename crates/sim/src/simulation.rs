@@ -6,15 +6,16 @@ use std::sync::Arc;
 use postroad_core::{Counters, Settings};
 use postroad_journal::{Fault, Operation, SimulatedDisk};
 use postroad_model::{
-    BranchId, ConnectionId, ConsumerMode, Destination, DestinationKind, Durability, Effect, Event,
-    PartitionId, Placement, Publish, Sent, Ticket, ToSession,
+    BranchId, ConnectionId, ConsumerMode, Destination, DestinationKind, Effect, Event, PartitionId,
+    Placement, Publish, Sent, Ticket, ToSession,
 };
-use postroad_routing::{DestinationPattern, Pattern, Policies, Policy};
 
 use crate::assembly::{Assembly, BootError, Source, Turn};
 use crate::client::{Client, Numbers, Outgoing, World};
 use crate::oracle::Oracle;
+use crate::policies::{limit, policies};
 use crate::random::Random;
+use crate::trace::{short, short_effect};
 use crate::violation::{Report, Violation};
 
 /// What a run may do.
@@ -56,6 +57,8 @@ pub struct Simulation {
     dead_letters: Destination,
     /// Entries and counters of each partition when it started.
     started: Vec<(u64, Counters)>,
+    /// Messages that queues of earlier runs have dropped by their limits.
+    dropped: u64,
     now_ms: u64,
     faulty: bool,
     report: Report,
@@ -67,18 +70,6 @@ const SLOTS: usize = 4;
 
 /// Choices after which a run that should come to rest has not.
 const REST_STEPS_MAX: u64 = 200_000;
-
-/// Dead letters of all go to one queue; what the `lagging` queue confirms is synced a little later.
-fn policies(dead_letters: &Destination, lagging: Option<&Destination>) -> Result<Policies, String> {
-    let mut policies = Policies::with_dead_letters_in(&dead_letters.name);
-    if let Some(queue) = lagging {
-        let name = Pattern::parse(&queue.name).map_err(|error| error.to_string())?;
-        let pattern = DestinationPattern { kind: queue.kind, temporary: false, name };
-        let policy = Policy { durability: Durability::Async, ..policies.fallback().clone() };
-        policies.set(&pattern, policy);
-    }
-    Ok(policies)
-}
 
 impl Simulation {
     /// Does everything that follows from the seed.
@@ -107,7 +98,8 @@ impl Simulation {
             ["red", "invoices", "orders.white", "q10"].into_iter().map(Destination::queue).collect();
         destinations.extend([Destination::topic("t"), Destination::topic("u")]);
         let lagging = random.one_in(2).then(|| destinations[0].clone());
-        let policies = policies(&dead_letters, lagging.as_ref())?;
+        let limited = random.one_in(2).then(|| (destinations[1].clone(), limit(&mut random)));
+        let policies = policies(&dead_letters, lagging.as_ref(), limited.as_ref())?;
         let large = 1 << 20;
         let settings = Settings {
             id: PartitionId(0),
@@ -150,12 +142,16 @@ impl Simulation {
             unanswered: vec![Vec::new(); SLOTS],
             dead_letters,
             started: Vec::new(),
+            dropped: 0,
             now_ms: 1_000_000,
             faulty,
             report: Report::default(),
         };
         if let Some(queue) = lagging {
             simulation.oracle.expect_lag(queue);
+        }
+        if let Some((queue, limit)) = limited {
+            simulation.oracle.expect_limit(queue, limit.drops());
         }
         simulation.started()?;
         Ok(simulation)
@@ -456,8 +452,8 @@ impl Simulation {
             }
             Effect::Deliver(delivery) => (delivery.consumer.connection, ToSession::Deliver(delivery.clone())),
             Effect::Drained { consumer } => (consumer.connection, ToSession::Drained { consumer: *consumer }),
-            Effect::Detached { consumer } => {
-                (consumer.connection, ToSession::Detached { consumer: *consumer })
+            Effect::Detached { consumer, slow } => {
+                (consumer.connection, ToSession::Detached { consumer: *consumer, slow: *slow })
             }
             _ => return,
         };
@@ -495,6 +491,7 @@ impl Simulation {
     /// The machine or the process ends, perhaps in a write; then the broker starts again, perhaps several times.
     fn crash(&mut self) -> Checked {
         self.check_counts()?;
+        self.dropped = self.dropped();
         if self.random.one_in(3) {
             let operation = if self.random.one_in(2) { Operation::Write } else { Operation::Sync };
             self.disk.fail(operation, 0, Fault::Broken);
@@ -626,7 +623,7 @@ impl Simulation {
         }
         let connected: BTreeSet<ConnectionId> =
             self.clients.iter().flatten().map(|client| client.connection).collect();
-        let may_wait = self.assembly.cores.iter().any(|core| core.partition.memory().volatile_bytes > 0);
+        let may_wait = self.assembly.cores.iter().any(|core| core.partition.memory().messages > 0);
         self.oracle.check_quiet(&connected, may_wait)?;
         for slot in 0..SLOTS {
             self.close(slot)?;
@@ -704,7 +701,8 @@ impl Simulation {
                 break;
             }
         }
-        self.oracle.check_all(self.now_ms)?;
+        self.report.dropped = self.dropped();
+        self.oracle.check_all(self.now_ms, self.report.dropped)?;
         let connected = self.clients.iter().flatten().map(|client| client.connection).collect();
         self.oracle.check_quiet(&connected, false)?;
         self.close(0)?;
@@ -732,56 +730,38 @@ impl Simulation {
         Ok(())
     }
 
-    /// Conservation: what came into queues has left them for one cause, or is there.
+    /// Messages that queues have dropped by their limits.
+    fn dropped(&self) -> u64 {
+        let now = self.assembly.cores.iter().map(|core| core.partition.counters().overflowed);
+        self.dropped + now.sum::<u64>()
+    }
+
+    /// Conservation: what came into each queue has left it for one cause, or is there.
     fn check_counts(&self) -> Checked {
+        for core in &self.assembly.cores {
+            for (queue, flow, held) in core.partition.flows() {
+                if flow.found + flow.enqueued != flow.left() + held {
+                    return Err(format!("{queue}: {flow:?}, {held} are there"));
+                }
+            }
+            if let Some(queue) = core.partition.miscounted() {
+                return Err(format!("{queue} does not know what it holds"));
+            }
+        }
         for (core, (entries, before)) in self.assembly.cores.iter().zip(&self.started) {
             let now = core.partition.counters();
             let came = now.enqueued - before.enqueued + entries;
-            let left = now.consumed + now.expired + now.dead_lettered + now.discarded
-                - (before.consumed + before.expired + before.dead_lettered + before.discarded);
+            let left = now.consumed + now.expired + now.dead_lettered + now.discarded + now.overflowed
+                - (before.consumed
+                    + before.expired
+                    + before.dead_lettered
+                    + before.discarded
+                    + before.overflowed);
             let held: u64 = core.partition.queues().map(|(_, entries)| entries).sum();
             if came != left + held {
                 return Err(format!("{:?}: {came} came, {left} left, {held} are there: {now:?}", core.id));
             }
         }
         Ok(())
-    }
-}
-
-fn short(event: &Event) -> String {
-    match event {
-        Event::Publish(publish) => format!(
-            "publish {} to {} ({} bytes, persistent {}, {:?}, expires {})",
-            publish.ticket.0,
-            publish.sent.to,
-            publish.sent.message.bytes.len(),
-            publish.sent.message.persistent,
-            publish.transaction,
-            publish.sent.message.expires_at_ms
-        ),
-        Event::Fetched { key, message } => format!("fetched {key:?}, {}", message.is_ok()),
-        other => format!("{other:?}"),
-    }
-}
-
-fn short_effect(effect: &Effect) -> String {
-    match effect {
-        Effect::Deliver(delivery) => format!(
-            "deliver {:?} to {:?}, tag {:x}, failed {}",
-            crate::oracle::number_of(&delivery.message),
-            delivery.consumer,
-            delivery.tag.0,
-            delivery.failed_deliveries
-        ),
-        Effect::Propose { command, urgency, durability } => {
-            let mut text = format!("{command:?}");
-            text.truncate(160);
-            format!("propose {urgency:?} {durability:?} {text}")
-        }
-        other => {
-            let mut text = format!("{other:?}");
-            text.truncate(200);
-            text
-        }
     }
 }

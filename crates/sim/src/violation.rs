@@ -35,6 +35,8 @@ pub struct Report {
     pub opened: u64,
     /// Runs of segments that were compacted.
     pub compactions: u64,
+    /// Messages that queues dropped by their limits.
+    pub dropped: u64,
     /// Messages in queues when the run ended, before they were drained.
     pub drained: u64,
 }
@@ -59,6 +61,7 @@ impl Report {
         self.opened += other.opened;
         self.compactions += other.compactions;
         self.drained += other.drained;
+        self.dropped += other.dropped;
     }
 }
 

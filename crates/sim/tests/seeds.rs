@@ -63,6 +63,7 @@ fn promises_hold_for_every_seed() {
         total.doubted,
         total.folded,
         total.opened,
+        total.dropped,
     ];
     assert!(!many || rare.iter().all(|count| *count > SEEDS), "hardly anything happened: {total:?}");
 }

@@ -68,7 +68,9 @@ impl From<&Refusal> for Error {
             Refusal::NotOwner(_) => "amqp:unauthorized-access",
             Refusal::InUse { .. } | Refusal::SubscriptionInUse { .. } => "amqp:resource-locked",
             Refusal::BadSelector { .. } | Refusal::NameTaken { .. } => "amqp:invalid-field",
-            Refusal::StoreFull { .. } | Refusal::TransactionTooLarge { .. } => "amqp:resource-limit-exceeded",
+            Refusal::StoreFull { .. } | Refusal::QueueFull { .. } | Refusal::TransactionTooLarge { .. } => {
+                "amqp:resource-limit-exceeded"
+            }
             Refusal::NoSuchTransaction => "amqp:transaction:unknown-id",
             Refusal::ConsumerExists { .. } => "amqp:not-allowed",
             _ => "amqp:internal-error",

@@ -20,7 +20,8 @@ use crate::codec::{
 };
 use crate::message::{MESSAGE_FORMAT, Sections};
 
-/// Messages that a client may send ahead of our next flow.
+/// Messages of one link that may be on their way to us, or wait for their verdicts: where a queue is at its limit, a link gets no
+/// more credit, and the others of its connection go on.
 const LINK_CREDIT: u32 = 1000;
 
 /// Messages from this size on stay in the buffer that they were read into. Half of what is read at once: such a message
@@ -33,6 +34,8 @@ pub struct Incoming {
     /// The client waits for a verdict, and settles after it.
     second: bool,
     credit: u32,
+    /// Messages without a verdict yet.
+    unanswered: u32,
     delivery_count: u32,
     partial: Option<Partial>,
     /// What others are told of it.
@@ -79,7 +82,7 @@ pub struct Receipt {
 impl Incoming {
     /// Without credit yet.
     pub fn new(to: To, second: bool, notice: Option<Arc<ProducerNotice>>) -> Incoming {
-        Incoming { to, second, credit: 0, delivery_count: 0, partial: None, notice }
+        Incoming { to, second, credit: 0, unanswered: 0, delivery_count: 0, partial: None, notice }
     }
 
     /// Whether it leads to the coordinator.
@@ -234,12 +237,23 @@ impl AmqpSession {
         match sent {
             Err(error) => self.received(&receipt, Some(error), turn),
             Ok((number, sent)) => {
+                if let Some(incoming) = self.link_at(receipt.at).and_then(|link| link.end.incoming()) {
+                    incoming.unanswered += 1;
+                }
                 let ticket = self.replies.wait(1, Then::Received(receipt));
                 let transaction = number.map(|number| self.transactions.key(self.id, number));
                 let publish = Publish { transaction, ..Publish::plain(self.id, ticket, sent) };
                 turn.events.push(Event::Publish(publish));
             }
         }
+    }
+
+    /// The core has spoken about a message: its link may send another one.
+    pub(super) fn answered(&mut self, receipt: &Receipt, error: Option<Error>, turn: &mut Turn<'_>) {
+        self.received(receipt, error, turn);
+        let Some(incoming) = self.link_at(receipt.at).and_then(|link| link.end.incoming()) else { return };
+        incoming.unanswered = incoming.unanswered.saturating_sub(1);
+        self.grant_incoming(receipt.at, turn);
     }
 
     /// A message has its verdict.
@@ -286,10 +300,11 @@ impl AmqpSession {
     /// Gives the client credit again, in good time.
     pub(super) fn grant_incoming(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
         let Some(incoming) = self.link_at(at).and_then(|link| link.end.incoming()) else { return };
-        if incoming.credit > LINK_CREDIT / 2 {
+        let room = LINK_CREDIT.saturating_sub(incoming.unanswered);
+        if room < incoming.credit + LINK_CREDIT / 2 {
             return;
         }
-        incoming.credit = LINK_CREDIT;
+        incoming.credit = room;
         self.send_incoming_flow(at, turn);
     }
 
@@ -355,6 +370,6 @@ fn rare_headers(properties: &Properties, client: Option<&Arc<str>>) -> Option<Ar
     let id = properties.group_id.as_ref().filter(|id| !id.is_empty());
     let sequence = properties.group_sequence.unwrap_or(0) as i32;
     let group = id.map(|id| Group { id: id.as_str().into(), sequence });
-    let rare = RareHeaders { group, client: client.cloned() };
+    let rare = RareHeaders { group, client: client.cloned(), last_value: None };
     (rare != RareHeaders::default()).then(|| Arc::new(rare))
 }

@@ -186,10 +186,14 @@ impl AmqpSession {
         self.send(outgoing, flow, turn);
     }
 
-    /// Its destination was deleted.
-    pub(super) fn deleted_under(&mut self, number: u32, turn: &mut Turn<'_>) {
+    /// Its destination was deleted, or it is too slow.
+    pub(super) fn deleted_under(&mut self, number: u32, slow: bool, turn: &mut Turn<'_>) {
         let Some(at) = self.consumers.get(&number).copied() else { return };
-        let error = super::fault::error("amqp:resource-deleted", "the node was deleted");
+        let (condition, text) = match slow {
+            true => ("amqp:link:detach-forced", "it said nothing about its messages for too long"),
+            false => ("amqp:resource-deleted", "the node was deleted"),
+        };
+        let error = super::fault::error(condition, text);
         self.detach_by(at, error, turn);
     }
 

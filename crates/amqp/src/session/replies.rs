@@ -59,7 +59,7 @@ impl AmqpSession {
                 Some(error) => self.not_attached(*attaching, error, turn),
             },
             Then::Left { at, closed } => self.left(at, closed, error, turn),
-            Then::Received(receipt) => self.received(&receipt, error, turn),
+            Then::Received(receipt) => self.answered(&receipt, error, turn),
             Then::Settled(verdict) => self.settled(&verdict, error, turn),
             Then::Discharged(discharged) => self.discharged(*discharged, error, turn),
         }

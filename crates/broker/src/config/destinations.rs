@@ -3,8 +3,8 @@
 use anyhow::{Context, bail};
 use postroad_model::{Destination, Durability};
 use postroad_routing::{
-    Addressing, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, MirroredQueues, Pattern,
-    Policies, Policy, Recovery, Redelivery, Target, TimeToLive, VirtualTopic,
+    Addressing, AtLimit, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, Limit, MirroredQueues,
+    Pattern, Policies, Policy, Recovery, Redelivery, Slow, Target, TimeToLive, VirtualTopic, WhenSlow,
 };
 use postroad_selector::Selector;
 use serde::Deserialize;
@@ -44,6 +44,64 @@ pub struct PolicyConfig {
     pub ttl_default_ms: Option<u64>,
     /// How long messages live at most.
     pub ttl_max_ms: Option<u64>,
+    /// Messages that a queue may hold: see [`Limit`]; 0 for any number.
+    pub messages_max: Option<u64>,
+    /// Bytes that it may hold; 0 for any number.
+    pub bytes_max: Option<u64>,
+    /// What happens at the limit.
+    pub at_limit: Option<AtLimitConfig>,
+    /// How long sends wait before they fail.
+    pub at_limit_wait_ms: Option<u64>,
+    /// Whether sends wait while the disk is full.
+    pub wait_for_disk: Option<bool>,
+    /// A consumer that says nothing about its messages for so long is slow; 0 for none.
+    pub slow_after_ms: Option<u64>,
+    /// What follows: see [`WhenSlow`].
+    pub when_slow: Option<WhenSlowConfig>,
+    /// Of the messages with the same value of this property the last one is kept.
+    pub last_value_property: Option<String>,
+}
+
+/// See [`WhenSlow`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "each is the variant of its name")]
+pub enum WhenSlowConfig {
+    Tell,
+    Detach,
+    TakeBack,
+}
+
+impl From<WhenSlowConfig> for WhenSlow {
+    fn from(config: WhenSlowConfig) -> WhenSlow {
+        match config {
+            WhenSlowConfig::Tell => WhenSlow::Tell,
+            WhenSlowConfig::Detach => WhenSlow::Detach,
+            WhenSlowConfig::TakeBack => WhenSlow::TakeBack,
+        }
+    }
+}
+
+/// See [`AtLimit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "each is the variant of its name")]
+pub enum AtLimitConfig {
+    Block,
+    Fail,
+    DropOldest,
+    DropNewest,
+}
+
+impl From<AtLimitConfig> for AtLimit {
+    fn from(config: AtLimitConfig) -> AtLimit {
+        match config {
+            AtLimitConfig::Block => AtLimit::Block,
+            AtLimitConfig::Fail => AtLimit::Fail,
+            AtLimitConfig::DropOldest => AtLimit::DropOldest,
+            AtLimitConfig::DropNewest => AtLimit::DropNewest,
+        }
+    }
 }
 
 /// A [`Durability`] by its name.
@@ -69,6 +127,18 @@ impl From<DurabilityConfig> for Durability {
 }
 
 impl PolicyConfig {
+    fn limit(&self) -> Limit {
+        let fallback = Limit::default();
+        let some = |max: Option<u64>| max.filter(|max| *max > 0);
+        Limit {
+            messages_max: some(self.messages_max),
+            bytes_max: some(self.bytes_max),
+            action: self.at_limit.map_or(fallback.action, AtLimit::from),
+            wait_ms: self.at_limit_wait_ms.unwrap_or(fallback.wait_ms),
+            waits_for_disk: self.wait_for_disk.unwrap_or(fallback.waits_for_disk),
+        }
+    }
+
     fn policy(&self, fallback: &Policy) -> Policy {
         let DeadLetters { queue, expired, non_persistent } = fallback.dead_letters.clone();
         Policy {
@@ -94,6 +164,12 @@ impl PolicyConfig {
                 default_ms: self.ttl_default_ms.unwrap_or(fallback.time_to_live.default_ms),
                 max_ms: self.ttl_max_ms.unwrap_or(fallback.time_to_live.max_ms),
             },
+            limit: self.limit(),
+            slow: Slow {
+                after_ms: self.slow_after_ms.filter(|ms| *ms > 0),
+                then: self.when_slow.map_or(WhenSlow::Tell, WhenSlow::from),
+            },
+            last_value: self.last_value_property.as_deref().filter(|name| !name.is_empty()).map(Into::into),
         }
     }
 }

@@ -104,6 +104,8 @@ pub struct Core {
     advisories: Advisories,
     now_ms: u64,
     lazy_until: Option<Instant>,
+    /// The time for which a turn is expected already.
+    alarm_ms: Option<u64>,
     /// Something waits to be sent on by [`Core::flush`].
     unsent: bool,
 }
@@ -145,6 +147,7 @@ impl Core {
             advisories,
             now_ms: 0,
             lazy_until: None,
+            alarm_ms: None,
             unsent: false,
         }
     }
@@ -159,8 +162,8 @@ impl Core {
 
     /// Decides anew about destinations, in every partition.
     pub fn follow(&mut self, policies: &Arc<Policies>) {
-        for partition in self.partitions.values_mut() {
-            partition.follow(policies.clone());
+        for id in self.partitions.keys().copied().collect::<Vec<_>>() {
+            self.with(id, |partition, effects| partition.follow(policies.clone(), effects));
         }
     }
 
@@ -254,10 +257,19 @@ impl Core {
             self.with(partition, |partition, effects| partition.soft(event, effects));
         }
         self.publishing = false;
+        // Whoever waits for the alarm has to set it anew.
+        let due_ms = self.due_ms();
+        self.unsent |= due_ms.is_some_and(|due| self.alarm_ms.is_none_or(|alarm| due < alarm));
+    }
+
+    /// When [`Core::turn`] has to be called at the latest, in ms since 1970: until this is asked again it is taken for granted.
+    pub fn alarm_ms(&mut self) -> Option<u64> {
+        self.alarm_ms = self.due_ms();
+        self.alarm_ms
     }
 
     /// When the time itself is news to a partition, in ms since 1970.
-    pub fn due_ms(&self) -> Option<u64> {
+    fn due_ms(&self) -> Option<u64> {
         self.partitions.values().filter_map(Partition::next_due_ms).min()
     }
 
@@ -399,7 +411,9 @@ impl Core {
                 self.post(delivery.consumer.connection, ToSession::Deliver(delivery));
             }
             Effect::Drained { consumer } => self.post(consumer.connection, ToSession::Drained { consumer }),
-            Effect::Detached { consumer } => self.post(consumer.connection, ToSession::Detached { consumer }),
+            Effect::Detached { consumer, slow } => {
+                self.post(consumer.connection, ToSession::Detached { consumer, slow });
+            }
             Effect::Evict { connection } => self.post(connection, ToSession::Evicted),
             Effect::Ended { transaction: TransactionKey { connection, number }, committed } => {
                 self.post(connection, ToSession::Ended { transaction: number, committed });

@@ -349,7 +349,7 @@ async fn turn_until_stopped(core: Rc<RefCell<Core>>, wake: Arc<Notify>, stop: Ar
             lazy_timer.as_mut().reset(until.into());
             timer_is_set = true;
         }
-        let due_ms = core.borrow().due_ms();
+        let due_ms = core.borrow_mut().alarm_ms();
         if due_ms != alarm_ms {
             alarm_ms = due_ms;
             let left = Duration::from_millis(due_ms.unwrap_or(0).saturating_sub(now_ms()));

@@ -5,7 +5,7 @@
 
 use postroad_model::{EntryTag, HIGHEST_PRIORITY, NORMAL_PRIORITY};
 
-use super::lane::Lane;
+use super::lane::{Lane, State};
 
 /// The top byte of an [`EntryTag`].
 ///
@@ -105,22 +105,45 @@ impl Lanes {
         first(lanes, |_, lane| lane.next_ready())
     }
 
+    /// The oldest ready entry of the lowest priority that has any.
+    pub fn oldest_of_lowest(&mut self) -> Option<EntryTag> {
+        first(self.ranked.iter_mut().rev().map(|(number, lane)| (*number, lane)), |_, lane| lane.next_ready())
+    }
+
+    /// The newest ready entry of the lowest priority that has any; one that is ready again after it was delivered may be
+    /// passed over.
+    pub fn newest_of_lowest(&self) -> Option<EntryTag> {
+        let newest = |lane: &Lane| {
+            let end = lane.next_sequence();
+            let sequences = (end.saturating_sub(NEWEST_LOOK)..end).rev();
+            let ready = |sequence: &u64| lane.get(*sequence).is_some_and(|entry| entry.state == State::Ready);
+            // What is folded is ready, and older than whatever is in memory only.
+            let sequence = sequences.into_iter().find(|at| ready(at) || lane.folded(*at).is_some())?;
+            let stamp = lane.get(sequence).map_or(0, |entry| entry.stamp);
+            Some((u64::MAX - stamp, sequence))
+        };
+        first(self.ranked.iter().rev().map(|(number, lane)| (*number, lane)), |_, lane| newest(lane))
+    }
+
     /// As `next_ready`, of whatever `each` finds in a lane: stamp and sequence.
     pub fn next(&self, each: impl FnMut(LaneNumber, &Lane) -> Option<(u64, u64)>) -> Option<EntryTag> {
         first(self.iter(), each)
     }
 }
 
-/// What is served ahead of all else that `each` finds. Lanes come in the order of their ranks, so those of lower
-/// priorities are not asked.
+/// How far back a lane is looked through for its newest entry: further back all is in the hands of consumers.
+const NEWEST_LOOK: u64 = 4096;
+
+/// What comes ahead of all else that `each` finds. Lanes come in the order of their ranks, or in the opposite one: once one of
+/// a priority has something, those of other priorities are not asked.
 fn first<L>(
     lanes: impl Iterator<Item = (LaneNumber, L)>,
     mut each: impl FnMut(LaneNumber, L) -> Option<(u64, u64)>,
 ) -> Option<EntryTag> {
     let mut best: Option<(u64, EntryTag)> = None;
     for (number, lane) in lanes {
-        let lower = |(_, best): (u64, EntryTag)| LaneNumber::of_tag(best).priority() > number.priority();
-        if best.is_some_and(lower) {
+        let other = |(_, best): (u64, EntryTag)| LaneNumber::of_tag(best).priority() != number.priority();
+        if best.is_some_and(other) {
             break;
         }
         if let Some((stamp, sequence)) = each(number, lane)

@@ -3,23 +3,28 @@
 mod groups;
 mod lane;
 mod lanes;
+mod load;
 mod page;
 mod turns;
 mod view;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use postroad_model::{
     ConsumerKey, ConsumerMode, Destination, DestinationKind, EntryTag, MessageKey, QueueId, Subscription,
 };
+use postroad_routing::{Limit, Slow};
 
 use crate::figures::QueueCounts;
 
 use crate::binding::Fed;
+use crate::last_value::LastValues;
 
 pub use groups::Groups;
 pub use lane::{Entry, Lane, Span, State};
 pub use lanes::{LaneNumber, Lanes, tag, untag};
+pub use load::Load;
 pub use page::{Folded, Page};
 pub use turns::Turns;
 pub use view::{Look, Verdict, View};
@@ -52,6 +57,20 @@ pub struct Queue {
     pub volatile_bytes: u64,
     /// What happened to its messages.
     pub counts: QueueCounts,
+    /// All that it holds.
+    pub load: Load,
+    /// The part of it that waits for no consumer: one has it, or it rests, or leaves.
+    pub away: Load,
+    /// What is on its way to the log and will be in the queue.
+    pub incoming: Load,
+    /// How much it may hold.
+    pub limit: Limit,
+    /// How long its consumers may say nothing.
+    pub slow: Slow,
+    /// It keeps the last message of each value alone.
+    pub keeps_last: bool,
+    /// The entries by their values; `None` before the first that has one.
+    pub last_values: Option<Box<LastValues>>,
     /// Bodies were asked for; nothing is dispatched until they come.
     pub fetching: bool,
 }
@@ -73,6 +92,13 @@ impl Queue {
             groups: None,
             volatile_bytes: 0,
             counts: QueueCounts::default(),
+            load: Load::default(),
+            away: Load::default(),
+            incoming: Load::default(),
+            limit: Limit::default(),
+            slow: Slow::default(),
+            keeps_last: false,
+            last_values: None,
             fetching: false,
         }
     }
@@ -94,6 +120,17 @@ impl Queue {
         self.lanes.get(LaneNumber(lane)).is_some_and(|lane| lane.folded(sequence).is_some())
     }
 
+    /// A new entry has this value: an older one with the same is superseded.
+    pub fn note_value(&mut self, value: &Arc<str>, key: MessageKey, tag: EntryTag) {
+        let superseded = self.last_values.get_or_insert_default().note(value, key, tag);
+        let Some(superseded) = superseded else { return };
+        // What is folded is ready.
+        let is_ready = self.entry(superseded).is_none_or(|entry| entry.state == State::Ready);
+        if let Some(last_values) = &mut self.last_values {
+            last_values.supersede(superseded, is_ready);
+        }
+    }
+
     /// The entry of this tag, if the queue still holds it and its page is open.
     pub fn entry(&mut self, entry: EntryTag) -> Option<&mut Entry> {
         let (lane, sequence) = untag(entry);
@@ -106,8 +143,14 @@ impl Queue {
         self.lanes.get_mut(LaneNumber(lane))?.remove(sequence)
     }
 
-    /// Puts a held entry back to its place, ready again.
-    pub fn give_back(&mut self, entry: EntryTag) {
+    /// Puts a held entry back to its place, ready again; `bytes` is the size of its body.
+    pub fn give_back(&mut self, entry: EntryTag, bytes: u64) {
+        if self.entry(entry).is_some_and(|entry| entry.state != State::Ready) {
+            self.away.remove(bytes);
+        }
+        if let Some(last_values) = &mut self.last_values {
+            last_values.given_back(entry);
+        }
         let (lane, sequence) = untag(entry);
         if let Some(lane) = self.lanes.get_mut(LaneNumber(lane)) {
             lane.give_back(sequence);

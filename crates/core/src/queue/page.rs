@@ -195,6 +195,11 @@ impl Page {
         self.has_groups
     }
 
+    /// The sizes of all its bodies.
+    pub fn body_bytes(&self) -> Vec<u64> {
+        self.column(Column::BodyBytes).unwrap_or_default()
+    }
+
     /// Its entries, in order.
     pub fn entries(&self) -> Vec<Folded> {
         let facts = Facts::read(&self.bytes);
@@ -451,7 +456,8 @@ mod tests {
     fn wild(number: u64) -> Folded {
         let far = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8;
         let group = Some(Group { id: format!("g{}", number % 3).into(), sequence: -1 });
-        let rare = number.is_multiple_of(2).then(|| Arc::new(RareHeaders { group, client: None }));
+        let rare =
+            number.is_multiple_of(2).then(|| Arc::new(RareHeaders { group, ..RareHeaders::default() }));
         Folded {
             sequence: number * 7,
             stamp: number * number + 5,

@@ -149,7 +149,13 @@ impl Partition {
     /// When the partition wants to hear of the time, if nothing else happens before; in ms since 1970.
     pub fn next_due_ms(&self) -> Option<u64> {
         let job_ms = self.jobs.next_ms().filter(|_| self.space_ample);
-        job_ms.into_iter().chain(self.expiries.next_ms()).chain(self.rests.next_ms()).min()
+        job_ms
+            .into_iter()
+            .chain(self.expiries.next_ms())
+            .chain(self.rests.next_ms())
+            .chain(self.next_refusal_ms)
+            .chain(self.next_look_ms)
+            .min()
     }
 
     /// Refuses a schedule that makes no sense.

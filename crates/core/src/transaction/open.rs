@@ -35,6 +35,13 @@ pub struct VolatileChanges {
     pub holders: Vec<(ConsumerKey, Settlement)>,
 }
 
+impl OpenTransaction {
+    /// It can only be rolled back.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        self.refused.get_or_insert(refusal);
+    }
+}
+
 impl Partition {
     pub(crate) fn open_transaction(&mut self, key: TransactionKey) -> &mut OpenTransaction {
         self.connections.entry(key.connection).or_default().transactions.insert(key);
@@ -50,7 +57,10 @@ impl Partition {
             return self.reply(connection, ticket, Ok(()), effects);
         }
         let max_bytes = self.settings.transaction_bytes_max;
-        let admitted = self.admit(&sent);
+        let admitted = self.admit(&sent).and_then(|admitted| match self.is_full_for(&sent, connection) {
+            true => Err(self.full(&sent)),
+            false => Ok(admitted),
+        });
         let open = self.open_transaction(key);
         open.bytes += sent.message.bytes.len() as u64;
         let result = match admitted {

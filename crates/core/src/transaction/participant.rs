@@ -95,9 +95,7 @@ impl Partition {
             }
         }
         for settlement in &changes.settlements {
-            if let Some(entry) = self.entry(settlement.queue, settlement.tag) {
-                entry.state = State::Leaving;
-            }
+            self.set_state(settlement.queue, settlement.tag, State::Leaving);
         }
         self.prepared.insert(id, Prepared { sends, settlements: changes.settlements, scheduled });
     }

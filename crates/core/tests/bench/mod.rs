@@ -7,6 +7,7 @@
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `time 7`, `make 1 a`, `unmake 1 a`.
 //! Branches: `end 1 1 x` (transaction 1 of connection 1 is its share of branch x), `prepare 1 x`,
 //! `decide 1 x commit|once|rollback`, `branches 1`.
+//! Notices: `listen` says them from then on, `[1.2 gone]`; `introduce 1`, `produce 1 a` and `leave 1 a` make some.
 //! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due until then).
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
 //! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and share it, `share=durable`
@@ -26,10 +27,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record, sent_in_record};
 use postroad_model::{
-    Again, Attach, BranchId, Command, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered,
-    Destination, DestinationKind, Durability, Effect, Encoding, EntryTag, Event, Group, JobsWanted, Message,
-    MessageKey, NORMAL_PRIORITY, Origin, Outcome, PartitionId, Placement, Position, Protocol, Publish,
-    RareHeaders, Schedule, Sent, Settle, Share, Ticket, TransactionKey,
+    Again, Attach, BranchId, ClientNotice, Command, ConnectionId, ConsumerKey, ConsumerMode, ConsumerNotice,
+    Decision, Delivered, Destination, DestinationKind, Durability, Effect, Encoding, EntryTag, Event, Group,
+    JobsWanted, Message, MessageKey, NORMAL_PRIORITY, Notice, Origin, Outcome, PartitionId, Placement,
+    Position, ProducerNotice, Protocol, Publish, RareHeaders, Schedule, Sent, Settle, Share, Ticket,
+    TransactionKey,
 };
 use postroad_routing::{Policies, is_wildcard};
 use postroad_selector::{Properties, Value};
@@ -52,6 +54,8 @@ pub struct Bench {
     late: Option<Vec<(PartitionId, Command)>>,
     /// How safe each proposal was to be.
     pub durabilities: Vec<Durability>,
+    /// Notices are said too.
+    listens: bool,
 }
 
 pub fn settings(partitions: u16) -> Settings {
@@ -74,6 +78,22 @@ pub fn settings(partitions: u16) -> Settings {
 /// A partition that reads the properties of the bench's messages.
 fn partition(settings: &Settings, id: u16) -> Partition {
     equipped(Partition::new(Settings { id: PartitionId(id), ..settings.clone() }))
+}
+
+/// A notice in few words.
+fn told(notice: &Notice) -> String {
+    let gone = |present: &bool| if *present { "" } else { " gone" };
+    match notice {
+        Notice::Connection { client, present } => format!("[{}{}]", client.name, gone(present)),
+        Notice::Consumer { consumer, present } => format!("[{}{}]", consumer.name, gone(present)),
+        Notice::Producer { producer, present } => format!("[{}{}]", producer.name, gone(present)),
+        Notice::Destination { destination, present } => format!("[{destination}{}]", gone(present)),
+        Notice::SlowConsumer { consumer, .. } => format!("[{} slow]", consumer.name),
+        Notice::Full { destination } => format!("[{destination} full]"),
+        Notice::Message { event, message, .. } => {
+            format!("[{event:?} {}]", String::from_utf8_lossy(&message.bytes))
+        }
+    }
 }
 
 /// The partition, with everything that it must know of the bench's messages.
@@ -104,7 +124,7 @@ impl Properties for InBody<'_> {
 impl Bench {
     pub fn new(settings: Settings) -> Bench {
         let count = settings.placement.partitions;
-        Bench {
+        let mut bench = Bench {
             partitions: (0..count).map(|id| partition(&settings, id)).collect(),
             positions: vec![Position::FIRST; usize::from(count)],
             log: vec![Vec::new(); usize::from(count)],
@@ -117,7 +137,22 @@ impl Bench {
             broken: None,
             late: None,
             durabilities: Vec::new(),
+            listens: false,
+        };
+        bench.start();
+        bench
+    }
+
+    /// Operators decide anew.
+    pub fn follow(&mut self, policies: Policies) {
+        let policies = Arc::new(policies);
+        self.settings.policies = policies.clone();
+        for id in 0..self.partitions.len() as u16 {
+            let mut effects = Vec::new();
+            self.partitions[usize::from(id)].follow(policies.clone(), &mut effects);
+            self.carry_out(PartitionId(id), effects);
         }
+        self.settle_down();
     }
 
     /// Does the lines one after the other; returns all answers, with a space between.
@@ -204,8 +239,9 @@ impl Bench {
                 }
                 Effect::Tell { to, peer } => self.work.push_back((to, Event::Peer { from: id, peer })),
                 Effect::Reply { result: Ok(()), .. } => self.said.push("ok".into()),
-                Effect::Announce(announcement) if announcement.answer.is_some() => {
-                    self.said.push("ok".into())
+                Effect::Announce(announcement) => {
+                    self.said.extend(announcement.answer.map(|_| "ok".to_owned()));
+                    self.said.extend(self.listens.then(|| told(&announcement.notice)));
                 }
                 Effect::Reply { result: Err(refusal), .. } => self.said.push(format!("no: {refusal}")),
                 Effect::Ended { transaction: TransactionKey { connection, number }, committed } => {
@@ -218,7 +254,7 @@ impl Bench {
                     self.said.push(format!("in doubt: {}", names.join(" ")));
                 }
                 Effect::Drained { consumer } => self.said.push(format!("{} drained", name(consumer))),
-                Effect::Detached { consumer } => self.said.push(format!("{} detached", name(consumer))),
+                Effect::Detached { consumer, .. } => self.said.push(format!("{} detached", name(consumer))),
                 Effect::Deliver(delivery) => {
                     let body = String::from_utf8(delivery.message.bytes.to_vec()).expect("a sound script");
                     let failed = match delivery.failed_deliveries {
@@ -334,6 +370,25 @@ impl Bench {
                     },
                 );
             }
+            "listen" => self.listens = true,
+            "introduce" => {
+                let (name, client_id) = (plain[0].into(), plain[0].into());
+                let client = Arc::new(ClientNotice { name, client_id, user: None });
+                self.work.push_back((
+                    PartitionId(0),
+                    Event::Introduce { connection: connection(plain[0]), client },
+                ));
+            }
+            "produce" | "leave" => {
+                let (connection, to) = (connection(plain[0]), destination(plain[1]));
+                let name = format!("{}>{}", plain[0], plain[1]).into();
+                let producer = Arc::new(ProducerNotice { name, to: to.clone(), window_bytes: 0 });
+                let event = match words[0] {
+                    "produce" => Event::AddProducer { connection, producer },
+                    _ => Event::RemoveProducer { connection, producer },
+                };
+                self.send(&to, event);
+            }
             "credit" | "drain" | "detach" => self.about(words[0], &plain),
             other => panic!("unknown word {other}"),
         }
@@ -421,7 +476,18 @@ impl Bench {
             at: is_wildcard(&source.name)
                 .then(|| self.settings.addressing.partition_of(self.settings.placement, &source)),
             retroactive: plain.contains(&"retroactive"),
-            notice: None,
+            notice: Some(Arc::new(ConsumerNotice {
+                name: plain[0].into(),
+                source: source.clone(),
+                mode,
+                prefetch: 0,
+                priority: 0,
+                no_local: false,
+                retroactive: false,
+                selector: selector.into(),
+                subscription: None,
+                client_id: "".into(),
+            })),
             ticket: Ticket(0),
             selector: selector.into(),
             subscription,
@@ -534,7 +600,7 @@ fn rare_headers(client: &str, group: Option<&str>) -> Arc<RareHeaders> {
         let (id, sequence) = word.split_once('/').unwrap_or((word, "0"));
         Group { id: id.into(), sequence: sequence.parse().expect("a sound script") }
     });
-    Arc::new(RareHeaders { group, client: Some(client.into()) })
+    Arc::new(RareHeaders { group, client: Some(client.into()), last_value: None })
 }
 
 fn connection(word: &str) -> ConnectionId {

@@ -398,8 +398,20 @@ impl OpenWireSession {
         }
     }
 
-    /// Its destination was deleted.
-    pub(super) fn detached(&mut self, number: u32) {
+    /// Its destination was deleted, or it is too slow, which it is told; then it ends in all its parts.
+    pub(super) fn detached(&mut self, number: u32, slow: bool, turn: &mut Turn<'_>) {
+        if slow && let Some(id) = self.consumers.ids.get(&ConsumerNumber(number)).cloned() {
+            let parts = self.consumers.by_id.get(&id).map(|consumer| consumer.parts.iter());
+            let others: Vec<_> =
+                parts.into_iter().flatten().map(|part| part.number).filter(|part| part.0 != number).collect();
+            for part in others {
+                let (consumer, delivered) = (self.key(part), Delivered::All);
+                turn.events.push(Event::Detach { consumer, delivered, ticket: None });
+            }
+            let control =
+                ConsumerControl { consumer_id: Some(id), close: true, ..ConsumerControl::default() };
+            self.send(control.into(), turn);
+        }
         self.forget_consumers(&[ConsumerNumber(number)]);
     }
 

@@ -87,7 +87,9 @@ impl From<&Refusal> for Exception {
             Refusal::BadSelector { .. } => "InvalidSelectorException",
             Refusal::BadSchedule { .. } => "MessageFormatException",
             Refusal::NameTaken { .. } => "InvalidClientIDException",
-            Refusal::StoreFull { .. } | Refusal::StoreFailed { .. } => "ResourceAllocationException",
+            Refusal::StoreFull { .. } | Refusal::StoreFailed { .. } | Refusal::QueueFull { .. } => {
+                "ResourceAllocationException"
+            }
             Refusal::TransactionTooLarge { .. } => "TransactionRolledBackException",
             _ => "JMSException",
         };

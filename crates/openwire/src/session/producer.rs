@@ -190,7 +190,7 @@ pub fn to_model(message: &codec::Message, stored: Bytes, version: u8) -> Message
 fn rare_headers(message: &codec::Message) -> Option<Arc<RareHeaders>> {
     let id = message.group_id.as_ref().filter(|id| !id.to_str().is_empty())?;
     let group = Group { id: id.to_str().into(), sequence: message.group_sequence };
-    Some(Arc::new(RareHeaders { group: Some(group), client: None }))
+    Some(Arc::new(RareHeaders { group: Some(group), ..RareHeaders::default() }))
 }
 
 /// The same id in memory of its own.

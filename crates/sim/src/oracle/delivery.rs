@@ -213,7 +213,9 @@ impl Oracle {
 impl Oracle {
     /// Nothing of a higher priority is surely there and free.
     fn check_priority(&self, now_ms: u64, spot: &Spot, what: &str) -> Checked {
-        let Place::Queue(_) = &spot.0 else { return Ok(()) };
+        if self.may_drop(&spot.0) || !matches!(spot.0, Place::Queue(_)) {
+            return Ok(());
+        }
         let message = |number: &MessageNumber| self.letters.get(number).map(|letter| &letter.sent.message);
         let Some(priority) = message(&spot.1).map(|message| message.priority) else { return Ok(()) };
         let others = self.copies.range((spot.0.clone(), 0)..=(spot.0.clone(), MessageNumber::MAX));

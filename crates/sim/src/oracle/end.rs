@@ -8,13 +8,13 @@ use super::{Ask, Checked, Fate, MessageNumber, Operation, Oracle, Place, Spot};
 
 impl Oracle {
     /// Nothing is under way any more: every connected client has its answers, every subscription its messages.
-    /// While memory is not empty (`may_wait`), sends to it may have to wait.
+    /// While memory or the queue with a limit is not empty (`may_wait`), sends to it may have to wait.
     ///
     /// # Errors
     /// Who waits for what.
     pub fn check_quiet(&self, connected: &BTreeSet<ConnectionId>, may_wait: bool) -> Checked {
         let waits = |(_, (connection, ask)): &(&Ticket, &(ConnectionId, Ask))| {
-            let parked = matches!(ask, Ask::Publish(_, message) if self.is_volatile(*message));
+            let parked = matches!(ask, Ask::Publish(_, message) if self.is_volatile(*message) || self.is_to_narrow(*message));
             connected.contains(connection) && !(may_wait && parked)
         };
         if let Some((ticket, (connection, _))) = self.asks.iter().find(waits) {
@@ -30,6 +30,10 @@ impl Oracle {
         }
     }
 
+    fn is_to_narrow(&self, message: MessageNumber) -> bool {
+        self.letters.get(&message).is_some_and(|letter| self.narrow.as_ref() == Some(&letter.sent.to))
+    }
+
     fn is_volatile(&self, message: MessageNumber) -> bool {
         self.letters.get(&message).is_none_or(|letter| {
             let to = &letter.sent.to;
@@ -37,11 +41,13 @@ impl Oracle {
         })
     }
 
-    /// Every queue was emptied by consumers that accept everything: what was promised must have come out.
+    /// Every queue was emptied by consumers that accept everything: what was promised must have come out, but for what its
+    /// queue has dropped and counted.
     ///
     /// # Errors
     /// What is lost, or half done.
-    pub fn check_all(&self, now_ms: u64) -> Checked {
+    pub fn check_all(&self, now_ms: u64, dropped: u64) -> Checked {
+        let mut missing = 0;
         for ((place, message), copy) in &self.copies {
             let Place::Queue(queue) = place else { continue };
             if queue.temporary || copy.gone || copy.volatile && copy.run != self.run {
@@ -53,10 +59,17 @@ impl Oracle {
             }
             let fate = self.operations[copy.created].fate;
             let left = copy.ended.is_some_and(|number| self.operations[number].fate != Fate::Aborted);
+            if fate == Fate::Committed && !left && self.may_drop(place) {
+                missing += 1;
+                continue;
+            }
             if fate == Fate::Committed && !left {
                 let again = if copy.delivered { "after a delivery" } else { "undelivered" };
                 return Err(format!("message {message} is lost from {queue}, {again}: {:?}", copy.hold));
             }
+        }
+        if dropped < missing {
+            return Err(format!("{missing} messages left a queue by its limit, which has counted {dropped}"));
         }
         self.check_tails()?;
         self.operations.iter().try_for_each(|operation| self.check_whole(operation, now_ms))
@@ -67,7 +80,10 @@ impl Oracle {
         let lasting = |spot: &&Spot| {
             let letter = self.letters.get(&spot.1);
             let expires = letter.map_or(0, |letter| letter.sent.message.expires_at_ms);
-            (expires == 0 || now_ms < expires)
+            // One that is not persistent may have been in memory only: that it is not there says nothing.
+            letter.is_some_and(|letter| letter.sent.message.persistent)
+                && !self.may_drop(&spot.0)
+                && (expires == 0 || now_ms < expires)
                 && self.copies.get(*spot).is_some_and(|copy| !copy.volatile && !copy.gone)
         };
         let (sends, settles) = (operation.sends.iter().find(lasting), operation.settles.iter().find(lasting));

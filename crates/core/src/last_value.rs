@@ -1,0 +1,117 @@
+//! Last values: of the messages that have the same value of a property, a queue keeps the newest.
+//!
+//! The value becomes a header when the message comes in, so that the log and its snapshots know it. A newer message is an
+//! entry like any other, at the end of its level; the one that it supersedes leaves, or if a consumer has it, leaves when
+//! it is given back. The log hears of that as of an expiry: who superseded what follows from the log alone.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use postroad_model::{Effect, EntryTag, MessageKey, QueueId, RareHeaders, Sent, SettleCause};
+use postroad_selector::Value;
+
+use crate::Partition;
+use crate::queue::State;
+
+/// What a last-value queue knows of its entries. It is never larger than the queue.
+#[derive(Default)]
+pub struct LastValues {
+    newest: HashMap<Arc<str>, (MessageKey, EntryTag)>,
+    /// Superseded, and in somebody's hands.
+    held: BTreeSet<EntryTag>,
+    /// Superseded, and to be dropped.
+    leaving: Vec<EntryTag>,
+}
+
+impl LastValues {
+    /// One more entry with this value; what it supersedes, or itself if a newer one is there.
+    ///
+    /// Entries come in the order of their messages, but at a start, when those of a snapshot come lane by lane.
+    pub fn note(&mut self, value: &Arc<str>, key: MessageKey, tag: EntryTag) -> Option<EntryTag> {
+        match self.newest.get_mut(value) {
+            Some((newest, _)) if is_newer(*newest, key) => Some(tag),
+            Some(newest) => Some(std::mem::replace(newest, (key, tag)).1),
+            None => {
+                self.newest.insert(value.clone(), (key, tag));
+                None
+            }
+        }
+    }
+
+    /// An entry is superseded that waits for a consumer, or that one has.
+    pub fn supersede(&mut self, tag: EntryTag, is_ready: bool) {
+        match is_ready {
+            true => self.leaving.push(tag),
+            false => drop(self.held.insert(tag)),
+        }
+    }
+
+    /// An entry was given back: whether it is superseded.
+    pub fn given_back(&mut self, tag: EntryTag) {
+        if self.held.remove(&tag) {
+            self.leaving.push(tag);
+        }
+    }
+
+    /// An entry is gone.
+    pub fn forget(&mut self, value: &Arc<str>, tag: EntryTag) {
+        self.held.remove(&tag);
+        if self.newest.get(value).is_some_and(|(_, newest)| *newest == tag) {
+            self.newest.remove(value);
+        }
+    }
+}
+
+/// Whether a message is newer than another. What is only in memory comes as it comes.
+fn is_newer(one: MessageKey, than: MessageKey) -> bool {
+    let is_durable = |key: MessageKey| matches!(key, MessageKey::Durable { .. });
+    is_durable(one) && is_durable(than) && than < one
+}
+
+impl Partition {
+    /// The value by which a queue of the message's keeps the last one becomes a header of it.
+    pub(crate) fn note_last_value(&self, sent: &mut Sent) {
+        if !self.settings.policies.last_value_any() || sent.message.last_value().is_some() {
+            return;
+        }
+        let name = sent.targets().find_map(|to| self.settings.policies.of(to).last_value.as_ref());
+        let Some(name) = name else { return };
+        let text: Option<Arc<str>> = match (self.properties_of)(&sent.message).property(name) {
+            Some(Value::String(text)) => Some(text.into()),
+            Some(Value::Long(number)) => Some(number.to_string().into()),
+            Some(Value::Double(number)) => Some(number.to_string().into()),
+            Some(Value::Boolean(truth)) => Some(truth.to_string().into()),
+            Some(Value::Other) | None => None,
+        };
+        if text.is_some() {
+            let rare = sent.message.rare.as_deref().cloned().unwrap_or_default();
+            sent.message.rare = Some(Arc::new(RareHeaders { last_value: text, ..rare }));
+        }
+    }
+
+    /// What was superseded leaves, ahead of any delivery.
+    pub(crate) fn drop_superseded(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        let is_live = self.is_live;
+        let queue = self.queues.get_mut(&id).filter(|_| is_live);
+        let Some(last_values) = queue.and_then(|queue| queue.last_values.as_mut()) else { return };
+        if last_values.leaving.is_empty() {
+            return;
+        }
+        let mut leaving = std::mem::take(&mut last_values.leaving);
+        leaving.retain(|tag| self.entry(id, *tag).is_some_and(|entry| entry.state == State::Ready));
+        let settlements = self.leave(id, &leaving, SettleCause::Replaced, effects);
+        if !settlements.is_empty() {
+            self.settle_leaving(settlements, None, effects);
+        }
+    }
+
+    /// After a start: what was superseded when the last run ended.
+    pub(crate) fn drop_all_superseded(&mut self, effects: &mut Vec<Effect>) {
+        let with_values = self.queues.values().filter(|queue| queue.last_values.is_some());
+        let mut ids: Vec<QueueId> = with_values.map(|queue| queue.id).collect();
+        ids.sort_unstable();
+        for id in ids {
+            self.drop_superseded(id, effects);
+        }
+    }
+}

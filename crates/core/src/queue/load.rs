@@ -1,0 +1,54 @@
+//! How much a queue holds, and may hold.
+
+use postroad_routing::Limit;
+
+use super::Queue;
+
+/// Messages, and the bytes of their bodies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// How many.
+    pub messages: u64,
+    /// How large together.
+    pub bytes: u64,
+}
+
+impl Load {
+    /// One more of this size.
+    pub fn add(&mut self, bytes: u64) {
+        self.messages += 1;
+        self.bytes += bytes;
+    }
+
+    /// One fewer of this size.
+    pub fn remove(&mut self, bytes: u64) {
+        self.messages = self.messages.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    fn exceeds(self, limit: &Limit) -> bool {
+        limit.messages_max.is_some_and(|max| max < self.messages)
+            || limit.bytes_max.is_some_and(|max| max < self.bytes)
+    }
+}
+
+impl Queue {
+    /// Whether more waits for consumers than the limit allows. A single message is never too much.
+    pub fn is_over(&self) -> bool {
+        let waiting = Load {
+            messages: self.load.messages.saturating_sub(self.away.messages),
+            bytes: self.load.bytes.saturating_sub(self.away.bytes),
+        };
+        waiting.messages > 1 && waiting.exceeds(&self.limit)
+    }
+
+    /// Whether one more of this size may come, with those that are on their way. An empty queue takes any.
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        let mut load = self.load;
+        load.messages += self.incoming.messages;
+        load.bytes += self.incoming.bytes;
+        let is_empty = load.messages == 0;
+        load.add(bytes);
+        is_empty || !load.exceeds(&self.limit)
+    }
+}

@@ -1,0 +1,153 @@
+//! Slow consumers: those that have messages, and have said nothing about any of them for as long as their policy bears.
+//!
+//! | policy | what happens |
+//! |---|---|
+//! | tell | others are told |
+//! | detach | the consumer ends; what it had is delivered again |
+//! | take back | what it had is delivered to others; it gets nothing more until it speaks |
+//!
+//! Known to this run alone. A consumer of a pattern of queues is told of by the queue where it is slow; nothing is taken back from it.
+
+use std::collections::BTreeSet;
+
+use postroad_model::{ConsumerKey, ConsumerMode, Delivered, Effect, EntryTag, Notice, QueueId};
+use postroad_routing::{Slow, WhenSlow};
+
+use crate::Partition;
+use crate::queue::State;
+
+/// Consumers are looked at so often, while any has something that must not be slow.
+const LOOK_MS: u64 = 200;
+
+/// What is known of a consumer's pace.
+#[derive(Default)]
+pub struct Pace {
+    /// When it last spoke, or began to have something.
+    pub spoke_ms: u64,
+    /// It was found slow since.
+    pub is_slow: bool,
+    /// Credit that it has, and cannot use until it speaks.
+    pub withheld: u32,
+    /// What was taken back from it since.
+    pub taken: BTreeSet<EntryTag>,
+}
+
+impl Partition {
+    /// A consumer is about to get a message.
+    pub(crate) fn pace_begins(&mut self, key: ConsumerKey) {
+        if !self.settings.policies.slow_any() {
+            return;
+        }
+        let now_ms = self.now_ms;
+        if let Some(consumer) = self.consumers.get_mut(&key)
+            && consumer.held.is_empty()
+        {
+            consumer.pace.spoke_ms = now_ms;
+        }
+        self.next_look_ms.get_or_insert(now_ms + LOOK_MS);
+    }
+
+    /// A consumer speaks about messages. Those that were taken back from it are its own again if nobody else has had them:
+    /// `false` if one of them is lost to it, so that the others must not be confirmed either.
+    pub(crate) fn has_spoken(
+        &mut self,
+        key: ConsumerKey,
+        tags: &[EntryTag],
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        if !self.settings.policies.slow_any() {
+            return true;
+        }
+        let now_ms = self.now_ms;
+        let Some(consumer) = self.consumers.get_mut(&key) else { return true };
+        let (queue, pace) = (consumer.queue, &mut consumer.pace);
+        (pace.spoke_ms, pace.is_slow) = (now_ms, false);
+        let withheld = std::mem::take(&mut pace.withheld);
+        let taken: Vec<EntryTag> = tags.iter().filter(|tag| pace.taken.remove(*tag)).copied().collect();
+        self.next_look_ms.get_or_insert(now_ms + LOOK_MS);
+        let lost = !taken.into_iter().all(|tag| self.hold_once_more(queue, key, tag));
+        if withheld > 0 {
+            self.credit(key, withheld, effects);
+        }
+        !lost
+    }
+
+    fn hold_once_more(&mut self, queue: QueueId, by: ConsumerKey, tag: EntryTag) -> bool {
+        let order = self.next_hold;
+        let Some(entry) = self.entry(queue, tag).filter(|entry| entry.state == State::Ready) else {
+            return false;
+        };
+        let key = entry.key;
+        self.next_hold += 1;
+        self.bodies.pin(key);
+        self.set_state(queue, tag, State::Held { by, in_transaction: false });
+        if let Some(consumer) = self.consumers.get_mut(&by) {
+            consumer.held.push(order, tag);
+        }
+        true
+    }
+
+    /// Looks for consumers that have become slow.
+    pub(crate) fn look_for_slow(&mut self, effects: &mut Vec<Effect>) {
+        let now_ms = self.now_ms;
+        if self.next_look_ms.is_none_or(|at_ms| now_ms < at_ms) {
+            return;
+        }
+        let (mut slow, mut watched) = (Vec::new(), false);
+        for (key, consumer) in &self.consumers {
+            let Some(queue) = self.queues.get(&consumer.queue) else { continue };
+            let Slow { after_ms: Some(after_ms), then } = queue.slow else { continue };
+            if consumer.held.is_empty() || consumer.pace.is_slow || consumer.mode == ConsumerMode::Browse {
+                continue;
+            }
+            watched = true;
+            if consumer.pace.spoke_ms + after_ms <= now_ms {
+                slow.push((*key, then));
+            }
+        }
+        slow.sort_unstable_by_key(|(key, _)| *key);
+        for (key, then) in slow {
+            self.is_too_slow(key, then, effects);
+        }
+        self.next_look_ms = watched.then_some(now_ms + LOOK_MS);
+    }
+
+    fn is_too_slow(&mut self, key: ConsumerKey, then: WhenSlow, effects: &mut Vec<Effect>) {
+        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        consumer.pace.is_slow = true;
+        let (id, notice) = (consumer.queue, consumer.notice.clone());
+        let at = self.queues.get(&id).map(|queue| queue.source.clone());
+        let notice = notice.or_else(|| self.spreads.get(&key.whole())?.notice().cloned());
+        if let (Some(consumer), Some(at)) = (notice, at) {
+            self.announce(Notice::SlowConsumer { consumer, at }, effects);
+        }
+        self.counters.slow_consumers += 1;
+        match then {
+            WhenSlow::Tell => {}
+            WhenSlow::Detach => {
+                effects.push(Effect::Detached { consumer: key.whole(), slow: true });
+                let touched = self.remove_consumer(key.whole(), Delivered::All, effects);
+                self.dispatch_all(touched, effects);
+            }
+            WhenSlow::TakeBack if key.member == 0 => self.take_back(id, key, effects),
+            WhenSlow::TakeBack => {}
+        }
+    }
+
+    /// What a consumer has goes to others. It gets nothing until it speaks, for it would get the same again.
+    fn take_back(&mut self, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        let held = State::Held { by: key, in_transaction: false };
+        let Some(consumer) = self.consumers.get(&key) else { return };
+        let mut tags: Vec<EntryTag> = consumer.held.tags().collect();
+        tags.retain(|tag| self.entry(id, *tag).is_some_and(|entry| entry.state == held));
+        tags.sort_unstable();
+        self.forget_held(key, &tags);
+        self.release(id, key, &tags, true, effects);
+        self.leave_line(key);
+        if let Some(consumer) = self.consumers.get_mut(&key) {
+            consumer.pace.withheld += std::mem::take(&mut consumer.credit);
+            consumer.pace.taken.extend(tags);
+        }
+        self.dispatch(id, effects);
+    }
+}

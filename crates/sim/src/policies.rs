@@ -1,0 +1,35 @@
+//! What operators have decided in a run.
+
+use postroad_model::{Destination, Durability};
+use postroad_routing::{AtLimit, DestinationPattern, Limit, Pattern, Policies, Policy};
+
+use crate::random::Random;
+
+/// Dead letters of all go to one queue; what the `lagging` queue confirms is synced a little later.
+pub fn policies(
+    dead_letters: &Destination,
+    lagging: Option<&Destination>,
+    limited: Option<&(Destination, Limit)>,
+) -> Result<Policies, String> {
+    let mut policies = Policies::with_dead_letters_in(&dead_letters.name);
+    let fallback = policies.fallback().clone();
+    let lagging = lagging.map(|queue| (queue, Policy { durability: Durability::Async, ..fallback.clone() }));
+    let limited = limited.map(|(queue, limit)| (queue, Policy { limit: *limit, ..fallback }));
+    for (queue, policy) in lagging.into_iter().chain(limited) {
+        let name = Pattern::parse(&queue.name).map_err(|error| error.to_string())?;
+        let pattern = DestinationPattern { kind: queue.kind, temporary: false, name };
+        policies.set(&pattern, policy);
+    }
+    Ok(policies)
+}
+
+/// Some limit, so low that it is met.
+pub fn limit(random: &mut Random) -> Limit {
+    let actions = [AtLimit::Block, AtLimit::DropOldest, AtLimit::DropNewest];
+    Limit {
+        messages_max: Some(1 + random.below(4)),
+        bytes_max: random.one_in(3).then_some(200),
+        action: *random.pick(&actions).unwrap_or(&AtLimit::Block),
+        ..Limit::default()
+    }
+}

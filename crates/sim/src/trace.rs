@@ -1,0 +1,43 @@
+//! What a trace says of events and effects.
+
+use postroad_model::{Effect, Event};
+
+/// An event in few words.
+pub fn short(event: &Event) -> String {
+    match event {
+        Event::Publish(publish) => format!(
+            "publish {} to {} ({} bytes, persistent {}, {:?}, expires {})",
+            publish.ticket.0,
+            publish.sent.to,
+            publish.sent.message.bytes.len(),
+            publish.sent.message.persistent,
+            publish.transaction,
+            publish.sent.message.expires_at_ms
+        ),
+        Event::Fetched { key, message } => format!("fetched {key:?}, {}", message.is_ok()),
+        other => format!("{other:?}"),
+    }
+}
+
+/// An effect in few words.
+pub fn short_effect(effect: &Effect) -> String {
+    match effect {
+        Effect::Deliver(delivery) => format!(
+            "deliver {:?} to {:?}, tag {:x}, failed {}",
+            crate::oracle::number_of(&delivery.message),
+            delivery.consumer,
+            delivery.tag.0,
+            delivery.failed_deliveries
+        ),
+        Effect::Propose { command, urgency, durability } => {
+            let mut text = format!("{command:?}");
+            text.truncate(160);
+            format!("propose {urgency:?} {durability:?} {text}")
+        }
+        other => {
+            let mut text = format!("{other:?}");
+            text.truncate(200);
+            text
+        }
+    }
+}

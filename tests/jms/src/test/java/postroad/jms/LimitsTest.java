@@ -1,0 +1,219 @@
+package postroad.jms;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import jakarta.jms.DeliveryMode;
+import jakarta.jms.JMSException;
+import jakarta.jms.Message;
+import jakarta.jms.MessageConsumer;
+import jakarta.jms.MessageProducer;
+import jakarta.jms.ResourceAllocationException;
+import jakarta.jms.Session;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.apache.activemq.ActiveMQConnection;
+import org.apache.activemq.advisory.AdvisorySupport;
+import org.apache.activemq.command.ActiveMQDestination;
+import org.apache.activemq.command.ActiveMQMessage;
+import org.apache.activemq.command.ActiveMQQueue;
+import org.apache.activemq.command.ActiveMQTopic;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.DisplayName;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Queues at the limits that their policies set: who waits, who is refused, what leaves. */
+@NeedsOwnBroker
+@DisplayName("Limits by policy")
+class LimitsTest extends JmsTest {
+    private static final String CONFIGURATION = """
+            [[policy]]
+            destination = "queue://block.>"
+            messages_max = 2
+            [[policy]]
+            destination = "queue://fail.>"
+            messages_max = 2
+            at_limit = "fail"
+            at_limit_wait_ms = 200
+            [[policy]]
+            destination = "queue://ring.>"
+            messages_max = 2
+            at_limit = "drop-oldest"
+            [[policy]]
+            destination = "queue://cup.>"
+            messages_max = 2
+            at_limit = "drop-newest"
+            [[policy]]
+            destination = "queue://last.>"
+            last_value_property = "stock"
+            [[policy]]
+            destination = "topic://ring.>"
+            messages_max = 2
+            at_limit = "drop-oldest"
+            """;
+
+    private static Broker broker;
+
+    @BeforeAll
+    static void launch() throws Exception {
+        broker = Broker.launch("limits", CONFIGURATION);
+    }
+
+    @AfterAll
+    static void close() throws Exception {
+        broker.close();
+    }
+
+    private ActiveMQConnection connection(String... options) throws JMSException {
+        ActiveMQConnection connection = unstarted(factoryFor(broker.url(), options));
+        connection.start();
+        return connection;
+    }
+
+    private Session session(String... options) throws JMSException {
+        return autoAcknowledge(connection(options));
+    }
+
+    @ParameterizedTest(name = "{0}, {1}")
+    @CsvSource({"PERSISTENT, jms.useAsyncSend=false", "NON_PERSISTENT, jms.alwaysSyncSend=true",
+        "NON_PERSISTENT, jms.producerWindowSize=1024"})
+    @DisplayName("a producer at the limit waits, others go on, and consuming lets it in, in order")
+    void block(String mode, String option) throws Exception {
+        ActiveMQQueue queue = new ActiveMQQueue("block." + unique(mode));
+        Session blocked = session(option);
+        MessageProducer producer = blocked.createProducer(queue);
+        producer.setDeliveryMode(mode.equals("PERSISTENT") ? DeliveryMode.PERSISTENT : DeliveryMode.NON_PERSISTENT);
+        CompletableFuture<Void> sent = CompletableFuture.runAsync(() -> {
+            try {
+                for (String text : numbered("m", 6)) {
+                    producer.send(blocked.createTextMessage(text));
+                }
+            } catch (JMSException failed) {
+                throw new IllegalStateException(failed);
+            }
+        });
+        Session other = session();
+        send(other, queue("elsewhere"), "others go on");
+        Thread.sleep(SILENCE_MS);
+        assertFalse(sent.isDone(), "the producer must wait");
+        MessageConsumer consumer = other.createConsumer(queue);
+        assertEquals(List.of(numbered("m", 6)), texts(consumer, 6));
+        sent.get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+    }
+
+    @Test
+    @DisplayName("consumers of a connection go on while one of its producers waits")
+    void consumersOfABlockedConnection() throws Exception {
+        ActiveMQQueue queue = new ActiveMQQueue("block." + unique("own"));
+        ActiveMQConnection connection = connection();
+        Session blocked = autoAcknowledge(connection);
+        send(blocked, queue, "m0", "m1");
+        MessageProducer producer = blocked.createProducer(queue);
+        CompletableFuture<Void> sent = CompletableFuture.runAsync(() -> {
+            try {
+                producer.send(blocked.createTextMessage("m2"));
+            } catch (JMSException failed) {
+                throw new IllegalStateException(failed);
+            }
+        });
+        Thread.sleep(SILENCE_MS);
+        assertFalse(sent.isDone());
+        assertEquals(List.of("m0", "m1", "m2"), texts(autoAcknowledge(connection).createConsumer(queue), 3));
+        sent.get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+    }
+
+    @Test
+    @DisplayName("a send that waits too long is a ResourceAllocationException; the connection goes on")
+    void fail() throws Exception {
+        ActiveMQQueue queue = new ActiveMQQueue("fail." + unique("late"));
+        Session session = session();
+        send(session, queue, "m0", "m1");
+        MessageProducer producer = session.createProducer(queue);
+        long start = System.nanoTime();
+        ResourceAllocationException refused = assertThrows(ResourceAllocationException.class,
+                () -> producer.send(session.createTextMessage("m2")));
+        assertTrue(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - start) >= 190);
+        assertTrue(refused.getMessage().contains("is at the limit"), refused.getMessage());
+        MessageConsumer consumer = session.createConsumer(queue);
+        assertEquals(List.of("m0", "m1"), texts(consumer, 2));
+        producer.send(session.createTextMessage("m3"));
+        assertEquals("m3", text(receive(consumer)));
+    }
+
+    @Test
+    @DisplayName("a transaction that would exceed the limit is refused whole")
+    void transaction() throws Exception {
+        ActiveMQQueue queue = new ActiveMQQueue("block." + unique("transaction"));
+        ActiveMQQueue other = queue("other");
+        Session session = session();
+        send(session, queue, "m0", "m1");
+        Session transacted = transacted(connection());
+        transacted.createProducer(other).send(transacted.createTextMessage("with it"));
+        transacted.createProducer(queue).send(transacted.createTextMessage("m2"));
+        assertThrows(JMSException.class, transacted::commit);
+        assertSilent(session.createConsumer(other));
+        assertEquals(List.of("m0", "m1"), texts(session.createConsumer(queue), 2));
+    }
+
+    @ParameterizedTest(name = "{0}")
+    @ValueSource(strings = {"ring", "cup"})
+    @DisplayName("rings keep the newest, cups the oldest, and each drop is told of")
+    void drop(String kind) throws Exception {
+        ActiveMQQueue queue = new ActiveMQQueue(kind + "." + unique("drop"));
+        Session session = session();
+        MessageConsumer advisories = session.createConsumer(AdvisorySupport.getMessageDiscardedAdvisoryTopic((ActiveMQDestination) queue));
+        send(session, queue, "m0", "m1", "m2", "m3");
+        List<String> want = kind.equals("ring") ? List.of("m2", "m3") : List.of("m0", "m1");
+        for (int dropped = 0; dropped < 2; dropped++) {
+            ActiveMQMessage shown = (ActiveMQMessage) ((ActiveMQMessage) receive(advisories)).getDataStructure();
+            assertNull(shown.getContent());
+        }
+        broker.stop();
+        broker.start();
+        MessageConsumer consumer = session().createConsumer(queue);
+        assertEquals(want, texts(consumer, 2), "after a restart, too");
+        assertSilent(consumer);
+    }
+
+    @Test
+    @DisplayName("a last-value queue keeps the newest message of each value, over a restart")
+    void lastValue() throws Exception {
+        ActiveMQQueue queue = new ActiveMQQueue("last." + unique("value"));
+        Session session = session();
+        MessageProducer producer = session.createProducer(queue);
+        for (String quote : List.of("A 1", "B 1", "A 2", "C 1", "A 3", "B 2")) {
+            Message message = session.createTextMessage(quote);
+            message.setStringProperty("stock", quote.substring(0, 1));
+            producer.send(message);
+        }
+        broker.stop();
+        broker.start();
+        Session again = session();
+        Message message = again.createTextMessage("C 2");
+        message.setStringProperty("stock", "C");
+        again.createProducer(queue).send(message);
+        MessageConsumer consumer = again.createConsumer(queue);
+        assertEquals(List.of("A 3", "B 2", "C 2"), texts(consumer, 3));
+        assertSilent(consumer);
+    }
+
+    @Test
+    @DisplayName("a slow subscriber of a topic loses the oldest, others lose nothing")
+    void slowSubscriber() throws Exception {
+        ActiveMQTopic topic = new ActiveMQTopic("ring." + unique("topic"));
+        MessageConsumer slow = session("jms.prefetchPolicy.topicPrefetch=1").createConsumer(topic);
+        MessageConsumer quick = session().createConsumer(topic);
+        send(session(), topic, numbered("m", 6));
+        assertEquals(List.of(numbered("m", 6)), texts(quick, 6));
+        assertEquals(List.of("m0", "m4", "m5"), texts(slow, 3));
+        assertSilent(slow);
+    }
+}
