@@ -1,6 +1,6 @@
 //! Connections: their exclusive names, the room in their outboxes, and their end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
@@ -33,7 +33,31 @@ pub struct Connection {
     pub unwritten_bytes: u64,
 }
 
+/// Connections that have ended here, the latest of them: a coordinator's word about one that is not among them may be ahead
+/// of what its client said.
+#[derive(Default)]
+pub struct Ended {
+    latest: VecDeque<ConnectionId>,
+}
+
+/// Far more than end while a word is on its way from one partition to another.
+const ENDED_MAX: usize = 1024;
+
+impl Ended {
+    fn push(&mut self, connection: ConnectionId) {
+        if self.latest.len() == ENDED_MAX {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(connection);
+    }
+}
+
 impl Partition {
+    /// Whether nothing more will come of the connection.
+    pub(crate) fn has_ended(&self, connection: ConnectionId) -> bool {
+        connection.is_internal() || self.ended.latest.contains(&connection)
+    }
+
     /// Gives an exclusive name to a connection; another connection of the same holder gives way.
     pub(crate) fn claim(
         &mut self,
@@ -92,6 +116,7 @@ impl Partition {
     }
 
     pub(crate) fn closed(&mut self, id: ConnectionId, effects: &mut Vec<Effect>) {
+        self.ended.push(id);
         for line in self.parked.values_mut() {
             line.retain(|parked| parked.publish.connection != id);
         }

@@ -17,7 +17,7 @@ use crate::audit::{Audit, OriginOf};
 use crate::binding;
 use crate::bodies::Bodies;
 use crate::completion::Completion;
-use crate::connection::Connection;
+use crate::connection::{Connection, Ended};
 use crate::consumer::Consumer;
 use crate::expiry::Expiries;
 use crate::figures::QueueCounts;
@@ -141,6 +141,7 @@ pub struct Partition {
     /// Counts what consumers came to hold, over all of them.
     pub(crate) next_hold: u64,
     pub(crate) connections: HashMap<ConnectionId, Connection, FxBuildHasher>,
+    pub(crate) ended: Ended,
     /// Exclusive names, each with its holder and the holder's connection.
     pub(crate) claims: HashMap<Arc<str>, (Arc<str>, ConnectionId)>,
     /// Sends that wait for memory, or for room in a queue, by address, in order.
@@ -209,6 +210,7 @@ impl Partition {
             spreads: BTreeMap::new(),
             next_hold: 1,
             connections: HashMap::default(),
+            ended: Ended::default(),
             claims: HashMap::new(),
             parked: BTreeMap::new(),
             recent: Recent::default(),

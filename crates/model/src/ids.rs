@@ -65,6 +65,11 @@ impl ConnectionId {
     pub const fn internal(partition: PartitionId) -> ConnectionId {
         ConnectionId::new(u16::MAX, partition.0 as u64)
     }
+
+    /// Whether it stands for a partition's own work.
+    pub const fn is_internal(self) -> bool {
+        self.core() == u16::MAX
+    }
 }
 
 /// One consumer: a number chosen by the session, unique within its connection's lifetime.

@@ -64,10 +64,12 @@ fn headers(message: &Message, properties: &Properties, notes: &ValueMap) -> Head
         reply_to_group_id: properties.reply_to_group_id.clone(),
         user_id: properties.user_id.clone(),
         timestamp_ms: time(&properties.creation_time),
-        // What JMS clients show is the sender's own word, if it gave one; a time to live counts from its arrival here.
-        expires_at_ms: time(&properties.absolute_expiry_time)
-            .or(Some(message.expires_at_ms as i64))
-            .filter(|ms| *ms != 0),
+        // What JMS clients show is the sender's own word, if it gave one, unless a policy ends the message earlier; a time to
+        // live counts from its arrival here.
+        expires_at_ms: (time(&properties.absolute_expiry_time).into_iter())
+            .chain(Some(message.expires_at_ms as i64))
+            .filter(|ms| *ms != 0)
+            .min(),
         priority: message.priority.min(9),
         persistent: message.persistent,
         failed_deliveries: 0,

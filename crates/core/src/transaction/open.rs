@@ -17,11 +17,43 @@ pub struct OpenTransaction {
     settled: Vec<(ConsumerKey, Settlement)>,
     bytes: u64,
     /// The client has said everything that belongs to it.
-    pub(crate) sealed: bool,
-    /// The coordinator wants it prepared, which has to wait for the seal.
-    pub(crate) prepare: Option<(Vec<TransactionKey>, TransactionId)>,
-    /// It grew too large: it can only be rolled back.
+    sealed: bool,
+    /// What the coordinator wants, which has to wait for the seal.
+    asked: Option<Asked>,
+    /// Something of it was refused: it can only be rolled back.
     refused: Option<Refusal>,
+}
+
+/// What a coordinator wants of an open transaction.
+#[derive(Debug)]
+pub enum Asked {
+    /// To be prepared, together with others.
+    Prepare(Vec<TransactionKey>, TransactionId),
+    /// To be undone.
+    Discard,
+}
+
+impl OpenTransaction {
+    /// Nothing more will be said; returns what waits for that.
+    pub(super) fn seal(&mut self) -> Option<Asked> {
+        self.sealed = true;
+        self.asked.take()
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+
+    /// Remembers what is wanted until the seal comes.
+    pub(super) fn ask(&mut self, asked: Asked) {
+        self.asked = Some(asked);
+    }
+
+    /// Nothing more will be said, and nothing can come of it.
+    pub(super) fn end(&mut self, refusal: Refusal) {
+        self.sealed = true;
+        self.refused = Some(refusal);
+    }
 }
 
 /// The part of a transaction that only memory knows.
@@ -128,6 +160,11 @@ impl Partition {
     /// As `undo`; the queues that it returns are to be dispatched.
     pub(crate) fn give_up(&mut self, open: OpenTransaction, effects: &mut Vec<Effect>) -> Vec<QueueId> {
         let mut orphans = Vec::new();
+        if let Some(Asked::Prepare(transactions, id)) = open.asked {
+            self.tell(id.coordinator, Peer::Prepared { id, ready: false }, effects);
+            let others: Vec<_> = transactions.into_iter().filter_map(|key| self.take_open(key)).collect();
+            others.into_iter().for_each(|other| self.undo(other, effects));
+        }
         for (consumer, Settlement { queue, tag, .. }) in open.settled {
             let Some(entry) = self.entry(queue, tag) else { continue };
             if entry.state == (State::Held { by: consumer, in_transaction: true }) {

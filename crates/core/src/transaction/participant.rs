@@ -1,14 +1,15 @@
 //! The participant: promises durably, then does as the coordinator decided.
 
 use postroad_model::{
-    Changes, Command, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId, Schedule,
-    Settlement, TransactionId, TransactionKey, Urgency,
+    Changes, Command, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId, Refusal,
+    Schedule, Settlement, TransactionId, TransactionKey, Urgency,
 };
 
 use crate::Partition;
 use crate::completion::Completion;
 use crate::publish::retained;
 use crate::queue::State;
+use crate::transaction::open::{Asked, OpenTransaction};
 
 /// A share of a transaction that is in the log and waits for the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,18 +38,23 @@ impl Partition {
 
     /// The client has said everything; a coordinator that was faster need not wait any longer.
     pub(crate) fn seal(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
-        let Some(open) = self.open.get_mut(&key) else { return };
-        open.sealed = true;
-        if let Some((transactions, id)) = open.prepare.take() {
-            self.prepare(transactions, id, effects);
+        match self.open.get_mut(&key).map(OpenTransaction::seal) {
+            Some(None) => {}
+            Some(Some(Asked::Prepare(transactions, id))) => self.prepare(transactions, id, effects),
+            Some(Some(Asked::Discard)) => self.rollback(key, None, effects),
+            // All that was said was refused.
+            None => self.open_transaction(key).end(Refusal::NoSuchTransaction),
         }
     }
 
+    /// Whether the client may have said more than has come here: the coordinator's word can be faster, even than all of it.
+    fn is_unsealed(&self, key: TransactionKey) -> bool {
+        self.open.get(&key).map_or_else(|| !self.has_ended(key.connection), |open| !open.is_sealed())
+    }
+
     fn prepare(&mut self, transactions: Vec<TransactionKey>, id: TransactionId, effects: &mut Vec<Effect>) {
-        let unsealed = transactions.iter().find(|key| self.open.get(key).is_some_and(|open| !open.sealed));
-        if let Some(open) = unsealed.and_then(|key| self.open.get_mut(key)) {
-            open.prepare = Some((transactions.clone(), id));
-            return;
+        if let Some(key) = transactions.iter().copied().find(|key| self.is_unsealed(*key)) {
+            return self.open_transaction(key).ask(Asked::Prepare(transactions, id));
         }
         let Ok((changes, volatile)) = self.close_all(&transactions, effects) else {
             return self.tell(id.coordinator, Peer::Prepared { id, ready: false }, effects);
@@ -65,7 +71,10 @@ impl Partition {
     /// A branch is undone before anybody asked to prepare it.
     fn discard(&mut self, transactions: &[TransactionKey], id: TransactionId, effects: &mut Vec<Effect>) {
         for key in transactions {
-            self.rollback(*key, None, effects);
+            match self.is_unsealed(*key) {
+                true => self.open_transaction(*key).ask(Asked::Discard),
+                false => self.rollback(*key, None, effects),
+            }
         }
         self.tell(id.coordinator, Peer::Done { id }, effects);
     }

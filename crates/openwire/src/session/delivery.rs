@@ -208,18 +208,19 @@ impl OpenWireSession {
             destination: known,
             redelivery_counter: i32::try_from(failed_deliveries).unwrap_or(i32::MAX),
         };
+        let is_own = message.encoding.protocol == Protocol::OpenWire;
         let patch = Patch {
             broker_sequence_id: Some(sequence as i64),
             broker_out_time_ms: Some(turn.now.wall_ms as i64),
-            // A policy may have made it another than the producer's.
-            expiration_ms: i64::try_from(message.expires_at_ms).ok(),
+            // A policy may have made it another than the producer's; a translated message says it already.
+            expiration_ms: i64::try_from(message.expires_at_ms).ok().filter(|_| is_own),
             group_first_for_consumer: message.group().map(|_| first_of_group),
             ..Patch::default()
         };
         let part = part.number;
         let sent = encode_dispatch(&mut self.format, &header, &bytes, version, &patch, turn.output);
         let message_id = match sent {
-            Ok(message_id) if message.encoding.protocol == Protocol::OpenWire => message_id,
+            Ok(message_id) if is_own => message_id,
             // The translated copy must not live as long as the client keeps the message.
             Ok(message_id) => message_id.map(own_id),
             Err(error) => return self.undeliverable(key, tag, &error, turn),
