@@ -24,6 +24,11 @@ const VERIFY: &[Step] = &[
         name: "deny",
         arguments: &["deny", "--log-level", "error", "--locked", "check", "licenses", "bans", "sources"],
     },
+    // The fuzz targets are a workspace of their own, whose lock nothing else looks at.
+    Step {
+        name: "fuzz lock",
+        arguments: &["tree", "--quiet", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml"],
+    },
 ];
 
 const FIX: &[Step] = &[

@@ -39,6 +39,14 @@ pub struct PartitionFigures {
     pub duplicates: u64,
     /// Non-persistent messages that could never be processed and so ended.
     pub dropped: u64,
+    /// Entries that left because their queue held more than its policy allows.
+    pub overflowed: u64,
+    /// Entries that a newer one with the same value took the place of.
+    pub replaced: u64,
+    /// How often a consumer was found to be slow.
+    pub slow_consumers: u64,
+    /// Advisories that a subscription had no room for.
+    pub missed_notices: u64,
     /// Entries set aside because their body could not be read.
     pub unreadable: u64,
     /// Messages that some queue refers to.
@@ -68,6 +76,10 @@ pub struct QueueFigures {
     pub expired: u64,
     /// Entries that moved to the dead letters, or ended for want of any.
     pub dead_lettered: u64,
+    /// Entries that left because it held more than its policy allows.
+    pub dropped: u64,
+    /// Entries that a newer one with the same value took the place of.
+    pub replaced: u64,
 }
 
 /// The journal.

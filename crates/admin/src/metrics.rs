@@ -80,6 +80,16 @@ pub const METRICS: &[Metric] = &[
         "messages that moved to the dead letters, or ended for want of any",
         |figures| queues(figures, |queue| queue.dead_lettered),
     ),
+    counter(
+        "postroad_queue_dropped_total",
+        "messages that left because the queue held more than its policy allows",
+        |figures| queues(figures, |queue| queue.dropped),
+    ),
+    counter(
+        "postroad_queue_replaced_total",
+        "messages that a newer one with the same value took the place of",
+        |figures| queues(figures, |queue| queue.replaced),
+    ),
     gauge("postroad_queues_unlisted", "lasting queues without figures of their own", |figures| {
         vec![Sample::of(figures.queues_unlisted)]
     }),
@@ -97,6 +107,20 @@ pub const METRICS: &[Metric] = &[
         "messages that could never be processed and had no dead-letter queue",
         |figures| partitions(figures, |partition| partition.dropped),
     ),
+    counter(
+        "postroad_overflowed_total",
+        "messages dropped at the limits of queues and subscriptions, listed or not",
+        |figures| partitions(figures, |partition| partition.overflowed),
+    ),
+    counter("postroad_replaced_total", "messages replaced in last-value queues, listed or not", |figures| {
+        partitions(figures, |partition| partition.replaced)
+    }),
+    counter("postroad_slow_consumers_total", "times that a consumer was found to be slow", |figures| {
+        partitions(figures, |partition| partition.slow_consumers)
+    }),
+    counter("postroad_missed_notices_total", "advisories that a subscription had no room for", |figures| {
+        partitions(figures, |partition| partition.missed_notices)
+    }),
     counter("postroad_unreadable_total", "messages set aside because the disk lost their body", |figures| {
         partitions(figures, |partition| partition.unreadable)
     }),

@@ -92,13 +92,17 @@ impl CoreFigures {
             consumed: queue.counts.consumed,
             expired: queue.counts.expired,
             dead_lettered: queue.counts.dead_lettered,
+            dropped: queue.counts.dropped,
+            replaced: queue.counts.replaced,
         });
         self.queues.extend(figures);
     }
 }
 
 fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures {
-    let Counters { delivered, discarded, duplicates, dropped, unreadable, .. } = partition.counters();
+    let Counters { delivered, discarded, duplicates, dropped, overflowed, replaced, .. } =
+        partition.counters();
+    let Counters { slow_consumers, missed_notices, unreadable, .. } = partition.counters();
     let Memory { messages, resident_bytes, volatile_bytes, .. } = partition.memory();
     PartitionFigures {
         partition: id.0,
@@ -106,6 +110,10 @@ fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures
         discarded,
         duplicates,
         dropped,
+        overflowed,
+        replaced,
+        slow_consumers,
+        missed_notices,
         unreadable,
         messages,
         resident_bytes,
