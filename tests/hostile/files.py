@@ -42,12 +42,12 @@ def flip(file, at):
 
 
 def newer_segment(data):
-    """a segment of format version 2"""
+    """a segment of format version 99"""
     file = segment(data)
     with open(file, "rb") as source:
         header = bytearray(source.read(512))
-    header[8:12] = struct.pack("<I", 2)
-    change(file, 8, struct.pack("<II", 2, crc32c(header[0:12] + header[16:512])))
+    header[8:12] = struct.pack("<I", 99)
+    change(file, 8, struct.pack("<II", 99, crc32c(header[0:12] + header[16:512])))
     return "version"
 
 
