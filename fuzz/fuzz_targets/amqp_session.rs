@@ -81,13 +81,24 @@ impl Core {
                 };
                 let consumer = self.consumers[index % consumers];
                 let tag = EntryTag(self.tag);
-                Some(ToSession::Deliver(Delivery { consumer, tag, failed_deliveries: 1, first_of_group: false, message }))
+                Some(ToSession::Deliver(Delivery {
+                    consumer,
+                    source: None,
+                    tag,
+                    failed_deliveries: 1,
+                    by_policy: false,
+                    first_of_group: false,
+                    message,
+                }))
             }
             6 if consumers > 0 => {
                 self.credit[index % consumers] = 0;
                 Some(ToSession::Drained { consumer: self.consumers[index % consumers] })
             }
-            7 if consumers > 0 => Some(ToSession::Detached { consumer: self.consumers[index % consumers] }),
+            7 if consumers > 0 => {
+                let slow = index.is_multiple_of(2);
+                Some(ToSession::Detached { consumer: self.consumers[index % consumers], slow })
+            }
             _ => None,
         }
     }
