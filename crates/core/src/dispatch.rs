@@ -25,12 +25,12 @@ enum Step {
 impl Partition {
     /// Sends what is ready to consumers that can take it, in turns; and to browsers what they have not seen.
     pub(crate) fn dispatch(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        if self.settings.policies.last_value_any() {
+        if self.settings.policies.any_last_value() {
             self.drop_superseded(id, effects);
         }
         self.dispatch_line(id, ConsumerMode::Browse, effects);
         self.dispatch_line(id, ConsumerMode::Shared, effects);
-        if self.settings.policies.limit_any() {
+        if self.settings.policies.any_limit() {
             self.trim(id, effects);
         }
     }

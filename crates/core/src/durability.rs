@@ -10,7 +10,7 @@ use crate::Partition;
 impl Partition {
     /// How safe the command must be. What is journaled at all outlives the process, whatever its queues want.
     pub(crate) fn durability_of(&self, command: &Command) -> Durability {
-        if !self.settings.policies.weaken_durability() {
+        if !self.settings.policies.any_weaker_durability() {
             return Durability::Sync;
         }
         let wanted = match command {
@@ -30,7 +30,7 @@ impl Partition {
     /// How safe a persistent message for this address must be; for a topic that no durable queue is bound to, not at all.
     pub(crate) fn wanted_by(&self, to: &Destination) -> Durability {
         match to.kind {
-            DestinationKind::Queue => self.settings.policies.of(to).durability,
+            DestinationKind::Queue => self.settings.policies.durability_of(to),
             DestinationKind::Topic => self.wanted_by_bound(to).unwrap_or(Durability::Memory),
         }
     }
@@ -45,7 +45,7 @@ impl Partition {
 
     fn wanted_by_bound(&self, topic: &Destination) -> Option<Durability> {
         let bounds = self.addresses.bounds(topic);
-        if !self.settings.policies.weaken_durability() {
+        if !self.settings.policies.any_weaker_durability() {
             return bounds.iter().any(|bound| bound.has_durable()).then_some(Durability::Sync);
         }
         let durable = bounds.iter().flat_map(|bound| bound.iter()).filter(|queue| !queue.is_volatile());
@@ -54,6 +54,6 @@ impl Partition {
 
     fn wanted_by_queue(&self, queue: QueueId) -> Option<Durability> {
         let queue = self.queues.get(&queue)?;
-        Some(self.settings.policies.of(&queue.source).durability)
+        Some(self.settings.policies.durability_of(&queue.source))
     }
 }

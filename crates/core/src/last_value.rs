@@ -71,7 +71,7 @@ fn is_newer(one: MessageKey, than: MessageKey) -> bool {
 impl Partition {
     /// The value by which a queue of the message's keeps the last one becomes a header of it.
     pub(crate) fn note_last_value(&self, sent: &mut Sent) {
-        if !self.settings.policies.last_value_any() || sent.message.last_value().is_some() {
+        if !self.settings.policies.any_last_value() || sent.message.last_value().is_some() {
             return;
         }
         let name = sent.targets().find_map(|to| self.settings.policies.of(to).last_value.as_ref());

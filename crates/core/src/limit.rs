@@ -36,21 +36,19 @@ pub struct Parked {
 impl Partition {
     /// A queue that has nothing yet, under the policy of its address.
     pub(crate) fn new_queue(&self, id: QueueId, source: Destination) -> Queue {
-        let policy = self.settings.policies.of(&source);
-        let (limit, slow, keeps_last) = (policy.limit, policy.slow, policy.last_value.is_some());
-        Queue { limit, slow, keeps_last, ..Queue::new(id, source, self.settings.page_entries) }
+        let mut queue = Queue::new(id, source, self.settings.page_entries);
+        queue.follow(&self.settings.policies);
+        queue
     }
 
     /// Policies have changed: queues that hold too much now lose it, and whoever waits may have room.
     pub(crate) fn limit_anew(&mut self, effects: &mut Vec<Effect>) {
         for queue in self.queues.values_mut() {
-            let policy = self.settings.policies.of(&queue.source);
-            (queue.limit, queue.slow, queue.keeps_last) =
-                (policy.limit, policy.slow, policy.last_value.is_some());
+            queue.follow(&self.settings.policies);
         }
         self.trim_all(effects);
         self.unpark(effects);
-        if self.settings.policies.slow_any() {
+        if self.settings.policies.any_slow() {
             self.next_look_ms.get_or_insert(self.now_ms);
         }
     }
@@ -74,7 +72,7 @@ impl Partition {
         receivers: &[QueueId],
         is_behind: bool,
     ) -> Option<Option<u64>> {
-        if !self.settings.policies.limit_any() {
+        if !self.settings.policies.any_limit() {
             return None;
         }
         let bytes = sent.message.bytes.len() as u64;
@@ -91,7 +89,7 @@ impl Partition {
     /// Whether a message that cannot wait would have to.
     pub(crate) fn is_full_for(&self, sent: &Sent, from: ConnectionId) -> bool {
         let is_behind = self.parked.contains_key(&sent.to);
-        self.settings.policies.limit_any()
+        self.settings.policies.any_limit()
             && self.wait_for_room(sent, &self.receivers_of(sent, Some(from)), is_behind).is_some()
     }
 
@@ -183,7 +181,7 @@ impl Partition {
 
     /// What is on its way to the log counts already.
     pub(crate) fn expect(&mut self, sent: &Sent, receivers: &[QueueId]) -> Vec<QueueId> {
-        if !self.settings.policies.limit_any() {
+        if !self.settings.policies.any_limit() {
             return Vec::new();
         }
         let bytes = sent.message.bytes.len() as u64;

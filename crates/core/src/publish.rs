@@ -62,7 +62,7 @@ impl Partition {
 
     /// The queues that will have the message, as far as anything depends on them yet: for memory, or on their limits.
     fn receivers_if_needed(&self, publish: &Publish, admitted: &Result<Admitted, Refusal>) -> Vec<QueueId> {
-        let unlimited = publish.sent.schedule.is_some() || !self.settings.policies.limit_any();
+        let unlimited = publish.sent.schedule.is_some() || !self.settings.policies.any_limit();
         match admitted {
             Ok(Admitted::Durable) if unlimited => Vec::new(),
             Ok(Admitted::Durable | Admitted::Volatile) => {

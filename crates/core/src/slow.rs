@@ -35,7 +35,7 @@ pub struct Pace {
 impl Partition {
     /// A consumer is about to get a message.
     pub(crate) fn pace_begins(&mut self, key: ConsumerKey) {
-        if !self.settings.policies.slow_any() {
+        if !self.settings.policies.any_slow() {
             return;
         }
         let now_ms = self.now_ms;
@@ -55,7 +55,7 @@ impl Partition {
         tags: &[EntryTag],
         effects: &mut Vec<Effect>,
     ) -> bool {
-        if !self.settings.policies.slow_any() {
+        if !self.settings.policies.any_slow() {
             return true;
         }
         let now_ms = self.now_ms;

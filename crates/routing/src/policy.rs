@@ -245,20 +245,51 @@ impl DeadLetters {
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     fallback: Policy,
-    /// Somewhere less than the most durability is enough.
-    weaken_durability: bool,
-    /// Whether the policy of any pattern has topics keep messages for later subscribers.
-    any_recovery: bool,
-    /// Somewhere messages do not live as long as their producers say.
-    any_time_to_live: bool,
+    /// What any of them asks for.
+    asked: Asked,
     /// By kind; see [`place`].
     by_pattern: [PatternMap<Policy>; 4],
-    /// One of them has a limit.
-    limit_any: bool,
-    /// One of them knows slow consumers.
-    slow_any: bool,
-    /// One of them keeps last values.
-    last_value_any: bool,
+}
+
+/// What policies ask for beyond the usual: mostly nothing, and then nothing need be looked up for each message.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    /// Less than the most durability.
+    weaker_durability: bool,
+    /// Messages kept for later subscribers.
+    recovery: bool,
+    /// Messages that do not live as long as their producers say.
+    time_to_live: bool,
+    /// A limit.
+    limit: bool,
+    /// A look for slow consumers.
+    slow: bool,
+    /// Last values.
+    last_value: bool,
+}
+
+impl Asked {
+    fn by(policy: &Policy) -> Asked {
+        Asked {
+            weaker_durability: policy.durability < Durability::Sync,
+            recovery: policy.recovery.keeps(),
+            time_to_live: policy.time_to_live != TimeToLive::default(),
+            limit: !policy.limit.is_none(),
+            slow: policy.slow.after_ms.is_some(),
+            last_value: policy.last_value.is_some(),
+        }
+    }
+
+    fn or(self, other: Asked) -> Asked {
+        Asked {
+            weaker_durability: self.weaker_durability || other.weaker_durability,
+            recovery: self.recovery || other.recovery,
+            time_to_live: self.time_to_live || other.time_to_live,
+            limit: self.limit || other.limit,
+            slow: self.slow || other.slow,
+            last_value: self.last_value || other.last_value,
+        }
+    }
 }
 
 impl Policies {
@@ -271,21 +302,7 @@ impl Policies {
 
     /// `fallback` for every destination.
     pub fn new(fallback: Policy) -> Policies {
-        let (weaken_durability, any_recovery) =
-            (fallback.durability < Durability::Sync, fallback.recovery.keeps());
-        let any_time_to_live = fallback.time_to_live != TimeToLive::default();
-        let (limit_any, last_value_any) = (!fallback.limit.is_none(), fallback.last_value.is_some());
-        let slow_any = fallback.slow.after_ms.is_some();
-        Policies {
-            fallback,
-            weaken_durability,
-            any_recovery,
-            any_time_to_live,
-            limit_any,
-            last_value_any,
-            slow_any,
-            ..Policies::default()
-        }
+        Policies { asked: Asked::by(&fallback), fallback, ..Policies::default() }
     }
 
     /// When a message for these addresses ends: at the latest that one of them allows, for it is one message.
@@ -295,7 +312,7 @@ impl Policies {
         expires_at_ms: u64,
         now_ms: u64,
     ) -> u64 {
-        if !self.any_time_to_live {
+        if !self.asked.time_to_live {
             return expires_at_ms;
         }
         let ends = targets.map(|to| self.of(to).time_to_live.end_ms(expires_at_ms, now_ms));
@@ -305,22 +322,35 @@ impl Policies {
 
     /// Whether some topic may keep messages for later subscribers.
     pub fn any_recovery(&self) -> bool {
-        self.any_recovery
+        self.asked.recovery
     }
 
-    /// Whether any destination has a limit: mostly none has, and nothing need be looked up.
-    pub fn limit_any(&self) -> bool {
-        self.limit_any
+    /// Whether any destination has a limit.
+    pub fn any_limit(&self) -> bool {
+        self.asked.limit
     }
 
-    /// Whether any destination knows slow consumers; as [`Policies::limit_any`].
-    pub fn slow_any(&self) -> bool {
-        self.slow_any
+    /// Whether slow consumers are looked for anywhere.
+    pub fn any_slow(&self) -> bool {
+        self.asked.slow
     }
 
-    /// Whether any destination keeps last values; as [`Policies::limit_any`].
-    pub fn last_value_any(&self) -> bool {
-        self.last_value_any
+    /// Whether any destination keeps last values.
+    pub fn any_last_value(&self) -> bool {
+        self.asked.last_value
+    }
+
+    /// Whether less than the most durability is enough for any destination.
+    pub fn any_weaker_durability(&self) -> bool {
+        self.asked.weaker_durability
+    }
+
+    /// How safe the messages of this destination must be.
+    pub fn durability_of(&self, destination: &Destination) -> Durability {
+        match self.asked.weaker_durability {
+            true => self.of(destination).durability,
+            false => Durability::Sync,
+        }
     }
 
     /// What is decided about destinations that no pattern matches.
@@ -330,20 +360,10 @@ impl Policies {
 
     /// Decides about the destinations of a pattern, in place of what was decided about exactly this pattern before.
     pub fn set(&mut self, pattern: &DestinationPattern, policy: Policy) {
-        self.weaken_durability |= policy.durability < Durability::Sync;
-        self.any_recovery |= policy.recovery.keeps();
-        self.any_time_to_live |= policy.time_to_live != TimeToLive::default();
-        self.limit_any |= !policy.limit.is_none();
-        self.last_value_any |= policy.last_value.is_some();
-        self.slow_any |= policy.slow.after_ms.is_some();
+        self.asked = self.asked.or(Asked::by(&policy));
         let map = &mut self.by_pattern[place(pattern.kind, pattern.temporary)];
         map.remove(&pattern.name);
         map.get_or_insert_with(&pattern.name, || policy);
-    }
-
-    /// Whether anything but the default may be decided about durability: it is asked for with every message.
-    pub fn weaken_durability(&self) -> bool {
-        self.weaken_durability
     }
 
     /// What is decided about the destination: by the narrowest pattern that matches it.

@@ -14,11 +14,10 @@ use std::sync::Arc;
 use postroad_model::{
     ConsumerKey, ConsumerMode, Destination, DestinationKind, EntryTag, MessageKey, QueueId, Subscription,
 };
-use postroad_routing::{Limit, Slow};
-
-use crate::figures::QueueCounts;
+use postroad_routing::{Limit, Policies, Slow};
 
 use crate::binding::Fed;
+use crate::figures::QueueCounts;
 use crate::last_value::LastValues;
 
 pub use groups::Groups;
@@ -101,6 +100,12 @@ impl Queue {
             last_values: None,
             fetching: false,
         }
+    }
+
+    /// Does from now on as the policy of its address says.
+    pub fn follow(&mut self, policies: &Policies) {
+        let policy = policies.of(&self.source);
+        (self.limit, self.slow, self.keeps_last) = (policy.limit, policy.slow, policy.last_value.is_some());
     }
 
     /// Whether message groups bind its consumers. A topic's subscription has one reader, or readers who share as they come.
