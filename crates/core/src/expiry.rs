@@ -4,13 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use postroad_model::{
-    Command, Destination, Effect, EntryTag, MessageEvent, MessageKey, QueueId, SettleCause, Settlement,
-    Urgency,
-};
+use postroad_model::{Destination, Effect, EntryTag, MessageEvent, MessageKey, QueueId, SettleCause};
 
 use crate::Partition;
-use crate::completion::Completion;
 use crate::queue::State;
 
 /// Entries that leave in one tick at most: many that end at once hold up nobody else for long.
@@ -95,18 +91,11 @@ impl Partition {
 
     /// Ends an entry whose time is over; its body is in memory if it has a grave. Nobody waits for it.
     pub(crate) fn expire(&mut self, id: QueueId, tag: EntryTag, effects: &mut Vec<Effect>) {
-        let Some(entry) = self.entry(id, tag) else { return };
-        let (key, in_log) = (entry.key, matches!(entry.key, MessageKey::Durable { .. }) && !id.is_volatile());
+        let Some(key) = self.entry(id, tag).map(|entry| entry.key) else { return };
         self.announce_message(id, tag, MessageEvent::Expired, None, effects);
-        if let Some(grave) = self.grave_of(id, key) {
-            return self.bury_expired((id, &[tag]), Vec::new(), grave, None, effects);
+        match self.grave_of(id, key) {
+            Some(grave) => self.bury_expired((id, &[tag]), Vec::new(), grave, None, effects),
+            None => self.settle_held(id, &[tag], SettleCause::Expired, None, effects),
         }
-        if !in_log {
-            return self.end_entry(id, tag, SettleCause::Expired, effects);
-        }
-        self.set_state(id, tag, State::Leaving);
-        let settlements = vec![Settlement { queue: id, tag, cause: SettleCause::Expired }];
-        let completion = Completion::Settled { settlements: settlements.clone(), answer: None };
-        self.propose(Command::Settle(settlements), Urgency::Lazy, completion, effects);
     }
 }

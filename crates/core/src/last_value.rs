@@ -99,10 +99,7 @@ impl Partition {
         }
         let mut leaving = std::mem::take(&mut last_values.leaving);
         leaving.retain(|tag| self.entry(id, *tag).is_some_and(|entry| entry.state == State::Ready));
-        let settlements = self.leave(id, &leaving, SettleCause::Replaced, effects);
-        if !settlements.is_empty() {
-            self.settle_leaving(settlements, None, effects);
-        }
+        self.settle_held(id, &leaving, SettleCause::Replaced, None, effects);
     }
 
     /// After a start: what was superseded when the last run ended.

@@ -143,9 +143,7 @@ impl Partition {
             self.announce_message(id, tag, MessageEvent::Discarded, None, effects);
             dropped.extend(self.leave(id, &[tag], SettleCause::Dropped, effects));
         }
-        if !dropped.is_empty() {
-            self.settle_leaving(dropped, None, effects);
-        }
+        self.settle_leaving(dropped, None, effects);
     }
 
     /// The entry that the queue drops next; `None` if it holds no more than it may, or if somebody holds all of it.

@@ -151,7 +151,8 @@ impl Partition {
         Message { expires_at_ms: 0, ..(self.mark_dead)(message, past) }
     }
 
-    fn settle_held(
+    /// Entries leave their queue for good, as soon as the log has it.
+    pub(crate) fn settle_held(
         &mut self,
         queue: QueueId,
         held: &[EntryTag],
