@@ -111,6 +111,14 @@ impl Completion {
             _ => None,
         }
     }
+
+    /// What it will do to volatile state, if it is a transaction.
+    pub(crate) fn volatile(&self) -> Option<&VolatileChanges> {
+        match self {
+            Completion::Transacted { volatile, .. } => Some(volatile),
+            _ => None,
+        }
+    }
 }
 
 impl Partition {

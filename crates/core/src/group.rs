@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use postroad_model::{ConsumerKey, ConsumerMode, EntryTag, Message, QueueId};
 
 use crate::Partition;
+use crate::completion::Completion;
 use crate::queue::View;
 use crate::selection::Selection;
 
@@ -67,18 +68,23 @@ impl Partition {
         if consumers.last() != Some(&key) || selects.is_some_and(Selection::has_selector) {
             return;
         }
-        let held: Vec<EntryTag> = consumers
-            .iter()
-            .filter_map(|key| self.consumers.get(key))
-            .flat_map(|consumer| consumer.held.tags())
-            .collect();
+        let holders = consumers.iter().filter_map(|key| self.consumers.get(key));
+        let held = holders.flat_map(|consumer| consumer.held.tags());
+        let under_way: Vec<EntryTag> = held.chain(self.committing(id)).collect();
         let Some(queue) = self.queues.get_mut(&id) else { return };
-        let keys: Vec<_> = held.into_iter().filter_map(|tag| Some(queue.entry(tag)?.key)).collect();
+        let keys: Vec<_> = under_way.into_iter().filter_map(|tag| Some(queue.entry(tag)?.key)).collect();
         let Some(groups) = &mut queue.groups else { return };
         let headers = keys.into_iter().filter_map(|key| self.bodies.headers(key));
         let busy: HashSet<_> =
             headers.filter_map(|(headers, _)| Some(groups.key_of(&headers.group()?.id))).collect();
         groups.join(&consumers, &busy);
+    }
+
+    /// Entries of the queue that transactions on their way to the log have settled: consumers hold them again if those fail.
+    fn committing(&self, id: QueueId) -> impl Iterator<Item = EntryTag> {
+        let proposed = self.proposals.iter().filter_map(Completion::volatile);
+        let holders = proposed.chain(self.prepared_volatile.values()).flat_map(|changes| &changes.holders);
+        holders.filter(move |(_, end)| end.queue == id).map(|(_, end)| end.tag)
     }
 
     /// What `owner` had to itself is free: the others look again at what it has not come to.

@@ -356,6 +356,20 @@ fn a_consumer_that_joins_takes_over_idle_groups() {
              send 2 a g2 group=g",
             "ok 1.1<g1* ok 1.1<h1* ok ok 1.1<h2 ok 1.1<g2 ok",
         ),
+        (
+            "none whose messages it may get back from a prepared transaction",
+            "attach 1.1 a 9
+             send 2 a g1 group=g
+             send 2 a h1 group=h
+             accept 1.1 g1 h1 tx=1
+             end 1 1 x
+             prepare 1 x
+             attach 1.2 a 9
+             send 2 a h2 group=h
+             send 2 a g2 group=g
+             decide 1 x rollback",
+            "ok 1.1<g1* ok 1.1<h1* ok ok ok ok ok 1.1<h2 ok 1.1<g2 ok 1/1 undone ok",
+        ),
     ]);
 }
 

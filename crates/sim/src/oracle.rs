@@ -529,15 +529,26 @@ impl Oracle {
                 continue;
             }
             let asked = self.operations[number].fate == Fate::Asked;
+            let is_branch = self.branches.values().any(|branch| *branch == number);
             for spot in self.operations[number].settles.clone() {
                 let here = self.is_in(&spot, partition);
-                let Some(copy) = self.copies.get_mut(&spot).filter(|_| here) else { continue };
+                let Some(copy) = self.copies.get_mut(&spot) else { continue };
                 if !matches!(copy.hold, Hold::InTransaction(by, _) if by == number) {
                     continue;
                 }
-                copy.count(u32::from(!asked), 1);
-                if !asked {
-                    (copy.ended, copy.hold) = (None, Hold::Free);
+                // Of a branch the coordinator may have heard of the end first, and told it.
+                let told = copy.ended.is_none();
+                match (asked, here) {
+                    (true, _) => copy.count(0, u32::from(here)),
+                    (false, true) => {
+                        copy.count(1, u32::from(!told));
+                        (copy.ended, copy.hold) = (None, Hold::Free);
+                    }
+                    (false, false) if is_branch && !told => {
+                        copy.count(0, 1);
+                        (copy.ended, copy.perhaps_held) = (None, true);
+                    }
+                    (false, false) => {}
                 }
             }
         }

@@ -6,13 +6,14 @@ use postroad_model::{Effect, Event};
 pub fn short(event: &Event) -> String {
     match event {
         Event::Publish(publish) => format!(
-            "publish {} to {} ({} bytes, persistent {}, {:?}, expires {})",
+            "publish {} to {} ({} bytes, persistent {}, {:?}, expires {}, {:?})",
             publish.ticket.0,
             publish.sent.to,
             publish.sent.message.bytes.len(),
             publish.sent.message.persistent,
             publish.transaction,
-            publish.sent.message.expires_at_ms
+            publish.sent.message.expires_at_ms,
+            publish.sent.message.group()
         ),
         Event::Fetched { key, message } => format!("fetched {key:?}, {}", message.is_ok()),
         other => format!("{other:?}"),
@@ -23,11 +24,12 @@ pub fn short(event: &Event) -> String {
 pub fn short_effect(effect: &Effect) -> String {
     match effect {
         Effect::Deliver(delivery) => format!(
-            "deliver {:?} to {:?}, tag {:x}, failed {}",
+            "deliver {:?} to {:?}, tag {:x}, failed {}, {:?}",
             crate::oracle::number_of(&delivery.message),
             delivery.consumer,
             delivery.tag.0,
-            delivery.failed_deliveries
+            delivery.failed_deliveries,
+            delivery.message.group()
         ),
         Effect::Propose { command, urgency, durability } => {
             let mut text = format!("{command:?}");

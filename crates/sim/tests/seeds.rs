@@ -1,4 +1,6 @@
-//! Runs seeds. `POSTROAD_SEED=n` replays one with a trace, `POSTROAD_SEEDS=n` runs the first n.
+//! Runs seeds. `POSTROAD_SEED=n` replays one with a trace, `POSTROAD_SEEDS=n` runs the first n, `POSTROAD_SEEDS=m..n` those from m.
+
+use std::ops::Range;
 
 use postroad_sim::{Options, Report, Simulation};
 
@@ -7,6 +9,13 @@ const NIGHTLY_SEEDS: u64 = 100_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+/// The seeds that are asked for, or the first `unless`.
+fn seeds(unless: u64) -> Range<u64> {
+    let Ok(text) = std::env::var("POSTROAD_SEEDS") else { return 0..unless };
+    let (from, to) = text.split_once("..").unwrap_or(("0", &text));
+    from.parse().expect("a number")..to.parse().expect("a number")
 }
 
 fn try_run(seed: u64, options: Options) -> Result<Report, String> {
@@ -24,7 +33,7 @@ fn run(seed: u64, options: Options) -> Report {
 }
 
 /// A night must not end with the first bad seed: all are told.
-fn run_all(seeds: std::ops::Range<u64>, options: Options) -> Report {
+fn run_all(seeds: Range<u64>, options: Options) -> Report {
     let mut total = Report::default();
     let mut violations: Vec<String> = Vec::new();
     for seed in seeds {
@@ -45,7 +54,7 @@ fn promises_hold_for_every_seed() {
     let options = Options { trace: number("POSTROAD_SEED").is_some(), ..Options::default() };
     let seeds = match number("POSTROAD_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("POSTROAD_SEEDS").unwrap_or(SEEDS),
+        None => seeds(SEEDS),
     };
     let many = seeds.end - seeds.start >= SEEDS;
     let total = run_all(seeds, options);
@@ -87,6 +96,6 @@ fn the_same_seed_does_the_same() {
 #[test]
 #[ignore = "for the night"]
 fn promises_hold_for_a_hundred_thousand_seeds() {
-    let total = run_all(0..number("POSTROAD_SEEDS").unwrap_or(NIGHTLY_SEEDS), Options::default());
+    let total = run_all(seeds(NIGHTLY_SEEDS), Options::default());
     eprintln!("{total:?}");
 }

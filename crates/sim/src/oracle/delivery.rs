@@ -255,7 +255,14 @@ impl Oracle {
         let owner = self.groups.get(&name).copied().filter(|owner| *owner != key);
         let holds = |(other, copy): (&Spot, &super::MessageCopy)| {
             let letter = self.letters.get(&other.1);
-            copy.hold == Hold::Held(owner.unwrap_or(key))
+            let has = match copy.hold {
+                Hold::Held(by) => Some(by),
+                // Once it is asked to commit, the group may go on before the client knows.
+                Hold::InTransaction(number, by) if self.operations[number].fate == Fate::Open => Some(by),
+                _ => None,
+            };
+            has.is_some()
+                && has == owner
                 && letter
                     .and_then(|letter| letter.sent.message.group())
                     .is_some_and(|other| other.id == group.id)

@@ -86,7 +86,13 @@ impl Oracle {
                 && (expires == 0 || now_ms < expires)
                 && self.copies.get(*spot).is_some_and(|copy| !copy.volatile && !copy.gone)
         };
-        let (sends, settles) = (operation.sends.iter().find(lasting), operation.settles.iter().find(lasting));
+        // Whatever came and was settled later is not there either.
+        let unsettled = |spot: &&Spot| {
+            let ended = self.copies.get(*spot).and_then(|copy| copy.ended);
+            ended.is_none_or(|number| self.operations[number].fate == Fate::Aborted)
+        };
+        let sends = operation.sends.iter().filter(unsettled).find(lasting);
+        let settles = operation.settles.iter().find(lasting);
         match (operation.fate, sends, settles) {
             (Fate::Asked, Some(sent), Some(settled)) => Err(format!(
                 "a {} was carried out by half: {settled:?} has left, {sent:?} has not come",
