@@ -45,6 +45,8 @@ pub struct PartitionFigures {
     pub replaced: u64,
     /// How often a consumer was found to be slow.
     pub slow_consumers: u64,
+    /// Transactions that were rolled back, for they were open for too long.
+    pub timed_out_transactions: u64,
     /// Advisories that a subscription had no room for.
     pub missed_notices: u64,
     /// Entries set aside because their body could not be read.

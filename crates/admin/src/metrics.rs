@@ -118,6 +118,11 @@ pub const METRICS: &[Metric] = &[
     counter("postroad_slow_consumers_total", "times that a consumer was found to be slow", |figures| {
         partitions(figures, |partition| partition.slow_consumers)
     }),
+    counter(
+        "postroad_timed_out_transactions_total",
+        "transactions rolled back because they were open for too long",
+        |figures| partitions(figures, |partition| partition.timed_out_transactions),
+    ),
     counter("postroad_missed_notices_total", "advisories that a subscription had no room for", |figures| {
         partitions(figures, |partition| partition.missed_notices)
     }),

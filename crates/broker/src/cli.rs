@@ -4,11 +4,13 @@ mod admission;
 mod bench;
 mod browse;
 mod config;
+mod control;
 mod journal;
 mod receive;
 mod redrive;
 mod send;
 mod serve;
+mod transactions;
 mod user;
 mod version;
 
@@ -55,6 +57,9 @@ enum Command {
     /// Check, show, export and fill the directory of a broker that does not run.
     #[command(subcommand)]
     Journal(journal::Journal),
+    /// List and end branches of distributed transactions that a running broker has prepared.
+    #[command(subcommand)]
+    Transactions(transactions::Transactions),
     /// Add, remove and list the users of a broker.
     #[command(subcommand)]
     User(user::User),
@@ -107,6 +112,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Browse(arguments) => browse::run(&arguments)?,
         Command::Bench(bench) => bench::run(&bench)?,
         Command::Journal(journal) => journal::run(&journal)?,
+        Command::Transactions(transactions) => transactions::run(&transactions)?,
         Command::User(user) => user::run(&user)?,
         Command::Config(config) => config::run(&config)?,
         Command::Version(arguments) => version::run(&arguments)?,

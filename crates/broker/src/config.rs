@@ -157,6 +157,8 @@ pub struct AmqpConfig {
 pub struct Limits {
     /// What a transaction may hold before it commits.
     pub transaction_bytes: u64,
+    /// How long a transaction may be open until it is prepared, in milliseconds; 0 for ever.
+    transaction_ms: u64,
     /// What may wait in one connection's outbox.
     pub outbox_bytes: u64,
     /// What all topics keep for subscribers that come later.
@@ -235,10 +237,18 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             transaction_bytes: 256 << 20,
+            transaction_ms: 0,
             outbox_bytes: 1 << 20,
             retroactive_bytes: 64 << 20,
             audited_producers: 10_000,
         }
+    }
+}
+
+impl Limits {
+    /// The limit, if there is one.
+    pub fn transaction_ms_max(&self) -> Option<u64> {
+        Some(self.transaction_ms).filter(|&limit_ms| limit_ms != 0)
     }
 }
 

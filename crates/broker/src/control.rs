@@ -3,7 +3,7 @@
 //! A Unix domain socket in the data directory: who may read that may speak here. A request is one line of JSON, and so is its
 //! answer.
 //!
-//! Never here: how a request is carried out, anything for clients of the broker.
+//! Never here: what partitions make of an order, anything for clients of the broker.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use postroad_journal::{Disk, RealDisk};
+use postroad_model::{BranchId, BranchStanding};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::runtime::{JournalDoor, LAYOUT_FILE};
+use crate::runtime::{JournalDoor, LAYOUT_FILE, Order, Orders};
 
 /// Its name in the data directory.
 pub const SOCKET_NAME: &str = "control.sock";
@@ -36,6 +37,40 @@ pub enum Request {
         /// Where: a new directory on the same file system, by its full path.
         to: PathBuf,
     },
+    /// All branches that wait for a word of their managers.
+    Transactions,
+    /// A branch that is to end in place of its manager's word.
+    Overrule {
+        /// Which, as [`Listed::branch`].
+        branch: String,
+        /// Whether what was done in it is carried out.
+        commit: bool,
+    },
+    /// A branch whose end is to be told no more.
+    Forget {
+        /// Which, as [`Listed::branch`].
+        branch: String,
+    },
+}
+
+/// A branch that waits for a word of its manager.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Its format, transaction and qualifier, as the command line has them.
+    pub branch: String,
+    /// `prepared`, or how an operator has ended it: `committed`, `rolled back`.
+    pub state: String,
+}
+
+impl Listed {
+    fn new((branch, standing): (BranchId, BranchStanding)) -> Listed {
+        let state = match standing {
+            BranchStanding::Prepared => "prepared",
+            BranchStanding::Overruled { committed: true } => "committed",
+            BranchStanding::Overruled { committed: false } => "rolled back",
+        };
+        Listed { branch: branch.to_string(), state: state.to_owned() }
+    }
 }
 
 /// The answer.
@@ -47,6 +82,20 @@ pub enum Answer {
         /// Files of the journal in it.
         files: u64,
     },
+    /// The branches.
+    Transactions(Vec<Listed>),
+    /// The branch has ended, durably.
+    Ended {
+        /// Which.
+        branch: String,
+        /// Whether what was done in it is carried out.
+        committed: bool,
+    },
+    /// The branch's end is told no more.
+    Forgotten {
+        /// Which.
+        branch: String,
+    },
     /// Nothing was done; why.
     Error(String),
 }
@@ -55,7 +104,7 @@ pub enum Answer {
 ///
 /// # Errors
 /// There can be no socket there: the path is longer than 107 bytes, say.
-pub fn serve(data: &Path, journal: JournalDoor) -> io::Result<tokio::task::JoinHandle<()>> {
+pub fn serve(data: &Path, journal: JournalDoor, orders: Orders) -> io::Result<tokio::task::JoinHandle<()>> {
     let path = data.join(SOCKET_NAME);
     // Of a process that is gone: the lock says so.
     let _ = std::fs::remove_file(&path);
@@ -65,27 +114,27 @@ pub fn serve(data: &Path, journal: JournalDoor) -> io::Result<tokio::task::JoinH
     Ok(tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let (data, journal) = (data.clone(), journal.clone());
-            if let Err(error) = converse(stream, data, journal).await {
+            if let Err(error) = converse(stream, data, journal, &orders).await {
                 tracing::warn!(%error, "a conversation at the control socket ended early");
             }
         }
     }))
 }
 
-async fn converse(stream: UnixStream, data: PathBuf, journal: JournalDoor) -> io::Result<()> {
+async fn converse(
+    stream: UnixStream,
+    data: PathBuf,
+    journal: JournalDoor,
+    orders: &Orders,
+) -> io::Result<()> {
     let mut stream = BufReader::new(stream.take(REQUEST_BYTES_MAX));
     let mut line = String::new();
     let read = tokio::time::timeout(PATIENCE, stream.read_line(&mut line));
     read.await.map_err(|_| io::ErrorKind::TimedOut)??;
     let answer = match serde_json::from_str(&line) {
         Ok(request) => {
-            // It waits for disks.
-            let done = tokio::task::spawn_blocking(move || carry_out(&request, &data, &journal));
-            match done.await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(error)) => Answer::Error(format!("{error:#}")),
-                Err(error) => Answer::Error(error.to_string()),
-            }
+            let done = carry_out(request, data, journal, orders).await;
+            done.unwrap_or_else(|error| Answer::Error(format!("{error:#}")))
         }
         Err(error) => Answer::Error(format!("the request is not understood: {error}")),
     };
@@ -94,10 +143,36 @@ async fn converse(stream: UnixStream, data: PathBuf, journal: JournalDoor) -> io
     stream.get_mut().get_mut().write_all(&text).await
 }
 
-fn carry_out(request: &Request, data: &Path, journal: &JournalDoor) -> anyhow::Result<Answer> {
+async fn carry_out(
+    request: Request,
+    data: PathBuf,
+    journal: JournalDoor,
+    orders: &Orders,
+) -> anyhow::Result<Answer> {
     match request {
-        Request::Backup { to } => Ok(Answer::Backup { files: back_up(data, to, journal)? }),
+        Request::Backup { to } => {
+            // It waits for disks.
+            let files = tokio::task::spawn_blocking(move || back_up(&data, &to, &journal)).await??;
+            Ok(Answer::Backup { files })
+        }
+        Request::Transactions => {
+            let branches = give(orders, Order::List).await?;
+            Ok(Answer::Transactions(branches.into_iter().map(Listed::new).collect()))
+        }
+        Request::Overrule { branch, commit } => {
+            give(orders, Order::Overrule { branch: branch.parse()?, commit }).await?;
+            tracing::warn!(branch, commit, "an operator has ended a branch in place of its manager");
+            Ok(Answer::Ended { branch, committed: commit })
+        }
+        Request::Forget { branch } => {
+            give(orders, Order::Forget { branch: branch.parse()? }).await?;
+            Ok(Answer::Forgotten { branch })
+        }
     }
+}
+
+async fn give(orders: &Orders, order: Order) -> anyhow::Result<Vec<(BranchId, BranchStanding)>> {
+    Ok(orders.give(order).await.context("the broker is about to end")??)
 }
 
 /// Makes the backup under another name, which it loses once it is whole.

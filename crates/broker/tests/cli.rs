@@ -723,6 +723,27 @@ fn a_backup_under_load_has_all_that_was_confirmed_before_it() {
 }
 
 #[test]
+fn a_broker_says_which_branches_wait_and_why_it_ends_none() {
+    let broker = Broker::start();
+    let data = broker.directory.path().join("data");
+    assert_eq!(works(&["transactions", "list", "--data", text(&data)]), "");
+    for (case, branch, want) in [
+        ("unknown", "1:61:62", "no such branch: it was not begun, or has ended"),
+        ("no branch", "1:61", "a branch is FORMAT:TRANSACTION:QUALIFIER, with 2 colons; this has 1"),
+        ("no number", "x::", "the format \"x\" is no number of 32 bits"),
+        ("no bytes", "1:6:", "\"6\" is not hexadecimal, two digits to a byte, of at most 64 bytes"),
+    ] {
+        for word in ["commit", "rollback", "forget"] {
+            let output = offline(&["transactions", word, branch, "--data", text(&data)]);
+            assert_ne!(output.status.code(), Some(0), "case: {case}, {word}");
+            assert!(errors(&output).contains(want), "case: {case}, {word}: {}", errors(&output));
+        }
+    }
+    let nobody = offline(&["transactions", "list", "--data", text(data.parent().unwrap())]);
+    assert!(errors(&nobody).contains("no broker answers"), "{}", errors(&nobody));
+}
+
+#[test]
 fn what_outlives_the_process_is_what_its_policy_says() {
     let policies = "[store]\nasync_sync_ms = 60000
         [[policy]]\ndestination = \"queue://fast\"\ndurability = \"async\"

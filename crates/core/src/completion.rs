@@ -144,7 +144,7 @@ impl Partition {
                 self.answer(answer, Ok(()), effects);
             }
             Completion::Prepared { id, .. } => {
-                self.tell(id.coordinator, Peer::Prepared { id, ready: true }, effects);
+                self.tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
             }
             Completion::Decided { id } => self.spread_decision(id, effects),
             Completion::Promised { id } => self.promised(id, effects),
@@ -199,7 +199,7 @@ impl Partition {
             Completion::Prepared { id, settlements } => {
                 let volatile = self.prepared_volatile.remove(&id).unwrap_or_default();
                 self.put_back(settlements, volatile, effects);
-                self.tell(id.coordinator, Peer::Prepared { id, ready: false }, effects);
+                self.tell(id.coordinator, Peer::Prepared { id, result: no() }, effects);
             }
             Completion::Decided { id } | Completion::Promised { id } | Completion::Withdrawn { id } => {
                 self.decision_failed(id, refusal, effects);

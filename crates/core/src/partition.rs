@@ -56,6 +56,8 @@ pub struct Settings {
     pub recent_bytes_max: u64,
     /// A transaction may hold this many bytes before it commits.
     pub transaction_bytes_max: u64,
+    /// A transaction may be open for so long, if there is a limit, until it is prepared.
+    pub transaction_ms_max: Option<u64>,
     /// The last messages of so many producers are remembered, so that one sent again is known; 0 for none.
     pub audited_producers_max: usize,
     /// Deliveries of so many bytes may wait in a connection's outbox.
@@ -95,6 +97,8 @@ pub struct Counters {
     pub replaced: u64,
     /// How often a consumer was found slow.
     pub slow_consumers: u64,
+    /// Transactions and branches that were open for too long.
+    pub timed_out_transactions: u64,
     /// Notices that a subscription went without, for want of room.
     pub missed_notices: u64,
     /// Entries set aside because their body could not be read from the disk.
@@ -148,6 +152,10 @@ pub struct Partition {
     pub(crate) parked: BTreeMap<Destination, VecDeque<Parked>>,
     /// When it is time to look for slow consumers.
     pub(crate) next_look_ms: Option<u64>,
+    /// When it is time to look for transactions that are open for too long.
+    pub(crate) next_timeout_ms: Option<u64>,
+    /// Something was taken back from a consumer in this run.
+    pub(crate) has_taken_back: bool,
     /// When the first of them is refused, or left before that.
     pub(crate) next_refusal_ms: Option<u64>,
     /// Recovery has ended: what is decided now gets into the log.
@@ -215,6 +223,8 @@ impl Partition {
             parked: BTreeMap::new(),
             recent: Recent::default(),
             next_look_ms: None,
+            next_timeout_ms: None,
+            has_taken_back: false,
             next_refusal_ms: None,
             is_live: false,
             proposals: VecDeque::new(),
@@ -310,10 +320,11 @@ impl Partition {
             Command::Fire { due, next, sent } => self.apply_fire(position, due, next, sent, effects),
             Command::Unschedule { jobs } => self.apply_unschedule(&jobs, effects),
             Command::Promise { id, branch, participants } => self.apply_promise(id, branch, participants),
-            Command::Decide { id, participants } => {
-                self.branches.end(id);
-                self.decided.insert(id, participants);
+            Command::Decide { id, participants } => self.apply_decide(id, participants),
+            Command::Overrule { id, branch, participants, commit } => {
+                self.apply_overrule((id, branch), participants, commit, effects);
             }
+            Command::ForgetBranch { branch } => self.branches.forget(&branch),
             Command::Commit { id } => self.apply_commit(id, effects),
             Command::Abort { id } => self.apply_abort(id, effects),
             Command::Forget { id } => {
@@ -357,6 +368,9 @@ impl Partition {
             Event::DecideBranch { branch, decision, connection, ticket } => {
                 self.decide_branch(&branch, decision, (connection, ticket), effects);
             }
+            Event::ForgetBranch { branch, connection, ticket } => {
+                self.forget_branch(branch, connection, ticket, effects);
+            }
             Event::ListBranches { connection, ticket } => self.list_branches(connection, ticket, effects),
             Event::Declare { destination, connection, ticket } => {
                 self.declare(destination, connection, ticket, effects);
@@ -399,6 +413,7 @@ impl Partition {
                 self.wake(effects);
                 self.refuse_late(effects);
                 self.look_for_slow(effects);
+                self.end_overdue(effects);
             }
             Event::Peer { from, peer } => self.peer(from, peer, effects),
         }

@@ -91,6 +91,8 @@ mod kind {
     pub const PROMISE: u8 = 14;
     pub const FIRE: u8 = 15;
     pub const UNSCHEDULE: u8 = 16;
+    pub const OVERRULE: u8 = 17;
+    pub const FORGET_BRANCH: u8 = 18;
     pub const BIND: u8 = 20;
     pub const UNBIND: u8 = 21;
 }
@@ -126,6 +128,11 @@ pub fn encode_record(command: &Command) -> Vec<Bytes> {
         Command::Promise { id, branch, participants } => {
             out.begin(kind::PROMISE).transaction(*id).branch(branch).participants(participants)
         }
+        Command::Overrule { id, branch, participants, commit } => {
+            out.begin(kind::OVERRULE).transaction(*id).branch(branch).participants(participants);
+            out.u8(u8::from(*commit))
+        }
+        Command::ForgetBranch { branch } => out.begin(kind::FORGET_BRANCH).branch(branch),
         Command::Commit { id } => out.begin(kind::COMMIT).transaction(*id),
         Command::Abort { id } => out.begin(kind::ABORT).transaction(*id),
         Command::Forget { id } => out.begin(kind::FORGET).transaction(*id),
@@ -174,6 +181,13 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
             branch: input.branch()?,
             participants: input.participants()?,
         },
+        kind::OVERRULE => Command::Overrule {
+            id: input.transaction()?,
+            branch: input.branch()?,
+            participants: input.participants()?,
+            commit: input.boolean("outcome")?,
+        },
+        kind::FORGET_BRANCH => Command::ForgetBranch { branch: input.branch()? },
         kind::COMMIT => Command::Commit { id: input.transaction()? },
         kind::ABORT => Command::Abort { id: input.transaction()? },
         kind::FORGET => Command::Forget { id: input.transaction()? },
@@ -573,6 +587,15 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// Nothing but 0 and 1.
+    pub(crate) fn boolean(&mut self, field: &'static str) -> Result<bool, RecordError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(RecordError::Unknown { field, value }),
+        }
+    }
+
     pub(crate) fn branch(&mut self) -> Result<BranchId, RecordError> {
         let format = self.u32()? as i32;
         Ok(BranchId { format, transaction: self.blob()?, qualifier: self.blob()? })
@@ -693,6 +716,21 @@ mod tests {
                     id,
                     branch: BranchId { format: -1, transaction: [1, 2].into(), qualifier: [].into() },
                     participants: vec![PartitionId(1)],
+                },
+            ),
+            (
+                "overrule",
+                Command::Overrule {
+                    id,
+                    branch: BranchId { format: 7, transaction: [].into(), qualifier: [3].into() },
+                    participants: vec![PartitionId(0), PartitionId(2)],
+                    commit: true,
+                },
+            ),
+            (
+                "forget branch",
+                Command::ForgetBranch {
+                    branch: BranchId { format: 7, transaction: [1].into(), qualifier: [].into() },
                 },
             ),
             ("commit", Command::Commit { id }),

@@ -33,6 +33,9 @@ impl Partition {
         }
         match (outcome, transaction) {
             (Outcome::Accepted | Outcome::Expired, Some(transaction)) => {
+                if let Some(refusal) = self.timed_out_refusal(transaction) {
+                    return self.answer(answer, Err(refusal), effects);
+                }
                 let cause = cause(outcome);
                 self.settle_in_transaction(queue, consumer, &tags, cause, transaction);
                 self.answer(answer, Ok(()), effects);

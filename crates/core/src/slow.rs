@@ -55,7 +55,7 @@ impl Partition {
         tags: &[EntryTag],
         effects: &mut Vec<Effect>,
     ) -> bool {
-        if !self.settings.policies.any_slow() {
+        if !self.settings.policies.any_slow() && !self.has_taken_back {
             return true;
         }
         let now_ms = self.now_ms;
@@ -64,7 +64,9 @@ impl Partition {
         (pace.spoke_ms, pace.is_slow) = (now_ms, false);
         let withheld = std::mem::take(&mut pace.withheld);
         let taken: Vec<EntryTag> = tags.iter().filter(|tag| pace.taken.remove(*tag)).copied().collect();
-        self.next_look_ms.get_or_insert(now_ms + LOOK_MS);
+        if self.settings.policies.any_slow() {
+            self.next_look_ms.get_or_insert(now_ms + LOOK_MS);
+        }
         let lost = !taken.into_iter().all(|tag| self.hold_once_more(queue, key, tag));
         if withheld > 0 {
             self.credit(key, withheld, effects);
@@ -129,18 +131,27 @@ impl Partition {
                 let touched = self.remove_consumer(key.whole(), Delivered::All, effects);
                 self.dispatch_all(touched, effects);
             }
-            WhenSlow::TakeBack if key.member == 0 => self.take_back(id, key, effects),
+            WhenSlow::TakeBack if key.member == 0 => {
+                let held = State::Held { by: key, in_transaction: false };
+                let Some(consumer) = self.consumers.get(&key) else { return };
+                let mut tags: Vec<EntryTag> = consumer.held.tags().collect();
+                tags.retain(|tag| self.entry(id, *tag).is_some_and(|entry| entry.state == held));
+                self.take_back(id, key, tags, effects);
+            }
             WhenSlow::TakeBack => {}
         }
     }
 
-    /// What a consumer has goes to others. It gets nothing until it speaks, for it would get the same again.
-    fn take_back(&mut self, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        let held = State::Held { by: key, in_transaction: false };
-        let Some(consumer) = self.consumers.get(&key) else { return };
-        let mut tags: Vec<EntryTag> = consumer.held.tags().collect();
-        tags.retain(|tag| self.entry(id, *tag).is_some_and(|entry| entry.state == held));
+    /// What a consumer holds goes to others. It gets nothing until it speaks, for it would get the same again.
+    pub(crate) fn take_back(
+        &mut self,
+        id: QueueId,
+        key: ConsumerKey,
+        mut tags: Vec<EntryTag>,
+        effects: &mut Vec<Effect>,
+    ) {
         tags.sort_unstable();
+        self.has_taken_back = true;
         self.forget_held(key, &tags);
         self.release(id, key, &tags, true, effects);
         self.leave_line(key);

@@ -20,7 +20,7 @@ use crate::transaction::{Prepared, Promised};
 
 /// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
 /// parts it still has.
-const VERSION: u8 = 7;
+const VERSION: u8 = 8;
 
 /// The first layout with branches that are in doubt.
 const BRANCHES_SINCE: u8 = 3;
@@ -36,6 +36,9 @@ const JOBS_SINCE: u8 = 6;
 
 /// The first layout with folded pages.
 const PAGES_SINCE: u8 = 7;
+
+/// The first layout with branches that operators have ended.
+const OVERRULED_SINCE: u8 = 8;
 
 /// Why bytes are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -159,6 +162,10 @@ impl Partition {
             });
         }
         self.write_jobs(&mut out);
+        let overruled: Vec<_> = self.branches.all_overruled().collect();
+        out.list(&overruled, |out, (branch, committed)| {
+            out.branch(branch).u8(u8::from(*committed));
+        });
         out.finish().concat().into()
     }
 
@@ -242,6 +249,11 @@ impl Partition {
         }
         if JOBS_SINCE <= found {
             partition.read_jobs(&mut input)?;
+        }
+        if OVERRULED_SINCE <= found {
+            for (branch, committed) in input.list(|input| Ok((input.branch()?, input.boolean("outcome")?)))? {
+                partition.branches.overrule(branch, committed);
+            }
         }
         input.end()?;
         partition.fold_all();

@@ -267,3 +267,91 @@ fn what_the_log_refuses_is_rolled_back_or_stays_in_doubt() {
         assert_eq!(bench.held(), format!("{a}:1 {b}:1"), "{partitions} partitions");
     }
 }
+
+#[test]
+fn an_operator_ends_what_is_in_doubt_and_its_manager_is_told_until_somebody_says_to_forget() {
+    let committed = "no: an operator has committed the branch, whatever is decided now; it is remembered until it \
+                     is forgotten";
+    let rolled_back = "no: an operator has rolled back the branch, whatever is decided now; it is remembered until \
+                       it is forgotten";
+    let unknown = "no: no such branch: it was not begun, or has ended";
+    for partitions in [1_u16, 2] {
+        for (how, sign, told, left) in [
+            ("overrule-commit", "+", committed, "$a:1 $b:1"),
+            ("overrule-rollback", "-", rolled_back, "$a:1"),
+        ] {
+            let case = format!("{how}, {partitions} partitions");
+            let (a, b) = apart();
+            let mut bench = Bench::new(settings(partitions));
+            bench.run(&PREPARED.replace("$a", &a).replace("$b", &b));
+            let said = bench.run(&format!("decide 2 x {how}"));
+            assert!(said.ends_with(" ok") && said.contains("1/1 "), "{case}: {said}");
+            for after in ["at once", "after a restart", "from a snapshot"] {
+                assert_eq!(
+                    bench.held(),
+                    left.replace("$a", &a).replace("$b", &b),
+                    "{case}, {after}: as the operator said"
+                );
+                let said = bench.run("branches 2");
+                assert!(said.contains(&format!("x{sign}")), "{case}, {after}: {said}");
+                for step in ["prepare 2 x", "decide 2 x commit", "decide 2 x rollback", "decide 2 x once"] {
+                    assert_eq!(bench.run(step), told, "{case}, {after}: {step}");
+                }
+                match after {
+                    "at once" => bench.restart(),
+                    _ => bench.reload(),
+                }
+            }
+            assert_eq!(bench.run("forget 2 x"), "ok", "{case}");
+            for after in ["at once", "after a restart"] {
+                assert_eq!(bench.run("decide 2 x commit"), unknown, "{case}, {after}");
+                assert_eq!(bench.run("forget 2 x"), unknown, "{case}, {after}");
+                bench.restart();
+            }
+        }
+    }
+}
+
+#[test]
+fn an_operator_decides_about_nothing_but_what_is_in_doubt() {
+    check(&[
+        (
+            "what is open, or unknown",
+            "send 1 $a m tx=1
+             end 1 1 x
+             decide 2 x overrule-commit
+             decide 2 y overrule-rollback
+             decide 1 x once",
+            "ok ok no: the branch is not prepared no: no such branch: it was not begun, or has ended 1/1 done ok",
+            "$a:1",
+        ),
+        (
+            "a branch that was ended so takes nothing more",
+            "send 1 $a m tx=1
+             end 1 1 x
+             prepare 1 x
+             decide 2 x overrule-rollback
+             send 1 $a n tx=2
+             end 1 2 x",
+            "ok ok ok 1/1 undone ok ok no: the branch takes nothing more: it is prepared, or about to be 1/2 undone",
+            "",
+        ),
+    ]);
+}
+
+#[test]
+fn the_log_may_refuse_what_an_operator_says() {
+    for partitions in [1, 2] {
+        let (a, b) = apart();
+        let mut bench = Bench::new(settings(partitions));
+        bench.run(&PREPARED.replace("$a", &a).replace("$b", &b));
+        bench.broken = Some(bench.coordinator("x"));
+        assert_eq!(bench.run("decide 1 x overrule-rollback"), "no: the store could not write: broken");
+        bench.broken = None;
+        let said = bench.run("branches 1");
+        assert!(said.contains("x") && !said.contains("x-"), "{said}");
+        let said = bench.run("decide 1 x overrule-commit");
+        assert!(said.ends_with("1/1 done ok"), "{said}");
+        assert_eq!(bench.held(), format!("{a}:1 {b}:1"), "{partitions} partitions");
+    }
+}

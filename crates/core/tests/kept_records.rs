@@ -211,6 +211,7 @@ fn settings() -> Settings {
         volatile_bytes_max: 1 << 20,
         recent_bytes_max: 0,
         transaction_bytes_max: 1 << 20,
+        transaction_ms_max: None,
         outbox_bytes_max: 1 << 20,
         addressing: Arc::default(),
         audited_producers_max: 100,
@@ -369,12 +370,51 @@ fn in_group(to: Destination) -> Sent {
     Sent { message: Message { rare: Some(Arc::new(rare)), ..sent.message }, ..sent }
 }
 
+fn overruled() -> Vec<(&'static str, Command)> {
+    let overrule = |number, qualifier: &[u8], commit| Command::Overrule {
+        id: TransactionId { number, ..ID },
+        branch: BranchId { qualifier: qualifier.into(), ..branch() },
+        participants: vec![PartitionId(2), PartitionId(3)],
+        commit,
+    };
+    vec![
+        ("overrule-commit", overrule(70, b"one", true)),
+        ("overrule-rollback", overrule(71, b"two", false)),
+        ("forget-branch", Command::ForgetBranch { branch: branch() }),
+    ]
+}
+
+#[test]
+fn records_of_operators_decisions_are_read_and_written() {
+    for (name, command) in overruled() {
+        assert_eq!(encode_record(&command).concat(), read(2, name), "case: {name}");
+        assert_eq!(decode_record(&read(2, name)), Ok(command), "case: {name}");
+    }
+}
+
+/// As it is written since version 8: operators have ended two branches.
+fn partition_with_overruled_branches() -> Partition {
+    let mut partition = partition_with_pages();
+    for (_, command) in overruled() {
+        let next = partition.applied().expect("records").next();
+        partition.apply(next, command, &mut Vec::new());
+    }
+    partition
+}
+
+#[test]
+fn a_snapshot_of_version_8_becomes_the_partition_that_it_was() {
+    let snapshot = read(8, "snapshot");
+    let restored = Partition::restore(settings_for_pages(), &snapshot).expect("a snapshot");
+    assert_eq!(restored.snapshot(), snapshot, "restored");
+    assert_eq!(partition_with_overruled_branches().snapshot(), snapshot, "from its records");
+}
+
 #[test]
 fn a_snapshot_of_version_7_becomes_the_partition_that_it_was() {
     let snapshot = read(7, "snapshot");
     let restored = Partition::restore(settings_for_pages(), &snapshot).expect("a snapshot");
-    assert_eq!(restored.snapshot(), snapshot, "restored");
-    assert_eq!(partition_with_pages().snapshot(), snapshot, "from its records");
+    assert_eq!(restored.snapshot(), partition_with_pages().snapshot(), "the same as from its records");
     assert_eq!(restored.memory().folded_messages, 6);
     // With pages of another size, and memory for them, it holds the same.
     let roomy = Partition::restore(settings(), &snapshot).expect("a snapshot");
@@ -388,7 +428,12 @@ fn a_snapshot_of_version_7_becomes_the_partition_that_it_was() {
 #[test]
 #[ignore = "writes the kept files of a layout that has none"]
 fn write_the_kept_files() {
-    let file = kept(7, "snapshot");
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(file).expect("a new file");
-    std::io::Write::write_all(&mut file, &partition_with_pages().snapshot()).expect("written");
+    let write = |file, bytes: &[u8]| {
+        let file = std::fs::OpenOptions::new().write(true).create_new(true).open(file);
+        std::io::Write::write_all(&mut file.expect("a new file"), bytes).expect("written");
+    };
+    write(kept(8, "snapshot"), &partition_with_overruled_branches().snapshot());
+    for (name, command) in overruled() {
+        write(kept(2, name), &encode_record(&command).concat());
+    }
 }

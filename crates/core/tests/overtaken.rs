@@ -34,7 +34,7 @@ fn said(effects: &[Effect]) -> String {
         Effect::Propose { command: Command::Prepare { changes, .. }, .. } => {
             Some(format!("prepare:{}", changes.sends.len()))
         }
-        Effect::Tell { peer: Peer::Prepared { ready, .. }, .. } => Some(format!("ready:{ready}")),
+        Effect::Tell { peer: Peer::Prepared { result, .. }, .. } => Some(format!("ready:{}", result.is_ok())),
         Effect::Tell { peer: Peer::Done { .. }, .. } => Some("done".to_owned()),
         Effect::Reply { ticket: COMMIT, result, .. } => Some(format!("committed:{}", result.is_ok())),
         _ => None,
@@ -46,7 +46,7 @@ fn said(effects: &[Effect]) -> String {
 fn a_coordinator_that_is_faster_than_a_client_waits_for_its_seal_or_its_end() {
     let seal = || Event::Seal { transaction: KEY };
     let prepare = || asked(Peer::Prepare { transactions: vec![KEY], id: ID });
-    let discard = || asked(Peer::Discard { transactions: vec![KEY], id: ID });
+    let discard = || asked(Peer::Discard { transactions: vec![KEY], id: ID, timed_out: false });
     let closed = || Event::Closed { connection: CLIENT };
     let commit = || Event::Commit { transaction: KEY, participants: vec![PartitionId(0)], ticket: COMMIT };
     for (case, events, want) in [

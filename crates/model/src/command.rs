@@ -85,6 +85,22 @@ pub enum Command {
         /// Who prepared it.
         participants: Vec<PartitionId>,
     },
+    /// An operator decides a promised branch in place of its manager, which is told so when it comes.
+    Overrule {
+        /// The transaction, as its participants call it.
+        id: TransactionId,
+        /// The transaction, as its manager calls it.
+        branch: BranchId,
+        /// Who prepared it.
+        participants: Vec<PartitionId>,
+        /// Whether it is carried out.
+        commit: bool,
+    },
+    /// Nobody needs to know any more that an operator has ended the branch.
+    ForgetBranch {
+        /// The branch.
+        branch: BranchId,
+    },
     /// A participant carries out what it prepared.
     Commit {
         /// The transaction.

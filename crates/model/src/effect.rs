@@ -1,8 +1,8 @@
 //! Effects: what the runtime must do now, in order.
 
 use crate::{
-    Announcement, BranchId, Command, ConnectionId, ConsumerKey, Destination, Durability, EntryTag, Message,
-    MessageKey, PartitionId, Peer, Position, Refusal, Ticket, TransactionKey, Urgency,
+    Announcement, BranchId, BranchStanding, Command, ConnectionId, ConsumerKey, Destination, Durability,
+    EntryTag, Message, MessageKey, PartitionId, Peer, Position, Refusal, Ticket, TransactionKey, Urgency,
 };
 
 /// One thing for the runtime to do.
@@ -52,14 +52,14 @@ pub enum Effect {
         /// Whether what was done in it is durable; otherwise its consumers hold again what they settled in it.
         committed: bool,
     },
-    /// Branches that wait for a decision; the reply to the same ticket follows.
+    /// Branches that wait for a word of their managers; the reply to the same ticket follows.
     Branches {
         /// Whose session asked.
         connection: ConnectionId,
         /// Which question.
         ticket: Ticket,
         /// The branches.
-        branches: Vec<BranchId>,
+        branches: Vec<(BranchId, BranchStanding)>,
     },
     /// Read these bodies back from the log, in this order.
     Fetch {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     BranchId, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, EntryTag, JobsWanted,
-    Message, MessageKey, PartitionId, ProducerNotice, Sent, Ticket, TransactionId, TransactionKey,
+    Message, MessageKey, PartitionId, ProducerNotice, Refusal, Sent, Ticket, TransactionId, TransactionKey,
 };
 
 /// Something that a session, the log, the clock or another partition tells a partition.
@@ -91,7 +91,16 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// Which branches of this partition wait for a decision? Answered by [`crate::Effect::Branches`] and a reply.
+    /// Nobody needs to know any more that an operator has ended the branch.
+    ForgetBranch {
+        /// The branch.
+        branch: BranchId,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
+    /// Which branches of this partition are prepared, or were ended by an operator? Answered by [`crate::Effect::Branches`] and a reply.
     ListBranches {
         /// Who asks.
         connection: ConnectionId,
@@ -388,6 +397,11 @@ pub enum Decision {
     CommitOnePhase,
     /// It is to be undone, prepared or not.
     Rollback,
+    /// An operator decides about what is prepared, in place of the transaction's manager.
+    Overrule {
+        /// Whether it is carried out.
+        commit: bool,
+    },
 }
 
 /// What partitions tell each other. All of it may be said again after a restart.
@@ -411,6 +425,8 @@ pub enum Peer {
         transactions: Vec<TransactionKey>,
         /// What the coordinator calls them.
         id: TransactionId,
+        /// They were open for too long: whoever had settled something in them has it no more.
+        timed_out: bool,
     },
     /// Prepare what the open transaction did here.
     Prepare {
@@ -419,12 +435,12 @@ pub enum Peer {
         /// What it is called from now on.
         id: TransactionId,
     },
-    /// The answer to `Prepare`: durable, or `false` if it could not be.
+    /// The answer to `Prepare`: durable, or why it could not be.
     Prepared {
         /// The transaction.
         id: TransactionId,
         /// Whether the coordinator may count on it.
-        ready: bool,
+        result: Result<(), Refusal>,
     },
     /// The decision.
     Decided {

@@ -1,6 +1,8 @@
 //! Ids and positions, each a type of its own so that none is taken for another.
 
+use std::fmt;
 use std::num::NonZeroU64;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// One partition of this broker: a state machine with one owner thread.
@@ -134,6 +136,72 @@ pub struct BranchId {
 impl BranchId {
     /// Bytes of each of its two parts, at most (`MAXGTRIDSIZE` and `MAXBQUALSIZE`).
     pub const PART_BYTES_MAX: usize = 64;
+}
+
+impl fmt::Display for BranchId {
+    /// `FORMAT:TRANSACTION:QUALIFIER`, the parts in hexadecimal.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.format)?;
+        for part in [&self.transaction, &self.qualifier] {
+            write!(out, ":")?;
+            part.iter().try_for_each(|byte| write!(out, "{byte:02x}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a text names no branch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BranchTextError {
+    /// It has other than three parts.
+    #[error("a branch is FORMAT:TRANSACTION:QUALIFIER, with 2 colons; this has {colons}")]
+    Parts {
+        /// How many colons it has.
+        colons: usize,
+    },
+    /// The format is no number.
+    #[error("the format {0:?} is no number of 32 bits")]
+    Format(String),
+    /// A part is not written as bytes are.
+    #[error("{0:?} is not hexadecimal, two digits to a byte, of at most {max} bytes", max = BranchId::PART_BYTES_MAX)]
+    Part(String),
+}
+
+impl FromStr for BranchId {
+    type Err = BranchTextError;
+
+    /// Reads what its `Display` writes.
+    fn from_str(text: &str) -> Result<BranchId, BranchTextError> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let [format, transaction, qualifier] = parts[..] else {
+            return Err(BranchTextError::Parts { colons: parts.len() - 1 });
+        };
+        let format = format.parse().map_err(|_| BranchTextError::Format(format.to_owned()))?;
+        Ok(BranchId { format, transaction: bytes_of(transaction)?, qualifier: bytes_of(qualifier)? })
+    }
+}
+
+fn bytes_of(text: &str) -> Result<Arc<[u8]>, BranchTextError> {
+    let wrong = || BranchTextError::Part(text.to_owned());
+    let digits = text.as_bytes();
+    if digits.len() % 2 != 0 || digits.len() > 2 * BranchId::PART_BYTES_MAX {
+        return Err(wrong());
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let bytes = digits.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?));
+    bytes.collect::<Option<Arc<[u8]>>>().ok_or_else(wrong)
+}
+
+/// Where a branch stands that waits for a word of its manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BranchStanding {
+    /// It is prepared, and in doubt.
+    Prepared,
+    /// An operator has ended it, and nobody has said to forget that.
+    Overruled {
+        /// How it ended.
+        committed: bool,
+    },
 }
 
 /// What a session calls one question to the core; the reply carries it back.

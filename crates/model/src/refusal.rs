@@ -119,6 +119,21 @@ pub enum Refusal {
         /// Why.
         reason: String,
     },
+    /// An operator has ended the branch in place of its manager, and this is remembered until somebody says to forget it.
+    #[error(
+        "an operator has {} the branch, whatever is decided now; it is remembered until it is forgotten",
+        if *committed { "committed" } else { "rolled back" }
+    )]
+    BranchOverruled {
+        /// How it ended.
+        committed: bool,
+    },
+    /// It was open for longer than a transaction may be.
+    #[error("rolled back: the transaction was open for longer than {limit_ms} ms")]
+    TransactionTimedOut {
+        /// The limit.
+        limit_ms: u64,
+    },
     /// The transaction was begun by nobody, or ended already.
     #[error("no such transaction")]
     NoSuchTransaction,

@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use crate::{BranchId, ConsumerKey, Delivery, Event, Login, LoginAnswer, Refusal, Ticket};
+use crate::{BranchId, BranchStanding, ConsumerKey, Delivery, Event, Login, LoginAnswer, Refusal, Ticket};
 
 /// What the core sends back to a session.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +33,7 @@ pub enum ToSession {
         /// Which question.
         ticket: Ticket,
         /// Some of the branches; more may follow, then the reply.
-        branches: Vec<BranchId>,
+        branches: Vec<(BranchId, BranchStanding)>,
     },
     /// See [`crate::Effect::Evict`].
     Evicted,

@@ -463,7 +463,13 @@ impl Client {
     fn decide_any(&mut self, world: &mut World<'_>) -> Outgoing {
         let index = world.random.below(world.branches.len().max(1) as u64) as usize;
         let Some(branch) = world.branches.get(index).cloned() else { return Vec::new() };
-        let decision = if world.random.one_in(3) { Decision::Rollback } else { Decision::Commit };
+        let decision = match world.random.below(12) {
+            0..4 => Decision::Rollback,
+            4 => Decision::Overrule { commit: true },
+            5 => Decision::Overrule { commit: false },
+            6 => return self.forget(world, branch),
+            _ => Decision::Commit,
+        };
         self.decide(world, branch, decision)
     }
 
@@ -471,6 +477,13 @@ impl Client {
         let (connection, ticket) = (self.connection, Ticket(world.numbers.next()));
         let coordinator = world.placement.coordinator_of(&branch);
         vec![(coordinator, Event::DecideBranch { branch, decision, connection, ticket })]
+    }
+
+    /// Nobody needs to know any more that an operator has decided.
+    fn forget(&mut self, world: &mut World<'_>, branch: BranchId) -> Outgoing {
+        let (connection, ticket) = (self.connection, Ticket(world.numbers.next()));
+        let coordinator = world.placement.coordinator_of(&branch);
+        vec![(coordinator, Event::ForgetBranch { branch, connection, ticket })]
     }
 
     /// Asks every partition which branches are in doubt.
@@ -548,7 +561,9 @@ impl Client {
             }
             ToSession::Reply { ticket, result } => self.answered(*ticket, result.is_ok()),
             ToSession::Ended { transaction, committed } => self.ended(*transaction, *committed),
-            ToSession::Branches { branches, .. } => self.in_doubt.extend(branches.iter().cloned()),
+            ToSession::Branches { branches, .. } => {
+                self.in_doubt.extend(branches.iter().map(|(branch, _)| branch.clone()))
+            }
             ToSession::Detached { consumer, .. } => {
                 self.readers.remove(&consumer.number);
             }

@@ -124,8 +124,10 @@ enum Ask {
     Declare(Destination, ConnectionId),
     Delete(Destination),
     Prepare(Number),
-    /// An end of a branch, which is what it is if the answer is yes.
-    Decide(Number, bool),
+    /// An end of a branch, which is what it is if the answer is yes. If it was known that an operator had decided: how.
+    Decide(Number, bool, Option<bool>),
+    /// An operator's decision.
+    Overrule(Number, bool),
     Other,
 }
 
@@ -254,6 +256,7 @@ impl Oracle {
             Event::EndBranch { .. }
             | Event::PrepareBranch { .. }
             | Event::DecideBranch { .. }
+            | Event::ForgetBranch { .. }
             | Event::ListBranches { .. } => self.asked_about_branch(event),
             Event::Rollback { transaction, ticket: Some(ticket) } => {
                 self.ask(transaction.connection, *ticket, Ask::Other);
@@ -642,11 +645,8 @@ impl Oracle {
                 self.resolve(number, good, || format!("the reply {result:?} for message {message}"))
             }
             Ask::Prepare(number) => self.prepared(number, result),
-            Ask::Decide(number, commit) if good => {
-                self.operations[number].answered = true;
-                self.resolve(number, commit, || format!("the reply {result:?} to a decision"))
-            }
-            Ask::Decide(..) => Ok(()),
+            Ask::Decide(number, commit, overruled) => self.decided(number, (commit, overruled), result),
+            Ask::Overrule(number, commit) => self.overruled(number, commit, result),
             Ask::InTransaction(number) => {
                 self.operations[number].doomed |= !good;
                 Ok(())

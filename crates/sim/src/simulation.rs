@@ -108,6 +108,7 @@ impl Simulation {
             resident_bytes_max: *random.pick(&[0, 500, 4000, large]).unwrap_or(&large),
             page_entries: *random.pick(&[1, 2, 4, 16]).unwrap_or(&4),
             volatile_bytes_max: *random.pick(&[300, 3000, large]).unwrap_or(&large),
+            transaction_ms_max: None,
             transaction_bytes_max: *random.pick(&[2000, large]).unwrap_or(&large),
             recent_bytes_max: 0,
             audited_producers_max: 8,

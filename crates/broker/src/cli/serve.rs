@@ -80,6 +80,7 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
             volatile_bytes_max: config.memory_bytes / 4 / u64::from(placement.partitions),
             recent_bytes_max: config.limits.retroactive_bytes / u64::from(placement.partitions),
             transaction_bytes_max: config.limits.transaction_bytes,
+            transaction_ms_max: config.limits.transaction_ms_max(),
             audited_producers_max: config.limits.audited_producers,
             outbox_bytes_max: config.limits.outbox_bytes,
             policies: policies.clone(),
@@ -178,8 +179,8 @@ fn amqp_options(config: &Config) -> AmqpOptions {
 
 /// Answers commands on this machine; a broker that cannot serves its clients all the same.
 fn serve_control(data: &Path, runtime: &Runtime) -> Option<tokio::task::JoinHandle<()>> {
-    let control = control::serve(data, runtime.journal());
-    control.inspect_err(|error| tracing::warn!(%error, "no control socket: no backups can be made")).ok()
+    let control = control::serve(data, runtime.journal(), runtime.orders());
+    control.inspect_err(|error| tracing::warn!(%error, "no control socket: no backups can be made, and no transactions ended")).ok()
 }
 
 /// Answers operators, a few at a time.

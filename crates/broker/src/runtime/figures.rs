@@ -102,7 +102,8 @@ impl CoreFigures {
 fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures {
     let Counters { delivered, discarded, duplicates, dropped, overflowed, replaced, .. } =
         partition.counters();
-    let Counters { slow_consumers, missed_notices, unreadable, .. } = partition.counters();
+    let Counters { slow_consumers, timed_out_transactions, missed_notices, unreadable, .. } =
+        partition.counters();
     let Memory { messages, resident_bytes, volatile_bytes, .. } = partition.memory();
     PartitionFigures {
         partition: id.0,
@@ -113,6 +114,7 @@ fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures
         overflowed,
         replaced,
         slow_consumers,
+        timed_out_transactions,
         missed_notices,
         unreadable,
         messages,

@@ -9,6 +9,7 @@ mod durations;
 mod figures;
 mod journal;
 mod mailbox;
+mod orders;
 mod pace;
 mod reception;
 mod ring;
@@ -19,6 +20,7 @@ mod translate;
 
 pub use figures::Everybody;
 pub use journal::JournalDoor;
+pub use orders::{Order, Orders};
 pub use store::{LAYOUT_FILE, Stopped, Store};
 pub use threads::{NewSocket, Runtime, RuntimeOptions, Service};
 pub use translate::read_portable;

@@ -146,9 +146,9 @@ impl Router {
                 *participants = touched.into_iter().collect();
                 self.places.placement.coordinator_of(branch)
             }
-            Event::PrepareBranch { ref branch, .. } | Event::DecideBranch { ref branch, .. } => {
-                self.places.placement.coordinator_of(branch)
-            }
+            Event::PrepareBranch { ref branch, .. }
+            | Event::DecideBranch { ref branch, .. }
+            | Event::ForgetBranch { ref branch, .. } => self.places.placement.coordinator_of(branch),
             Event::EndJobs { ticket, .. }
             | Event::BrowseJobs { ticket, .. }
             | Event::ListBranches { ticket, .. }

@@ -23,6 +23,7 @@ use crate::runtime::core::{Core, Links, LogRing, Places, ToCore, owner};
 use crate::runtime::figures::{Everybody, QUESTIONS_MAX, Question};
 use crate::runtime::journal::{self, JournalDoor, JournalLinks};
 use crate::runtime::now_ms;
+use crate::runtime::orders::{self, Given, Orders};
 use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender, ring};
 use crate::runtime::store::Store;
 use crate::runtime::translate::read_portable;
@@ -120,6 +121,7 @@ pub struct Runtime {
     stop_journal: Arc<AtomicBool>,
     policies: watch::Sender<Arc<Policies>>,
     questions: Vec<mpsc::Sender<Question>>,
+    orders: Orders,
     next: usize,
 }
 
@@ -138,6 +140,8 @@ struct CoreParts {
     stop: Arc<Stop>,
     policies: watch::Receiver<Arc<Policies>>,
     questions: mpsc::Receiver<Question>,
+    /// The first core carries out what operators want.
+    orders: Option<mpsc::Receiver<Given>>,
     advisories: Advisories,
     processor: Option<usize>,
 }
@@ -179,6 +183,8 @@ impl Runtime {
         let (mut sockets, mut cores, mut questions) = (Vec::new(), Vec::new(), Vec::new());
         // The partitions of the store know their first policies; only later ones are looked at.
         let (policies, _) = watch::channel(Arc::default());
+        let (orders, given) = Orders::channel();
+        let mut given = Some(given);
         let rings = core_rings(&wakers);
         let shares = shares.into_iter().zip(rings).zip(log_rings).enumerate();
         for (index, ((partitions, (to_cores, from_cores)), log)) in shares {
@@ -196,6 +202,7 @@ impl Runtime {
                 stop: stop_cores.clone(),
                 policies: policies.subscribe(),
                 questions: asked,
+                orders: given.take(),
                 advisories: Advisories::new(
                     &options.broker_name,
                     &options.broker_url,
@@ -209,7 +216,18 @@ impl Runtime {
             let places = places.clone();
             cores.push(thread.spawn(move || run_core(parts, places, make))?);
         }
-        Ok(Runtime { sockets, cores, journal, door, stop_cores, stop_journal, policies, questions, next: 0 })
+        Ok(Runtime {
+            sockets,
+            cores,
+            journal,
+            door,
+            stop_cores,
+            stop_journal,
+            policies,
+            questions,
+            orders,
+            next: 0,
+        })
     }
 
     /// Gives a socket to the next core in turn.
@@ -227,6 +245,11 @@ impl Runtime {
     /// The way to the journal.
     pub fn journal(&self) -> JournalDoor {
         self.door.clone()
+    }
+
+    /// The way of what operators want.
+    pub fn orders(&self) -> Orders {
+        self.orders.clone()
     }
 
     /// Decides anew about destinations, in every partition.
@@ -304,8 +327,19 @@ fn run_core(
             return;
         }
     };
-    let CoreParts { number, partitions, links, sockets, wake, stop, policies, questions, advisories, .. } =
-        parts;
+    let CoreParts {
+        number,
+        partitions,
+        links,
+        sockets,
+        wake,
+        stop,
+        policies,
+        questions,
+        orders,
+        advisories,
+        ..
+    } = parts;
     let core = Rc::new(RefCell::new(Core::new(number, places, partitions, links, advisories)));
     let logins = Arc::new(Semaphore::new(LOGINS_MAX));
     let handle = CoreHandle { core: core.clone(), wake: wake.clone(), logins };
@@ -313,6 +347,9 @@ fn run_core(
         core.borrow_mut().start();
         core.borrow_mut().flush();
         let closing = Rc::new(Closing::default());
+        if let Some(given) = orders {
+            tokio::task::spawn_local(orders::obey(handle.clone(), given));
+        }
         tokio::task::spawn_local(welcome(handle, sockets, closing.clone(), make));
         tokio::task::spawn_local(follow(core.clone(), policies, wake.clone()));
         tokio::task::spawn_local(say(core.clone(), questions));

@@ -155,6 +155,7 @@ impl Partition {
             .chain(self.rests.next_ms())
             .chain(self.next_refusal_ms)
             .chain(self.next_look_ms)
+            .chain(self.next_timeout_ms)
             .min()
     }
 

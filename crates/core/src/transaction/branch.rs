@@ -3,16 +3,18 @@
 //! ```text
 //!   EndBranch ─▶ open ──Prepare to all──▶ record Promise ──▶ in doubt ──Commit──▶ record Decide, as any transaction
 //!                 │                                             │
-//!                 └──Rollback, or a session is gone──▶ dropped  └──Rollback──▶ record Abort, told to all
+//!                 └──Rollback, or a session is gone──▶ dropped  ├──Rollback──▶ record Abort, told to all
+//!                                                               └──an operator──▶ record Overrule, then as above
 //! ```
+//! What an operator has decided is remembered, and said to the manager when it comes, until somebody says to forget it.
 //! A branch lives in the partition that its id hashes to, and survives there; its parts are prepared where they
 //! were done. Only the end of an open branch depends on the connections that worked in it.
 
 use std::collections::{BTreeMap, HashMap};
 
 use postroad_model::{
-    BranchId, Command, ConnectionId, Decision, Effect, PartitionId, Peer, Refusal, Ticket, TransactionId,
-    TransactionKey, Urgency,
+    BranchId, BranchStanding, Command, ConnectionId, Decision, Effect, PartitionId, Peer, Refusal, Ticket,
+    TransactionId, TransactionKey, Urgency,
 };
 
 use super::coordinator::{Coordination, Purpose};
@@ -23,15 +25,27 @@ use crate::completion::Completion;
 #[derive(Default)]
 pub struct Branches {
     /// What sessions have done and nobody has asked to prepare; forgotten by a restart.
-    open: HashMap<BranchId, Vec<Share>>,
+    open: HashMap<BranchId, Open>,
     /// In doubt: in the log, and not decided.
     promised: BTreeMap<BranchId, Promised>,
     /// The sessions' shares of what is in doubt, in this run.
     shares: HashMap<TransactionId, Vec<TransactionKey>>,
+    /// Whether those were committed that an operator has ended; each is one that people have looked at.
+    overruled: BTreeMap<BranchId, bool>,
+}
+
+/// What sessions have done in a branch.
+#[derive(Default)]
+struct Open {
+    shares: Vec<Share>,
+    /// When the first share ended.
+    begun_ms: u64,
+    /// It was open for too long: nothing of it is left, and whoever asks for its end is told.
+    timed_out: bool,
 }
 
 /// What one session did in a branch, from one start to one end.
-struct Share {
+pub struct Share {
     transaction: TransactionKey,
     participants: Vec<PartitionId>,
 }
@@ -66,6 +80,46 @@ impl Branches {
         self.promised.retain(|_, promised| promised.id != id);
     }
 
+    /// Whether an operator has committed the branch, if an operator has ended it.
+    pub fn overruled(&self, branch: &BranchId) -> Option<bool> {
+        self.overruled.get(branch).copied()
+    }
+
+    /// All that operators have ended and nobody has said to forget, with whether they were committed.
+    pub fn all_overruled(&self) -> impl Iterator<Item = (&BranchId, bool)> {
+        self.overruled.iter().map(|(branch, committed)| (branch, *committed))
+    }
+
+    /// An operator has ended the branch.
+    pub fn overrule(&mut self, branch: BranchId, commit: bool) {
+        self.overruled.insert(branch, commit);
+    }
+
+    /// Nobody needs to know any more that an operator has.
+    pub fn forget(&mut self, branch: &BranchId) {
+        self.overruled.remove(branch);
+    }
+
+    /// Those that are open for longer than `limit_ms`, and when the next one will be.
+    pub fn overdue(&self, now_ms: u64, limit_ms: u64) -> (Vec<BranchId>, Option<u64>) {
+        let ages = self.open.iter().filter(|(_, open)| !open.timed_out);
+        let until = ages.map(|(branch, open)| (open.begun_ms.saturating_add(limit_ms), branch));
+        let (overdue, young): (Vec<_>, Vec<_>) = until.partition(|(until_ms, _)| *until_ms <= now_ms);
+        let mut overdue: Vec<BranchId> = overdue.into_iter().map(|(_, branch)| branch.clone()).collect();
+        overdue.sort_unstable();
+        (overdue, young.into_iter().map(|(until_ms, _)| until_ms).min())
+    }
+
+    /// The branch was open for too long; returns what was done in it.
+    pub fn time_out(&mut self, branch: &BranchId) -> Vec<Share> {
+        let Some(open) = self.open.get_mut(branch) else { return Vec::new() };
+        open.timed_out = true;
+        // Who worked in it still counts: with the last of them it is forgotten.
+        let nothing = |share: &Share| Share { participants: Vec::new(), ..*share };
+        let rest = open.shares.iter().map(nothing).collect();
+        std::mem::replace(&mut open.shares, rest)
+    }
+
     /// Whom to tell when it ends.
     pub fn keep_shares(&mut self, id: TransactionId, shares: Vec<TransactionKey>) {
         self.shares.insert(id, shares);
@@ -97,12 +151,23 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let share = Share { transaction, participants };
-        let closed = self.branches.promised.contains_key(&branch) || self.is_being_prepared(&branch);
-        let result = if closed { Err(Refusal::BranchClosed) } else { Ok(()) };
-        if closed {
-            self.undo_shares(vec![share], None, effects);
-        } else {
-            self.branches.open.entry(branch).or_default().push(share);
+        let closed = self.branches.promised.contains_key(&branch)
+            || self.branches.overruled.contains_key(&branch)
+            || self.is_being_prepared(&branch);
+        let late = self.branches.open.get(&branch).is_some_and(|open| open.timed_out);
+        let result = match (closed, late) {
+            (true, _) => Err(Refusal::BranchClosed),
+            (false, true) => Err(self.timed_out()),
+            (false, false) => Ok(()),
+        };
+        match result {
+            Err(_) => self.undo_shares(vec![share], None, false, effects),
+            Ok(()) => {
+                self.watch_age();
+                let begun_ms = self.now_ms;
+                let new = || Open { begun_ms, ..Open::default() };
+                self.branches.open.entry(branch).or_insert_with(new).shares.push(share);
+            }
         }
         self.reply(transaction.connection, ticket, result, effects);
     }
@@ -124,8 +189,15 @@ impl Partition {
         if self.branches.promised.contains_key(&branch) {
             return self.reply(connection, ticket, Ok(()), effects);
         }
-        let Some(shares) = self.branches.open.remove(&branch) else {
-            return self.reply(connection, ticket, Err(Refusal::NoSuchBranch), effects);
+        let shares = match (self.branches.overruled(&branch), self.branches.open.remove(&branch)) {
+            (Some(committed), _) => Err(Refusal::BranchOverruled { committed }),
+            (None, None) => Err(Refusal::NoSuchBranch),
+            (None, Some(open)) if open.timed_out => Err(self.timed_out()),
+            (None, Some(open)) => Ok(open.shares),
+        };
+        let shares = match shares {
+            Ok(shares) => shares,
+            Err(refusal) => return self.reply(connection, ticket, Err(refusal), effects),
         };
         let asked = by_participant(&shares);
         if asked.is_empty() {
@@ -148,23 +220,44 @@ impl Partition {
     ) {
         let (connection, ticket) = answer;
         if let Some(promised) = self.branches.promised.get(branch).cloned() {
-            let purpose = match decision {
-                Decision::Rollback => Purpose::Withdraw,
-                Decision::Commit | Decision::CommitOnePhase => Purpose::Commit,
+            return match decision {
+                Decision::Rollback => self.decide_promised(promised, false, answer, effects),
+                Decision::Commit | Decision::CommitOnePhase => {
+                    self.decide_promised(promised, true, answer, effects);
+                }
+                Decision::Overrule { commit } => {
+                    self.overrule(branch.clone(), promised, commit, answer, effects);
+                }
             };
-            return self.decide_promised(promised, purpose, answer, effects);
         }
-        let shares = match (decision, self.branches.open.contains_key(branch)) {
-            (Decision::Rollback, false) if self.is_being_prepared(branch) => Err(Refusal::BranchClosed),
-            (_, false) if self.is_being_prepared(branch) => Err(Refusal::BranchNotPrepared),
-            (_, false) => Err(Refusal::NoSuchBranch),
-            (Decision::Commit, true) => Err(Refusal::BranchNotPrepared),
-            (_, true) => Ok(self.branches.open.remove(branch).unwrap_or_default()),
-        };
-        match (shares, decision) {
-            (Err(refusal), _) => self.reply(connection, ticket, Err(refusal), effects),
-            (Ok(shares), Decision::Rollback) => self.undo_shares(shares, Some(answer), effects),
-            (Ok(shares), _) => self.commit_shares(&shares, answer, effects),
+        match self.take_to_decide(branch, decision) {
+            Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
+            Ok(Open { timed_out: true, .. }) => self.reply(connection, ticket, Ok(()), effects),
+            Ok(open) if decision == Decision::Rollback => {
+                self.undo_shares(open.shares, Some(answer), false, effects);
+            }
+            Ok(open) => self.commit_shares(&open.shares, answer, effects),
+        }
+    }
+
+    /// A branch that was not prepared, for a decision that needs none of that.
+    fn take_to_decide(&mut self, branch: &BranchId, decision: Decision) -> Result<Open, Refusal> {
+        if let Some(committed) = self.branches.overruled(branch) {
+            return Err(Refusal::BranchOverruled { committed });
+        }
+        let late = self.branches.open.get(branch).map(|open| open.timed_out);
+        let preparing = late.is_none() && self.is_being_prepared(branch);
+        match (decision, late) {
+            (Decision::Rollback, None) if preparing => Err(Refusal::BranchClosed),
+            (_, None) if preparing => Err(Refusal::BranchNotPrepared),
+            (_, None) => Err(Refusal::NoSuchBranch),
+            (Decision::Overrule { .. }, Some(_)) => Err(Refusal::BranchNotPrepared),
+            (Decision::Commit, Some(false)) => Err(Refusal::BranchNotPrepared),
+            (Decision::Commit | Decision::CommitOnePhase, Some(true)) => {
+                self.branches.open.remove(branch);
+                Err(self.timed_out())
+            }
+            (_, Some(_)) => Ok(self.branches.open.remove(branch).unwrap_or_default()),
         }
     }
 
@@ -190,28 +283,91 @@ impl Partition {
     fn decide_promised(
         &mut self,
         Promised { id, participants }: Promised,
-        purpose: Purpose,
+        commit: bool,
         answer: (ConnectionId, Ticket),
         effects: &mut Vec<Effect>,
     ) {
-        let commits = |purpose: &Purpose| matches!(purpose, Purpose::Commit);
         if let Some(under_way) = self.coordinating.get_mut(&id) {
-            return match commits(&under_way.purpose) == commits(&purpose) {
+            return match commit == (under_way.purpose == Purpose::Commit) {
                 true => under_way.answers.push(answer),
                 false => self.answer(Some(answer), Err(Refusal::BranchClosed), effects),
             };
         }
-        let commit = commits(&purpose);
-        let mut coordination = Coordination::new(purpose, participants.clone());
+        let command = match commit {
+            true => Command::Decide { id, participants: participants.clone() },
+            false => Command::Abort { id },
+        };
+        self.end_promise(id, participants, (commit, command), answer, effects);
+    }
+
+    /// An operator decides about a promise.
+    fn overrule(
+        &mut self,
+        branch: BranchId,
+        Promised { id, participants }: Promised,
+        commit: bool,
+        answer: (ConnectionId, Ticket),
+        effects: &mut Vec<Effect>,
+    ) {
+        // Its manager has spoken before.
+        if self.coordinating.contains_key(&id) {
+            return self.answer(Some(answer), Err(Refusal::BranchClosed), effects);
+        }
+        let command = Command::Overrule { id, branch, participants: participants.clone(), commit };
+        self.end_promise(id, participants, (commit, command), answer, effects);
+    }
+
+    fn end_promise(
+        &mut self,
+        id: TransactionId,
+        participants: Vec<PartitionId>,
+        (commit, command): (bool, Command),
+        answer: (ConnectionId, Ticket),
+        effects: &mut Vec<Effect>,
+    ) {
+        let (purpose, completion) = match commit {
+            true => (Purpose::Commit, Completion::Decided { id }),
+            false => (Purpose::Withdraw, Completion::Withdrawn { id }),
+        };
+        let mut coordination = Coordination::new(purpose, participants);
         coordination.answers.push(answer);
         coordination.shares = self.branches.shares.remove(&id).unwrap_or_default();
         self.coordinating.insert(id, coordination);
+        self.propose(command, Urgency::Waiting, completion, effects);
+    }
+
+    pub(crate) fn apply_overrule(
+        &mut self,
+        (id, branch): (TransactionId, BranchId),
+        participants: Vec<PartitionId>,
+        commit: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.branches.overrule(branch, commit);
         match commit {
-            true => self.decide(id, participants, effects),
-            false => {
-                self.propose(Command::Abort { id }, Urgency::Waiting, Completion::Withdrawn { id }, effects);
-            }
+            true => self.apply_decide(id, participants),
+            false => self.apply_abort(id, effects),
         }
+    }
+
+    /// The decision is durable, and told until everybody has carried it out.
+    pub(crate) fn apply_decide(&mut self, id: TransactionId, participants: Vec<PartitionId>) {
+        self.branches.end(id);
+        self.decided.insert(id, participants);
+    }
+
+    pub(crate) fn forget_branch(
+        &mut self,
+        branch: BranchId,
+        connection: ConnectionId,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.branches.overruled(&branch).is_none() {
+            return self.reply(connection, ticket, Err(Refusal::NoSuchBranch), effects);
+        }
+        let completion = Completion::Reply { connection, ticket };
+        self.propose(Command::ForgetBranch { branch }, Urgency::Waiting, completion, effects);
     }
 
     /// The promise is withdrawn, durably: everybody who had given it is told.
@@ -224,10 +380,11 @@ impl Partition {
     }
 
     /// Drops what was done and not prepared, everywhere.
-    fn undo_shares(
+    pub(super) fn undo_shares(
         &mut self,
         shares: Vec<Share>,
         answer: Option<(ConnectionId, Ticket)>,
+        timed_out: bool,
         effects: &mut Vec<Effect>,
     ) {
         let asked = by_participant(&shares);
@@ -240,22 +397,23 @@ impl Partition {
         coordination.answers.extend(answer);
         coordination.shares = transactions(&shares);
         for (to, transactions) in asked {
-            self.tell(to, Peer::Discard { transactions, id }, effects);
+            self.tell(to, Peer::Discard { transactions, id, timed_out }, effects);
         }
         self.coordinating.insert(id, coordination);
     }
 
     /// A connection is gone, and with it the open branches in which it worked.
     pub(crate) fn undo_branches_of(&mut self, connection: ConnectionId, effects: &mut Vec<Effect>) {
-        let worked =
-            |shares: &Vec<Share>| shares.iter().any(|share| share.transaction.connection == connection);
+        let worked = |open: &Open| open.shares.iter().any(|share| share.transaction.connection == connection);
         let gone: Vec<BranchId> = (self.branches.open.iter())
-            .filter(|(_, shares)| worked(shares))
+            .filter(|(_, open)| worked(open))
             .map(|(branch, _)| branch.clone())
             .collect();
         for branch in gone {
-            let shares = self.branches.open.remove(&branch).unwrap_or_default();
-            self.undo_shares(shares, None, effects);
+            match self.branches.open.remove(&branch) {
+                Some(open) if !open.timed_out => self.undo_shares(open.shares, None, false, effects),
+                _ => {}
+            }
         }
     }
 
@@ -265,7 +423,12 @@ impl Partition {
         ticket: Ticket,
         effects: &mut Vec<Effect>,
     ) {
-        let branches = self.branches.promised.keys().cloned().collect();
+        let promised = self.branches.promised.keys().map(|branch| (branch, BranchStanding::Prepared));
+        let overruled = self.branches.all_overruled();
+        let overruled =
+            overruled.map(|(branch, committed)| (branch, BranchStanding::Overruled { committed }));
+        let branches = promised.chain(overruled);
+        let branches = branches.map(|(branch, standing)| (branch.clone(), standing)).collect();
         effects.push(Effect::Branches { connection, ticket, branches });
         self.reply(connection, ticket, Ok(()), effects);
     }

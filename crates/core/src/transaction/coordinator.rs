@@ -17,8 +17,8 @@ pub struct Coordination {
     pub(super) participants: Vec<PartitionId>,
     /// Whose answer is outstanding: to `Prepare` first, to `Decided` afterwards.
     pub(super) awaiting: BTreeSet<PartitionId>,
-    /// Somebody could not prepare.
-    refused: bool,
+    /// Why somebody could not prepare.
+    refused: Option<Refusal>,
     /// Why it is being undone, if its client had not asked for that.
     refusal: Option<Refusal>,
     /// What it is for.
@@ -47,7 +47,7 @@ impl Coordination {
     pub(super) fn new(purpose: Purpose, participants: Vec<PartitionId>) -> Coordination {
         let awaiting = participants.iter().copied().collect();
         let (answers, shares) = (Vec::new(), Vec::new());
-        Coordination { participants, awaiting, refused: false, refusal: None, purpose, answers, shares }
+        Coordination { participants, awaiting, refused: None, refusal: None, purpose, answers, shares }
     }
 }
 
@@ -91,20 +91,21 @@ impl Partition {
         &mut self,
         from: PartitionId,
         id: TransactionId,
-        ready: bool,
+        result: Result<(), Refusal>,
         effects: &mut Vec<Effect>,
     ) {
         let Some(coordination) = self.coordinating.get_mut(&id) else {
             return self.tell_decision(from, id, effects);
         };
-        coordination.refused |= !ready;
+        if let Err(refusal) = result {
+            coordination.refused.get_or_insert(refusal);
+        }
         if !coordination.awaiting.remove(&from) || !coordination.awaiting.is_empty() {
             return;
         }
         let participants = coordination.participants.clone();
-        if coordination.refused {
-            let reason = "a participant of the transaction could not prepare".to_owned();
-            return self.decision_failed(id, &Refusal::StoreFailed { reason }, effects);
+        if let Some(refusal) = coordination.refused.take() {
+            return self.decision_failed(id, &refusal, effects);
         }
         if let Purpose::Promise(branch) = &coordination.purpose {
             let command = Command::Promise { id, branch: branch.clone(), participants };
@@ -114,12 +115,7 @@ impl Partition {
     }
 
     /// Everybody has prepared: the decision goes into the log.
-    pub(super) fn decide(
-        &mut self,
-        id: TransactionId,
-        participants: Vec<PartitionId>,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn decide(&mut self, id: TransactionId, participants: Vec<PartitionId>, effects: &mut Vec<Effect>) {
         if let Some(coordination) = self.coordinating.get_mut(&id) {
             coordination.awaiting = participants.iter().copied().collect();
         }

@@ -17,6 +17,7 @@ mod branch;
 mod coordinator;
 mod open;
 mod participant;
+mod timeout;
 
 pub use branch::{Branches, Promised};
 pub use coordinator::Coordination;

@@ -22,6 +22,8 @@ pub struct OpenTransaction {
     asked: Option<Asked>,
     /// Something of it was refused: it can only be rolled back.
     refused: Option<Refusal>,
+    /// When it was first heard of here.
+    pub(super) begun_ms: u64,
 }
 
 /// What a coordinator wants of an open transaction.
@@ -30,7 +32,10 @@ pub enum Asked {
     /// To be prepared, together with others.
     Prepare(Vec<TransactionKey>, TransactionId),
     /// To be undone.
-    Discard,
+    Discard {
+        /// It was open for too long.
+        timed_out: bool,
+    },
 }
 
 impl OpenTransaction {
@@ -47,6 +52,21 @@ impl OpenTransaction {
     /// Remembers what is wanted until the seal comes.
     pub(super) fn ask(&mut self, asked: Asked) {
         self.asked = Some(asked);
+    }
+
+    /// Whether it can be open for too long: nobody has asked for its end, and it has not ended so already.
+    pub(super) fn ages(&self) -> bool {
+        !self.sealed && self.asked.is_none() && !self.has_timed_out()
+    }
+
+    fn has_timed_out(&self) -> bool {
+        matches!(self.refused, Some(Refusal::TransactionTimedOut { .. }))
+    }
+
+    /// Nothing comes of what was done so far, nor of what follows: returns what was settled.
+    pub(super) fn drop_work(&mut self, refusal: Refusal) -> Vec<(ConsumerKey, Settlement)> {
+        (self.sends, self.bytes, self.refused) = (Vec::new(), 0, Some(refusal));
+        std::mem::take(&mut self.settled)
     }
 
     /// Nothing more will be said, and nothing can come of it.
@@ -77,7 +97,9 @@ impl OpenTransaction {
 impl Partition {
     pub(crate) fn open_transaction(&mut self, key: TransactionKey) -> &mut OpenTransaction {
         self.connections.entry(key.connection).or_default().transactions.insert(key);
-        self.open.entry(key).or_default()
+        self.watch_age();
+        let begun_ms = self.now_ms;
+        self.open.entry(key).or_insert_with(|| OpenTransaction { begun_ms, ..OpenTransaction::default() })
     }
 
     pub(crate) fn publish_in_transaction(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
@@ -93,6 +115,9 @@ impl Partition {
             true => Err(self.full(&sent)),
             false => Ok(admitted),
         });
+        if let Some(refusal) = self.timed_out_refusal(key) {
+            return self.reply(connection, ticket, Err(refusal), effects);
+        }
         let open = self.open_transaction(key);
         open.bytes += sent.message.bytes.len() as u64;
         let result = match admitted {
@@ -105,6 +130,11 @@ impl Partition {
             Err(refusal) => open.refused = Some(refusal.clone()),
         }
         self.reply(connection, ticket, result, effects);
+    }
+
+    /// What is said about the transaction if it was open for too long.
+    pub(crate) fn timed_out_refusal(&self, key: TransactionKey) -> Option<Refusal> {
+        self.open.get(&key).filter(|open| open.has_timed_out())?.refused.clone()
     }
 
     pub(crate) fn settle_in_transaction(
@@ -161,7 +191,8 @@ impl Partition {
     pub(crate) fn give_up(&mut self, open: OpenTransaction, effects: &mut Vec<Effect>) -> Vec<QueueId> {
         let mut orphans = Vec::new();
         if let Some(Asked::Prepare(transactions, id)) = open.asked {
-            self.tell(id.coordinator, Peer::Prepared { id, ready: false }, effects);
+            let result = Err(open.refused.unwrap_or(Refusal::NoSuchTransaction));
+            self.tell(id.coordinator, Peer::Prepared { id, result }, effects);
             let others: Vec<_> = transactions.into_iter().filter_map(|key| self.take_open(key)).collect();
             others.into_iter().for_each(|other| self.undo(other, effects));
         }

@@ -27,9 +27,11 @@ impl Partition {
         match peer {
             Peer::Enlist { transaction, sends } => self.enlist(transaction, sends),
             Peer::Offer { sent } => self.take_offer(*sent, effects),
-            Peer::Discard { transactions, id } => self.discard(&transactions, id, effects),
+            Peer::Discard { transactions, id, timed_out } => {
+                self.discard(&transactions, id, timed_out, effects);
+            }
             Peer::Prepare { transactions, id } => self.prepare(transactions, id, effects),
-            Peer::Prepared { id, ready } => self.prepared_by(from, id, ready, effects),
+            Peer::Prepared { id, result } => self.prepared_by(from, id, result, effects),
             Peer::Decided { id, commit } => self.decided(id, commit, effects),
             Peer::Done { id } => self.done_by(from, id, effects),
             Peer::InDoubt { id } => self.tell_decision(from, id, effects),
@@ -41,7 +43,7 @@ impl Partition {
         match self.open.get_mut(&key).map(OpenTransaction::seal) {
             Some(None) => {}
             Some(Some(Asked::Prepare(transactions, id))) => self.prepare(transactions, id, effects),
-            Some(Some(Asked::Discard)) => self.rollback(key, None, effects),
+            Some(Some(Asked::Discard { timed_out })) => self.discard_one(key, timed_out, effects),
             // All that was said was refused.
             None => self.open_transaction(key).end(Refusal::NoSuchTransaction),
         }
@@ -56,12 +58,16 @@ impl Partition {
         if let Some(key) = transactions.iter().copied().find(|key| self.is_unsealed(*key)) {
             return self.open_transaction(key).ask(Asked::Prepare(transactions, id));
         }
-        let Ok((changes, volatile)) = self.close_all(&transactions, effects) else {
-            return self.tell(id.coordinator, Peer::Prepared { id, ready: false }, effects);
+        let (changes, volatile) = match self.close_all(&transactions, effects) {
+            Ok(closed) => closed,
+            Err(refusal) => {
+                let result = Err(refusal);
+                return self.tell(id.coordinator, Peer::Prepared { id, result }, effects);
+            }
         };
         self.prepared_volatile.insert(id, volatile);
         if changes == Changes::default() {
-            return self.tell(id.coordinator, Peer::Prepared { id, ready: true }, effects);
+            return self.tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
         }
         let settlements = changes.settlements.clone();
         let completion = Completion::Prepared { id, settlements };
@@ -69,14 +75,27 @@ impl Partition {
     }
 
     /// A branch is undone before anybody asked to prepare it.
-    fn discard(&mut self, transactions: &[TransactionKey], id: TransactionId, effects: &mut Vec<Effect>) {
+    fn discard(
+        &mut self,
+        transactions: &[TransactionKey],
+        id: TransactionId,
+        timed_out: bool,
+        effects: &mut Vec<Effect>,
+    ) {
         for key in transactions {
             match self.is_unsealed(*key) {
-                true => self.open_transaction(*key).ask(Asked::Discard),
-                false => self.rollback(*key, None, effects),
+                true => self.open_transaction(*key).ask(Asked::Discard { timed_out }),
+                false => self.discard_one(*key, timed_out, effects),
             }
         }
         self.tell(id.coordinator, Peer::Done { id }, effects);
+    }
+
+    fn discard_one(&mut self, key: TransactionKey, timed_out: bool, effects: &mut Vec<Effect>) {
+        match timed_out {
+            true => self.discard_overdue(key, effects),
+            false => self.rollback(key, None, effects),
+        }
     }
 
     pub(crate) fn apply_prepare(

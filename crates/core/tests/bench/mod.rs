@@ -6,7 +6,7 @@
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `expire`, `reject`, `release`, `fail`,
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `time 7`, `make 1 a`, `unmake 1 a`.
 //! Branches: `end 1 1 x` (transaction 1 of connection 1 is its share of branch x), `prepare 1 x`,
-//! `decide 1 x commit|once|rollback`, `branches 1`.
+//! `decide 1 x commit|once|rollback|overrule-commit|overrule-rollback`, `forget 1 x`, `branches 1`.
 //! Notices: `listen` says them from then on, `[1.2 gone]`; `introduce 1`, `produce 1 a` and `leave 1 a` make some.
 //! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due until then).
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
@@ -16,7 +16,7 @@
 //! A consumer of a pattern of queues, `attach 1.2 a.> 5`, has members `1.2/1`, `1.2/2` in them, which settle.
 //!
 //! Answers: `ok`, `no: why`, `1.2<m` (delivered), `1.2<m!2` (after two failures), `1.2<m*` (its first of the
-//! group), `1.2 drained`, `1.2 detached`, `1/1 done` or `1/1 undone` (the end of a share), `in doubt: x y`.
+//! group), `1.2 drained`, `1.2 detached`, `1/1 done` or `1/1 undone` (the end of a share), `in doubt: x y+ z-` (with those that operators have committed or rolled back).
 
 #![allow(dead_code, reason = "each test uses some of the words")]
 
@@ -27,11 +27,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record, sent_in_record};
 use postroad_model::{
-    Again, Attach, BranchId, ClientNotice, Command, ConnectionId, ConsumerKey, ConsumerMode, ConsumerNotice,
-    Decision, Delivered, Destination, DestinationKind, Durability, Effect, Encoding, EntryTag, Event, Group,
-    JobsWanted, Message, MessageKey, NORMAL_PRIORITY, Notice, Origin, Outcome, PartitionId, Placement,
-    Position, ProducerNotice, Protocol, Publish, RareHeaders, Schedule, Sent, Settle, Share, Ticket,
-    TransactionKey,
+    Again, Attach, BranchId, BranchStanding, ClientNotice, Command, ConnectionId, ConsumerKey, ConsumerMode,
+    ConsumerNotice, Decision, Delivered, Destination, DestinationKind, Durability, Effect, Encoding,
+    EntryTag, Event, Group, JobsWanted, Message, MessageKey, NORMAL_PRIORITY, Notice, Origin, Outcome,
+    PartitionId, Placement, Position, ProducerNotice, Protocol, Publish, RareHeaders, Schedule, Sent, Settle,
+    Share, Ticket, TransactionKey,
 };
 use postroad_routing::{Policies, is_wildcard};
 use postroad_selector::{Properties, Value};
@@ -68,6 +68,7 @@ pub fn settings(partitions: u16) -> Settings {
         volatile_bytes_max: 1 << 20,
         recent_bytes_max: 1 << 20,
         transaction_bytes_max: 1 << 20,
+        transaction_ms_max: None,
         outbox_bytes_max: 1 << 20,
         addressing: Arc::default(),
         audited_producers_max: 100,
@@ -249,7 +250,14 @@ impl Bench {
                     self.said.push(format!("{}/{number} {how}", number_of(connection)));
                 }
                 Effect::Branches { branches, .. } => {
-                    let name = |branch: &BranchId| String::from_utf8_lossy(&branch.qualifier).into_owned();
+                    let name = |(branch, standing): &(BranchId, BranchStanding)| {
+                        let sign = match standing {
+                            BranchStanding::Prepared => "",
+                            BranchStanding::Overruled { committed: true } => "+",
+                            BranchStanding::Overruled { committed: false } => "-",
+                        };
+                        format!("{}{sign}", String::from_utf8_lossy(&branch.qualifier))
+                    };
                     let names: Vec<String> = branches.iter().map(name).collect();
                     self.said.push(format!("in doubt: {}", names.join(" ")));
                 }
@@ -348,6 +356,11 @@ impl Bench {
                 let (connection, job) = (connection(plain[0]), plain.get(1).map(|job| (*job).into()));
                 let wanted = JobsWanted { job, due_ms: 0..=option("until").unwrap_or(u64::MAX) };
                 self.all(|_| Event::EndJobs { wanted: wanted.clone(), connection, ticket: Ticket(0) });
+            }
+            "forget" => {
+                let (connection, branch, ticket) = (connection(plain[0]), branch(plain[1]), Ticket(0));
+                let coordinator = self.settings.placement.coordinator_of(&branch);
+                self.work.push_back((coordinator, Event::ForgetBranch { branch, connection, ticket }));
             }
             "branches" => {
                 let connection = connection(plain[0]);
@@ -567,6 +580,8 @@ impl Bench {
                 let decision = match *word {
                     "commit" => Decision::Commit,
                     "once" => Decision::CommitOnePhase,
+                    "overrule-commit" => Decision::Overrule { commit: true },
+                    "overrule-rollback" => Decision::Overrule { commit: false },
                     _ => Decision::Rollback,
                 };
                 Event::DecideBranch { branch, decision, connection, ticket }

@@ -27,10 +27,16 @@ pub struct Exception {
 pub enum XaCode {
     /// Ask again later; the branch is as it was.
     Retry = 4,
+    /// An operator has rolled it back.
+    HeuristicRollback = 6,
+    /// An operator has committed it.
+    HeuristicCommit = 7,
     /// It was rolled back.
     RolledBack = 100,
     /// It was rolled back, for it did not hold together.
     RolledBackIntegrity = 103,
+    /// It was rolled back, for it was open for too long.
+    RolledBackTimeout = 106,
     /// Something failed, and the branch may be as it was.
     Failed = -3,
     /// There is no such branch.
@@ -90,7 +96,9 @@ impl From<&Refusal> for Exception {
             Refusal::StoreFull { .. } | Refusal::StoreFailed { .. } | Refusal::QueueFull { .. } => {
                 "ResourceAllocationException"
             }
-            Refusal::TransactionTooLarge { .. } => "TransactionRolledBackException",
+            Refusal::TransactionTooLarge { .. } | Refusal::TransactionTimedOut { .. } => {
+                "TransactionRolledBackException"
+            }
             _ => "JMSException",
         };
         Exception::of(class, &refusal.to_string())

@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use postroad_model::{BranchId, ConnectionId, Decision, Event, Refusal, Ticket, TransactionKey};
+use postroad_model::{
+    BranchId, BranchStanding, ConnectionId, Decision, Event, Refusal, Ticket, TransactionKey,
+};
 
 use super::exception::{Exception, XaCode};
 use super::replies::{self, Then};
@@ -120,6 +122,9 @@ fn on_the_wire(branch: &BranchId) -> DataStructure {
 pub fn branch_exception(refusal: &Refusal, step: BranchStep) -> Exception {
     let code = match (refusal, step) {
         (Refusal::NoSuchBranch, _) => XaCode::NotKnown,
+        (Refusal::BranchOverruled { committed: true }, _) => XaCode::HeuristicCommit,
+        (Refusal::BranchOverruled { committed: false }, _) => XaCode::HeuristicRollback,
+        (Refusal::TransactionTimedOut { .. }, _) => XaCode::RolledBackTimeout,
         (Refusal::BranchNotPrepared | Refusal::BranchClosed, _) => XaCode::Protocol,
         (Refusal::StoreFailed { .. } | Refusal::StoreFull { .. }, BranchStep::Decide) => XaCode::Retry,
         (_, BranchStep::Prepare) => XaCode::RolledBack,
@@ -188,9 +193,10 @@ impl OpenWireSession {
             TransactionInfo::COMMIT_ONE_PHASE => self.decide(branch, Decision::CommitOnePhase, turn),
             TransactionInfo::COMMIT_TWO_PHASE => self.decide(branch, Decision::Commit, turn),
             TransactionInfo::ROLLBACK => self.decide(branch, Decision::Rollback, turn),
-            // Nothing here ends a branch other than its manager says.
             TransactionInfo::FORGET => {
-                Err(Exception::xa(XaCode::NotKnown, "the branch was not ended by a heuristic decision"))
+                let ticket = self.wait(1, None, Then::Branch(BranchStep::Decide));
+                turn.events.push(Event::ForgetBranch { branch, connection: self.id, ticket });
+                Ok(Done::Later(ticket))
             }
             kind => Err(Exception::xa(XaCode::Invalid, &format!("transaction step {kind} is unknown"))),
         }
@@ -224,7 +230,7 @@ impl OpenWireSession {
         }
         let step = match decision {
             Decision::CommitOnePhase => BranchStep::Prepare,
-            Decision::Commit | Decision::Rollback => BranchStep::Decide,
+            Decision::Commit | Decision::Rollback | Decision::Overrule { .. } => BranchStep::Decide,
         };
         let ticket = self.wait(1, None, Then::Branch(step));
         turn.events.push(Event::DecideBranch { branch, decision, connection: self.id, ticket });
@@ -246,8 +252,9 @@ impl OpenWireSession {
         }
     }
 
-    /// Branches in doubt, of one partition of the broker.
-    pub(super) fn listed(&mut self, ticket: Ticket, branches: Vec<BranchId>) {
+    /// Branches that are prepared, or were ended by an operator, of one partition of the broker.
+    pub(super) fn listed(&mut self, ticket: Ticket, branches: Vec<(BranchId, BranchStanding)>) {
+        let branches = branches.into_iter().map(|(branch, _)| branch);
         self.transactions.listed.entry(ticket).or_default().extend(branches);
     }
 

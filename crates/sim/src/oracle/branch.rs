@@ -13,6 +13,10 @@ pub struct Ends {
     pub unprepared: bool,
     /// It is prepared.
     promised: bool,
+    /// An operator has decided so, and that was confirmed.
+    overruled: Option<bool>,
+    /// Somebody has said to forget that.
+    forgotten: bool,
 }
 
 impl Oracle {
@@ -33,13 +37,22 @@ impl Oracle {
             }
             Event::DecideBranch { branch, decision, connection, ticket } => {
                 let number = self.branches.get(branch).copied().unwrap_or(AT_ONCE);
+                let overruled = self.operations[number].branch.and_then(|ends| ends.overruled);
                 let (ends, ask) = match decision {
-                    Decision::Commit => ((true, false), Ask::Decide(number, true)),
+                    Decision::Commit => ((true, false), Ask::Decide(number, true, overruled)),
                     Decision::CommitOnePhase => ((true, true), Ask::Operation(number)),
-                    Decision::Rollback => ((false, true), Ask::Decide(number, false)),
+                    Decision::Rollback => ((false, true), Ask::Decide(number, false, overruled)),
+                    Decision::Overrule { commit } => ((*commit, !commit), Ask::Overrule(number, *commit)),
                 };
                 self.asked_of_branch(branch, ends);
                 self.ask(*connection, *ticket, ask);
+            }
+            Event::ForgetBranch { branch, connection, ticket } => {
+                let number = self.branches.get(branch).copied().unwrap_or(AT_ONCE);
+                if let Some(ends) = &mut self.operations[number].branch {
+                    ends.forgotten = true;
+                }
+                self.ask(*connection, *ticket, Ask::Other);
             }
             Event::ListBranches { connection, ticket } => self.ask(*connection, *ticket, Ask::Other),
             _ => {}
@@ -56,6 +69,8 @@ impl Oracle {
             undo: false,
             unprepared: false,
             promised: false,
+            overruled: None,
+            forgotten: false,
         });
         (ends.commit, ends.undo) = (ends.commit || commit, ends.undo || undo);
         if operation.fate == Fate::Open {
@@ -76,6 +91,45 @@ impl Oracle {
             (ends.unprepared, ends.promised) = (false, true);
         }
         Ok(())
+    }
+
+    /// A manager's decision. Once an operator's was confirmed it is told of that, until somebody says to forget it.
+    pub(super) fn decided(
+        &mut self,
+        number: Number,
+        (commit, overruled): (bool, Option<bool>),
+        result: &Result<(), Refusal>,
+    ) -> Checked {
+        let remembered = !self.operations[number].branch.is_some_and(|ends| ends.forgotten);
+        if let Some(committed) = overruled.filter(|_| remembered)
+            && *result != Err(Refusal::BranchOverruled { committed })
+        {
+            return Err(format!(
+                "an operator had decided (commit: {committed}), and the answer is {result:?}"
+            ));
+        }
+        let said = || format!("the reply {result:?} to a decision");
+        match result {
+            Ok(()) => {
+                self.operations[number].answered = true;
+                self.resolve(number, commit, said)
+            }
+            Err(Refusal::BranchOverruled { committed }) => self.resolve(number, *committed, said),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// An operator's decision.
+    pub(super) fn overruled(
+        &mut self,
+        number: Number,
+        commit: bool,
+        result: &Result<(), Refusal>,
+    ) -> Checked {
+        if let (Ok(()), Some(ends)) = (result, &mut self.operations[number].branch) {
+            ends.overruled = Some(commit);
+        }
+        self.decided(number, (commit, None), result)
     }
 
     /// Somebody has decided every branch that was said to be in doubt: there is no other.

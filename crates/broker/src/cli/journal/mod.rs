@@ -63,6 +63,7 @@ fn settings(config: &Config) -> anyhow::Result<impl Fn(PartitionId, Placement, u
         volatile_bytes_max: 0,
         recent_bytes_max: 0,
         transaction_bytes_max: 0,
+        transaction_ms_max: None,
         outbox_bytes_max: 0,
         audited_producers_max,
         policies: policies.clone(),

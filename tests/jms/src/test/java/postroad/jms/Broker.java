@@ -8,6 +8,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Random;
@@ -135,6 +136,19 @@ final class Broker implements AutoCloseable {
             Thread.sleep(2);
         }
         return Duration.ofNanos(System.nanoTime() - spawned);
+    }
+
+    /** What {@code postroad WORDS --data …} prints, asked of this running broker. */
+    String command(String... words) throws IOException, InterruptedException {
+        List<String> line = new ArrayList<>(List.of(binary().toString()));
+        line.addAll(List.of(words));
+        line.addAll(List.of("--data", directory.resolve("data").toString()));
+        Process asking = new ProcessBuilder(line).redirectErrorStream(true).start();
+        String said = new String(asking.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        if (asking.waitFor() != 0) {
+            throw new IOException(String.join(" ", words) + ": " + said);
+        }
+        return said;
     }
 
     /** Asks the process to end (SIGTERM), waits, and returns its exit code; 0 is the only good one. */

@@ -7,6 +7,7 @@ import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.Session;
+import jakarta.jms.TransactionRolledBackException;
 import jakarta.jms.XAConnection;
 import jakarta.jms.XASession;
 import java.nio.charset.StandardCharsets;
@@ -232,6 +233,83 @@ class XaTest extends JmsTest {
                 return;
             }
             Thread.sleep(10);
+        }
+    }
+
+    @ParameterizedTest(name = "commit: {0}")
+    @ValueSource(booleans = {true, false})
+    @NeedsOwnBroker
+    @DisplayName("an operator ends a branch in doubt, and its manager is told, across a crash, until it forgets")
+    void operatorDecides(boolean commit) throws Exception {
+        try (Broker broker = Broker.launch("operator")) {
+            ActiveMQQueue in = queue("in");
+            ActiveMQQueue out = queue("out");
+            send(autoAcknowledge(closing(factoryFor(broker.url()).createConnection())), in, "m");
+            XASession session = xa(broker.url()).createXASession();
+            Branch branch = Branch.fresh();
+            MessageConsumer consumer = session.createConsumer(in);
+            session.getXAResource().start(branch, XAResource.TMNOFLAGS);
+            assertEquals("m", text(receive(consumer)));
+            send(session, out, "done");
+            session.getXAResource().end(branch, XAResource.TMSUCCESS);
+            session.getXAResource().prepare(branch);
+            String[] listed = broker.command("transactions", "list").strip().split("  ");
+            assertEquals("prepared", listed[1]);
+            broker.command("transactions", commit ? "commit" : "rollback", listed[0]);
+            broker.kill();
+            broker.start();
+            assertEquals(listed[0] + (commit ? "  committed" : "  rolled back"), broker.command("transactions", "list").strip());
+            XAResource resource = xa(broker.url()).createXASession().getXAResource();
+            assertEquals(true, inDoubt(resource, branch));
+            int code = commit ? XAException.XA_HEURCOM : XAException.XA_HEURRB;
+            assertCode(code, () -> resource.commit(branch, false));
+            assertCode(code, () -> resource.rollback(branch));
+            resource.forget(branch);
+            assertEquals(false, inDoubt(resource, branch));
+            assertCode(XAException.XAER_NOTA, () -> resource.commit(branch, false));
+            assertCode(XAException.XAER_NOTA, () -> resource.forget(branch));
+            var ordinary = closing(factoryFor(broker.url()).createConnection());
+            ordinary.start();
+            Session plain = autoAcknowledge(ordinary);
+            assertEquals(commit ? "done" : "m", text(receive(plain.createConsumer(commit ? out : in))));
+            assertSilent(plain.createConsumer(commit ? in : out));
+        }
+    }
+
+    @Test
+    @NeedsOwnBroker
+    @DisplayName("a branch or a transaction that is open for too long is rolled back, and what it held goes to others")
+    void tooLate() throws Exception {
+        try (Broker broker = Broker.launch("late", "[limits]\ntransaction_ms = 500\n")) {
+            ActiveMQQueue in = queue("in");
+            ActiveMQQueue out = queue("out");
+            var ordinary = closing(factoryFor(broker.url()).createConnection());
+            ordinary.start();
+            Session plain = autoAcknowledge(ordinary);
+            send(plain, in, "m");
+            XASession session = xa(broker.url()).createXASession();
+            XAResource resource = session.getXAResource();
+            MessageConsumer consumer = session.createConsumer(in);
+            Branch abandoned = Branch.fresh();
+            resource.start(abandoned, XAResource.TMNOFLAGS);
+            assertEquals("m", text(receive(consumer)));
+            send(session, out, "never");
+            resource.end(abandoned, XAResource.TMSUSPEND);
+            Message again = receive(plain.createConsumer(in));
+            assertEquals("m", text(again));
+            assertEquals(true, again.getJMSRedelivered());
+            assertCode(XAException.XA_RBTIMEOUT, () -> resource.prepare(abandoned));
+            assertCode(XAException.XAER_NOTA, () -> resource.rollback(abandoned));
+
+            Session local = ordinary.createSession(true, Session.SESSION_TRANSACTED);
+            send(local, out, "never either");
+            Thread.sleep(1000);
+            assertThrows(TransactionRolledBackException.class, local::commit);
+            send(local, out, "in time");
+            local.commit();
+            MessageConsumer sent = plain.createConsumer(out);
+            assertEquals("in time", text(receive(sent)));
+            assertSilent(sent);
         }
     }
 

@@ -1,0 +1,28 @@
+//! Commands that ask a running broker, at its control socket.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+use crate::control::{Answer, Request, SOCKET_NAME};
+
+/// Asks the broker that runs in this directory, and waits for the answer.
+///
+/// # Errors
+/// Nobody answers there, or the broker says why not.
+pub fn ask(data: &Path, request: &Request) -> anyhow::Result<Answer> {
+    let socket = data.join(SOCKET_NAME);
+    let stream = UnixStream::connect(&socket);
+    let mut stream = stream.with_context(|| format!("no broker answers at {}", socket.display()))?;
+    let mut request = serde_json::to_vec(request)?;
+    request.push(b'\n');
+    stream.write_all(&request)?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    match serde_json::from_str(&line).context("the broker ended before it answered")? {
+        Answer::Error(error) => bail!("{error}"),
+        answer => Ok(answer),
+    }
+}

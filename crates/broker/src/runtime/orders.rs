@@ -1,0 +1,102 @@
+//! Orders: what operators decide about transactions, said to the partitions by a connection of the broker's own.
+//!
+//! Never here: sockets, and what operators type.
+
+use postroad_model::{BranchId, BranchStanding, Decision, Event, Refusal, Ticket, ToSession};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::runtime::connection::CoreHandle;
+use crate::runtime::router::Router;
+
+/// Orders that wait; whoever gives more waits too.
+const ORDERS_MAX: usize = 4;
+
+/// What an operator wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// To know of all branches that wait for a word of their managers.
+    List,
+    /// To end a branch in place of its manager.
+    Overrule {
+        /// Which.
+        branch: BranchId,
+        /// Whether what was done in it is carried out.
+        commit: bool,
+    },
+    /// That a manager is told no more how a branch was ended.
+    Forget {
+        /// Which.
+        branch: BranchId,
+    },
+}
+
+/// What came of it: the branches that were asked for, or none.
+pub type Outcome = Result<Vec<(BranchId, BranchStanding)>, Refusal>;
+
+/// An order, and who waits.
+pub struct Given {
+    order: Order,
+    answer: oneshot::Sender<Outcome>,
+}
+
+/// The way of orders to the partitions.
+#[derive(Clone)]
+pub struct Orders(mpsc::Sender<Given>);
+
+impl Orders {
+    /// A way, and its other end.
+    pub fn channel() -> (Orders, mpsc::Receiver<Given>) {
+        let (sender, receiver) = mpsc::channel(ORDERS_MAX);
+        (Orders(sender), receiver)
+    }
+
+    /// Gives an order, and waits until what follows from it is durable. `None`: the broker is about to end.
+    pub async fn give(&self, order: Order) -> Option<Outcome> {
+        let (answer, answered) = oneshot::channel();
+        self.0.send(Given { order, answer }).await.ok()?;
+        answered.await.ok()
+    }
+}
+
+/// Carries out one order after the other.
+pub async fn obey(handle: CoreHandle, mut given: mpsc::Receiver<Given>) {
+    while let Some(Given { order, answer }) = given.recv().await {
+        let outcome = carry_out(&handle, order).await;
+        // Whoever gave it may have gone.
+        let _ = answer.send(outcome);
+    }
+}
+
+async fn carry_out(handle: &CoreHandle, order: Order) -> Outcome {
+    let (connection, mailbox) = handle.core.borrow_mut().join();
+    let mut router = Router::new(connection, handle.core.borrow().places());
+    let ticket = Ticket(0);
+    let event = match order {
+        Order::List => Event::ListBranches { connection, ticket },
+        Order::Overrule { branch, commit } => {
+            Event::DecideBranch { branch, decision: Decision::Overrule { commit }, connection, ticket }
+        }
+        Order::Forget { branch } => Event::ForgetBranch { branch, connection, ticket },
+    };
+    let mut core = handle.core.borrow_mut();
+    router.route(event, |partition, event| core.submit(partition, event));
+    core.run();
+    drop(core);
+    handle.wake.notify_one();
+    let mut found = Vec::new();
+    let result = loop {
+        mailbox.filled().await;
+        match mailbox.take().and_then(|message| router.merge(message)) {
+            Some(ToSession::Branches { branches, .. }) => found.extend(branches),
+            Some(ToSession::Reply { result, .. }) => break result,
+            _ => {}
+        }
+    };
+    let mut core = handle.core.borrow_mut();
+    router.close(|partition, event| core.submit(partition, event));
+    core.run();
+    core.leave(connection);
+    drop(core);
+    handle.wake.notify_one();
+    result.map(|()| found)
+}

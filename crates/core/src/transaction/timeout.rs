@@ -1,0 +1,101 @@
+//! Time limits: a transaction that is open for too long is rolled back, though its connection lives.
+//!
+//! | what | who looks | what becomes of it |
+//! |---|---|---|
+//! | the share of a session that goes on | each partition in which something was done | its part ends; all that follows is refused, its commit too |
+//! | what was ended, and neither prepared nor decided | the branch's coordinator | all parts end; whoever decides is told |
+//! | what is prepared | nobody | it waits for its manager, or for an operator |
+//!
+//! What a consumer had settled in it goes to others, as from one that is slow: see `slow`. Known to this run alone.
+
+use std::collections::BTreeMap;
+
+use postroad_model::{BranchId, ConsumerKey, Effect, EntryTag, QueueId, Refusal, Settlement, TransactionKey};
+
+use crate::Partition;
+use crate::queue::State;
+
+/// Transactions are looked at so often, while any is open.
+const LOOK_MS: u64 = 200;
+
+impl Partition {
+    /// A transaction or a branch is open from now on.
+    pub(super) fn watch_age(&mut self) {
+        if let Some(limit_ms) = self.settings.transaction_ms_max {
+            self.next_timeout_ms.get_or_insert(self.now_ms.saturating_add(limit_ms));
+        }
+    }
+
+    /// What is said about a transaction that was open for too long.
+    pub(super) fn timed_out(&self) -> Refusal {
+        Refusal::TransactionTimedOut { limit_ms: self.settings.transaction_ms_max.unwrap_or_default() }
+    }
+
+    /// Rolls back what is open for too long.
+    pub(crate) fn end_overdue(&mut self, effects: &mut Vec<Effect>) {
+        let Some(limit_ms) = self.settings.transaction_ms_max else { return };
+        if self.next_timeout_ms.is_none_or(|at_ms| self.now_ms < at_ms) {
+            return;
+        }
+        let (mut overdue, mut first_ms) = (Vec::new(), None);
+        for (key, open) in self.open.iter().filter(|(_, open)| open.ages()) {
+            match open.begun_ms.saturating_add(limit_ms) {
+                until_ms if until_ms <= self.now_ms => overdue.push(*key),
+                until_ms => first_ms = first_ms.into_iter().chain([until_ms]).min(),
+            }
+        }
+        overdue.sort_unstable();
+        for key in overdue {
+            self.end_overdue_share(key, effects);
+        }
+        let (overdue, first_branch_ms) = self.branches.overdue(self.now_ms, limit_ms);
+        for branch in overdue {
+            self.end_overdue_branch(&branch, effects);
+        }
+        let first_ms: Option<u64> = first_ms.into_iter().chain(first_branch_ms).min();
+        self.next_timeout_ms = first_ms.map(|at_ms| at_ms.max(self.now_ms + LOOK_MS));
+    }
+
+    fn end_overdue_share(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
+        let refusal = self.timed_out();
+        let Some(settled) = self.open.get_mut(&key).map(|open| open.drop_work(refusal)) else { return };
+        self.counters.timed_out_transactions += 1;
+        self.take_back_settled(settled, effects);
+    }
+
+    fn end_overdue_branch(&mut self, branch: &BranchId, effects: &mut Vec<Effect>) {
+        let shares = self.branches.time_out(branch);
+        self.counters.timed_out_transactions += 1;
+        self.undo_shares(shares, None, true, effects);
+    }
+
+    /// What was done here is no more, and its consumers do not have again what they had settled.
+    pub(super) fn discard_overdue(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
+        let refusal = self.timed_out();
+        if let Some(mut open) = self.take_open(key) {
+            self.take_back_settled(open.drop_work(refusal), effects);
+        }
+    }
+
+    fn take_back_settled(&mut self, settled: Vec<(ConsumerKey, Settlement)>, effects: &mut Vec<Effect>) {
+        let mut shares: BTreeMap<(QueueId, ConsumerKey), Vec<EntryTag>> = BTreeMap::new();
+        for (consumer, Settlement { queue, tag, .. }) in settled {
+            let Some(entry) = self.entry(queue, tag) else { continue };
+            if entry.state == (State::Held { by: consumer, in_transaction: true }) {
+                entry.state = State::Held { by: consumer, in_transaction: false };
+                shares.entry((queue, consumer)).or_default().push(tag);
+            }
+        }
+        for ((queue, consumer), tags) in shares {
+            match self.consumers.contains_key(&consumer) {
+                // A member of a pattern's consumer keeps what it has, as one that is slow does.
+                true if consumer.member != 0 => {}
+                true => self.take_back(queue, consumer, tags, effects),
+                false => {
+                    self.release(queue, consumer, &tags, true, effects);
+                    self.dispatch(queue, effects);
+                }
+            }
+        }
+    }
+}
