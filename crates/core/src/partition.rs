@@ -406,17 +406,19 @@ impl Partition {
             Event::Recalled { key, sent } => self.recalled(key, sent, effects),
             Event::ProposalsFailed { reason } => self.proposals_failed(&reason, effects),
             Event::Space { ample } => self.space(ample, effects),
-            Event::Tick { now_ms } => {
-                self.now_ms = self.now_ms.max(now_ms);
-                self.pass_time(effects);
-                self.sweep(effects);
-                self.wake(effects);
-                self.refuse_late(effects);
-                self.look_for_slow(effects);
-                self.end_overdue(effects);
-            }
+            Event::Tick { now_ms } => self.tick(now_ms, effects),
             Event::Peer { from, peer } => self.peer(from, peer, effects),
         }
+    }
+
+    fn tick(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+        self.now_ms = self.now_ms.max(now_ms);
+        self.pass_time(effects);
+        self.sweep(effects);
+        self.wake(effects);
+        self.refuse_late(effects);
+        self.look_for_slow(effects);
+        self.end_overdue(effects);
     }
 
     /// Ends recovery: settles what a crash left in doubt. Called once, after the last replayed command.

@@ -52,6 +52,13 @@ pub struct RuntimeOptions {
     pub sync_within: Duration,
 }
 
+impl RuntimeOptions {
+    /// What writes the advisories of one core.
+    fn advisories(&self, core: u16) -> Advisories {
+        Advisories::new(&self.broker_name, &self.broker_url, core, read_portable)
+    }
+}
+
 /// The subprotocol of AMQP inside of WebSockets ("AMQP 1.0 WebSocket Binding", section 2.1).
 const WEBSOCKET_PROTOCOL: &str = "amqp";
 
@@ -176,10 +183,7 @@ impl Runtime {
         let links = JournalLinks { from_cores, to_cores, stop: stop_journal.clone() };
         let (journal, door) = journal::start(disk, writer, links, options.sync_within, &journal_waker)?;
 
-        let mut shares: Vec<BTreeMap<PartitionId, Partition>> = (0..count).map(|_| BTreeMap::new()).collect();
-        for (id, partition) in partitions {
-            shares[usize::from(owner(id, count as u16))].insert(id, partition);
-        }
+        let shares = dealt(partitions, count);
         let (mut sockets, mut cores, mut questions) = (Vec::new(), Vec::new(), Vec::new());
         // The partitions of the store know their first policies; only later ones are looked at.
         let (policies, _) = watch::channel(Arc::default());
@@ -203,12 +207,7 @@ impl Runtime {
                 policies: policies.subscribe(),
                 questions: asked,
                 orders: given.take(),
-                advisories: Advisories::new(
-                    &options.broker_name,
-                    &options.broker_url,
-                    index as u16,
-                    read_portable,
-                ),
+                advisories: options.advisories(index as u16),
                 processor: options.pin.then_some(index),
             };
             let make = make.clone();
@@ -275,6 +274,18 @@ impl Runtime {
             tracing::error!("the journal thread had panicked");
         }
     }
+}
+
+/// Each core's partitions.
+fn dealt(
+    partitions: BTreeMap<PartitionId, Partition>,
+    cores: usize,
+) -> Vec<BTreeMap<PartitionId, Partition>> {
+    let mut shares: Vec<BTreeMap<PartitionId, Partition>> = (0..cores).map(|_| BTreeMap::new()).collect();
+    for (id, partition) in partitions {
+        shares[usize::from(owner(id, cores as u16))].insert(id, partition);
+    }
+    shares
 }
 
 /// The end of all conversations of a core: the word reaches those that listen, the mark those that come later.
