@@ -184,7 +184,7 @@ impl FromStr for BranchId {
 fn bytes_of(text: &str) -> Result<Arc<[u8]>, BranchTextError> {
     let wrong = || BranchTextError::Part(text.to_owned());
     let digits = text.as_bytes();
-    if digits.len() % 2 != 0 || digits.len() > 2 * BranchId::PART_BYTES_MAX {
+    if !digits.len().is_multiple_of(2) || digits.len() > 2 * BranchId::PART_BYTES_MAX {
         return Err(wrong());
     }
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
