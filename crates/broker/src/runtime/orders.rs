@@ -6,6 +6,7 @@ use postroad_model::{BranchId, BranchStanding, Decision, Event, Refusal, Ticket,
 use tokio::sync::{mpsc, oneshot};
 
 use crate::runtime::connection::CoreHandle;
+use crate::runtime::core::Core;
 use crate::runtime::router::Router;
 
 /// Orders that wait; whoever gives more waits too.
@@ -78,11 +79,7 @@ async fn carry_out(handle: &CoreHandle, order: Order) -> Outcome {
         }
         Order::Forget { branch } => Event::ForgetBranch { branch, connection, ticket },
     };
-    let mut core = handle.core.borrow_mut();
-    router.route(event, |partition, event| core.submit(partition, event));
-    core.run();
-    drop(core);
-    handle.wake.notify_one();
+    at_once(handle, |core| router.route(event, |partition, event| core.submit(partition, event)));
     let mut found = Vec::new();
     let result = loop {
         mailbox.filled().await;
@@ -92,11 +89,16 @@ async fn carry_out(handle: &CoreHandle, order: Order) -> Outcome {
             _ => {}
         }
     };
+    at_once(handle, |core| router.close(|partition, event| core.submit(partition, event)));
+    handle.core.borrow_mut().leave(connection);
+    result.map(|()| found)
+}
+
+/// Says something to the core, and has it done.
+fn at_once(handle: &CoreHandle, say: impl FnOnce(&mut Core)) {
     let mut core = handle.core.borrow_mut();
-    router.close(|partition, event| core.submit(partition, event));
+    say(&mut core);
     core.run();
-    core.leave(connection);
     drop(core);
     handle.wake.notify_one();
-    result.map(|()| found)
 }
