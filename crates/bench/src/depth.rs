@@ -103,6 +103,12 @@ pub enum DepthError {
         /// How many came.
         found: u64,
     },
+    /// The broker that was started ended before it could be reached; it has said why itself.
+    #[error("the broker that was started has ended: {status}")]
+    Ended {
+        /// How.
+        status: std::process::ExitStatus,
+    },
     /// The broker cannot be killed or started.
     #[error("{what}: {source}")]
     Process {
@@ -212,8 +218,10 @@ fn first_delivery(
             Ok(link) => break link,
             Err(error) => error,
         };
-        let has_ended = child.try_wait().is_ok_and(|ended| ended.is_some());
-        if has_ended || begin.elapsed() > START_MAX || stop.load(Ordering::Acquire) {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Err(DepthError::Ended { status });
+        }
+        if begin.elapsed() > START_MAX || stop.load(Ordering::Acquire) {
             return Err(error.into());
         }
         thread::sleep(KNOCK);

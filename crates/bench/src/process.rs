@@ -23,10 +23,10 @@ impl ServerTime {
         self.pid
     }
 
-    /// Whether it runs; one that ended and that nobody has asked for does not.
+    /// Whether it runs; one that ended and that nobody has asked for does not. While any of its threads is still ending, it
+    /// has its ports and locks.
     pub fn is_alive(self) -> bool {
-        let state = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok();
-        state.is_some_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z")))
+        fs::read_to_string(format!("/proc/{}/stat", self.pid)).is_ok_and(|stat| runs(&stat))
     }
 
     /// Time that all its threads have spent so far, user and system; `None` if there is no such process here.
@@ -45,6 +45,15 @@ impl ServerTime {
 fn resident_kib(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse().ok()
+}
+
+/// Fields 3 and 20 of `/proc/PID/stat` (proc(5)): the first thread of a process may have ended, as `Z`, ahead of others.
+fn runs(stat: &str) -> bool {
+    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+    let mut fields = rest.split_whitespace();
+    let ended = matches!(fields.next(), Some("Z" | "X"));
+    let threads = fields.nth(16).and_then(|threads| threads.parse::<u64>().ok());
+    !ended || threads.is_some_and(|threads| threads > 1)
 }
 
 /// Fields 14 and 15 of `/proc/PID/stat` (proc(5)); the name in field 2 may hold spaces and brackets.
@@ -67,6 +76,20 @@ mod tests {
             ("cut", "7 (a) S 1", None),
         ] {
             assert_eq!(ticks(stat), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn a_process_runs_until_its_last_thread_has_ended() {
+        for (case, stat, want) in [
+            ("runs", "7 (a) S 1 1 1 0 -1 4 5 0 0 0 12 30 0 0 20 0 9 0", true),
+            ("alone", "7 (a) R 1 1 1 0 -1 4 5 0 0 0 12 30 0 0 20 0 1 0", true),
+            ("its first thread has ended", "7 (a) Z 1 1 1 0 -1 4 5 0 0 0 12 30 0 0 20 0 3 0", true),
+            ("all have", "7 (a) Z 1 1 1 0 -1 4 5 0 0 0 12 30 0 0 20 0 1 0", false),
+            ("name with brackets", "7 (a) Z) S 1 1 1 0 -1 4 5 0 0 0 1 2 0 0 20 0 2 0", true),
+            ("cut", "7 (a", false),
+        ] {
+            assert_eq!(runs(stat), want, "case: {case}");
         }
     }
 
