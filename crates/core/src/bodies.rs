@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use postroad_model::{Message, MessageKey};
+use postroad_model::{Message, MessageKey, MessageRow};
 use rustc_hash::FxBuildHasher;
 
-use crate::folds::{FOLDS_MAX, Folds};
+use crate::folds::{FOLDS_MAX, Folds, Seen};
 use crate::partition::Memory;
 
 /// What a message takes beside its body while it is here: its headers, and the entries that point to it.
@@ -135,31 +135,43 @@ impl Bodies {
     }
 
     /// After a start: these messages are in folded pages, each as often as it is told; what is not folded is there already.
-    pub fn restore_folded(&mut self, keys: impl Iterator<Item = MessageKey>) {
-        let Bodies { stored, folds, folded, .. } = self;
-        folds.add_all(keys);
-        folds.retain(|key, count| {
-            let is_elsewhere = stored.contains_key(&key);
-            *folded += u64::from(!is_elsewhere);
-            is_elsewhere || count > 1
-        });
+    pub fn restore_folded(&mut self, rows: impl Iterator<Item = MessageRow>) {
+        let mut seen = Seen::default();
+        for row in rows {
+            self.folded += seen.add(&row, |key| self.folds.add_further(key));
+        }
+        for key in self.stored.keys().filter(|key| seen.contains(**key)) {
+            self.folded -= 1;
+            self.folds.add_only(*key);
+        }
     }
 
     /// Of messages in folded pages, as often as they are there: those that nothing else holds, each once.
-    pub fn only_folded<T>(
-        &self,
-        keys: impl Iterator<Item = (MessageKey, T)>,
-    ) -> impl Iterator<Item = (MessageKey, T)> {
+    pub fn only_folded(&self, rows: impl Iterator<Item = MessageRow>) -> impl Iterator<Item = MessageRow> {
         let mut left = self.folds.clone();
-        keys.filter(move |(key, _)| {
-            let folds = if left.is_empty() { 0 } else { self.folds.of(*key) };
-            // The first one that is met stands for all.
-            folds == 0 || {
-                let is_first = left.of(*key) == folds;
-                left.remove(*key);
-                is_first && !self.stored.contains_key(key)
+        rows.flat_map(move |row| {
+            let whole = (!self.folds.has_any(&row)).then_some(row);
+            let mut singles = Vec::new();
+            for key in whole.is_none().then(|| row.keys()).into_iter().flatten() {
+                if self.is_told(key, &mut left)
+                    && let MessageKey::Durable { position, .. } = key
+                {
+                    singles.push(MessageRow { first: position, records: 1, ..row });
+                }
             }
+            whole.into_iter().chain(singles)
         })
+    }
+
+    /// Of a folded message that may be in several pages: whether this is the one that stands for all. `left` counts those
+    /// that are still to come.
+    fn is_told(&self, key: MessageKey, left: &mut Folds) -> bool {
+        let folds = self.folds.of(key);
+        folds == 0 || {
+            let is_first = left.of(key) == folds;
+            left.remove(key);
+            is_first && !self.stored.contains_key(&key)
+        }
     }
 
     fn forget(&mut self, key: MessageKey) {

@@ -141,7 +141,8 @@ impl Partition {
     fn discard_page(&mut self, id: QueueId, number: LaneNumber, page: &Page, effects: &mut Vec<Effect>) {
         self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
         self.counters.discarded += page.len();
-        for (key, bytes) in page.messages() {
+        for (key, bytes) in page.messages().iter().flat_map(|row| row.keys().map(|key| (key, row.body_bytes)))
+        {
             if self.bodies.end_folded(key) {
                 self.released(key, bytes, effects);
             }

@@ -5,7 +5,7 @@
 //! are left to the disk; nothing is read or written for it. Where consumers, browsers and cursors with selectors are,
 //! pages stay open. Nothing that the log tells depends on what is folded.
 
-use postroad_model::{ConsumerKey, Message, MessageKey, QueueId};
+use postroad_model::{ConsumerKey, Message, MessageKey, MessageRow, QueueId};
 
 use crate::Partition;
 use crate::queue::{Entry, Folded, Lane, LaneNumber, Page, Queue, State, tag, untag};
@@ -33,15 +33,45 @@ impl Partition {
         let Some(page) = lane.take_folded(sequence) else { return };
         self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
         self.counters.opened_pages += 1;
-        for Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes } in
-            page.entries()
-        {
-            let key = MessageKey::Durable { position, ordinal };
-            self.expiries.insert(headers.expires_at_ms, id, tag(number.0, sequence));
-            self.bodies.unfold(key, headers, body_bytes);
-            let state = State::Ready;
-            lane.restore(sequence, Entry { key, stamp, failed_deliveries, uncounted_deliveries: 0, state });
+        let entries = page.entries();
+        let page_entries = lane.page_entries();
+        for page in entries.chunk_by(|a, b| a.sequence / page_entries == b.sequence / page_entries) {
+            let is_wanted =
+                page.first().is_some_and(|first| first.sequence / page_entries == sequence / page_entries);
+            // The others of a wide page stay folded, each for itself.
+            if let Some(page) = (!is_wanted).then(|| Page::of(page)).flatten() {
+                self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+                lane.restore_folded(page);
+                continue;
+            }
+            for folded in page.iter().cloned() {
+                let Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes } =
+                    folded;
+                let key = MessageKey::Durable { position, ordinal };
+                self.expiries.insert(headers.expires_at_ms, id, tag(number.0, sequence));
+                self.bodies.unfold(key, headers, body_bytes);
+                let state = State::Ready;
+                lane.restore(
+                    sequence,
+                    Entry { key, stamp, failed_deliveries, uncounted_deliveries: 0, state },
+                );
+            }
         }
+    }
+
+    /// Makes a wide page of the folded page of this sequence and those beside it, if all of them are folded.
+    fn widen(&mut self, id: QueueId, number: LaneNumber, sequence: u64) {
+        let Some(lane) = self.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) else {
+            return;
+        };
+        let row = lane.row_of_folded(sequence);
+        let entries: Vec<Folded> = row.iter().flat_map(|page| page.entries()).collect();
+        let Some(wide) = Page::of(&entries) else { return };
+        for page in row {
+            self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+        }
+        self.expiries.insert(wide.first_expiry_ms(), id, tag(number.0, wide.ends().0));
+        lane.widen(wide);
     }
 
     /// Folds full pages of the lane while messages take more memory than they may, but for the page of `opened`, which
@@ -118,9 +148,11 @@ impl Partition {
         // The first of them to expire stands for the page.
         self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
         self.counters.folded_pages += 1;
+        let first = page.ends().0;
         if let Some(lane) = self.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) {
             lane.fold(page);
         }
+        self.widen(id, number, first);
     }
 
     /// The entry as it lies in a page; `None` if it cannot, for somebody is at it.
@@ -136,10 +168,10 @@ impl Partition {
     }
 }
 
-/// The messages in all folded pages, with the sizes of their bodies: one that several queues hold as often as it is there.
+/// The messages in all folded pages: one that several queues hold as often as it is there.
 pub(crate) fn messages_in_pages<'p>(
     queues: impl Iterator<Item = &'p Queue> + 'p,
-) -> impl Iterator<Item = (MessageKey, u64)> + 'p {
+) -> impl Iterator<Item = MessageRow> + 'p {
     let lanes = queues.flat_map(|queue| queue.lanes.iter());
     lanes.flat_map(|(_, lane)| lane.folded_pages()).flat_map(Page::messages)
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use postroad_model::MessageKey;
+use postroad_model::{MessageKey, MessageRow, Position};
 
 /// Records to a chunk: messages that several queues got come in rows, so a chunk is full more often than not.
 const CHUNK: u64 = 64;
@@ -33,11 +33,6 @@ impl Folds {
         found.unwrap_or(0)
     }
 
-    /// Whether no message has any.
-    pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
-    }
-
     /// One more, unless it has the most already.
     pub fn add(&mut self, key: MessageKey) {
         if let Some((chunk, place)) = place(key) {
@@ -58,46 +53,84 @@ impl Folds {
         true
     }
 
-    /// Counts a row of messages, each once.
-    pub fn add_all(&mut self, keys: impl Iterator<Item = MessageKey>) {
-        let mut current: Option<((u32, u64), [u8; CHUNK as usize])> = None;
-        for (number, place) in keys.filter_map(place) {
-            let chunk = match &mut current {
-                Some((known, chunk)) if *known == number => chunk,
-                _ => {
-                    self.put_back(current.take());
-                    let chunk = self.chunks.remove(&number).unwrap_or([0; CHUNK as usize]);
-                    &mut current.insert((number, chunk)).1
-                }
-            };
-            chunk[place] = chunk[place].saturating_add(1);
+    /// One more for a message that was seen before: the first time that one counts, too.
+    pub fn add_further(&mut self, key: MessageKey) {
+        if self.of(key) == 0 {
+            self.add(key);
         }
-        self.put_back(current);
+        self.add(key);
     }
 
-    fn put_back(&mut self, chunk: Option<((u32, u64), [u8; CHUNK as usize])>) {
-        self.chunks.extend(chunk);
+    /// The one of a message that is folded and lies open elsewhere, if it has none yet.
+    pub fn add_only(&mut self, key: MessageKey) {
+        if self.of(key) == 0 {
+            self.add(key);
+        }
     }
 
-    /// Keeps the folds of messages that `is_shared` says of, given how many there are; forgets the others.
-    pub fn retain(&mut self, mut is_shared: impl FnMut(MessageKey, u8) -> bool) {
-        self.chunks.retain(|(ordinal, number), chunk| {
-            for (place, count) in (0..).zip(chunk.iter_mut()).filter(|(_, count)| **count > 0) {
-                let position = postroad_model::Position::new(number * CHUNK + place);
-                let key = position.map(|position| MessageKey::Durable { position, ordinal: *ordinal });
-                if !key.is_some_and(|key| is_shared(key, *count)) {
-                    *count = 0;
+    /// Whether any of these messages may have some: told without looking at each.
+    pub fn has_any(&self, row: &MessageRow) -> bool {
+        let first = row.first.get();
+        let last = first.saturating_add(row.records.saturating_sub(1));
+        self.chunks.range((row.ordinal, first / CHUNK)..=(row.ordinal, last / CHUNK)).next().is_some()
+    }
+}
+
+/// Messages that were met, a bit for each: for a start, which meets all that are folded.
+#[derive(Default)]
+pub struct Seen {
+    /// By the message's place in its record, and by the record.
+    words: BTreeMap<(u32, u64), [u64; WORDS]>,
+}
+
+/// Words to a chunk of [`Seen`], of 64 messages each.
+const WORDS: usize = 64;
+
+impl Seen {
+    /// These are met; tells `again` each that was met before, and returns how many were not.
+    pub fn add(&mut self, row: &MessageRow, mut again: impl FnMut(MessageKey)) -> u64 {
+        let (mut at, end) = (row.first.get(), row.first.get().saturating_add(row.records));
+        let mut new = 0;
+        while at < end {
+            let (number, index) = (at / CHUNK / WORDS as u64, (at / CHUNK) as usize % WORDS);
+            let chunk = self.words.entry((row.ordinal, number)).or_insert([0; WORDS]);
+            for (place, word) in
+                (at / CHUNK..).zip(&mut chunk[index..]).take_while(|(place, _)| place * CHUNK < end)
+            {
+                let bits = below(end, place * CHUNK) & !below(at, place * CHUNK);
+                let known = *word & bits;
+                new += u64::from((bits & !known).count_ones());
+                *word |= bits;
+                for bit in (0..CHUNK).filter(|bit| known >> bit & 1 == 1) {
+                    let position = Position::new(place * CHUNK + bit);
+                    position.into_iter().for_each(|position| {
+                        again(MessageKey::Durable { position, ordinal: row.ordinal });
+                    });
                 }
             }
-            *chunk != [0; CHUNK as usize]
-        });
+            at = (number + 1) * WORDS as u64 * CHUNK;
+        }
+        new
+    }
+
+    /// Whether it was met.
+    pub fn contains(&self, key: MessageKey) -> bool {
+        let Some(((ordinal, word), bit)) = place(key) else { return false };
+        let chunk = self.words.get(&(ordinal, word / WORDS as u64));
+        chunk.is_some_and(|chunk| chunk[word as usize % WORDS] >> bit & 1 == 1)
+    }
+}
+
+/// The bits of positions below `position`, in a word that begins with that of `start`.
+fn below(position: u64, start: u64) -> u64 {
+    match position.saturating_sub(start) {
+        bits @ 0..CHUNK => (1 << bits) - 1,
+        _ => u64::MAX,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use postroad_model::Position;
-
     use super::*;
 
     fn key(position: u64, ordinal: u32) -> MessageKey {
@@ -109,27 +142,52 @@ mod tests {
         let mut folds = Folds::default();
         let keys = [key(63, 0), key(64, 0), key(64, 1), key(64, 0)];
         keys.into_iter().for_each(|key| folds.add(key));
-        let mut row = Folds::default();
-        row.add_all(keys.into_iter());
-        assert_eq!(folds.chunks, row.chunks);
         assert_eq!([key(63, 0), key(64, 0), key(64, 1), key(65, 0)].map(|key| folds.of(key)), [1, 2, 1, 0]);
         let removed = [key(64, 0), key(64, 0), key(64, 0), key(1000, 0), key(63, 0), key(64, 1)];
         assert_eq!(removed.map(|key| folds.remove(key)), [true, true, false, false, true, true]);
-        assert!(folds.is_empty(), "what has none takes no room");
+        assert!(folds.chunks.is_empty(), "what has none takes no room");
         (0..300).for_each(|_| folds.add(key(1, 0)));
         assert_eq!(folds.of(key(1, 0)), FOLDS_MAX);
     }
 
     #[test]
-    fn what_is_not_shared_is_forgotten() {
+    fn what_is_met_again_is_told() {
+        let row = |first: u64, records, ordinal| MessageRow {
+            first: Position::new(first).expect("from 1"),
+            records,
+            ordinal,
+            body_bytes: 1,
+        };
+        let mut seen = Seen::default();
+        for (case, row, new, again) in [
+            ("the first", row(60, 10_000, 0), 10_000, vec![]),
+            ("another place of the same records", row(60, 10, 1), 10, vec![]),
+            ("over the front", row(58, 4, 0), 2, vec![key(60, 0), key(61, 0)]),
+            ("over the end of a chunk", row(4095, 2, 0), 0, vec![key(4095, 0), key(4096, 0)]),
+            ("behind all", row(10_060, 1, 0), 1, vec![]),
+            ("nothing", row(1, 0, 0), 0, vec![]),
+        ] {
+            let mut told = Vec::new();
+            assert_eq!((seen.add(&row, |key| told.push(key)), told), (new, again), "case: {case}");
+        }
+        let contains = [key(57, 0), key(58, 0), key(10_060, 0), key(10_061, 0), key(60, 1), key(70, 1)];
+        assert_eq!(contains.map(|key| seen.contains(key)), [false, true, true, false, true, false]);
+    }
+
+    #[test]
+    fn whether_a_row_has_any_is_told_by_chunk() {
         let mut folds = Folds::default();
-        folds.add_all([key(1, 0), key(2, 0), key(2, 0), key(9, 3)].into_iter());
-        let mut seen = Vec::new();
-        folds.retain(|key, count| {
-            seen.push((key, count));
-            count > 1
-        });
-        assert_eq!(seen, [(key(1, 0), 1), (key(2, 0), 2), (key(9, 3), 1)]);
-        assert_eq!((folds.of(key(2, 0)), folds.chunks.len()), (2, 1));
+        folds.add_only(key(200, 0));
+        folds.add_only(key(200, 0));
+        folds.add_further(key(300, 0));
+        assert_eq!((folds.of(key(200, 0)), folds.of(key(300, 0))), (1, 2));
+        let has = |first: u64, records, ordinal| {
+            let first = Position::new(first).expect("from 1");
+            folds.has_any(&MessageRow { first, records, ordinal, body_bytes: 1 })
+        };
+        assert_eq!(
+            [has(1, 100, 0), has(1, 200, 0), has(1, 200, 1), has(400, 9, 0)],
+            [false, true, false, false]
+        );
     }
 }

@@ -22,7 +22,7 @@ use crate::consumer::Consumer;
 use crate::expiry::Expiries;
 use crate::figures::QueueCounts;
 use crate::limit::Parked;
-use crate::queue::{Entry, LaneNumber, Load, Page, Queue, State, untag};
+use crate::queue::{Entry, LaneNumber, Load, Queue, State, untag};
 use crate::recent::Recent;
 use crate::rest::Rests;
 use crate::schedule::{Jobs, WriteDue};
@@ -474,7 +474,7 @@ impl Partition {
                 }
             }
             let pages = queue.lanes.iter().flat_map(|(_, lane)| lane.folded_pages());
-            pages.flat_map(Page::body_bytes).for_each(|bytes| load.add(bytes));
+            pages.for_each(|page| load.add_all(page.load()));
             (load, away) != (queue.load, queue.away)
                 || queue.incoming != Load::default() && self.proposals.is_empty()
         };

@@ -6,7 +6,9 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use postroad_model::{Binding, Destination, Message, MessageKey, Position, QueueId, Subscription};
+use postroad_model::{
+    Binding, Destination, Message, MessageKey, MessageRow, Position, QueueId, Subscription,
+};
 
 use crate::Partition;
 use crate::audit::{Audit, Last};
@@ -20,7 +22,7 @@ use crate::transaction::{Prepared, Promised};
 
 /// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
 /// parts it still has.
-const VERSION: u8 = 8;
+const VERSION: u8 = 9;
 
 /// The first layout with branches that are in doubt.
 const BRANCHES_SINCE: u8 = 3;
@@ -34,7 +36,7 @@ const AUDIT_SINCE: u8 = 5;
 /// The first layout with messages that are due later.
 const JOBS_SINCE: u8 = 6;
 
-/// The first layout with folded pages.
+/// The first layout with folded pages; since version 9 there are wide ones, which earlier builds would refuse.
 const PAGES_SINCE: u8 = 7;
 
 /// The first layout with branches that operators have ended.
@@ -224,8 +226,7 @@ impl Partition {
         let has_pages = PAGES_SINCE <= found;
         let queues = input.list(|input| Ok(partition.read_queue(has_pages, input)))?;
         queues.into_iter().collect::<Result<(), SnapshotError>>()?;
-        let folded = messages_in_pages(partition.queues.values()).map(|(key, _)| key);
-        partition.bodies.restore_folded(folded);
+        partition.bodies.restore_folded(messages_in_pages(partition.queues.values()));
         for (id, prepared) in input.list(|input| Ok((input.transaction()?, read_prepared(input)?)))? {
             partition.restore_prepared(id, prepared, &known)?;
         }
@@ -260,22 +261,22 @@ impl Partition {
         Ok(partition)
     }
 
-    /// The records that messages are in, once for each message, with the bytes of its body: what the journal must keep.
-    pub fn live_positions(&self) -> impl Iterator<Item = (Position, u64)> {
-        let position = |key| match key {
-            MessageKey::Durable { position, .. } => Some(position),
-            MessageKey::Volatile(_) => None,
-        };
+    /// The messages that the journal must keep: each once.
+    pub fn live_messages(&self) -> impl Iterator<Item = MessageRow> {
         let open = self.bodies.durable().map(|(key, _, bytes)| (key, bytes));
-        let folded = self.bodies.only_folded(messages_in_pages(self.queues.values()));
-        let in_queues = open.chain(folded).filter_map(move |(key, bytes)| Some((position(key)?, bytes)));
         let prepared = self.prepared.values().flat_map(|prepared| &prepared.scheduled);
-        let prepared = prepared.filter_map(|(key, bytes, _)| match key {
-            MessageKey::Durable { position, .. } => Some((*position, *bytes)),
+        let prepared = prepared.map(|(key, bytes, _)| (*key, *bytes));
+        let alone = open.chain(prepared).filter_map(|(key, body_bytes)| match key {
+            MessageKey::Durable { position, ordinal } => {
+                Some(MessageRow { first: position, records: 1, ordinal, body_bytes })
+            }
             MessageKey::Volatile(_) => None,
         });
-        let later = self.jobs.iter().map(|(due, job, _)| (due.position, u64::from(job.bytes)));
-        in_queues.chain(prepared).chain(later)
+        let later = self.jobs.iter().map(|(due, job, _)| {
+            let (first, ordinal, body_bytes) = (due.position, due.ordinal, u64::from(job.bytes));
+            MessageRow { first, records: 1, ordinal, body_bytes }
+        });
+        alone.chain(self.bodies.only_folded(messages_in_pages(self.queues.values()))).chain(later)
     }
 
     /// Messages of prepared transactions whose bodies a snapshot left on the disk. They must be read before anything is
@@ -387,7 +388,7 @@ impl Partition {
     /// A page takes its place as it is.
     fn read_page(&mut self, number: LaneNumber, queue: &mut Queue, page: Page) -> Result<(), SnapshotError> {
         let page = page.stamped(&mut queue.next_stamp);
-        page.body_bytes().into_iter().for_each(|bytes| queue.load.add(bytes));
+        queue.load.add_all(page.load());
         queue.counts.found += page.len();
         begin_groups(queue, page.has_groups());
         self.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));

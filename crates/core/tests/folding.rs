@@ -49,6 +49,42 @@ fn a_backlog_is_folded_but_for_its_last_page_and_read_in_order() {
 }
 
 #[test]
+fn many_pages_are_one_until_somebody_comes_to_them() {
+    let fill: String = (0..41).map(|number| format!("send 1 a m{number}?k={number}\n")).collect();
+    let upto = |numbers: std::ops::Range<u32>| -> Vec<String> { numbers.map(|n| n.to_string()).collect() };
+    for (case, words, want, opened) in [
+        ("the front", "attach 1.1 a 3", upto(0..3), 2),
+        ("all of it", "attach 1.1 a 41", upto(0..41), 20),
+        ("one far behind", "attach 1.1 a 9 where=k=37", upto(37..38), 20),
+        (
+            "a browser, and the front",
+            "attach 1.1 a 41 browse\nattach 1.2 a 2",
+            [upto(0..41), upto(0..2)].concat(),
+            20,
+        ),
+    ] {
+        for restarted in [false, true] {
+            let mut bench = Bench::new(pinched());
+            // Pages of two; eight to a wide one.
+            bench.run(&fill);
+            if restarted {
+                bench.reload();
+            }
+            assert_eq!((folded(&bench), bench.held().as_str()), (40, "a:41"), "case: {case}");
+            let said = bench.run(words);
+            let numbers: Vec<&str> =
+                said.split(' ').filter_map(|word| word.split_once("?k=")).map(|(_, k)| k).collect();
+            assert_eq!(numbers, want, "case: {case}, restarted: {restarted}");
+            let counters = bench.partitions[0].counters();
+            assert!(counters.opened_pages >= opened, "case: {case}: {}", counters.opened_pages);
+            assert_eq!(bench.partitions[0].miscounted(), None, "case: {case}");
+            let held = bench.partitions[0].live_messages().flat_map(|row| row.keys()).count();
+            assert_eq!(held, 41, "case: {case}");
+        }
+    }
+}
+
+#[test]
 fn what_a_reader_has_passed_is_folded_again() {
     let mut bench = Bench::new(pinched());
     bench.run(&fill("a"));
@@ -115,7 +151,8 @@ fn what_several_queues_hold_is_folded_in_each_and_gone_with_the_last() {
         assert_eq!(folded(&bench), 9, "case: {case}: all but m8, which b has open, and o");
         bench.run(&words);
         let check = |bench: &Bench, when: &str| {
-            let mut positions: Vec<_> = bench.partitions[0].live_positions().collect();
+            let mut positions: Vec<_> =
+                bench.partitions[0].live_messages().flat_map(|row| row.keys()).collect();
             positions.dedup();
             let messages = bench.partitions[0].memory().messages;
             assert_eq!(
@@ -178,16 +215,20 @@ fn a_deleted_queue_gives_back_what_its_pages_held() {
     bench.run("send 1 a m until=70\nunmake 1 a");
     assert_eq!((bench.partitions[0].counters().discarded, bench.held().as_str()), (10, ""));
     assert_eq!(bench.partitions[0].memory(), Memory::default());
-    assert_eq!(bench.partitions[0].live_positions().count(), 0);
+    assert_eq!(bench.partitions[0].live_messages().flat_map(|row| row.keys()).count(), 0);
 }
 
 #[test]
 fn pages_outlive_a_restart_and_records_behind_it_find_their_entries() {
     let mut bench = Bench::new(pinched());
     bench.run(&fill("a"));
-    let (folded_before, live) = (folded(&bench), bench.partitions[0].live_positions().count());
+    let (folded_before, live) =
+        (folded(&bench), bench.partitions[0].live_messages().flat_map(|row| row.keys()).count());
     bench.reload();
-    assert_eq!((folded(&bench), bench.partitions[0].live_positions().count()), (folded_before, live));
+    assert_eq!(
+        (folded(&bench), bench.partitions[0].live_messages().flat_map(|row| row.keys()).count()),
+        (folded_before, live)
+    );
     bench.run("attach 1.1 a 4\naccept 1.1 m1?k=1 m2?k=2\nfail 1.1 m3?k=3");
     bench.restart();
     assert_eq!(bench.run("attach 1.2 a 3"), "ok 1.2<m0?k=0 1.2<m3?k=3!1 1.2<m4?k=4");

@@ -109,7 +109,7 @@ fn a_snapshot_keeps_jobs() {
     let restored = Partition::restore(settings(1), &snapshot).expect("a sound snapshot");
     assert_eq!(restored.snapshot(), snapshot);
     let live = |partition: &Partition| {
-        let mut live: Vec<_> = partition.live_positions().collect();
+        let mut live: Vec<_> = partition.live_messages().collect();
         live.sort_unstable();
         live
     };

@@ -1,18 +1,25 @@
-//! Which records of a partition are live, in little memory: a bit for each, in chunks that exist only where one is set.
+//! Which records of a partition are live, in little memory: a bit for each, in chunks that exist only where one is set; where
+//! all are, nothing but the ends.
 
 use postroad_model::Position;
 use std::collections::BTreeMap;
 
-/// Positions to a chunk: its 64 bytes cost little where one record in hundreds is live, and its key little where all are.
+/// Positions to a chunk: its 64 bytes cost little where one record in hundreds is live, and its key little where nearly all are.
 const CHUNK: u64 = 512;
 const WORD: u64 = u64::BITS as u64;
 
 type Chunk = [u64; (CHUNK / WORD) as usize];
 
+/// A chunk of records that are all live.
+const SOLID: Chunk = [u64::MAX; (CHUNK / WORD) as usize];
+
 /// Live records; one that is needed for several messages is so until the last of them is released.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LiveSet {
+    /// Those of which some records are live, and not all.
     chunks: BTreeMap<u64, Chunk>,
+    /// Runs of chunks of which all are: the first one, and the one behind the last. No run follows another at once.
+    solid: BTreeMap<u64, u64>,
     /// Messages beyond the first, of records that have more than one.
     further: BTreeMap<Position, u64>,
 }
@@ -28,34 +35,26 @@ impl LiveSet {
         if messages == 0 {
             return;
         }
-        let (chunk, word, bit) = place(position);
-        let word = &mut self.chunks.entry(chunk).or_default()[word];
-        let further = if *word & bit == 0 { messages - 1 } else { messages };
-        *word |= bit;
+        let (number, word, bit) = place(position);
+        let further = if self.contains(position) {
+            messages
+        } else {
+            let chunk = self.chunks.entry(number).or_default();
+            chunk[word] |= bit;
+            if *chunk == SOLID {
+                self.chunks.remove(&number);
+                self.harden(number);
+            }
+            messages - 1
+        };
         if 0 < further {
             *self.further.entry(position).or_default() += further;
         }
     }
 
-    /// One message of each record is needed, as often as it is told. What comes in order costs little.
-    pub(crate) fn add_all(&mut self, positions: impl Iterator<Item = Position>) {
-        let mut current: Option<(u64, Chunk)> = None;
-        for position in positions {
-            let (number, word, bit) = place(position);
-            let chunk = match &mut current {
-                Some((known, chunk)) if *known == number => chunk,
-                _ => {
-                    self.chunks.extend(current.take());
-                    let chunk = self.chunks.remove(&number).unwrap_or_default();
-                    &mut current.insert((number, chunk)).1
-                }
-            };
-            if chunk[word] & bit != 0 {
-                *self.further.entry(position).or_default() += 1;
-            }
-            chunk[word] |= bit;
-        }
-        self.chunks.extend(current);
+    /// To add many in order, which costs little, and next to nothing where they come in rows.
+    pub(crate) fn filling(self) -> Filling {
+        Filling { set: self, current: None }
     }
 
     /// One message of the record is needed no more. False: none was.
@@ -68,6 +67,7 @@ impl LiveSet {
             return true;
         }
         let (number, word, bit) = place(position);
+        self.loosen(number);
         let Some(chunk) = self.chunks.get_mut(&number).filter(|chunk| chunk[word] & bit != 0) else {
             return false;
         };
@@ -80,29 +80,127 @@ impl LiveSet {
 
     /// Whether a message of the record is needed.
     pub(crate) fn contains(&self, position: Position) -> bool {
-        let (chunk, word, bit) = place(position);
-        self.chunks.get(&chunk).is_some_and(|chunk| chunk[word] & bit != 0)
+        let (number, word, bit) = place(position);
+        match self.chunks.get(&number) {
+            Some(chunk) => chunk[word] & bit != 0,
+            None => self.run_of(number).is_some(),
+        }
     }
 
     /// The records from `first` to `last`, each as if for one message.
     pub(crate) fn between(&self, first: Position, last: Position) -> LiveSet {
         let (from, _, _) = place(first);
         let (to, _, _) = place(last);
-        let mut chunks: BTreeMap<u64, Chunk> =
-            self.chunks.range(from..=to).map(|(&number, &chunk)| (number, chunk)).collect();
-        for (&number, chunk) in &mut chunks {
+        let mut part = LiveSet::default();
+        for (&number, chunk) in self.chunks.range(from..=to) {
+            let mut chunk = *chunk;
             for (index, word) in chunk.iter_mut().enumerate() {
                 let start = number * CHUNK + index as u64 * WORD;
                 *word &= below(last.get() + 1, start) & !below(first.get(), start);
             }
+            if chunk.iter().any(|&word| word != 0) {
+                part.chunks.insert(number, chunk);
+            }
         }
-        chunks.retain(|_, chunk| chunk.iter().any(|&word| word != 0));
-        LiveSet { chunks, further: BTreeMap::new() }
+        let mut part = part.filling();
+        let behind =
+            self.solid.range(from..=to).map(|(&begin, &end)| (begin, end)).filter(|(begin, _)| from < *begin);
+        let runs = self.run_of(from).into_iter().chain(behind);
+        for (begin, end) in runs {
+            let (begin, end) = ((begin * CHUNK).max(first.get()), (end * CHUNK).min(last.get() + 1));
+            Position::new(begin)
+                .into_iter()
+                .for_each(|begin| part.add(begin, end.saturating_sub(begin.get())));
+        }
+        part.done()
     }
 
     /// Whether nothing is live.
     pub(crate) fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
+        self.chunks.is_empty() && self.solid.is_empty()
+    }
+
+    /// The run of solid chunks that has this one.
+    fn run_of(&self, number: u64) -> Option<(u64, u64)> {
+        let (&first, &end) = self.solid.range(..=number).next_back()?;
+        (number < end).then_some((first, end))
+    }
+
+    /// A chunk, which is not in the table, is solid.
+    fn harden(&mut self, number: u64) {
+        let before = number.checked_sub(1).and_then(|before| self.run_of(before));
+        let first = before.map_or(number, |(first, _)| first);
+        let end = self.solid.remove(&(number + 1)).unwrap_or(number + 1);
+        self.solid.insert(first, end);
+    }
+
+    /// A solid chunk comes back into the table.
+    fn loosen(&mut self, number: u64) {
+        let Some((first, end)) = self.run_of(number) else { return };
+        self.solid.remove(&first);
+        if first < number {
+            self.solid.insert(first, number);
+        }
+        if number + 1 < end {
+            self.solid.insert(number + 1, end);
+        }
+        self.chunks.insert(number, SOLID);
+    }
+}
+
+/// A set to which many records are added: see [`LiveSet::filling`].
+pub(crate) struct Filling {
+    set: LiveSet,
+    /// The chunk that was added to last, which is not in the set meanwhile.
+    current: Option<(u64, Chunk)>,
+}
+
+impl Filling {
+    /// One message of each of so many records is needed.
+    pub(crate) fn add(&mut self, first: Position, records: u64) {
+        let (mut at, end) = (first.get(), first.get().saturating_add(records));
+        while at < end {
+            let number = at / CHUNK;
+            if self.current.is_none_or(|(current, _)| current != number) {
+                self.put_back();
+                self.set.loosen(number);
+                self.current = Some((number, self.set.chunks.remove(&number).unwrap_or_default()));
+            }
+            let Filling { set, current: Some((_, chunk)) } = self else { return };
+            let behind = end.min((number + 1) * CHUNK);
+            mark(chunk, (at, behind), |position| *set.further.entry(position).or_default() += 1);
+            at = behind;
+        }
+    }
+
+    /// The set with them.
+    pub(crate) fn done(mut self) -> LiveSet {
+        self.put_back();
+        self.set
+    }
+
+    fn put_back(&mut self) {
+        match self.current.take() {
+            Some((number, SOLID)) => self.set.harden(number),
+            Some((number, chunk)) => {
+                self.set.chunks.insert(number, chunk);
+            }
+            None => {}
+        }
+    }
+}
+
+/// Sets the bits of positions from the first to below the second, which lie in this chunk; tells those that were set.
+fn mark(chunk: &mut Chunk, (from, to): (u64, u64), mut again: impl FnMut(Position)) {
+    let begin = from / CHUNK * CHUNK;
+    for (start, word) in (begin..to).step_by(WORD as usize).zip(chunk) {
+        let bits = below(to, start) & !below(from, start);
+        let known = *word & bits;
+        *word |= bits;
+        if known != 0 {
+            let places = (0..WORD).filter(|place| known >> place & 1 == 1);
+            places.filter_map(|place| Position::new(start + place)).for_each(&mut again);
+        }
     }
 }
 
@@ -122,7 +220,7 @@ mod tests {
         Position::new(number).unwrap()
     }
 
-    fn set(positions: &[u64]) -> LiveSet {
+    fn with(positions: &[u64]) -> LiveSet {
         let mut set = LiveSet::default();
         positions.iter().for_each(|&number| set.add(position(number), 1));
         set
@@ -142,12 +240,23 @@ mod tests {
     #[test]
     fn adding_many_is_adding_each() {
         let many: Vec<u64> = vec![7, 8, 8, 511, 512, 9, 5000, 8, 513];
-        let mut live = set(&[9, 600]);
-        live.add_all(many.iter().map(|&number| position(number)));
+        let mut live = with(&[9, 600]);
+        let filled = |live: LiveSet, rows: &[(u64, u64)]| {
+            let mut filling = live.filling();
+            rows.iter().for_each(|&(first, records)| filling.add(position(first), records));
+            filling.done()
+        };
+        live = filled(live, &many.iter().map(|&number| (number, 1)).collect::<Vec<_>>());
         let each: Vec<u64> = [9, 600].into_iter().chain(many).collect();
-        assert_eq!(live, set(&each));
-        live.add_all(std::iter::empty());
-        assert_eq!(live, set(&each));
+        assert_eq!(live, with(&each));
+        assert_eq!(filled(live.clone(), &[]), live);
+        for rows in
+            [&[(500, 30)][..], &[(63, 2)], &[(64, 64), (1, 0)], &[(1000, 2000)], &[(1024, 512), (700, 9000)]]
+        {
+            let more = rows.iter().flat_map(|&(first, records)| first..first + records);
+            let each: Vec<u64> = each.iter().copied().chain(more).collect();
+            assert_eq!(filled(live.clone(), rows), with(&each), "{rows:?}");
+        }
     }
 
     #[test]
@@ -162,15 +271,33 @@ mod tests {
         ] {
             let want: Vec<u64> =
                 all.iter().copied().filter(|number| (first..=last).contains(number)).collect();
-            assert_eq!(set(&all).between(position(first), position(last)), set(&want), "case: {name}");
+            assert_eq!(with(&all).between(position(first), position(last)), with(&want), "case: {name}");
         }
-        assert!(set(&all).between(position(66), position(510)).is_empty());
+        assert!(with(&all).between(position(66), position(510)).is_empty());
     }
 
     #[test]
     fn what_is_released_takes_no_memory() {
-        let mut live = set(&(1..=2000).collect::<Vec<u64>>());
+        let mut live = with(&(1..=2000).collect::<Vec<u64>>());
         assert!((1..=2000).all(|number| live.remove(position(number))));
         assert_eq!(live, LiveSet::default());
+    }
+
+    #[test]
+    fn where_all_are_live_there_is_no_bit_for_each() {
+        let all: Vec<u64> = (1..=5000).collect();
+        let mut live = with(&all);
+        let shape = |live: &LiveSet| (live.chunks.len(), live.solid.clone().into_iter().collect::<Vec<_>>());
+        assert_eq!(shape(&live), (2, vec![(1, 9)]));
+        for (first, last) in [(1, 5000), (512, 4607), (600, 700), (600, 2000), (511, 1025), (4000, 9000)] {
+            let want = with(&all[first as usize - 1..5000.min(last as usize)]);
+            assert_eq!(live.between(position(first), position(last)), want, "{first} to {last}");
+        }
+        assert!(live.contains(position(2000)) && live.remove(position(2000)));
+        assert!(!live.contains(position(2000)) && !live.remove(position(2000)));
+        assert_eq!(shape(&live), (3, vec![(1, 3), (4, 9)]));
+        live.add(position(2000), 2);
+        assert_eq!(shape(&live), (2, vec![(1, 9)]));
+        assert_eq!([(); 3].map(|()| live.remove(position(2000))), [true, true, false]);
     }
 }

@@ -5,7 +5,7 @@ use crate::format::{FIRST_GROUP, GroupNumber, SegmentHeader, SegmentNumber};
 use crate::journal::Journal;
 use crate::live::LiveSet;
 use crate::segment::{IndexEntry, Range, Segment};
-use postroad_model::{PartitionId, Position};
+use postroad_model::{MessageRow, PartitionId, Position};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All segments that hold groups, by number and by the records in them.
@@ -125,29 +125,36 @@ impl Segments {
         true
     }
 
-    /// Counts one message for each of these records; returns how many of them are not there. What comes in order costs little.
-    fn retain_all(&mut self, partition: PartitionId, live: impl IntoIterator<Item = (Position, u64)>) -> u64 {
-        let mut set = self.live.remove(&partition).unwrap_or_default();
+    /// Counts these messages; returns how many of them are in records that are not there. What comes in order costs little.
+    fn retain_all(&mut self, partition: PartitionId, live: impl IntoIterator<Item = MessageRow>) -> u64 {
+        let mut set = self.live.remove(&partition).unwrap_or_default().filling();
         let mut unknown = 0;
         let mut run = Run { first: Position::FIRST, last: None, messages: 0, bytes: 0 };
-        set.add_all(live.into_iter().filter_map(|(position, bytes)| {
-            if !run.covers(position) {
-                self.count(partition, &run);
-                let range = self.range_mut(partition, position);
-                let ends = range.map(|range| (range.first, range.last));
-                let (first, last) = ends.map_or((position, None), |(first, last)| (first, Some(last)));
-                run = Run { first, last, messages: 0, bytes: 0 };
+        for mut row in live {
+            while 0 < row.records {
+                if !run.covers(row.first) {
+                    self.count(partition, &run);
+                    let range = self.range_mut(partition, row.first);
+                    let ends = range.map(|range| (range.first, range.last));
+                    let (first, last) = ends.map_or((row.first, None), |(first, last)| (first, Some(last)));
+                    run = Run { first, last, messages: 0, bytes: 0 };
+                }
+                // Where there are no records one is looked at after the other.
+                let here = run.last.map_or(1, |last| row.records.min(last.get() - row.first.get() + 1));
+                match run.last {
+                    None => unknown += 1,
+                    Some(_) => {
+                        run.messages += here;
+                        run.bytes += here * row.body_bytes;
+                        set.add(row.first, here);
+                    }
+                }
+                let Some(next) = Position::new(row.first.get() + here) else { break };
+                row = MessageRow { first: next, records: row.records - here, ..row };
             }
-            if run.last.is_none() {
-                unknown += 1;
-                return None;
-            }
-            run.messages += 1;
-            run.bytes += bytes;
-            Some(position)
-        }));
+        }
         self.count(partition, &run);
-        self.live.insert(partition, set);
+        self.live.insert(partition, set.done());
         unknown
     }
 
@@ -216,14 +223,9 @@ impl<D: Disk> Journal<D> {
         left.is_some()
     }
 
-    /// Replaces all of a partition's counts: exactly these messages are live, each with the record it is in and its
-    /// bytes. Returns how many of them are in records that the journal does not have. Of a stopped partition nobody
+    /// Replaces all of a partition's counts: exactly these messages are live. Returns how many of them are in records that the journal does not have. Of a stopped partition nobody
     /// knows what is live: its counts stay as the last checkpoint has them.
-    pub fn recount(
-        &mut self,
-        partition: PartitionId,
-        live: impl IntoIterator<Item = (Position, u64)>,
-    ) -> u64 {
+    pub fn recount(&mut self, partition: PartitionId, live: impl IntoIterator<Item = MessageRow>) -> u64 {
         if self.stopped.contains_key(&partition) {
             return 0;
         }

@@ -249,3 +249,32 @@ pub enum MessageKey {
     /// In memory only, counted within this run.
     Volatile(u64),
 }
+
+/// Messages that are alike, in records that follow one another: each is in the same place of its record, and of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MessageRow {
+    /// The record of the first one.
+    pub first: Position,
+    /// How many records; each has one of these messages.
+    pub records: u64,
+    /// Which of its record's messages each is.
+    pub ordinal: u32,
+    /// Bytes of each body.
+    pub body_bytes: u64,
+}
+
+impl MessageRow {
+    /// The messages.
+    pub fn keys(&self) -> impl Iterator<Item = MessageKey> + use<> {
+        let MessageRow { first, records, ordinal, .. } = *self;
+        let positions = (0..records).filter_map(move |place| Position::new(first.get().wrapping_add(place)));
+        positions.map(move |position| MessageKey::Durable { position, ordinal })
+    }
+
+    /// The row with those of `next`; `None` if it does not go on there.
+    pub fn joined(&self, next: &MessageRow) -> Option<MessageRow> {
+        let end = MessageRow { first: next.first, records: next.records, ..*self };
+        let follows = self.first.get().checked_add(self.records) == Some(next.first.get());
+        (end == *next && follows).then(|| MessageRow { records: self.records + next.records, ..*self })
+    }
+}

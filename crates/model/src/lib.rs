@@ -31,8 +31,8 @@ pub use event::{
 };
 pub use first_bytes::protocol_of;
 pub use ids::{
-    BranchId, BranchStanding, BranchTextError, ConnectionId, ConsumerKey, EntryTag, MessageKey, PartitionId,
-    Position, QueueId, Ticket, TransactionId, TransactionKey,
+    BranchId, BranchStanding, BranchTextError, ConnectionId, ConsumerKey, EntryTag, MessageKey, MessageRow,
+    PartitionId, Position, QueueId, Ticket, TransactionId, TransactionKey,
 };
 pub use liveness::{Liveness, Silence, Silences};
 pub use login::{Login, LoginAnswer};

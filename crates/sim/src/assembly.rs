@@ -265,7 +265,7 @@ impl Assembly {
             }
         }
         for (id, partition) in &partitions {
-            let missing = journal.recount(*id, partition.live_positions());
+            let missing = journal.recount(*id, partition.live_messages());
             if missing > 0 {
                 return Err(BootError::Damaged(format!("{missing} live records of {id:?} are not there")));
             }

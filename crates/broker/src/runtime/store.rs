@@ -202,7 +202,7 @@ impl<D: Disk> Store<D> {
             partition.address_by(addressing.clone());
         }
         for (id, partition) in &partitions {
-            journal.recount(*id, partition.live_positions());
+            journal.recount(*id, partition.live_messages());
         }
         let report = Report {
             damaged: recovered.damaged.clone(),

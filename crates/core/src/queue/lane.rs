@@ -7,8 +7,8 @@
 //! ```
 //! Sequences are dense and rise. Each page has the same number of them, and is gone, or *open*: entries in blocks; or
 //! *folded*: a [`Page`], a few bytes. What is folded is ready and waits undisturbed; whoever wants to do something with
-//! one of its entries opens the page first. Which pages are folded is known to this run alone: it changes nothing that
-//! the log could tell.
+//! one of its entries opens the page first. Folded pages in a row become a *wide* one in the place of all. Which pages are
+//! folded is known to this run alone: it changes nothing that the log could tell.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,6 +19,10 @@ use super::page::{PAGE_ENTRIES_MAX, Page};
 /// Entries to a block: small enough that a queue of one message stays small, large enough that
 /// the block's own cost does not count.
 const BLOCK: u64 = 32;
+
+/// Pages to a wide one, if it may have so many entries: what alike messages take falls to an eighth, and opening a page in it
+/// takes the time of folding seven.
+const WIDE_BITS: u32 = 3;
 
 /// A queue's claim on one message.
 #[derive(Clone, Debug)]
@@ -92,8 +96,10 @@ pub enum Span<'l> {
 enum Slot {
     #[default]
     Gone,
-    Open(Blocks),
+    Open(Box<Blocks>),
     Folded(Box<Page>),
+    /// The wide page that begins ahead of it goes on.
+    Within,
 }
 
 #[derive(Default)]
@@ -235,7 +241,7 @@ impl Lane {
         let slot = self.slot_to_fill(sequence);
         let opened = matches!(slot, Slot::Gone);
         if opened {
-            *slot = Slot::Open(Blocks::default());
+            *slot = Slot::Open(Box::default());
         }
         if let Slot::Open(blocks) = slot {
             blocks.put(sequence - page, entry);
@@ -310,11 +316,42 @@ impl Lane {
 
     /// The folded page that has this sequence in its range, if it is folded.
     pub fn folded(&self, sequence: u64) -> Option<&Page> {
-        let (index, _) = self.place(sequence)?;
-        match self.pages.get(index)? {
+        match self.pages.get(self.folded_at(sequence)?)? {
             Slot::Folded(page) => Some(page),
             _ => None,
         }
+    }
+
+    /// Where the folded page is that has this sequence in its range.
+    fn folded_at(&self, sequence: u64) -> Option<usize> {
+        let (mut index, _) = self.place(sequence)?;
+        while let Slot::Within = self.pages.get(index)? {
+            index = index.checked_sub(1)?;
+        }
+        matches!(self.pages.get(index)?, Slot::Folded(_)).then_some(index)
+    }
+
+    /// The pages that become a wide one with the page of this sequence; none unless all of them are folded, each for itself.
+    pub fn row_of_folded(&self, sequence: u64) -> Vec<&Page> {
+        let wide_bits = WIDE_BITS.min(PAGE_ENTRIES_MAX.ilog2() - self.page_bits);
+        let first = sequence >> (self.page_bits + wide_bits) << (self.page_bits + wide_bits);
+        let pages = self.place(first).map(|(index, _)| self.pages.range(index.min(self.pages.len())..));
+        let row = pages.into_iter().flatten().take(1 << wide_bits).map_while(|slot| match slot {
+            Slot::Folded(page) if self.page_of(page.ends().0) == self.page_of(page.ends().1) => Some(&**page),
+            _ => None,
+        });
+        let row: Vec<&Page> = row.collect();
+        if wide_bits > 0 && row.len() == 1 << wide_bits { row } else { Vec::new() }
+    }
+
+    /// Puts a wide page in the place of the pages that are in it.
+    pub fn widen(&mut self, page: Page) {
+        let (first, last) = page.ends();
+        let Some(((index, _), (end, _))) = self.place(first).zip(self.place(last)) else { return };
+        for slot in self.pages.range_mut(index + 1..=end) {
+            *slot = Slot::Within;
+        }
+        self.pages[index] = Slot::Folded(Box::new(page));
     }
 
     /// All folded pages, in order.
@@ -353,11 +390,12 @@ impl Lane {
         self.close(self.page_of(page.ends().0), Slot::Folded(Box::new(page)));
     }
 
-    /// Takes the page of this sequence out, if it is folded: its entries are to be restored.
+    /// Takes the page of this sequence out, if it is folded: its entries are to be restored, in pages or for themselves.
     pub fn take_folded(&mut self, sequence: u64) -> Option<Page> {
-        let (index, _) = self.place(sequence)?;
-        let slot = self.pages.get_mut(index).filter(|slot| matches!(slot, Slot::Folded(_)))?;
-        let Slot::Folded(page) = std::mem::take(slot) else { return None };
+        let index = self.folded_at(sequence)?;
+        let Slot::Folded(page) = std::mem::take(&mut self.pages[index]) else { return None };
+        let rest = self.pages.range_mut(index + 1..).take_while(|slot| matches!(slot, Slot::Within));
+        rest.for_each(|slot| *slot = Slot::Gone);
         self.live -= page.len();
         Some(*page)
     }
@@ -365,16 +403,21 @@ impl Lane {
     /// Restores a folded page; `false` if it is none of this lane's pages, or its place is taken.
     pub fn restore_folded(&mut self, page: Page) -> bool {
         let (first, last) = page.ends();
-        if first < self.base || self.page_of(first) != self.page_of(last) {
+        let pages = ((self.page_of(last) - self.page_of(first)) >> self.page_bits) + 1;
+        if first < self.base || pages > 1 << WIDE_BITS {
             return false;
         }
-        let (entries, slot) = (page.len(), self.slot_to_fill(first));
-        if !matches!(slot, Slot::Gone) {
+        self.slot_to_fill(last);
+        let taken = |lane: &Lane, (index, _): (usize, u64)| {
+            let slots = lane.pages.range(index..).take(pages as usize);
+            slots.into_iter().any(|slot| !matches!(slot, Slot::Gone))
+        };
+        if self.place(first).is_none_or(|place| taken(self, place)) {
             return false;
         }
-        *slot = Slot::Folded(Box::new(page));
-        self.live += entries;
+        self.live += page.len();
         self.next = self.next.max(last + 1);
+        self.widen(page);
         true
     }
 
@@ -454,7 +497,10 @@ impl Lane {
                     let found = blocks.find(offset, &wanted);
                     found.map(|(offset, entry)| (page + offset, entry.stamp))
                 }
-                Slot::Folded(page) => page.first_from(sequence).map(|(stamp, sequence)| (sequence, stamp)),
+                Slot::Folded(_) | Slot::Within => {
+                    let found = self.folded(sequence).and_then(|page| page.first_from(sequence));
+                    found.map(|(stamp, sequence)| (sequence, stamp))
+                }
             };
             if found.is_some() {
                 return found;
@@ -468,7 +514,7 @@ impl Lane {
     pub fn spans(&self) -> impl Iterator<Item = Span<'_>> {
         self.pages.iter().flat_map(|slot| {
             let (open, folded) = match slot {
-                Slot::Gone => (None, None),
+                Slot::Gone | Slot::Within => (None, None),
                 Slot::Open(blocks) => (Some(blocks), None),
                 Slot::Folded(page) => (None, Some(Span::Folded(page))),
             };

@@ -20,6 +20,12 @@ impl Load {
         self.bytes += bytes;
     }
 
+    /// All these more.
+    pub fn add_all(&mut self, more: Load) {
+        self.messages += more.messages;
+        self.bytes += more.bytes;
+    }
+
     /// One fewer of this size.
     pub fn remove(&mut self, bytes: u64) {
         self.messages = self.messages.saturating_sub(1);

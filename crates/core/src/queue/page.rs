@@ -12,9 +12,10 @@
 //! ```
 
 use bytes::Bytes;
-use postroad_model::{Message, MessageKey, Position};
+use postroad_model::{Message, MessageRow, Position};
 
 use super::lanes::SEQUENCE_BITS;
+use super::load::Load;
 use crate::record::{Reader, RecordError, Writer};
 
 /// The most entries that a page may have: bounds what one from outside makes us reserve.
@@ -140,26 +141,23 @@ impl Page {
         })
     }
 
-    /// A page as it was written; its stamps count from zero until [`Page::stamped`].
+    /// A page as it was written; its stamps count from zero until [`Page::stamped`]. What is alike is looked at once: a start
+    /// reads all pages of a backlog.
     ///
     /// # Errors
     /// [`RecordError`]: these bytes are no page.
     pub fn read(bytes: &[u8]) -> Result<Page, RecordError> {
         let bytes = Bytes::copy_from_slice(bytes);
-        let facts = Facts::read(&bytes)?;
-        let sequences = facts.column(Column::Sequences);
-        let ends = facts.column(Column::Expiries).iter().copied().filter(|at_ms| *at_ms != 0);
-        let ends_of = |numbers: &[u64]| Some((*numbers.first()?, *numbers.last()?));
-        let (first, last) = ends_of(sequences).ok_or(RecordError::Page { what: "it has no entries" })?;
+        let Outline { entries, first, last, last_stamp, first_expiry_ms, has_groups } = Outline::of(&bytes)?;
         Ok(Page {
-            entries: sequences.len() as u64,
+            bytes,
+            entries,
             first,
             last,
             stamp: 0,
-            stamps: facts.column(Column::Stamps).last().map_or(0, |last| last + 1),
-            first_expiry_ms: ends.min().unwrap_or(0),
-            has_groups: facts.headers.iter().any(|headers| headers.group().is_some()),
-            bytes,
+            stamps: last_stamp + 1,
+            first_expiry_ms,
+            has_groups,
         })
     }
 
@@ -195,9 +193,13 @@ impl Page {
         self.has_groups
     }
 
-    /// The sizes of all its bodies.
-    pub fn body_bytes(&self) -> Vec<u64> {
-        self.column(Column::BodyBytes).unwrap_or_default()
+    /// How many messages it holds, and the bytes of their bodies together.
+    pub fn load(&self) -> Load {
+        let mut load = Load { messages: self.entries, bytes: 0 };
+        for run in self.runs(Column::BodyBytes) {
+            load.bytes = load.bytes.saturating_add(run.first.saturating_mul(run.count));
+        }
+        load
     }
 
     /// Its entries, in order.
@@ -207,13 +209,27 @@ impl Page {
         facts.map(|facts| facts.entries(self.stamp)).unwrap_or_default()
     }
 
-    /// The message of each entry, with the size of its body.
-    pub fn messages(&self) -> impl Iterator<Item = (MessageKey, u64)> {
-        let column = |wanted| self.column(wanted).unwrap_or_default().into_iter();
-        let positions = column(Column::Positions).filter_map(Position::new);
-        let keys = positions.zip(column(Column::Ordinals));
-        let keys = keys.map(|(position, ordinal)| MessageKey::Durable { position, ordinal: ordinal as u32 });
-        keys.zip(column(Column::BodyBytes))
+    /// The message of each entry, in rows of those that are alike.
+    pub fn messages(&self) -> Vec<MessageRow> {
+        let mut rows: Vec<MessageRow> = Vec::new();
+        let [ordinals, body_bytes] = [Column::Ordinals, Column::BodyBytes].map(|column| self.runs(column));
+        let (mut ordinals, mut body_bytes) = (Runs::new(&ordinals), Runs::new(&body_bytes));
+        for mut run in self.runs(Column::Positions) {
+            while run.count > 0 {
+                // Only records that follow one another are a row.
+                let together = if run.step == 1 { run.count } else { 1 };
+                let count = together.min(ordinals.left()).min(body_bytes.left());
+                let (Some(first), true) = (Position::new(run.first), count > 0) else { break };
+                let (ordinal, body_bytes) = (ordinals.take(count) as u32, body_bytes.take(count));
+                let row = MessageRow { first, records: count, ordinal, body_bytes };
+                match rows.last_mut().and_then(|before| Some((before.joined(&row)?, before))) {
+                    Some((joined, before)) => *before = joined,
+                    None => rows.push(row),
+                }
+                run = Run { first: run.number(count), count: run.count - count, ..run };
+            }
+        }
+        rows
     }
 
     /// Stamp and sequence of the first entry that is at `from` or behind it.
@@ -228,19 +244,95 @@ impl Page {
     }
 
     fn column(&self, wanted: Column) -> Result<Vec<u64>, RecordError> {
+        let (mut input, entries) = self.at_column(wanted)?;
+        input.column(wanted, entries)
+    }
+
+    /// A column as it is written: what is alike as one.
+    fn runs(&self, wanted: Column) -> Vec<Run> {
+        let mut runs = Vec::new();
+        let read = self.at_column(wanted).and_then(|(mut input, entries)| {
+            input.runs(wanted, entries, |run| {
+                runs.push(run);
+                Ok(())
+            })
+        });
+        debug_assert!(read.is_ok(), "a page was read when it was made");
+        runs
+    }
+
+    /// Where a column begins, and how many numbers it has.
+    fn at_column(&self, wanted: Column) -> Result<(Numbers<'_>, u64), RecordError> {
         let mut input = Numbers { bytes: &self.bytes };
         let entries = input.number()?;
-        let mut numbers = Vec::new();
-        for column in Column::ALL.into_iter().take(wanted as usize + 1) {
-            numbers = if column as usize == wanted as usize {
-                input.column(column, entries)?
-            } else {
-                input.skip_column()?;
-                Vec::new()
-            };
+        for _ in 0..wanted as usize {
+            input.skip_column()?;
         }
-        Ok(numbers)
+        Ok((input, entries))
     }
+}
+
+/// What is known of a page from its columns' runs, once they hold together.
+struct Outline {
+    entries: u64,
+    first: u64,
+    last: u64,
+    last_stamp: u64,
+    first_expiry_ms: u64,
+    has_groups: bool,
+}
+
+impl Outline {
+    fn of(bytes: &Bytes) -> Result<Outline, RecordError> {
+        let mut input = Numbers { bytes };
+        let entries = input.number()?;
+        if entries == 0 || entries > PAGE_ENTRIES_MAX {
+            return Err(wrong("the number of its entries"));
+        }
+        let (first, last) = input.rising(Column::Sequences, entries)?;
+        let (_, last_stamp) = input.rising(Column::Stamps, entries)?;
+        input.runs(Column::Positions, entries, |run| match run.has_zero() {
+            true => Err(wrong("a position is 0")),
+            false => Ok(()),
+        })?;
+        for column in [Column::Ordinals, Column::FailedDeliveries] {
+            input.runs(column, entries, |run| match u32::try_from(run.first) {
+                Ok(_) => Ok(()),
+                Err(_) => Err(wrong("a number is too large")),
+            })?;
+        }
+        input.runs(Column::BodyBytes, entries, |_| Ok(()))?;
+        let mut first_expiry_ms = 0;
+        input.runs(Column::Expiries, entries, |run| {
+            let different = if run.step == 0 { 1 } else { run.count };
+            let ends = (0..different).map(|place| run.number(place)).filter(|at_ms| *at_ms != 0);
+            first_expiry_ms =
+                ends.chain((first_expiry_ms != 0).then_some(first_expiry_ms)).min().unwrap_or(0);
+            Ok(())
+        })?;
+        let (mut begins, mut changes) = (None, 0);
+        input.runs(Column::HeadersChange, entries, |run| {
+            begins.get_or_insert(run.first != 0);
+            changes += if run.first != 0 { run.count } else { 0 };
+            Ok(())
+        })?;
+        if begins != Some(true) {
+            return Err(wrong("it has no first headers"));
+        }
+        let headers = read_headers(bytes, input, changes)?;
+        let has_groups = headers.iter().any(|headers| headers.group().is_some());
+        Ok(Outline { entries, first, last, last_stamp, first_expiry_ms, has_groups })
+    }
+}
+
+/// The headers behind the columns, which end the page.
+fn read_headers(bytes: &Bytes, input: Numbers<'_>, changes: u64) -> Result<Vec<Message>, RecordError> {
+    let text = bytes.slice_ref(input.bytes);
+    let mut text = Reader::new(&text);
+    let headers =
+        (0..changes).map(|_| Ok(text.headers()?.0)).collect::<Result<Vec<Message>, RecordError>>()?;
+    text.end()?;
+    Ok(headers)
 }
 
 /// All columns of a page.
@@ -251,43 +343,16 @@ struct Facts {
 }
 
 impl Facts {
-    /// Reads a page; whatever is in it then holds together.
+    /// Reads a page that has an [`Outline`].
     fn read(bytes: &Bytes) -> Result<Facts, RecordError> {
-        let wrong = |what| Err(RecordError::Page { what });
         let mut input = Numbers { bytes };
         let count = input.number()?;
-        if count == 0 || count > PAGE_ENTRIES_MAX {
-            return wrong("the number of its entries");
-        }
-        let mut facts = Facts { columns: Default::default(), headers: Vec::new() };
+        let mut columns: [Vec<u64>; Column::ALL.len()] = Default::default();
         for column in Column::ALL {
-            facts.columns[column as usize] = input.column(column, count)?;
+            columns[column as usize] = input.column(column, count)?;
         }
-        let text = bytes.slice_ref(input.bytes);
-        let mut text = Reader::new(&text);
-        let changes = facts.column(Column::HeadersChange).iter().filter(|change| **change != 0).count();
-        for _ in 0..changes {
-            facts.headers.push(text.headers()?.0);
-        }
-        text.end()?;
-        let rises = |column| {
-            let numbers = facts.column(column);
-            numbers.is_sorted_by(|a, b| a < b) && numbers.last().is_some_and(|last| *last < COUNT_END)
-        };
-        let is_small = |column| facts.column(column).iter().all(|number| u32::try_from(*number).is_ok());
-        if !rises(Column::Sequences) || !rises(Column::Stamps) {
-            return wrong("its entries are not in order");
-        }
-        if !is_small(Column::Ordinals) || !is_small(Column::FailedDeliveries) {
-            return wrong("a number is too large");
-        }
-        if facts.column(Column::Positions).contains(&0) {
-            return wrong("a position is 0");
-        }
-        match facts.column(Column::HeadersChange).first() {
-            Some(0) => wrong("it has no first headers"),
-            _ => Ok(facts),
-        }
+        let changes = columns[Column::HeadersChange as usize].iter().filter(|change| **change != 0).count();
+        Ok(Facts { columns, headers: read_headers(bytes, input, changes as u64)? })
     }
 
     fn column(&self, column: Column) -> &[u64] {
@@ -316,6 +381,10 @@ impl Facts {
         };
         (0..self.column(Column::Sequences).len()).filter_map(entry).collect()
     }
+}
+
+fn wrong(what: &'static str) -> RecordError {
+    RecordError::Page { what }
 }
 
 /// How far each number is from the one before it, the first from 0.
@@ -377,21 +446,20 @@ impl<'a> Numbers<'a> {
     fn number(&mut self) -> Result<u64, RecordError> {
         let mut number = 0;
         for shift in (0..u64::BITS).step_by(7) {
-            let (byte, rest) =
-                self.bytes.split_first().ok_or(RecordError::Page { what: "it ends too early" })?;
+            let (byte, rest) = self.bytes.split_first().ok_or(wrong("it ends too early"))?;
             self.bytes = rest;
             number |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 return Ok(number);
             }
         }
-        Err(RecordError::Page { what: "a number has no end" })
+        Err(wrong("a number has no end"))
     }
 
     fn skip_column(&mut self) -> Result<Numbers<'a>, RecordError> {
         let length = self.number()?;
         let length = usize::try_from(length).ok().filter(|length| *length <= self.bytes.len());
-        let length = length.ok_or(RecordError::Page { what: "a column is longer than the page" })?;
+        let length = length.ok_or(wrong("a column is longer than the page"))?;
         let (column, rest) = self.bytes.split_at(length);
         self.bytes = rest;
         Ok(Numbers { bytes: column })
@@ -399,28 +467,117 @@ impl<'a> Numbers<'a> {
 
     /// A column of so many numbers.
     fn column(&mut self, column: Column, count: u64) -> Result<Vec<u64>, RecordError> {
-        let mut input = self.skip_column()?;
         let mut numbers = Vec::with_capacity(count as usize);
-        let mut before = 0_u64;
+        self.runs(column, count, |run| {
+            numbers.extend(run.numbers());
+            Ok(())
+        })?;
+        Ok(numbers)
+    }
+
+    /// A column of so many numbers, run by run.
+    fn runs(
+        &mut self,
+        column: Column,
+        count: u64,
+        mut each: impl FnMut(Run) -> Result<(), RecordError>,
+    ) -> Result<(), RecordError> {
+        let mut input = self.skip_column()?;
+        let (mut before, mut left) = (0_u64, count);
         while !input.bytes.is_empty() {
             let piece = input.number()?;
-            if piece >> 1 > count - numbers.len() as u64 {
-                return Err(RecordError::Page { what: "a column is too long" });
-            }
-            let run = if piece & 1 == 1 { Some(input.number()?) } else { None };
-            for _ in 0..piece >> 1 {
-                let number = run.map_or_else(|| input.number(), Ok)?;
-                before = match column.is_relative() {
-                    true => before.wrapping_add(from_zigzag(number) as u64),
-                    false => number,
+            let length = piece >> 1;
+            left = left.checked_sub(length).ok_or(wrong("a column is too long"))?;
+            let (runs, count) = if piece & 1 == 1 { (1, length) } else { (length, 1) };
+            for _ in 0..runs {
+                let number = input.number()?;
+                let run = match column.is_relative() {
+                    true => {
+                        let step = from_zigzag(number) as u64;
+                        Run { first: before.wrapping_add(step), step, count }
+                    }
+                    false => Run { first: number, step: 0, count },
                 };
-                numbers.push(before);
+                if count > 0 {
+                    before = run.number(count - 1);
+                    each(run)?;
+                }
             }
         }
-        match numbers.len() as u64 == count {
-            true => Ok(numbers),
-            false => Err(RecordError::Page { what: "a column is short" }),
+        if left == 0 { Ok(()) } else { Err(wrong("a column is short")) }
+    }
+
+    /// The first and the last number of a column whose numbers rise.
+    fn rising(&mut self, column: Column, count: u64) -> Result<(u64, u64), RecordError> {
+        let mut ends: Option<(u64, u64)> = None;
+        self.runs(column, count, |run| {
+            let last = u128::from(run.first) + u128::from(run.step) * u128::from(run.count - 1);
+            let rises = run.count == 1 || (1..COUNT_END).contains(&run.step);
+            let follows = ends.is_none_or(|(_, before)| before < run.first);
+            if !rises || !follows || last >= u128::from(COUNT_END) {
+                return Err(wrong("its entries are not in order"));
+            }
+            ends = Some((ends.map_or(run.first, |(first, _)| first), last as u64));
+            Ok(())
+        })?;
+        ends.ok_or(wrong("it has no entries"))
+    }
+}
+
+/// Numbers of a column in a row, each as far from the one before.
+#[derive(Clone, Copy)]
+struct Run {
+    first: u64,
+    /// Negative ones wrap.
+    step: u64,
+    count: u64,
+}
+
+impl Run {
+    /// The number at this place of it.
+    fn number(self, place: u64) -> u64 {
+        self.first.wrapping_add(self.step.wrapping_mul(place))
+    }
+
+    fn has_zero(self) -> bool {
+        match self.step {
+            0 => self.first == 0,
+            1 => self.first == 0 || self.first.checked_add(self.count - 1).is_none(),
+            _ => self.numbers().any(|number| number == 0),
         }
+    }
+
+    fn numbers(self) -> impl Iterator<Item = u64> {
+        (0..self.count).map(move |place| self.number(place))
+    }
+}
+
+/// A column of numbers that are repeated, taken from the front.
+struct Runs<'r> {
+    runs: std::slice::Iter<'r, Run>,
+    run: Run,
+}
+
+impl<'r> Runs<'r> {
+    fn new(runs: &'r [Run]) -> Runs<'r> {
+        let mut runs = runs.iter();
+        let run = runs.next().copied().unwrap_or(Run { first: 0, step: 0, count: 0 });
+        Runs { runs, run }
+    }
+
+    /// How often the next number is repeated; 0 at the end.
+    fn left(&self) -> u64 {
+        self.run.count
+    }
+
+    /// Takes it so often.
+    fn take(&mut self, count: u64) -> u64 {
+        let number = self.run.first;
+        self.run.count -= count;
+        if self.run.count == 0 {
+            self.run = self.runs.next().copied().unwrap_or(self.run);
+        }
+        number
     }
 }
 
@@ -428,7 +585,7 @@ impl<'a> Numbers<'a> {
 mod tests {
     use std::sync::Arc;
 
-    use postroad_model::{Encoding, Group, Protocol, RareHeaders};
+    use postroad_model::{Encoding, Group, MessageKey, Protocol, RareHeaders};
 
     use super::*;
 
@@ -491,7 +648,15 @@ mod tests {
             let key =
                 |entry: &Folded| MessageKey::Durable { position: entry.position, ordinal: entry.ordinal };
             let messages: Vec<_> = entries.iter().map(|entry| (key(entry), entry.body_bytes)).collect();
-            assert_eq!(page.messages().collect::<Vec<_>>(), messages, "case: {case}");
+            let rows = page.messages();
+            let told: Vec<_> =
+                rows.iter().flat_map(|row| row.keys().map(|key| (key, row.body_bytes))).collect();
+            assert_eq!(told, messages, "case: {case}");
+            if case == "alike" {
+                assert_eq!(rows.len(), 1, "what is alike is one row");
+            }
+            let bytes = entries.iter().map(|entry| entry.body_bytes).sum();
+            assert_eq!(page.load(), Load { messages: page.len(), bytes }, "case: {case}");
             for from in 0..entries[0].sequence + 40 {
                 let want = entries.iter().find(|entry| from <= entry.sequence);
                 let want = want.map(|entry| (entry.stamp, entry.sequence));

@@ -1,6 +1,6 @@
 //! Compaction: how much the disk keeps, what can still be read, and what a damaged or newer file means.
 
-use super::service::{OPTIONS, open, payload, position, record, serve};
+use super::service::{OPTIONS, open, payload, position, record, row, serve};
 use crate::{
     Checkpoint, CompactionError, DamageKind, Disk, FORMAT_VERSION, Journal, OpenError, ReadError, SegmentUse,
     SimulatedDisk,
@@ -81,7 +81,7 @@ fn one_unconsumed_message_in_each_segment_costs_twice_its_bytes_and_a_fixed_rese
     disk.crash();
     let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
     assert_eq!(recovered.damaged, vec![]);
-    assert_eq!(journal.recount(PARTITION, kept(4000).map(|number| (position(number), 1000))), 0);
+    assert_eq!(journal.recount(PARTITION, kept(4000).map(|number| row(position(number), 1000))), 0);
     for number in kept(4000) {
         assert_eq!(journal.read(PARTITION, position(number)).unwrap(), payload(0, number, 1000));
     }

@@ -5,13 +5,18 @@ use crate::{
     ReadError, Record, Recovered, SimulatedDisk, Space, StoredRecord,
 };
 use bytes::Bytes;
-use postroad_model::{PartitionId, Position};
+use postroad_model::{MessageRow, PartitionId, Position};
 
 pub(super) const OPTIONS: Options =
     Options { segment_bytes: 16 << 10, checkpoint_bytes: 24 << 10, dead_segments_max: 2 };
 
 pub(super) fn position(number: u64) -> Position {
     Position::new(number).unwrap()
+}
+
+/// One message of this size in one record.
+pub(super) fn row(first: Position, body_bytes: u64) -> MessageRow {
+    MessageRow { first, records: 1, ordinal: 0, body_bytes }
 }
 
 pub(super) fn payload(partition: u16, number: u64, bytes: usize) -> Bytes {
@@ -318,7 +323,7 @@ fn a_checkpoint_counts_all_messages_of_a_record() {
     assert_eq!((recovered.checkpoints, recovered.skipped_checkpoints), (vec![checkpoint], vec![]));
     for recounted in [false, true] {
         if recounted {
-            let live = (0..7).map(|_| (position(1), 100));
+            let live = (0..7).map(|_| row(position(1), 100));
             assert_eq!(journal.recount(PartitionId(0), live), 0);
         }
         let counted: Vec<u64> = journal.segments().map(|segment| segment.live_messages).collect();

@@ -3,6 +3,7 @@
 //! `POSTROAD_JOURNAL_SEED=n` replays one seed; `POSTROAD_JOURNAL_SEEDS=n` runs the first n.
 
 use super::model::{Model, Step, decode_step};
+use super::service::row;
 use crate::{
     Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment, CompactionError,
     CompactionRequest, Disk, Fault, Journal, OpenError, Operation, Options, Record, Recovered,
@@ -417,7 +418,7 @@ impl Run {
         for partition in (0..3).map(PartitionId) {
             let own = live.iter().filter(|(owner, _)| *owner == partition);
             let own =
-                own.map(|&(_, position)| (position, self.model.payload(partition, position).len() as u64));
+                own.map(|&(_, position)| row(position, self.model.payload(partition, position).len() as u64));
             assert_eq!(self.journal.recount(partition, own), 0);
         }
         let counted: u64 = self.journal.segments().map(|segment| segment.live_messages).sum();
