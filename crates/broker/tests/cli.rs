@@ -611,6 +611,95 @@ fn damage_is_named_by_file_and_offset_and_hits_nothing_else() {
 }
 
 /// The answer to a GET at the HTTP port of the broker: its status, and its body.
+/// The record of the message with this number among those that were sent, as `dump` shows it: its segment, and where in it.
+fn sent_record(data: &Path, number: usize) -> (PathBuf, usize) {
+    let dump = works(&["journal", "dump", text(data), "--json"]);
+    let records = dump.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let record = records.filter(|record| record["record"] == "Enqueue").nth(number).unwrap();
+    let segment = data.join(format!("{:016x}.segment", record["segment"].as_u64().unwrap()));
+    (segment, record["offset"].as_u64().unwrap() as usize)
+}
+
+fn flip(file: &Path, offset: usize) {
+    let mut bytes = fs::read(file).unwrap();
+    bytes[offset] ^= 4;
+    fs::write(file, bytes).unwrap();
+}
+
+/// A broker on the data directory of a repaired store; what it has in `orders`, oldest first.
+fn received(directory: TempDir) -> (String, TempDir) {
+    let broker = Broker::start_in(directory, "");
+    let got = broker.run(&["receive", "orders", "--timeout", "1000", "--count", "9"]);
+    (String::from_utf8(got.stdout).unwrap(), broker.stop(Signal::TERM))
+}
+
+#[test]
+fn a_repaired_directory_starts_with_all_that_can_be_read() {
+    for (name, damage, want, lost) in [
+        (
+            "a body",
+            (|data: &Path| {
+                let (segment, offset) = sent_record(data, 1);
+                flip(&segment, offset + 200);
+            }) as fn(&Path),
+            "one\nthree\n",
+            1,
+        ),
+        (
+            "the header of a group",
+            |data| {
+                let (segment, offset) = sent_record(data, 1);
+                flip(&segment, offset / 512 * 512 + 9);
+            },
+            "one\nthree\n",
+            1,
+        ),
+        ("the header of the segment", |data| flip(&sent_record(data, 0).0, 20), "one\ntwo\nthree\n", 0),
+        ("the layout file", |data| fs::write(data.join("layout.json"), "{").unwrap(), "one\ntwo\nthree\n", 0),
+        ("no layout file", |data| fs::remove_file(data.join("layout.json")).unwrap(), "one\ntwo\nthree\n", 0),
+    ] {
+        let directory = stopped();
+        let data = directory.path().join("data");
+        damage(&data);
+        let told = offline(&["journal", "repair", text(&data), "--json"]);
+        assert_eq!(told.status.code(), Some(1), "case: {name}: {}", errors(&told));
+        assert!(errors(&told).contains("nothing was changed; with --write"), "case: {name}");
+        let done = works(&["journal", "repair", text(&data), "--json", "--write"]);
+        let lines: Vec<Value> = done.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let (repaired, report) = lines.split_last().unwrap();
+        assert_eq!(String::from_utf8(told.stdout).unwrap(), done[..done.trim_end().rfind('\n').unwrap() + 1]);
+        assert_eq!(repaired["kind"], "repaired", "case: {name}");
+        let aside = PathBuf::from(repaired["aside"].as_str().unwrap());
+        assert_eq!(aside, data.join("damaged-1"), "case: {name}");
+        let kept = fs::read_to_string(aside.join("report.jsonl")).unwrap();
+        assert_eq!(kept.lines().count(), report.len(), "case: {name}");
+        assert_eq!(report.last().unwrap()["lost_records"], lost, "case: {name}: {done}");
+        assert!(works(&["journal", "verify", text(&data)]).contains(" 0 damaged places"), "case: {name}");
+        assert!(works(&["journal", "repair", text(&data)]).contains("nothing to repair"), "case: {name}");
+        let (got, directory) = received(directory);
+        assert_eq!(got, want, "case: {name}");
+        assert_eq!(received(directory).0, "", "case: {name}: what was taken is gone");
+    }
+}
+
+#[test]
+fn a_damaged_message_is_reported_with_its_queue_and_id() {
+    let directory = stopped();
+    let data = directory.path().join("data");
+    // Its text is the last of it.
+    let (segment, offset) = sent_record(&data, 1);
+    let bytes = fs::read(&segment).unwrap();
+    let body = bytes[offset..].windows(3).position(|window| window == b"two").unwrap();
+    flip(&segment, offset + body);
+    let told = String::from_utf8(offline(&["journal", "repair", text(&data)]).stdout).unwrap();
+    let record = told.lines().find(|line| line.contains("is lost")).unwrap();
+    assert!(record.contains("its damaged bytes read as Enqueue, message ID:"), "{told}");
+    assert!(record.ends_with("to queue://orders"), "{told}");
+    assert!(told.contains("1 records and 0 messages are lost, 3 entries of queues are kept"), "{told}");
+    let verified = offline(&["journal", "verify", text(&data)]);
+    assert_eq!(verified.status.code(), Some(1), "it was only told");
+}
+
 fn get(broker: &Broker, path: &str) -> (u16, String) {
     let line = broker.announced.iter().find_map(|line| line.strip_prefix("  HTTP       http://")).unwrap();
     let mut stream = std::net::TcpStream::connect(line).unwrap();

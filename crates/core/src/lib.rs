@@ -30,6 +30,7 @@ mod held;
 mod last_value;
 mod limit;
 mod line;
+mod mend;
 mod notice;
 mod partition;
 mod publish;
@@ -49,6 +50,7 @@ mod transaction;
 
 pub use audit::OriginOf;
 pub use figures::{QueueCounts, QueueFigures};
+pub use mend::{Doubts, Holder, LostMessage, Mended, Mending};
 pub use partition::{CountRetained, Counters, MarkDead, Memory, PAGE_ENTRIES, Partition, Settings};
 pub use record::{RecordError, decode_record, encode_record, message_in_record, sent_in_record};
 pub use schedule::{Firing, WriteDue};

@@ -273,40 +273,47 @@ impl CheckpointRequest {
     pub fn write<D: Disk>(self, disk: &D, pace: &mut dyn Pace) -> Result<WrittenCheckpoint, CheckpointError> {
         let name = checkpoint_name(self.sequence);
         let failed = |source| CheckpointError::Io { file: disk.path(&name), source };
-        self.make(disk, &name, pace).map_err(failed)?;
+        write_file(disk, &name, self.slot.as_deref(), &self.pieces, pace).map_err(failed)?;
         Ok(WrittenCheckpoint { sequence: self.sequence, summary: self.summary })
     }
+}
 
-    fn make<D: Disk>(&self, disk: &D, name: &str, pace: &mut dyn Pace) -> io::Result<()> {
-        if let Some(slot) = self.slot.as_deref().filter(|slot| *slot != UNFINISHED) {
-            disk.rename(slot, UNFINISHED)?;
-        }
-        let mut file = disk.create(UNFINISHED)?;
-        if file.is_linked()? {
-            // A backup has it, too.
-            disk.remove(UNFINISHED)?;
-            file = disk.create(UNFINISHED)?;
-        }
-        let bytes: u64 = self.pieces.iter().map(|piece| piece.len() as u64).sum();
-        let wanted = bytes.next_multiple_of(ALLOCATION_STEP_BYTES);
-        if file.length()? < wanted {
-            file.allocate(wanted)?;
-        }
-        let mut offset = 0;
-        for piece in &self.pieces {
-            for step in piece.chunks(WRITE_STEP_BYTES) {
-                write_all_at(&file, &mut [IoSlice::new(step)], offset)?;
-                offset += step.len() as u64;
-                if step.len() == WRITE_STEP_BYTES {
-                    file.sync()?;
-                    pace.step();
-                }
+/// Writes and syncs a checkpoint of these pieces, over the file `slot` if there is one, and gives it its name then.
+pub(crate) fn write_file<D: Disk>(
+    disk: &D,
+    name: &str,
+    slot: Option<&str>,
+    pieces: &[Bytes],
+    pace: &mut dyn Pace,
+) -> io::Result<()> {
+    if let Some(slot) = slot.filter(|slot| *slot != UNFINISHED) {
+        disk.rename(slot, UNFINISHED)?;
+    }
+    let mut file = disk.create(UNFINISHED)?;
+    if file.is_linked()? {
+        // A backup has it, too.
+        disk.remove(UNFINISHED)?;
+        file = disk.create(UNFINISHED)?;
+    }
+    let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+    let wanted = bytes.next_multiple_of(ALLOCATION_STEP_BYTES);
+    if file.length()? < wanted {
+        file.allocate(wanted)?;
+    }
+    let mut offset = 0;
+    for piece in pieces {
+        for step in piece.chunks(WRITE_STEP_BYTES) {
+            write_all_at(&file, &mut [IoSlice::new(step)], offset)?;
+            offset += step.len() as u64;
+            if step.len() == WRITE_STEP_BYTES {
+                file.sync()?;
+                pace.step();
             }
         }
-        file.sync()?;
-        disk.rename(UNFINISHED, name)?;
-        disk.sync_directory()
     }
+    file.sync()?;
+    disk.rename(UNFINISHED, name)?;
+    disk.sync_directory()
 }
 
 impl Place {

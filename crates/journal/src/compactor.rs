@@ -89,7 +89,7 @@ impl<F: DiskFile> CompactionRequest<F> {
         pace: &mut dyn Pace,
     ) -> Result<CompactedSegment<F>, CompactionError> {
         let failed = |source| CompactionError::Io { file: disk.path(UNFINISHED), source };
-        let mut output = self.begin(disk).map_err(failed)?;
+        let mut output = Output::begin(disk, self.run).map_err(failed)?;
         for (&partition, keep) in &self.keep {
             for source in &self.sources {
                 let Some(range) = source.segment.ranges.get(&partition) else { continue };
@@ -105,22 +105,35 @@ impl<F: DiskFile> CompactionRequest<F> {
         let replaced = self.sources.iter().map(|source| source.segment.header.number).collect();
         Ok(CompactedSegment { segment: output.segment.compacted(self.run), file: output.file, replaced })
     }
+}
 
-    fn begin<D: Disk<File = F>>(&self, disk: &D) -> io::Result<Output<F>> {
-        // A file of an attempt that failed may be longer than what is written now.
-        let _ = disk.remove(UNFINISHED);
-        let (number, salt) = (self.run.last, disk.salt()?);
-        let header = SegmentHeader { number, salt, capacity_bytes: 0, version: FORMAT_VERSION };
-        Ok(Output {
-            file: disk.create(UNFINISHED)?,
-            path: disk.path(UNFINISHED),
-            segment: Segment::new(header),
-            batch: Vec::new(),
-            batch_bytes: 0,
-            front: Vec::new(),
-            last: GroupNumber(0),
-        })
+/// Writes the records to `keep` of one segment, of which only the groups at these offsets can be read, into a compacted one
+/// that takes its place. To be called off the journal, at a pace of its own.
+///
+/// # Errors
+/// [`CompactionError`]: nothing was changed.
+pub(crate) fn rescue<D: Disk>(
+    disk: &D,
+    run: Run,
+    source: &Source<D::File>,
+    groups: &[u64],
+    keep: &BTreeMap<PartitionId, LiveSet>,
+) -> Result<Segment, CompactionError> {
+    let failed = |source| CompactionError::Io { file: disk.path(UNFINISHED), source };
+    let mut output = Output::begin(disk, run).map_err(failed)?;
+    for (&partition, keep) in keep {
+        let mut window = Window::new(&*source.file, INDEX_STRIDE_BYTES as usize, source.segment.end);
+        for &offset in groups {
+            source.copy_group(partition, keep, &mut window, offset, &mut output)?;
+            if STEP_BYTES <= output.batch_bytes {
+                output.write_batch(disk)?;
+            }
+        }
     }
+    output.write_batch(disk)?;
+    output.finish(run).map_err(failed)?;
+    disk.rename(UNFINISHED, &compacted_name(run)).and_then(|()| disk.sync_directory()).map_err(failed)?;
+    Ok(output.segment.compacted(run))
 }
 
 impl<F: DiskFile> Source<F> {
@@ -188,6 +201,22 @@ impl<F: DiskFile> Source<F> {
 }
 
 impl<F: DiskFile> Output<F> {
+    fn begin<D: Disk<File = F>>(disk: &D, run: Run) -> io::Result<Output<F>> {
+        // A file of an attempt that failed may be longer than what is written now.
+        let _ = disk.remove(UNFINISHED);
+        let (number, salt) = (run.last, disk.salt()?);
+        let header = SegmentHeader { number, salt, capacity_bytes: 0, version: FORMAT_VERSION };
+        Ok(Output {
+            file: disk.create(UNFINISHED)?,
+            path: disk.path(UNFINISHED),
+            segment: Segment::new(header),
+            batch: Vec::new(),
+            batch_bytes: 0,
+            front: Vec::new(),
+            last: GroupNumber(0),
+        })
+    }
+
     /// Writes what has gathered as one group, and syncs it.
     fn write_batch<D: Disk<File = F>>(&mut self, disk: &D) -> Result<(), CompactionError> {
         let failed = |source| CompactionError::Io { file: self.path.clone(), source };

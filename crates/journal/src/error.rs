@@ -251,6 +251,26 @@ pub enum BackupError {
     },
 }
 
+/// Why a directory was not repaired. What it held is still there; it can be tried again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RepairError {
+    /// The operating system refused; a full disk too.
+    #[error("{}: {source}", file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What can be read of a damaged segment could not be written anew.
+    #[error(transparent)]
+    Rescue(#[from] CompactionError),
+    /// There is no segment to go on in.
+    #[error(transparent)]
+    NoSegment(#[from] PrepareError),
+}
+
 /// Why a record could not be read back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -31,6 +31,10 @@ mod recovery;
 mod chain;
 mod verify;
 
+mod repair;
+mod salvage;
+mod salvage_scan;
+
 mod assembly;
 mod checkpoint_load;
 mod compacted;
@@ -57,7 +61,7 @@ pub use compactor::{CompactedSegment, CompactionRequest};
 pub use disk::{Disk, DiskFile};
 pub use error::{
     BackupError, CheckpointError, CommitError, CompactionError, Damage, DamageKind, OpenError, PrepareError,
-    ReadError, ReopenError,
+    ReadError, ReopenError, RepairError,
 };
 pub use format::{FORMAT_VERSION, SegmentNumber};
 pub use journal::{Journal, Options};
@@ -68,8 +72,10 @@ pub use read_only::{ReadOnly, ReadOnlyFile};
 pub use real_disk::RealDisk;
 pub use record::{Payload, Record, StoredRecord};
 pub use recovered::{Recovered, Replay, TornTail};
+pub use repair::Repaired;
 pub use retention::SegmentUse;
 pub use room::{RESERVE_SHARE, Space};
+pub use salvage::{LostRecords, Met, Salvage};
 pub use simulated_disk::{Fault, Operation, SimulatedDisk};
 pub use walk::{Seen, Walk};
 

@@ -115,6 +115,12 @@ impl LiveSet {
         part.done()
     }
 
+    /// How many records are live.
+    pub(crate) fn records(&self) -> u64 {
+        let single: u64 = self.chunks.values().flatten().map(|word| u64::from(word.count_ones())).sum();
+        single + self.solid.iter().map(|(begin, end)| (end - begin) * CHUNK).sum::<u64>()
+    }
+
     /// Whether nothing is live.
     pub(crate) fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.solid.is_empty()

@@ -123,6 +123,12 @@ impl<'f, F: DiskFile> Window<'f, F> {
         Ok(found.map(|(offset, _)| offset))
     }
 
+    /// Offset, salt and number of the first group header from `offset` on, on any sector, whatever its salt.
+    pub(crate) fn next_header(&mut self, offset: u64) -> io::Result<Option<(u64, u64, GroupNumber)>> {
+        let found = self.find_header(None, offset, |_, _| true)?;
+        Ok(found.map(|(at, header)| (at, header.salt, header.number)))
+    }
+
     /// Whether a group numbered above `after` on any sector behind `offset` proves that whatever began at `offset` had been
     /// synced: it was written only afterwards.
     pub(crate) fn was_synced(&mut self, salt: u64, offset: u64, after: GroupNumber) -> io::Result<bool> {

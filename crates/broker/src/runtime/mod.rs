@@ -17,6 +17,7 @@ mod router;
 mod store;
 mod threads;
 mod translate;
+mod wreck;
 
 pub use figures::Everybody;
 pub use journal::JournalDoor;
@@ -24,6 +25,7 @@ pub use orders::{Order, Orders};
 pub use store::{LAYOUT_FILE, Stopped, Store};
 pub use threads::{NewSocket, Runtime, RuntimeOptions, Service};
 pub use translate::read_portable;
+pub use wreck::{Lost, Seeming, Wreck};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

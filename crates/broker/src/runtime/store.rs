@@ -50,6 +50,16 @@ pub enum StoreError {
         /// What is wrong.
         reason: String,
     },
+    /// A newer Postroad made the directory.
+    #[error("{}: layout version {found} is unknown; this Postroad reads up to {known}", file.display())]
+    LayoutVersion {
+        /// The layout file.
+        file: PathBuf,
+        /// The version in it.
+        found: u64,
+        /// The newest one known here.
+        known: u32,
+    },
     /// A partition's snapshot cannot be understood.
     #[error("partition {partition}: {source}")]
     Snapshot {
@@ -73,11 +83,17 @@ pub enum StoreError {
 /// Facts of a data directory that never change after it was made.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Layout {
+pub(super) struct Layout {
     version: u32,
-    partitions: u16,
+    pub(super) partitions: u16,
     /// How often it was opened: makes the transaction ids of each run its own.
-    starts: u64,
+    pub(super) starts: u64,
+}
+
+impl Layout {
+    pub(super) fn new(partitions: u16, starts: u64) -> Layout {
+        Layout { version: LAYOUT_VERSION, partitions: partitions.max(1), starts }
+    }
 }
 
 /// What was found wrong with a directory when it was opened.
@@ -186,13 +202,7 @@ impl<D: Disk> Store<D> {
         for id in (0..placement.partitions).map(PartitionId) {
             partitions.entry(id).or_insert_with(|| Partition::new(settings(id)));
         }
-        for partition in partitions.values_mut() {
-            partition.read_properties_by(properties_of);
-            partition.read_origins_by(origin_of);
-            partition.write_due_by(write_due);
-            partition.mark_dead_letters_by(mark_dead_letter);
-            partition.count_retained_by(postroad_openwire::count_retained);
-        }
+        partitions.values_mut().for_each(equip);
         for record in recovered.records() {
             let record = record?;
             replay(&mut partitions, record.partition, record.position, &record.payload)?;
@@ -249,6 +259,15 @@ fn read_prepared<D: Disk>(
         }
     }
     Ok(())
+}
+
+/// Tells a partition how the protocols read and write their messages.
+pub(super) fn equip(partition: &mut Partition) {
+    partition.read_properties_by(properties_of);
+    partition.read_origins_by(origin_of);
+    partition.write_due_by(write_due);
+    partition.mark_dead_letters_by(mark_dead_letter);
+    partition.count_retained_by(postroad_openwire::count_retained);
 }
 
 /// Each protocol reads its own messages.
@@ -318,14 +337,12 @@ fn find_layout(directory: &Path, partitions: u16) -> Result<Layout, StoreError> 
     let file = directory.join(LAYOUT_FILE);
     match std::fs::read(&file) {
         Ok(bytes) => read_layout(&file, &bytes),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Ok(Layout { version: LAYOUT_VERSION, partitions: partitions.max(1), starts: 0 })
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Layout::new(partitions, 0)),
         Err(source) => Err(StoreError::Io { file, source }),
     }
 }
 
-fn write_layout(directory: &Path, layout: &Layout) -> Result<(), StoreError> {
+pub(super) fn write_layout(directory: &Path, layout: &Layout) -> Result<(), StoreError> {
     let file = directory.join(LAYOUT_FILE);
     let io = |source| StoreError::Io { file: file.clone(), source };
     let text = serde_json::to_vec_pretty(layout).map_err(|error| io(error.into()))?;
@@ -342,17 +359,18 @@ fn write_synced(file: &Path, text: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-fn read_layout(file: &Path, bytes: &[u8]) -> Result<Layout, StoreError> {
+/// What a layout file says.
+///
+/// # Errors
+/// [`StoreError::LayoutVersion`]; [`StoreError::Layout`] if it is damaged.
+pub(super) fn read_layout(file: &Path, bytes: &[u8]) -> Result<Layout, StoreError> {
     let wrong = |reason: String| StoreError::Layout { file: file.to_owned(), reason };
     // The version comes first: what else a newer one says is unknown.
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
     let known = LAYOUT_VERSION;
     match value.get("version").and_then(serde_json::Value::as_u64) {
         Some(version) if version == u64::from(known) => {}
-        Some(version) => {
-            let reason = format!("layout version {version} is unknown; this Postroad reads up to {known}");
-            return Err(wrong(reason));
-        }
+        Some(found) => return Err(StoreError::LayoutVersion { file: file.to_owned(), found, known }),
         None => return Err(wrong("it names no layout version".to_owned())),
     }
     let layout: Layout = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;

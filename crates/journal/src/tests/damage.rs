@@ -22,7 +22,7 @@ fn three_groups() -> SimulatedDisk {
     disk.copy()
 }
 
-fn flip(disk: &SimulatedDisk, name: &str, offset: usize) {
+pub(super) fn flip(disk: &SimulatedDisk, name: &str, offset: usize) {
     let mut bytes = disk.contents(name).unwrap();
     bytes[offset] ^= 0x20;
     disk.set_contents(name, bytes);

@@ -6,5 +6,6 @@ mod fixture;
 mod fuzzed;
 mod model;
 mod real;
+mod repair;
 mod service;
 mod simulation;

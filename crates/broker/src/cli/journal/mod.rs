@@ -5,6 +5,7 @@ mod dump;
 mod export;
 mod import;
 mod line;
+mod repair;
 mod stats;
 mod verify;
 
@@ -24,6 +25,8 @@ use crate::runtime::Stopped;
 pub enum Journal {
     /// Read every byte that counts, and name all damage by file and offset.
     Verify(verify::VerifyArguments),
+    /// Tell what damage has cost, and with `--write` go on without it.
+    Repair(repair::RepairArguments),
     /// How much each segment holds, and how much of it is live.
     Stats(stats::StatsArguments),
     /// Print the records, one to a line.
@@ -40,6 +43,7 @@ pub enum Journal {
 pub fn run(journal: &Journal) -> anyhow::Result<()> {
     match journal {
         Journal::Verify(arguments) => verify::run(arguments),
+        Journal::Repair(arguments) => repair::run(arguments),
         Journal::Stats(arguments) => stats::run(arguments),
         Journal::Dump(arguments) => dump::run(arguments),
         Journal::Export(arguments) => export::run(arguments),

@@ -1,0 +1,166 @@
+//! `postroad journal repair`: a directory that is damaged goes on with what can be read of it.
+
+use std::io::Write;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use postroad_core::{Holder, LostMessage};
+use postroad_model::PartitionId;
+use serde_json::{Value, json};
+
+use super::{Place, settings};
+use crate::config::Config;
+use crate::runtime::{Lost, Seeming, Wreck};
+
+/// What `repair` can be told.
+#[derive(Debug, Args)]
+pub struct RepairArguments {
+    #[command(flatten)]
+    place: Place,
+    /// Repair it; without this it is only told what would be lost.
+    #[arg(long)]
+    write: bool,
+    /// How many partitions the store has, if its layout file is damaged and some may never have been used [default: as many as
+    /// the log has seen].
+    #[arg(long, value_name = "NUMBER")]
+    partitions: Option<u16>,
+}
+
+/// One thing to be told: for people, and as an object.
+struct Told(String, Value);
+
+/// Reads everything and tells what is lost; with `--write` makes the directory one that opens.
+pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
+    let data = &arguments.place.data;
+    let wreck = Wreck::look(data, arguments.partitions, settings(&Config::default())?)
+        .with_context(|| format!("cannot read {}", data.display()))?;
+    let mut out = std::io::stdout().lock();
+    let mut say = |Told(text, object): &Told| match arguments.place.json {
+        true => writeln!(out, "{object}"),
+        false => writeln!(out, "{text}"),
+    };
+    if !wreck.is_damaged() {
+        say(&Told("there is nothing to repair".into(), json!({"kind": "summary", "damaged": 0})))?;
+        return Ok(());
+    }
+    let told = tell(&wreck);
+    told.iter().try_for_each(&mut say)?;
+    if !arguments.write {
+        bail!("nothing was changed; with --write {} goes on without what is lost", data.display());
+    }
+    let report: String = told.iter().map(|Told(_, object)| format!("{object}\n")).collect();
+    let (aside, repaired) =
+        wreck.repair(report.as_bytes()).with_context(|| format!("cannot repair {}", data.display()))?;
+    let files = repaired.aside.len();
+    let text = format!("repaired; {files} files are kept in {}, with this report", aside.display());
+    let aside = aside.display().to_string();
+    let object =
+        json!({"kind": "repaired", "aside": aside, "files": repaired.aside, "rescued": repaired.rescued});
+    say(&Told(text, object))?;
+    let again = arguments.place.open().context("the repaired directory does not open")?;
+    match again.report.damaged.first() {
+        Some(damage) => bail!("there is damage left: {damage}"),
+        None => Ok(()),
+    }
+}
+
+fn tell(wreck: &Wreck) -> Vec<Told> {
+    let mut told: Vec<Told> = Vec::new();
+    if let Some(what) = &wreck.layout_damage {
+        let partitions = wreck.partition_count();
+        let text = format!("the layout file is damaged: {what}; {partitions} partitions");
+        told.push(Told(text, json!({"kind": "layout", "what": what, "partitions": partitions})));
+    }
+    for damage in wreck.salvage().damaged() {
+        let (file, what) = (damage.file.display().to_string(), damage.kind.to_string());
+        let partition = damage.partition.map(|partition| partition.0);
+        let object = json!({"kind": "damage", "file": file, "offset": damage.offset, "partition": partition, "what": what});
+        told.push(Told(damage.to_string(), object));
+    }
+    told.extend(wreck.lost.iter().map(lost_records));
+    for (id, mended) in &wreck.partitions {
+        told.extend(mended.lost.iter().map(|lost| lost_message(wreck, *id, lost)));
+        for (queue, count) in &mended.doubts.settlements {
+            let queue = queue.as_ref().map(ToString::to_string);
+            let of = queue.as_deref().unwrap_or("queues made behind the loss");
+            let text =
+                format!("{of}: {count} acknowledgements left out: so many messages may come a second time");
+            let object =
+                json!({"kind": "doubt", "partition": id.0, "destination": queue, "settlements": count});
+            told.push(Told(text, object));
+        }
+        if 0 < mended.doubts.transactions {
+            let count = mended.doubts.transactions;
+            let text = format!("partition {}: {count} transactions ended whose shares are lost", id.0);
+            told.push(Told(text, json!({"kind": "doubt", "partition": id.0, "transactions": count})));
+        }
+    }
+    told.push(summary(wreck));
+    told
+}
+
+fn summary(wreck: &Wreck) -> Told {
+    let damaged = wreck.salvage().damaged().len() + usize::from(wreck.layout_damage.is_some());
+    let records: u64 =
+        wreck.lost.iter().map(|lost| lost.records.last.get() - lost.records.first.get() + 1).sum();
+    let messages: usize = wreck.partitions.values().map(|mended| mended.lost.len()).sum();
+    let kept: u64 = (wreck.partitions.values().flat_map(|mended| mended.partition.queues()))
+        .map(|(_, entries)| entries)
+        .sum();
+    let text = format!(
+        "{damaged} damaged places: {records} records and {messages} messages are lost, {kept} entries of queues are kept"
+    );
+    let object = json!({
+        "kind": "summary", "damaged": damaged, "lost_records": records, "lost_messages": messages, "kept_entries": kept,
+    });
+    Told(text, object)
+}
+
+fn lost_records(lost: &Lost) -> Told {
+    let (partition, first, last) =
+        (lost.records.partition.0, lost.records.first.get(), lost.records.last.get());
+    let mut text = match first == last {
+        true => format!("partition {partition}: the record at position {first} is lost"),
+        false => format!("partition {partition}: the records at positions {first} to {last} are lost"),
+    };
+    let mut object = json!({"kind": "lost records", "partition": partition, "first": first, "last": last});
+    if let Some(Seeming { kind, messages }) = &lost.seems {
+        text.push_str(&format!("; its damaged bytes read as {kind}"));
+        for (to, id) in messages {
+            text.push_str(&format!(", message {} to {to}", id.as_deref().unwrap_or("without id")));
+        }
+        let messages: Vec<Value> =
+            messages.iter().map(|(to, id)| json!({"destination": to, "message_id": id})).collect();
+        object["damaged_bytes_read_as"] = json!({"record": kind, "messages": messages});
+    }
+    Told(text, object)
+}
+
+fn lost_message(wreck: &Wreck, partition: PartitionId, lost: &LostMessage) -> Told {
+    let queue = lost.queue.as_ref().map(ToString::to_string);
+    let id = wreck.id_of(partition, lost.position, lost.ordinal);
+    let holder = match lost.holder {
+        Holder::Entry => "queue",
+        Holder::Transaction => "prepared transaction",
+        Holder::Job => "scheduled message",
+    };
+    let place = match (&queue, &lost.subscription) {
+        (Some(queue), Some(name)) => format!("{queue}, subscription {name}"),
+        (Some(queue), None) => queue.clone(),
+        (None, _) => holder.to_owned(),
+    };
+    let (position, ordinal) = (lost.position.get(), lost.ordinal);
+    let mut text = format!(
+        "{place}: a message of {} bytes is lost (partition {}, position {position}, number {ordinal})",
+        lost.body_bytes, partition.0
+    );
+    if let Some(id) = &id {
+        text.push_str(&format!("; by its damaged bytes {id}"));
+    }
+    let object = json!({
+        "kind": "lost message", "holder": holder, "destination": queue, "subscription": lost.subscription.as_deref(),
+        "partition": partition.0, "position": position, "ordinal": ordinal, "body_bytes": lost.body_bytes,
+        "damaged_bytes_message_id": id,
+    });
+    Told(text, object)
+}

@@ -1,0 +1,260 @@
+//! A damaged data directory: what is left of it, and how it goes on.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use postroad_core::{Mended, Mending, Partition, Settings, decode_record, message_in_record};
+use postroad_journal::{Checkpoint, LostRecords, Met, Options, ReadError, RealDisk, Repaired, Salvage};
+use postroad_model::{Command, Message, MessageKey, PartitionId, Placement, Position, Sent};
+
+use super::read_portable;
+use super::store::{LAYOUT_FILE, Layout, StoreError, equip, read_layout, write_layout};
+
+/// What damaged files are kept in, with a number from 1.
+const ASIDE: &str = "damaged-";
+
+/// See the head of this file.
+pub struct Wreck {
+    directory: PathBuf,
+    salvage: Salvage<RealDisk>,
+    layout: Layout,
+    /// Why the layout file is not to be believed.
+    pub layout_damage: Option<String>,
+    /// What was lost of the log, in its order.
+    pub lost: Vec<Lost>,
+    /// All partitions, as they go on.
+    pub partitions: BTreeMap<PartitionId, Mended>,
+}
+
+/// Records that are gone.
+pub struct Lost {
+    /// Which.
+    pub records: LostRecords,
+    /// What the bytes at their place still say, some of which is wrong.
+    pub seems: Option<Seeming>,
+}
+
+/// What a damaged record would be, if the damage were not where it says so.
+pub struct Seeming {
+    /// The kind of record.
+    pub kind: String,
+    /// The messages in it: where to, and their ids.
+    pub messages: Vec<(String, Option<String>)>,
+}
+
+impl Wreck {
+    /// Reads all that is left, and changes nothing. `partitions` is how many there are, should the layout file not say so.
+    ///
+    /// # Errors
+    /// The directory is in use, of a newer version, or cannot be read; or a record that is intact makes no sense.
+    pub fn look(
+        directory: &Path,
+        partitions: Option<u16>,
+        settings: impl Fn(PartitionId, Placement, u64) -> Settings,
+    ) -> anyhow::Result<Wreck> {
+        if !directory.is_dir() {
+            bail!("there is no such directory");
+        }
+        let salvage = Salvage::look(RealDisk::open(directory)?)?;
+        if salvage.is_empty() {
+            bail!("it has no checkpoint and not one segment: there is nothing to go on with");
+        }
+        let seen = count_partitions(&salvage)?;
+        let (layout, layout_damage) = layout_of(directory, seen, partitions)?;
+        let placement = Placement { partitions: layout.partitions };
+        let settings = |id| settings(id, placement, layout.starts);
+        let mut mending: BTreeMap<PartitionId, Mending> = BTreeMap::new();
+        for checkpoint in salvage.checkpoints() {
+            let id = checkpoint.partition;
+            let restored = Partition::restore(settings(id), &checkpoint.state);
+            let mut partition =
+                restored.map_err(|source| StoreError::Snapshot { partition: id.0, source })?;
+            read_prepared(&salvage, id, &mut partition)?;
+            mending.insert(id, begin(&salvage, id, partition));
+        }
+        for id in (0..placement.partitions).map(PartitionId) {
+            mending.entry(id).or_insert_with(|| begin(&salvage, id, Partition::new(settings(id))));
+        }
+        let mut lost = Vec::new();
+        salvage.replay(&mut |met| replay(&mut mending, met, &mut lost))?;
+        let end =
+            |(id, mending): (PartitionId, Mending)| (id, mending.end(|position| salvage.has(id, position)));
+        let partitions = mending.into_iter().map(end).collect();
+        Ok(Wreck { directory: directory.to_owned(), salvage, layout, layout_damage, lost, partitions })
+    }
+
+    /// What was read.
+    pub fn salvage(&self) -> &Salvage<RealDisk> {
+        &self.salvage
+    }
+
+    /// Whether there is anything that a start would not mend by itself.
+    pub fn is_damaged(&self) -> bool {
+        self.layout_damage.is_some() || !self.salvage.damaged().is_empty() || !self.lost.is_empty()
+    }
+
+    /// The id of a message that is gone, as far as what is left of its record still tells.
+    pub fn id_of(&self, partition: PartitionId, position: Position, ordinal: u32) -> Option<String> {
+        let left = self.salvage.read_damaged(partition, position).ok()??;
+        id_of(&message_in_record(&left, ordinal).ok()??)
+    }
+
+    /// How many partitions there are from now on.
+    pub fn partition_count(&self) -> u16 {
+        self.layout.partitions
+    }
+
+    /// Makes the directory one that opens. Damaged files are kept in a directory inside of it, together with `report`.
+    ///
+    /// # Errors
+    /// What was left is still there, and can be tried again.
+    pub fn repair(self, report: &[u8]) -> anyhow::Result<(PathBuf, Repaired)> {
+        let aside = self.make_aside()?;
+        write(&aside.join("report.jsonl"), report)?;
+        let disk = RealDisk::open(&aside)?;
+        let states = self.partitions.iter().filter_map(|(id, mended)| {
+            let (partition, state) = (*id, mended.partition.snapshot());
+            mended.partition.applied().map(|position| Checkpoint { partition, position, state })
+        });
+        let live = self.partitions.iter().flat_map(|(id, mended)| {
+            let keys = mended.partition.live_messages().flat_map(|row| row.keys());
+            keys.filter_map(|key| match key {
+                MessageKey::Durable { position, .. } => Some((*id, position)),
+                MessageKey::Volatile(_) => None,
+            })
+        });
+        let repaired = self.salvage.repair(&disk, Options::default(), states.collect(), live)?;
+        if self.layout_damage.is_some() {
+            let file = self.directory.join(LAYOUT_FILE);
+            if file.exists() {
+                std::fs::rename(&file, aside.join(LAYOUT_FILE))
+                    .with_context(|| format!("cannot move {}", file.display()))?;
+            }
+            write_layout(&self.directory, &self.layout)?;
+        }
+        Ok((aside, repaired))
+    }
+
+    fn make_aside(&self) -> anyhow::Result<PathBuf> {
+        for number in 1..=u16::MAX {
+            let aside = self.directory.join(format!("{ASIDE}{number}"));
+            match std::fs::create_dir(&aside) {
+                Ok(()) => return Ok(aside),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("cannot make {}", aside.display()));
+                }
+            }
+        }
+        bail!("{} has too many directories {ASIDE}…", self.directory.display())
+    }
+}
+
+fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let failed = || format!("cannot write {}", file.display());
+    let mut made = std::fs::File::create_new(file).with_context(failed)?;
+    std::io::Write::write_all(&mut made, bytes).and_then(|()| made.sync_all()).with_context(failed)
+}
+
+fn begin(salvage: &Salvage<RealDisk>, id: PartitionId, mut partition: Partition) -> Mending {
+    equip(&mut partition);
+    Mending::begin(partition, |position| salvage.has(id, position))
+}
+
+/// One more than the highest partition that has records or a state.
+fn count_partitions(salvage: &Salvage<RealDisk>) -> Result<u16, ReadError> {
+    let states = salvage.checkpoints().into_iter().map(|checkpoint| checkpoint.partition.0 + 1);
+    let mut seen = states.max().unwrap_or(1);
+    salvage.replay::<ReadError>(&mut |met| {
+        let (Met::Record(postroad_journal::StoredRecord { partition, .. })
+        | Met::Lost(LostRecords { partition, .. })) = met;
+        seen = seen.max(partition.0.saturating_add(1));
+        Ok(())
+    })?;
+    Ok(seen)
+}
+
+/// The layout, made anew if the file is damaged or does not fit, and what is wrong with the file.
+fn layout_of(
+    directory: &Path,
+    seen: u16,
+    partitions: Option<u16>,
+) -> anyhow::Result<(Layout, Option<String>)> {
+    let file = directory.join(LAYOUT_FILE);
+    let found = match std::fs::read(&file) {
+        Ok(bytes) => read_layout(&file, &bytes),
+        Err(source) => Err(StoreError::Io { file: file.clone(), source }),
+    };
+    let wrong = match (found, partitions) {
+        (Ok(layout), None) if seen <= layout.partitions => return Ok((layout, None)),
+        (Ok(layout), Some(partitions)) if layout.partitions == partitions => return Ok((layout, None)),
+        (Ok(layout), _) => format!("it says {} partitions", layout.partitions),
+        (Err(error @ StoreError::LayoutVersion { .. }), None) => return Err(error.into()),
+        (Err(error), _) => error.to_string(),
+    };
+    if let Some(partitions) = partitions.filter(|partitions| *partitions < seen) {
+        bail!("the log has records of {seen} partitions, and not of {partitions}");
+    }
+    // More starts than it can have seen: they make transaction ids unlike those of earlier runs.
+    let starts = super::now_ms();
+    Ok((Layout::new(partitions.unwrap_or(seen), starts), Some(wrong)))
+}
+
+/// Reads the bodies of prepared messages back, as far as they are there.
+fn read_prepared(
+    salvage: &Salvage<RealDisk>,
+    id: PartitionId,
+    partition: &mut Partition,
+) -> Result<(), StoreError> {
+    for key in partition.absent_prepared() {
+        let MessageKey::Durable { position, ordinal } = key else { continue };
+        let Some(record) = salvage.read(id, position)? else { continue };
+        let message = message_in_record(&record, ordinal);
+        let failed = |source| StoreError::Record { partition: id.0, position: position.get(), source };
+        if let Some(message) = message.map_err(failed)? {
+            partition.restore_body(key, message);
+        }
+    }
+    Ok(())
+}
+
+fn replay(
+    mending: &mut BTreeMap<PartitionId, Mending>,
+    met: Met,
+    lost: &mut Vec<Lost>,
+) -> Result<(), StoreError> {
+    match met {
+        Met::Record(record) => {
+            let Some(partition) = mending.get_mut(&record.partition) else { return Ok(()) };
+            let (id, position) = (record.partition.0, record.position.get());
+            let failed = |source| StoreError::Record { partition: id, position, source };
+            partition.apply(record.position, decode_record(&record.payload).map_err(failed)?);
+        }
+        Met::Lost(records) => {
+            if let Some(partition) = mending.get_mut(&records.partition) {
+                partition.lose(records.last);
+            }
+            let seems = records.damaged_payload.as_ref().and_then(seems);
+            lost.push(Lost { records, seems });
+        }
+    }
+    Ok(())
+}
+
+fn seems(payload: &Bytes) -> Option<Seeming> {
+    let command = decode_record(payload).ok()?;
+    let kind: String = format!("{command:?}").chars().take_while(|letter| letter.is_alphanumeric()).collect();
+    let sends = match command {
+        Command::Enqueue(sent) | Command::Fire { sent, .. } => vec![sent],
+        Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends,
+        _ => Vec::new(),
+    };
+    let told = |sent: Sent| (sent.to.to_string(), id_of(&sent.message));
+    Some(Seeming { kind, messages: sends.into_iter().map(told).collect() })
+}
+
+fn id_of(message: &Message) -> Option<String> {
+    Some(read_portable(message).ok()?.headers.message_id?.to_jms_message_id().to_string())
+}

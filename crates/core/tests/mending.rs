@@ -1,0 +1,205 @@
+//! Logs with holes: nothing that is still there is lost, and nothing is taken for what it is not.
+
+mod bench;
+
+use std::collections::BTreeSet;
+
+use bench::{Bench, equipped, settings};
+use bytes::Bytes;
+use postroad_core::{Doubts, Holder, LostMessage, Mended, Mending, Partition, decode_record};
+use postroad_model::{Command, Destination, MessageKey, Position};
+
+fn position(number: usize) -> Position {
+    Position::new(number as u64).expect("from 1")
+}
+
+/// Applies the records of partition 0 but for those at these positions, from 1.
+fn mend(log: &[Bytes], holes: &[usize]) -> Mended {
+    let is_there = |at: Position| !holes.contains(&(at.get() as usize));
+    let mut mending = Mending::begin(equipped(Partition::new(settings(1))), is_there);
+    for (number, record) in (1..).zip(log) {
+        match holes.contains(&number) {
+            true => mending.lose(position(number)),
+            false => mending.apply(position(number), decode_record(record).expect("a record")),
+        }
+    }
+    mending.end(is_there)
+}
+
+/// What lies in the queues: where, and by which record.
+fn entries(mended: &Mended) -> BTreeSet<(Destination, u64)> {
+    let entries = mended.partition.durable_entries().map(|entry| match entry.key {
+        MessageKey::Durable { position, .. } => (entry.queue.clone(), position.get()),
+        MessageKey::Volatile(_) => panic!("only in memory"),
+    });
+    entries.collect()
+}
+
+/// Two queues, one made late; messages accepted out of order, in a transaction, with a priority, given back and moved.
+const SCRIPT: &str = "send 1 a m1\n send 1 a m2\n send 1 b n1\n attach 2.1 a 20\n attach 2.2 b 20\n accept 2.1 m1\n \
+    send 1 a m3\n send 1 c k1\n send 1 a m4 priority=9\n send 1 a,b o1\n accept 2.1 m3\n send 1 b n2\n accept 2.2 n1\n \
+    attach 2.3 c 20\n send 1 c k2\n accept 2.3 k1\n fail 2.1 m4\n send 1 a m5 tx=1\n accept 2.1 m2 tx=1\n commit 1 1\n \
+    send 1 a m6\n accept 2.1 m6\n reject 2.2 n2\n send 1 c k3\n accept 2.3 k3";
+
+fn log() -> Vec<Bytes> {
+    let mut bench = Bench::new(settings(1));
+    bench.run(SCRIPT);
+    bench.log.swap_remove(0)
+}
+
+#[test]
+fn whatever_is_lost_the_rest_of_what_was_there_stays() {
+    let log = log();
+    assert!(20 <= log.len(), "{} records", log.len());
+    let whole = mend(&log, &[]);
+    assert_eq!((whole.doubts, whole.lost), (Doubts::default(), vec![]));
+    let left = entries(&mend(&log, &[]));
+    // Everything that was ever in a queue.
+    let settles = |record: &Bytes| matches!(decode_record(record), Ok(Command::Settle(_)));
+    let mut ever = entries(&mend(&log, &[]));
+    let mut mending = Mending::begin(equipped(Partition::new(settings(1))), |_| true);
+    for (number, record) in (1..).zip(&log) {
+        let command = match decode_record(record).expect("a record") {
+            Command::Settle(_) => Command::Settle(Vec::new()),
+            Command::Transact(changes) => {
+                Command::Transact(postroad_model::Changes { settlements: Vec::new(), ..changes })
+            }
+            other => other,
+        };
+        mending.apply(position(number), command);
+    }
+    ever.extend(entries(&mending.end(|_| true)));
+    assert!(log.iter().any(settles) && left.len() < ever.len());
+    let pairs = (1..=log.len()).flat_map(|first| (first..=log.len()).map(move |second| [first, second]));
+    for holes in pairs {
+        let mended = mend(&log, &holes);
+        let got = entries(&mended);
+        let is_lost = |at: u64| holes.contains(&(at as usize));
+        let missing: Vec<_> = left.iter().filter(|entry| !is_lost(entry.1) && !got.contains(entry)).collect();
+        assert!(missing.is_empty(), "without {holes:?}: {missing:?}");
+        let wrong: Vec<_> = got.iter().filter(|entry| is_lost(entry.1) || !ever.contains(entry)).collect();
+        assert!(wrong.is_empty(), "without {holes:?}: {wrong:?}");
+        let again = got.difference(&left).count() as u64;
+        let doubtful: u64 = mended.doubts.settlements.values().sum();
+        let settled_by_lost: u64 = holes
+            .iter()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .map(|hole| match decode_record(&log[hole - 1]) {
+                Ok(Command::Settle(settlements)) => settlements.len() as u64,
+                Ok(Command::Transact(changes)) => changes.settlements.len() as u64,
+                _ => 0,
+            })
+            .sum();
+        assert!(
+            again <= doubtful + settled_by_lost,
+            "without {holes:?}: {again} come again, {doubtful} told"
+        );
+        assert_eq!(mended.partition.miscounted(), None, "without {holes:?}");
+        let snapshot = mended.partition.snapshot();
+        let restored = Partition::restore(settings(1), &snapshot).expect("a sound snapshot");
+        assert_eq!(restored.snapshot(), snapshot, "without {holes:?}");
+    }
+}
+
+#[test]
+fn what_names_entries_from_before_a_loss_is_carried_out_and_what_names_later_ones_is_told() {
+    let script = "send 1 a m1\n send 1 a m2\n send 1 a m3\n attach 2.1 a 20\n accept 2.1 m1\n send 1 a m4\n \
+        accept 2.1 m4\n send 1 late k1\n attach 2.2 late 20\n accept 2.2 k1";
+    let mut bench = Bench::new(settings(1));
+    bench.run(script);
+    let log = bench.log.swap_remove(0);
+    let kinds: Vec<String> = log
+        .iter()
+        .map(|record| {
+            format!("{:?}", decode_record(record))
+                .chars()
+                .skip(3)
+                .take_while(|c| c.is_alphanumeric())
+                .collect()
+        })
+        .collect();
+    assert_eq!(kinds, ["Enqueue", "Enqueue", "Enqueue", "Settle", "Enqueue", "Settle", "Enqueue", "Settle"]);
+    let (a, late) = (Destination::queue("a"), Destination::queue("late"));
+    // m1, m2, m3, m4 and k1 are in the records 1, 2, 3, 5 and 7.
+    for (case, hole, want, doubts) in [
+        (
+            "a message: those before it are settled as ever",
+            3,
+            vec![(&a, 2), (&a, 5), (&late, 7)],
+            vec![(Some(&a), 1), (None, 1)],
+        ),
+        (
+            "a settlement: its message comes again",
+            4,
+            vec![(&a, 1), (&a, 2), (&a, 3), (&a, 5), (&late, 7)],
+            vec![(Some(&a), 1), (None, 1)],
+        ),
+        (
+            "the last settlement: what came before it is certain",
+            8,
+            vec![(&a, 2), (&a, 3), (&late, 7)],
+            vec![],
+        ),
+        (
+            "what made a queue: later numbers may be another queue's",
+            7,
+            vec![(&a, 2), (&a, 3)],
+            vec![(None, 1)],
+        ),
+        ("the first record", 1, vec![(&a, 2), (&a, 3), (&a, 5), (&late, 7)], vec![(None, 3)]),
+    ] {
+        let mended = mend(&log, &[hole]);
+        let want: BTreeSet<_> = want.into_iter().map(|(queue, at)| (queue.clone(), at)).collect();
+        assert_eq!(entries(&mended), want, "case: {case}");
+        let told = mended.doubts.settlements.into_iter();
+        let doubts =
+            doubts.into_iter().map(|(queue, count)| (queue.cloned(), count)).collect::<BTreeSet<_>>();
+        assert_eq!(told.collect::<BTreeSet<_>>(), doubts, "case: {case}");
+    }
+}
+
+#[test]
+fn messages_whose_records_are_gone_leave_everything_that_held_them() {
+    let mut bench = Bench::new(settings(1));
+    bench.run(
+        "attach 3.1 #t 9 sub=s\n detach 3.1 none\n send 1 a m1\n send 1 a m2\n send 1 a m3\n send 1 a m4\n send 1 a m5\n \
+         send 1 #t t1\n send 1 a later at=9 every=5 times=2",
+    );
+    let snapshot = bench.partitions[0].snapshot();
+    let at = |body: &str| {
+        let held = |record: &Bytes| match decode_record(record) {
+            Ok(Command::Enqueue(sent)) => sent.message.bytes == body,
+            _ => false,
+        };
+        position(1 + bench.log[0].iter().position(held).expect("it was sent"))
+    };
+    let gone = [at("m2"), at("t1"), at("later")];
+    let partition = equipped(Partition::restore(settings(1), &snapshot).expect("a snapshot"));
+    let mended = Mending::begin(partition, |_| true).end(|position| !gone.contains(&position));
+    let lost =
+        |queue: Option<Destination>, subscription: Option<&str>, position, body_bytes, holder| LostMessage {
+            queue,
+            subscription: subscription.map(Into::into),
+            position,
+            ordinal: 0,
+            body_bytes,
+            holder,
+        };
+    let topic = Destination::topic("t");
+    let mut told = mended.lost.clone();
+    told.sort_by_key(|lost| lost.position);
+    assert_eq!(
+        told,
+        [
+            lost(Some(Destination::queue("a")), None, gone[0], 2, Holder::Entry),
+            lost(Some(topic), Some("s"), gone[1], 2, Holder::Entry),
+            lost(None, None, gone[2], 5, Holder::Job),
+        ]
+    );
+    let left: Vec<u64> = entries(&mended).into_iter().map(|(_, position)| position).collect();
+    assert_eq!(left, [at("m1"), at("m3"), at("m4"), at("m5")].map(Position::get));
+    let live: BTreeSet<MessageKey> = mended.partition.live_messages().flat_map(|row| row.keys()).collect();
+    let key = |position| MessageKey::Durable { position, ordinal: 0 };
+    assert_eq!(live, ["m1", "m3", "m4", "m5"].map(|body| key(at(body))).into());
+}
