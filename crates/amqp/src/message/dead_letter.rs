@@ -1,8 +1,11 @@
 //! Dead letters: an AMQP message whose annotations say where it came from and why it ended there.
 
+use bytes::{Bytes, BytesMut};
 use postroad_model::{DeadLetter, Message};
 
+use super::Sections;
 use super::annotations::annotate;
+use crate::codec::{Field, Properties, WireError};
 
 /// Annotation with the address where the message could not be processed.
 pub const ORIGIN: &str = "x-opt-original-address";
@@ -10,25 +13,38 @@ pub const ORIGIN: &str = "x-opt-original-address";
 /// Annotation with the cause.
 pub const REASON: &str = "x-opt-dead-letter-reason";
 
-/// The message with its past in its annotations; the bare message stays as it was sent. One that cannot be read stays
-/// whole as it was sent.
+/// The message with its past in its annotations; the bare message stays as it was sent, but for its absolute end: clients look
+/// at that themselves, and would refuse a letter that died of it. One that cannot be read stays whole as it was sent.
 pub fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
     let reason = past.reason.as_deref().unwrap_or("rejected by the consumer");
     let changes = [(ORIGIN, Some(past.origin.to_string().as_str().into())), (REASON, Some(reason.into()))];
-    match annotate(&message.bytes, changes) {
+    match annotate(&message.bytes, changes).and_then(without_end) {
         Ok(bytes) => Message { bytes, ..message.clone() },
         Err(_) => message.clone(),
     }
 }
 
+/// The message without `absolute-expiry-time` (3.2.4); to the byte the same if it has none.
+fn without_end(message: Bytes) -> Result<Bytes, WireError> {
+    let sections = Sections::scan(&message)?;
+    let Some(span) = &sections.properties else { return Ok(message) };
+    let properties = sections.properties(&message)?;
+    if properties.absolute_expiry_time.is_none() {
+        return Ok(message);
+    }
+    let mut bytes = BytesMut::with_capacity(message.len());
+    bytes.extend_from_slice(&message[..sections.bare]);
+    Properties { absolute_expiry_time: None, ..properties }.write(&mut bytes);
+    bytes.extend_from_slice(&message[span.end..]);
+    Ok(bytes.freeze())
+}
+
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use postroad_model::{Destination, Encoding, Protocol};
 
     use super::*;
-    use crate::codec::ValueMap;
-    use crate::message::Sections;
+    use crate::codec::{Timestamp, ValueMap};
 
     fn dead(bytes: &'static [u8]) -> Bytes {
         let message = Message {
@@ -66,5 +82,24 @@ mod tests {
             assert_eq!(annotations(&dead(got.to_vec().leak())), want, "case: {case}");
         }
         assert_eq!(dead(b"noise"), Bytes::from_static(b"noise"));
+    }
+
+    #[test]
+    fn a_dead_letter_has_no_end() {
+        let sent = Properties {
+            message_id: Some("7".into()),
+            absolute_expiry_time: Some(Timestamp(1_000)),
+            group_sequence: Some(3),
+            ..Properties::default()
+        };
+        let mut message = BytesMut::new();
+        sent.write(&mut message);
+        message.extend_from_slice(b"\0\x53\x77\xa1\x01a");
+        let got = dead(message.to_vec().leak());
+        let sections = Sections::scan(&got).unwrap();
+        let want = Properties { absolute_expiry_time: None, ..sent };
+        assert_eq!(sections.properties(&got), Ok(want));
+        assert!(got.ends_with(b"\0\x53\x77\xa1\x01a"));
+        assert!(sections.message_annotations(&got).unwrap().get(ORIGIN).is_some());
     }
 }

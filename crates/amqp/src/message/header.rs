@@ -10,7 +10,7 @@ const HEADER_BYTES: usize = 24;
 
 /// The header of a delivery, encoded, and everything that follows the producer's own in `bytes`.
 ///
-/// Delivery count and time to live change on the way (3.2.1); `first-acquirer` is not claimed, for the message may have
+/// Delivery count and time to live change on the way (3.2.1), and an end that the broker gave a message or took from it is told by the latter; `first-acquirer` is not claimed, for the message may have
 /// been with another consumer, and the rest is what the producer said. Nothing is written where nothing is to say.
 ///
 /// # Errors
@@ -22,11 +22,12 @@ pub fn delivery_header(
     now_ms: u64,
 ) -> Result<(Bytes, Bytes), WireError> {
     let (sent, end) = leading_header(bytes)?;
-    let ttl = sent.as_ref().and_then(|header| header.ttl);
-    let left_ms = message.expires_at_ms.saturating_sub(now_ms);
     let header = sent.clone().unwrap_or_default();
     let header = Header {
-        ttl: ttl.map(|ttl| if ttl == 0 { 0 } else { u32::try_from(left_ms).unwrap_or(u32::MAX).max(1) }),
+        ttl: match message.expires_at_ms {
+            0 => header.ttl.filter(|ttl| *ttl == 0),
+            end_ms => Some(u32::try_from(end_ms.saturating_sub(now_ms)).unwrap_or(u32::MAX).max(1)),
+        },
         first_acquirer: false,
         delivery_count: header.delivery_count.saturating_add(failed_deliveries),
         ..header
@@ -85,6 +86,7 @@ mod tests {
     fn the_header_says_what_happened_on_the_way_and_no_more() {
         let durable = Header { durable: true, ..Header::default() };
         let with_ttl = Header { ttl: Some(9_000), ..Header::default() };
+        let endless = Header { ttl: Some(0), ..Header::default() };
         let sent = |of: &Header| [header(of.clone()), BODY.to_vec()].concat();
         let long = b"\0\x53\x70\xc0\x04\x03\x41\x40\x40".to_vec();
         for (case, bytes, failed, expires_at_ms, want) in [
@@ -106,7 +108,17 @@ mod tests {
                 0,
                 header(Header { delivery_count: 4, ..durable.clone() }),
             ),
-            ("time has passed", sent(&with_ttl), 0, 8_000, header(Header { ttl: Some(7_000), ..with_ttl })),
+            ("time has passed", sent(&with_ttl), 0, 8_000, header(Header { ttl: Some(7_000), ..with_ttl.clone() })),
+            ("the time is over", sent(&with_ttl), 0, 900, header(Header { ttl: Some(1), ..with_ttl.clone() })),
+            (
+                "an end that a policy gave",
+                BODY.to_vec(),
+                0,
+                8_000,
+                header(Header { ttl: Some(7_000), ..Header::default() }),
+            ),
+            ("a dead letter has none", sent(&with_ttl), 0, 0, header(Header::default())),
+            ("endless by the producer's word", sent(&endless), 0, 0, header(endless.clone())),
             (
                 "no claim",
                 sent(&Header { first_acquirer: true, ..durable.clone() }),

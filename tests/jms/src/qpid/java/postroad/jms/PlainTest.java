@@ -5,6 +5,9 @@ import jakarta.jms.JMSException;
 import jakarta.jms.Queue;
 import jakarta.jms.Topic;
 import java.net.URI;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.qpid.jms.JmsConnectionFactory;
@@ -16,6 +19,37 @@ import org.junit.jupiter.api.AfterEach;
 abstract class PlainTest extends QpidTest {
     /** What is rolled back or recovered comes again at once, without being asked to. */
     static final String[] AT_ONCE = {};
+
+    /** A producer that does not wait for the broker. */
+    static final String UNCONFIRMED = "jms.forceAsyncSend=true";
+
+    /** A connection finds out when it sends. */
+    static final List<String> HOW_TEMPORARIES_ARE_KNOWN = List.of("");
+
+    /** Each message is acknowledged by itself: the client keeps its name for this mode to itself. */
+    static final int INDIVIDUAL = 101;
+
+    /** At the end of a session in mode {@link #INDIVIDUAL} the client says nothing of what the application saw: nothing counts. */
+    static final boolean SAYS_WHAT_WAS_SEEN = false;
+
+    /** The client answers what a listener throws with the outcome released, which does not count. */
+    static final boolean COUNTS_WHAT_A_LISTENER_THROWS = false;
+
+    /** The client keeps a closed consumer's link until all that it received is acknowledged, as it still may be. */
+    static final boolean CLOSED_CONSUMER_GIVES_BACK = false;
+
+    /** The mark is ActiveMQ's own. */
+    static final boolean MARKS_THE_FIRST_OF_A_GROUP = false;
+
+    /** It stands in the message annotations, which JMS does not show. */
+    static final boolean SHOWS_WHY_A_LETTER_IS_DEAD = false;
+
+    /** The client settles at a close, the newest first, and each goes on to whoever waits. */
+    static List<String> givenBack(String... received) {
+        List<String> back = new ArrayList<>(List.of(received));
+        Collections.reverse(back);
+        return back;
+    }
 
     private final Map<Connection, Proxy> proxies = new ConcurrentHashMap<>();
 
@@ -32,6 +66,11 @@ abstract class PlainTest extends QpidTest {
 
     final Topic topic(String label) {
         return new JmsTopic(unique(label));
+    }
+
+    /** A connection that is not started yet; it is closed after the test. */
+    final Connection unstarted() throws JMSException {
+        return closing(factory().createConnection());
     }
 
     /** A connection with a client id, started; it is closed after the test. */

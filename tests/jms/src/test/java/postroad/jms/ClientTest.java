@@ -49,6 +49,13 @@ abstract class ClientTest {
     /** A started connection to the shared broker, with options of the client's URL such as {@code jms.prefetchPolicy.all=1}. */
     abstract Connection connect(String... options) throws JMSException;
 
+    /** Options of a connection, one more ahead. */
+    static String[] with(String first, String... others) {
+        List<String> all = new ArrayList<>(List.of(others));
+        all.add(0, first);
+        return all.toArray(String[]::new);
+    }
+
     final <C extends Connection> C closing(C connection) {
         connections.add(connection);
         return connection;

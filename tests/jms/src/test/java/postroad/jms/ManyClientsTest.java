@@ -8,7 +8,9 @@ import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
+import jakarta.jms.Queue;
 import jakarta.jms.Session;
+import jakarta.jms.Topic;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -19,8 +21,6 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicBoolean;
-import org.apache.activemq.command.ActiveMQQueue;
-import org.apache.activemq.command.ActiveMQTopic;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -28,7 +28,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 /** JMS 2.0 section 6.2.9 (order) with many clients at once: nothing lost, doubled or out of order. */
 @DisplayName("JMS 6.2.9: many clients at once")
-class ManyClientsTest extends JmsTest {
+class ManyClientsTest extends PlainTest {
     private static final int QUEUES = 4;
     private static final int PAIRS = 20;
     private static final int EACH = 100;
@@ -37,7 +37,7 @@ class ManyClientsTest extends JmsTest {
     @CsvSource({"false,1000", "false,1", "true,100"})
     @DisplayName("JMS 6.2.9: 20 producers and 20 consumers on 4 queues")
     void queues(boolean transacted, int prefetch) throws Exception {
-        List<ActiveMQQueue> queues = new ArrayList<>();
+        List<Queue> queues = new ArrayList<>();
         for (int queue = 0; queue < QUEUES; queue++) {
             queues.add(queue("q" + queue));
         }
@@ -45,7 +45,7 @@ class ManyClientsTest extends JmsTest {
         AtomicBoolean sent = new AtomicBoolean();
         try (Clients producers = new Clients(); Clients consumers = new Clients()) {
             for (int pair = 0; pair < PAIRS; pair++) {
-                ActiveMQQueue queue = queues.get(pair % QUEUES);
+                Queue queue = queues.get(pair % QUEUES);
                 int producer = pair;
                 consumers.run(() -> consume(queue, transacted, prefetch, sent, arrived));
                 producers.run(() -> produce(queue, transacted, producer));
@@ -55,12 +55,12 @@ class ManyClientsTest extends JmsTest {
             consumers.join(40);
         }
         assertEquals(PAIRS * EACH, arrived.size(), "messages that arrived");
-        for (ActiveMQQueue queue : queues) {
+        for (Queue queue : queues) {
             assertEmpty(queue);
         }
     }
 
-    private Void produce(ActiveMQQueue queue, boolean transacted, int name) throws JMSException {
+    private Void produce(Queue queue, boolean transacted, int name) throws JMSException {
         var connection = connect();
         Session session = transacted ? transacted(connection) : autoAcknowledge(connection);
         MessageProducer producer = session.createProducer(queue);
@@ -76,7 +76,7 @@ class ManyClientsTest extends JmsTest {
         return null;
     }
 
-    private Void consume(ActiveMQQueue queue, boolean transacted, int prefetch, AtomicBoolean sent,
+    private Void consume(Queue queue, boolean transacted, int prefetch, AtomicBoolean sent,
             Set<String> arrived) throws JMSException {
         var connection = connect("jms.prefetchPolicy.all=" + prefetch);
         Session session = transacted ? transacted(connection) : autoAcknowledge(connection);
@@ -109,7 +109,7 @@ class ManyClientsTest extends JmsTest {
     @CsvSource({"900,32766", "900,50"})
     @DisplayName("JMS 8.3: a topic's ten subscribers each get everything, however slow one of them is")
     void topicWithSlowSubscriber(int messages, int slowPrefetch) throws Exception {
-        ActiveMQTopic topic = topic("fan.out");
+        Topic topic = topic("fan.out");
         int subscribers = 10;
         CountDownLatch subscribed = new CountDownLatch(subscribers);
         try (Clients clients = new Clients()) {
@@ -133,7 +133,7 @@ class ManyClientsTest extends JmsTest {
         }
     }
 
-    private List<String> subscribe(ActiveMQTopic topic, int messages, int prefetch, int pauseEvery,
+    private List<String> subscribe(Topic topic, int messages, int prefetch, int pauseEvery,
             CountDownLatch subscribed) throws Exception {
         Session session = autoAcknowledge(connect("jms.prefetchPolicy.topicPrefetch=" + prefetch));
         MessageConsumer consumer = session.createConsumer(topic);
@@ -152,7 +152,7 @@ class ManyClientsTest extends JmsTest {
     @DisplayName("JMS 6.2.5: many sessions of one connection work side by side")
     void manySessionsOfOneConnection() throws Exception {
         var connection = connect();
-        ActiveMQQueue queue = queue("sessions");
+        Queue queue = queue("sessions");
         Set<String> arrived = ConcurrentHashMap.newKeySet();
         CountDownLatch all = new CountDownLatch(PAIRS * EACH);
         for (int consumer = 0; consumer < PAIRS; consumer++) {

@@ -35,7 +35,7 @@ import org.junit.jupiter.params.provider.MethodSource;
 
 /** JMS 2.0 chapter 3: every body, property and header arrives as it was sent. */
 @DisplayName("JMS 3: messages")
-class MessageTypesTest extends JmsTest {
+class MessageTypesTest extends PlainTest {
     private static final int MEBIBYTE = 1024 * 1024;
     /** No NUL and no surrogate pair: the client itself garbles both in properties and maps. */
     private static final String SHORT_TEXT = "\u20ac \u00e9 ' \"";
@@ -257,17 +257,6 @@ class MessageTypesTest extends JmsTest {
         assertEquals(deliveryMode, got.getJMSDeliveryMode());
         assertEquals(destination, got.getJMSDestination());
         assertEquals(sent.getJMSMessageID(), got.getJMSMessageID());
-    }
-
-    @ParameterizedTest(name = "{0}")
-    @MethodSource("bodies")
-    @DisplayName("JMS 3.11: a body comes through a compressing producer unchanged")
-    void compressedBodyArrivesUnchanged(Body body) throws Exception {
-        Session sender = autoAcknowledge(connect("jms.useCompression=true"));
-        Session receiver = autoAcknowledge(connect());
-        Destination destination = queue("compressed");
-        sender.createProducer(destination).send(body.maker().make(sender));
-        body.checker().check(receive(receiver.createConsumer(destination)));
     }
 
     @ParameterizedTest(name = "{0}")

@@ -6,28 +6,26 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import jakarta.jms.Connection;
-import jakarta.jms.DeliveryMode;
 import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
+import jakarta.jms.Queue;
 import jakarta.jms.QueueBrowser;
 import jakarta.jms.Session;
+import jakarta.jms.Topic;
 import java.util.ArrayList;
 import java.util.Enumeration;
 import java.util.List;
 import java.util.concurrent.Future;
-import org.apache.activemq.command.ActiveMQQueue;
-import org.apache.activemq.command.ActiveMQTopic;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Who gets how much at a time: credit, browsing, exclusive consumers and producers' windows. */
-@DisplayName("JMS 8: prefetch, browsing, exclusive consumers, producer windows")
-class PrefetchTest extends JmsTest {
+/** Who gets how much at a time: credit and browsing. */
+@DisplayName("JMS 8: prefetch and browsing")
+class PrefetchTest extends PlainTest {
     private static final String PULL = "jms.prefetchPolicy.all=0";
 
     @Test
@@ -43,7 +41,7 @@ class PrefetchTest extends JmsTest {
     @Test
     @DisplayName("JMS 8.3: prefetch 0: a message that comes while receive(timeout) waits is handed over")
     void pullIsServedLater() throws Exception {
-        ActiveMQQueue queue = queue("pull");
+        Queue queue = queue("pull");
         MessageConsumer consumer = autoAcknowledge(connect(PULL)).createConsumer(queue);
         Session sender = autoAcknowledge(connect());
         try (Clients clients = new Clients()) {
@@ -58,7 +56,7 @@ class PrefetchTest extends JmsTest {
     @DisplayName("JMS 8.3: prefetch 0: receiveNoWait and receive() take one message at a time, in order")
     void pullOneByOne() throws Exception {
         Connection connection = connect(PULL);
-        ActiveMQQueue queue = queue("pull");
+        Queue queue = queue("pull");
         Session session = autoAcknowledge(connection);
         MessageConsumer consumer = session.createConsumer(queue);
         assertNull(consumer.receiveNoWait());
@@ -75,7 +73,7 @@ class PrefetchTest extends JmsTest {
     @Test
     @DisplayName("JMS 8.3: prefetch 0: a pull that timed out takes no later message")
     void timedOutPullTakesNothing() throws Exception {
-        ActiveMQQueue queue = queue("pull");
+        Queue queue = queue("pull");
         MessageConsumer idle = autoAcknowledge(connect(PULL)).createConsumer(queue);
         assertNull(idle.receive(100));
         MessageConsumer other = autoAcknowledge(connect()).createConsumer(queue);
@@ -86,8 +84,8 @@ class PrefetchTest extends JmsTest {
     @Test
     @DisplayName("JMS 8.3: prefetch 0: transacted pulls, rolled back and committed")
     void transactedPull() throws Exception {
-        Connection connection = connect(PULL, "jms.redeliveryPolicy.initialRedeliveryDelay=0");
-        ActiveMQQueue queue = queue("pull");
+        Connection connection = connect(with(PULL, AT_ONCE));
+        Queue queue = queue("pull");
         send(autoAcknowledge(connection), queue, numbered("m", 3));
         Session session = transacted(connection);
         MessageConsumer consumer = session.createConsumer(queue);
@@ -102,7 +100,7 @@ class PrefetchTest extends JmsTest {
     @Test
     @DisplayName("prefetch 1: a consumer that does not acknowledge holds back one message only")
     void prefetchOneHoldsOne() throws Exception {
-        ActiveMQQueue queue = queue("one");
+        Queue queue = queue("one");
         Session stuckSession = connect("jms.prefetchPolicy.all=1").createSession(false, Session.CLIENT_ACKNOWLEDGE);
         MessageConsumer stuck = stuckSession.createConsumer(queue);
         send(autoAcknowledge(connect()), queue, numbered("m", 10));
@@ -126,7 +124,7 @@ class PrefetchTest extends JmsTest {
     @ValueSource(ints = {1, 1000})
     @DisplayName("two equal consumers that were there before the messages share fairly")
     void fairSpread(int prefetch) throws Exception {
-        ActiveMQQueue queue = queue("fair");
+        Queue queue = queue("fair");
         String option = "jms.prefetchPolicy.all=" + prefetch;
         MessageConsumer one = autoAcknowledge(connect(option)).createConsumer(queue);
         MessageConsumer two = autoAcknowledge(connect(option)).createConsumer(queue);
@@ -154,24 +152,11 @@ class PrefetchTest extends JmsTest {
     @Test
     @DisplayName("a large prefetch with a backlog larger than it: all arrive, in order")
     void largePrefetch() throws Exception {
-        ActiveMQQueue queue = queue("large");
-        Connection connection = connect("jms.useAsyncSend=true", "jms.prefetchPolicy.all=700");
+        Queue queue = queue("large");
+        Connection connection = connect(UNCONFIRMED, "jms.prefetchPolicy.all=700");
         Session session = autoAcknowledge(connection);
         send(session, queue, numbered("m", 3000));
         assertEquals(List.of(numbered("m", 3000)), texts(session.createConsumer(queue), 3000));
-    }
-
-    @Test
-    @DisplayName("a prefetch given in the destination's name wins over the connection's")
-    void prefetchInTheDestination() throws Exception {
-        ActiveMQQueue queue = queue("option");
-        Session session = autoAcknowledge(connect());
-        send(session, queue, numbered("m", 3));
-        MessageConsumer pulling = session.createConsumer(
-                new ActiveMQQueue(queue.getQueueName() + "?consumer.prefetchSize=0"));
-        Thread.sleep(100);
-        assertEquals(List.of("m0", "m1", "m2"), texts(autoAcknowledge(connect()).createConsumer(queue), 3));
-        assertNull(pulling.receiveNoWait());
     }
 
     private static List<String> browse(QueueBrowser browser) throws JMSException {
@@ -188,7 +173,7 @@ class PrefetchTest extends JmsTest {
     @DisplayName("JMS 6.2.8, 8.6: a browser sees all messages in order and takes none")
     void browserSeesAll(int count) throws Exception {
         Session session = autoAcknowledge(connect());
-        ActiveMQQueue queue = queue("browse");
+        Queue queue = queue("browse");
         send(session, queue, numbered("m", count));
         QueueBrowser browser = session.createBrowser(queue);
         assertEquals(List.of(numbered("m", count)), browse(browser));
@@ -205,7 +190,7 @@ class PrefetchTest extends JmsTest {
     @DisplayName("JMS 6.2.8: a browser with a selector")
     void browserWithSelector() throws Exception {
         Session session = autoAcknowledge(connect());
-        ActiveMQQueue queue = queue("browse");
+        Queue queue = queue("browse");
         MessageProducer producer = session.createProducer(queue);
         for (int number = 0; number < 10; number++) {
             Message message = session.createTextMessage("m" + number);
@@ -218,8 +203,8 @@ class PrefetchTest extends JmsTest {
     @Test
     @DisplayName("JMS 6.2.8: a browser does not disturb a consumer at work")
     void browserBesideConsumer() throws Exception {
-        ActiveMQQueue queue = queue("browse");
-        send(autoAcknowledge(connect("jms.useAsyncSend=true")), queue, numbered("m", 500));
+        Queue queue = queue("browse");
+        send(autoAcknowledge(connect(UNCONFIRMED)), queue, numbered("m", 500));
         MessageConsumer consumer = autoAcknowledge(connect("jms.prefetchPolicy.all=10")).createConsumer(queue);
         try (Clients clients = new Clients()) {
             Future<List<String>> consumed = clients.run(() -> texts(consumer, 500));
@@ -238,7 +223,7 @@ class PrefetchTest extends JmsTest {
     @DisplayName("JMS 8.3: noLocal keeps a connection's own messages from its topic subscriber")
     void noLocal() throws Exception {
         Connection own = connect();
-        ActiveMQTopic topic = topic("local");
+        Topic topic = topic("local");
         MessageConsumer withoutOwn = autoAcknowledge(own).createConsumer(topic, null, true);
         MessageConsumer withOwn = autoAcknowledge(own).createConsumer(topic, null, false);
         send(autoAcknowledge(own), topic, "own");
@@ -246,86 +231,5 @@ class PrefetchTest extends JmsTest {
         assertEquals(List.of("own", "foreign"), texts(withOwn, 2));
         assertEquals(List.of("foreign"), texts(withoutOwn, 1));
         assertSilent(withoutOwn);
-    }
-
-    @Test
-    @DisplayName("consumer.exclusive=true: one consumer gets all, the next takes over when it closes")
-    void exclusiveConsumer() throws Exception {
-        ActiveMQQueue queue = queue("exclusive");
-        ActiveMQQueue exclusive = new ActiveMQQueue(queue.getQueueName() + "?consumer.exclusive=true");
-        MessageConsumer first = autoAcknowledge(connect()).createConsumer(exclusive);
-        MessageConsumer second = autoAcknowledge(connect()).createConsumer(exclusive);
-        MessageConsumer plain = autoAcknowledge(connect()).createConsumer(queue);
-        Session sender = autoAcknowledge(connect());
-        send(sender, queue, numbered("a", 10));
-        assertEquals(List.of(numbered("a", 10)), texts(first, 10));
-        assertSilent(second);
-        assertSilent(plain);
-        first.close();
-        send(sender, queue, numbered("b", 10));
-        assertEquals(List.of(numbered("b", 10)), texts(second, 10));
-        assertSilent(plain);
-        second.close();
-        send(sender, queue, numbered("c", 3));
-        assertEquals(List.of(numbered("c", 3)), texts(plain, 3));
-    }
-
-    @ParameterizedTest(name = "consumer.dispatchAsync={0}")
-    @ValueSource(booleans = {true, false})
-    @DisplayName("both kinds of dispatch deliver everything, in order")
-    void dispatchAsync(boolean async) throws Exception {
-        Session session = autoAcknowledge(connect());
-        ActiveMQQueue queue = queue("dispatch");
-        MessageConsumer consumer = session.createConsumer(
-                new ActiveMQQueue(queue.getQueueName() + "?consumer.dispatchAsync=" + async));
-        send(session, queue, numbered("m", 50));
-        assertEquals(List.of(numbered("m", 50)), texts(consumer, 50));
-    }
-
-    @ParameterizedTest(name = "{0}, delivery mode {1}")
-    @CsvSource({"jms.useAsyncSend=true,2", "jms.useAsyncSend=true,1", "jms.alwaysSyncSend=true,1",
-        "jms.producerWindowSize=4096,1", "jms.producerWindowSize=4096&jms.useAsyncSend=true,2",
-        "jms.dispatchAsync=false,2", "jms.useDedicatedTaskRunner=true,2", "jms.copyMessageOnSend=false,2"})
-    @DisplayName("every way to send delivers everything, in order")
-    void waysToSend(String option, int deliveryMode) throws Exception {
-        Session session = autoAcknowledge(connect(option));
-        ActiveMQQueue queue = queue("send");
-        MessageProducer producer = session.createProducer(queue);
-        producer.setDeliveryMode(deliveryMode);
-        String padding = "p".repeat(1024);
-        for (String text : numbered("m", 300)) {
-            Message message = session.createTextMessage(text);
-            message.setStringProperty("padding", padding);
-            producer.send(message);
-        }
-        assertEquals(List.of(numbered("m", 300)), texts(session.createConsumer(queue), 300));
-        assertEquals(deliveryMode == DeliveryMode.PERSISTENT, DeliveryMode.PERSISTENT == producer.getDeliveryMode());
-    }
-
-    @Test
-    @DisplayName("jms.optimizeAcknowledge: acknowledged in batches, nothing left after the close")
-    void optimizeAcknowledge() throws Exception {
-        Connection connection = connect("jms.optimizeAcknowledge=true", "jms.prefetchPolicy.all=100");
-        ActiveMQQueue queue = queue("optimised");
-        Session session = autoAcknowledge(connection);
-        send(session, queue, numbered("m", 530));
-        assertEquals(List.of(numbered("m", 530)), texts(session.createConsumer(queue), 530));
-        connection.close();
-        assertEmpty(queue);
-    }
-
-    @Test
-    @DisplayName("jms.sendAcksAsync=false: each acknowledgement is confirmed by the broker")
-    void synchronousAcknowledgement() throws Exception {
-        Connection connection = connect("jms.sendAcksAsync=false");
-        ActiveMQQueue queue = queue("acks");
-        Session session = connection.createSession(false, Session.CLIENT_ACKNOWLEDGE);
-        send(session, queue, numbered("m", 20));
-        MessageConsumer consumer = session.createConsumer(queue);
-        for (int number = 0; number < 20; number++) {
-            receive(consumer).acknowledge();
-        }
-        breakOff(connection);
-        assertEmpty(queue);
     }
 }

@@ -11,31 +11,44 @@ import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
+import jakarta.jms.Queue;
+import jakarta.jms.QueueConnection;
 import jakarta.jms.QueueRequestor;
 import jakarta.jms.QueueSession;
 import jakarta.jms.Session;
 import jakarta.jms.TemporaryQueue;
 import jakarta.jms.TemporaryTopic;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Set;
-import org.apache.activemq.ActiveMQConnection;
-import org.apache.activemq.command.ActiveMQQueue;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.CsvSource;
-import org.junit.jupiter.params.provider.ValueSource;
+import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.FieldSource;
+import org.junit.jupiter.params.provider.MethodSource;
 
 /** JMS 2.0 section 6.2.3 (temporary destinations) and 6.3.7 (request and reply). */
 @DisplayName("JMS 6.2.3, 6.3.7: temporary destinations, request and reply")
-class RequestReplyTest extends JmsTest {
-    private static final String UNWATCHED = "jms.watchTopicAdvisories=false";
-    private static final String WATCHED = "jms.watchTopicAdvisories=true";
+class RequestReplyTest extends PlainTest {
     private static final int CLIENTS = 10;
     private static final int REQUESTS = 20;
 
+    static List<Arguments> optionsAndKinds() {
+        return optionsAnd("queue", "topic");
+    }
+
+    static List<Arguments> optionsAndEnds() {
+        return optionsAnd("deleted", "connection closed", "socket broken");
+    }
+
+    private static List<Arguments> optionsAnd(String... others) {
+        return HOW_TEMPORARIES_ARE_KNOWN.stream()
+                .flatMap(option -> java.util.Arrays.stream(others).map(other -> Arguments.of(option, other))).toList();
+    }
+
     /** Answers each request with its text in capitals until the connection is closed. */
-    private Connection serve(ActiveMQQueue requests, String option) throws JMSException {
+    private Connection serve(Queue requests, String option) throws JMSException {
         Connection connection = connect(option);
         Session session = autoAcknowledge(connection);
         MessageProducer replies = session.createProducer(null);
@@ -51,11 +64,11 @@ class RequestReplyTest extends JmsTest {
         return connection;
     }
 
-    @ParameterizedTest(name = "{0}, temporary {1}")
-    @CsvSource({WATCHED + ",queue", WATCHED + ",topic", UNWATCHED + ",queue", UNWATCHED + ",topic"})
+    @ParameterizedTest(name = "options: {0}, temporary {1}")
+    @MethodSource("optionsAndKinds")
     @DisplayName("JMS 6.3.7: ten clients at once each get their own replies")
     void tenClientsAtOnce(String option, String kind) throws Exception {
-        ActiveMQQueue requests = queue("requests");
+        Queue requests = queue("requests");
         serve(requests, option);
         serve(requests, option);
         try (Clients clients = new Clients()) {
@@ -70,7 +83,7 @@ class RequestReplyTest extends JmsTest {
         }
     }
 
-    private void askManyTimes(ActiveMQQueue requests, String option, String kind, String name) throws Exception {
+    private void askManyTimes(Queue requests, String option, String kind, String name) throws Exception {
         Session session = autoAcknowledge(connect(option));
         Destination replyTo = kind.equals("queue") ? session.createTemporaryQueue() : session.createTemporaryTopic();
         MessageConsumer replies = session.createConsumer(replyTo);
@@ -86,11 +99,11 @@ class RequestReplyTest extends JmsTest {
         }
     }
 
-    @ParameterizedTest(name = "{0}")
-    @ValueSource(strings = {WATCHED, UNWATCHED})
+    @ParameterizedTest(name = "options: {0}")
+    @FieldSource("HOW_TEMPORARIES_ARE_KNOWN")
     @DisplayName("JMS 6.3.7: a temporary queue for each request, deleted after it")
     void temporaryQueuePerRequest(String option) throws Exception {
-        ActiveMQQueue requests = queue("requests");
+        Queue requests = queue("requests");
         serve(requests, option);
         Session session = autoAcknowledge(connect(option));
         Set<String> names = new HashSet<>();
@@ -111,17 +124,16 @@ class RequestReplyTest extends JmsTest {
     @Test
     @DisplayName("JMS 6.3.7: QueueRequestor")
     void queueRequestor() throws Exception {
-        ActiveMQQueue requests = queue("requests");
-        serve(requests, WATCHED);
-        ActiveMQConnection connection = connect();
-        QueueSession session = connection.createQueueSession(false, Session.AUTO_ACKNOWLEDGE);
+        Queue requests = queue("requests");
+        serve(requests, HOW_TEMPORARIES_ARE_KNOWN.get(0));
+        QueueSession session = ((QueueConnection) connect()).createQueueSession(false, Session.AUTO_ACKNOWLEDGE);
         QueueRequestor requestor = new QueueRequestor(session, requests);
         assertEquals("PING", text(requestor.request(session.createTextMessage("ping"))));
         requestor.close();
     }
 
-    @ParameterizedTest(name = "{0}")
-    @ValueSource(strings = {WATCHED, UNWATCHED})
+    @ParameterizedTest(name = "options: {0}")
+    @FieldSource("HOW_TEMPORARIES_ARE_KNOWN")
     @DisplayName("JMS 6.2.3: another connection may not consume from a temporary destination")
     void onlyTheOwnerConsumes(String option) throws Exception {
         Session owner = autoAcknowledge(connect(option));
@@ -161,12 +173,11 @@ class RequestReplyTest extends JmsTest {
         topic.delete();
     }
 
-    @ParameterizedTest(name = "{0}, {1}")
-    @CsvSource({WATCHED + ",deleted", WATCHED + ",connection closed", WATCHED + ",socket broken",
-        UNWATCHED + ",deleted", UNWATCHED + ",connection closed", UNWATCHED + ",socket broken"})
+    @ParameterizedTest(name = "options: {0}, {1}")
+    @MethodSource("optionsAndEnds")
     @DisplayName("JMS 6.2.3: a temporary queue is gone once it is deleted or its connection ends")
     void sendToGoneQueueFails(String option, String how) throws Exception {
-        Connection owner = connect(option);
+        Connection owner = breakable(option);
         TemporaryQueue queue = autoAcknowledge(owner).createTemporaryQueue();
         Session sender = autoAcknowledge(connect(option));
         sendOnceKnown(sender, queue, "it exists");

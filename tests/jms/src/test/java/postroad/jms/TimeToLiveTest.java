@@ -8,7 +8,6 @@ import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
 import jakarta.jms.Session;
 import java.util.List;
-import org.apache.activemq.command.ActiveMQQueue;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.DisplayName;
@@ -17,7 +16,7 @@ import org.junit.jupiter.api.Test;
 /** How long messages live, by policy. */
 @NeedsOwnBroker
 @DisplayName("time to live by policy")
-class TimeToLiveTest extends JmsTest {
+class TimeToLiveTest extends PlainTest {
     private static final String CONFIGURATION = """
             [[policy]]
             destination = "queue://given.>"
@@ -42,7 +41,7 @@ class TimeToLiveTest extends JmsTest {
     }
 
     private static void send(Session session, String queue, long timeToLive) throws Exception {
-        MessageProducer producer = session.createProducer(new ActiveMQQueue(queue));
+        MessageProducer producer = session.createProducer(session.createQueue(queue));
         producer.setTimeToLive(timeToLive);
         producer.send(session.createTextMessage("ttl " + timeToLive));
         producer.close();
@@ -51,10 +50,10 @@ class TimeToLiveTest extends JmsTest {
     @Test
     @DisplayName("messages without an end get one, which their consumers see; others keep theirs")
     void givenAnEnd() throws Exception {
-        Session session = sessionAt(broker);
+        Session session = autoAcknowledge(closing(open(broker)));
         send(session, "given.a", 0);
         send(session, "given.a", 3_600_000);
-        MessageConsumer consumer = session.createConsumer(new ActiveMQQueue("given.a"));
+        MessageConsumer consumer = session.createConsumer(session.createQueue("given.a"));
         for (long left : new long[] {60_000, 3_600_000}) {
             Message message = receive(consumer);
             long lives = message.getJMSExpiration() - message.getJMSTimestamp();
@@ -65,11 +64,11 @@ class TimeToLiveTest extends JmsTest {
     @Test
     @DisplayName("an end that is too far away comes earlier, and the message becomes a dead letter then")
     void endsComeEarlier() throws Exception {
-        Session session = sessionAt(broker);
+        Session session = autoAcknowledge(closing(open(broker)));
         send(session, "short.a", 0);
         send(session, "short.a", 3_600_000);
-        MessageConsumer dead = session.createConsumer(new ActiveMQQueue("ActiveMQ.DLQ"));
+        MessageConsumer dead = session.createConsumer(session.createQueue("ActiveMQ.DLQ"));
         assertEquals(List.of("ttl 0", "ttl 3600000"), texts(dead, 2));
-        assertSilent(session.createConsumer(new ActiveMQQueue("short.a")));
+        assertSilent(session.createConsumer(session.createQueue("short.a")));
     }
 }
