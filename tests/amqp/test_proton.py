@@ -7,7 +7,7 @@ import uuid
 
 from proton import Disposition, Message, symbol
 from proton.handlers import MessagingHandler
-from proton.reactor import Container, Copy, DynamicNodeProperties, Selector
+from proton.reactor import Container, Copy, DurableSubscription, Selector
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
 URL = os.environ["POSTROAD_AMQP"]
@@ -219,6 +219,26 @@ class ProtonTest(unittest.TestCase):
         receiver = self.connect().create_receiver(queue, credit=2)
         self.assertEqual(receiver.receive().body, "commit")
         receiver.accept()
+
+    def test_a_link_that_is_attached_by_another_connection_is_stolen(self):
+        container, topic = unique("container"), "topic://" + unique("topic")
+
+        def subscribe():
+            connection = BlockingConnection(URL, timeout=PATIENCE, container=Container(container_id=container))
+            self.addCleanup(connection.close)
+            return connection.create_receiver(topic, credit=1, name="news", options=DurableSubscription())
+
+        old = subscribe()
+        sender = self.connect().create_sender(topic)
+        sender.send(Message(body="first", durable=True))
+        self.assertEqual(old.receive().body, "first")
+        new = subscribe()
+        with self.assertRaises(LinkDetached) as caught:
+            old.receive(timeout=PATIENCE)
+        self.assertEqual(caught.exception.condition, "amqp:link:stolen")
+        again = new.receive()
+        self.assertEqual((again.body, again.delivery_count), ("first", 1))
+        new.accept()
 
     def test_credentials_are_taken_and_malformed_ones_refused(self):
         connection = self.connect(user="me", password="secret", allowed_mechs="PLAIN")

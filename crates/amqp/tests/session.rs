@@ -5,13 +5,14 @@ use postroad_amqp::codec::{
     Accepted, Attach, Begin, Close, Coordinator, Declare, DeliveryState, Detach, Discharge, Disposition, End,
     Field, Flow, Frame, FrameKind, Header, Modified, Open, Performative, Reader, ReceiverSettleMode, Role,
     SaslCode, SaslFrame, SaslInit, SaslResponse, SenderSettleMode, Source, SourceTerminus, Symbol, Target,
-    TargetTerminus, TransactionalState, Transfer, Value, begin_frame, end_frame, take_frame,
+    TargetTerminus, TerminusDurability, TerminusExpiry, TransactionalState, Transfer, Value, begin_frame,
+    end_frame, take_frame,
 };
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    ConnectionId, ConsumerKey, Delivered, Delivery, Encoding, EntryTag, Event, Login, LoginAnswer, Message,
-    Now, Outcome, Parting, Protocol, Refusal, Session, Settle, Ticket, ToSession,
+    ConnectionId, ConsumerKey, Delivered, Delivery, DetachCause, Encoding, EntryTag, Event, Login,
+    LoginAnswer, Message, Now, Outcome, Parting, Protocol, Refusal, Session, Settle, Ticket, ToSession,
 };
 
 const MAX_MESSAGE_BYTES: u64 = 10_000;
@@ -582,6 +583,62 @@ fn windows() -> Flow {
 
 fn verdict(first: u32, last: Option<u32>, settled: bool, state: Option<DeliveryState>) -> Disposition {
     Disposition { role: Role::Receiver, first, last, settled, state, batchable: false }
+}
+
+#[test]
+fn an_answer_says_how_long_the_source_lasts() {
+    let lasting = |durable, expiry_policy| Source {
+        address: Some("topic://t".into()),
+        durable,
+        expiry_policy,
+        timeout: 60,
+        ..Source::default()
+    };
+    let (durable, none) = (TerminusDurability::UnsettledState, TerminusDurability::None);
+    for (case, source, want) in [
+        ("a durable subscription", lasting(durable, TerminusExpiry::Never), (durable, TerminusExpiry::Never)),
+        (
+            "one that is not durable",
+            lasting(none, TerminusExpiry::SessionEnd),
+            (none, TerminusExpiry::LinkDetach),
+        ),
+        (
+            "a queue keeps nothing for one link",
+            Source { address: Some("q".into()), ..lasting(durable, TerminusExpiry::Never) },
+            (none, TerminusExpiry::LinkDetach),
+        ),
+    ] {
+        let mut bench = Bench::begun();
+        bench.send(Attach { source: Some(SourceTerminus::Source(source)), ..receiver(Attach::default()) });
+        let events = bench.events();
+        let [Event::Attach(attach)] = &events[..] else { panic!("{events:?}") };
+        assert_eq!(attach.steals, attach.subscription.is_some(), "case: {case}");
+        bench.reply(attach.ticket, Ok(()));
+        let frames = bench.frames();
+        let [Performative::Attach(Attach { source: Some(SourceTerminus::Source(got)), .. })] = &frames[..]
+        else {
+            panic!("{frames:?}")
+        };
+        assert_eq!((got.durable, got.expiry_policy, got.timeout), (want.0, want.1, 0), "case: {case}");
+    }
+}
+
+#[test]
+fn a_link_that_the_core_ends_says_why() {
+    for (cause, want) in [
+        (DetachCause::Deleted, "amqp:resource-deleted"),
+        (DetachCause::Slow, "amqp:link:detach-forced"),
+        (DetachCause::Stolen, "amqp:link:stolen"),
+    ] {
+        let mut bench = Bench::begun();
+        let number = bench.receiver(Attach::default());
+        bench.answer(ToSession::Detached { consumer: key(number), cause });
+        assert_eq!(ends(&bench.frames()), [("detach", Some(want))]);
+        // Its client takes notice, and may attach anew.
+        bench.send(Detach { handle: 0, closed: true, ..Detach::default() });
+        bench.events();
+        bench.receiver(Attach::default());
+    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, Effect, Event, Message,
-    QueueId, Refusal, Share, Ticket,
+    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, DetachCause, Effect,
+    Event, Message, QueueId, Refusal, Share, Ticket,
 };
 use postroad_selector::Selector;
 
@@ -90,7 +90,16 @@ impl Partition {
             (DestinationKind::Topic, Some(name)) if attach.share == Share::Volatile => {
                 self.shared_subscription(attach, name, effects).map(Some)
             }
-            (DestinationKind::Topic, Some(name)) => self.find_subscription(attach, name),
+            (DestinationKind::Topic, Some(name)) => {
+                let found = self.find_subscription(attach, name);
+                match found {
+                    Err(Refusal::SubscriptionInUse { .. }) if attach.steals => {
+                        self.take_subscription(name, effects);
+                        self.find_subscription(attach, name)
+                    }
+                    found => found,
+                }
+            }
             (DestinationKind::Topic, None) => Ok(Some(self.subscribe(attach, selector, effects))),
             (DestinationKind::Queue, _) => Ok(address.and_then(|address| address.bound.own())),
         }
@@ -232,6 +241,18 @@ impl Partition {
         let queues = self.remove_consumer(key, delivered, effects);
         self.dispatch_all(queues, effects);
         self.answer(ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
+    }
+
+    /// Ends a consumer that did not ask for it; its application may have seen all that it held. The queues that got that back are
+    /// then to be dispatched.
+    pub(crate) fn oust(
+        &mut self,
+        key: ConsumerKey,
+        cause: DetachCause,
+        effects: &mut Vec<Effect>,
+    ) -> Vec<QueueId> {
+        effects.push(Effect::Detached { consumer: key.whole(), cause });
+        self.remove_consumer(key.whole(), Delivered::All, effects)
     }
 
     /// The consumer is gone, and what it held is back in its queues, which are then to be dispatched.

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use postroad_model::{ConsumerKey, ConsumerMode, Delivered, Effect, EntryTag, Notice, QueueId};
+use postroad_model::{ConsumerKey, ConsumerMode, DetachCause, Effect, EntryTag, Notice, QueueId};
 use postroad_routing::{Slow, WhenSlow};
 
 use crate::Partition;
@@ -127,8 +127,7 @@ impl Partition {
         match then {
             WhenSlow::Tell => {}
             WhenSlow::Detach => {
-                effects.push(Effect::Detached { consumer: key.whole(), slow: true });
-                let touched = self.remove_consumer(key.whole(), Delivered::All, effects);
+                let touched = self.oust(key, DetachCause::Slow, effects);
                 self.dispatch_all(touched, effects);
             }
             WhenSlow::TakeBack if key.member == 0 => {

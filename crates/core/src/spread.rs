@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Destination, DestinationKind, Effect, Event, QueueId,
-    Urgency,
+    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Destination, DestinationKind, DetachCause, Effect,
+    Event, QueueId, Urgency,
 };
 use postroad_routing::Pattern;
 
@@ -224,6 +224,6 @@ impl Partition {
         if let Some(connection) = self.connections.get_mut(&key.connection) {
             connection.consumers.remove(&key);
         }
-        effects.push(Effect::Detached { consumer: key, slow: false });
+        effects.push(Effect::Detached { consumer: key, cause: DetachCause::Deleted });
     }
 }

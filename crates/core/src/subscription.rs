@@ -9,7 +9,8 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, Command, ConnectionId, Effect, QueueId, Refusal, Share, Subscription, Ticket, Urgency,
+    Attach, Command, ConnectionId, DetachCause, Effect, QueueId, Refusal, Share, Subscription, Ticket,
+    Urgency,
 };
 
 use crate::Partition;
@@ -39,6 +40,17 @@ impl Partition {
             return Err(Refusal::SubscriptionInUse { name: name.clone() });
         }
         Ok(same.then_some(queue.id))
+    }
+
+    /// Ends the reader of a durable subscription that is not shared: its own client reads it by another connection now.
+    pub(crate) fn take_subscription(&mut self, name: &Arc<str>, effects: &mut Vec<Effect>) {
+        let queue = self.subscriptions.get(name).and_then(|id| self.queues.get(id));
+        let alone = |queue: &&Queue| queue.subscription.as_ref().is_some_and(|found| !found.shared);
+        let readers = queue.filter(alone).map_or_else(Vec::new, |queue| queue.consumers.clone());
+        for reader in readers {
+            // What it held waits for the reader to come.
+            let _ = self.oust(reader, DetachCause::Stolen, effects);
+        }
     }
 
     /// The queue of a subscription that ends with its last reader, made for its first one.

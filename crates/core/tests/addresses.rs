@@ -374,6 +374,33 @@ fn readers_share_a_subscription() {
             "ok ok no: the durable subscription s is in use ok",
         ),
     ]);
+    check(&[
+        (
+            "a client that comes anew takes its subscription from its own reader, which may have seen what it had",
+            "attach 1.1 #t 1 sub=s
+             send 3 #t m
+             send 3 #t n
+             attach 2.1 #t 9 sub=s steals
+             accept 2.1 m n
+             credit 1.1 9
+             send 3 #t o",
+            "ok 1.1<m ok ok 1.1 detached ok 2.1<m!1 2.1<n ok 2.1<o ok",
+        ),
+        (
+            "with another selector it is made anew",
+            "attach 1.1 #t 9 sub=s
+             attach 2.1 #t 9 sub=s steals where=k=1
+             send 3 #t m?k=2
+             send 3 #t n?k=1",
+            "ok 1.1 detached ok ok 2.1<n?k=1 ok",
+        ),
+        (
+            "what is shared is taken from nobody",
+            "attach 1.1 #t 9 sub=s share=durable
+             attach 2.1 #t 9 sub=s share=durable where=k=1 steals",
+            "ok no: the durable subscription s is in use",
+        ),
+    ]);
     let mut bench = Bench::new(settings(1));
     bench.run("attach 1.1 #t 0 sub=s share=durable\nsend 2 #t m");
     bench.reload();

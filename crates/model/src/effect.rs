@@ -33,12 +33,12 @@ pub enum Effect {
         /// The consumer.
         consumer: ConsumerKey,
     },
-    /// The consumer is no more, because its destination was deleted, or because it is too slow.
+    /// The consumer is no more, and did not ask for that.
     Detached {
         /// The consumer.
         consumer: ConsumerKey,
-        /// It was found slow, instead of losing its queue.
-        slow: bool,
+        /// Why.
+        cause: DetachCause,
     },
     /// Another connection of the same client has taken this one's place: close it.
     Evict {
@@ -110,4 +110,15 @@ pub struct Delivery {
     pub first_of_group: bool,
     /// The message.
     pub message: Message,
+}
+
+/// Why a consumer ends that did not ask for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DetachCause {
+    /// Its destination was deleted.
+    Deleted,
+    /// It said nothing about its messages for too long.
+    Slow,
+    /// Its client reads the subscription by another connection now: see [`crate::Attach::steals`].
+    Stolen,
 }

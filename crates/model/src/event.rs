@@ -306,6 +306,9 @@ pub struct Attach {
     pub subscription: Option<Arc<str>>,
     /// Whether others may read the subscription at the same time.
     pub share: Share,
+    /// Topics: a durable subscription with one reader at a time is taken from whoever reads it, who ends. For protocols in which only
+    /// its own client can name it, so that the reader is what is left of a connection that the client has lost.
+    pub steals: bool,
     /// Topics: begin with what the topic keeps for those who come later, if its policy keeps anything.
     pub retroactive: bool,
     /// What others are told of it, if anything.

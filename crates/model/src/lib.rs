@@ -25,7 +25,7 @@ pub use command::{
     Binding, Changes, Command, Durability, Sent, SettleCause, Settlement, Subscription, Urgency,
 };
 pub use destination::{Destination, DestinationKind, Placement};
-pub use effect::{Delivery, Effect};
+pub use effect::{Delivery, DetachCause, Effect};
 pub use event::{
     Attach, ConsumerMode, Decision, Delivered, Event, Outcome, Peer, Publish, Retain, Settle, Share,
 };

@@ -2,7 +2,9 @@
 
 use bytes::BytesMut;
 
-use crate::{BranchId, BranchStanding, ConsumerKey, Delivery, Event, Login, LoginAnswer, Refusal, Ticket};
+use crate::{
+    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, Login, LoginAnswer, Refusal, Ticket,
+};
 
 /// What the core sends back to a session.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,8 +43,8 @@ pub enum ToSession {
     Detached {
         /// The consumer.
         consumer: ConsumerKey,
-        /// It was found slow, instead of losing its queue.
-        slow: bool,
+        /// Why.
+        cause: DetachCause,
     },
 }
 

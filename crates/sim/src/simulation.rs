@@ -453,8 +453,8 @@ impl Simulation {
             }
             Effect::Deliver(delivery) => (delivery.consumer.connection, ToSession::Deliver(delivery.clone())),
             Effect::Drained { consumer } => (consumer.connection, ToSession::Drained { consumer: *consumer }),
-            Effect::Detached { consumer, slow } => {
-                (consumer.connection, ToSession::Detached { consumer: *consumer, slow: *slow })
+            Effect::Detached { consumer, cause } => {
+                (consumer.connection, ToSession::Detached { consumer: *consumer, cause: *cause })
             }
             _ => return,
         };

@@ -108,8 +108,20 @@ mod tests {
                 0,
                 header(Header { delivery_count: 4, ..durable.clone() }),
             ),
-            ("time has passed", sent(&with_ttl), 0, 8_000, header(Header { ttl: Some(7_000), ..with_ttl.clone() })),
-            ("the time is over", sent(&with_ttl), 0, 900, header(Header { ttl: Some(1), ..with_ttl.clone() })),
+            (
+                "time has passed",
+                sent(&with_ttl),
+                0,
+                8_000,
+                header(Header { ttl: Some(7_000), ..with_ttl.clone() }),
+            ),
+            (
+                "the time is over",
+                sent(&with_ttl),
+                0,
+                900,
+                header(Header { ttl: Some(1), ..with_ttl.clone() }),
+            ),
             (
                 "an end that a policy gave",
                 BODY.to_vec(),

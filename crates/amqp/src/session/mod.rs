@@ -264,8 +264,8 @@ impl Session for AmqpSession {
                 self.drained(consumer.number, &mut turn);
                 Ok(())
             }
-            ToSession::Detached { consumer, slow } => {
-                self.deleted_under(consumer.number, slow, &mut turn);
+            ToSession::Detached { consumer, cause } => {
+                self.ousted(consumer.number, cause, &mut turn);
                 Ok(())
             }
             // Nobody asks for branches by AMQP.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes};
-use postroad_model::{ConsumerKey, Delivery, Event, Outcome, Settle};
+use postroad_model::{ConsumerKey, Delivery, DetachCause, Event, Outcome, Settle};
 
 use super::disposition::Held;
 use super::link::{Link, LinkAt, LinkEnd, Stage};
@@ -186,12 +186,15 @@ impl AmqpSession {
         self.send(outgoing, flow, turn);
     }
 
-    /// Its destination was deleted, or it is too slow.
-    pub(super) fn deleted_under(&mut self, number: u32, slow: bool, turn: &mut Turn<'_>) {
+    /// The core has ended a consumer.
+    pub(super) fn ousted(&mut self, number: u32, cause: DetachCause, turn: &mut Turn<'_>) {
         let Some(at) = self.consumers.get(&number).copied() else { return };
-        let (condition, text) = match slow {
-            true => ("amqp:link:detach-forced", "it said nothing about its messages for too long"),
-            false => ("amqp:resource-deleted", "the node was deleted"),
+        let (condition, text) = match cause {
+            DetachCause::Slow => {
+                ("amqp:link:detach-forced", "it said nothing about its messages for too long")
+            }
+            DetachCause::Deleted => ("amqp:resource-deleted", "the node was deleted"),
+            DetachCause::Stolen => ("amqp:link:stolen", "the link was attached anew by another connection"),
         };
         let error = super::fault::error(condition, text);
         self.detach_by(at, error, turn);

@@ -16,7 +16,8 @@ use super::replies::Then;
 use super::{AmqpSession, Turn};
 use crate::codec::{
     Attach, Coordinator, Described, DistributionMode, Error, ReceiverSettleMode, SenderSettleMode, Source,
-    SourceTerminus, Symbol, Target, TargetTerminus, TerminusDurability, Text, Value, ValueMap,
+    SourceTerminus, Symbol, Target, TargetTerminus, TerminusDurability, TerminusExpiry, Text, Value,
+    ValueMap,
 };
 
 /// Number and name of the filter that is a JMS selector (registered with the Apache filters).
@@ -69,6 +70,32 @@ impl Filters {
         }
         Ok(filters)
     }
+}
+
+/// How long a source lasts here, which its answer says whatever was wished for (3.5.3): a durable subscription until it is ended,
+/// anything else no longer than its link.
+fn kept(source: &Source, subscription: bool) -> (TerminusDurability, TerminusExpiry) {
+    match subscription {
+        true => (source.durable, TerminusExpiry::Never),
+        false => (TerminusDurability::None, TerminusExpiry::LinkDetach),
+    }
+}
+
+/// Our end of a link by which the client receives.
+fn outgoing_end(
+    attach: &Attach,
+    source: &Source,
+    number: u32,
+    browses: bool,
+    subscription: Option<Arc<str>>,
+) -> Outgoing {
+    let mut outgoing = Outgoing::new(number);
+    outgoing.presettled = attach.snd_settle_mode == SenderSettleMode::Settled;
+    outgoing.browses = browses;
+    outgoing.subscription = subscription;
+    outgoing.default_outcome = source.default_outcome.clone();
+    outgoing.max_message_bytes = attach.max_message_size.filter(|max| *max > 0).unwrap_or(u64::MAX);
+    outgoing
 }
 
 /// The name of the subscription that a link reads.
@@ -192,17 +219,15 @@ impl AmqpSession {
             source.distribution_mode == Some(DistributionMode::Copy) && from.kind == DestinationKind::Queue;
         let number = self.next_number();
         self.consumers.insert(number, at);
-        let mut outgoing = Outgoing::new(number);
-        outgoing.presettled = attach.snd_settle_mode == SenderSettleMode::Settled;
-        outgoing.browses = browses;
-        outgoing.subscription = subscription.clone().filter(|_| share != Share::Volatile);
-        outgoing.default_outcome = source.default_outcome.clone();
-        outgoing.max_message_bytes = attach.max_message_size.filter(|max| *max > 0).unwrap_or(u64::MAX);
+        let lasting = subscription.clone().filter(|_| share != Share::Volatile);
+        let outgoing = outgoing_end(attach, source, number, browses, lasting);
         let address = made
             .as_ref()
             .map_or_else(|| source.address.clone(), |made| Some(address::dynamic_address(made).into()));
         let filter = (!filters.met.is_empty()).then_some(filters.met);
-        answer.source = Some(SourceTerminus::Source(Source { address, filter, ..source.clone() }));
+        let (durable, expiry_policy) = kept(source, outgoing.subscription.is_some());
+        let kept = Source { durable, expiry_policy, timeout: 0, ..source.clone() };
+        answer.source = Some(SourceTerminus::Source(Source { address, filter, ..kept }));
         if let Some(link) = self.link_at(at) {
             link.end = LinkEnd::Outgoing(Box::new(outgoing));
             link.dynamic = made.clone();
@@ -227,6 +252,8 @@ impl AmqpSession {
             subscription: subscription.is_some().then(|| attach.name.as_str().into()),
             client_id: self.peer.container.clone(),
         }));
+        // Its name is the container's and the link's: who reads it now is this link, left over (2.6.1).
+        let steals = share == Share::No && subscription.is_some();
         turn.events.push(Event::Attach(model::Attach {
             consumer: self.key(number),
             source: from,
@@ -238,6 +265,7 @@ impl AmqpSession {
             selector: filters.selector,
             subscription,
             share,
+            steals,
             retroactive: false,
             at: None,
             notice,

@@ -411,8 +411,8 @@ impl Core {
                 self.post(delivery.consumer.connection, ToSession::Deliver(delivery));
             }
             Effect::Drained { consumer } => self.post(consumer.connection, ToSession::Drained { consumer }),
-            Effect::Detached { consumer, slow } => {
-                self.post(consumer.connection, ToSession::Detached { consumer, slow });
+            Effect::Detached { consumer, cause } => {
+                self.post(consumer.connection, ToSession::Detached { consumer, cause });
             }
             Effect::Evict { connection } => self.post(connection, ToSession::Evicted),
             Effect::Ended { transaction: TransactionKey { connection, number }, committed } => {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, Event, PartitionId, Share,
+    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DetachCause, Event, PartitionId, Share,
 };
 use rustc_hash::FxHashMap;
 
@@ -179,6 +179,7 @@ impl OpenWireSession {
                 selector: selector.clone(),
                 subscription: subscription.clone(),
                 share: Share::No,
+                steals: false,
                 retroactive: info.retroactive,
                 at: part.at,
                 notice: self.notice(&info, mode, part).map(Arc::new),
@@ -398,9 +399,12 @@ impl OpenWireSession {
         }
     }
 
-    /// Its destination was deleted, or it is too slow, which it is told; then it ends in all its parts.
-    pub(super) fn detached(&mut self, number: u32, slow: bool, turn: &mut Turn<'_>) {
-        if slow && let Some(id) = self.consumers.ids.get(&ConsumerNumber(number)).cloned() {
+    /// It is no more, which it is told unless its destination was deleted; then it ends in all its parts.
+    pub(super) fn detached(&mut self, number: u32, cause: DetachCause, turn: &mut Turn<'_>) {
+        // The client itself knows what was deleted.
+        if cause != DetachCause::Deleted
+            && let Some(id) = self.consumers.ids.get(&ConsumerNumber(number)).cloned()
+        {
             let parts = self.consumers.by_id.get(&id).map(|consumer| consumer.parts.iter());
             let others: Vec<_> =
                 parts.into_iter().flatten().map(|part| part.number).filter(|part| part.0 != number).collect();

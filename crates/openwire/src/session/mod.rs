@@ -259,7 +259,7 @@ impl Session for OpenWireSession {
             ToSession::Reply { ticket, result } => self.replied(ticket, result, &mut turn),
             ToSession::Deliver(delivery) => self.deliver(delivery, &mut turn)?,
             ToSession::Drained { consumer } => self.drained(consumer.number, &mut turn),
-            ToSession::Detached { consumer, slow } => self.detached(consumer.number, slow, &mut turn),
+            ToSession::Detached { consumer, cause } => self.detached(consumer.number, cause, &mut turn),
             ToSession::Ended { transaction, committed } => self.ended(transaction, committed),
             ToSession::Branches { ticket, branches } => self.listed(ticket, branches),
             ToSession::Evicted => return Err(Parting::Fault("its client connected anew".to_owned())),
