@@ -108,6 +108,7 @@ impl Partition {
         if !self.parked.contains_key(&destination) {
             self.announce(Notice::Full { destination: destination.clone() }, effects);
         }
+        self.announce_fast_producer(publish.connection, &destination, effects);
         self.next_refusal_ms = self.next_refusal_ms.into_iter().chain(until_ms).min();
         let line = self.parked.entry(destination).or_default();
         line.push_back(Parked { publish, until_ms });

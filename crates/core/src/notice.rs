@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Announcement, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, DestinationKind,
-    Effect, EntryTag, MessageEvent, Notice, ProducerNotice, QueueId, Ticket,
+    Effect, EntryTag, Message, MessageEvent, Notice, ProducerNotice, QueueId, Ticket,
 };
 
 use crate::Partition;
@@ -85,6 +85,44 @@ impl Partition {
         let (Some(at), Some(message)) = (at, self.bodies.resident(key).cloned()) else { return };
         let consumer = consumer.and_then(|key| self.consumers.get(&key)?.notice.clone());
         self.announce(Notice::Message { event, at, message, consumer }, effects);
+    }
+
+    /// Tells that a message was taken in for an address, if its policy asks for it; `is_read` says whether anybody is there to read it.
+    pub(crate) fn announce_arrival(
+        &self,
+        message: &Message,
+        at: &Destination,
+        is_read: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let advised = self.settings.policies.advised(at);
+        let lonely = advised.no_consumer && !message.persistent && !is_read;
+        for (wanted, event) in
+            [(advised.delivered, MessageEvent::Delivered), (lonely, MessageEvent::NoConsumer)]
+        {
+            if wanted {
+                let (at, message) = (at.clone(), message.clone());
+                self.announce(Notice::Message { event, at, message, consumer: None }, effects);
+            }
+        }
+    }
+
+    /// Tells that a producer has to wait, if the policy of the address asks for it.
+    pub(crate) fn announce_fast_producer(
+        &self,
+        id: ConnectionId,
+        at: &Destination,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.settings.policies.advised(at).fast_producer {
+            return;
+        }
+        let connection = self.connections.get(&id);
+        let producer =
+            connection.and_then(|known| known.producers.values().find(|producer| producer.to == *at));
+        if let Some(producer) = producer.cloned() {
+            self.announce(Notice::FastProducer { producer, at: at.clone() }, effects);
+        }
     }
 
     /// Tells of addresses that came or went since the last time.

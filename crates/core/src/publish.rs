@@ -304,6 +304,7 @@ impl Partition {
         }
         for to in sent.targets() {
             self.keep_recent(to, &sent.message);
+            self.announce_arrival(&sent.message, to, self.is_read(receivers, to), effects);
         }
         let key = self.insert_volatile(sent.message);
         // Every queue has it before any is served: serving one may expire it there, and let a parked send in behind it.
@@ -351,7 +352,7 @@ impl Partition {
             self.bodies.insert(key, sent.message);
             self.bodies.refer(key);
             for to in std::iter::once(&sent.to).chain(&sent.also) {
-                self.bind_entries(key, to, from, &mut touched);
+                self.bind_entries(key, to, from, &mut touched, effects);
             }
             self.drop_reference(key, effects);
         }
@@ -361,6 +362,36 @@ impl Partition {
 
     /// One entry in each queue that the address feeds; a queue is made on first use.
     pub(crate) fn bind_entries(
+        &mut self,
+        key: MessageKey,
+        to: &Destination,
+        from: Option<ConnectionId>,
+        touched: &mut Vec<QueueId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let before = touched.len();
+        self.bind_entries_silently(key, to, from, touched);
+        if self.is_live
+            && let Some(message) = self.bodies.resident(key)
+        {
+            let is_read = self.is_read(&touched[before..], to);
+            self.announce_arrival(message, to, is_read, effects);
+        }
+    }
+
+    /// Whether anybody is there to read what these queues of an address got: on a topic whoever has a subscription.
+    fn is_read(&self, receivers: &[QueueId], to: &Destination) -> bool {
+        let consumed = |id| {
+            let queue = self.queues.get(id).filter(|queue| queue.source == *to);
+            queue.is_some_and(|queue| !queue.consumers.is_empty())
+        };
+        match to.kind {
+            DestinationKind::Queue => receivers.iter().any(consumed),
+            DestinationKind::Topic => !receivers.is_empty(),
+        }
+    }
+
+    fn bind_entries_silently(
         &mut self,
         key: MessageKey,
         to: &Destination,

@@ -220,6 +220,9 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         self.open_page(queue, tag);
+        if cause == SettleCause::Consumed && self.is_advised_of_ends(queue) {
+            self.announce_message(queue, tag, MessageEvent::Consumed, None, effects);
+        }
         let removed = self.queues.get_mut(&queue).and_then(|queue| queue.remove(tag));
         let Some(entry) = removed else { return };
         let (mut size, mut value) = (0, None);
@@ -258,6 +261,11 @@ impl Partition {
         if makes_room {
             self.unpark(effects);
         }
+    }
+
+    fn is_advised_of_ends(&self, queue: QueueId) -> bool {
+        let source = self.queues.get(&queue).map(|queue| &queue.source);
+        self.is_live && source.is_some_and(|source| self.settings.policies.advised(source).consumed)
     }
 
     /// The settlements did not reach the log: their entries go back to their places.

@@ -94,6 +94,13 @@ pub enum Notice {
         /// The destination.
         destination: Destination,
     },
+    /// A producer sends more than a queue at its limit takes.
+    FastProducer {
+        /// Which; of several that its connection has for this destination, one.
+        producer: Arc<ProducerNotice>,
+        /// Where.
+        at: Destination,
+    },
     /// Something happened to a message.
     Message {
         /// What.
@@ -116,6 +123,12 @@ pub enum MessageEvent {
     DeadLettered,
     /// Its queue held more than its policy allows.
     Discarded,
+    /// The broker has taken it in.
+    Delivered,
+    /// A consumer has acknowledged it.
+    Consumed,
+    /// The broker has taken it in, nobody is there to read it, and it is not persistent.
+    NoConsumer,
 }
 
 /// A notice that is to be published.

@@ -9,6 +9,10 @@
 //! | message expired | `Expired.Queue.NAME`, `Expired.Topic.NAME` | the message, without its body |
 //! | message among the dead letters | `MessageDLQd.Queue.NAME` and the like | the message, without its body |
 //! | message beyond the limit | `MessageDiscarded.Queue.NAME` and the like | the message, without its body |
+//! | message taken in | `MessageDelivered.Queue.NAME` and the like | the message, without its body |
+//! | message acknowledged | `MessageConsumed.Queue.NAME` and the like | the message, without its body |
+//! | message that nobody reads | `NoConsumer.Queue.NAME`, `NoConsumer.Topic.NAME` | is the message itself |
+//! | fast producer | `FastProducer.Queue.NAME` and the like | `ProducerInfo`; `producerId` |
 //! | slow consumer | `SlowConsumer.Queue.NAME` and the like | `ConsumerInfo`; `consumerId` |
 //! | sends wait | `FULL.Queue.NAME` and the like | nothing; `usageName` |
 //!
@@ -40,8 +44,11 @@ const CONSUMER_COUNT: &str = "consumerCount";
 const PRODUCER_COUNT: &str = "producerCount";
 const CONSUMER_ID: &str = "consumerId";
 const USAGE_NAME: &str = "usageName";
+const PRODUCER_ID: &str = "producerId";
 /// Misspelt since ActiveMQ 5.0.
 const MESSAGE_ID: &str = "orignalMessageId";
+/// As that.
+const DESTINATION: &str = "orignalDestination";
 
 /// Whether a destination of this name is for advisories: none tells of it.
 pub fn is_advisory(name: &str) -> bool {
@@ -99,6 +106,9 @@ impl Advisories {
 
     /// The advisory of this notice; `None` if there is none, or if its message cannot be read.
     pub fn write(&mut self, notice: &Notice) -> Option<Advisory> {
+        if let Notice::Message { event: MessageEvent::NoConsumer, at, message, .. } = notice {
+            return self.forward(message, at, notice);
+        }
         let content = self.content(notice)?;
         let topic = format!("{PREFIX}{}", content.topic);
         self.written += 1;
@@ -132,6 +142,20 @@ impl Advisories {
             message: to_model_message(&message, stored, VERSION_MAX),
             retain: content.retain,
         })
+    }
+
+    /// The message itself, sent to the advisory topic.
+    fn forward(
+        &self,
+        message: &model::Message,
+        at: &model::Destination,
+        notice: &Notice,
+    ) -> Option<Advisory> {
+        let topic = Advisories::topic_of(notice)?;
+        let destination = Some(to_wire_destination(&topic));
+        let message = Message { destination, transaction_id: None, ..self.read(message, at)? };
+        let stored = to_stored(&message, VERSION_MAX).ok()?;
+        Some(Advisory { topic, message: to_model_message(&message, stored, VERSION_MAX), retain: None })
     }
 
     fn content(&self, notice: &Notice) -> Option<Content> {
@@ -186,25 +210,23 @@ impl Advisories {
                 properties: vec![(USAGE_NAME, Primitive::String("queue".into()))],
                 retain: None,
             },
-            Notice::Message { event, message, consumer, .. } => {
-                let shown = self.without_body(message, notice)?;
-                let mut properties = Vec::new();
-                if *event != MessageEvent::DeadLettered {
-                    let id = shown.message_id.as_ref().map(message_id_text).unwrap_or_default();
-                    properties.push((MESSAGE_ID, Primitive::String(id.as_str().into())));
-                }
-                if let Some(consumer) = consumer {
-                    properties.push((CONSUMER_ID, Primitive::String(consumer.name.as_ref().into())));
-                }
+            Notice::FastProducer { producer, .. } => Content {
+                topic,
+                carries: Some(producer_info(producer).into()),
+                properties: vec![(PRODUCER_ID, Primitive::String(producer.name.as_ref().into()))],
+                retain: None,
+            },
+            Notice::Message { event, message, consumer, at } => {
+                let shown = Message { content: None, ..self.read(message, at)? };
+                let properties = message_properties(*event, &shown, at, consumer.as_deref());
                 Content { topic, carries: Some(Command::Message(Box::new(shown))), properties, retain: None }
             }
         })
     }
 
-    /// The message as ActiveMQ shows it unless told otherwise.
-    fn without_body(&self, message: &model::Message, notice: &Notice) -> Option<Message> {
-        let Notice::Message { at, .. } = notice else { return None };
-        let read = match message.encoding.protocol {
+    /// The message as OpenWire has it.
+    fn read(&self, message: &model::Message, at: &model::Destination) -> Option<Message> {
+        Some(match message.encoding.protocol {
             Protocol::OpenWire => from_stored(&message.bytes, message.encoding.version).ok()?,
             _ => {
                 let id = TranslatedId { tag: EntryTag(0), stored: &message.bytes };
@@ -212,9 +234,29 @@ impl Advisories {
                 let stored = write_portable(&portable, id, &to_wire_destination(at), VERSION_MAX).ok()?;
                 from_stored(&stored, VERSION_MAX).ok()?
             }
-        };
-        Some(Message { content: None, ..read })
+        })
     }
+}
+
+/// What an advisory says of the message that it shows.
+fn message_properties(
+    event: MessageEvent,
+    shown: &Message,
+    at: &model::Destination,
+    consumer: Option<&ConsumerNotice>,
+) -> Vec<(&'static str, Primitive)> {
+    let mut properties = Vec::new();
+    if event != MessageEvent::DeadLettered {
+        let id = shown.message_id.as_ref().map(message_id_text).unwrap_or_default();
+        properties.push((MESSAGE_ID, Primitive::String(id.as_str().into())));
+    }
+    if matches!(event, MessageEvent::Delivered | MessageEvent::Consumed) {
+        properties.push((DESTINATION, Primitive::String(at.to_string().as_str().into())));
+    }
+    if let Some(consumer) = consumer {
+        properties.push((CONSUMER_ID, Primitive::String(consumer.name.as_ref().into())));
+    }
+    properties
 }
 
 /// An advisory that a topic keeps, with how many it keeps now: that many consumers or producers there are.
@@ -264,7 +306,11 @@ fn topic_of(notice: &Notice) -> Option<String> {
         Notice::Full { destination } if told(destination) => {
             format!("FULL.{}.{}", kind(destination), destination.name)
         }
+        Notice::FastProducer { at, .. } if told(at) => format!("FastProducer.{}.{}", kind(at), at.name),
         Notice::Message { event, at, .. } if told(at) => match event {
+            MessageEvent::Delivered => format!("MessageDelivered.{}.{}", kind(at), at.name),
+            MessageEvent::Consumed => format!("MessageConsumed.{}.{}", kind(at), at.name),
+            MessageEvent::NoConsumer => topic_for("NoConsumer", at),
             MessageEvent::Expired => topic_for("Expired", at),
             MessageEvent::DeadLettered => format!("MessageDLQd.{}.{}", kind(at), at.name),
             MessageEvent::Discarded => format!("MessageDiscarded.{}.{}", kind(at), at.name),

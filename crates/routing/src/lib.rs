@@ -19,7 +19,7 @@ pub use composite::{Composite, MirroredQueues, Target};
 pub use pattern::{Pattern, PatternError, is_wildcard};
 pub use pattern_map::PatternMap;
 pub use policy::{
-    AtLimit, DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Limit, Policies,
-    Policy, Recovery, Redelivery, Slow, TimeToLive, WhenSlow,
+    Advised, AtLimit, DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Limit,
+    Policies, Policy, Recovery, Redelivery, Slow, TimeToLive, WhenSlow,
 };
 pub use virtual_topic::VirtualTopic;

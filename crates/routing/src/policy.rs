@@ -41,6 +41,21 @@ pub struct Policy {
     pub slow: Slow,
     /// Of the messages with the same value of this property, a queue, or each subscription of a topic, keeps the last.
     pub last_value: Option<Arc<str>>,
+    /// What is told of each of its messages, or of those who send them, to whom listens.
+    pub advisories: Advised,
+}
+
+/// What is told of messages that come and go as they should, and of producers that are too fast: each costs a message of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Advised {
+    /// A message was taken in.
+    pub delivered: bool,
+    /// A message was acknowledged.
+    pub consumed: bool,
+    /// A message that is not persistent was taken in, and nobody is there to read it.
+    pub no_consumer: bool,
+    /// A producer has to wait at a limit.
+    pub fast_producer: bool,
 }
 
 /// How long messages live, whatever their producers say (ActiveMQ's time-stamping plug-in). 0 decides nothing.
@@ -266,6 +281,8 @@ struct Asked {
     slow: bool,
     /// Last values.
     last_value: bool,
+    /// Advisories of ordinary messages, or of fast producers.
+    advisories: bool,
 }
 
 impl Asked {
@@ -277,6 +294,7 @@ impl Asked {
             limit: !policy.limit.is_none(),
             slow: policy.slow.after_ms.is_some(),
             last_value: policy.last_value.is_some(),
+            advisories: policy.advisories != Advised::default(),
         }
     }
 
@@ -288,6 +306,7 @@ impl Asked {
             limit: self.limit || other.limit,
             slow: self.slow || other.slow,
             last_value: self.last_value || other.last_value,
+            advisories: self.advisories || other.advisories,
         }
     }
 }
@@ -343,6 +362,14 @@ impl Policies {
     /// Whether less than the most durability is enough for any destination.
     pub fn any_weaker_durability(&self) -> bool {
         self.asked.weaker_durability
+    }
+
+    /// What is told of the messages of this destination.
+    pub fn advised(&self, destination: &Destination) -> Advised {
+        match self.asked.advisories {
+            true => self.of(destination).advisories,
+            false => Advised::default(),
+        }
     }
 
     /// How safe the messages of this destination must be.

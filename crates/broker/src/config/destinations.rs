@@ -3,8 +3,9 @@
 use anyhow::{Context, bail};
 use postroad_model::{Destination, Durability};
 use postroad_routing::{
-    Addressing, AtLimit, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, Limit, MirroredQueues,
-    Pattern, Policies, Policy, Recovery, Redelivery, Slow, Target, TimeToLive, VirtualTopic, WhenSlow,
+    Addressing, Advised, AtLimit, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, Limit,
+    MirroredQueues, Pattern, Policies, Policy, Recovery, Redelivery, Slow, Target, TimeToLive, VirtualTopic,
+    WhenSlow,
 };
 use postroad_selector::Selector;
 use serde::Deserialize;
@@ -60,6 +61,19 @@ pub struct PolicyConfig {
     pub when_slow: Option<WhenSlowConfig>,
     /// Of the messages with the same value of this property the last one is kept.
     pub last_value_property: Option<String>,
+    /// What is told of ordinary messages and fast producers: see [`Advised`].
+    pub advisories: Option<Vec<AdvisoryConfig>>,
+}
+
+/// See [`Advised`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "each is the field of its name")]
+pub enum AdvisoryConfig {
+    Delivered,
+    Consumed,
+    NoConsumer,
+    FastProducer,
 }
 
 /// See [`WhenSlow`].
@@ -139,6 +153,16 @@ impl PolicyConfig {
         }
     }
 
+    fn advised(&self) -> Advised {
+        let wants = |kind| self.advisories.as_ref().is_some_and(|kinds| kinds.contains(&kind));
+        Advised {
+            delivered: wants(AdvisoryConfig::Delivered),
+            consumed: wants(AdvisoryConfig::Consumed),
+            no_consumer: wants(AdvisoryConfig::NoConsumer),
+            fast_producer: wants(AdvisoryConfig::FastProducer),
+        }
+    }
+
     fn policy(&self, fallback: &Policy) -> Policy {
         let DeadLetters { queue, expired, non_persistent } = fallback.dead_letters.clone();
         Policy {
@@ -169,6 +193,7 @@ impl PolicyConfig {
                 after_ms: self.slow_after_ms.filter(|ms| *ms > 0),
                 then: self.when_slow.map_or(WhenSlow::Tell, WhenSlow::from),
             },
+            advisories: self.advised(),
             last_value: self.last_value_property.as_deref().filter(|name| !name.is_empty()).map(Into::into),
         }
     }

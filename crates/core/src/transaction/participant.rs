@@ -154,7 +154,7 @@ impl Partition {
             if let Some(message) = self.bodies.resident(key).cloned() {
                 self.audit(&message);
             }
-            self.bind_entries(key, &to, None, &mut touched);
+            self.bind_entries(key, &to, None, &mut touched, effects);
             self.bodies.unpin(key);
             self.drop_reference(key, effects);
         }

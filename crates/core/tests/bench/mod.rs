@@ -90,6 +90,7 @@ fn told(notice: &Notice) -> String {
         Notice::Producer { producer, present } => format!("[{}{}]", producer.name, gone(present)),
         Notice::Destination { destination, present } => format!("[{destination}{}]", gone(present)),
         Notice::SlowConsumer { consumer, .. } => format!("[{} slow]", consumer.name),
+        Notice::FastProducer { producer, .. } => format!("[{} fast]", producer.name),
         Notice::Full { destination } => format!("[{destination} full]"),
         Notice::Message { event, message, .. } => {
             format!("[{event:?} {}]", String::from_utf8_lossy(&message.bytes))

@@ -112,13 +112,22 @@ fn plugins(plugins: &Element<'_>, rules: &mut policies::Rules, translation: &mut
             "redeliveryPlugin" => rules.read_redelivery(&plugin, translation),
             "discardingDLQBrokerPlugin" => discarding(&plugin, translation),
             "timeStampingBrokerPlugin" => rules.read_time_to_live(&plugin, translation),
-            "simpleAuthenticationPlugin"
-            | "jaasAuthenticationPlugin"
-            | "jaasCertificateAuthenticationPlugin"
-            | "jaasDualAuthenticationPlugin"
-            | "authorizationPlugin" => {
+            "simpleAuthenticationPlugin" => {
                 guards = true;
-                translation.note(&plugin, "not translated: set users and permissions by hand, as far as docs/postroad.toml has them");
+                users(&plugin, translation);
+            }
+            "authorizationPlugin" => {
+                guards = true;
+                permissions(&plugin, translation);
+            }
+            "jaasAuthenticationPlugin"
+            | "jaasCertificateAuthenticationPlugin"
+            | "jaasDualAuthenticationPlugin" => {
+                guards = true;
+                translation.note(
+                    &plugin,
+                    "not translated: postroad user add makes users, and security.users names their file",
+                );
             }
             "statisticsBrokerPlugin" | "loggingBrokerPlugin" | "traceBrokerPathPlugin" => {
                 translation.note(&plugin, "not translated: it only watches");
@@ -127,6 +136,53 @@ fn plugins(plugins: &Element<'_>, rules: &mut policies::Rules, translation: &mut
         }
     }
     guards
+}
+
+/// Passwords stand in the open there, and in no file of Postroad's: whoever has them enters them anew.
+fn users(plugin: &Element<'_>, translation: &mut Translation) {
+    if plugin.flag("anonymousAccessAllowed", translation) == Some(true) {
+        translation.set("security", "anonymous", true, plugin);
+    }
+    for user in plugin.child("users").iter().flat_map(Element::children) {
+        let Some(name) = user.value("username", translation) else {
+            translation.note(&user, "not translated: it names no user");
+            continue;
+        };
+        let why = format!(
+            "not translated: postroad user add '{name}' --users FILE asks for the password, and security.users names the file"
+        );
+        translation.note(&user, &why);
+        user.note_the_rest(
+            &[("password", ""), ("groups", "not translated: there are no permissions yet")],
+            translation,
+        );
+    }
+    plugin.note_the_rest(
+        &[
+            ("anonymousUser", "not translated"),
+            ("anonymousGroup", "not translated: there are no permissions yet"),
+        ],
+        translation,
+    );
+}
+
+fn permissions(plugin: &Element<'_>, translation: &mut Translation) {
+    let entries = |element: &Element<'_>| -> Vec<u32> {
+        let mut lines = Vec::new();
+        let mut open: Vec<Element<'_>> = element.children().collect();
+        while let Some(next) = open.pop() {
+            match next.name() {
+                "authorizationEntry" => lines.push(next.line()),
+                _ => open.extend(next.children()),
+            }
+        }
+        lines
+    };
+    let count = entries(plugin).len();
+    translation.note(
+        plugin,
+        &format!("{count} authorizationEntry not translated: there are no permissions yet, and every user may do everything"),
+    );
 }
 
 fn discarding(plugin: &Element<'_>, translation: &mut Translation) {

@@ -68,19 +68,23 @@ const POLICY: &[(&str, &str)] = &[
     ("timeBeforeDispatchStarts", "not translated"),
     ("consumersBeforeDispatchStarts", "not translated"),
     ("maxDestinations", "not translated"),
-    ("advisoryForConsumed", "not translated: see docs/features/advisories.md"),
-    ("advisoryForDelivery", "not translated: see docs/features/advisories.md"),
     ("advisoryForDispatched", "not translated: see docs/features/advisories.md"),
-    ("advisoryForDiscardingMessages", "not translated: see docs/features/advisories.md"),
-    ("advisoryForFastProducers", "not translated: see docs/features/advisories.md"),
-    ("advisoryForSlowConsumers", "not translated: see docs/features/advisories.md"),
-    ("advisoryWhenFull", "not translated: see docs/features/advisories.md"),
+    ("advisoryForDiscardingMessages", "nothing follows: whoever listens is told, always"),
+    ("advisoryForSlowConsumers", "nothing follows: whoever listens is told, always"),
+    ("advisoryWhenFull", "nothing follows: whoever listens is told, always"),
     ("includeBodyForAdvisory", "not translated: see docs/features/advisories.md"),
-    ("sendAdvisoryIfNoConsumers", "not translated"),
     ("sendDuplicateFromStoreToDLQ", "nothing follows: a store without an index has no such duplicates"),
     ("blockedProducerWarningInterval", ""),
     ("sendFailIfNoSpace", "not translated"),
     ("sendFailIfNoSpaceAfterTimeout", "not translated"),
+];
+
+/// What a policyEntry can ask to be told, and what that is called here.
+const ADVISORIES: [(&str, &str); 4] = [
+    ("advisoryForDelivery", "delivered"),
+    ("advisoryForConsumed", "consumed"),
+    ("sendAdvisoryIfNoConsumers", "no-consumer"),
+    ("advisoryForFastProducers", "fast-producer"),
 ];
 
 /// Elements of a policyEntry that need no key, or have none.
@@ -96,10 +100,10 @@ const INNER: &[(&str, &str)] = &[
     ("networkBridgeFilterFactory", "not translated: there are no networks of brokers yet"),
     (
         "pendingMessageLimitStrategy",
-        "not translated: a subscriber that is slow makes producers of non-persistent messages to its topic wait, and loses nothing",
+        "not translated: messages_max with at_limit = \"drop-oldest\" does it, to durable subscriptions too; without it a slow \
+         subscriber makes producers of non-persistent messages to its topic wait, and loses nothing",
     ),
     ("messageEvictionStrategy", "not translated: nothing is evicted"),
-    ("slowConsumerStrategy", "not translated: a slow consumer holds up nobody else"),
     ("messageInterceptorStrategy", "not translated: no Java runs in Postroad"),
 ];
 
@@ -161,8 +165,15 @@ impl Rules {
         if let Some(always) = entry.flag("alwaysRetroactive", translation) {
             keys.push(("retroactive_always", always.into()));
         }
+        let told =
+            ADVISORIES.iter().filter(|(attribute, _)| entry.flag(attribute, translation) == Some(true));
+        let told: Vec<Value> = told.map(|(_, kind)| (*kind).into()).collect();
+        if !told.is_empty() {
+            keys.push(("advisories", Value::list(told)));
+        }
         for child in entry.children() {
             match child.name() {
+                "slowConsumerStrategy" => slow_consumers(&child, &mut keys, translation),
                 "deadLetterStrategy" => {
                     dead_letters(&child, pattern.contains("topic://"), &mut keys, translation)
                 }
@@ -327,6 +338,43 @@ fn dead_letters(outer: &Element<'_>, of_topic: bool, keys: &mut Keys, translatio
         translation,
     );
 }
+
+/// ActiveMQ has one strategy for consumers whose prefetch is full, and one for those that acknowledge nothing.
+fn slow_consumers(outer: &Element<'_>, keys: &mut Keys, translation: &mut Translation) {
+    let Some(strategy) = outer.children().next() else {
+        return translation.note(outer, "has no strategy in it");
+    };
+    let attribute = match strategy.name() {
+        "abortSlowAckConsumerStrategy" => "maxTimeSinceLastAck",
+        "abortSlowConsumerStrategy" => {
+            let why =
+                "a consumer is slow here that says nothing of its messages, not one whose prefetch is full";
+            translation.note(&strategy, why);
+            "maxSlowDuration"
+        }
+        _ => return translation.note(&strategy, "not translated: no Java runs in Postroad"),
+    };
+    if strategy.flag("abortConnection", translation) == Some(true) {
+        let why =
+            "abortConnection=\"true\": not translated: the consumer is detached, and its connection stays";
+        translation.note(&strategy, why);
+    }
+    let after_ms = strategy.number(attribute, translation).and_then(|ms| u64::try_from(ms).ok());
+    keys.push(("slow_after_ms", after_ms.unwrap_or(SLOW_AFTER_MS).into()));
+    keys.push(("when_slow", "detach".into()));
+    strategy.note_the_rest(
+        &[
+            ("maxSlowCount", "not translated: it is the time that counts"),
+            ("checkPeriod", "nothing follows: consumers are looked at five times in a second"),
+            ("ignoreIdleConsumers", "nothing follows: a consumer that has nothing is not slow"),
+            ("ignoreNetworkConsumers", "not translated: there are no networks of brokers yet"),
+        ],
+        translation,
+    );
+}
+
+/// The default of both of ActiveMQ's strategies.
+const SLOW_AFTER_MS: u64 = 30_000;
 
 fn recovery(outer: &Element<'_>, keys: &mut Keys, translation: &mut Translation) {
     let Some(policy) = outer.children().next() else {

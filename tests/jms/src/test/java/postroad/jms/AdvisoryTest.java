@@ -283,6 +283,106 @@ class AdvisoryTest extends JmsTest {
         assertNull(shown.getContent());
     }
 
+    private ActiveMQDestination advised(String kind) {
+        String name = "advised." + unique("a");
+        return kind.equals("queue") ? new ActiveMQQueue(name) : new ActiveMQTopic(name);
+    }
+
+    private static void assertShown(ActiveMQDestination at, Message sent, ActiveMQMessage told) throws JMSException {
+        assertEquals(sent.getJMSMessageID(), told.getStringProperty("orignalMessageId"));
+        assertEquals(at.getQualifiedName(), told.getStringProperty("orignalDestination"));
+        ActiveMQMessage shown = carried(told, ActiveMQMessage.class);
+        assertEquals(sent.getJMSMessageID(), shown.getJMSMessageID());
+        assertNull(shown.getContent());
+    }
+
+    @ParameterizedTest(name = "{0}, delivery mode {1}")
+    @CsvSource({"queue,1", "queue,2"})
+    @DisplayName("where a policy asks for it, messages are told of as they are taken in and acknowledged")
+    void deliveredAndConsumed(String kind, int mode) throws Exception {
+        seeDeliveredAndConsumed(kind, mode);
+    }
+
+    @ParameterizedTest(name = "delivery mode {1}")
+    @CsvSource({"topic,1", "topic,2"})
+    @PostroadOnly("of topics ActiveMQ tells what durable subscriptions acknowledge, and no other")
+    @DisplayName("where a policy asks for it, messages of topics are told of, whatever the subscription")
+    void deliveredAndConsumedOfTopics(String kind, int mode) throws Exception {
+        seeDeliveredAndConsumed(kind, mode);
+    }
+
+    private void seeDeliveredAndConsumed(String kind, int mode) throws Exception {
+        ActiveMQDestination watched = advised(kind);
+        MessageConsumer delivered = listen(session(), AdvisorySupport.getMessageDeliveredAdvisoryTopic(watched));
+        MessageConsumer consumed = listen(session(), AdvisorySupport.getMessageConsumedAdvisoryTopic(watched));
+        Session session = session();
+        Session reading = connect().createSession(false, Session.CLIENT_ACKNOWLEDGE);
+        MessageConsumer consumer = reading.createConsumer(watched);
+        MessageProducer producer = session.createProducer(watched);
+        Message sent = session.createTextMessage("m");
+        producer.send(sent, mode, 4, 0);
+        assertShown(watched, sent, advisory(delivered));
+        Message received = receive(consumer);
+        assertSilent(consumed);
+        received.acknowledge();
+        assertShown(watched, sent, advisory(consumed));
+        assertSilent(delivered);
+        assertSilent(consumed);
+    }
+
+    @ParameterizedTest(name = "{0}")
+    @ValueSource(strings = {"queue", "topic"})
+    @DisplayName("where a policy asks for it, what is not persistent and nobody reads is shown whole")
+    void noConsumer(String kind) throws Exception {
+        ActiveMQDestination watched = advised(kind);
+        ActiveMQTopic topic = kind.equals("queue") ? AdvisorySupport.getNoQueueConsumersAdvisoryTopic(watched)
+                : AdvisorySupport.getNoTopicConsumersAdvisoryTopic(watched);
+        MessageConsumer lonely = listen(session(), topic);
+        Session session = session();
+        MessageProducer producer = session.createProducer(watched);
+        producer.send(session.createTextMessage("persistent"));
+        Message sent = session.createTextMessage("nobody");
+        sent.setStringProperty("colour", "red");
+        producer.send(sent, DeliveryMode.NON_PERSISTENT, 4, 0);
+        Message told = receive(lonely);
+        assertEquals("nobody", text(told));
+        assertEquals("red", told.getStringProperty("colour"));
+        assertEquals(sent.getJMSMessageID(), told.getJMSMessageID());
+        assertEquals(topic, told.getJMSDestination());
+        MessageConsumer consumer = session.createConsumer(watched);
+        producer.send(session.createTextMessage("somebody"), DeliveryMode.NON_PERSISTENT, 4, 0);
+        receive(consumer);
+        assertSilent(lonely);
+    }
+
+    @Test
+    @DisplayName("where a policy asks for it, a producer that has to wait is told of")
+    void fastProducer() throws Exception {
+        ActiveMQQueue watched = new ActiveMQQueue("advised.fast." + unique("a"));
+        MessageConsumer advisories = listen(session(), AdvisorySupport.getFastProducerAdvisoryTopic(watched));
+        ActiveMQConnection connection = connect();
+        Session session = autoAcknowledge(connection);
+        Thread sender = new Thread(() -> {
+            try {
+                MessageProducer producer = session.createProducer(watched);
+                producer.setDeliveryMode(DeliveryMode.NON_PERSISTENT);
+                for (int number = 0; number < 3; number++) {
+                    producer.send(session.createTextMessage("m" + number));
+                }
+            } catch (JMSException closed) {
+                // The connection ends with the test.
+            }
+        });
+        sender.start();
+        ActiveMQMessage told = advisory(advisories);
+        ProducerInfo info = carried(told, ProducerInfo.class);
+        assertEquals(watched, info.getDestination());
+        assertEquals(connection.getConnectionInfo().getConnectionId(), info.getProducerId().getParentId().getParentId());
+        assertEquals(info.getProducerId().toString(), told.getStringProperty("producerId"));
+        assertEquals(List.of("m0", "m1", "m2"), texts(session().createConsumer(watched), 3));
+        sender.join(PATIENCE_MS);
+    }
+
     @Test
     @DisplayName("messages that go to the dead letters are shown")
     void deadLetters() throws Exception {

@@ -15,6 +15,20 @@ import org.junit.jupiter.api.extension.ExtensionContext;
  * class that ran at that moment may be blamed, too.)
  */
 final class SharedBroker implements BeforeEachCallback, AfterEachCallback {
+    /** What other brokers are told for the same tests: bench/peers/activemq.xml. */
+    private static final String CONFIGURATION = """
+            [[policy]]
+            destination = "queue://advised.>"
+            advisories = ["delivered", "consumed", "no-consumer"]
+            [[policy]]
+            destination = "topic://advised.>"
+            advisories = ["delivered", "consumed", "no-consumer"]
+            [[policy]]
+            destination = "queue://advised.fast.>"
+            advisories = ["fast-producer"]
+            messages_max = 1
+            """;
+
     private static volatile Broker broker;
 
     /** True if the tests may not stop, kill or restart the broker. */
@@ -44,7 +58,7 @@ final class SharedBroker implements BeforeEachCallback, AfterEachCallback {
                     .put(SharedBroker.class, (AutoCloseable) SharedBroker::end);
         }
         if (broker == null || !broker.isAlive()) {
-            broker = Broker.launch("shared");
+            broker = Broker.launch("shared", CONFIGURATION);
         }
     }
 
