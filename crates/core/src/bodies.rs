@@ -94,12 +94,10 @@ impl Bodies {
         Some(bytes)
     }
 
-    /// Headers and size of a message that a queue may fold: no consumer has it by that queue, and there is room to note
-    /// that it is folded.
-    pub fn foldable(&self, key: MessageKey) -> Option<(&Message, u64)> {
-        let stored = self.stored.get(&key)?;
-        let is_idle = stored.pins == 0 || stored.references > 1;
-        (is_idle && self.folds.of(key) < FOLDS_MAX).then_some((&stored.message, stored.bytes))
+    /// Whether a queue may fold the message: no consumer has it by that queue, and there is room to note that it is folded.
+    pub fn is_foldable(&self, key: MessageKey) -> bool {
+        let is_idle = |stored: &Stored| stored.pins == 0 || stored.references > 1;
+        self.stored.get(&key).is_some_and(is_idle) && self.folds.of(key) < FOLDS_MAX
     }
 
     /// A queue that holds the message has folded its page.

@@ -41,7 +41,8 @@ impl Partition {
             // The others of a wide page stay folded, each for itself.
             if let Some(page) = (!is_wanted).then(|| Page::of(page)).flatten() {
                 self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-                lane.restore_folded(page);
+                let restored = lane.restore_folded(page);
+                debug_assert!(restored, "its place was its own until now");
                 continue;
             }
             for folded in page.iter().cloned() {
@@ -157,12 +158,25 @@ impl Partition {
 
     /// The entry as it lies in a page; `None` if it cannot, for somebody is at it.
     fn folded(&self, sequence: u64, entry: &Entry) -> Option<Folded> {
-        let Entry { key, stamp, failed_deliveries, uncounted_deliveries, state } = *entry;
-        let MessageKey::Durable { position, ordinal } = key else { return None };
-        if state != State::Ready || uncounted_deliveries > 0 || self.fetches.contains_key(&key) {
+        let is_idle = entry.state == State::Ready && entry.uncounted_deliveries == 0;
+        if !is_idle || self.fetches.contains_key(&entry.key) || !self.bodies.is_foldable(entry.key) {
             return None;
         }
-        let (headers, body_bytes) = self.bodies.foldable(key)?;
+        self.as_folded(sequence, entry)
+    }
+
+    /// What an open page is for a snapshot: whoever is at its entries is no part of that.
+    pub(crate) fn written_page<'l>(&self, lane: &'l Lane, page: u64) -> Option<&'l bytes::Bytes> {
+        lane.written(page, || {
+            let entries = lane.page(page).map(|(sequence, entry)| self.as_folded(sequence, entry));
+            Some(Page::of(&entries.collect::<Option<Vec<Folded>>>()?)?.bytes().clone())
+        })
+    }
+
+    fn as_folded(&self, sequence: u64, entry: &Entry) -> Option<Folded> {
+        let Entry { key, stamp, failed_deliveries, .. } = *entry;
+        let MessageKey::Durable { position, ordinal } = key else { return None };
+        let (headers, body_bytes) = self.bodies.headers(key)?;
         let headers = Message { bytes: bytes::Bytes::new(), ..headers.clone() };
         Some(Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes })
     }

@@ -108,7 +108,7 @@ impl Seen {
                     });
                 }
             }
-            at = (number + 1) * WORDS as u64 * CHUNK;
+            at = (number + 1).saturating_mul(WORDS as u64 * CHUNK);
         }
         new
     }

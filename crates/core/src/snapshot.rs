@@ -1,9 +1,10 @@
 //! Snapshots: the durable state of a partition at one position, as bytes. See docs/formats/records.md.
 //!
-//! A snapshot holds queue entries and message headers, never bodies: those stay in the log. Pages that are folded lie in
-//! it as they are, and are not opened when it is read.
+//! A snapshot holds queue entries and message headers, never bodies: those stay in the log. Full pages lie in it as folded
+//! ones, as most are, and are not opened when it is read: its size, the time to write it and the time to read it depend on
+//! what has changed, and on the number of pages.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use bytes::Bytes;
 use postroad_model::{
@@ -15,7 +16,7 @@ use crate::audit::{Audit, Last};
 use crate::binding::Fed;
 use crate::folding::messages_in_pages;
 use crate::partition::Settings;
-use crate::queue::{Entry, Folded, LaneNumber, Page, Queue, Span, State, tag};
+use crate::queue::{Entry, Folded, Lane, LaneNumber, Page, Queue, Span, State, tag};
 use crate::record::{self, Reader, RecordError, Writer};
 use crate::schedule::Job;
 use crate::transaction::{Prepared, Promised};
@@ -127,15 +128,15 @@ impl Partition {
     pub fn snapshot(&self) -> Bytes {
         let mut out = Writer::default();
         out.u8(VERSION).u64(self.applied.map_or(0, Position::get)).u64(self.next_queue);
-        let mut messages: Vec<_> = self.bodies.durable().collect();
-        messages.sort_unstable_by_key(|(key, _, _)| *key);
+        let mut queues: Vec<&Queue> = self.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
+        queues.sort_unstable_by_key(|queue| queue.id);
+        let parts: Vec<_> = queues.iter().map(|queue| (*queue, self.lanes_of(queue))).collect();
+        let messages = self.outside_pages(parts.iter().flat_map(|(_, lanes)| lanes));
         out.list(&messages, |out, (key, message, bytes)| {
             write_key(out, *key);
             out.headers(message, *bytes);
         });
-        let mut queues: Vec<&Queue> = self.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
-        queues.sort_unstable_by_key(|queue| queue.id);
-        out.list(&queues, |out, queue| write_queue(out, queue));
+        out.list(&parts, |out, (queue, lanes)| write_queue(out, queue, lanes));
         let prepared: Vec<_> = self.prepared.iter().collect();
         out.list(&prepared, |out, (id, prepared)| {
             out.transaction(**id).settlements(&prepared.settlements);
@@ -169,6 +170,40 @@ impl Partition {
             out.branch(branch).u8(u8::from(*committed));
         });
         out.finish().concat().into()
+    }
+
+    /// The durable lanes of a queue. Every page that has all its entries is written as a folded one, open or not: what is in
+    /// memory costs a snapshot nothing, and a start no more than what is not.
+    fn lanes_of<'p>(&self, queue: &'p Queue) -> Vec<WrittenLane<'p>> {
+        let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
+        let parts = lanes.map(|(number, lane)| {
+            let folded = lane.folded_pages().map(|page| (page.ends().0, page.bytes()));
+            let open = lane.full_pages().filter_map(|page| Some((page, self.written_page(lane, page)?)));
+            let open: Vec<_> = open.collect();
+            let in_pages: BTreeSet<u64> = open.iter().map(|(page, _)| *page).collect();
+            let mut pages: Vec<(u64, &Bytes)> = folded.chain(open).collect();
+            pages.sort_unstable_by_key(|(first, _)| *first);
+            let entries = lane.iter().filter(|(sequence, _)| !in_pages.contains(&lane.page_of(*sequence)));
+            WrittenLane { number, lane, entries: entries.collect(), pages }
+        });
+        parts.collect()
+    }
+
+    /// The messages that entries outside of pages and prepared transactions need, each once.
+    fn outside_pages<'p>(
+        &self,
+        lanes: impl Iterator<Item = &'p WrittenLane<'p>>,
+    ) -> Vec<(MessageKey, &Message, u64)> {
+        let entries = lanes.flat_map(|lane| lane.entries.iter().map(|(_, entry)| entry.key));
+        let prepared = self.prepared.values().flat_map(|prepared| prepared.sends.iter().map(|(key, _)| *key));
+        let mut keys: Vec<MessageKey> = entries.chain(prepared).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let message = |key: MessageKey| {
+            let (headers, body_bytes) = self.bodies.headers(key)?;
+            Some((key, headers, body_bytes))
+        };
+        keys.into_iter().filter_map(message).collect()
     }
 
     fn write_jobs(&self, out: &mut Writer) {
@@ -481,23 +516,31 @@ fn begin_groups(queue: &mut Queue, has_group: bool) {
     }
 }
 
-fn write_queue(out: &mut Writer, queue: &Queue) {
+/// A lane as a snapshot has it.
+struct WrittenLane<'p> {
+    number: LaneNumber,
+    lane: &'p Lane,
+    /// Those that are in no page, with their sequences.
+    entries: Vec<(u64, &'p Entry)>,
+    /// Each with a sequence by which they are in order.
+    pages: Vec<(u64, &'p Bytes)>,
+}
+
+fn write_queue(out: &mut Writer, queue: &Queue, lanes: &[WrittenLane<'_>]) {
     out.u64(queue.id.0).destination(&queue.source);
     let subscription: Vec<_> = queue.subscription.iter().collect();
     out.list(&subscription, |out, subscription| {
         out.subscription(subscription);
     });
-    let lanes: Vec<_> = queue.lanes.iter().filter(|(number, _)| !number.is_volatile()).collect();
-    out.list(&lanes, |out, (number, lane)| {
+    out.list(lanes, |out, WrittenLane { number, lane, entries, pages }| {
         out.u8(number.0).u64(lane.next_sequence());
-        let entries: Vec<_> = lane.iter().collect();
-        out.list(&entries, |out, (sequence, entry)| {
+        out.list(entries, |out, (sequence, entry)| {
             out.u64(*sequence).u32(entry.failed_deliveries);
             write_key(out, entry.key);
         });
         out.u32(lane.page_entries() as u32);
-        out.list(&lane.folded_pages().collect::<Vec<_>>(), |out, page| {
-            out.blob(page.bytes());
+        out.list(pages, |out, (_, page)| {
+            out.blob(page);
         });
     });
 }

@@ -426,8 +426,12 @@ fn a_snapshot_of_version_7_becomes_the_partition_that_it_was() {
 fn a_snapshot_of_version_9_becomes_the_partition_that_it_was() {
     let snapshot = read(9, "snapshot");
     let restored = Partition::restore(settings_for_pages(), &snapshot).expect("a snapshot");
-    assert_eq!(restored.snapshot(), snapshot, "restored");
-    assert_eq!(partition_with_overruled_branches(21).snapshot(), snapshot, "from its records");
+    // Which pages are written as folded ones is up to the writer.
+    assert_eq!(
+        restored.snapshot(),
+        partition_with_overruled_branches(21).snapshot(),
+        "the same as from its records"
+    );
     assert_eq!(restored.memory().folded_messages, 20, "sixteen of them in a wide page");
     holds_the_same_unfolded(&snapshot, &restored);
 }

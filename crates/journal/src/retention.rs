@@ -145,11 +145,11 @@ impl Segments {
                     None => unknown += 1,
                     Some(_) => {
                         run.messages += here;
-                        run.bytes += here * row.body_bytes;
+                        run.bytes = run.bytes.saturating_add(here.saturating_mul(row.body_bytes));
                         set.add(row.first, here);
                     }
                 }
-                let Some(next) = Position::new(row.first.get() + here) else { break };
+                let Some(next) = row.first.get().checked_add(here).and_then(Position::new) else { break };
                 row = MessageRow { first: next, records: row.records - here, ..row };
             }
         }
@@ -161,7 +161,7 @@ impl Segments {
     fn count(&mut self, partition: PartitionId, run: &Run) {
         if let Some(range) = self.range_mut(partition, run.first).filter(|_| run.last.is_some()) {
             range.live += run.messages;
-            range.live_bytes += run.bytes;
+            range.live_bytes = range.live_bytes.saturating_add(run.bytes);
         }
     }
 

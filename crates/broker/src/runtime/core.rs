@@ -356,7 +356,15 @@ impl Core {
     fn snapshot(&mut self, id: PartitionId) {
         let Some(partition) = self.partitions.get(&id) else { return };
         if let Some(position) = partition.applied() {
+            let began = Instant::now();
             let state = partition.snapshot();
+            let micros = began.elapsed().as_micros();
+            tracing::debug!(
+                partition = id.0,
+                bytes = state.len(),
+                micros,
+                "a partition's state was written down"
+            );
             self.log.snapshot(id, position, state);
         }
     }

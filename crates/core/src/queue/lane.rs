@@ -10,8 +10,10 @@
 //! one of its entries opens the page first. Folded pages in a row become a *wide* one in the place of all. Which pages are
 //! folded is known to this run alone: it changes nothing that the log could tell.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
 
+use bytes::Bytes;
 use postroad_model::{ConsumerKey, MessageKey};
 
 use super::page::{PAGE_ENTRIES_MAX, Page};
@@ -106,6 +108,8 @@ enum Slot {
 struct Blocks {
     live: u64,
     blocks: Vec<Option<Box<Block>>>,
+    /// What it is as a folded page, while none of its entries changes; `None` inside: it cannot be one.
+    written: OnceCell<Option<Bytes>>,
 }
 
 struct Block {
@@ -119,11 +123,13 @@ impl Blocks {
     }
 
     fn get_mut(&mut self, offset: u64) -> Option<&mut Entry> {
+        self.written.take();
         let block = self.blocks.get_mut((offset / BLOCK) as usize)?;
         block.as_mut()?.entries[(offset % BLOCK) as usize].as_mut()
     }
 
     fn put(&mut self, offset: u64, entry: Entry) {
+        self.written.take();
         let index = (offset / BLOCK) as usize;
         if self.blocks.len() <= index {
             self.blocks.resize_with(index + 1, || None);
@@ -136,6 +142,7 @@ impl Blocks {
     }
 
     fn take(&mut self, offset: u64) -> Option<Entry> {
+        self.written.take();
         let slot = self.blocks.get_mut((offset / BLOCK) as usize)?;
         let block = slot.as_mut()?;
         let entry = block.entries[(offset % BLOCK) as usize].take()?;
@@ -378,6 +385,15 @@ impl Lane {
         blocks
             .into_iter()
             .flat_map(move |blocks| blocks.iter().map(move |(offset, entry)| (page + offset, entry)))
+    }
+
+    /// What an open page would be if it were folded, as `make` has it; made once, until one of its entries changes.
+    pub fn written(&self, page: u64, make: impl FnOnce() -> Option<Bytes>) -> Option<&Bytes> {
+        let (index, _) = self.place(page)?;
+        match self.pages.get(index)? {
+            Slot::Open(blocks) => blocks.written.get_or_init(make).as_ref(),
+            _ => None,
+        }
     }
 
     /// Whether an entry of the page came back and waits to be delivered again: such a page stays open.

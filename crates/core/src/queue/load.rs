@@ -22,8 +22,8 @@ impl Load {
 
     /// All these more.
     pub fn add_all(&mut self, more: Load) {
-        self.messages += more.messages;
-        self.bytes += more.bytes;
+        self.messages = self.messages.saturating_add(more.messages);
+        self.bytes = self.bytes.saturating_add(more.bytes);
     }
 
     /// One fewer of this size.

@@ -169,7 +169,7 @@ impl Page {
     }
 
     /// As it is written.
-    pub fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
@@ -680,7 +680,7 @@ mod tests {
         for end in 0..page.bytes().len() {
             assert!(Page::read(&page.bytes()[..end]).is_err(), "cut at {end}");
         }
-        assert!(Page::read(&[page.bytes(), &[0]].concat()).is_err(), "lengthened");
+        assert!(Page::read(&[&page.bytes()[..], &[0]].concat()).is_err(), "lengthened");
         // Whatever a bit does, it is refused or is a page: nothing panics.
         for bit in 0..page.bytes().len() * 8 {
             let mut bytes = page.bytes().to_vec();
