@@ -119,8 +119,7 @@ impl AmqpSession {
             let text = format!("channel {channel} was begun already");
             return Err(Fault::connection("amqp:not-allowed", text));
         }
-        let taken: BTreeSet<u16> = self.channels.values().map(|known| known.outgoing).collect();
-        let is_free = |number: &u16| !taken.contains(number);
+        let is_free = |number: &u16| !self.outgoing_channels.contains(number);
         let max = self.peer.channel_max;
         let wish = Some(channel).filter(|wish| *wish <= max).filter(is_free);
         let outgoing = wish.or_else(|| (0..=max).find(is_free));
@@ -142,6 +141,7 @@ impl AmqpSession {
             handles: BTreeSet::new(),
         };
         let Flow { next_outgoing_id, incoming_window, outgoing_window, .. } = known.windows();
+        self.outgoing_channels.insert(outgoing);
         self.channels.insert(channel, known);
         let answer = Begin {
             remote_channel: Some(channel),
@@ -201,9 +201,7 @@ impl AmqpSession {
         self.is_live(channel)?;
         let Some(known) = self.channels.get_mut(&channel) else { return Ok(()) };
         match known.stage {
-            Stage::EndSent => {
-                self.channels.remove(&channel);
-            }
+            Stage::EndSent => self.forget_channel(channel),
             Stage::EndReceived => {}
             Stage::Live => {
                 known.stage = Stage::EndReceived;
@@ -246,8 +244,14 @@ impl AmqpSession {
         let Some(known) = self.channel_at(at) else { return };
         let (outgoing, stage) = (known.outgoing, known.stage);
         if stage == Stage::EndReceived {
-            self.channels.remove(&at.channel);
+            self.forget_channel(at.channel);
             self.send(outgoing, End::default(), turn);
+        }
+    }
+
+    fn forget_channel(&mut self, channel: u16) {
+        if let Some(gone) = self.channels.remove(&channel) {
+            self.outgoing_channels.remove(&gone.outgoing);
         }
     }
 

@@ -23,7 +23,7 @@ mod sequence;
 mod terminus;
 mod transaction;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
@@ -70,6 +70,8 @@ pub struct AmqpSession {
     peer: Peer,
     /// By the client's number.
     channels: HashMap<u16, Channel>,
+    /// Our numbers for them.
+    outgoing_channels: BTreeSet<u16>,
     /// Links that send to the client, by the core's number for their consumer.
     consumers: HashMap<u32, LinkAt>,
     /// Links by name and by the client's role.
@@ -105,6 +107,7 @@ impl AmqpSession {
             login: None,
             peer: Peer::default(),
             channels: HashMap::new(),
+            outgoing_channels: BTreeSet::new(),
             consumers: HashMap::new(),
             names: HashMap::new(),
             last_number: 0,
