@@ -34,7 +34,7 @@ pub struct Consumer {
     pub selection: Option<Selection>,
     /// Its credit ends as soon as the bodies that are being read have been sent.
     pub draining: bool,
-    /// It waits in its queue's line.
+    /// It waits in its queue's line, or is idle: see `idle`.
     pub in_line: bool,
     /// A member of a consumer of several queues, which had its turn without credit and waits for some.
     pub starved: bool,
@@ -163,6 +163,10 @@ impl Partition {
         let selector = selection::parse(&attach.selector).ok().flatten().filter(|_| selects);
         let browse = (attach.mode == ConsumerMode::Browse).then(|| Browse::of(queue));
         let grouped = queue.groups.is_some() && browse.is_none();
+        let sharing = attach.mode == ConsumerMode::Shared && key.member == 0;
+        if let Some(selector) = selector.clone().filter(|_| sharing) {
+            queue.add_selecting(key, selector);
+        }
         queue.consumers.push(key);
         queue.exclusive_consumers += u32::from(attach.mode == ConsumerMode::Exclusive);
         let consumer = Consumer {
@@ -293,6 +297,7 @@ impl Partition {
         let id = consumer.queue;
         let queue = self.queues.get_mut(&id)?;
         queue.consumers.retain(|other| *other != key);
+        queue.remove_selecting(key);
         queue.exclusive_consumers -= u32::from(consumer.mode == ConsumerMode::Exclusive);
         if id.is_volatile() && queue.source.kind == DestinationKind::Topic && queue.consumers.is_empty() {
             self.delete_queue(id, effects);

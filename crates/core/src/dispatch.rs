@@ -53,6 +53,7 @@ impl Partition {
                 }
                 Step::Skipped => {}
                 Step::Nothing if mode == ConsumerMode::Browse => self.finish_browse(consumer, effects),
+                Step::Nothing if self.fall_idle(id, place, consumer) => {}
                 Step::Nothing if self.selects(consumer) => place += 1,
                 Step::Nothing | Step::Waits => return,
             }

@@ -117,7 +117,8 @@ impl Partition {
     /// Pages of the lane at which some reader of the queue is.
     fn pages_in_use(&self, queue: &Queue, number: LaneNumber, lane: &Lane) -> Vec<u64> {
         let at = |key: &ConsumerKey| {
-            let consumer = self.consumers.get(key)?;
+            // One that is idle goes on where the next entry is that it wants.
+            let consumer = self.consumers.get(key).filter(|_| !queue.is_idle(*key))?;
             let browse = consumer.browse.as_ref().and_then(|browse| browse.cursor.get(&number.0).copied());
             let view = consumer.selection.as_ref().and_then(|selection| selection.views().get(&number.0));
             Some([browse, view.map(crate::queue::View::cursor)])

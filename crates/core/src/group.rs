@@ -24,6 +24,7 @@ pub struct GroupTurn {
 impl Partition {
     /// The queue's first message of a group has come.
     pub(crate) fn begin_groups(&mut self, id: QueueId) {
+        self.wake_all_idle(id);
         let Some(queue) = self.queues.get_mut(&id) else { return };
         queue.groups.get_or_insert_default();
         for key in &queue.consumers {

@@ -27,6 +27,7 @@ mod folding;
 mod folds;
 mod group;
 mod held;
+mod idle;
 mod last_value;
 mod limit;
 mod line;

@@ -176,6 +176,7 @@ impl Partition {
         if let Some(queue) = self.queues.get_mut(&id) {
             queue.give_back(tag, bytes);
         }
+        self.wake_who_wants(id, key, tag);
     }
 
     /// What is on its way to the log counts already.

@@ -27,7 +27,9 @@ impl Partition {
     pub(crate) fn leave_line(&mut self, key: ConsumerKey) {
         let Some(consumer) = self.consumers.get_mut(&key).filter(|consumer| consumer.in_line) else { return };
         consumer.in_line = false;
-        if let Some(queue) = self.queues.get_mut(&consumer.queue) {
+        if let Some(queue) = self.queues.get_mut(&consumer.queue)
+            && !queue.leave_idle(key)
+        {
             queue.line(consumer.mode).remove(key);
         }
     }
@@ -40,6 +42,7 @@ impl Partition {
 
     /// Makes the line anew: after a consumer came or went, the exclusive one may be another.
     pub(crate) fn line_up_all(&mut self, id: QueueId) {
+        self.wake_all_idle(id);
         let Some(queue) = self.queues.get_mut(&id) else { return };
         let line = queue.waiting.drain();
         let consumers = queue.consumers.clone();

@@ -577,6 +577,7 @@ impl Partition {
         if begins_groups {
             self.begin_groups(id);
         }
+        self.wake_who_wants(id, key, tag);
         // It is the first of a page: the one before is full.
         if sequence.is_multiple_of(self.settings.page_entries) {
             self.fold_what_is_idle(id, lane, None);

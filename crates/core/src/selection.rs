@@ -7,7 +7,7 @@ use postroad_selector::{Properties, Selector, Value};
 
 use crate::Partition;
 use crate::bodies::Bodies;
-use crate::queue::{Entry, Groups, Lane, LaneNumber, Look, Verdict, View, tag, untag};
+use crate::queue::{Entry, Groups, Lane, LaneNumber, Lanes, Look, Verdict, View, tag, untag};
 
 /// How the assembly reads the headers and properties of a message, whatever its protocol.
 pub type PropertiesOf = for<'a> fn(&'a Message) -> Box<dyn Properties + 'a>;
@@ -52,6 +52,15 @@ impl Selection {
     pub fn step_back(&mut self, other: &BTreeMap<u8, View>) {
         for (lane, view) in &mut self.views {
             view.step_back(other.get(lane));
+        }
+    }
+
+    /// Of all that is there this entry alone is wanted, and what may follow it in its lane.
+    pub fn go_to(&mut self, lanes: &Lanes, wanted: EntryTag) {
+        let (wanted_lane, sequence) = untag(wanted);
+        for (number, lane) in lanes.iter() {
+            let cursor = if number.0 == wanted_lane { sequence } else { lane.next_sequence() };
+            self.views.entry(number.0).or_default().go_to(cursor, lane.return_of(cursor));
         }
     }
 

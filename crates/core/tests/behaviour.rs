@@ -1117,3 +1117,23 @@ fn a_subscriber_that_is_full_holds_up_only_what_it_selects() {
     );
     assert_eq!(said, "ok ok ok 1.2<n?k=2 ok 1.1<m?k=1 ok ok");
 }
+
+#[test]
+fn a_message_asks_no_consumers_of_its_queue_that_do_not_select_it() {
+    let mut bench = Bench::new(settings(1));
+    bench.run("make 9 a");
+    for number in 0..1000 {
+        bench.run(&format!("attach 1.{number} a 9 where=k={number}"));
+    }
+    for (line, want) in [
+        ("send 2 a m?k=7", "1.7<m?k=7 ok"),
+        ("send 2 a n?k=7 volatile", "1.7<n?k=7 ok"),
+        ("send 2 a nobody?k=1000", "ok"),
+        ("release 1.7 n?k=7", "ok 1.7<n?k=7"),
+        ("send 2 a o?k=8 priority=9", "1.8<o?k=8 ok"),
+    ] {
+        QUESTIONS.set(0);
+        assert_eq!(bench.run(line), want);
+        assert!(QUESTIONS.get() < 10, "{line}: properties were asked for {} times", QUESTIONS.get());
+    }
+}

@@ -490,6 +490,11 @@ impl Lane {
         self.returns.range(number..).filter_map(entry)
     }
 
+    /// The number of the return of this entry, or of the next one if it has not come back.
+    pub fn return_of(&self, sequence: u64) -> u64 {
+        self.returned.get(&sequence).copied().unwrap_or(self.next_return)
+    }
+
     /// The first entry from `from` on that is ready; without the entry itself if its page is folded.
     pub fn ready_from(&self, from: u64) -> Option<(u64, Option<&Entry>)> {
         let (sequence, _) = self.scan(from, |entry| entry.state == State::Ready)?;

@@ -18,6 +18,7 @@ use postroad_routing::{Limit, Policies, Slow};
 
 use crate::binding::Fed;
 use crate::figures::QueueCounts;
+use crate::idle::Selecting;
 use crate::last_value::LastValues;
 
 pub use groups::Groups;
@@ -50,6 +51,8 @@ pub struct Queue {
     pub waiting: Turns,
     /// Browsers that can take a message now.
     pub browsing: Turns,
+    /// Those that select; `None` without any.
+    pub selecting: Option<Box<Selecting>>,
     /// Who has which message group; `None` before the first message of a group.
     pub groups: Option<Box<Groups>>,
     /// Bytes of its messages that are only in memory.
@@ -88,6 +91,7 @@ impl Queue {
             exclusive_consumers: 0,
             waiting: Turns::default(),
             browsing: Turns::default(),
+            selecting: None,
             groups: None,
             volatile_bytes: 0,
             counts: QueueCounts::default(),

@@ -79,6 +79,11 @@ impl View {
         self.wanted.remove(&sequence);
     }
 
+    /// Nothing ahead of `cursor` is wanted, but what came back behind it from this return on.
+    pub fn go_to(&mut self, cursor: u64, returns: u64) {
+        (self.cursor, self.returns) = (self.cursor.max(cursor), self.returns.max(returns));
+    }
+
     /// Where it looks next.
     pub fn cursor(&self) -> u64 {
         self.cursor

@@ -1,0 +1,110 @@
+//! Idle consumers: those of a queue that select, and that want nothing of what is there.
+//!
+//! They stand in no line. An index over their selectors says of each entry that comes, or comes back, who wants it, and those look again: a
+//! queue with thousands of them costs for each message what those cost that match.
+//!
+//! | what happens | who looks again |
+//! |---|---|
+//! | an entry comes, or comes back | idle consumers that want it; who fell idle first has the first turn |
+//! | one comes back that cannot be judged without the disk; groups begin; the line is made anew | all |
+//!
+//! Never idle, but in line as ever: members of consumers of patterns, browsers, and all while a queue has message groups or an exclusive
+//! consumer.
+
+use std::collections::BTreeMap;
+
+use postroad_model::{ConsumerKey, ConsumerMode, EntryTag, MessageKey, QueueId};
+use postroad_selector::{Selector, SelectorIndex};
+
+use crate::Partition;
+use crate::queue::Queue;
+
+/// The consumers of a queue that select.
+#[derive(Default)]
+pub struct Selecting {
+    index: SelectorIndex<ConsumerKey>,
+    /// Those that are idle, each with a number that rises from one that fell idle to the next.
+    idle: BTreeMap<ConsumerKey, u64>,
+    last: u64,
+}
+
+impl Queue {
+    /// A consumer that selects is attached.
+    pub(crate) fn add_selecting(&mut self, key: ConsumerKey, selector: Selector) {
+        self.selecting.get_or_insert_default().index.insert(key, selector);
+    }
+
+    /// A consumer is attached no more.
+    pub(crate) fn remove_selecting(&mut self, key: ConsumerKey) {
+        let Some(selecting) = &mut self.selecting else { return };
+        selecting.index.remove(&key);
+        selecting.idle.remove(&key);
+        if selecting.index.is_empty() {
+            self.selecting = None;
+        }
+    }
+
+    /// Whether the consumer is idle.
+    pub(crate) fn is_idle(&self, key: ConsumerKey) -> bool {
+        self.selecting.as_ref().is_some_and(|selecting| selecting.idle.contains_key(&key))
+    }
+
+    /// The consumer is idle no more; `false` if it was not.
+    pub(crate) fn leave_idle(&mut self, key: ConsumerKey) -> bool {
+        self.selecting.as_mut().is_some_and(|selecting| selecting.idle.remove(&key).is_some())
+    }
+}
+
+impl Partition {
+    /// The consumer at this place of the line wants nothing of what is there; `false` if it has to stay in line.
+    pub(crate) fn fall_idle(&mut self, id: QueueId, place: usize, key: ConsumerKey) -> bool {
+        let shares = self.consumers.get(&key).is_some_and(|consumer| consumer.mode == ConsumerMode::Shared);
+        let Some(queue) = self.queues.get_mut(&id) else { return false };
+        let Some(selecting) = &mut queue.selecting else { return false };
+        let may = shares && queue.groups.is_none() && queue.exclusive_consumers == 0;
+        if !may || selecting.index.get(&key).is_none() {
+            return false;
+        }
+        selecting.last += 1;
+        selecting.idle.insert(key, selecting.last);
+        queue.waiting.take(place);
+        true
+    }
+
+    /// An entry has come, or has come back: idle consumers that want it look again.
+    pub(crate) fn wake_who_wants(&mut self, id: QueueId, key: MessageKey, tag: EntryTag) {
+        let selecting = self.queues.get(&id).and_then(|queue| queue.selecting.as_ref());
+        let Some(selecting) = selecting.filter(|selecting| !selecting.idle.is_empty()) else { return };
+        let Some(message) = self.bodies.resident(key) else { return self.wake_all_idle(id) };
+        let mut woken = Vec::new();
+        selecting.index.matching(&*(self.properties_of)(message), |consumer| {
+            woken.extend(selecting.idle.get(consumer).map(|since| (*since, *consumer)));
+        });
+        woken.sort_unstable();
+        for (_, consumer) in woken {
+            self.wake_idle(id, consumer, Some(tag));
+        }
+    }
+
+    /// All idle consumers of the queue look again.
+    pub(crate) fn wake_all_idle(&mut self, id: QueueId) {
+        let selecting = self.queues.get(&id).and_then(|queue| queue.selecting.as_ref());
+        let Some(selecting) = selecting else { return };
+        let mut idle: Vec<_> = selecting.idle.iter().map(|(key, since)| (*since, *key)).collect();
+        idle.sort_unstable();
+        for (_, key) in idle {
+            self.wake_idle(id, key, None);
+        }
+    }
+
+    /// With the entry that it wants it need not look at what came before: none of that was wanted.
+    fn wake_idle(&mut self, id: QueueId, key: ConsumerKey, wanted: Option<EntryTag>) {
+        let Some(queue) = self.queues.get_mut(&id).filter(|queue| queue.is_idle(key)) else { return };
+        queue.leave_idle(key);
+        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        if let (Some(selection), Some(tag)) = (&mut consumer.selection, wanted) {
+            selection.go_to(&queue.lanes, tag);
+        }
+        queue.waiting.push(consumer.priority, key);
+    }
+}
