@@ -87,7 +87,7 @@ impl Partition {
         // Few queues are fed by topics; nothing else is looked up for the others.
         if self.settings.addressing.feeds_of(queue).is_empty()
             || self.addresses.get(queue).is_some()
-            || self.declaring.contains_key(queue)
+            || self.waiting.is_for_queue(queue)
         {
             return;
         }

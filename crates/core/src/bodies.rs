@@ -172,6 +172,11 @@ impl Bodies {
         }
     }
 
+    /// After a start: snapshots of earlier builds have messages too that only subscriptions of their run had, and now nobody.
+    pub fn forget_unreferred(&mut self) {
+        self.stored.retain(|_, stored| stored.references > 0);
+    }
+
     fn forget(&mut self, key: MessageKey) {
         if let Some(stored) = self.stored.remove(&key)
             && stored.resident

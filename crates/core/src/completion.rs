@@ -3,9 +3,11 @@
 //! Proposals of a partition come back in the order in which they were made, so their completions
 //! wait in one line. Replicas and recovery have none.
 
+use std::sync::Arc;
+
 use postroad_model::{
-    Attach, ConnectionId, Destination, Due, Effect, EntryTag, Event, Peer, Publish, QueueId, Refusal,
-    Settlement, Ticket, TransactionId, TransactionKey,
+    ConnectionId, Destination, Due, Effect, EntryTag, Event, Peer, Publish, QueueId, Refusal, Settlement,
+    Ticket, TransactionId, TransactionKey,
 };
 
 use crate::Partition;
@@ -89,8 +91,11 @@ pub enum Completion {
         /// The transaction.
         id: TransactionId,
     },
-    /// A consumer reads the subscription that was made.
-    Subscribed(Box<Attach>),
+    /// Readers could not go on without their subscription.
+    Subscribed {
+        /// What it is called.
+        name: Arc<str>,
+    },
     /// A message that its client may have sent before, behind what was on its way to the log.
     Resent(Box<Publish>),
     /// A job was due.
@@ -103,11 +108,11 @@ pub enum Completion {
 }
 
 impl Completion {
-    /// Whose command it was, if somebody waits for it.
-    pub(crate) fn connection(&self) -> Option<ConnectionId> {
+    /// Who has sent a message of the command.
+    pub(crate) fn sender(&self, ordinal: usize) -> Option<ConnectionId> {
         match self {
             Completion::Reply { connection, .. } | Completion::Sent { connection, .. } => Some(*connection),
-            Completion::Transacted { answer, .. } => answer.map(|(connection, _)| connection),
+            Completion::Transacted { volatile, .. } => volatile.senders.get(ordinal).copied(),
             _ => None,
         }
     }
@@ -132,9 +137,8 @@ impl Partition {
                 self.unpark(effects);
             }
             Completion::Declared { queue } => {
-                for event in self.declaring.remove(&queue).unwrap_or_default() {
-                    self.soft(event, effects);
-                }
+                let waiting = self.waiting.take_for_queue(&queue);
+                self.resume(waiting, effects);
             }
             Completion::Settled { answer, .. } => self.answer(answer, Ok(()), effects),
             Completion::Counted { queue, tags } => self.counted(queue, &tags),
@@ -150,9 +154,12 @@ impl Partition {
             Completion::Promised { id } => self.promised(id, effects),
             Completion::Withdrawn { id } => self.withdrawn(id, effects),
             Completion::Ended { id } => self.tell(id.coordinator, Peer::Done { id }, effects),
-            Completion::Subscribed(attach) => {
-                self.begin_subscription(&attach, effects);
-                self.attach(*attach, effects);
+            Completion::Subscribed { name } => {
+                let waiting = self.waiting.take_for_subscription(&name);
+                if let Some(Event::Attach(attach)) = waiting.first() {
+                    self.begin_subscription(attach, effects);
+                }
+                self.resume(waiting, effects);
             }
             Completion::Resent(publish) => self.resent(*publish, effects),
             Completion::Fired { .. } | Completion::Nothing => {}
@@ -178,13 +185,8 @@ impl Partition {
                 self.unpark(effects);
             }
             Completion::Declared { queue } => {
-                for event in self.declaring.remove(&queue).unwrap_or_default() {
-                    match event {
-                        // Its consumer was never attached: there is nothing to undo.
-                        Event::Detach { .. } => self.soft(event, effects),
-                        event => self.answer(waiter(&event), no(), effects),
-                    }
-                }
+                let waiting = self.waiting.take_for_queue(&queue);
+                self.refuse_waiting(waiting, refusal, effects);
             }
             Completion::Settled { settlements, answer: None } => self.unsaved.extend(settlements),
             Completion::Settled { settlements, answer } => {
@@ -204,8 +206,9 @@ impl Partition {
             Completion::Decided { id } | Completion::Promised { id } | Completion::Withdrawn { id } => {
                 self.decision_failed(id, refusal, effects);
             }
-            Completion::Subscribed(attach) => {
-                self.reply(attach.consumer.connection, attach.ticket, no(), effects);
+            Completion::Subscribed { name } => {
+                let waiting = self.waiting.take_for_subscription(&name);
+                self.refuse_waiting(waiting, refusal, effects);
             }
             Completion::Resent(publish) => self.resend_failed(&publish, refusal, effects),
             Completion::Fired { due } => self.not_fired(due),
@@ -231,14 +234,5 @@ impl Partition {
         self.resolve_transactions(effects);
         self.pass_time(effects);
         self.unpark(effects);
-    }
-}
-
-/// Who waits for an event that was put off.
-fn waiter(event: &Event) -> Option<(ConnectionId, Ticket)> {
-    match event {
-        Event::Publish(publish) => Some((publish.connection, publish.ticket)),
-        Event::Attach(attach) => Some((attach.consumer.connection, attach.ticket)),
-        _ => None,
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
-    ClientNotice, ConnectionId, ConsumerKey, Delivered, Destination, Effect, Event, Notice, ProducerNotice,
-    Refusal, Ticket, TransactionKey,
+    ClientNotice, ConnectionId, ConsumerKey, Delivered, Destination, Effect, Notice, ProducerNotice, Refusal,
+    Ticket, TransactionKey,
 };
 
 use crate::Partition;
@@ -122,9 +122,7 @@ impl Partition {
         }
         self.parked.retain(|_, line| !line.is_empty());
         self.undo_branches_of(id, effects);
-        for waiting in self.declaring.values_mut() {
-            waiting.retain(|event| !concerns_consumer_of(event, id));
-        }
+        self.waiting.forget_consumers_of(id);
         let Some(connection) = self.connections.get(&id) else { return self.unpark(effects) };
         let (transactions, consumers) = (connection.transactions.clone(), connection.consumers.clone());
         // What one of them gives back goes to no other of them.
@@ -172,16 +170,5 @@ impl Partition {
                 consumer.credit = 0;
             }
         }
-    }
-}
-
-/// Whether the event is about a consumer of this connection, and void without it.
-fn concerns_consumer_of(event: &Event, connection: ConnectionId) -> bool {
-    match event {
-        Event::Attach(attach) => attach.consumer.connection == connection,
-        Event::Detach { consumer, .. } | Event::Credit { consumer, .. } | Event::Drain { consumer } => {
-            consumer.connection == connection
-        }
-        _ => false,
     }
 }

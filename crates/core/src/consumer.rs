@@ -58,7 +58,7 @@ impl Partition {
                 self.attach_to(queue, attach, effects);
             }
             Ok(None) if let Some(name) = attach.subscription.clone() => {
-                self.make_subscription(attach, &name, effects);
+                self.subscribe_first(&name, Event::Attach(attach), effects);
             }
             Ok(None) => {
                 let queue = attach.source.clone();
@@ -71,7 +71,7 @@ impl Partition {
     /// Whether the log has to learn first what feeds the consumer's queue, or is learning it for another consumer.
     fn must_wait_for_bindings(&self, attach: &Attach) -> bool {
         let is_queue = attach.source.kind == DestinationKind::Queue && !attach.source.temporary;
-        is_queue && (self.declaring.contains_key(&attach.source) || self.changes_bindings(attach))
+        is_queue && (self.waiting.is_for_queue(&attach.source) || self.changes_bindings(attach))
     }
 
     /// The queue to read from; `None` if it must be declared first.

@@ -99,10 +99,7 @@ impl Partition {
         let tag = match self.next_for(id, consumer) {
             Selected::Entry(tag) => tag,
             Selected::Nothing => return Step::Nothing,
-            Selected::Absent(tag) => {
-                self.fetch_from(id, tag, effects);
-                return Step::Waits;
-            }
+            Selected::Absent(tag) => return self.fetch_from(id, tag, effects),
         };
         let browsing = self.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
         let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
@@ -110,15 +107,13 @@ impl Partition {
         let Some((headers, _)) = self.bodies.headers(key) else { return Step::Nothing };
         if self.is_over(headers) && !browsing {
             if self.bodies.resident(key).is_none() && self.grave_of(id, key).is_some() {
-                self.fetch_from(id, tag, effects);
-                return Step::Waits;
+                return self.fetch_from(id, tag, effects);
             }
             self.expire(id, tag, effects);
             return Step::Skipped;
         }
         let Some(message) = self.bodies.resident(key).cloned() else {
-            self.fetch_from(id, tag, effects);
-            return Step::Waits;
+            return self.fetch_from(id, tag, effects);
         };
         if browsing && self.passes_over(consumer, tag, &message) {
             return Step::Skipped;
@@ -186,13 +181,18 @@ impl Partition {
         }
     }
 
-    /// Asks for the body that is due, and for those behind it in its lane.
-    fn fetch_from(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) {
+    /// Asks for the body that is due, and for those behind it in its lane. Of a message that another queue has too the body may
+    /// be here, though this queue had its page folded: then nothing waits.
+    fn fetch_from(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) -> Step {
         self.open_page(id, from);
-        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let due = self.entry(id, from).map(|entry| entry.key);
+        if due.is_some_and(|key| self.bodies.resident(key).is_some()) {
+            return Step::Skipped;
+        }
+        let Some(queue) = self.queues.get_mut(&id) else { return Step::Nothing };
         queue.fetching = true;
         let (number, mut sequence) = crate::queue::untag(from);
-        let Some(lane) = queue.lanes.get(LaneNumber(number)) else { return };
+        let Some(lane) = queue.lanes.get(LaneNumber(number)) else { return Step::Nothing };
         let mut keys = Vec::new();
         for _ in 0..FETCH_MESSAGES_MAX {
             let Some((_, found)) = lane.next_visible(sequence) else { break };
@@ -207,6 +207,7 @@ impl Partition {
             sequence = found + 1;
         }
         self.await_bodies(id, from, keys, effects);
+        Step::Waits
     }
 
     fn await_bodies(&mut self, id: QueueId, due: EntryTag, keys: Vec<MessageKey>, effects: &mut Vec<Effect>) {

@@ -48,6 +48,7 @@ mod snapshot;
 mod spread;
 mod subscription;
 mod transaction;
+mod waiting;
 
 pub use audit::OriginOf;
 pub use figures::{QueueCounts, QueueFigures};

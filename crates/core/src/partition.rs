@@ -14,7 +14,6 @@ use rustc_hash::FxBuildHasher;
 
 use crate::address::Addresses;
 use crate::audit::{Audit, OriginOf};
-use crate::binding;
 use crate::bodies::Bodies;
 use crate::completion::Completion;
 use crate::connection::{Connection, Ended};
@@ -29,6 +28,7 @@ use crate::schedule::{Jobs, WriteDue};
 use crate::selection::{self, PropertiesOf};
 use crate::spread::Spread;
 use crate::transaction::{Branches, Coordination, OpenTransaction, Prepared, VolatileChanges};
+use crate::waiting::Waiting;
 
 /// Entries to a page that serve well: a folded page then costs some 150 bytes beside its columns, less than a byte for
 /// an entry, and opening one takes a fraction of a millisecond.
@@ -182,8 +182,8 @@ pub struct Partition {
     pub(crate) write_due: WriteDue,
     /// Messages that are due later.
     pub(crate) jobs: Jobs,
-    /// Queues on their way into the log, and what waits for each, in order.
-    pub(crate) declaring: HashMap<Destination, Vec<Event>>,
+    /// What waits for queues and subscriptions that are on their way into the log.
+    pub(crate) waiting: Waiting,
     /// Settlements that nobody waits for and that the log refused: proposed again when it recovers.
     pub(crate) unsaved: Vec<postroad_model::Settlement>,
     pub(crate) space_ample: bool,
@@ -238,7 +238,7 @@ impl Partition {
             audit: Audit::default(),
             write_due: |message, _| message.clone(),
             jobs: Jobs::default(),
-            declaring: HashMap::new(),
+            waiting: Waiting::default(),
             unsaved: Vec::new(),
             space_ample: true,
             open: HashMap::default(),
@@ -339,7 +339,7 @@ impl Partition {
 
     /// Takes in what is not durable by itself. Never called before recovery has ended.
     pub fn soft(&mut self, event: Event, effects: &mut Vec<Effect>) {
-        let Some(event) = self.behind_its_attach(event) else { return };
+        let Some(event) = self.waiting.behind_its_attach(event) else { return };
         self.take(event, effects);
         self.announce_addresses(effects);
     }
@@ -496,34 +496,6 @@ impl Partition {
     /// Where an address lives.
     pub(crate) fn partition_of(&self, destination: &Destination) -> PartitionId {
         self.settings.addressing.partition_of(self.settings.placement, destination)
-    }
-
-    /// Puts an event off until its queue is in the log; what comes later for that queue waits behind it.
-    pub(crate) fn declare_first(&mut self, queue: Destination, event: Event, effects: &mut Vec<Effect>) {
-        let waiting = self.declaring.entry(queue.clone()).or_default();
-        waiting.push(event);
-        if waiting.len() == 1 {
-            let attach = waiting.first().and_then(binding::attach_of).cloned();
-            let completion = Completion::Declared { queue: queue.clone() };
-            self.propose_queue(queue, attach.as_ref(), completion, effects);
-        }
-    }
-
-    /// What concerns a consumer that waits for its queue waits behind it; anything else is given back.
-    fn behind_its_attach(&mut self, event: Event) -> Option<Event> {
-        let (Event::Detach { consumer, .. } | Event::Credit { consumer, .. } | Event::Drain { consumer }) =
-            event
-        else {
-            return Some(event);
-        };
-        let attaches = |event: &Event| matches!(event, Event::Attach(attach) if attach.consumer == consumer);
-        match self.declaring.values_mut().find(|waiting| waiting.iter().any(attaches)) {
-            Some(waiting) => {
-                waiting.push(event);
-                None
-            }
-            None => Some(event),
-        }
     }
 
     /// The durable queue of this address, made if it is not there.

@@ -41,7 +41,7 @@ impl Partition {
             self.counters.duplicates += 1;
             return self.reply(publish.connection, publish.ticket, Ok(()), effects);
         }
-        let declared = publish.sent.targets().find(|to| self.declaring.contains_key(*to)).cloned();
+        let declared = publish.sent.targets().find(|to| self.waiting.is_for_queue(to)).cloned();
         let at_once = !publish.sent.message.persistent && publish.sent.schedule.is_none();
         if let Some(queue) = declared.filter(|_| at_once) {
             return self.declare_first(queue, Event::Publish(publish), effects);
@@ -338,11 +338,11 @@ impl Partition {
     ) {
         let messages = sends.len() as u32;
         let mut touched: Vec<QueueId> = Vec::with_capacity(sends.len());
-        let from = self.proposals.front().and_then(Completion::connection);
         if !sends.is_empty() {
             effects.push(retained(position, &sends));
         }
         for (ordinal, sent) in sends.into_iter().enumerate() {
+            let from = self.proposals.front().and_then(|completion| completion.sender(ordinal));
             self.audit(&sent.message);
             let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
             if let Some(schedule) = &sent.schedule {

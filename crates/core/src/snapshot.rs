@@ -4,11 +4,11 @@
 //! ones, as most are, and are not opened when it is read: its size, the time to write it and the time to read it depend on
 //! what has changed, and on the number of pages.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use postroad_model::{
-    Binding, Destination, Message, MessageKey, MessageRow, Position, QueueId, Subscription,
+    Binding, Destination, Message, MessageKey, MessageRow, Position, QueueId, Subscription, TransactionId,
 };
 
 use crate::Partition;
@@ -254,16 +254,20 @@ impl Partition {
         partition.applied = Position::new(input.u64()?);
         partition.next_queue = input.u64()?;
         let messages = input.list(|input| Ok((read_key(input)?, input.headers()?)))?;
-        let known: HashSet<MessageKey> = messages.iter().map(|(key, _)| *key).collect();
         for (key, (message, bytes)) in messages {
             partition.bodies.insert_absent(key, message, bytes);
         }
         let has_pages = PAGES_SINCE <= found;
         let queues = input.list(|input| Ok(partition.read_queue(has_pages, input)))?;
         queues.into_iter().collect::<Result<(), SnapshotError>>()?;
+        let prepared = input.list(|input| Ok((input.transaction()?, read_prepared(input)?)))?;
+        for (id, prepared) in &prepared {
+            partition.claim_prepared(*id, prepared)?;
+        }
+        partition.bodies.forget_unreferred();
         partition.bodies.restore_folded(messages_in_pages(partition.queues.values()));
-        for (id, prepared) in input.list(|input| Ok((input.transaction()?, read_prepared(input)?)))? {
-            partition.restore_prepared(id, prepared, &known)?;
+        for (id, prepared) in prepared {
+            partition.restore_prepared(id, prepared)?;
         }
         let decided = input.list(|input| Ok((input.transaction()?, input.participants()?)))?;
         partition.decided = decided.into_iter().collect();
@@ -458,18 +462,14 @@ impl Partition {
         Ok(())
     }
 
-    fn restore_prepared(
-        &mut self,
-        id: postroad_model::TransactionId,
-        prepared: Prepared,
-        known: &HashSet<MessageKey>,
-    ) -> Result<(), SnapshotError> {
-        for (key, _) in &prepared.sends {
-            if !known.contains(key) {
-                return Err(SnapshotError::Dangling { what: "message of transaction", number: id.number });
-            }
-            self.bodies.refer(*key);
-        }
+    /// A prepared transaction holds what it has sent.
+    fn claim_prepared(&mut self, id: TransactionId, prepared: &Prepared) -> Result<(), SnapshotError> {
+        let dangling = || SnapshotError::Dangling { what: "message of transaction", number: id.number };
+        let mut sends = prepared.sends.iter();
+        sends.try_for_each(|(key, _)| self.bodies.claim(*key).map(drop).ok_or_else(dangling))
+    }
+
+    fn restore_prepared(&mut self, id: TransactionId, prepared: Prepared) -> Result<(), SnapshotError> {
         for settlement in &prepared.settlements {
             let entry = self.entry(settlement.queue, settlement.tag);
             let number = settlement.tag.0;

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, Command, ConnectionId, DetachCause, Effect, QueueId, Refusal, Share, Subscription, Ticket,
+    Attach, Command, ConnectionId, DetachCause, Effect, Event, QueueId, Refusal, Share, Subscription, Ticket,
     Urgency,
 };
 
@@ -19,16 +19,15 @@ use crate::queue::Queue;
 use crate::selection;
 
 impl Partition {
-    /// The queue of a durable subscription; `None` if the log must make it first. One that was made with another
+    /// The queue of a durable subscription; `None` if the log must make it first, or is making it. One that was made with another
     /// selector or topic is made anew (JMS 3.1, section 8.3.3).
     pub(crate) fn find_subscription(
         &self,
         attach: &Attach,
         name: &Arc<str>,
     ) -> Result<Option<QueueId>, Refusal> {
-        let Some(queue) = self.subscriptions.get(name).and_then(|id| self.queues.get(id)) else {
-            return Ok(None);
-        };
+        let queue = self.subscriptions.get(name).and_then(|id| self.queues.get(id));
+        let Some(queue) = queue.filter(|_| !self.waiting.is_for_subscription(name)) else { return Ok(None) };
         let wanted = wanted(attach, name);
         let Some(found) = queue.subscription.as_ref() else { return Ok(None) };
         let same = *found == wanted;
@@ -74,12 +73,6 @@ impl Partition {
         }
         self.shared_volatile.insert(name.clone(), id);
         Ok(id)
-    }
-
-    /// Makes the subscription in the log; its reader attaches afterwards.
-    pub(crate) fn make_subscription(&mut self, attach: Attach, name: &Arc<str>, effects: &mut Vec<Effect>) {
-        let command = Command::Subscribe(wanted(&attach, name));
-        self.propose(command, Urgency::Waiting, Completion::Subscribed(Box::new(attach)), effects);
     }
 
     /// A durable subscription was made: what it has missed is in memory alone, as in ActiveMQ.
@@ -128,6 +121,10 @@ impl Partition {
         ticket: Ticket,
         effects: &mut Vec<Effect>,
     ) {
+        if self.waiting.is_for_subscription(&name) {
+            let event = Event::Unsubscribe { name: name.clone(), connection, ticket };
+            return self.subscribe_first(&name, event, effects);
+        }
         let queue = self.subscriptions.get(&name).and_then(|id| self.queues.get(id));
         let refusal = match queue {
             None => Refusal::NoSuchSubscription { name },
@@ -141,7 +138,7 @@ impl Partition {
     }
 }
 
-fn wanted(attach: &Attach, name: &Arc<str>) -> Subscription {
+pub(crate) fn wanted(attach: &Attach, name: &Arc<str>) -> Subscription {
     Subscription {
         name: name.clone(),
         topic: attach.source.clone(),

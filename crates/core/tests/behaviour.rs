@@ -422,6 +422,38 @@ fn a_subscription_without_its_own_skips_what_its_client_sends() {
 }
 
 #[test]
+fn a_reader_that_leaves_while_its_subscription_is_made_holds_nobody_up() {
+    for (case, second) in
+        [("it detaches", "detach 1.1 none"), ("its connection ends", "close 1"), ("it stays", "written 1 9")]
+    {
+        let mut bench = Bench::new(settings(1));
+        let said = bench.run_late("attach 1.1 #t 9 sub=s", second);
+        let stays = second == "written 1 9";
+        assert_eq!(said, if second == "close 1" { "" } else { "ok" }, "case: {case}");
+        let other = bench.run("attach 2.1 #t 9 sub=s\nsend 3 #t m");
+        let taken = "no: the durable subscription s is in use 1.1<m ok";
+        assert_eq!(other, if stays { taken } else { "ok 2.1<m ok" }, "case: {case}");
+    }
+    let mut bench = Bench::new(settings(1));
+    let said = bench.run_late("attach 1.1 #t 9 sub=s", "unsubscribe 2 s");
+    assert_eq!(said, "ok no: the durable subscription s is in use", "its end was asked for behind it");
+}
+
+#[test]
+fn a_message_for_a_queue_too_does_not_come_back_to_its_sender() {
+    let send = "attach 1.1 #t 9 nolocal\nattach 2.1 #t 9";
+    check(&[
+        ("by itself", &format!("{send}\nsend 1 a,#t m"), "ok ok 2.1<m ok"),
+        ("in a transaction", &format!("{send}\nsend 1 a,#t m tx=1\ncommit 1 1"), "ok ok ok 2.1<m ok"),
+        (
+            "in a branch that another decides",
+            &format!("{send}\nsend 1 a,#t m tx=1\nend 1 1 x\nprepare 1 x\ndecide 2 x commit"),
+            "ok ok ok ok ok 2.1<m 1/1 done ok",
+        ),
+    ]);
+}
+
+#[test]
 fn expired_messages_are_dead_letters() {
     check_with_memory(&[
         (

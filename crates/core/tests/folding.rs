@@ -184,6 +184,29 @@ fn what_several_queues_hold_is_folded_in_each_and_gone_with_the_last() {
 }
 
 #[test]
+fn a_folded_message_whose_body_is_here_for_another_queue_is_judged() {
+    let mut bench = Bench::new(pinched());
+    bench.run(&(0..9).map(|number| format!("send 1 a,b m{number}?k={number}\n")).collect::<String>());
+    bench.run("attach 1.1 a 9");
+    assert!(
+        folded(&bench) == 0 && bench.partitions[0].memory().resident_bytes > 0,
+        "a's reader has all bodies"
+    );
+    assert_eq!(bench.run("attach 1.2 b 9 where=k>5"), "ok 1.2<m6?k=6 1.2<m7?k=7 1.2<m8?k=8");
+}
+
+#[test]
+fn what_only_a_subscription_of_the_last_run_had_is_gone() {
+    let mut bench = Bench::new(pinched());
+    let said = bench.run("attach 2.1 #t 9\nattach 1.1 a 9\nsend 1 a,#t m\naccept 1.1 m");
+    assert_eq!(said, "ok ok 1.1<m 2.1<m ok ok");
+    assert_eq!(bench.partitions[0].live_messages().count(), 1, "the subscription has it");
+    bench.reload();
+    let live = bench.partitions[0].live_messages().count();
+    assert_eq!((live, bench.partitions[0].memory()), (0, Memory::default()));
+}
+
+#[test]
 fn messages_in_memory_keep_their_turn_among_folded_ones() {
     let mut bench = Bench::new(pinched());
     bench.run("send 1 a m\nsend 1 a n volatile\nsend 1 a o\nsend 1 a p volatile\nsend 1 a q\nsend 1 a r\nsend 1 a s");

@@ -83,8 +83,20 @@ pub struct VolatileChanges {
     pub sends: Vec<(ConnectionId, Sent)>,
     /// Entries of non-persistent messages and volatile queues.
     pub settlements: Vec<Settlement>,
+    /// Who has sent each message that the log must know, in their order.
+    pub senders: Vec<ConnectionId>,
     /// Who had settled what, whether or not the log must know: they hold it again if nothing comes of it.
     pub holders: Vec<(ConsumerKey, Settlement)>,
+}
+
+impl VolatileChanges {
+    /// Who has sent the message of this key.
+    pub fn sender_of(&self, key: MessageKey) -> Option<ConnectionId> {
+        match key {
+            MessageKey::Durable { ordinal, .. } => self.senders.get(ordinal as usize).copied(),
+            MessageKey::Volatile(_) => None,
+        }
+    }
 }
 
 impl OpenTransaction {
@@ -293,7 +305,10 @@ impl Partition {
             match self.admit(&sent) {
                 // A queue that does not exist yet is made by the record that holds the message.
                 Ok(Admitted::Volatile) => volatile.sends.push((connection, sent)),
-                _ => changes.sends.push(self.without_idle_client(sent)),
+                _ => {
+                    volatile.senders.push(connection);
+                    changes.sends.push(self.without_idle_client(sent));
+                }
             }
         }
         for (consumer, settlement) in open.settled {

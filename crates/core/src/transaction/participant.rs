@@ -149,16 +149,18 @@ impl Partition {
         for (key, bytes, schedule) in &prepared.scheduled {
             self.take_job(*key, *bytes, schedule);
         }
+        let volatile = self.prepared_volatile.remove(&id);
         let mut touched: Vec<QueueId> = Vec::new();
         for (key, to) in prepared.sends {
+            let from = volatile.as_ref().and_then(|changes| changes.sender_of(key));
             if let Some(message) = self.bodies.resident(key).cloned() {
                 self.audit(&message);
             }
-            self.bind_entries(key, &to, None, &mut touched, effects);
+            self.bind_entries(key, &to, from, &mut touched, effects);
             self.bodies.unpin(key);
             self.drop_reference(key, effects);
         }
-        if let Some(volatile) = self.prepared_volatile.remove(&id) {
+        if let Some(volatile) = volatile {
             self.carry_out_volatile(volatile, effects);
         }
         self.dispatch_all(touched, effects);
