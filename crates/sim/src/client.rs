@@ -44,6 +44,9 @@ pub struct World<'a> {
     pub branches: &'a mut Vec<BranchId>,
     /// Where dead letters go.
     pub dead_letters: &'a Destination,
+    /// Durable subscriptions that clients read and end, each with its topic, and whether several may read it. If there are
+    /// any, messages have several targets too, and none becomes a dead letter: it would be one for each place.
+    pub names: &'a [(Arc<str>, Destination, bool)],
 }
 
 /// An event on its way to a partition.
@@ -123,6 +126,7 @@ impl Client {
             83 => self.decide_any(world),
             84..87 => self.declare(world),
             87 => self.delete(world),
+            88 => self.unsubscribe(world),
             _ => self.written(world, 1),
         }
     }
@@ -164,7 +168,8 @@ impl Client {
             open.unanswered.insert(ticket);
             TransactionKey { connection, number: open.number }
         });
-        let expires = transaction.is_none() && world.random.one_in(8);
+        let spreads = !world.names.is_empty();
+        let expires = transaction.is_none() && !spreads && world.random.one_in(8);
         let message = Message {
             encoding: Encoding { protocol: Protocol::OpenWire, version: 1 + world.random.below(12) as u8 },
             persistent: !world.random.one_in(4),
@@ -180,9 +185,22 @@ impl Client {
         });
         let later = to.kind == DestinationKind::Queue && !to.temporary && world.random.one_in(10);
         let schedule = later.then(|| Schedule::once("job".into(), world.now_ms + world.random.below(40)));
-        let sent = Sent { schedule: schedule.map(Box::new), ..Sent::new(to, message) };
+        let also = match spreads && !to.temporary && world.random.one_in(3) {
+            true => self.others(world, &to),
+            false => Vec::new(),
+        };
+        let sent = Sent { also, schedule: schedule.map(Box::new), ..Sent::new(to, message) };
         let publish = Publish { transaction, retain, ..Publish::plain(connection, ticket, sent) };
         vec![(partition, Event::Publish(publish))]
+    }
+
+    /// Some of the other destinations that live with this one: what lives elsewhere is sent in a share of its own.
+    fn others(&self, world: &mut World<'_>, to: &Destination) -> Vec<Destination> {
+        let home = world.placement.partition_of(&to.name);
+        let mut others = world.destinations.to_vec();
+        others.retain(|other| other != to && world.placement.partition_of(&other.name) == home);
+        others.retain(|_| world.random.one_in(2));
+        others
     }
 
     /// Sends again what the slot's last connection was not answered, over this one.
@@ -215,6 +233,12 @@ impl Client {
     }
 
     fn attach(&mut self, world: &mut World<'_>) -> Outgoing {
+        if world.random.one_in(3)
+            && let Some((name, topic, shared)) = world.random.pick(world.names).cloned()
+        {
+            let credit = world.random.below(6) as u32;
+            return self.read(world, (name, topic, shared), credit);
+        }
         let own = self.own.clone();
         let source = match world.random.one_in(5) {
             true => world.random.pick(&own).cloned(),
@@ -228,6 +252,28 @@ impl Client {
         };
         let credit = world.random.below(6) as u32;
         self.attach_to(world, source, mode, credit)
+    }
+
+    /// Attaches a reader of a durable subscription, which begins by that unless it is there.
+    pub fn read(
+        &mut self,
+        world: &mut World<'_>,
+        (name, topic, shared): (Arc<str>, Destination, bool),
+        credit: u32,
+    ) -> Outgoing {
+        let mut events = self.attach_to(world, topic, ConsumerMode::Shared, credit);
+        for (_, event) in &mut events {
+            let Event::Attach(attach) = event else { continue };
+            (attach.subscription, attach.no_local) = (Some(name.clone()), false);
+            attach.share = if shared { Share::Durable } else { Share::No };
+        }
+        events
+    }
+
+    fn unsubscribe(&mut self, world: &mut World<'_>) -> Outgoing {
+        let Some((name, topic, _)) = world.random.pick(world.names).cloned() else { return Vec::new() };
+        let (partition, ticket) = (self.to(world, &topic.name), Ticket(world.numbers.next()));
+        vec![(partition, Event::Unsubscribe { name, connection: self.connection, ticket })]
     }
 
     /// Attaches a consumer.
@@ -329,7 +375,9 @@ impl Client {
         let first = world.random.below(free.len() as u64) as usize;
         let count = 1 + world.random.below((free.len() - first) as u64) as usize;
         let tags = free[first..first + count].to_vec();
-        let may_reject = !reader.source.temporary
+        let spreads = !world.names.is_empty();
+        let may_reject = !spreads
+            && !reader.source.temporary
             && reader.source.kind == DestinationKind::Queue
             && reader.source != *world.dead_letters;
         let outcome = match world.random.below(12) {
@@ -337,7 +385,7 @@ impl Client {
             1 => Outcome::Released { failed: true },
             2 => Outcome::Released { failed: false },
             3 => Outcome::Retried,
-            4 => Outcome::Expired,
+            4 if !spreads => Outcome::Expired,
             _ => Outcome::Accepted,
         };
         self.settle_as(world, (consumer, partition), tags, outcome)

@@ -8,6 +8,8 @@ mod branch;
 mod delivery;
 mod end;
 mod lag;
+mod leaving;
+mod subscription;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +31,8 @@ type Number = usize;
 enum Place {
     Queue(Destination),
     Subscription(ConsumerKey),
+    /// A subscription that outlives its readers.
+    Named(Arc<str>),
 }
 
 type Spot = (Place, MessageNumber);
@@ -99,12 +103,16 @@ struct Letter {
     run: u64,
     /// How often it was sent without an answer.
     unanswered: u32,
+    /// When it was confirmed.
+    confirmed: Option<u64>,
     /// Its client sent it once more, perhaps behind later ones: an earlier refusal had not reached it.
     resent: bool,
 }
 
 struct Reader {
     source: Destination,
+    /// The durable subscription that it reads.
+    name: Option<Arc<str>>,
     mode: ConsumerMode,
     priority: i8,
     no_local: bool,
@@ -123,6 +131,8 @@ enum Ask {
     Attach(ConsumerKey),
     Declare(Destination, ConnectionId),
     Delete(Destination),
+    /// Asked when.
+    Unsubscribe(Arc<str>, u64),
     Prepare(Number),
     /// An end of a branch, which is what it is if the answer is yes. If it was known that an operator had decided: how.
     Decide(Number, bool, Option<bool>),
@@ -151,6 +161,9 @@ pub struct Oracle {
     expected: BTreeSet<(ConsumerKey, MessageNumber)>,
     /// The consumer that was last sent a message of the group, unless that ended it.
     groups: BTreeMap<(Destination, Arc<str>), ConsumerKey>,
+    names: subscription::Names,
+    /// Requests and answers so far.
+    clock: u64,
     lag: lag::Lag,
     /// A queue that drops what is more than its limit.
     ring: Option<Destination>,
@@ -190,6 +203,8 @@ impl Oracle {
             last: BTreeMap::new(),
             expected: BTreeSet::new(),
             groups: BTreeMap::new(),
+            names: subscription::Names::default(),
+            clock: 0,
             lag: lag::Lag::default(),
             ring: None,
             narrow: None,
@@ -233,12 +248,14 @@ impl Oracle {
 
     /// A client sends something on its way: before it reaches any partition.
     pub fn asked(&mut self, event: &Event) {
+        self.clock += 1;
         match event {
             Event::Publish(publish) => {
                 let letter = (publish.connection, publish.ticket);
                 self.published(letter, &publish.sent, publish.transaction, publish.retain.as_ref());
             }
             Event::Attach(attach) => {
+                self.names.asked_for(attach);
                 self.ask(attach.consumer.connection, attach.ticket, Ask::Attach(attach.consumer));
             }
             Event::Detach { consumer, ticket: Some(ticket), .. } => {
@@ -263,6 +280,10 @@ impl Oracle {
             }
             Event::Declare { destination, connection, ticket } => {
                 self.ask(*connection, *ticket, Ask::Declare(destination.clone(), *connection));
+            }
+            Event::Unsubscribe { name, connection, ticket } => {
+                self.names.ending(name);
+                self.ask(*connection, *ticket, Ask::Unsubscribe(name.clone(), self.clock));
             }
             Event::Delete { destination, connection, ticket } => {
                 self.ask(*connection, *ticket, Ask::Delete(destination.clone()));
@@ -309,16 +330,31 @@ impl Oracle {
         let (retained, run) = (retain.is_some(), self.run);
         self.letters.insert(
             message,
-            Letter { sent: sent.clone(), from, retained, operation, run, unanswered: 1, resent: false },
+            Letter {
+                sent: sent.clone(),
+                from,
+                retained,
+                operation,
+                run,
+                unanswered: 1,
+                confirmed: None,
+                resent: false,
+            },
         );
         let ask = match transaction {
             Some(_) => Ask::InTransaction(operation),
             None => Ask::Publish(operation, message),
         };
         self.ask(from, ticket, ask);
-        let volatile = sent.to.temporary || !sent.message.persistent;
-        if sent.to.kind == DestinationKind::Queue {
-            self.copy((Place::Queue(sent.to.clone()), message), operation, volatile);
+        for to in sent.targets() {
+            let volatile = to.temporary || !sent.message.persistent;
+            match to.kind {
+                DestinationKind::Queue => {
+                    self.copy((Place::Queue(to.clone()), message), operation, volatile);
+                }
+                DestinationKind::Topic if volatile => {}
+                DestinationKind::Topic => self.names.promise(to, message),
+            }
         }
     }
 
@@ -349,6 +385,7 @@ impl Oracle {
             Event::Attach(attach) => {
                 let reader = Reader {
                     source: attach.source.clone(),
+                    name: attach.subscription.clone(),
                     mode: attach.mode,
                     priority: attach.priority,
                     no_local: attach.no_local,
@@ -370,49 +407,6 @@ impl Oracle {
             Event::Rollback { transaction, .. } => self.rolled_back(partition, *transaction),
             Event::Closed { connection } => self.closed(partition, *connection),
             _ => {}
-        }
-    }
-
-    fn leaves(&mut self, key: ConsumerKey, delivered: Delivered) {
-        match self.readers.get_mut(&key).filter(|reader| !reader.attached) {
-            Some(reader) => reader.leaves = Some(delivered),
-            None => self.detached(key, delivered),
-        }
-    }
-
-    /// The turn of a partition is over.
-    pub fn turned(&mut self) {
-        let gone = |reader: &Reader| reader.attached && reader.leaves.is_some();
-        let gone: Vec<ConsumerKey> =
-            self.readers.iter().filter(|(_, reader)| gone(reader)).map(|(key, _)| *key).collect();
-        for key in gone {
-            self.detached(key, Delivered::None);
-        }
-    }
-
-    fn detached(&mut self, key: ConsumerKey, delivered: Delivered) {
-        let Some(reader) = self.readers.remove(&key) else { return };
-        self.groups.retain(|_, owner| *owner != key);
-        if let Some(line) = self.lines.get_mut(&reader.source) {
-            line.retain(|other| *other != key);
-        }
-        let seen = match delivered {
-            Delivered::All => reader.held.len(),
-            Delivered::None => 0,
-            Delivered::Through { tag: last, .. } => {
-                reader.held.iter().position(|(tag, _)| *tag == last).map_or(0, |index| index + 1)
-            }
-        };
-        for (index, (_, spot)) in reader.held.iter().enumerate() {
-            let Some(copy) = self.copies.get_mut(spot) else { continue };
-            if copy.hold == Hold::Held(key) {
-                copy.hold = Hold::Free;
-                let again = std::mem::take(&mut copy.again);
-                copy.count(u32::from(index < seen && !again), u32::from(index < seen || again));
-            }
-        }
-        if reader.source.kind == DestinationKind::Topic {
-            self.copies.retain(|(place, _), _| *place != Place::Subscription(key));
         }
     }
 
@@ -494,6 +488,10 @@ impl Oracle {
     fn is_in(&self, spot: &Spot, partition: PartitionId) -> bool {
         let name = match &spot.0 {
             Place::Queue(queue) => &queue.name,
+            Place::Named(name) => match self.names.topic_of(name) {
+                Some(topic) => &topic.name,
+                None => return false,
+            },
             Place::Subscription(key) => match self.readers.get(key) {
                 Some(reader) => &reader.source.name,
                 None => return false,
@@ -515,61 +513,6 @@ impl Oracle {
                 copy.hold = if attached { Hold::Held(consumer) } else { Hold::Free };
                 copy.count(u32::from(!attached), u32::from(!attached));
             }
-        }
-    }
-
-    fn closed(&mut self, partition: PartitionId, connection: ConnectionId) {
-        let own: Vec<Number> = (self.transactions.iter())
-            .filter(|(key, _)| key.connection == connection)
-            .map(|(_, number)| *number)
-            .collect();
-        for number in own {
-            let open = self.operations[number].fate == Fate::Open;
-            if open {
-                self.operations[number].fate = Fate::Aborted;
-            }
-            if self.operations[number].fate == Fate::Committed {
-                continue;
-            }
-            let asked = self.operations[number].fate == Fate::Asked;
-            let is_branch = self.branches.values().any(|branch| *branch == number);
-            for spot in self.operations[number].settles.clone() {
-                let here = self.is_in(&spot, partition);
-                let Some(copy) = self.copies.get_mut(&spot) else { continue };
-                if !matches!(copy.hold, Hold::InTransaction(by, _) if by == number) {
-                    continue;
-                }
-                // Of a branch the coordinator may have heard of the end first, and told it.
-                let told = copy.ended.is_none();
-                match (asked, here) {
-                    (true, _) => copy.count(0, u32::from(here)),
-                    (false, true) => {
-                        copy.count(1, u32::from(!told));
-                        (copy.ended, copy.hold) = (None, Hold::Free);
-                    }
-                    (false, false) if is_branch && !told => {
-                        copy.count(0, 1);
-                        (copy.ended, copy.perhaps_held) = (None, true);
-                    }
-                    (false, false) => {}
-                }
-            }
-        }
-        let placement = self.placement;
-        let here = |destination: &Destination| placement.partition_of(&destination.name) == partition;
-        let readers: Vec<ConsumerKey> = (self.readers.iter())
-            .filter(|(key, reader)| key.connection == connection && here(&reader.source))
-            .map(|(key, _)| *key)
-            .collect();
-        for key in readers {
-            self.detached(key, Delivered::All);
-        }
-        let temporary: Vec<Destination> = (self.temporary.iter())
-            .filter(|(destination, owner)| **owner == connection && here(destination))
-            .map(|(destination, _)| destination.clone())
-            .collect();
-        for destination in temporary {
-            self.deleted(&destination);
         }
     }
 
@@ -616,6 +559,7 @@ impl Oracle {
     }
 
     fn replied(&mut self, connection: ConnectionId, ticket: Ticket, result: &Result<(), Refusal>) -> Checked {
+        self.clock += 1;
         let Some((_, ask)) = self.asks.remove(&ticket) else {
             return Err(format!("{ticket:?} of {connection:?} was answered twice, or never asked"));
         };
@@ -637,6 +581,7 @@ impl Oracle {
                     self.expect(message);
                 }
                 if let Some(letter) = self.letters.get_mut(&message) {
+                    letter.confirmed = letter.confirmed.or(good.then_some(self.clock));
                     letter.unanswered -= 1;
                     if !good && letter.unanswered > 0 {
                         return Ok(());
@@ -663,6 +608,10 @@ impl Oracle {
                 self.deleted(&destination);
                 Ok(())
             }
+            Ask::Unsubscribe(name, asked) => {
+                self.unsubscribed(&name, asked, good);
+                Ok(())
+            }
             Ask::Declare(..) | Ask::Delete(_) | Ask::Other => Ok(()),
         }
     }
@@ -671,6 +620,9 @@ impl Oracle {
         let Some(reader) = self.readers.get_mut(&key) else { return };
         if good {
             reader.attached = true;
+            if let Some(name) = &reader.name {
+                return self.names.exists(name);
+            }
             self.lines.entry(reader.source.clone()).or_default().push(key);
         } else {
             self.readers.remove(&key);
@@ -679,11 +631,11 @@ impl Oracle {
 
     /// A topic message was accepted: every subscription of this moment gets it.
     fn expect(&mut self, message: MessageNumber) {
-        let Some(letter) = self.letters.get(&message) else { return };
-        if letter.sent.to.kind != DestinationKind::Topic || letter.sent.message.expires_at_ms != 0 {
-            return;
-        }
-        for key in self.lines.get(&letter.sent.to).into_iter().flatten() {
+        let now_for_ever =
+            |letter: &&Letter| letter.sent.message.expires_at_ms == 0 && letter.sent.schedule.is_none();
+        let Some(letter) = self.letters.get(&message).filter(now_for_ever) else { return };
+        let topics = letter.sent.targets().filter(|to| to.kind == DestinationKind::Topic);
+        for key in topics.filter_map(|topic| self.lines.get(topic)).flatten() {
             let shut_out =
                 key.connection == letter.from && self.readers.get(key).is_some_and(|reader| reader.no_local);
             if !shut_out && !self.copies.contains_key(&(Place::Subscription(*key), message)) {
@@ -748,7 +700,7 @@ impl Oracle {
                 operation.fate = Fate::Aborted;
             }
         }
-        self.copies.retain(|(place, _), _| matches!(place, Place::Queue(_)));
+        self.copies.retain(|(place, _), _| !matches!(place, Place::Subscription(_)));
         for copy in self.copies.values_mut() {
             (copy.hold, copy.perhaps_held) = (Hold::Free, false);
             copy.failed.0 = copy.floor;
@@ -760,6 +712,7 @@ impl Oracle {
         self.temporary.clear();
         self.expected.clear();
         self.groups.clear();
+        self.names.crashed();
     }
 }
 

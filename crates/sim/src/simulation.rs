@@ -55,6 +55,7 @@ pub struct Simulation {
     /// Persistent sends to lasting queues that no connection of the slot was answered, in order.
     unanswered: Vec<Vec<(Ticket, Sent)>>,
     dead_letters: Destination,
+    names: Vec<(Arc<str>, Destination, bool)>,
     /// Entries and counters of each partition when it started.
     started: Vec<(u64, Counters)>,
     /// Messages that queues of earlier runs have dropped by their limits.
@@ -97,6 +98,7 @@ impl Simulation {
         let mut destinations: Vec<Destination> =
             ["red", "invoices", "orders.white", "q10"].into_iter().map(Destination::queue).collect();
         destinations.extend([Destination::topic("t"), Destination::topic("u")]);
+        let names = if random.one_in(2) { subscriptions() } else { Vec::new() };
         let lagging = random.one_in(2).then(|| destinations[0].clone());
         let limited = random.one_in(2).then(|| (destinations[1].clone(), limit(&mut random)));
         let policies = policies(&dead_letters, lagging.as_ref(), limited.as_ref())?;
@@ -142,6 +144,7 @@ impl Simulation {
             branches: Vec::new(),
             unanswered: vec![Vec::new(); SLOTS],
             dead_letters,
+            names,
             started: Vec::new(),
             dropped: 0,
             now_ms: 1_000_000,
@@ -165,6 +168,10 @@ impl Simulation {
     }
 
     fn started(&mut self) -> Checked {
+        for core in &self.assembly.cores {
+            let held: Vec<_> = core.partition.queues().collect();
+            self.trace(|| format!("  {:?} starts with {held:?}", core.id));
+        }
         let entries = |assembly: &Assembly, index: usize| -> u64 {
             assembly.cores[index].partition.queues().map(|(_, entries)| entries).sum()
         };
@@ -251,6 +258,7 @@ impl Simulation {
             temporary: &temporary,
             branches: &mut self.branches,
             dead_letters: &self.dead_letters,
+            names: &self.names,
         };
         let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut) else { return Ok(()) };
         let events = act(client, &mut world);
@@ -688,6 +696,9 @@ impl Simulation {
                 client.attach_to(world, queue, ConsumerMode::Shared, u32::MAX)
             })?;
         }
+        for name in self.names.clone() {
+            self.with_client(0, |client, world| client.read(world, name, u32::MAX))?;
+        }
         self.rest()?;
         let most = 10 + self.numbers.next();
         for _ in 0..most {
@@ -765,4 +776,11 @@ impl Simulation {
         }
         Ok(())
     }
+}
+
+/// Durable subscriptions with their topics; several may read those that are shared.
+fn subscriptions() -> Vec<(Arc<str>, Destination, bool)> {
+    let subscription =
+        |(name, topic, shared): (&str, &str, bool)| (name.into(), Destination::topic(topic), shared);
+    [("one", "t", false), ("many", "t", true), ("other", "u", false)].map(subscription).to_vec()
 }

@@ -6,9 +6,10 @@ use postroad_model::{Effect, Event};
 pub fn short(event: &Event) -> String {
     match event {
         Event::Publish(publish) => format!(
-            "publish {} to {} ({} bytes, persistent {}, {:?}, expires {}, {:?})",
+            "publish {} to {} {:?} ({} bytes, persistent {}, {:?}, expires {}, {:?})",
             publish.ticket.0,
             publish.sent.to,
+            publish.sent.also.iter().map(ToString::to_string).collect::<Vec<_>>(),
             publish.sent.message.bytes.len(),
             publish.sent.message.persistent,
             publish.transaction,

@@ -17,7 +17,7 @@ impl Oracle {
         if delivery.message != (Message { expires_at_ms, ..letter.sent.message.clone() }) {
             return Err(format!("message {message} was changed on its way"));
         }
-        let (from, retained, to) = (letter.from, letter.retained, letter.sent.to.clone());
+        let (from, retained) = (letter.from, letter.retained);
         let due_ms = letter.sent.schedule.as_ref().map_or(0, |schedule| schedule.due_ms);
         if now_ms < due_ms {
             return Err(format!("message {message} was delivered at {now_ms}, but is due at {due_ms}"));
@@ -32,14 +32,13 @@ impl Oracle {
         }
         reader.credit -= 1;
         let (source, mode, no_local) = (reader.source.clone(), reader.mode, reader.no_local);
-        let place = match source.kind {
-            DestinationKind::Queue => Place::Queue(source.clone()),
-            DestinationKind::Topic => Place::Subscription(key),
+        let place = match (source.kind, reader.name.clone()) {
+            (DestinationKind::Queue, _) => Place::Queue(source.clone()),
+            (DestinationKind::Topic, Some(name)) => Place::Named(name),
+            (DestinationKind::Topic, None) => Place::Subscription(key),
         };
+        self.check_source(&place, &source, delivery, no_local)?;
         if source.kind == DestinationKind::Topic {
-            if to != source || no_local && from == key.connection && !retained {
-                return Err(format!("message {message} to {to} came to a subscription of {source}"));
-            }
             self.copy_for_subscription(&place, message);
         }
         let spot = (place, message);
@@ -76,6 +75,33 @@ impl Oracle {
         Ok(())
     }
 
+    /// A topic's message comes to subscriptions of its topic alone.
+    fn check_source(
+        &self,
+        place: &Place,
+        source: &Destination,
+        delivery: &Delivery,
+        no_local: bool,
+    ) -> Checked {
+        let message = number_of(&delivery.message).ok_or("a delivery without a number")?;
+        let letter = self.letters.get(&message).ok_or("a delivery of a message that nobody sent")?;
+        let is_later = letter.sent.schedule.is_some();
+        if let Place::Named(name) = place {
+            let confirmed = letter.confirmed.filter(|_| !letter.retained && !is_later);
+            self.names.check_age(name, message, confirmed)?;
+        }
+        // Who has sent what is due later is not known any more.
+        let own = letter.from == delivery.consumer.connection && !letter.retained && !is_later;
+        let strays = !letter.sent.targets().any(|to| to == source) || no_local && own;
+        if source.kind == DestinationKind::Topic && strays {
+            return Err(format!(
+                "message {message} to {} came to a subscription of {source}",
+                letter.sent.to
+            ));
+        }
+        Ok(())
+    }
+
     /// A message whose time was over may have moved to the dead letters at any moment since.
     fn expired_into_dead_letters(&mut self, now_ms: u64, message: MessageNumber) {
         let place = Place::Queue(self.dead_letters.clone());
@@ -97,7 +123,10 @@ impl Oracle {
     fn copy_for_subscription(&mut self, place: &Place, message: MessageNumber) {
         let spot = (place.clone(), message);
         let Some(letter) = self.letters.get(&message) else { return };
-        let (operation, run) = (letter.operation, letter.run);
+        // What several partitions had agreed on may come in a later run, and what is due later.
+        let lasts = letter.sent.message.persistent || letter.sent.schedule.is_some();
+        let run = if lasts { self.run } else { letter.run };
+        let operation = letter.operation;
         if !self.copies.contains_key(&spot) {
             self.copy(spot.clone(), operation, true);
             if let Some(copy) = self.copies.get_mut(&spot) {
@@ -201,6 +230,12 @@ impl Oracle {
             return Ok(());
         }
         let Some(letter) = self.letters.get(&spot.1).filter(|letter| !letter.resent) else { return Ok(()) };
+        let several = !letter.sent.also.is_empty();
+        let may_wait = self.is_to_narrow(spot.1) || !letter.sent.message.persistent;
+        if several && (may_wait || !matches!(spot.0, Place::Queue(_))) {
+            // It may have waited at another of its addresses: for room, or for the log.
+            return Ok(());
+        }
         let group = letter.sent.message.group().map(|group| group.id.clone());
         let line = (from, in_transaction, spot.0.clone(), lane, group);
         match self.last.insert(line, spot.1) {

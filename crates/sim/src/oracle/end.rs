@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use postroad_model::{ConnectionId, DestinationKind, Ticket};
+use postroad_model::{ConnectionId, Destination, DestinationKind, Ticket};
 
 use super::{Ask, Checked, Fate, MessageNumber, Operation, Oracle, Place, Spot};
 
@@ -30,14 +30,15 @@ impl Oracle {
         }
     }
 
-    fn is_to_narrow(&self, message: MessageNumber) -> bool {
-        self.letters.get(&message).is_some_and(|letter| self.narrow.as_ref() == Some(&letter.sent.to))
+    pub(super) fn is_to_narrow(&self, message: MessageNumber) -> bool {
+        let is_narrow = |to: &Destination| self.narrow.as_ref() == Some(to);
+        self.letters.get(&message).is_some_and(|letter| letter.sent.targets().any(is_narrow))
     }
 
     fn is_volatile(&self, message: MessageNumber) -> bool {
         self.letters.get(&message).is_none_or(|letter| {
-            let to = &letter.sent.to;
-            to.temporary || to.kind == DestinationKind::Topic || !letter.sent.message.persistent
+            let is_volatile = |to: &Destination| to.temporary || to.kind == DestinationKind::Topic;
+            letter.sent.targets().all(is_volatile) || !letter.sent.message.persistent
         })
     }
 
@@ -72,6 +73,7 @@ impl Oracle {
             return Err(format!("{missing} messages left a queue by its limit, which has counted {dropped}"));
         }
         self.check_tails()?;
+        self.check_promised()?;
         self.operations.iter().try_for_each(|operation| self.check_whole(operation, now_ms))
     }
 

@@ -1,0 +1,105 @@
+//! What becomes of what consumers hold when they leave, alone or with their connection.
+
+use postroad_model::{ConnectionId, ConsumerKey, Delivered, Destination, DestinationKind, PartitionId};
+
+use super::{Fate, Hold, Number, Oracle, Place, Reader};
+
+impl Oracle {
+    pub(super) fn leaves(&mut self, key: ConsumerKey, delivered: Delivered) {
+        match self.readers.get_mut(&key).filter(|reader| !reader.attached) {
+            Some(reader) => reader.leaves = Some(delivered),
+            None => self.detached(key, delivered),
+        }
+    }
+
+    /// The turn of a partition is over.
+    pub fn turned(&mut self) {
+        let gone = |reader: &Reader| reader.attached && reader.leaves.is_some();
+        let gone: Vec<ConsumerKey> =
+            self.readers.iter().filter(|(_, reader)| gone(reader)).map(|(key, _)| *key).collect();
+        for key in gone {
+            self.detached(key, Delivered::None);
+        }
+    }
+
+    fn detached(&mut self, key: ConsumerKey, delivered: Delivered) {
+        let Some(reader) = self.readers.remove(&key) else { return };
+        self.groups.retain(|_, owner| *owner != key);
+        if let Some(line) = self.lines.get_mut(&reader.source) {
+            line.retain(|other| *other != key);
+        }
+        let seen = match delivered {
+            Delivered::All => reader.held.len(),
+            Delivered::None => 0,
+            Delivered::Through { tag: last, .. } => {
+                reader.held.iter().position(|(tag, _)| *tag == last).map_or(0, |index| index + 1)
+            }
+        };
+        for (index, (_, spot)) in reader.held.iter().enumerate() {
+            let Some(copy) = self.copies.get_mut(spot) else { continue };
+            if copy.hold == Hold::Held(key) {
+                copy.hold = Hold::Free;
+                let again = std::mem::take(&mut copy.again);
+                copy.count(u32::from(index < seen && !again), u32::from(index < seen || again));
+            }
+        }
+        if reader.source.kind == DestinationKind::Topic {
+            self.copies.retain(|(place, _), _| *place != Place::Subscription(key));
+        }
+    }
+
+    pub(super) fn closed(&mut self, partition: PartitionId, connection: ConnectionId) {
+        let own: Vec<Number> = (self.transactions.iter())
+            .filter(|(key, _)| key.connection == connection)
+            .map(|(_, number)| *number)
+            .collect();
+        for number in own {
+            let open = self.operations[number].fate == Fate::Open;
+            if open {
+                self.operations[number].fate = Fate::Aborted;
+            }
+            if self.operations[number].fate == Fate::Committed {
+                continue;
+            }
+            let asked = self.operations[number].fate == Fate::Asked;
+            let is_branch = self.branches.values().any(|branch| *branch == number);
+            for spot in self.operations[number].settles.clone() {
+                let here = self.is_in(&spot, partition);
+                let Some(copy) = self.copies.get_mut(&spot) else { continue };
+                if !matches!(copy.hold, Hold::InTransaction(by, _) if by == number) {
+                    continue;
+                }
+                // Of a branch the coordinator may have heard of the end first, and told it.
+                let told = copy.ended.is_none();
+                match (asked, here) {
+                    (true, _) => copy.count(0, u32::from(here)),
+                    (false, true) => {
+                        copy.count(1, u32::from(!told));
+                        (copy.ended, copy.hold) = (None, Hold::Free);
+                    }
+                    (false, false) if is_branch && !told => {
+                        copy.count(0, 1);
+                        (copy.ended, copy.perhaps_held) = (None, true);
+                    }
+                    (false, false) => {}
+                }
+            }
+        }
+        let placement = self.placement;
+        let here = |destination: &Destination| placement.partition_of(&destination.name) == partition;
+        let readers: Vec<ConsumerKey> = (self.readers.iter())
+            .filter(|(key, reader)| key.connection == connection && here(&reader.source))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in readers {
+            self.detached(key, Delivered::All);
+        }
+        let temporary: Vec<Destination> = (self.temporary.iter())
+            .filter(|(destination, owner)| **owner == connection && here(destination))
+            .map(|(destination, _)| destination.clone())
+            .collect();
+        for destination in temporary {
+            self.deleted(&destination);
+        }
+    }
+}
