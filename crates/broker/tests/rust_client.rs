@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use fe2o3_amqp::connection::ConnectionHandle;
 use fe2o3_amqp::session::SessionHandle;
-use fe2o3_amqp::transaction::{OwnedTransaction, TransactionDischarge, TransactionPosting, TransactionRetirement};
+use fe2o3_amqp::transaction::{
+    OwnedTransaction, TransactionDischarge, TransactionPosting, TransactionRetirement,
+};
 use fe2o3_amqp::types::messaging::{Accepted, DistributionMode, Header, Message, Modified, Outcome, Source};
 use fe2o3_amqp::{Connection, Delivery, Receiver, Sender, Session};
 use tempfile::TempDir;
@@ -38,10 +40,12 @@ impl Broker {
         let directory = tempfile::tempdir().unwrap();
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let file = directory.path().join("postroad.toml");
-        fs::write(&file, format!("[ports]\nopenwire = 0\namqp = {port}\namqp_websocket = 0\nhttp = 0\n")).unwrap();
+        fs::write(&file, format!("[ports]\nopenwire = 0\namqp = {port}\namqp_websocket = 0\nhttp = 0\n"))
+            .unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_postroad"));
         command.arg("serve").arg("--config").arg(&file).arg("--data").arg(directory.path().join("data"));
-        let mut process = command.env_remove("POSTROAD_LOG").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut process =
+            command.env_remove("POSTROAD_LOG").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap() == "postroad ready"), "the broker ended before it was ready");
         Broker { process, port, _directory: directory }
@@ -146,7 +150,8 @@ async fn what_is_given_back_comes_again_counted_if_it_failed() {
     receiver.release(&delivery).await.unwrap();
     let delivery = next(&mut receiver).await;
     assert_eq!(seen(&delivery), ("a", 0));
-    let failed = Modified { delivery_failed: Some(true), undeliverable_here: None, message_annotations: None };
+    let failed =
+        Modified { delivery_failed: Some(true), undeliverable_here: None, message_annotations: None };
     receiver.modify(&delivery, failed).await.unwrap();
     let delivery = next(&mut receiver).await;
     assert_eq!(seen(&delivery), ("a", 1));

@@ -246,13 +246,16 @@ impl Visit {
 
     fn scram(&mut self, hash: Hash, response: &[u8]) -> LoginAnswer {
         let Some(users) = &self.door.users else { return refused("nobody has a password") };
-        let first = match ClientFirst::parse(response) {
+        let mut first = match ClientFirst::parse(response) {
             Ok(first) => first,
             Err(reason) => return refused(reason),
         };
         let mut nonce = [0; NONCE_BYTES];
         if SystemRandom::new().fill(&mut nonce).is_err() {
             return refused("the system gives no random numbers");
+        }
+        if let Some(user) = users.known(&first.user) {
+            first.user = user.to_owned();
         }
         let keys = self.door.keys(users, &first.user, Some(hash));
         let (scram, challenge) = Scram::begin(&first, keys, &BASE64.encode(&nonce));
@@ -275,6 +278,7 @@ impl Visit {
         if password.len() > PASSWORD_BYTES_MAX {
             return Step::Answer(refused(WRONG));
         }
+        let user = users.known(user).unwrap_or(user);
         Step::Check(PasswordCheck { user: user.into(), password, keys: self.door.keys(users, user, None) })
     }
 }

@@ -6,6 +6,8 @@ use data_encoding::BASE64;
 use ring::{digest, hmac, pbkdf2};
 use subtle::ConstantTimeEq;
 
+use crate::prepare::prepared;
+
 /// Rounds for new passwords: some 20 ms of one processor for each guess, and for each login.
 pub const ITERATIONS: u32 = 65_536;
 
@@ -106,10 +108,15 @@ impl Keys {
         Keys { hash, iterations, salt, stored_key: Vec::new(), server_key: Vec::new() }
     }
 
-    /// Whether this is the password. Takes as long as `iterations` say, whether it is or not.
+    /// Whether this is the password, however it is spelt. Takes as long as `iterations` say, whether it is or not; twice as long if
+    /// the password is not spelt as it is kept, for other makers, and earlier files, keep it as it was given.
     pub fn are_of(&self, password: &str) -> bool {
-        let tried = Keys::derive(self.hash, password, &self.salt, self.iterations);
-        self.stored_key.ct_eq(&tried.stored_key).into()
+        let is_it = |password: &str| -> bool {
+            let tried = Keys::derive(self.hash, password, &self.salt, self.iterations);
+            self.stored_key.ct_eq(&tried.stored_key).into()
+        };
+        let other = prepared(password).filter(|prepared| prepared != password);
+        is_it(password) || other.is_some_and(|other| is_it(&other))
     }
 
     /// Whether a client that has said `said` has proved that it knows the password; what proves the same of the broker then.

@@ -6,7 +6,9 @@
 
 mod certificate;
 mod door;
+mod elliptic;
 mod keys;
+mod prepare;
 mod scram;
 pub mod tls;
 mod users;

@@ -14,6 +14,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
+use crate::elliptic::completed;
+
 /// Whether clients show certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
@@ -35,6 +37,9 @@ pub struct TlsFiles {
     /// Whether clients show certificates.
     pub clients: ClientCertificates,
 }
+
+/// What is said of a key with which nothing can be done.
+const UNUSABLE_KEY: &str = "it is no RSA, ECDSA or Ed25519 key that can be used; an ECDSA key without its public half must belong to the certificate (`openssl pkey -in FILE` writes both halves)";
 
 /// Why there can be no TLS with these files.
 #[derive(Debug, thiserror::Error)]
@@ -83,11 +88,8 @@ pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?);
     let key = key.map_err(|error| unusable(&files.key, "private key", &error))?;
-    provider.key_provider.load_private_key(key.clone_key()).map_err(|_| TlsError::Unusable {
-        file: files.key.clone(),
-        reason: "it is no RSA, ECDSA or Ed25519 key that can be used; an ECDSA key must hold its public key too, as those of openssl do"
-            .to_owned(),
-    })?;
+    let key = usable(key, &chain, &provider)
+        .ok_or_else(|| TlsError::Unusable { file: files.key.clone(), reason: UNUSABLE_KEY.to_owned() })?;
     let builder = ServerConfig::builder_with_provider(provider.clone());
     let builder = builder.with_safe_default_protocol_versions();
     let unfit = |error: rustls::Error| match error {
@@ -102,6 +104,20 @@ pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
         None => builder.with_no_client_auth(),
     };
     Ok(Arc::new(builder.with_single_cert(chain, key).map_err(unfit)?))
+}
+
+/// The key as the provider can use it: without its public half as well, if the certificate has it.
+fn usable(
+    key: PrivateKeyDer<'static>,
+    chain: &[CertificateDer<'static>],
+    provider: &CryptoProvider,
+) -> Option<PrivateKeyDer<'static>> {
+    let works =
+        |key: &PrivateKeyDer<'static>| provider.key_provider.load_private_key(key.clone_key()).is_ok();
+    if works(&key) {
+        return Some(key);
+    }
+    completed(&key, chain.first()?).filter(works)
 }
 
 /// Who looks at the certificates of clients.
@@ -149,6 +165,14 @@ fn unusable(file: &Path, wanted: &'static str, error: &pem::Error) -> TlsError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::elliptic::tests::without_public_half;
+
+    /// Its key as keytool writes it.
+    fn halved(pair: &rcgen::CertifiedKey<rcgen::KeyPair>) -> String {
+        let key = without_public_half(&pair.signing_key.serialize_der());
+        let text = data_encoding::BASE64.encode(&key);
+        format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n")
+    }
 
     fn files(folder: &Path) -> TlsFiles {
         let [first, second] =
@@ -157,6 +181,8 @@ mod tests {
             ("certificate.pem", first.cert.pem()),
             ("key.pem", first.signing_key.serialize_pem()),
             ("other.pem", second.signing_key.serialize_pem()),
+            ("halved.pem", halved(&first)),
+            ("other-halved.pem", halved(&second)),
             ("noise.pem", "noise".to_owned()),
             ("empty.pem", "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n".to_owned()),
         ] {
@@ -182,6 +208,12 @@ mod tests {
             TlsFiles { clients: ClientCertificates::Optional(at("certificate.pem")), ..good.clone() };
         for (case, files, want) in [
             ("all good", good.clone(), None),
+            ("a key without its public half", TlsFiles { key: at("halved.pem"), ..good.clone() }, None),
+            (
+                "another's key without its public half",
+                TlsFiles { key: at("other-halved.pem"), ..good.clone() },
+                Some(format!("{}: {UNUSABLE_KEY}", shown("other-halved.pem"))),
+            ),
             ("with an authority", required("certificate.pem"), None),
             ("which is not insisted on", optional, None),
             (
@@ -202,10 +234,7 @@ mod tests {
             (
                 "a key that is none",
                 TlsFiles { key: at("empty.pem"), ..good.clone() },
-                Some(format!(
-                    "{}: it is no RSA, ECDSA or Ed25519 key that can be used; an ECDSA key must hold its public key too, as those of openssl do",
-                    shown("empty.pem")
-                )),
+                Some(format!("{}: {UNUSABLE_KEY}", shown("empty.pem"))),
             ),
             (
                 "another's key",

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
+use crate::prepare::prepared;
 
 /// A name that nobody types is no name.
 const NAME_BYTES_MAX: usize = 255;
@@ -52,7 +53,9 @@ pub enum UserError {
         name: String,
     },
     /// Nobody can have this password.
-    #[error("a password has 1 to {PASSWORD_BYTES_MAX} bytes")]
+    #[error(
+        "a password has 1 to {PASSWORD_BYTES_MAX} bytes, and none of the characters that SASLprep forbids"
+    )]
     Password,
     /// The system has no chance to give.
     #[error("the system gives no random numbers")]
@@ -122,29 +125,39 @@ impl Users {
     /// # Errors
     /// Name or password cannot be.
     pub fn set(&mut self, name: &str, password: &str) -> Result<(), UserError> {
-        check_name(name)?;
-        if !(1..=PASSWORD_BYTES_MAX).contains(&password.len()) {
-            return Err(UserError::Password);
-        }
+        let name = prepared(name).ok_or_else(|| UserError::Name { name: name.to_owned() })?;
+        check_name(&name)?;
+        let password =
+            prepared(password).filter(|password| (1..=PASSWORD_BYTES_MAX).contains(&password.len()));
+        let password = password.ok_or(UserError::Password)?;
         let iterations = NonZeroU32::new(ITERATIONS).unwrap_or(NonZeroU32::MIN);
         let mut all = Vec::new();
         for hash in Hash::ALL {
             let mut salt = [0; SALT_BYTES];
             SystemRandom::new().fill(&mut salt).map_err(|_| UserError::NoChance)?;
-            all.push(Keys::derive(hash, password, &salt, iterations));
+            all.push(Keys::derive(hash, &password, &salt, iterations));
         }
-        self.0.insert(name.to_owned(), all);
+        self.0.insert(name.into_owned(), all);
         Ok(())
     }
 
     /// Takes a user out; whether there was one.
     pub fn remove(&mut self, name: &str) -> bool {
-        self.0.remove(name).is_some()
+        match self.known(name).map(str::to_owned) {
+            Some(name) => self.0.remove(&name).is_some(),
+            None => false,
+        }
     }
 
     /// All names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
+    }
+
+    /// The user of this name, as it stands in the file, whichever way it is spelt.
+    pub fn known(&self, name: &str) -> Option<&str> {
+        let found = |name: &str| self.0.get_key_value(name).map(|(known, _)| known.as_str());
+        found(name).or_else(|| found(&prepared(name)?))
     }
 
     /// What is kept of a user's password; under this function if one is given, or else under the one that is looked at
@@ -214,6 +227,24 @@ mod tests {
         assert!(users.set("a b", "y").is_err() && users.set("", "y").is_err());
         assert!(matches!(users.set("a", ""), Err(UserError::Password)));
         assert!(matches!(users.set("a", &"x".repeat(PASSWORD_BYTES_MAX + 1)), Err(UserError::Password)));
+        assert!(matches!(users.set("a", "bell\u{7}"), Err(UserError::Password)));
         assert_eq!(users, Users::default());
+    }
+
+    #[test]
+    fn a_name_and_a_password_are_the_same_however_they_are_spelt() {
+        let mut users = Users::default();
+        users.set("u\u{308}ber", "I\u{AD}X").unwrap();
+        for name in ["\u{fc}ber", "u\u{308}ber"] {
+            assert_eq!(users.known(name), Some("\u{fc}ber"), "{name:?}");
+        }
+        assert_eq!(users.known("uber"), None);
+        let keys = users.keys("\u{fc}ber", None).unwrap();
+        for (password, good) in
+            [("IX", true), ("I\u{AD}X", true), ("\u{2168}", true), ("ix", false), ("IX\u{7}", false)]
+        {
+            assert_eq!(keys.are_of(password), good, "{password:?}");
+        }
+        assert!(users.remove("u\u{308}ber") && users.names().next().is_none());
     }
 }
