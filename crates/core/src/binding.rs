@@ -8,6 +8,7 @@ use postroad_routing::Feed;
 
 use crate::Partition;
 use crate::completion::Completion;
+use crate::limit::HeldBy;
 use crate::selection;
 
 /// Selectors that one binding remembers: beyond it the queue takes everything, and its consumers choose.
@@ -108,12 +109,19 @@ impl Partition {
         self.addresses.bound_mut(&topic).insert(id, (!takes_everything).then_some(chosen));
     }
 
-    pub(crate) fn apply_unbind(&mut self, topic: &Destination, queue: &Destination) {
+    pub(crate) fn apply_unbind(
+        &mut self,
+        topic: &Destination,
+        queue: &Destination,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(id) = self.addresses.get(queue).and_then(|address| address.bound.own()) else { return };
         if let Some(queue) = self.queues.get_mut(&id) {
             queue.fed_by.retain(|fed| fed.topic != *topic);
         }
         self.addresses.unbind(topic, id);
+        // It may have been this queue that held up sends to the topic.
+        self.unpark_held_by(HeldBy::Queue(id), effects);
     }
 
     /// After a start: queues that the log knows are bound as the operator's rules want it now.

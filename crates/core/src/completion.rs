@@ -134,7 +134,7 @@ impl Partition {
             Completion::Sent { connection, ticket, expecting, bytes } => {
                 self.expected(&expecting, bytes);
                 self.reply(connection, ticket, Ok(()), effects);
-                self.unpark(effects);
+                self.unpark_held_by_any(&expecting, effects);
             }
             Completion::Declared { queue } => {
                 let waiting = self.waiting.take_for_queue(&queue);
@@ -182,7 +182,7 @@ impl Partition {
             Completion::Sent { connection, ticket, expecting, bytes } => {
                 self.expected(&expecting, bytes);
                 self.reply(connection, ticket, no(), effects);
-                self.unpark(effects);
+                self.unpark_held_by_any(&expecting, effects);
             }
             Completion::Declared { queue } => {
                 let waiting = self.waiting.take_for_queue(&queue);

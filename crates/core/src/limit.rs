@@ -33,6 +33,17 @@ pub struct Parked {
     pub until_ms: Option<u64>,
 }
 
+/// What the first send to an address waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HeldBy {
+    /// Room in this queue.
+    Queue(QueueId),
+    /// Memory.
+    Memory,
+    /// The disk.
+    Disk,
+}
+
 impl Partition {
     /// A queue that has nothing yet, under the policy of its address.
     pub(crate) fn new_queue(&self, id: QueueId, source: Destination) -> Queue {
@@ -86,6 +97,28 @@ impl Partition {
         .reduce(|one, other| one.into_iter().chain(other).min())
     }
 
+    /// The first of these queues that has no room for the message.
+    fn full_queue(&self, sent: &Sent, receivers: &[QueueId]) -> Option<QueueId> {
+        let bytes = sent.message.bytes.len() as u64;
+        let mut queues = receivers.iter().filter_map(|id| self.queues.get(id));
+        let full =
+            queues.find(|queue| !queue.limit.drops() && !queue.limit.is_none() && !queue.has_room_for(bytes));
+        full.map(|queue| queue.id)
+    }
+
+    /// Remembers what the first send to this address waits for, if one waits.
+    pub(crate) fn note_what_holds(&mut self, to: &Destination) {
+        let Some(first) = self.parked.get(to).and_then(VecDeque::front) else { return };
+        let admitted = self.admit(&first.publish.sent);
+        let receivers = self.receivers_if_needed(&first.publish, &admitted);
+        let held_by = match (admitted, self.full_queue(&first.publish.sent, &receivers)) {
+            (Err(_), _) => HeldBy::Disk,
+            (Ok(_), Some(queue)) => HeldBy::Queue(queue),
+            (Ok(_), None) => HeldBy::Memory,
+        };
+        self.held_by.entry(held_by).or_default().insert(to.clone());
+    }
+
     /// Whether a message that cannot wait would have to.
     pub(crate) fn is_full_for(&self, sent: &Sent, from: ConnectionId) -> bool {
         let is_behind = self.parked.contains_key(&sent.to);
@@ -110,8 +143,11 @@ impl Partition {
         }
         self.announce_fast_producer(publish.connection, &destination, effects);
         self.next_refusal_ms = self.next_refusal_ms.into_iter().chain(until_ms).min();
-        let line = self.parked.entry(destination).or_default();
+        let line = self.parked.entry(destination.clone()).or_default();
         line.push_back(Parked { publish, until_ms });
+        if line.len() == 1 {
+            self.note_what_holds(&destination);
+        }
     }
 
     /// Refuses those that have waited long enough.
@@ -194,6 +230,13 @@ impl Partition {
             }
         }
         expecting
+    }
+
+    /// These queues may have room again.
+    pub(crate) fn unpark_held_by_any(&mut self, queues: &[QueueId], effects: &mut Vec<Effect>) {
+        for queue in queues {
+            self.unpark_held_by(HeldBy::Queue(*queue), effects);
+        }
     }
 
     /// It has reached the log, or never will.

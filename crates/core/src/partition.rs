@@ -1,6 +1,6 @@
 //! The partition: all state of one owner thread, and its two doors.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
@@ -20,7 +20,7 @@ use crate::connection::{Connection, Ended};
 use crate::consumer::Consumer;
 use crate::expiry::Expiries;
 use crate::figures::QueueCounts;
-use crate::limit::Parked;
+use crate::limit::{HeldBy, Parked};
 use crate::queue::{Entry, LaneNumber, Load, Queue, State, untag};
 use crate::recent::Recent;
 use crate::rest::Rests;
@@ -150,6 +150,8 @@ pub struct Partition {
     pub(crate) claims: HashMap<Arc<str>, (Arc<str>, ConnectionId)>,
     /// Sends that wait for memory, or for room in a queue, by address, in order.
     pub(crate) parked: BTreeMap<Destination, VecDeque<Parked>>,
+    /// The addresses of these, by what the first of each waits for.
+    pub(crate) held_by: BTreeMap<HeldBy, BTreeSet<Destination>>,
     /// When it is time to look for slow consumers.
     pub(crate) next_look_ms: Option<u64>,
     /// When it is time to look for transactions that are open for too long.
@@ -221,6 +223,7 @@ impl Partition {
             ended: Ended::default(),
             claims: HashMap::new(),
             parked: BTreeMap::new(),
+            held_by: BTreeMap::new(),
             recent: Recent::default(),
             next_look_ms: None,
             next_timeout_ms: None,
@@ -311,7 +314,7 @@ impl Partition {
             Command::Unsubscribe { name } => self.apply_unsubscribe(&name, effects),
             Command::Delete { queue } => self.delete_address(&queue, effects),
             Command::Bind(binding) => self.apply_bind(binding),
-            Command::Unbind { topic, queue } => self.apply_unbind(&topic, &queue),
+            Command::Unbind { topic, queue } => self.apply_unbind(&topic, &queue, effects),
             Command::Enqueue(sent) => self.enqueue_durable(position, vec![sent], effects),
             Command::Settle(settlements) => self.settle_durable(&settlements, effects),
             Command::CountDelivery { queue, tags } => self.count_delivery(queue, &tags),
@@ -566,7 +569,7 @@ impl Partition {
     pub(crate) fn released(&mut self, key: MessageKey, bytes: u64, effects: &mut Vec<Effect>) {
         match key {
             MessageKey::Durable { position, .. } => effects.push(Effect::Release { position, bytes }),
-            MessageKey::Volatile(_) => self.unpark(effects),
+            MessageKey::Volatile(_) => self.unpark_held_by(HeldBy::Memory, effects),
         }
     }
 

@@ -10,7 +10,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::address::Address;
 use crate::completion::Completion;
-use crate::limit::Parked;
+use crate::limit::{HeldBy, Parked};
 
 /// The part of the memory for non-persistent messages that one queue may take: a quarter, so that a few slow consumers
 /// leave room for all others.
@@ -61,7 +61,11 @@ impl Partition {
     }
 
     /// The queues that will have the message, as far as anything depends on them yet: for memory, or on their limits.
-    fn receivers_if_needed(&self, publish: &Publish, admitted: &Result<Admitted, Refusal>) -> Vec<QueueId> {
+    pub(crate) fn receivers_if_needed(
+        &self,
+        publish: &Publish,
+        admitted: &Result<Admitted, Refusal>,
+    ) -> Vec<QueueId> {
         let unlimited = publish.sent.schedule.is_some() || !self.settings.policies.any_limit();
         match admitted {
             Ok(Admitted::Durable) if unlimited => Vec::new(),
@@ -229,11 +233,27 @@ impl Partition {
         if self.parked.is_empty() {
             return;
         }
+        self.held_by.clear();
         for to in self.parked.keys().cloned().collect::<Vec<_>>() {
-            while let Some((publish, admitted, receivers)) = self.next_parked(&to) {
-                self.take_in(publish, admitted, &receivers, effects);
-            }
+            self.unpark_address(&to, effects);
         }
+    }
+
+    /// As `unpark`, where it was this that held sends up: others need not be asked.
+    pub(crate) fn unpark_held_by(&mut self, held_by: HeldBy, effects: &mut Vec<Effect>) {
+        if self.held_by.is_empty() {
+            return;
+        }
+        for to in self.held_by.remove(&held_by).unwrap_or_default() {
+            self.unpark_address(&to, effects);
+        }
+    }
+
+    fn unpark_address(&mut self, to: &Destination, effects: &mut Vec<Effect>) {
+        while let Some((publish, admitted, receivers)) = self.next_parked(to) {
+            self.take_in(publish, admitted, &receivers, effects);
+        }
+        self.note_what_holds(to);
     }
 
     /// Takes the oldest send to this address out of the waiting room, if it need not wait any longer.

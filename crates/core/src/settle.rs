@@ -10,6 +10,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::completion::Completion;
 use crate::figures::QueueCounts;
+use crate::limit::HeldBy;
 use crate::queue::State;
 
 /// Why a message whose time was over lies among the dead letters.
@@ -259,7 +260,7 @@ impl Partition {
         *own += 1;
         self.drop_reference(entry.key, effects);
         if makes_room {
-            self.unpark(effects);
+            self.unpark_held_by(HeldBy::Queue(queue), effects);
         }
     }
 
