@@ -40,8 +40,8 @@ pub struct Consumer {
     pub window: Window,
     /// A client without prefetch waits for one message.
     pull: Option<Pull>,
-    drains_sent: u64,
-    drains_seen: u64,
+    /// How often its parts were asked to say that nothing more is there.
+    drains: u64,
 }
 
 /// One source of a consumer.
@@ -54,6 +54,8 @@ pub struct Part {
     pub is_pattern: bool,
     /// For a pattern: in which partition.
     at: Option<PartitionId>,
+    /// How often it has said that nothing more is there.
+    drained: u64,
 }
 
 struct Pull {
@@ -126,6 +128,11 @@ impl Consumers {
 }
 
 impl Consumer {
+    /// How often all of its parts have said that nothing more is there.
+    fn drained(&self) -> u64 {
+        self.parts.iter().map(|part| part.drained).min().unwrap_or(0)
+    }
+
     /// Whether the client waits for another message in place of one that it cannot be sent.
     pub fn wants_another(&self) -> bool {
         self.prefetch > 0 || self.pull.as_ref().is_some_and(|pull| pull.drain.is_none() && !pull.waits)
@@ -194,8 +201,7 @@ impl OpenWireSession {
             prefetch,
             window: Window::default(),
             pull: None,
-            drains_sent: 0,
-            drains_seen: 0,
+            drains: 0,
         });
         Ok(Done::Later(ticket))
     }
@@ -236,7 +242,7 @@ impl OpenWireSession {
             for at in places {
                 self.consumers.last += 1;
                 let number = ConsumerNumber(self.consumers.last);
-                parts.push(Part { number, destination: names::own(&source), is_pattern, at });
+                parts.push(Part { number, destination: names::own(&source), is_pattern, at, drained: 0 });
             }
         }
         Ok(parts)
@@ -309,7 +315,7 @@ impl OpenWireSession {
         };
         let numbers: Vec<_> = consumer.parts.iter().map(|part| part.number).collect();
         let fresh = consumer.pull.is_none();
-        let waits = consumer.drains_seen < consumer.drains_sent;
+        let waits = consumer.drained() < consumer.drains;
         let at_once = pull.timeout < 0;
         let ends_ms = u64::try_from(pull.timeout).ok().filter(|ms| *ms > 0).map(|ms| turn.now.ticks_ms + ms);
         consumer.pull = Some(Pull { ends_ms, drain: None, waits, at_once });
@@ -327,8 +333,8 @@ impl OpenWireSession {
     fn drain(&mut self, id: &ConsumerId, turn: &mut Turn<'_>) {
         let Some(consumer) = self.consumers.by_id.get_mut(id) else { return };
         // With several sources the answer of the last one ends the pull.
-        consumer.drains_sent += consumer.parts.len() as u64;
-        let sent = consumer.drains_sent;
+        consumer.drains += 1;
+        let sent = consumer.drains;
         if let Some(pull) = &mut consumer.pull {
             pull.drain = Some(sent);
         }
@@ -355,16 +361,21 @@ impl OpenWireSession {
     /// Nothing more comes for now: a pull or a browse has ended, which a dispatch without a message says.
     pub(super) fn drained(&mut self, number: u32, turn: &mut Turn<'_>) {
         let Some(consumer) = self.consumers.by_number(number) else { return };
-        let id = consumer.id.clone();
-        consumer.drains_seen += 1;
-        let seen = consumer.drains_seen;
-        if consumer.browses {
-            // Each part says once that it was seen whole.
-            if seen < consumer.parts.len() as u64 {
-                return;
-            }
-        } else {
-            if consumer.pull.as_ref().is_none_or(|pull| pull.drain != Some(seen)) {
+        let (id, before) = (consumer.id.clone(), consumer.drained());
+        let answering = consumer.parts.iter_mut().find(|part| part.number.0 == number);
+        answering.into_iter().for_each(|part| part.drained += 1);
+        if before < consumer.drained() {
+            self.all_drained(id, turn);
+        }
+    }
+
+    /// The last part has answered.
+    fn all_drained(&mut self, id: ConsumerId, turn: &mut Turn<'_>) {
+        let Some(consumer) = self.consumers.by_id.get_mut(&id) else { return };
+        // A browser's parts say once that they were seen whole.
+        if !consumer.browses {
+            let drained = Some(consumer.drained());
+            if consumer.pull.as_ref().is_none_or(|pull| pull.drain != drained) {
                 return self.begin_waiting_pull(&id, turn);
             }
             consumer.pull = None;
@@ -377,7 +388,7 @@ impl OpenWireSession {
     /// The last answer to a drain has come: a pull that waited for it gets its credit.
     fn begin_waiting_pull(&mut self, id: &ConsumerId, turn: &mut Turn<'_>) {
         let Some(consumer) = self.consumers.by_id.get_mut(id) else { return };
-        let all_seen = consumer.drains_seen == consumer.drains_sent;
+        let all_seen = consumer.drained() == consumer.drains;
         let Some(pull) = consumer.pull.as_mut().filter(|pull| pull.waits && all_seen) else { return };
         pull.waits = false;
         let at_once = pull.at_once;
@@ -399,7 +410,26 @@ impl OpenWireSession {
         }
     }
 
-    /// It is no more, which it is told unless its destination was deleted; then it ends in all its parts.
+    /// One part of a consumer of several destinations is no more; `false` if it has no others.
+    fn forget_part(&mut self, number: ConsumerNumber, turn: &mut Turn<'_>) -> bool {
+        let Some(id) = self.consumers.ids.get(&number).cloned() else { return false };
+        let Some(consumer) = self.consumers.by_id.get_mut(&id).filter(|consumer| consumer.parts.len() > 1)
+        else {
+            return false;
+        };
+        let before = consumer.drained();
+        consumer.parts.retain(|part| part.number != number);
+        let answered = before < consumer.drained();
+        self.consumers.ids.remove(&number);
+        if answered {
+            // The others had answered before.
+            self.all_drained(id, turn);
+        }
+        true
+    }
+
+    /// A part of it is no more. What was deleted the client knows itself, and its other parts live on; of any other cause it is told, and
+    /// ends in all its parts.
     pub(super) fn detached(&mut self, number: u32, cause: DetachCause, turn: &mut Turn<'_>) {
         // The client itself knows what was deleted.
         if cause != DetachCause::Deleted
@@ -416,7 +446,9 @@ impl OpenWireSession {
                 ConsumerControl { consumer_id: Some(id), close: true, ..ConsumerControl::default() };
             self.send(control.into(), turn);
         }
-        self.forget_consumers(&[ConsumerNumber(number)]);
+        if cause != DetachCause::Deleted || !self.forget_part(ConsumerNumber(number), turn) {
+            self.forget_consumers(&[ConsumerNumber(number)]);
+        }
     }
 
     pub(super) fn remove(&mut self, info: &RemoveInfo, turn: &mut Turn<'_>) -> Result<Done, Exception> {
@@ -607,15 +639,45 @@ mod tests {
                 destination: Destination::Queue("a".into()),
                 is_pattern: false,
                 at: None,
+                drained: 0,
             }],
             browses: false,
             prefetch: 0,
             window: Window::default(),
             pull: None,
-            drains_sent: 0,
-            drains_seen: 0,
+            drains: 0,
         });
         session
+    }
+
+    #[test]
+    fn a_consumer_of_several_destinations_outlives_one_of_them() {
+        let mut session = session();
+        let id = ConsumerId::default();
+        let consumer = session.consumers.remove(&id).unwrap();
+        let second = Part {
+            number: ConsumerNumber(KEY.number + 1),
+            destination: Destination::Queue("b".into()),
+            is_pattern: false,
+            at: None,
+            drained: 0,
+        };
+        let parts = consumer.parts.into_iter().chain([second]).collect();
+        session.consumers.insert(Consumer { parts, ..consumer });
+        let (mut events, mut output) = (Vec::new(), BytesMut::new());
+        let mut turn = Turn { events: &mut events, output: &mut output, now: Now::default() };
+        let ask = MessagePull { consumer_id: Some(id.clone()), timeout: -1, ..MessagePull::default() };
+        assert!(session.pull(&ask, &mut turn).is_ok());
+        session.drained(KEY.number, &mut turn);
+        assert!(turn.output.is_empty(), "the other has not answered");
+        session.detached(KEY.number + 1, DetachCause::Deleted, &mut turn);
+        assert!(!turn.output.is_empty(), "it need not any more: the pull is over");
+        let parts = |session: &mut OpenWireSession| {
+            session.consumers.get_mut(&id).map(|consumer| consumer.parts.len())
+        };
+        assert_eq!(parts(&mut session), Some(1));
+        session.detached(KEY.number, DetachCause::Deleted, &mut turn);
+        assert_eq!(parts(&mut session), None);
     }
 
     #[test]
