@@ -853,6 +853,33 @@ fn what_outlives_the_process_is_what_its_policy_says() {
 }
 
 #[test]
+fn compressed_bodies_take_less_room_and_are_plain_for_everybody() {
+    let policy = "[[policy]]\ndestination = \"queue://dense\"\ncompression = \"lz4\"\n";
+    let broker = Broker::configured(policy);
+    let body = "<item colour='red'/>".repeat(100);
+    for queue in ["dense", "plain"] {
+        broker.says(&["send", queue, "--body", &body]);
+    }
+    assert_eq!(broker.says(&["browse", "dense"]), format!("{body}\n"));
+    let directory = broker.stop(Signal::TERM);
+    let data = directory.path().join("data");
+    let dump = works(&["journal", "dump", text(&data), "--json"]);
+    let records = dump.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let bytes: Vec<u64> = (records.filter(|record| record["record"] == "Enqueue"))
+        .map(|record| record["bytes"].as_u64().unwrap())
+        .collect();
+    assert!(bytes[0] < 500 && 2000 < bytes[1], "{bytes:?}");
+    let export = works(&["journal", "export", text(&data)]);
+    let exported: Vec<Value> = export.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(exported[1]["body_bytes"], exported[2]["body_bytes"]);
+    let lengths = [1, 2].map(|line: usize| exported[line]["record"].as_str().unwrap().len());
+    assert!(2000 < lengths[0] && lengths[0].abs_diff(lengths[1]) < 100, "{lengths:?}");
+    // Without the policy what is on the disk is read as before.
+    let broker = Broker::start_in(directory, "");
+    assert_eq!(broker.says(&["receive", "dense", "--count", "1", "--timeout", "10000"]), format!("{body}\n"));
+}
+
+#[test]
 fn a_store_whose_segments_are_gone_is_refused() {
     let directory = stopped();
     for entry in fs::read_dir(directory.path().join("data")).unwrap() {

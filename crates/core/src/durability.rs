@@ -1,9 +1,13 @@
 //! How safe a command must be before it is carried out: what operators decide about the queues that it touches. Of
 //! several queues the one that wants most decides.
 //!
+//! And how its bodies are written, which they decide as well.
+//!
 //! Never here: how that is done.
 
-use postroad_model::{Command, Destination, DestinationKind, Durability, QueueId, Sent, Settlement};
+use postroad_model::{
+    Command, Compression, Destination, DestinationKind, Durability, QueueId, Sent, Settlement,
+};
 
 use crate::Partition;
 
@@ -25,6 +29,23 @@ impl Partition {
             _ => None,
         };
         wanted.unwrap_or_default().max(Durability::Async)
+    }
+
+    /// How bodies in the command's record are written: compressed if one of the addresses that they were sent to wants it.
+    pub(crate) fn compression_of(&self, command: &Command) -> Compression {
+        let policies = &self.settings.policies;
+        let sends = match command {
+            _ if !policies.any_compression() => return Compression::None,
+            Command::Enqueue(sent) | Command::Fire { sent, .. } => std::slice::from_ref(sent),
+            Command::Transact(changes) | Command::Prepare { changes, .. } => &changes.sends,
+            _ => return Compression::None,
+        };
+        let mut targets = sends.iter().flat_map(|sent| sent.targets());
+        let wanted = targets.find_map(|to| match policies.of(to).compression {
+            Compression::None => None,
+            wanted => Some(wanted),
+        });
+        wanted.unwrap_or_default()
     }
 
     /// How safe a persistent message for this address must be; for a topic that no durable queue is bound to, not at all.

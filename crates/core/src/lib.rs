@@ -16,6 +16,7 @@ mod binding;
 mod bodies;
 
 mod completion;
+mod compressed;
 mod connection;
 mod consumer;
 mod destination;

@@ -493,7 +493,8 @@ impl Partition {
     ) {
         self.proposals.push_back(completion);
         let durability = self.durability_of(&command);
-        effects.push(Effect::Propose { command, urgency, durability });
+        let compression = self.compression_of(&command);
+        effects.push(Effect::Propose { command, urgency, durability, compression });
     }
 
     /// Where an address lives.

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{
-    Again, Binding, BranchId, Changes, Command, Destination, DestinationKind, Due, Encoding, EntryTag, Group,
-    HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, PartitionId, Position, Protocol, QueueId, RareHeaders,
-    Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
+    Again, Binding, BranchId, Changes, Command, Compression, Destination, DestinationKind, Due, Encoding,
+    EntryTag, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, PartitionId, Position, Protocol, QueueId,
+    RareHeaders, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
 };
+
+use crate::compressed;
 
 /// The layout that this build writes, and the newest that it reads.
 pub(crate) const VERSION: u8 = 2;
@@ -32,6 +34,8 @@ mod flag {
     pub const CLIENT: u8 = 4;
     pub const LAST_VALUE: u8 = 8;
     pub const ALL: u8 = PERSISTENT | GROUP | CLIENT | LAST_VALUE;
+    /// In records alone, where a body follows: it is compressed.
+    pub const COMPRESSED: u8 = 16;
 }
 
 /// Why bytes are no record. They passed the journal's checksum, so a newer or broken build wrote them.
@@ -66,6 +70,14 @@ pub enum RecordError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// A compressed body does not become what its headers say.
+    #[error("the compressed body at byte {at} is damaged: {what}")]
+    Body {
+        /// Where it begins.
+        at: usize,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// A name is no UTF-8.
     #[error("the name at byte {at} is not UTF-8")]
     Name {
@@ -97,9 +109,9 @@ mod kind {
     pub const UNBIND: u8 = 21;
 }
 
-/// The record of a command, as pieces to be written one behind the other; bodies are shared, not copied.
-pub fn encode_record(command: &Command) -> Vec<Bytes> {
-    let mut out = Writer::default();
+/// The record of a command, as pieces to be written one behind the other; bodies that are not compressed are shared, not copied.
+pub fn encode_record(command: &Command, compression: Compression) -> Vec<Bytes> {
+    let mut out = Writer { compression, ..Writer::default() };
     match command {
         Command::Declare { queue } => out.begin(kind::DECLARE).destination(queue),
         Command::Delete { queue } => out.begin(kind::DELETE).destination(queue),
@@ -140,7 +152,7 @@ pub fn encode_record(command: &Command) -> Vec<Bytes> {
     out.finish()
 }
 
-/// The command of a record; bodies are slices of `record`.
+/// The command of a record; bodies are slices of `record`, but for those that were compressed.
 ///
 /// # Errors
 /// [`RecordError`]: the record is of a newer version, or was not written by Postroad.
@@ -227,6 +239,7 @@ const HEAD_BYTES: usize = 192;
 pub(crate) struct Writer {
     done: Vec<Bytes>,
     head: BytesMut,
+    compression: Compression,
 }
 
 impl Writer {
@@ -295,13 +308,19 @@ impl Writer {
 
     /// The headers of a message; `bytes` is the length of its body, which may be elsewhere.
     pub(crate) fn headers(&mut self, message: &Message, bytes: u64) -> &mut Writer {
+        self.marked_headers(message, bytes, 0)
+    }
+
+    /// The headers with one more flag, which says something of the body behind them.
+    fn marked_headers(&mut self, message: &Message, bytes: u64, mark: u8) -> &mut Writer {
         self.u8(message.encoding.protocol as u8).u8(message.encoding.version);
         let (group, client, last_value) = (message.group(), message.client(), message.last_value());
         let given = |given: bool, flag: u8| if given { flag } else { 0 };
         self.u8(given(message.persistent, flag::PERSISTENT)
             | given(group.is_some(), flag::GROUP)
             | given(client.is_some(), flag::CLIENT)
-            | given(last_value.is_some(), flag::LAST_VALUE));
+            | given(last_value.is_some(), flag::LAST_VALUE)
+            | mark);
         self.u8(message.priority).u64(message.expires_at_ms).u32(bytes as u32);
         if let Some(Group { id, sequence }) = group {
             self.text(id).u32(*sequence as u32);
@@ -344,9 +363,29 @@ impl Writer {
         if let Some(schedule) = &sent.schedule {
             self.schedule(schedule);
         }
-        self.headers(&sent.message, sent.message.bytes.len() as u64);
+        self.body(&sent.message)
+    }
+
+    /// A message's headers and its body, compressed if that is wanted and makes it shorter.
+    fn body(&mut self, message: &Message) -> &mut Writer {
+        let bytes = message.bytes.len() as u64;
+        let shorter = match self.compression {
+            Compression::None => None,
+            Compression::Lz4 => compressed::shorten(&message.bytes),
+        };
+        let stored = match shorter {
+            None => {
+                self.headers(message, bytes);
+                message.bytes.clone()
+            }
+            Some(stored) => {
+                self.marked_headers(message, bytes, flag::COMPRESSED);
+                self.u8(compressed::LZ4).u32(stored.len() as u32);
+                stored
+            }
+        };
         self.done.push(self.head.split().freeze());
-        self.done.push(sent.message.bytes.clone());
+        self.done.push(stored);
         self
     }
 
@@ -498,12 +537,18 @@ impl<'a> Reader<'a> {
 
     /// The headers of a message, and the length of its body.
     pub(crate) fn headers(&mut self) -> Result<(Message, u64), RecordError> {
+        let (message, bytes, _) = self.marked_headers(0)?;
+        Ok((message, bytes))
+    }
+
+    /// Headers that may have the flags `marks` too; the last says which of these they have.
+    fn marked_headers(&mut self, marks: u8) -> Result<(Message, u64, u8), RecordError> {
         let number = self.u8()?;
         let protocol = Protocol::from_number(number);
         let protocol = protocol.ok_or(RecordError::Unknown { field: "message protocol", value: number })?;
         let encoding = Encoding { protocol, version: self.u8()? };
         let flags = self.u8()?;
-        let known = if self.is_unordered() { flag::PERSISTENT } else { flag::ALL };
+        let known = if self.is_unordered() { flag::PERSISTENT } else { flag::ALL | marks };
         if flags & !known != 0 {
             return Err(RecordError::Unknown { field: "message flags", value: flags });
         }
@@ -514,7 +559,7 @@ impl<'a> Reader<'a> {
         let rare = self.rare(flags)?;
         let persistent = flags & flag::PERSISTENT != 0;
         let message = Message { encoding, persistent, priority, expires_at_ms, rare, bytes: Bytes::new() };
-        Ok((message, bytes))
+        Ok((message, bytes, flags & marks))
     }
 
     fn rare(&mut self, flags: u8) -> Result<Option<Arc<RareHeaders>>, RecordError> {
@@ -552,11 +597,29 @@ impl<'a> Reader<'a> {
         let (to, marks) = self.flagged_destination(3 | MARKED | SCHEDULED)?;
         let also = if marks & MARKED != 0 { self.list(Reader::destination)? } else { Vec::new() };
         let schedule = if marks & SCHEDULED != 0 { Some(Box::new(self.schedule()?)) } else { None };
-        let (mut message, length) = self.headers()?;
-        let at = self.at;
-        self.take(length as usize)?;
-        message.bytes = self.bytes.slice(at..self.at);
+        let (mut message, length, marks) = self.marked_headers(flag::COMPRESSED)?;
+        message.bytes = match marks & flag::COMPRESSED {
+            0 => self.body(length as usize)?,
+            _ => self.compressed_body(length)?,
+        };
         Ok(Sent { to, also, message, schedule })
+    }
+
+    fn body(&mut self, length: usize) -> Result<Bytes, RecordError> {
+        let at = self.at;
+        self.take(length)?;
+        Ok(self.bytes.slice(at..self.at))
+    }
+
+    fn compressed_body(&mut self, plain_bytes: u64) -> Result<Bytes, RecordError> {
+        let method = self.u8()?;
+        if method != compressed::LZ4 {
+            return Err(RecordError::Unknown { field: "compression", value: method });
+        }
+        let length = self.u32()? as usize;
+        let at = self.at;
+        let stored = self.body(length)?;
+        compressed::expand(&stored, plain_bytes).map_err(|what| RecordError::Body { at, what })
     }
 
     pub(crate) fn settlements(&mut self) -> Result<Vec<Settlement>, RecordError> {
@@ -740,7 +803,7 @@ mod tests {
     }
 
     fn bytes_of(command: &Command) -> Bytes {
-        encode_record(command).concat().into()
+        encode_record(command, Compression::None).concat().into()
     }
 
     #[test]
@@ -771,6 +834,40 @@ mod tests {
             ("destination", &[1, VERSION, 4], RecordError::Unknown { field: "destination flags", value: 4 }),
         ] {
             assert_eq!(decode_record(&Bytes::copy_from_slice(bytes)), Err(want), "case: {name}");
+        }
+    }
+
+    #[test]
+    fn a_compressed_body_that_is_not_what_it_claims_is_refused() {
+        let body = [7; 1000];
+        let plain = Command::Enqueue(Sent::new(Destination::queue("a"), message(&[7; 1000])));
+        let record = encode_record(&plain, Compression::Lz4).concat();
+        assert!(record.len() < body.len());
+        assert_eq!(decode_record(&record.clone().into()), Ok(plain));
+        // Type, version, address (1 + 4 + 1), protocol, version, flags, priority, expiry (8), then the length of the body.
+        let (flags, length, method) = (10, 20, 24);
+        let at = method + 5;
+        let wrong = |what| Err(RecordError::Body { at, what });
+        for (name, place, bytes, want) in [
+            ("4 GiB", length, &[255; 4][..], wrong("it is too short for the length of its message")),
+            ("one byte more", length, &1001_u32.to_le_bytes(), wrong("it is shorter than its message")),
+            ("another method", method, &[2], Err(RecordError::Unknown { field: "compression", value: 2 })),
+            (
+                "an unknown flag",
+                flags,
+                &[32],
+                Err(RecordError::Unknown { field: "message flags", value: 32 }),
+            ),
+            (
+                "more than is there",
+                method + 1,
+                &[255, 255, 0, 0],
+                Err(RecordError::Truncated { at, wanted: 0xffff }),
+            ),
+        ] {
+            let mut record = record.clone();
+            record[place..place + bytes.len()].copy_from_slice(bytes);
+            assert_eq!(decode_record(&record.into()), want, "case: {name}");
         }
     }
 

@@ -217,6 +217,16 @@ pub enum Durability {
     Sync,
 }
 
+/// How bodies are written into a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// As they are.
+    #[default]
+    None,
+    /// As LZ4 blocks, where that is shorter.
+    Lz4,
+}
+
 /// How soon a record must be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {

@@ -1,8 +1,9 @@
 //! Effects: what the runtime must do now, in order.
 
 use crate::{
-    Announcement, BranchId, BranchStanding, Command, ConnectionId, ConsumerKey, Destination, Durability,
-    EntryTag, Message, MessageKey, PartitionId, Peer, Position, Refusal, Ticket, TransactionKey, Urgency,
+    Announcement, BranchId, BranchStanding, Command, Compression, ConnectionId, ConsumerKey, Destination,
+    Durability, EntryTag, Message, MessageKey, PartitionId, Peer, Position, Refusal, Ticket, TransactionKey,
+    Urgency,
 };
 
 /// One thing for the runtime to do.
@@ -16,6 +17,8 @@ pub enum Effect {
         urgency: Urgency,
         /// How safe it must be when it comes back.
         durability: Durability,
+        /// How bodies in its record are written.
+        compression: Compression,
     },
     /// Answer a session.
     Reply {

@@ -22,7 +22,7 @@ mod schedule;
 mod session;
 
 pub use command::{
-    Binding, Changes, Command, Durability, Sent, SettleCause, Settlement, Subscription, Urgency,
+    Binding, Changes, Command, Compression, Durability, Sent, SettleCause, Settlement, Subscription, Urgency,
 };
 pub use destination::{Destination, DestinationKind, Placement};
 pub use effect::{Delivery, DetachCause, Effect};

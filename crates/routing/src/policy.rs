@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postroad_model::{Destination, DestinationKind, Durability};
+use postroad_model::{Compression, Destination, DestinationKind, Durability};
 
 use crate::pattern::{Pattern, PatternError};
 use crate::pattern_map::PatternMap;
@@ -31,6 +31,8 @@ pub struct Policy {
     pub redelivery: Redelivery,
     /// What its persistent messages, and what becomes of them, outlive.
     pub durability: Durability,
+    /// How bodies of messages for it are written to the disk.
+    pub compression: Compression,
     /// What a topic keeps for subscribers that come later.
     pub recovery: Recovery,
     /// How long messages live.
@@ -271,6 +273,8 @@ pub struct Policies {
 struct Asked {
     /// Less than the most durability.
     weaker_durability: bool,
+    /// Bodies compressed.
+    compression: bool,
     /// Messages kept for later subscribers.
     recovery: bool,
     /// Messages that do not live as long as their producers say.
@@ -289,6 +293,7 @@ impl Asked {
     fn by(policy: &Policy) -> Asked {
         Asked {
             weaker_durability: policy.durability < Durability::Sync,
+            compression: policy.compression != Compression::None,
             recovery: policy.recovery.keeps(),
             time_to_live: policy.time_to_live != TimeToLive::default(),
             limit: !policy.limit.is_none(),
@@ -301,6 +306,7 @@ impl Asked {
     fn or(self, other: Asked) -> Asked {
         Asked {
             weaker_durability: self.weaker_durability || other.weaker_durability,
+            compression: self.compression || other.compression,
             recovery: self.recovery || other.recovery,
             time_to_live: self.time_to_live || other.time_to_live,
             limit: self.limit || other.limit,
@@ -370,6 +376,11 @@ impl Policies {
             true => self.of(destination).advisories,
             false => Advised::default(),
         }
+    }
+
+    /// Whether bodies for any destination are compressed.
+    pub fn any_compression(&self) -> bool {
+        self.asked.compression
     }
 
     /// How safe the messages of this destination must be.

@@ -164,8 +164,8 @@ impl Core {
         let mut told = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Propose { command, urgency, durability } => {
-                    let record = encode_record(command);
+                Effect::Propose { command, urgency, durability, compression } => {
+                    let record = encode_record(command, *compression);
                     let (command, urgency, durability) = (command.clone(), *urgency, *durability);
                     let proposal = Proposal { command, record, urgency, durability };
                     self.log.propose(self.id, proposal);

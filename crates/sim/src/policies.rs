@@ -1,18 +1,21 @@
 //! What operators have decided in a run.
 
-use postroad_model::{Destination, Durability};
+use postroad_model::{Compression, Destination, Durability};
 use postroad_routing::{AtLimit, DestinationPattern, Limit, Pattern, Policies, Policy};
 
 use crate::random::Random;
 
-/// Dead letters of all go to one queue; what the `lagging` queue confirms is synced a little later.
+/// Dead letters of all go to one queue, and bodies for all are written alike; what the `lagging` queue confirms is synced a
+/// little later.
 pub fn policies(
     dead_letters: &Destination,
+    compression: Compression,
     lagging: Option<&Destination>,
     limited: Option<&(Destination, Limit)>,
 ) -> Result<Policies, String> {
-    let mut policies = Policies::with_dead_letters_in(&dead_letters.name);
-    let fallback = policies.fallback().clone();
+    let usual = Policies::with_dead_letters_in(&dead_letters.name);
+    let fallback = Policy { compression, ..usual.fallback().clone() };
+    let mut policies = Policies::new(fallback.clone());
     let lagging = lagging.map(|queue| (queue, Policy { durability: Durability::Async, ..fallback.clone() }));
     let limited = limited.map(|(queue, limit)| (queue, Policy { limit: *limit, ..fallback }));
     for (queue, policy) in lagging.into_iter().chain(limited) {
@@ -21,6 +24,11 @@ pub fn policies(
         policies.set(&pattern, policy);
     }
     Ok(policies)
+}
+
+/// How bodies are written in the run of this seed.
+pub fn compression_of(seed: u64) -> Compression {
+    if seed.is_multiple_of(2) { Compression::Lz4 } else { Compression::None }
 }
 
 /// Some limit, so low that it is met.

@@ -13,7 +13,7 @@ use postroad_model::{
 use crate::assembly::{Assembly, BootError, Source, Turn};
 use crate::client::{Client, Numbers, Outgoing, World};
 use crate::oracle::Oracle;
-use crate::policies::{limit, policies};
+use crate::policies::{compression_of, limit, policies};
 use crate::random::Random;
 use crate::trace::{short, short_effect};
 use crate::violation::{Report, Violation};
@@ -101,7 +101,7 @@ impl Simulation {
         let names = if random.one_in(2) { subscriptions() } else { Vec::new() };
         let lagging = random.one_in(2).then(|| destinations[0].clone());
         let limited = random.one_in(2).then(|| (destinations[1].clone(), limit(&mut random)));
-        let policies = policies(&dead_letters, lagging.as_ref(), limited.as_ref())?;
+        let policies = policies(&dead_letters, compression_of(seed), lagging.as_ref(), limited.as_ref())?;
         let large = 1 << 20;
         let settings = Settings {
             id: PartitionId(0),

@@ -32,7 +32,7 @@ pub fn short_effect(effect: &Effect) -> String {
             delivery.failed_deliveries,
             delivery.message.group()
         ),
-        Effect::Propose { command, urgency, durability } => {
+        Effect::Propose { command, urgency, durability, .. } => {
             let mut text = format!("{command:?}");
             text.truncate(160);
             format!("propose {urgency:?} {durability:?} {text}")

@@ -1,7 +1,7 @@
 //! What operators decide about destinations, as the configuration file says it.
 
 use anyhow::{Context, bail};
-use postroad_model::{Destination, Durability};
+use postroad_model::{Compression, Destination, Durability};
 use postroad_routing::{
     Addressing, Advised, AtLimit, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, Limit,
     MirroredQueues, Pattern, Policies, Policy, Recovery, Redelivery, Slow, Target, TimeToLive, VirtualTopic,
@@ -33,6 +33,8 @@ pub struct PolicyConfig {
     pub redelivery_delay_max_ms: Option<u64>,
     /// What its persistent messages outlive.
     pub durability: Option<DurabilityConfig>,
+    /// How the bodies of its messages are written to the disk.
+    pub compression: Option<CompressionConfig>,
     /// What a topic keeps for subscribers that come later: see [`Recovery`].
     pub retroactive_messages: Option<u64>,
     /// As that, in bytes.
@@ -140,6 +142,25 @@ impl From<DurabilityConfig> for Durability {
     }
 }
 
+/// A [`Compression`] by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CompressionConfig {
+    /// See [`Compression::None`].
+    None,
+    /// See [`Compression::Lz4`].
+    Lz4,
+}
+
+impl From<CompressionConfig> for Compression {
+    fn from(config: CompressionConfig) -> Compression {
+        match config {
+            CompressionConfig::None => Compression::None,
+            CompressionConfig::Lz4 => Compression::Lz4,
+        }
+    }
+}
+
 impl PolicyConfig {
     fn limit(&self) -> Limit {
         let fallback = Limit::default();
@@ -178,6 +199,7 @@ impl PolicyConfig {
                 delay_ms_max: self.redelivery_delay_max_ms.unwrap_or(fallback.redelivery.delay_ms_max),
             },
             durability: self.durability.map_or(fallback.durability, Durability::from),
+            compression: self.compression.map_or(fallback.compression, Compression::from),
             recovery: Recovery {
                 messages_max: self.retroactive_messages.unwrap_or(fallback.recovery.messages_max),
                 bytes_max: self.retroactive_bytes.unwrap_or(fallback.recovery.bytes_max),

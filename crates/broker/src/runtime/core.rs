@@ -404,8 +404,8 @@ impl Core {
 
     fn carry_out(&mut self, id: PartitionId, effect: Effect) {
         match effect {
-            Effect::Propose { command, urgency, durability } => {
-                let record = encode_record(&command);
+            Effect::Propose { command, urgency, durability, compression } => {
+                let record = encode_record(&command, compression);
                 self.log.propose(id, Proposal { command, record, urgency, durability });
                 self.unsent = true;
             }

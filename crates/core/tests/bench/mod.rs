@@ -27,11 +27,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record, sent_in_record};
 use postroad_model::{
-    Again, Attach, BranchId, BranchStanding, ClientNotice, Command, ConnectionId, ConsumerKey, ConsumerMode,
-    ConsumerNotice, Decision, Delivered, Destination, DestinationKind, Durability, Effect, Encoding,
-    EntryTag, Event, Group, JobsWanted, Message, MessageKey, NORMAL_PRIORITY, Notice, Origin, Outcome,
-    PartitionId, Placement, Position, ProducerNotice, Protocol, Publish, RareHeaders, Schedule, Sent, Settle,
-    Share, Ticket, TransactionKey,
+    Again, Attach, BranchId, BranchStanding, ClientNotice, Command, Compression, ConnectionId, ConsumerKey,
+    ConsumerMode, ConsumerNotice, Decision, Delivered, Destination, DestinationKind, Durability, Effect,
+    Encoding, EntryTag, Event, Group, JobsWanted, Message, MessageKey, NORMAL_PRIORITY, Notice, Origin,
+    Outcome, PartitionId, Placement, Position, ProducerNotice, Protocol, Publish, RareHeaders, Schedule,
+    Sent, Settle, Share, Ticket, TransactionKey,
 };
 use postroad_routing::{Policies, is_wildcard};
 use postroad_selector::{Properties, Value};
@@ -54,6 +54,8 @@ pub struct Bench {
     late: Option<Vec<(PartitionId, Command)>>,
     /// How safe each proposal was to be.
     pub durabilities: Vec<Durability>,
+    /// How the last proposal's bodies were to be written.
+    compression: Compression,
     /// Notices are said too.
     listens: bool,
 }
@@ -139,6 +141,7 @@ impl Bench {
             broken: None,
             late: None,
             durabilities: Vec::new(),
+            compression: Compression::None,
             listens: false,
         };
         bench.start();
@@ -232,8 +235,9 @@ impl Bench {
                 Effect::Propose { .. } if self.broken == Some(id) => {
                     self.work.push_back((id, Event::ProposalsFailed { reason: "broken".into() }));
                 }
-                Effect::Propose { command, durability, .. } => {
+                Effect::Propose { command, durability, compression, .. } => {
                     self.durabilities.push(durability);
+                    self.compression = compression;
                     match &mut self.late {
                         Some(late) => late.push((id, command)),
                         None => self.apply(id, command),
@@ -293,7 +297,7 @@ impl Bench {
 
     fn apply(&mut self, id: PartitionId, command: Command) {
         let index = usize::from(id.0);
-        self.log[index].push(encode_record(&command).concat().into());
+        self.log[index].push(encode_record(&command, self.compression).concat().into());
         let position = self.positions[index];
         self.positions[index] = position.next();
         let mut effects = Vec::new();

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use clap::Args;
 use postroad_core::{encode_record, message_in_record};
-use postroad_model::{Command, Destination, MessageKey, PartitionId, Position, Sent};
+use postroad_model::{Command, Compression, Destination, MessageKey, PartitionId, Position, Sent};
 
 use super::Place;
 use super::line::{End, Entry, Head, VERSION};
@@ -94,5 +94,5 @@ fn read(stopped: &mut Stopped, to: Destination, entry: &Entry) -> anyhow::Result
     let record = stopped.journal.read(PartitionId(entry.partition), position)?;
     let message = message_in_record(&record, entry.ordinal)?.context("the record has no such message")?;
     let sent = Sent::new(to, message);
-    Ok(encode_record(&Command::Enqueue(sent)).concat().into())
+    Ok(encode_record(&Command::Enqueue(sent), Compression::None).concat().into())
 }
