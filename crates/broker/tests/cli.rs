@@ -651,8 +651,8 @@ fn a_repaired_directory_starts_with_all_that_can_be_read() {
                 let (segment, offset) = sent_record(data, 1);
                 flip(&segment, offset / 512 * 512 + 9);
             },
-            "one\nthree\n",
-            1,
+            "one\ntwo\nthree\n",
+            0,
         ),
         ("the header of the segment", |data| flip(&sent_record(data, 0).0, 20), "one\ntwo\nthree\n", 0),
         ("the layout file", |data| fs::write(data.join("layout.json"), "{").unwrap(), "one\ntwo\nthree\n", 0),

@@ -11,7 +11,8 @@ use crate::journal::{encode_front, gather, measure};
 use crate::live::LiveSet;
 use crate::pace::Pace;
 use crate::record::{Payload, Record};
-use crate::scan::Window;
+use crate::salvage::Salvaged;
+use crate::scan::{GroupHead, Window};
 use crate::segment::{INDEX_STRIDE_BYTES, IndexEntry, Range, Segment};
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
@@ -107,24 +108,26 @@ impl<F: DiskFile> CompactionRequest<F> {
     }
 }
 
-/// Writes the records to `keep` of one segment, of which only the groups at these offsets can be read, into a compacted one
-/// that takes its place. To be called off the journal, at a pace of its own.
+/// Writes the records to `keep` of a damaged segment into a compacted one that takes its place.
 ///
 /// # Errors
 /// [`CompactionError`]: nothing was changed.
 pub(crate) fn rescue<D: Disk>(
     disk: &D,
     run: Run,
-    source: &Source<D::File>,
-    groups: &[u64],
+    damaged: &Salvaged<D::File>,
     keep: &BTreeMap<PartitionId, LiveSet>,
 ) -> Result<Segment, CompactionError> {
+    let Salvaged { file, path, segment, groups, .. } = damaged;
+    let source = Source { file: file.clone(), path: path.clone(), segment: segment.clone() };
     let failed = |source| CompactionError::Io { file: disk.path(UNFINISHED), source };
     let mut output = Output::begin(disk, run).map_err(failed)?;
     for (&partition, keep) in keep {
         let mut window = Window::new(&*source.file, INDEX_STRIDE_BYTES as usize, source.segment.end);
         for &offset in groups {
-            source.copy_group(partition, keep, &mut window, offset, &mut output)?;
+            let head = damaged.head(&mut window, offset).map_err(failed)?;
+            let head = head.ok_or_else(|| source.damaged(partition, offset, DamageKind::Group))?;
+            source.copy_records(partition, keep, &mut window, &head, &mut output)?;
             if STEP_BYTES <= output.batch_bytes {
                 output.write_batch(disk)?;
             }
@@ -177,12 +180,21 @@ impl<F: DiskFile> Source<F> {
         output: &mut Output<F>,
     ) -> Result<u64, CompactionError> {
         let failed = |source| CompactionError::Io { file: self.path.clone(), source };
-        let damaged = |offset, kind| {
-            let (partition, file) = (Some(partition), self.path.clone());
-            CompactionError::Damaged(Damage { partition, file, offset, kind })
-        };
         let head = window.head(self.segment.header.salt, offset).map_err(failed)?;
-        let head = head.ok_or_else(|| damaged(offset, DamageKind::Group))?;
+        let head = head.ok_or_else(|| self.damaged(partition, offset, DamageKind::Group))?;
+        self.copy_records(partition, keep, window, &head, output)?;
+        Ok(head.end())
+    }
+
+    fn copy_records(
+        &self,
+        partition: PartitionId,
+        keep: &LiveSet,
+        window: &mut Window<'_, F>,
+        head: &GroupHead,
+        output: &mut Output<F>,
+    ) -> Result<(), CompactionError> {
+        let failed = |source| CompactionError::Io { file: self.path.clone(), source };
         for entry in &head.records {
             let record = entry.header;
             if record.partition != partition || !keep.contains(record.position) {
@@ -190,13 +202,18 @@ impl<F: DiskFile> Source<F> {
             }
             let payload = window.payload(entry).map_err(failed)?;
             let kind = DamageKind::Payload { position: record.position };
-            let payload = payload.ok_or_else(|| damaged(entry.payload_offset, kind))?;
+            let payload = payload.ok_or_else(|| self.damaged(partition, entry.payload_offset, kind))?;
             output.batch_bytes += payload.len() as u64;
             let payload = Payload::from(Bytes::copy_from_slice(payload));
             let (position, reserve) = (record.position, record.reserve);
             output.batch.push(Record { partition, position, payload, reserve });
         }
-        Ok(head.end())
+        Ok(())
+    }
+
+    fn damaged(&self, partition: PartitionId, offset: u64, kind: DamageKind) -> CompactionError {
+        let (partition, file) = (Some(partition), self.path.clone());
+        CompactionError::Damaged(Damage { partition, file, offset, kind })
     }
 }
 

@@ -31,6 +31,7 @@ mod recovery;
 mod chain;
 mod verify;
 
+mod rebuild;
 mod repair;
 mod salvage;
 mod salvage_scan;
@@ -53,6 +54,7 @@ mod read_only;
 mod real_disk;
 mod simulated_disk;
 mod simulated_state;
+mod tolerant;
 
 pub use backup::Backup;
 pub use checkpoint::{Checkpoint, CheckpointRequest, WrittenCheckpoint};

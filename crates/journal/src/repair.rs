@@ -11,15 +11,16 @@
 use crate::checkpoint::{Checkpoint, write_file};
 use crate::checkpoint_bytes::{Content, PartitionEntry, Place, encode};
 use crate::compacted::Run;
-use crate::compactor::{Source, rescue};
+use crate::compactor::rescue;
 use crate::disk::{Disk, DiskFile, write_all_at};
 use crate::error::RepairError;
 use crate::format::{FIRST_GROUP, GroupEnd, GroupHeader, SECTOR_BYTES, checkpoint_name, checkpoint_of};
 use crate::journal::{Options, encode_front, gather};
 use crate::live::LiveSet;
 use crate::prepare::SegmentRequest;
-use crate::salvage::{Salvage, Salvaged};
+use crate::salvage::Salvage;
 use crate::segment::Segment;
+use crate::tolerant::Tolerant;
 use postroad_model::{PartitionId, Position};
 use std::collections::BTreeMap;
 use std::io;
@@ -60,7 +61,9 @@ impl<D: Disk> Salvage<D> {
         }
         let names = self.names_aside().map_err(|source| self.failed("", source))?;
         for name in &names {
-            self.disk.link(name, aside, name).map_err(|source| self.failed(name, source))?;
+            self.disk
+                .link(name, &Tolerant(aside.clone()), name)
+                .map_err(|source| self.failed(name, source))?;
         }
         aside.sync_directory().map_err(|source| RepairError::Io { file: aside.path(""), source })?;
         let sequence = self.loaded.last_sequence + 1;
@@ -101,12 +104,9 @@ impl<D: Disk> Salvage<D> {
             if keep.values().all(LiveSet::is_empty) {
                 continue;
             }
-            let Salvaged { file, path, segment, groups, .. } = file;
-            let number = segment.header.number;
-            let run = segment.compacted.unwrap_or(Run { first: number, last: number, checkpoint });
-            let run = Run { checkpoint, ..run };
-            let source = Source { file: file.clone(), path: path.clone(), segment: segment.clone() };
-            let new = rescue(&self.disk, run, &source, groups, &keep)?;
+            let number = file.segment.header.number;
+            let run = file.segment.compacted.unwrap_or(Run { first: number, last: number, checkpoint });
+            let new = rescue(&self.disk, Run { checkpoint, ..run }, file, &keep)?;
             rescued.push(new.file_name());
             segments.push(counted(new, &keep));
         }

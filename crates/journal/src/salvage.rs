@@ -18,21 +18,23 @@ use crate::live::LiveSet;
 use crate::record::StoredRecord;
 use crate::recovered::TornTail;
 use crate::salvage_scan::{Scan, Scanned};
-use crate::scan::Window;
+use crate::scan::{GroupHead, Window};
 use crate::segment::Segment;
+use crate::tolerant::{Tolerant, TolerantFile};
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// See the head of this file.
 #[derive(Debug)]
 pub struct Salvage<D: Disk> {
-    pub(crate) disk: D,
+    pub(crate) disk: Tolerant<D>,
     pub(crate) loaded: Loaded,
     /// All files with records that count, oldest first.
-    pub(crate) files: Vec<Salvaged<D::File>>,
+    pub(crate) files: Vec<Salvaged<TolerantFile<D::File>>>,
     /// All numbers that segment files have.
     pub(crate) numbers: BTreeSet<SegmentNumber>,
     /// End of the last group that counts.
@@ -51,6 +53,8 @@ pub(crate) struct Salvaged<F> {
     pub segment: Segment,
     /// Where groups start that can be read; only of a file that is damaged, or that is read after the checkpoint.
     pub groups: Vec<u64>,
+    /// Those of them whose header or table is damaged.
+    pub rebuilt: BTreeMap<u64, GroupHead>,
     pub is_damaged: bool,
     /// Whether it is part of the log after the checkpoint.
     is_tail: bool,
@@ -89,12 +93,23 @@ pub struct LostRecords {
     pub damaged_payload: Option<Bytes>,
 }
 
+impl<F: DiskFile> Salvaged<F> {
+    /// The group at this offset, or what was rebuilt of it.
+    pub(crate) fn head(&self, window: &mut Window<'_, F>, offset: u64) -> io::Result<Option<GroupHead>> {
+        match self.rebuilt.get(&offset) {
+            Some(head) => Ok(Some(head.clone())),
+            None => window.head(self.segment.header.salt, offset),
+        }
+    }
+}
+
 impl<D: Disk> Salvage<D> {
     /// Reads the whole directory.
     ///
     /// # Errors
     /// [`OpenError::UnknownVersion`]: a newer Postroad wrote it; that is no damage. [`OpenError::Io`].
     pub fn look(disk: D) -> Result<Salvage<D>, OpenError> {
+        let disk = Tolerant(disk);
         let names = disk.list().map_err(|source| OpenError::Io { file: disk.path(""), source })?;
         let loaded = checkpoint_load::load(&disk, &names)?;
         let numbers: BTreeSet<SegmentNumber> = names.iter().filter_map(|name| segment_of(name)).collect();
@@ -182,7 +197,7 @@ impl<D: Disk> Salvage<D> {
             let mut window = Window::new(&*file.file, SCAN_STEP_BYTES, end);
             let mut offset = Some(entry.offset);
             while let Some(at) = offset.filter(|&at| at < end) {
-                let Some(head) = window.head(salt, at).map_err(failed)? else {
+                let Some(head) = file.head(&mut window, at).map_err(failed)? else {
                     offset = window.search(Some(salt), at + 1, GroupNumber(0)).map_err(failed)?;
                     continue;
                 };
@@ -228,14 +243,14 @@ impl<D: Disk> Salvage<D> {
 
     fn replay_file<E: From<ReadError>>(
         &self,
-        file: &Salvaged<D::File>,
+        file: &Salvaged<TolerantFile<D::File>>,
         last: &mut BTreeMap<PartitionId, Position>,
         visit: &mut dyn FnMut(Met) -> Result<(), E>,
     ) -> Result<(), E> {
         let failed = |source| ReadError::Io { file: file.path.clone(), source };
         let mut window = Window::new(&*file.file, SCAN_STEP_BYTES, file.segment.end);
         for &offset in &file.groups {
-            let head = window.head(file.segment.header.salt, offset).map_err(failed)?;
+            let head = file.head(&mut window, offset).map_err(failed)?;
             let (partition, path, kind) = (None, file.path.clone(), DamageKind::Group);
             let head = head.ok_or(ReadError::Damaged(Damage { partition, file: path, offset, kind }))?;
             for entry in &head.records {
@@ -372,7 +387,11 @@ impl<D: Disk> Salvage<D> {
             missing.extend(walk.pin.map(|pin| pin.segment));
         }
         self.note_missing(missing);
-        self.last = walk.last.filter(|last| self.last.number < last.number).unwrap_or(self.last);
+        if let Some(last) =
+            walk.last.filter(|last| (self.last.segment, self.last.offset) < (last.segment, last.offset))
+        {
+            self.last = GroupEnd { number: self.last.number.max(last.number), ..last };
+        }
         Ok(())
     }
 
@@ -380,7 +399,7 @@ impl<D: Disk> Salvage<D> {
     fn read_link(
         &mut self,
         number: SegmentNumber,
-        found: &Found<D::File>,
+        found: &Found<TolerantFile<D::File>>,
         walk: &TailWalk,
     ) -> Result<Option<Scanned>, OpenError> {
         let mut listed = self.loaded.checkpoint.iter().flat_map(|(_, segments)| segments);
@@ -411,7 +430,10 @@ impl<D: Disk> Salvage<D> {
     }
 
     /// Leaves out files without a header of their own that hold nothing but groups of a former life.
-    fn drop_former(&self, found: &mut BTreeMap<SegmentNumber, Found<D::File>>) -> Result<(), OpenError> {
+    fn drop_former(
+        &self,
+        found: &mut BTreeMap<SegmentNumber, Found<TolerantFile<D::File>>>,
+    ) -> Result<(), OpenError> {
         let mut numbers: BTreeMap<SegmentNumber, GroupNumber> = BTreeMap::new();
         for found in found.values() {
             let Some(header) = found.header else { continue };
@@ -460,7 +482,8 @@ impl<D: Disk> Salvage<D> {
         let keep_groups = is_tail || is_damaged || self.loaded.checkpoint.is_none();
         let groups = if keep_groups { std::mem::take(&mut scanned.groups) } else { Vec::new() };
         if scanned.last.is_some() || is_damaged {
-            self.files.push(Salvaged { file, path, segment, groups, is_damaged, is_tail });
+            let rebuilt = std::mem::take(&mut scanned.rebuilt);
+            self.files.push(Salvaged { file, path, segment, groups, rebuilt, is_damaged, is_tail });
         }
         Ok(scanned)
     }

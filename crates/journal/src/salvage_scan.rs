@@ -5,6 +5,7 @@ use crate::disk::DiskFile;
 use crate::error::DamageKind;
 use crate::format::{FIRST_GROUP, GroupEnd, GroupNumber};
 use crate::live::LiveSet;
+use crate::rebuild::rebuild;
 use crate::scan::{GroupHead, Window};
 use crate::segment::Segment;
 use postroad_model::{PartitionId, Position};
@@ -33,6 +34,8 @@ pub(crate) struct Scan {
 pub(crate) struct Scanned {
     /// Where groups start that can be read.
     pub groups: Vec<u64>,
+    /// Those whose header or table is damaged, with what holds of them.
+    pub rebuilt: BTreeMap<u64, GroupHead>,
     /// End and number of the last of them.
     pub last: Option<(u64, GroupNumber)>,
     /// The end that the first group of the file pins, if that can be read.
@@ -68,21 +71,31 @@ impl Scan {
             return Ok(scanned);
         };
         segment.header.salt = salt;
-        let (mut offset, mut last) = (FIRST_GROUP, GroupNumber(0));
+        // Of a rebuilt group it may be made up.
+        scanned.previous =
+            window.header(FIRST_GROUP)?.filter(|header| header.salt == salt).map(|header| header.previous);
+        let (mut offset, mut last, mut gave_up) = (FIRST_GROUP, GroupNumber(0), false);
         while offset < limit {
             let head = window.head(salt, offset)?.filter(|head| !self.rises || last < head.header.number);
             let Some(head) = head else {
                 let after = if self.rises { last } else { GroupNumber(0) };
                 let next = window.search(Some(salt), offset + 1, after)?;
                 let proven = offset < self.end || !self.is_newest || window.was_synced(salt, offset, last)?;
-                match next.filter(|_| proven) {
-                    Some(next) => {
-                        scanned.damaged.push((None, offset, DamageKind::Group));
-                        offset = next;
-                        continue;
-                    }
-                    None => break,
+                if next.is_none() && self.end <= offset || !proven {
+                    break;
                 }
+                scanned.damaged.push((None, offset, DamageKind::Group));
+                // What is here was written in this life of the file: a later group says so.
+                let rebuilt =
+                    rebuild(&mut window, salt, offset, last)?.filter(|head| self.follows(head, segment));
+                if let Some(head) = rebuilt {
+                    note(&mut window, &head, segment, readable, &mut scanned)?;
+                    (offset, last) = (head.end(), head.header.number);
+                    scanned.rebuilt.insert(head.offset, head);
+                } else {
+                    (offset, gave_up) = (next.unwrap_or(limit), next.is_none());
+                }
+                continue;
             };
             if self.is_void(&head) || self.is_torn(&mut window, salt, &head)? {
                 break;
@@ -90,7 +103,7 @@ impl Scan {
             note(&mut window, &head, segment, readable, &mut scanned)?;
             (offset, last) = (head.end(), head.header.number);
         }
-        if offset < self.end {
+        if offset < self.end && !gave_up {
             scanned.damaged.push((None, offset, DamageKind::Group));
         } else if self.is_newest && window.resembles_group(salt, offset)? {
             scanned.torn = Some(offset);
@@ -98,6 +111,15 @@ impl Scan {
         segment.end = segment.end.max(scanned.last.map_or(FIRST_GROUP, |(end, _)| end));
         segment.header.capacity_bytes = segment.header.capacity_bytes.max(segment.end);
         Ok(scanned)
+    }
+
+    /// Whether the records of a rebuilt group are such as come behind those in the segment.
+    fn follows(&self, head: &GroupHead, segment: &Segment) -> bool {
+        let rises = |entry: &crate::scan::RecordEntry| {
+            let range = segment.ranges.get(&entry.header.partition);
+            range.is_none_or(|range| range.last < entry.header.position)
+        };
+        head.end() <= self.limit && !self.is_void(head) && (!self.rises || head.records.iter().all(rises))
     }
 
     /// Whether a newer segment has the same positions again: then this group failed, and nobody was told otherwise.
@@ -128,9 +150,6 @@ fn note<F: DiskFile>(
     readable: &mut BTreeMap<PartitionId, LiveSet>,
     scanned: &mut Scanned,
 ) -> io::Result<()> {
-    if head.offset == FIRST_GROUP {
-        scanned.previous = Some(head.header.previous);
-    }
     for entry in &head.records {
         let (partition, position) = (entry.header.partition, entry.header.position);
         scanned.firsts.entry(partition).or_insert(position);

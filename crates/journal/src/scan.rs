@@ -82,7 +82,8 @@ impl<'f, F: DiskFile> Window<'f, F> {
             .map(|records| GroupHead { header, offset, records }))
     }
 
-    fn header(&mut self, offset: u64) -> io::Result<Option<GroupHeader>> {
+    /// The header of the group at `offset`, if it is intact, whatever its salt.
+    pub(crate) fn header(&mut self, offset: u64) -> io::Result<Option<GroupHeader>> {
         let bytes = self.bytes(offset, GROUP_HEADER_BYTES)?;
         Ok(bytes.and_then(|bytes| GroupHeader::decode(bytes.first_chunk()?, offset)))
     }
