@@ -211,6 +211,7 @@ class RabbitMQ(Broker):
 
     name = "rabbitmq-amqp"
     port = 5972
+    found_directory = True
     protocol = amqp
     scheme = "amqp"
     home = "/usr/lib/rabbitmq"
@@ -240,11 +241,25 @@ class RabbitMQ(Broker):
             "RABBITMQ_ENABLED_PLUGINS_FILE": os.path.join(self.data, "enabled_plugins"),
             "RABBITMQ_CONFIG_FILE": os.path.join(self.data, "rabbitmq"),
             "RABBITMQ_DIST_PORT": "25972",
+            # Nothing of it listens elsewhere than on the loopback interface.
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
             "HOME": self.data,
         }
 
     def command(self):
         return [os.path.join(self.home, "bin", "rabbitmq-server")]
+
+    def start(self):
+        # Erlang's directory of nodes is a daemon: it goes with the node for whose sake it came.
+        self.found_directory = subprocess.run(["epmd", "-names"], capture_output=True, check=False).returncode == 0
+        super().start()
+
+    def stop(self):
+        was_running = self.process is not None
+        super().stop()
+        if was_running and not self.found_directory:
+            subprocess.run(["epmd", "-kill"], capture_output=True, check=False)
 
 
 # Those that `--brokers` defaults to: the same client, the same protocol.

@@ -29,14 +29,8 @@ class Process:
         return self.child.pid
 
     def server_pid(self):
-        """The process that does the work: the last of the line if a script stands in front of it."""
-        pid = self.pid
-        while True:
-            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
-                below = children.read().split()
-            if len(below) != 1:
-                return pid
-            pid = int(below[0])
+        """The process that does the work: the largest, for scripts stand in front of some, and others have small ones to help."""
+        return max(self.family(), key=resident)
 
     def require_alive(self, name):
         if self.child.poll() is not None:
@@ -44,19 +38,45 @@ class Process:
                 tail = "".join(log.readlines()[-30:])
             raise RuntimeError(f"{name} ended with status {self.child.returncode}; its log ends:\n{tail}")
 
+    def family(self):
+        """The process and all that it has started, as far as they still hang together."""
+        found = [self.pid]
+        for pid in found:
+            found.extend(children_of(pid))
+        return found
+
     def stop(self, seconds_max=60):
-        """Asks the process to end; after `seconds_max` makes it."""
+        """Asks the process to end; after `seconds_max` makes it, and all that it has started."""
+        family = self.family()
         if self.child.poll() is None:
             self.child.terminate()
             try:
                 self.child.wait(seconds_max)
             except subprocess.TimeoutExpired:
                 pass
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        for end, pid in [(os.killpg, self.pid), *((os.kill, pid) for pid in family[1:])]:
+            try:
+                end(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
         self.child.wait()
+
+
+def children_of(pid):
+    """Those of a process; none if it has ended meanwhile."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
+            return [int(child) for child in children.read().split()]
+    except OSError:
+        return []
+
+
+def resident(pid):
+    """Resident memory in MiB, for comparisons: 0 of a process that has ended meanwhile."""
+    try:
+        return memory_megabytes(pid)
+    except (OSError, RuntimeError):
+        return 0
 
 
 def memory_megabytes(pid, field="VmRSS"):

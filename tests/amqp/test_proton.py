@@ -240,6 +240,15 @@ class ProtonTest(unittest.TestCase):
         self.assertEqual((again.body, again.delivery_count), ("first", 1))
         new.accept()
 
+    def test_a_pattern_of_topics_is_one_and_a_queue_has_just_its_name(self):
+        connection, root = self.connect(), unique("pattern")
+        receiver = connection.create_receiver(f"topic://{root}.*", credit=5)
+        connection.create_sender(f"topic://{root}.a").send(Message(body="of a topic"))
+        self.assertEqual(receiver.receive().body, "of a topic")
+        for name in ("a", "*"):
+            connection.create_sender(f"queue://{root}.{name}").send(Message(body=name))
+        self.assertEqual(connection.create_receiver(f"queue://{root}.*", credit=5).receive().body, "*")
+
     def test_credentials_are_taken_and_malformed_ones_refused(self):
         connection = self.connect(user="me", password="secret", allowed_mechs="PLAIN")
         self.assertEqual(connection.conn.transport.user, "me")

@@ -17,6 +17,11 @@ import org.apache.qpid.jms.JmsConnectionFactory;
  * <p>Never here: anything that depends on which broker answers. Options are those of {@link Options}.
  */
 public final class Load {
+  /**
+   * A poll that finds nothing is not asked of the broker: RabbitMQ 3.10's plug-in ends the session at a drain of a classic queue.
+   */
+  private static final String QPID_OPTIONS = "?jms.receiveLocalOnly=true&jms.receiveNoWaitLocalOnly=true";
+
   private static final long JOIN_MILLIS_MAX = 30_000;
 
   private final Options options;
@@ -33,7 +38,7 @@ public final class Load {
     this.options = options;
     run = new Run(options);
     factory = options.url().startsWith("amqp:")
-        ? new JmsConnectionFactory(options.url()) : new ActiveMQConnectionFactory(options.url());
+        ? new JmsConnectionFactory(options.url() + QPID_OPTIONS) : new ActiveMQConnectionFactory(options.url());
   }
 
   public static void main(String[] arguments) throws Exception {
