@@ -11,8 +11,8 @@ use postroad_amqp::codec::take_frame;
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    ConnectionId, ConsumerKey, Delivery, Encoding, EntryTag, Event, LoginAnswer, Message, Now, Protocol, Refusal, Session,
-    Ticket, ToSession,
+    ConnectionId, ConsumerKey, Delivery, DetachCause, Encoding, EntryTag, Event, LoginAnswer, Message, Now, Protocol, Refusal,
+    Session, Ticket, ToSession,
 };
 
 const BODY: &[u8] = b"\0\x53\x77\xa1\x01a";
@@ -96,8 +96,9 @@ impl Core {
                 Some(ToSession::Drained { consumer: self.consumers[index % consumers] })
             }
             7 if consumers > 0 => {
-                let slow = index.is_multiple_of(2);
-                Some(ToSession::Detached { consumer: self.consumers[index % consumers], slow })
+                let causes = [DetachCause::Deleted, DetachCause::Slow, DetachCause::Stolen];
+                let cause = causes[index % causes.len()];
+                Some(ToSession::Detached { consumer: self.consumers[index % consumers], cause })
             }
             _ => None,
         }
