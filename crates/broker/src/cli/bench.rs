@@ -5,6 +5,7 @@ mod depth;
 mod disk;
 mod fanout;
 mod filters;
+mod sync;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -26,6 +27,8 @@ pub enum Bench {
     Depth(depth::DepthArguments),
     /// The disk under a directory: writes, reads and syncs, and what they mean for a broker.
     Disk(disk::DiskArguments),
+    /// Senders that wait for each confirmation, beside the disk's own rate of syncs.
+    Sync(sync::SyncArguments),
 }
 
 /// Which broker is measured, and who reads the result.
@@ -65,5 +68,6 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Backlog(arguments) => backlog::run(arguments),
         Bench::Depth(arguments) => depth::run(arguments),
         Bench::Disk(arguments) => disk::run(arguments),
+        Bench::Sync(arguments) => sync::run(arguments),
     }
 }

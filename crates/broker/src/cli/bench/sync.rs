@@ -1,0 +1,73 @@
+//! `postroad bench sync`: senders that wait for each confirmation, beside the disk's own rate of syncs.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use postroad_bench::sync::{self, Measurement, Plan};
+
+use crate::cli::bench::{Target, run_name};
+use crate::cli::stop::Stop;
+
+/// From this ratio on the two looks at the disk are of different disks, as it were.
+const UNSTEADY: f64 = 1.25;
+
+/// What `bench sync` can be told.
+#[derive(Debug, Args)]
+pub struct SyncArguments {
+    #[command(flatten)]
+    target: Target,
+    /// A directory on the broker's disk; best the one that the broker uses.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Senders at a time, in turn; each sends a message when the one before is confirmed.
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,100", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    senders: Vec<u32>,
+    /// Messages of each sender.
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    messages: u64,
+    /// Bytes of each body.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    body_bytes: usize,
+    /// How long the disk is measured, before the senders and again behind them, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    disk_ms: u64,
+}
+
+/// Measures, and prints a table.
+pub fn run(arguments: &SyncArguments) -> anyhow::Result<()> {
+    let plan = Plan {
+        url: arguments.target.url.clone(),
+        server: arguments.target.server()?,
+        directory: arguments.directory.clone(),
+        disk: Duration::from_millis(arguments.disk_ms),
+        senders: arguments.senders.clone(),
+        messages: arguments.messages,
+        body_bytes: arguments.body_bytes,
+        run: run_name(),
+    };
+    let measurement = sync::run(&plan, &Stop::on_signal()?.flag())?;
+    let mut out = std::io::stdout();
+    match arguments.target.json {
+        true => writeln!(out, "{}", serde_json::to_string(&measurement)?)?,
+        false => print(&mut out, &measurement)?,
+    }
+    Ok(())
+}
+
+fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()> {
+    let Measurement { disk_per_second, disk_ratio, rows } = measurement;
+    writeln!(out, "the disk alone: {disk_per_second:.0} synced writes a second")?;
+    if *disk_ratio > UNSTEADY {
+        writeln!(
+            out,
+            "before and behind it differed by {disk_ratio:.2}: it had other work, and the shares mean little"
+        )?;
+    }
+    writeln!(out, "{:>8} {:>12} {:>18}", "senders", "messages/s", "to the disk's rate")?;
+    for row in rows {
+        writeln!(out, "{:>8} {:>12.0} {:>18.2}", row.senders, row.published_per_second, row.share)?;
+    }
+    Ok(())
+}
