@@ -880,6 +880,33 @@ fn compressed_bodies_take_less_room_and_are_plain_for_everybody() {
 }
 
 #[test]
+fn a_start_that_is_held_up_says_where_it_is() {
+    let directory = stopped();
+    let data = directory.path().join("data");
+    let layout = data.join("layout.json");
+    let content = fs::read(&layout).unwrap();
+    // Nothing can be read out of a pipe until somebody writes to it.
+    fs::remove_file(&layout).unwrap();
+    let made = Command::new("mkfifo").arg(&layout).status().unwrap();
+    assert!(made.success());
+    let config = configuration(directory.path(), 0, "");
+    let mut command = postroad(&["serve", "--config", text(&config), "--data", text(&data)]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (output, told) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let mut process = Process(child);
+    let mut told = BufReader::new(told).lines().map(Result::unwrap);
+    let where_it_is = told.find(|line| line.contains("starting")).expect("a line while it waits");
+    assert!(where_it_is.contains("opens the directory"), "{where_it_is}");
+    fs::write(&layout, content).unwrap();
+    let opened = told.find(|line| line.contains("the store is open")).expect("a line when it is over");
+    assert!(opened.contains("seconds="), "{opened}");
+    let ready = BufReader::new(output).lines().map(Result::unwrap).find(|line| line == "postroad ready");
+    assert!(ready.is_some(), "it serves then");
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait(), Some(0));
+}
+
+#[test]
 fn a_store_whose_segments_are_gone_is_refused() {
     let directory = stopped();
     for entry in fs::read_dir(directory.path().join("data")).unwrap() {
@@ -906,6 +933,22 @@ fn the_disk_benchmark_says_what_it_measured() {
             .contains("A 4 KiB write is durable after")
     );
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn senders_that_wait_are_compared_with_the_disk() {
+    let broker = Broker::start();
+    let directory = text(broker.directory.path());
+    let few = ["bench", "sync", directory, "--senders", "1,3", "--messages", "4", "--disk-ms", "1"];
+    let [measured] = &broker.objects(&[&few[..], &["--json"]].concat())[..] else { panic!("not one object") };
+    let rows = measured["rows"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| row["senders"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 3]);
+    let disk = measured["disk_per_second"].as_f64().unwrap();
+    for row in rows {
+        let (pace, share) = (row["published_per_second"].as_f64().unwrap(), row["share"].as_f64().unwrap());
+        assert!(pace > 0.0 && (share - pace / disk).abs() < 1e-6, "{row}");
+    }
+    assert!(broker.says(&few).contains("the disk alone"));
 }
 
 #[test]

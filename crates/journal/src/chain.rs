@@ -38,6 +38,23 @@ pub(crate) struct Link<F> {
     pub pin: Option<GroupEnd>,
 }
 
+impl<F> Link<F> {
+    /// Where its groups begin that recovery reads, if the checkpoint says `start`.
+    pub(crate) fn first_offset(&self, start: Place) -> u64 {
+        if self.header.number == start.segment { start.offset.max(FIRST_GROUP) } else { FIRST_GROUP }
+    }
+
+    /// Where they end at the latest.
+    pub(crate) fn end_max(&self) -> u64 {
+        self.pin.map_or(self.limit, |pin| pin.offset.min(self.limit))
+    }
+
+    /// How many bytes of them there are at most.
+    pub(crate) fn bytes_max(&self, start: Place) -> u64 {
+        self.end_max().saturating_sub(self.first_offset(start))
+    }
+}
+
 /// The journal's segments, oldest first, and the files that are none.
 #[derive(Debug)]
 pub(crate) struct Chain<F> {

@@ -31,6 +31,19 @@ impl<D: Disk> Journal<D> {
     /// [`Recovered::damaged`] tells, and the journal serves the other partitions.
     /// [`OpenError::UnknownVersion`], [`OpenError::Io`]: nothing was changed, or nothing that matters.
     pub fn open(disk: D, options: Options) -> Result<(Journal<D>, Recovered<D::File>), OpenError> {
+        Journal::open_watched(disk, options, &mut |_, _| ())
+    }
+
+    /// As [`Journal::open`]; tells `watch` how many bytes of groups were verified, of how many at most: 0 before the first, and
+    /// again after each group.
+    ///
+    /// # Errors
+    /// Those of [`Journal::open`].
+    pub fn open_watched(
+        disk: D,
+        options: Options,
+        watch: &mut dyn FnMut(u64, u64),
+    ) -> Result<(Journal<D>, Recovered<D::File>), OpenError> {
         let began = Instant::now();
         let options = options.in_bounds();
         let directory_failed = |source| OpenError::Io { file: disk.path(""), source };
@@ -44,7 +57,7 @@ impl<D: Disk> Journal<D> {
         let found = chain::find(&disk, numbers.iter().copied().filter(|&number| start.segment <= number))?;
         let missing = |number| missing(&disk, &loaded, number);
         let chain = chain::link(found, start, end, missing)?;
-        let (verified, unused, dead) = verify(&disk, &loaded, &numbers, compacted, chain)?;
+        let (verified, unused, dead) = verify(&disk, &loaded, &numbers, compacted, chain, watch)?;
         let obsolete = obsolete.into_iter().chain(dead).collect();
         wipe(&verified.stale)?;
         settle_tail(&verified)?;
@@ -81,6 +94,7 @@ fn verify<D: Disk>(
     numbers: &BTreeSet<SegmentNumber>,
     mut compacted: Vec<Compacted>,
     chain: Chain<D::File>,
+    watch: &mut dyn FnMut(u64, u64),
 ) -> Result<Verification<D::File>, OpenError> {
     let content = loaded.checkpoint.as_ref().map(|(content, _)| content);
     let start = content.map_or(Place::BEGINNING, |content| content.start);
@@ -113,8 +127,13 @@ fn verify<D: Disk>(
     }
     let mut verified = Verified::new(segments, content);
     let tail = chain.links.last().map(|link| link.path.clone());
+    let bytes: u64 = chain.links.iter().map(|link| link.bytes_max(start)).sum();
+    watch(0, bytes);
+    let mut before = 0;
     for link in chain.links {
-        verified.read(link, start)?;
+        let bytes_max = link.bytes_max(start);
+        verified.read(link, start, &mut |read| watch(before + read, bytes))?;
+        before += bytes_max;
     }
     if let (Some(content), Some(tail)) = (content, tail) {
         verified.check_ends(content, &tail);

@@ -4,7 +4,7 @@ use crate::chain::{Link, SCAN_STEP_BYTES, Stale};
 use crate::checkpoint_bytes::{Content, Place};
 use crate::disk::DiskFile;
 use crate::error::{Damage, DamageKind, OpenError};
-use crate::format::{FIRST_GROUP, GroupEnd, GroupNumber, SegmentNumber};
+use crate::format::{GroupEnd, GroupNumber, SegmentNumber};
 use crate::recovered::{Part, TornTail};
 use crate::retention::Segments;
 use crate::scan::{GroupHead, Window};
@@ -65,14 +65,17 @@ impl<F: DiskFile> Verified<F> {
         verified
     }
 
-    /// Reads all groups of one segment, from `start` if it is the one the checkpoint names.
+    /// Reads all groups of one segment, from `start` if it is the one the checkpoint names; tells how many bytes after each.
     ///
     /// # Errors
     /// [`OpenError::Damaged`]: damage before the tail that no partition can be named for.
-    pub(crate) fn read(&mut self, link: Link<F>, start: Place) -> Result<(), OpenError> {
-        let number = link.header.number;
-        let from = if number == start.segment { start.offset.max(FIRST_GROUP) } else { FIRST_GROUP };
-        let limit = link.pin.map_or(link.limit, |pin| pin.offset.min(link.limit));
+    pub(crate) fn read(
+        &mut self,
+        link: Link<F>,
+        start: Place,
+        watch: &mut dyn FnMut(u64),
+    ) -> Result<(), OpenError> {
+        let (number, from, limit) = (link.header.number, link.first_offset(start), link.end_max());
         let file = link.file.clone();
         let mut window = Window::new(&*file, SCAN_STEP_BYTES, limit);
         let failed = |source| OpenError::Io { file: link.path.clone(), source };
@@ -91,6 +94,7 @@ impl<F: DiskFile> Verified<F> {
             }
             self.note(&link, &head, &bad);
             offset = head.end();
+            watch(offset - from);
         }
         self.finish(&link, &mut window, offset)?;
         let Link { file, path, header, .. } = link;

@@ -9,6 +9,7 @@ mod durations;
 mod figures;
 mod journal;
 mod mailbox;
+mod opening;
 mod orders;
 mod pace;
 mod reception;

@@ -18,6 +18,8 @@ use postroad_routing::{Addressing, is_wildcard};
 use postroad_selector::Properties;
 use serde::{Deserialize, Serialize};
 
+use crate::runtime::opening::{Opening, Stage};
+
 /// The file beside the journal that says how the directory is laid out.
 pub const LAYOUT_FILE: &str = "layout.json";
 
@@ -140,13 +142,14 @@ impl Store {
         addressing: Addressing,
         settings: impl Fn(PartitionId, Placement, u64) -> Settings,
     ) -> Result<Store, StoreError> {
+        let opening = Opening::begin();
         let disk = RealDisk::open(directory)?.limited(disk_bytes_max);
         let layout = find_layout(directory, partitions)?;
         if 0 < layout.starts {
             check_segments(directory, &disk)?;
         }
         let layout = Layout { starts: layout.starts + 1, ..layout };
-        let store = Store::recover(disk, &layout, addressing, settings)?;
+        let store = Store::recover(disk, &layout, addressing, settings, opening)?;
         // Behind the first segment: a layout without any means that they were lost.
         write_layout(directory, &layout)?;
         for damage in &store.report.damaged {
@@ -176,7 +179,8 @@ impl Stopped {
         let file = directory.join(LAYOUT_FILE);
         let bytes = std::fs::read(&file).map_err(|source| StoreError::Io { file: file.clone(), source })?;
         let layout = read_layout(&file, &bytes)?;
-        Store::recover(ReadOnly(RealDisk::open(directory)?), &layout, addressing, settings)
+        let disk = ReadOnly(RealDisk::open(directory)?);
+        Store::recover(disk, &layout, addressing, settings, Opening::begin())
     }
 }
 
@@ -186,34 +190,52 @@ impl<D: Disk> Store<D> {
         layout: &Layout,
         addressing: Addressing,
         settings: impl Fn(PartitionId, Placement, u64) -> Settings,
+        opening: Opening,
     ) -> Result<Store<D>, StoreError> {
         let placement = Placement { partitions: layout.partitions };
-        let (mut journal, recovered) = Journal::open(disk.clone(), Options::default())?;
+        opening.enter(Stage::Checkpoint, 0);
+        let (mut journal, mut recovered) =
+            Journal::open_watched(disk.clone(), Options::default(), &mut |done, of| {
+                if done == 0 {
+                    opening.enter(Stage::Journal, of);
+                }
+                opening.done(done);
+            })?;
         let mut partitions: BTreeMap<PartitionId, Partition> = BTreeMap::new();
         let settings = |id| settings(id, placement, layout.starts);
-        for checkpoint in &recovered.checkpoints {
+        opening.enter(Stage::States, recovered.checkpoints.len() as u64);
+        // Each state goes once it is taken over.
+        for (checkpoint, number) in std::mem::take(&mut recovered.checkpoints).into_iter().zip(1..) {
             let id = checkpoint.partition;
             let restored = Partition::restore(settings(id), &checkpoint.state);
             let mut partition =
                 restored.map_err(|source| StoreError::Snapshot { partition: id.0, source })?;
             read_prepared(&mut journal, id, &mut partition)?;
             partitions.insert(id, partition);
+            opening.done(number);
         }
         for id in (0..placement.partitions).map(PartitionId) {
             partitions.entry(id).or_insert_with(|| Partition::new(settings(id)));
         }
         partitions.values_mut().for_each(equip);
+        opening.enter(Stage::Records, 0);
+        let mut records = 0;
         for record in recovered.records() {
             let record = record?;
             replay(&mut partitions, record.partition, record.position, &record.payload)?;
+            records += 1;
+            opening.done(records);
         }
         let addressing = Arc::new(settle(addressing, placement, &partitions));
         for partition in partitions.values_mut() {
             partition.address_by(addressing.clone());
         }
-        for (id, partition) in &partitions {
+        opening.enter(Stage::Needed, partitions.len() as u64);
+        for ((id, partition), number) in partitions.iter().zip(1..) {
             journal.recount(*id, partition.live_messages());
+            opening.done(number);
         }
+        opening.end(records);
         let report = Report {
             damaged: recovered.damaged.clone(),
             torn: recovered.torn.clone(),
