@@ -136,7 +136,7 @@ impl Bodies {
     pub fn restore_folded(&mut self, rows: impl Iterator<Item = MessageRow>) {
         let mut seen = Seen::default();
         for row in rows {
-            self.folded += seen.add(&row, |key| self.folds.add_further(key));
+            self.folded += seen.add(&row, |chunk, bits| self.folds.add_further(chunk, bits));
         }
         for key in self.stored.keys().filter(|key| seen.contains(**key)) {
             self.folded -= 1;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use postroad_model::{MessageKey, MessageRow, Position};
+use postroad_model::{MessageKey, MessageRow};
 
 /// Records to a chunk: messages that several queues got come in rows, so a chunk is full more often than not.
 const CHUNK: u64 = 64;
@@ -53,12 +53,12 @@ impl Folds {
         true
     }
 
-    /// One more for a message that was seen before: the first time that one counts, too.
-    pub fn add_further(&mut self, key: MessageKey) {
-        if self.of(key) == 0 {
-            self.add(key);
+    /// One more for messages of a chunk that were seen before, told by their bits: the first time that one counts, too.
+    pub fn add_further(&mut self, chunk: (u32, u64), bits: u64) {
+        let counts = self.chunks.entry(chunk).or_insert([0; CHUNK as usize]);
+        for (_, count) in (0..).zip(counts).filter(|(bit, _)| bits >> bit & 1 == 1) {
+            *count = count.saturating_add(if *count == 0 { 2 } else { 1 });
         }
-        self.add(key);
     }
 
     /// The one of a message that is folded and lies open elsewhere, if it has none yet.
@@ -87,8 +87,8 @@ pub struct Seen {
 const WORDS: usize = 64;
 
 impl Seen {
-    /// These are met; tells `again` each that was met before, and returns how many were not.
-    pub fn add(&mut self, row: &MessageRow, mut again: impl FnMut(MessageKey)) -> u64 {
+    /// These are met; tells `again` those that were met before, by chunk and bits, and returns how many were not.
+    pub fn add(&mut self, row: &MessageRow, mut again: impl FnMut((u32, u64), u64)) -> u64 {
         let (mut at, end) = (row.first.get(), row.first.get().saturating_add(row.records));
         let mut new = 0;
         while at < end {
@@ -101,11 +101,8 @@ impl Seen {
                 let known = *word & bits;
                 new += u64::from((bits & !known).count_ones());
                 *word |= bits;
-                for bit in (0..CHUNK).filter(|bit| known >> bit & 1 == 1) {
-                    let position = Position::new(place * CHUNK + bit);
-                    position.into_iter().for_each(|position| {
-                        again(MessageKey::Durable { position, ordinal: row.ordinal });
-                    });
+                if known != 0 {
+                    again((row.ordinal, place), known);
                 }
             }
             at = (number + 1).saturating_mul(WORDS as u64 * CHUNK);
@@ -131,6 +128,8 @@ fn below(position: u64, start: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use postroad_model::Position;
+
     use super::*;
 
     fn key(position: u64, ordinal: u32) -> MessageKey {
@@ -162,13 +161,14 @@ mod tests {
         for (case, row, new, again) in [
             ("the first", row(60, 10_000, 0), 10_000, vec![]),
             ("another place of the same records", row(60, 10, 1), 10, vec![]),
-            ("over the front", row(58, 4, 0), 2, vec![key(60, 0), key(61, 0)]),
-            ("over the end of a chunk", row(4095, 2, 0), 0, vec![key(4095, 0), key(4096, 0)]),
+            ("over the front", row(58, 4, 0), 2, vec![((0, 0), 3 << 60)]),
+            ("over the end of a chunk", row(4095, 2, 0), 0, vec![((0, 63), 1 << 63), ((0, 64), 1)]),
             ("behind all", row(10_060, 1, 0), 1, vec![]),
             ("nothing", row(1, 0, 0), 0, vec![]),
         ] {
             let mut told = Vec::new();
-            assert_eq!((seen.add(&row, |key| told.push(key)), told), (new, again), "case: {case}");
+            let met = seen.add(&row, |chunk, bits| told.push((chunk, bits)));
+            assert_eq!((met, told), (new, again), "case: {case}");
         }
         let contains = [key(57, 0), key(58, 0), key(10_060, 0), key(10_061, 0), key(60, 1), key(70, 1)];
         assert_eq!(contains.map(|key| seen.contains(key)), [false, true, true, false, true, false]);
@@ -179,8 +179,9 @@ mod tests {
         let mut folds = Folds::default();
         folds.add_only(key(200, 0));
         folds.add_only(key(200, 0));
-        folds.add_further(key(300, 0));
-        assert_eq!((folds.of(key(200, 0)), folds.of(key(300, 0))), (1, 2));
+        folds.add_further((0, 4), 1 << 44);
+        folds.add_further((0, 4), 1 << 44 | 1);
+        assert_eq!([200, 300, 256, 257].map(|number| folds.of(key(number, 0))), [1, 3, 2, 0]);
         let has = |first: u64, records, ordinal| {
             let first = Position::new(first).expect("from 1");
             folds.has_any(&MessageRow { first, records, ordinal, body_bytes: 1 })
