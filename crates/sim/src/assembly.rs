@@ -254,6 +254,7 @@ impl Assembly {
             };
             let mut partition = partition;
             partition.read_origins_by(crate::client::origin_of);
+            partition.read_properties_by(crate::selectors::properties_of);
             partitions.insert(own.id, partition);
         }
         for record in recovered.records() {

@@ -11,6 +11,7 @@ use postroad_model::{
 };
 
 use crate::random::Random;
+use crate::selectors::SELECTORS;
 
 /// Numbers that rise through the whole run.
 #[derive(Debug, Default)]
@@ -47,6 +48,8 @@ pub struct World<'a> {
     /// Durable subscriptions that clients read and end, each with its topic, and whether several may read it. If there are
     /// any, messages have several targets too, and none becomes a dead letter: it would be one for each place.
     pub names: &'a [(Arc<str>, Destination, bool)],
+    /// Whether consumers have selectors.
+    pub selects: bool,
 }
 
 /// An event on its way to a partition.
@@ -251,7 +254,14 @@ impl Client {
             _ => ConsumerMode::Shared,
         };
         let credit = world.random.below(6) as u32;
-        self.attach_to(world, source, mode, credit)
+        let mut events = self.attach_to(world, source, mode, credit);
+        for (_, event) in &mut events {
+            let Event::Attach(attach) = event else { continue };
+            if world.selects && world.random.one_in(2) {
+                attach.selector = world.random.pick(&SELECTORS).map_or("", |(text, _)| *text).into();
+            }
+        }
+        events
     }
 
     /// Attaches a reader of a durable subscription, which begins by that unless it is there.

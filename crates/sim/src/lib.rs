@@ -16,6 +16,7 @@ mod assembly;
 
 mod policies;
 mod random;
+mod selectors;
 mod trace;
 mod violation;
 

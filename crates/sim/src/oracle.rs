@@ -20,6 +20,7 @@ use postroad_model::{
     TransactionKey,
 };
 
+use crate::selectors::wants;
 use branch::Ends;
 
 /// What a message is called in every place that holds it.
@@ -113,6 +114,7 @@ struct Reader {
     source: Destination,
     /// The durable subscription that it reads.
     name: Option<Arc<str>>,
+    selector: Arc<str>,
     mode: ConsumerMode,
     priority: i8,
     no_local: bool,
@@ -167,6 +169,8 @@ pub struct Oracle {
     lag: lag::Lag,
     /// A queue that drops what is more than its limit.
     ring: Option<Destination>,
+    /// Consumers select: what one passes over another gets, whatever came first.
+    selects: bool,
     /// A queue at whose limit sends wait.
     narrow: Option<Destination>,
     /// Deliveries checked, positive and negative replies.
@@ -207,6 +211,7 @@ impl Oracle {
             clock: 0,
             lag: lag::Lag::default(),
             ring: None,
+            selects: false,
             narrow: None,
             checked: (0, 0, 0),
         };
@@ -221,6 +226,11 @@ impl Oracle {
             true => self.ring = Some(queue),
             false => self.narrow = Some(queue),
         }
+    }
+
+    /// From the start: consumers have selectors.
+    pub fn expect_selectors(&mut self) {
+        self.selects = true;
     }
 
     /// Whether the place may lose messages by its limit.
@@ -386,6 +396,7 @@ impl Oracle {
                 let reader = Reader {
                     source: attach.source.clone(),
                     name: attach.subscription.clone(),
+                    selector: attach.selector.clone(),
                     mode: attach.mode,
                     priority: attach.priority,
                     no_local: attach.no_local,
@@ -636,8 +647,10 @@ impl Oracle {
         let Some(letter) = self.letters.get(&message).filter(now_for_ever) else { return };
         let topics = letter.sent.targets().filter(|to| to.kind == DestinationKind::Topic);
         for key in topics.filter_map(|topic| self.lines.get(topic)).flatten() {
-            let shut_out =
-                key.connection == letter.from && self.readers.get(key).is_some_and(|reader| reader.no_local);
+            let shuts_out = |reader: &Reader| {
+                key.connection == letter.from && reader.no_local || !wants(&reader.selector, message)
+            };
+            let shut_out = self.readers.get(key).is_some_and(shuts_out);
             if !shut_out && !self.copies.contains_key(&(Place::Subscription(*key), message)) {
                 self.expected.insert((*key, message));
             }

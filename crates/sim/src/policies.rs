@@ -1,6 +1,9 @@
 //! What operators have decided in a run.
 
-use postroad_model::{Compression, Destination, Durability};
+use std::sync::Arc;
+
+use postroad_core::Settings;
+use postroad_model::{Compression, Destination, Durability, PartitionId, Placement};
 use postroad_routing::{AtLimit, DestinationPattern, Limit, Pattern, Policies, Policy};
 
 use crate::random::Random;
@@ -39,5 +42,25 @@ pub fn limit(random: &mut Random) -> Limit {
         bytes_max: random.one_in(3).then_some(200),
         action: *random.pick(&actions).unwrap_or(&AtLimit::Block),
         ..Limit::default()
+    }
+}
+
+/// Settings of the first partition, with bounds so low that they are met.
+pub fn settings(random: &mut Random, placement: Placement, policies: Policies) -> Settings {
+    let large = 1 << 20;
+    Settings {
+        id: PartitionId(0),
+        placement,
+        incarnation: 0,
+        resident_bytes_max: *random.pick(&[0, 500, 4000, large]).unwrap_or(&large),
+        page_entries: *random.pick(&[1, 2, 4, 16]).unwrap_or(&4),
+        volatile_bytes_max: *random.pick(&[300, 3000, large]).unwrap_or(&large),
+        transaction_ms_max: None,
+        transaction_bytes_max: *random.pick(&[2000, large]).unwrap_or(&large),
+        recent_bytes_max: 0,
+        audited_producers_max: 8,
+        outbox_bytes_max: *random.pick(&[200, 2000, large]).unwrap_or(&large),
+        addressing: Arc::default(),
+        policies: Arc::new(policies),
     }
 }

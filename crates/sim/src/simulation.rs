@@ -13,7 +13,7 @@ use postroad_model::{
 use crate::assembly::{Assembly, BootError, Source, Turn};
 use crate::client::{Client, Numbers, Outgoing, World};
 use crate::oracle::Oracle;
-use crate::policies::{compression_of, limit, policies};
+use crate::policies::{compression_of, limit, policies, settings};
 use crate::random::Random;
 use crate::trace::{short, short_effect};
 use crate::violation::{Report, Violation};
@@ -56,6 +56,8 @@ pub struct Simulation {
     unanswered: Vec<Vec<(Ticket, Sent)>>,
     dead_letters: Destination,
     names: Vec<(Arc<str>, Destination, bool)>,
+    /// Consumers have selectors.
+    selects: bool,
     /// Entries and counters of each partition when it started.
     started: Vec<(u64, Counters)>,
     /// Messages that queues of earlier runs have dropped by their limits.
@@ -98,26 +100,12 @@ impl Simulation {
         let mut destinations: Vec<Destination> =
             ["red", "invoices", "orders.white", "q10"].into_iter().map(Destination::queue).collect();
         destinations.extend([Destination::topic("t"), Destination::topic("u")]);
+        let selects = random.one_in(3);
         let names = if random.one_in(2) { subscriptions() } else { Vec::new() };
         let lagging = random.one_in(2).then(|| destinations[0].clone());
         let limited = random.one_in(2).then(|| (destinations[1].clone(), limit(&mut random)));
         let policies = policies(&dead_letters, compression_of(seed), lagging.as_ref(), limited.as_ref())?;
-        let large = 1 << 20;
-        let settings = Settings {
-            id: PartitionId(0),
-            placement,
-            incarnation: 0,
-            resident_bytes_max: *random.pick(&[0, 500, 4000, large]).unwrap_or(&large),
-            page_entries: *random.pick(&[1, 2, 4, 16]).unwrap_or(&4),
-            volatile_bytes_max: *random.pick(&[300, 3000, large]).unwrap_or(&large),
-            transaction_ms_max: None,
-            transaction_bytes_max: *random.pick(&[2000, large]).unwrap_or(&large),
-            recent_bytes_max: 0,
-            audited_producers_max: 8,
-            outbox_bytes_max: *random.pick(&[200, 2000, large]).unwrap_or(&large),
-            addressing: Arc::default(),
-            policies: Arc::new(policies),
-        };
+        let settings = settings(&mut random, placement, policies);
         let settings: Vec<Settings> =
             (0..partitions).map(|id| Settings { id: PartitionId(id), ..settings.clone() }).collect();
         let disk = SimulatedDisk::new(random.number());
@@ -145,12 +133,16 @@ impl Simulation {
             unanswered: vec![Vec::new(); SLOTS],
             dead_letters,
             names,
+            selects,
             started: Vec::new(),
             dropped: 0,
             now_ms: 1_000_000,
             faulty,
             report: Report::default(),
         };
+        if selects {
+            simulation.oracle.expect_selectors();
+        }
         if let Some(queue) = lagging {
             simulation.oracle.expect_lag(queue);
         }
@@ -259,6 +251,7 @@ impl Simulation {
             branches: &mut self.branches,
             dead_letters: &self.dead_letters,
             names: &self.names,
+            selects: self.selects,
         };
         let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut) else { return Ok(()) };
         let events = act(client, &mut world);

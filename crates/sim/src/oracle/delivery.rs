@@ -5,6 +5,8 @@ use postroad_model::{
     Message,
 };
 
+use crate::selectors::wants;
+
 use super::{AT_ONCE, Checked, Fate, Hold, MessageNumber, Operation, Oracle, Place, Spot, number_of};
 
 impl Oracle {
@@ -92,6 +94,10 @@ impl Oracle {
         }
         // Who has sent what is due later is not known any more.
         let own = letter.from == delivery.consumer.connection && !letter.retained && !is_later;
+        let selector = self.readers.get(&delivery.consumer).map(|reader| &reader.selector);
+        if !selector.is_none_or(|selector| wants(selector, message)) {
+            return Err(format!("message {message} came to a consumer that selects {selector:?}"));
+        }
         let strays = !letter.sent.targets().any(|to| to == source) || no_local && own;
         if source.kind == DestinationKind::Topic && strays {
             return Err(format!(
@@ -226,7 +232,7 @@ impl Oracle {
             return Ok(());
         }
         let first = !copy.delivered && copy.failed.1 == 0;
-        if !first || retained || spot.0 == Place::Queue(self.dead_letters.clone()) {
+        if !first || self.selects || retained || spot.0 == Place::Queue(self.dead_letters.clone()) {
             return Ok(());
         }
         let Some(letter) = self.letters.get(&spot.1).filter(|letter| !letter.resent) else { return Ok(()) };
@@ -237,7 +243,9 @@ impl Oracle {
             return Ok(());
         }
         let group = letter.sent.message.group().map(|group| group.id.clone());
-        let line = (from, in_transaction, spot.0.clone(), lane, group);
+        // What a durable subscription takes too goes through the log, and what is not persistent ahead of it.
+        let by_log = matches!(spot.0, Place::Subscription(_)) && letter.sent.message.persistent;
+        let line = (from, in_transaction, spot.0.clone(), lane | u8::from(by_log) << 7, group);
         match self.last.insert(line, spot.1) {
             Some(last) if spot.1 < last => Err(format!("{what}: delivered behind message {last}")),
             _ => Ok(()),
@@ -248,7 +256,7 @@ impl Oracle {
 impl Oracle {
     /// Nothing of a higher priority is surely there and free.
     fn check_priority(&self, now_ms: u64, spot: &Spot, what: &str) -> Checked {
-        if self.may_drop(&spot.0) || !matches!(spot.0, Place::Queue(_)) {
+        if self.selects || self.may_drop(&spot.0) || !matches!(spot.0, Place::Queue(_)) {
             return Ok(());
         }
         let message = |number: &MessageNumber| self.letters.get(number).map(|letter| &letter.sent.message);

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use postroad_model::{ConnectionId, Destination, DestinationKind, Ticket};
+use postroad_model::{ConnectionId, ConsumerMode, Destination, DestinationKind, Ticket};
 
-use super::{Ask, Checked, Fate, MessageNumber, Operation, Oracle, Place, Spot};
+use crate::selectors::wants;
+
+use super::{Ask, Checked, Fate, Hold, MessageNumber, Operation, Oracle, Place, Spot};
 
 impl Oracle {
     /// Nothing is under way any more: every connected client has its answers, every subscription its messages.
@@ -20,6 +22,7 @@ impl Oracle {
         if let Some((ticket, (connection, _))) = self.asks.iter().find(waits) {
             return Err(format!("{ticket:?} of {connection:?} is never answered"));
         }
+        self.check_served(connected)?;
         let missing = self.expected.iter().find(|(key, _)| {
             connected.contains(&key.connection)
                 && self.readers.get(key).is_some_and(|reader| reader.attached && reader.credit > 0)
@@ -28,6 +31,40 @@ impl Oracle {
             Some((key, message)) => Err(format!("message {message} does not come to subscription {key:?}")),
             None => Ok(()),
         }
+    }
+
+    /// Nothing waits in a queue that a consumer of it wants and has credit for.
+    fn check_served(&self, connected: &BTreeSet<ConnectionId>) -> Checked {
+        for ((place, message), copy) in &self.copies {
+            let Place::Queue(queue) = place else { continue };
+            let letter = self.letters.get(message);
+            let plain = letter.is_some_and(|letter| {
+                letter.sent.message.group().is_none()
+                    && letter.sent.message.expires_at_ms == 0
+                    && letter.sent.schedule.is_none()
+            });
+            let operation = &self.operations[copy.created];
+            let came = operation.fate == Fate::Committed && operation.what == "send";
+            let free = copy.hold == Hold::Free && !copy.perhaps_held && copy.ended.is_none() && !copy.gone;
+            let here = copy.run == self.run || !copy.volatile;
+            if !plain || !came || !free || !here || self.may_drop(place) || queue.temporary {
+                continue;
+            }
+            let line: Vec<_> = (self.lines.get(queue).into_iter().flatten())
+                .filter_map(|key| Some((key, self.readers.get(key)?)))
+                .filter(|(_, reader)| reader.mode != ConsumerMode::Browse)
+                .collect();
+            if line.iter().any(|(_, reader)| reader.mode == ConsumerMode::Exclusive) {
+                continue;
+            }
+            let could = line.iter().find(|(key, reader)| {
+                connected.contains(&key.connection) && reader.credit > 0 && wants(&reader.selector, *message)
+            });
+            if let Some((key, _)) = could {
+                return Err(format!("message {message} waits in {queue}, and {key:?} for it"));
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn is_to_narrow(&self, message: MessageNumber) -> bool {

@@ -1,0 +1,35 @@
+//! What clients of a run may select by: the number of a message, in fours.
+
+use postroad_model::Message;
+use postroad_selector::{Properties, Value};
+
+use crate::oracle::{MessageNumber, number_of};
+
+/// Whether a message of this number is wanted.
+type Wanted = fn(MessageNumber) -> bool;
+
+/// Selectors, and what the oracle knows of each.
+pub const SELECTORS: [(&str, Wanted); 4] = [
+    ("n = 0", |number| number % 4 == 0),
+    ("n IN (1, 2)", |number| matches!(number % 4, 1 | 2)),
+    ("n > 1 AND n IS NOT NULL", |number| number % 4 > 1),
+    ("NOT n = 3", |number| number % 4 != 3),
+];
+
+/// Whether a consumer with this selector wants the message.
+pub fn wants(selector: &str, number: MessageNumber) -> bool {
+    SELECTORS.iter().all(|(text, wants)| *text != selector || wants(number))
+}
+
+struct InBody(Option<MessageNumber>);
+
+impl Properties for InBody {
+    fn property(&self, name: &str) -> Option<Value<'_>> {
+        self.0.filter(|_| name == "n").map(|number| Value::Long((number % 4) as i64))
+    }
+}
+
+/// The properties of a message.
+pub fn properties_of(message: &Message) -> Box<dyn Properties + '_> {
+    Box::new(InBody(number_of(message)))
+}
