@@ -161,6 +161,8 @@ pub struct Limits {
     transaction_ms: u64,
     /// What may wait in one connection's outbox.
     pub outbox_bytes: u64,
+    /// From this size on a message is passed on in pieces, and is never in memory as a whole.
+    pub large_message_bytes: u64,
     /// What all topics keep for subscribers that come later.
     pub retroactive_bytes: u64,
     /// Producers whose last message is remembered.
@@ -239,6 +241,7 @@ impl Default for Limits {
             transaction_bytes: 256 << 20,
             transaction_ms: 0,
             outbox_bytes: 1 << 20,
+            large_message_bytes: 1 << 20,
             retroactive_bytes: 64 << 20,
             audited_producers: 10_000,
         }
@@ -257,6 +260,9 @@ const DISK_BYTES_MIN: u64 = 256 << 20;
 
 /// Half of it holds bodies; less would read every other message back from disk.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
+
+/// Smaller ones are no burden, and would take more records than they are worth.
+const LARGE_MESSAGE_BYTES_MIN: u64 = 512 << 10;
 
 /// A greeting and a small message fit in so much.
 const FRAME_BYTES_MIN: u64 = 1024;
@@ -308,6 +314,7 @@ impl Config {
             ("store.async_sync_ms", self.store.async_sync_ms, 1),
             ("limits.transaction_bytes", self.limits.transaction_bytes, 1),
             ("limits.outbox_bytes", self.limits.outbox_bytes, 1),
+            ("limits.large_message_bytes", self.limits.large_message_bytes, LARGE_MESSAGE_BYTES_MIN),
         ] {
             if value < least {
                 bail!("configuration: {key} is {value}; the least is {least}");

@@ -553,7 +553,7 @@ fn messages_move_to_another_directory_by_export_and_import() {
         fs::read_to_string(&file).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(
         (&lines[0], &lines[5]),
-        (&serde_json::json!({"postroad_export": 1}), &serde_json::json!({"messages": 4, "unreadable": 0}))
+        (&serde_json::json!({"postroad_export": 2}), &serde_json::json!({"messages": 4, "unreadable": 0}))
     );
     assert_eq!(
         strings(&lines[1..5], "destination"),
@@ -566,7 +566,7 @@ fn messages_move_to_another_directory_by_export_and_import() {
     let all = fs::read_to_string(&file).unwrap();
     for (name, content, want) in [
         ("cut off", &all[..all.rfind("{\"messages").unwrap()], "the last line, which counts, is missing"),
-        ("newer", &*all.replace("export\":1", "export\":7"), "export format 7, this program knows 1"),
+        ("newer", &*all.replace("export\":2", "export\":7"), "export format 7, this program knows 2"),
         (
             "a line gone",
             &*all.replacen(all.lines().nth(2).unwrap(), "", 1).replace("\n\n", "\n"),

@@ -1,9 +1,10 @@
 //! The messages of a partition: each once, however many queues hold it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use postroad_model::{Message, MessageKey, MessageRow};
+use postroad_model::{Chunks, Message, MessageKey, MessageRow};
 use rustc_hash::FxBuildHasher;
 
 use crate::folds::{FOLDS_MAX, Folds, Seen};
@@ -28,17 +29,33 @@ pub struct Bodies {
 
 struct Stored {
     message: Message,
+    /// Of all that it is, pieces of a large body included.
     bytes: u64,
     references: u32,
     pins: u32,
     resident: bool,
 }
 
+impl Stored {
+    /// Bytes that are in its own record, and in memory while it is resident.
+    fn own_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.message.chunk_bytes())
+    }
+}
+
+/// What a message that is gone leaves in the log.
+pub struct Gone {
+    /// Bytes of it in its own record.
+    pub bytes: u64,
+    /// The pieces of a large body.
+    pub chunks: Option<Arc<Chunks>>,
+}
+
 impl Bodies {
     /// Stores a message with no reference yet.
     pub fn insert(&mut self, key: MessageKey, message: Message) {
-        let bytes = message.bytes.len() as u64;
-        *self.account(key) += bytes;
+        let bytes = message.size();
+        *self.account(key) += message.bytes.len() as u64;
         self.stored.insert(key, Stored { message, bytes, references: 0, pins: 0, resident: true });
     }
 
@@ -78,20 +95,20 @@ impl Bodies {
         Some((&stored.message, stored.bytes))
     }
 
-    /// One queue fewer holds it; the size of its body if that was the last one, and the message is gone.
-    pub fn unrefer(&mut self, key: MessageKey) -> Option<u64> {
+    /// One queue fewer holds it; what it leaves if that was the last one, and the message is gone.
+    pub fn unrefer(&mut self, key: MessageKey) -> Option<Gone> {
         let stored = self.stored.get_mut(&key)?;
         stored.references = stored.references.saturating_sub(1);
         if stored.references > 0 {
             return None;
         }
-        let bytes = stored.bytes;
+        let gone = Gone { bytes: stored.own_bytes(), chunks: stored.message.chunks().cloned() };
         self.forget(key);
         if self.folds.of(key) > 0 {
             self.folded += 1;
             return None;
         }
-        Some(bytes)
+        Some(gone)
     }
 
     /// Whether a queue may fold the message: no consumer has it by that queue, and there is room to note that it is folded.
@@ -181,7 +198,7 @@ impl Bodies {
         if let Some(stored) = self.stored.remove(&key)
             && stored.resident
         {
-            *self.account(key) -= stored.bytes;
+            *self.account(key) -= stored.own_bytes();
         }
     }
 
@@ -218,7 +235,7 @@ impl Bodies {
         {
             stored.resident = false;
             stored.message.bytes = Bytes::new();
-            self.resident_bytes -= stored.bytes;
+            self.resident_bytes -= stored.own_bytes();
         }
     }
 
@@ -229,7 +246,7 @@ impl Bodies {
         {
             stored.resident = true;
             stored.message = message;
-            self.resident_bytes += stored.bytes;
+            self.resident_bytes += stored.own_bytes();
         }
     }
 

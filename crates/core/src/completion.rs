@@ -34,6 +34,17 @@ pub enum Completion {
         /// The size of the message.
         bytes: u64,
     },
+    /// A piece of a large body.
+    Piece {
+        /// Who sends it.
+        connection: ConnectionId,
+        /// See [`Event::Chunk`].
+        upload: u64,
+        /// Its size.
+        bytes: u64,
+        /// Who waits.
+        ticket: Ticket,
+    },
     /// Events could not go on without their queue.
     Declared {
         /// Which.
@@ -136,6 +147,9 @@ impl Partition {
                 self.reply(connection, ticket, Ok(()), effects);
                 self.unpark_held_by_any(&expecting, effects);
             }
+            Completion::Piece { connection, upload, bytes, ticket } => {
+                self.piece_stored((connection, upload), bytes, ticket, effects);
+            }
             Completion::Declared { queue } => {
                 let waiting = self.waiting.take_for_queue(&queue);
                 self.resume(waiting, effects);
@@ -183,6 +197,9 @@ impl Partition {
                 self.expected(&expecting, bytes);
                 self.reply(connection, ticket, no(), effects);
                 self.unpark_held_by_any(&expecting, effects);
+            }
+            Completion::Piece { connection, bytes, ticket, .. } => {
+                self.piece_failed(connection, bytes, (ticket, refusal), effects);
             }
             Completion::Declared { queue } => {
                 let waiting = self.waiting.take_for_queue(&queue);

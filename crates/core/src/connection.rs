@@ -117,6 +117,7 @@ impl Partition {
 
     pub(crate) fn closed(&mut self, id: ConnectionId, effects: &mut Vec<Effect>) {
         self.ended.push(id);
+        self.abandon_all(id, effects);
         for line in self.parked.values_mut() {
             line.retain(|parked| parked.publish.connection != id);
         }

@@ -140,7 +140,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         for message in messages {
-            let key = self.insert_volatile(message);
+            let key = self.insert_volatile(message, effects);
             self.bodies.refer(key);
             self.push_entry(queue, key);
             self.drop_reference(key, effects);

@@ -119,7 +119,8 @@ impl Partition {
             return Step::Skipped;
         }
         self.selected(consumer, tag);
-        self.hand_over(id, tag, consumer, message.bytes.len() as u64);
+        self.lend(&message, effects);
+        self.hand_over(id, tag, consumer, &message);
         self.counters.delivered += 1;
         let turn = if browsing { GroupTurn::default() } else { self.take_group(id, consumer, &message) };
         let first_of_group = turn.first;
@@ -146,12 +147,12 @@ impl Partition {
         headers.expires_at_ms != 0 && headers.expires_at_ms <= self.now_ms
     }
 
-    fn hand_over(&mut self, id: QueueId, tag: EntryTag, by: ConsumerKey, bytes: u64) {
+    fn hand_over(&mut self, id: QueueId, tag: EntryTag, by: ConsumerKey, message: &Message) {
         self.pace_begins(by);
         self.spend_credit(by);
         let Some(consumer) = self.consumers.get_mut(&by) else { return };
         if let Some(connection) = self.connections.get_mut(&by.connection) {
-            connection.unwritten_bytes += bytes;
+            connection.unwritten_bytes += message.bytes.len() as u64;
         }
         if let Some(browse) = &mut consumer.browse {
             browse.pass(tag);
@@ -161,7 +162,7 @@ impl Partition {
         consumer.held.push(self.next_hold, tag);
         self.next_hold += 1;
         let Some(queue) = self.queues.get_mut(&id) else { return };
-        queue.away.add(bytes);
+        queue.away.add(message.size());
         if let Some(entry) = queue.entry(tag) {
             entry.state = State::Held { by, in_transaction: false };
             let key = entry.key;

@@ -177,7 +177,9 @@ impl Partition {
     fn as_folded(&self, sequence: u64, entry: &Entry) -> Option<Folded> {
         let Entry { key, stamp, failed_deliveries, .. } = *entry;
         let MessageKey::Durable { position, ordinal } = key else { return None };
-        let (headers, body_bytes) = self.bodies.headers(key)?;
+        // Which records hold the body of a large message is known at all times: they are few, and stay open.
+        let (headers, body_bytes) =
+            self.bodies.headers(key).filter(|(headers, _)| headers.chunks().is_none())?;
         let headers = Message { bytes: bytes::Bytes::new(), ..headers.clone() };
         Some(Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes })
     }

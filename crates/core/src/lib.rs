@@ -14,6 +14,7 @@ mod address;
 mod audit;
 mod binding;
 mod bodies;
+mod chunks;
 
 mod completion;
 mod compressed;
@@ -55,7 +56,9 @@ pub use audit::OriginOf;
 pub use figures::{QueueCounts, QueueFigures};
 pub use mend::{Doubts, Holder, LostMessage, Mended, Mending};
 pub use partition::{CountRetained, Counters, MarkDead, Memory, PAGE_ENTRIES, Partition, Settings};
-pub use record::{RecordError, decode_record, encode_record, message_in_record, sent_in_record};
+pub use record::{
+    RecordError, chunk_in_record, decode_record, encode_record, message_in_record, sent_in_record,
+};
 pub use schedule::{Firing, WriteDue};
 pub use selection::PropertiesOf;
 pub use snapshot::{HeldEntry, SnapshotError};

@@ -86,7 +86,7 @@ impl Partition {
         if !self.settings.policies.any_limit() {
             return None;
         }
-        let bytes = sent.message.bytes.len() as u64;
+        let bytes = sent.message.size();
         let queues = receivers.iter().filter_map(|id| self.queues.get(id));
         let holding = queues.filter(|queue| !queue.limit.drops() && !queue.limit.is_none());
         let full = holding.filter(|queue| is_behind || !queue.has_room_for(bytes));
@@ -220,7 +220,7 @@ impl Partition {
         if !self.settings.policies.any_limit() {
             return Vec::new();
         }
-        let bytes = sent.message.bytes.len() as u64;
+        let bytes = sent.message.size();
         let mut expecting = Vec::new();
         for id in receivers {
             let limited = |queue: &&mut Queue| !queue.limit.is_none() && !queue.limit.drops();

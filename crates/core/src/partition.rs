@@ -14,7 +14,8 @@ use rustc_hash::FxBuildHasher;
 
 use crate::address::Addresses;
 use crate::audit::{Audit, OriginOf};
-use crate::bodies::Bodies;
+use crate::bodies::{Bodies, Gone};
+use crate::chunks::{self, Uploads};
 use crate::completion::Completion;
 use crate::connection::{Connection, Ended};
 use crate::consumer::Consumer;
@@ -133,6 +134,8 @@ pub struct Partition {
     pub(crate) next_volatile_queue: u64,
     pub(crate) next_volatile_message: u64,
     pub(crate) bodies: Bodies,
+    /// Large bodies on their way in or out.
+    pub(crate) uploads: Uploads,
     /// When entries end.
     pub(crate) expiries: Expiries,
     /// When entries are delivered again that failed.
@@ -213,6 +216,7 @@ impl Partition {
             next_volatile_queue: 0,
             next_volatile_message: 0,
             bodies: Bodies::default(),
+            uploads: Uploads::default(),
             expiries: Expiries::default(),
             rests: Rests::default(),
             fetches: HashMap::default(),
@@ -315,6 +319,7 @@ impl Partition {
             Command::Delete { queue } => self.delete_address(&queue, effects),
             Command::Bind(binding) => self.apply_bind(binding),
             Command::Unbind { topic, queue } => self.apply_unbind(&topic, &queue, effects),
+            Command::Chunk(_) => {}
             Command::Enqueue(sent) => self.enqueue_durable(position, vec![sent], effects),
             Command::Settle(settlements) => self.settle_durable(&settlements, effects),
             Command::CountDelivery { queue, tags } => self.count_delivery(queue, &tags),
@@ -350,6 +355,9 @@ impl Partition {
     fn take(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Publish(publish) => self.publish(publish, effects),
+            Event::Chunk { .. } | Event::Abandon { .. } | Event::WantChunk { .. } => {
+                self.pass_on(event, effects);
+            }
             Event::Attach(attach) => self.attach(attach, effects),
             Event::Detach { consumer, delivered, ticket } => {
                 self.detach(consumer, delivered, ticket, effects)
@@ -422,6 +430,7 @@ impl Partition {
         self.refuse_late(effects);
         self.look_for_slow(effects);
         self.end_overdue(effects);
+        self.look_who_has_pieces(effects);
     }
 
     /// Ends recovery: settles what a crash left in doubt. Called once, after the last replayed command.
@@ -549,7 +558,8 @@ impl Partition {
         let (_, sequence) = untag(tag);
         self.expiries.insert(message.expires_at_ms, id, tag);
         queue.load.add(bytes);
-        queue.volatile_bytes += if matches!(key, MessageKey::Volatile(_)) { bytes } else { 0 };
+        queue.volatile_bytes +=
+            if matches!(key, MessageKey::Volatile(_)) { message.bytes.len() as u64 } else { 0 };
         if begins_groups {
             self.begin_groups(id);
         }
@@ -562,8 +572,11 @@ impl Partition {
 
     /// A queue gives up its claim on a message.
     pub(crate) fn drop_reference(&mut self, key: MessageKey, effects: &mut Vec<Effect>) {
-        if let Some(bytes) = self.bodies.unrefer(key) {
+        if let Some(Gone { bytes, chunks }) = self.bodies.unrefer(key) {
             self.released(key, bytes, effects);
+            if let Some(chunks) = chunks {
+                chunks::release(&chunks, effects);
+            }
         }
     }
 
@@ -574,7 +587,8 @@ impl Partition {
         }
     }
 
-    pub(crate) fn insert_volatile(&mut self, message: Message) -> MessageKey {
+    pub(crate) fn insert_volatile(&mut self, message: Message, effects: &mut Vec<Effect>) -> MessageKey {
+        self.retain_chunks(&message, effects);
         let key = MessageKey::Volatile(self.next_volatile_message);
         self.next_volatile_message += 1;
         self.bodies.insert(key, message);

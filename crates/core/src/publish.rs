@@ -18,6 +18,11 @@ const QUEUE_SHARE: u64 = 4;
 
 impl Partition {
     pub(crate) fn publish(&mut self, mut publish: Publish, effects: &mut Vec<Effect>) {
+        if !self.finish_upload(&mut publish) {
+            let reason = "its body has not come".to_owned();
+            let refusal = Refusal::StoreFailed { reason };
+            return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
+        }
         // What is due later lives from then on, as its producer said.
         if publish.sent.schedule.is_none() {
             let (policies, sent) = (&self.settings.policies, &publish.sent);
@@ -111,7 +116,7 @@ impl Partition {
         match admitted {
             Ok(Admitted::Durable) => {
                 let expecting = self.expect(&publish.sent, receivers);
-                let bytes = publish.sent.message.bytes.len() as u64;
+                let bytes = publish.sent.message.size();
                 let command = Command::Enqueue(self.without_idle_client(publish.sent));
                 let completion = match expecting.is_empty() {
                     true => Completion::Reply { connection, ticket },
@@ -326,7 +331,7 @@ impl Partition {
             self.keep_recent(to, &sent.message);
             self.announce_arrival(&sent.message, to, self.is_read(receivers, to), effects);
         }
-        let key = self.insert_volatile(sent.message);
+        let key = self.insert_volatile(sent.message, effects);
         // Every queue has it before any is served: serving one may expire it there, and let a parked send in behind it.
         self.bodies.refer(key);
         for queue in receivers {
@@ -367,8 +372,10 @@ impl Partition {
             let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
             if let Some(schedule) = &sent.schedule {
                 self.take_job(key, sent.message.bytes.len() as u64, schedule);
+                self.schedule_chunks(key, &sent.message, effects);
                 continue;
             }
+            self.retain_chunks(&sent.message, effects);
             self.bodies.insert(key, sent.message);
             self.bodies.refer(key);
             for to in std::iter::once(&sent.to).chain(&sent.also) {

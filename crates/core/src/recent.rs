@@ -119,7 +119,8 @@ impl Recent {
 impl Partition {
     /// A message was published to the address: its topic keeps it, if its policy says so.
     pub(crate) fn keep_recent(&mut self, to: &Destination, message: &Message) {
-        if let Some(recovery) = self.recovery_of(to) {
+        // A large body is not kept in memory, and nobody else would keep it on the disk.
+        if let Some(recovery) = self.recovery_of(to).filter(|_| message.chunks().is_none()) {
             self.recent.keep(to, message, &recovery, self.now_ms, self.settings.recent_bytes_max);
         }
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{
-    Again, Binding, BranchId, Changes, Command, Compression, Destination, DestinationKind, Due, Encoding,
-    EntryTag, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, PartitionId, Position, Protocol, QueueId,
-    RareHeaders, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
+    Again, Binding, BranchId, Changes, Chunks, Command, Compression, Destination, DestinationKind, Due,
+    Encoding, EntryTag, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, PartitionId, Position, Protocol,
+    QueueId, RareHeaders, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
 };
 
 use crate::compressed;
@@ -33,7 +33,8 @@ mod flag {
     pub const GROUP: u8 = 2;
     pub const CLIENT: u8 = 4;
     pub const LAST_VALUE: u8 = 8;
-    pub const ALL: u8 = PERSISTENT | GROUP | CLIENT | LAST_VALUE;
+    pub const CHUNKS: u8 = 32;
+    pub const ALL: u8 = PERSISTENT | GROUP | CLIENT | LAST_VALUE | CHUNKS;
     /// In records alone, where a body follows: it is compressed.
     pub const COMPRESSED: u8 = 16;
 }
@@ -78,6 +79,14 @@ pub enum RecordError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// A large body is not in as many pieces as its size asks for.
+    #[error("a body of {bytes} bytes does not lie in {records} records")]
+    Chunks {
+        /// Bytes of the body.
+        bytes: u64,
+        /// Records that are named.
+        records: usize,
+    },
     /// A name is no UTF-8.
     #[error("the name at byte {at} is not UTF-8")]
     Name {
@@ -105,6 +114,7 @@ mod kind {
     pub const UNSCHEDULE: u8 = 16;
     pub const OVERRULE: u8 = 17;
     pub const FORGET_BRANCH: u8 = 18;
+    pub const CHUNK: u8 = 19;
     pub const BIND: u8 = 20;
     pub const UNBIND: u8 = 21;
 }
@@ -118,6 +128,7 @@ pub fn encode_record(command: &Command, compression: Compression) -> Vec<Bytes> 
         Command::Bind(binding) => out.begin(kind::BIND).binding(binding),
         Command::Unbind { topic, queue } => out.begin(kind::UNBIND).destination(topic).destination(queue),
         Command::Enqueue(sent) => out.begin(kind::ENQUEUE).sent(sent),
+        Command::Chunk(bytes) => out.begin(kind::CHUNK).shared(bytes),
         Command::Subscribe(subscription) => out.begin(kind::SUBSCRIBE).subscription(subscription),
         Command::Unsubscribe { name } => out.begin(kind::UNSUBSCRIBE).text(name),
         Command::Settle(settlements) => out.begin(kind::SETTLE).settlements(settlements),
@@ -169,6 +180,7 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
         kind::BIND => Command::Bind(input.binding()?),
         kind::UNBIND => Command::Unbind { topic: input.destination()?, queue: input.destination()? },
         kind::ENQUEUE => Command::Enqueue(input.sent()?),
+        kind::CHUNK => Command::Chunk(input.rest()),
         kind::SUBSCRIBE => Command::Subscribe(input.subscription()?),
         kind::UNSUBSCRIBE => Command::Unsubscribe { name: input.text()? },
         kind::SETTLE => Command::Settle(input.settlements()?),
@@ -221,6 +233,17 @@ pub fn sent_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Sent>, Reco
     };
     let index = ordinal as usize;
     Ok((index < sends.len()).then(|| sends.swap_remove(index)))
+}
+
+/// The piece of a large body in a record.
+///
+/// # Errors
+/// As for [`decode_record`]; `Ok(None)` if the record is another one.
+pub fn chunk_in_record(record: &Bytes) -> Result<Option<Bytes>, RecordError> {
+    match decode_record(record)? {
+        Command::Chunk(bytes) => Ok(Some(bytes)),
+        _ => Ok(None),
+    }
 }
 
 /// The `ordinal`th message of a record alone.
@@ -320,6 +343,7 @@ impl Writer {
             | given(group.is_some(), flag::GROUP)
             | given(client.is_some(), flag::CLIENT)
             | given(last_value.is_some(), flag::LAST_VALUE)
+            | given(message.chunks().is_some(), flag::CHUNKS)
             | mark);
         self.u8(message.priority).u64(message.expires_at_ms).u32(bytes as u32);
         if let Some(Group { id, sequence }) = group {
@@ -331,6 +355,22 @@ impl Writer {
         if let Some(last_value) = last_value {
             self.text(last_value);
         }
+        if let Some(chunks) = message.chunks() {
+            self.chunks(chunks);
+        }
+        self
+    }
+
+    pub(crate) fn chunks(&mut self, chunks: &Chunks) -> &mut Writer {
+        self.u64(chunks.bytes).u32(chunks.piece_bytes).list(&chunks.positions, |out, position| {
+            out.u64(position.get());
+        })
+    }
+
+    /// Bytes that are shared, not copied.
+    fn shared(&mut self, bytes: &Bytes) -> &mut Writer {
+        self.done.push(self.head.split().freeze());
+        self.done.push(bytes.clone());
         self
     }
 
@@ -384,9 +424,7 @@ impl Writer {
                 stored
             }
         };
-        self.done.push(self.head.split().freeze());
-        self.done.push(stored);
-        self
+        self.shared(&stored)
     }
 
     pub(crate) fn settlements(&mut self, settlements: &[Settlement]) -> &mut Writer {
@@ -573,7 +611,31 @@ impl<'a> Reader<'a> {
         if flags & flag::LAST_VALUE != 0 {
             rare.last_value = Some(self.text()?);
         }
+        if flags & flag::CHUNKS != 0 {
+            rare.chunks = Some(Arc::new(self.chunks()?));
+        }
         Ok((rare != RareHeaders::default()).then(|| Arc::new(rare)))
+    }
+
+    pub(crate) fn chunks(&mut self) -> Result<Chunks, RecordError> {
+        let (bytes, piece_bytes) = (self.u64()?, self.u32()?);
+        let positions = self.list(|input| {
+            let position = Position::new(input.u64()?);
+            position.ok_or(RecordError::Unknown { field: "position", value: 0 })
+        })?;
+        let records = u64::from(piece_bytes).checked_mul(positions.len() as u64);
+        let is_enough =
+            records.is_some_and(|room| bytes <= room && room - bytes < u64::from(piece_bytes.max(1)));
+        match is_enough {
+            true => Ok(Chunks { bytes, piece_bytes, positions: positions.into() }),
+            false => Err(RecordError::Chunks { bytes, records: positions.len() }),
+        }
+    }
+
+    /// What is left of the record.
+    fn rest(&mut self) -> Bytes {
+        let at = std::mem::replace(&mut self.at, self.bytes.len());
+        self.bytes.slice(at..)
     }
 
     pub(crate) fn schedule(&mut self) -> Result<Schedule, RecordError> {
@@ -703,6 +765,11 @@ mod tests {
             group,
             client: Some("client".into()),
             last_value: Some("v".into()),
+            chunks: Some(Arc::new(Chunks {
+                bytes: 5,
+                piece_bytes: 2,
+                positions: [3, 4, 9].into_iter().filter_map(Position::new).collect(),
+            })),
         }));
         Sent::new(Destination::queue("a"), Message { rare, ..message(b"one") })
     }
@@ -855,8 +922,8 @@ mod tests {
             (
                 "an unknown flag",
                 flags,
-                &[32],
-                Err(RecordError::Unknown { field: "message flags", value: 32 }),
+                &[64],
+                Err(RecordError::Unknown { field: "message flags", value: 64 }),
             ),
             (
                 "more than is there",

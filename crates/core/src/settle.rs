@@ -226,10 +226,11 @@ impl Partition {
         }
         let removed = self.queues.get_mut(&queue).and_then(|queue| queue.remove(tag));
         let Some(entry) = removed else { return };
-        let (mut size, mut value) = (0, None);
+        let (mut size, mut in_memory, mut value) = (0, 0, None);
         if let Some((headers, bytes)) = self.bodies.headers(entry.key) {
             self.expiries.remove(headers.expires_at_ms, queue, tag);
             size = bytes;
+            in_memory = headers.bytes.len() as u64;
             value = headers.last_value().cloned();
         }
         let mut unknown = QueueCounts::default();
@@ -237,7 +238,8 @@ impl Partition {
         let counts = match self.queues.get_mut(&queue) {
             Some(queue) => {
                 queue.load.remove(size);
-                queue.volatile_bytes -= if matches!(entry.key, MessageKey::Volatile(_)) { size } else { 0 };
+                queue.volatile_bytes -=
+                    if matches!(entry.key, MessageKey::Volatile(_)) { in_memory } else { 0 };
                 if entry.state != State::Ready {
                     queue.away.remove(size);
                 }

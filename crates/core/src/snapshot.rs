@@ -5,6 +5,7 @@
 //! what has changed, and on the number of pages.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
@@ -23,7 +24,7 @@ use crate::transaction::{Prepared, Promised};
 
 /// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
 /// parts it still has.
-const VERSION: u8 = 9;
+const VERSION: u8 = 10;
 
 /// The first layout with branches that are in doubt.
 const BRANCHES_SINCE: u8 = 3;
@@ -42,6 +43,9 @@ const PAGES_SINCE: u8 = 7;
 
 /// The first layout with branches that operators have ended.
 const OVERRULED_SINCE: u8 = 8;
+
+/// The first layout with large bodies of messages that are due later.
+const SCHEDULED_CHUNKS_SINCE: u8 = 10;
 
 /// Why bytes are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -169,6 +173,10 @@ impl Partition {
         out.list(&overruled, |out, (branch, committed)| {
             out.branch(branch).u8(u8::from(*committed));
         });
+        out.list(&self.uploads.scheduled().collect::<Vec<_>>(), |out, (key, chunks)| {
+            write_key(out, *key);
+            out.chunks(chunks);
+        });
         out.finish().concat().into()
     }
 
@@ -295,14 +303,20 @@ impl Partition {
                 partition.branches.overrule(branch, committed);
             }
         }
+        if SCHEDULED_CHUNKS_SINCE <= found {
+            for (key, chunks) in input.list(|input| Ok((read_key(input)?, input.chunks()?)))? {
+                partition.uploads.schedule(key, Arc::new(chunks));
+            }
+        }
         input.end()?;
         partition.fold_all();
         Ok(partition)
     }
 
-    /// The messages that the journal must keep: each once.
+    /// What the journal must keep: each message once, and each piece of a large one for each message that names it.
     pub fn live_messages(&self) -> impl Iterator<Item = MessageRow> {
-        let open = self.bodies.durable().map(|(key, _, bytes)| (key, bytes));
+        let own = |message: &Message, bytes: u64| bytes.saturating_sub(message.chunk_bytes());
+        let open = self.bodies.durable().map(move |(key, message, bytes)| (key, own(message, bytes)));
         let prepared = self.prepared.values().flat_map(|prepared| &prepared.scheduled);
         let prepared = prepared.map(|(key, bytes, _)| (*key, *bytes));
         let alone = open.chain(prepared).filter_map(|(key, body_bytes)| match key {
@@ -315,7 +329,21 @@ impl Partition {
             let (first, ordinal, body_bytes) = (due.position, due.ordinal, u64::from(job.bytes));
             MessageRow { first, records: 1, ordinal, body_bytes }
         });
-        alone.chain(self.bodies.only_folded(messages_in_pages(self.queues.values()))).chain(later)
+        alone
+            .chain(self.bodies.only_folded(messages_in_pages(self.queues.values())))
+            .chain(later)
+            .chain(self.live_pieces())
+    }
+
+    fn live_pieces(&self) -> impl Iterator<Item = MessageRow> {
+        let large = self.bodies.durable().filter_map(|(_, message, _)| message.chunks());
+        let large = large.chain(self.uploads.scheduled().map(|(_, chunks)| chunks));
+        large.flat_map(|chunks| chunks.iter()).map(|(first, body_bytes)| MessageRow {
+            first,
+            records: 1,
+            ordinal: 0,
+            body_bytes,
+        })
     }
 
     /// Messages of prepared transactions whose bodies a snapshot left on the disk. They must be read before anything is

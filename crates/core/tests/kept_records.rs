@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record};
 use postroad_model::{
-    Again, Binding, BranchId, Changes, Command, Compression, Destination, Due, Encoding, EntryTag, Group,
-    Message, MessageKey, NORMAL_PRIORITY, Origin, PartitionId, Placement, Position, Protocol, QueueId,
+    Again, Binding, BranchId, Changes, Chunks, Command, Compression, Destination, Due, Encoding, EntryTag,
+    Group, Message, MessageKey, NORMAL_PRIORITY, Origin, PartitionId, Placement, Position, Protocol, QueueId,
     RareHeaders, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
 };
 use postroad_routing::Policies;
@@ -90,7 +90,7 @@ fn unordered(mut command: Command) -> Command {
 fn records_since_2() -> Vec<(&'static str, Command)> {
     let rare = |group, client: Option<&str>| {
         let group = Some(Group { id: "größe".into(), sequence: -1 }).filter(|_| group);
-        Some(Arc::new(RareHeaders { group, client: client.map(Into::into), last_value: None }))
+        Some(Arc::new(RareHeaders { group, client: client.map(Into::into), ..RareHeaders::default() }))
     };
     let with = |rare| {
         let sent = sent(Destination::queue("orders"), b"a body");
@@ -467,6 +467,62 @@ fn holds_the_same_unfolded(snapshot: &Bytes, restored: &Partition) {
     assert_eq!((entries(&roomy), roomy.memory().folded_messages), (entries(restored), 0));
 }
 
+/// What came with large messages: a piece, and a message whose body is three of them.
+fn large_records() -> Vec<(&'static str, Command)> {
+    let positions = [3, 4, 9].into_iter().filter_map(Position::new).collect();
+    let chunks = Some(Arc::new(Chunks { bytes: 20, piece_bytes: 8, positions }));
+    let rare = Some(Arc::new(RareHeaders { chunks, ..RareHeaders::default() }));
+    let plain = sent(Destination::queue("orders"), b"without its body");
+    let large = Sent { message: Message { rare, ..plain.message.clone() }, ..plain };
+    let later = Schedule::once("job".into(), 7);
+    let scheduled = Sent { schedule: Some(Box::new(later)), ..large.clone() };
+    vec![
+        ("chunk", Command::Chunk(Bytes::from_static(b"a piece of a body"))),
+        ("enqueue-large", Command::Enqueue(large)),
+        ("enqueue-large-scheduled", Command::Enqueue(scheduled)),
+    ]
+}
+
+fn partition_with_large_messages() -> Partition {
+    let mut partition = partition_with_jobs();
+    for (_, command) in large_records() {
+        let position = partition.applied().map_or(Position::FIRST, Position::next);
+        partition.apply(position, command, &mut Vec::new());
+    }
+    partition
+}
+
+#[test]
+fn records_of_large_messages_are_read_and_written() {
+    for (name, command) in large_records() {
+        assert_eq!(encode_record(&command, Compression::None).concat(), read(2, name), "case: {name}");
+        assert_eq!(decode_record(&read(2, name)), Ok(command), "case: {name}");
+    }
+}
+
+#[test]
+fn a_snapshot_of_version_10_becomes_the_partition_that_it_was() {
+    let snapshot = read(10, "snapshot");
+    let restored = Partition::restore(settings(), &snapshot).expect("a snapshot");
+    assert_eq!(restored.snapshot(), snapshot, "restored");
+    assert_eq!(partition_with_large_messages().snapshot(), snapshot, "from its records");
+    let plain = Partition::restore(settings(), &partition_with_jobs().snapshot()).expect("a snapshot");
+    let live = |partition: &Partition| -> Vec<(u64, u64)> {
+        let rows = partition.live_messages();
+        let mut live: Vec<_> =
+            rows.flat_map(|row| vec![(row.first.get(), row.body_bytes); row.records as usize]).collect();
+        live.sort_unstable();
+        live
+    };
+    let mut more = live(&restored);
+    for known in live(&plain) {
+        more.remove(more.iter().position(|other| *other == known).expect("still there"));
+    }
+    let own = b"without its body".len() as u64;
+    more.retain(|(_, bytes)| *bytes != own);
+    assert_eq!(more, [(3, 8), (3, 8), (4, 8), (4, 8), (9, 4), (9, 4)], "once for each of the messages");
+}
+
 /// Ran once for each version. It never replaces a file: kept means kept.
 #[test]
 #[ignore = "writes the kept files of a layout that has none"]
@@ -475,5 +531,8 @@ fn write_the_kept_files() {
         let file = std::fs::OpenOptions::new().write(true).create_new(true).open(file);
         std::io::Write::write_all(&mut file.expect("a new file"), bytes).expect("written");
     };
-    write(kept(9, "snapshot"), &partition_with_overruled_branches(21).snapshot());
+    for (name, command) in large_records() {
+        write(kept(2, name), &encode_record(&command, Compression::None).concat());
+    }
+    write(kept(10, "snapshot"), &partition_with_large_messages().snapshot());
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::{
     Again, BranchId, Destination, Due, EntryTag, Message, PartitionId, QueueId, Schedule, TransactionId,
 };
@@ -37,6 +39,8 @@ pub enum Command {
     },
     /// One message for every durable queue bound to the address; a queue is made on first use.
     Enqueue(Sent),
+    /// A piece of a large body, ahead of the message that will name it; see [`crate::Chunks`]. Nothing follows from it.
+    Chunk(Bytes),
     /// Entries left their queues for good.
     Settle(Vec<Settlement>),
     /// These entries were delivered once more without success.

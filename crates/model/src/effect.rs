@@ -69,6 +69,13 @@ pub enum Effect {
         /// Durable keys only.
         keys: Vec<MessageKey>,
     },
+    /// Read a piece of a large body, and send it to the connection.
+    ReadChunk {
+        /// Which connection.
+        connection: ConnectionId,
+        /// The record.
+        position: Position,
+    },
     /// `count` messages of the record at `position` must outlive the next checkpoint.
     Retain {
         /// The record.

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::{
     BranchId, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, EntryTag, JobsWanted,
-    Message, MessageKey, PartitionId, ProducerNotice, Refusal, Sent, Ticket, TransactionId, TransactionKey,
+    Message, MessageKey, PartitionId, Position, ProducerNotice, Refusal, Sent, Ticket, TransactionId,
+    TransactionKey,
 };
 
 /// Something that a session, the log, the clock or another partition tells a partition.
@@ -12,6 +15,31 @@ use crate::{
 pub enum Event {
     /// A message to send.
     Publish(Publish),
+    /// The next piece of a large message that is still on its way in. The reply leaves once it is in the log.
+    Chunk {
+        /// Who sends.
+        connection: ConnectionId,
+        /// Which of its large messages, by a number of the session's own.
+        upload: u64,
+        /// As many bytes of the body as the first piece had, or fewer if it ends with them; [`crate::CHUNK_BYTES`] as a rule.
+        bytes: Bytes,
+        /// Who waits.
+        ticket: Ticket,
+    },
+    /// The rest of a large message will not come.
+    Abandon {
+        /// Who sent it.
+        connection: ConnectionId,
+        /// Which.
+        upload: u64,
+    },
+    /// Read a piece of a large message that was delivered: answered by [`crate::Effect::ReadChunk`].
+    WantChunk {
+        /// Who was sent it.
+        consumer: ConsumerKey,
+        /// The record.
+        position: Position,
+    },
     /// A consumer to attach.
     Attach(Attach),
     /// A consumer leaves; what it holds returns to the queue.
@@ -262,12 +290,23 @@ pub struct Publish {
     pub resent: bool,
     /// It tells of the broker itself, and waits for nobody: a subscription without room for it goes without.
     pub is_notice: bool,
+    /// Its body has come in pieces, all of them in the log by now: see [`Event::Chunk`].
+    pub upload: Option<u64>,
 }
 
 impl Publish {
     /// A message in no transaction, sent for the first time, that leaves nothing for later subscribers.
     pub fn plain(connection: ConnectionId, ticket: Ticket, sent: Sent) -> Publish {
-        Publish { connection, ticket, sent, transaction: None, retain: None, resent: false, is_notice: false }
+        Publish {
+            connection,
+            ticket,
+            sent,
+            transaction: None,
+            retain: None,
+            resent: false,
+            is_notice: false,
+            upload: None,
+        }
     }
 }
 

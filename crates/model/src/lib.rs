@@ -37,7 +37,8 @@ pub use ids::{
 pub use liveness::{Liveness, Silence, Silences};
 pub use login::{Login, LoginAnswer};
 pub use message::{
-    DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Origin, Protocol, RareHeaders,
+    CHUNK_BYTES, Chunks, DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Origin,
+    Protocol, RareHeaders,
 };
 pub use notice::{Announcement, ClientNotice, ConsumerNotice, MessageEvent, Notice, ProducerNotice};
 pub use refusal::Refusal;

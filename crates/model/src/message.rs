@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::Destination;
+use crate::{Destination, Position};
 
 /// Who can read a message's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +66,28 @@ impl Message {
         self.rare.as_ref()?.last_value.as_ref()
     }
 
+    /// Where the rest of its body lies, if it is a large one.
+    pub fn chunks(&self) -> Option<&Arc<Chunks>> {
+        self.rare.as_ref()?.chunks.as_ref()
+    }
+
+    /// The same message with the rest of its body elsewhere, or with none.
+    pub fn with_chunks(mut self, chunks: Option<Arc<Chunks>>) -> Message {
+        let rare = RareHeaders { chunks, ..self.rare.as_deref().cloned().unwrap_or_default() };
+        self.rare = (rare != RareHeaders::default()).then(|| Arc::new(rare));
+        self
+    }
+
+    /// Bytes of its body that are not in `bytes`.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.chunks().map_or(0, |chunks| chunks.bytes)
+    }
+
+    /// Bytes of it altogether, if `bytes` is here.
+    pub fn size(&self) -> u64 {
+        self.bytes.len() as u64 + self.chunk_bytes()
+    }
+
     /// The client that sent it, if the broker needs to know.
     pub fn client(&self) -> Option<&Arc<str>> {
         self.rare.as_ref()?.client.as_ref()
@@ -90,6 +112,39 @@ pub struct RareHeaders {
     pub client: Option<Arc<str>>,
     /// The value by which a queue keeps the last message alone, if one that it is sent to does.
     pub last_value: Option<Arc<str>>,
+    /// The rest of a large body.
+    pub chunks: Option<Arc<Chunks>>,
+}
+
+/// The body of a large message: records of its partition's log, which hold it in pieces. [`Message::bytes`] is the message
+/// as if its body were empty.
+///
+/// In the core's memory it takes eight bytes for each piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunks {
+    /// Bytes of all pieces together.
+    pub bytes: u64,
+    /// Bytes of each piece but the last, which may be shorter; never zero.
+    pub piece_bytes: u32,
+    /// The records, in the order of the body; their positions rise.
+    pub positions: Box<[Position]>,
+}
+
+/// Bytes of each piece of a large body but the last: small enough that a turn of the journal with some of them in it is as
+/// short as others, large enough that their headers and syncs cost little beside them.
+pub const CHUNK_BYTES: usize = 256 << 10;
+
+impl Chunks {
+    /// Bytes of the piece at this place.
+    pub fn bytes_of(&self, index: usize) -> u64 {
+        let piece = u64::from(self.piece_bytes);
+        self.bytes.saturating_sub(index as u64 * piece).min(piece)
+    }
+
+    /// Each record, with the bytes of the piece in it.
+    pub fn iter(&self) -> impl Iterator<Item = (Position, u64)> + '_ {
+        self.positions.iter().enumerate().map(|(index, position)| (*position, self.bytes_of(index)))
+    }
 }
 
 /// Messages of a group go to one consumer, in order (JMS 3.1, section 3.5.9).

@@ -1,9 +1,10 @@
 //! The seam between protocols and the runtime: a conversation as a state machine without sockets.
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 use crate::{
-    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, Login, LoginAnswer, Refusal, Ticket,
+    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, Login, LoginAnswer, Position,
+    Refusal, Ticket,
 };
 
 /// What the core sends back to a session.
@@ -18,6 +19,13 @@ pub enum ToSession {
     },
     /// A message for one of its consumers.
     Deliver(Delivery),
+    /// The next piece of the large message that is on its way out; pieces come in order.
+    Chunk {
+        /// Its record.
+        position: Position,
+        /// The piece, or why it cannot be had.
+        bytes: Result<Bytes, String>,
+    },
     /// See [`crate::Effect::Drained`].
     Drained {
         /// The consumer.
@@ -128,6 +136,34 @@ pub trait Session {
     /// From now on the socket is read, or is not: the silence of a peer whom nobody hears says nothing. Conversations
     /// begin heard.
     fn listens(&mut self, listens: bool, now: Now);
+
+    /// Whether a delivery with [`crate::Chunks`] can leave in pieces, as they are in the log. If not, the runtime puts the whole
+    /// message together first.
+    fn streams(&self, _delivery: &Delivery) -> bool {
+        false
+    }
+
+    /// After `answer` was given a delivery that streams: bytes of its body that are still to be given to `body`; zero, if
+    /// none. Until it is zero nothing else may be answered.
+    fn body_missing(&self) -> u64 {
+        0
+    }
+
+    /// Whether what else the session says may stand between the pieces of a body; otherwise the runtime keeps it until the
+    /// body is out.
+    fn interleaves(&self) -> bool {
+        false
+    }
+
+    /// Takes the next bytes of the body that it is sending.
+    fn body(&mut self, _bytes: &Bytes, _now: Now, _output: &mut BytesMut) {}
+
+    /// The rest of the body cannot be read: the message becomes a dead letter. The connection ends behind it, for the peer
+    /// waits for that rest.
+    fn body_lost(&mut self, _reason: &str, _events: &mut Vec<Event>) {}
+
+    /// Nobody can put this message together for the consumer: it becomes a dead letter.
+    fn cannot_deliver(&mut self, _delivery: &Delivery, _reason: &str, _now: Now, _events: &mut Vec<Event>) {}
 
     /// When `wake` is due next.
     fn deadline(&self) -> Deadline;

@@ -131,7 +131,7 @@ impl<P: Port> LocalLog<P> {
 /// Whether the record takes nothing new in, and so may use the room kept back on a full disk.
 fn frees(command: &Command) -> bool {
     match command {
-        Command::Declare { .. } | Command::Enqueue(_) | Command::Fire { .. } => false,
+        Command::Declare { .. } | Command::Chunk(_) | Command::Enqueue(_) | Command::Fire { .. } => false,
         Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends.is_empty(),
         _ => true,
     }

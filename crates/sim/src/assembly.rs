@@ -6,14 +6,18 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record, sent_in_record};
 use postroad_journal::{Disk, Journal, OpenError, Options, SimulatedDisk};
-use postroad_model::{Effect, Event, MessageKey, PartitionId, Position};
+use postroad_model::{Chunks, Effect, Event, Message, MessageKey, PartitionId, Position};
 use postroad_replication::{
     Job, JobDone, LocalLog, LogEvent, LogWriter, Port, Proposal, ReplLog, ToPartition, ToWriter,
 };
+
+use crate::oracle::{MessageNumber, number_of};
+use crate::upload::check_piece;
 
 type File = <SimulatedDisk as Disk>::File;
 
@@ -64,6 +68,11 @@ pub struct Core {
     wire: Wire,
     inbox: BTreeMap<Source, VecDeque<Event>>,
     reads: HashMap<Position, Vec<MessageKey>>,
+    /// Pieces of delivered messages that are read back, each with its message, its place, and all of them: whoever reads
+    /// has them in hand.
+    pieces: HashMap<Position, Vec<(MessageNumber, usize, Arc<Chunks>)>>,
+    /// What was wrong with one of them.
+    pub broken: Option<String>,
     now_ms: u64,
 }
 
@@ -134,6 +143,9 @@ impl Core {
             }
             LogEvent::Read { position, record, .. } => {
                 self.read_back(position, &record);
+                for (number, index, chunks) in self.pieces.remove(&position).unwrap_or_default() {
+                    self.broken = self.broken.take().or(check_piece(number, index, &chunks, &record).err());
+                }
                 None
             }
         }
@@ -175,6 +187,7 @@ impl Core {
                     self.log.retain(self.id, *position, *count, *bytes);
                 }
                 Effect::Release { position, bytes } => self.log.release(self.id, *position, *bytes),
+                Effect::Deliver(delivery) => self.read_pieces(&delivery.message),
                 Effect::Tell { to, peer } => {
                     told.push((*to, Event::Peer { from: self.id, peer: peer.clone() }));
                 }
@@ -182,6 +195,18 @@ impl Core {
             }
         }
         told
+    }
+
+    /// Reads the body of a message that is delivered, as a connection does.
+    fn read_pieces(&mut self, message: &Message) {
+        let (Some(chunks), Some(number)) = (message.chunks(), number_of(message)) else { return };
+        for (index, position) in chunks.positions.iter().enumerate() {
+            let waiting = self.pieces.entry(*position).or_default();
+            waiting.push((number, index, chunks.clone()));
+            if waiting.len() == 1 {
+                self.log.read(self.id, *position);
+            }
+        }
     }
 
     fn fetch(&mut self, keys: &[MessageKey]) {
@@ -283,8 +308,8 @@ impl Assembly {
         let core = |(id, partition): (PartitionId, Partition)| {
             let wire = Wire::default();
             let log = LocalLog::new(wire.clone(), [(id, partition.applied())]);
-            let (inbox, reads) = (BTreeMap::new(), HashMap::new());
-            Core { id, partition, log, wire, inbox, reads, now_ms: 0 }
+            let (inbox, reads, pieces) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+            Core { id, partition, log, wire, inbox, reads, pieces, broken: None, now_ms: 0 }
         };
         let mut cores: Vec<Core> = partitions.into_iter().map(core).collect();
         let begin = |core: &mut Core| {

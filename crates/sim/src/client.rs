@@ -12,6 +12,7 @@ use postroad_model::{
 
 use crate::random::Random;
 use crate::selectors::SELECTORS;
+use crate::upload::Upload;
 
 /// Numbers that rise through the whole run.
 #[derive(Debug, Default)]
@@ -87,6 +88,8 @@ pub struct Client {
     unwritten: BTreeMap<PartitionId, u64>,
     /// What it was told is in doubt.
     in_doubt: Vec<BranchId>,
+    /// The large message that it is sending.
+    upload: Option<Upload>,
     /// May a commit overtake what was sent in its transaction on other ways?
     hasty: bool,
 }
@@ -107,6 +110,7 @@ impl Client {
             declaring: BTreeMap::new(),
             unwritten: BTreeMap::new(),
             in_doubt: Vec::new(),
+            upload: None,
             hasty,
         }
     }
@@ -118,6 +122,10 @@ impl Client {
 
     /// Does something, whatever chance says.
     pub fn act(&mut self, world: &mut World<'_>) -> Outgoing {
+        if self.upload.is_some() {
+            let gives_up = world.random.one_in(20);
+            return self.end_upload(gives_up);
+        }
         match world.random.below(100) {
             0..34 => self.publish(world),
             34..44 => self.attach(world),
@@ -194,6 +202,15 @@ impl Client {
         };
         let sent = Sent { also, schedule: schedule.map(Box::new), ..Sent::new(to, message) };
         let publish = Publish { transaction, retain, ..Publish::plain(connection, ticket, sent) };
+        // A body lies in the partition of its message, and dead letters may go to another one.
+        let may_be_large = world.placement.partitions == 1
+            && publish.retain.is_none()
+            && (publish.transaction.is_none() || !self.hasty);
+        if may_be_large && world.random.one_in(6) {
+            let (upload, events) = Upload::begin(partition, number, publish, || Ticket(world.numbers.next()));
+            self.upload = Some(upload);
+            return events;
+        }
         vec![(partition, Event::Publish(publish))]
     }
 
@@ -204,6 +221,18 @@ impl Client {
         others.retain(|other| other != to && world.placement.partition_of(&other.name) == home);
         others.retain(|_| world.random.one_in(2));
         others
+    }
+
+    /// The pieces have arrived, or the client does not want to wait for it.
+    fn end_upload(&mut self, gives_up: bool) -> Outgoing {
+        let Some(upload) = self.upload.take_if(|upload| gives_up || upload.is_complete()) else {
+            return Vec::new();
+        };
+        let (event, unused) = upload.end(gives_up);
+        if let (Some(open), Some(ticket)) = (&mut self.open, unused) {
+            open.unanswered.remove(&ticket);
+        }
+        vec![event]
     }
 
     /// Sends again what the slot's last connection was not answered, over this one.
@@ -232,7 +261,9 @@ impl Client {
         let sent = Sent::new(to.clone(), message);
         let (connection, ticket) = (self.connection, Ticket(number));
         let publish = Publish::plain(connection, ticket, sent);
-        (ticket, vec![(partition, Event::Publish(publish))])
+        let mut events = self.end_upload(true);
+        events.push((partition, Event::Publish(publish)));
+        (ticket, events)
     }
 
     fn attach(&mut self, world: &mut World<'_>) -> Outgoing {
@@ -631,6 +662,9 @@ impl Client {
     }
 
     fn answered(&mut self, ticket: Ticket, good: bool) {
+        if let Some(upload) = &mut self.upload {
+            upload.answered(ticket, good);
+        }
         if let Some(open) = &mut self.open {
             open.unanswered.remove(&ticket);
         }

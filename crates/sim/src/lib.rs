@@ -18,6 +18,7 @@ mod policies;
 mod random;
 mod selectors;
 mod trace;
+mod upload;
 mod violation;
 
 pub use simulation::{Options, Simulation};

@@ -106,6 +106,8 @@ struct Letter {
     unanswered: u32,
     /// When it was confirmed.
     confirmed: Option<u64>,
+    /// It has a body in pieces, unless it is sent once more.
+    is_large: bool,
     /// Its client sent it once more, perhaps behind later ones: an earlier refusal had not reached it.
     resent: bool,
 }
@@ -263,7 +265,13 @@ impl Oracle {
             Event::Publish(publish) => {
                 let letter = (publish.connection, publish.ticket);
                 self.published(letter, &publish.sent, publish.transaction, publish.retain.as_ref());
+                let number = number_of(&publish.sent.message);
+                let letter = number.and_then(|number| self.letters.get_mut(&number));
+                if let Some(letter) = letter.filter(|_| publish.upload.is_some()) {
+                    letter.is_large = true;
+                }
             }
+            Event::Chunk { connection, ticket, .. } => self.ask(*connection, *ticket, Ask::Other),
             Event::Attach(attach) => {
                 self.names.asked_for(attach);
                 self.ask(attach.consumer.connection, attach.ticket, Ask::Attach(attach.consumer));
@@ -348,6 +356,7 @@ impl Oracle {
                 run,
                 unanswered: 1,
                 confirmed: None,
+                is_large: false,
                 resent: false,
             },
         );

@@ -395,10 +395,11 @@ impl Simulation {
     }
 
     fn poll(&mut self, index: usize) -> Checked {
-        match self.assembly.cores[index].poll() {
-            Some(turn) => self.handle(turn),
-            None => Ok(()),
+        let turn = self.assembly.cores[index].poll();
+        if let Some(broken) = self.assembly.cores[index].broken.take() {
+            return Err(broken);
         }
+        turn.map_or(Ok(()), |turn| self.handle(turn))
     }
 
     fn flush_step(&mut self) -> Checked {

@@ -370,6 +370,6 @@ fn rare_headers(properties: &Properties, client: Option<&Arc<str>>) -> Option<Ar
     let id = properties.group_id.as_ref().filter(|id| !id.is_empty());
     let sequence = properties.group_sequence.unwrap_or(0) as i32;
     let group = id.map(|id| Group { id: id.as_str().into(), sequence });
-    let rare = RareHeaders { group, client: client.cloned(), last_value: None };
+    let rare = RareHeaders { group, client: client.cloned(), ..RareHeaders::default() };
     (rare != RareHeaders::default()).then(|| Arc::new(rare))
 }

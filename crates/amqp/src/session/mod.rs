@@ -258,6 +258,8 @@ impl Session for AmqpSession {
     ) -> Result<(), Parting> {
         let mut turn = Turn { events, output, now };
         match message {
+            // The runtime gives it to `body`, in its turn.
+            ToSession::Chunk { .. } => Ok(()),
             ToSession::Reply { ticket, result } => self.replied(ticket, result, &mut turn),
             ToSession::Deliver(delivery) => {
                 self.deliver(delivery, &mut turn);

@@ -156,6 +156,8 @@ fn amqp_session(id: ConnectionId, visit: &Visit, options: &AmqpOptions) -> Box<d
 fn openwire_options(config: &Config, partitions: u16, address: SocketAddr) -> OpenWireOptions {
     OpenWireOptions {
         max_frame_bytes: config.openwire.max_frame_bytes,
+        // A body and the messages that name it lie in one partition.
+        large_message_bytes: if partitions == 1 { config.limits.large_message_bytes } else { u64::MAX },
         tight_encoding: config.openwire.tight_encoding,
         cache: config.openwire.cache,
         max_inactivity_ms: config.openwire.max_inactivity_ms,

@@ -7,12 +7,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use postroad_model::{ConnectionId, Event, LoginAnswer, Now, Parting, Session};
+use bytes::BytesMut;
+use postroad_model::{ConnectionId, Delivery, Event, LoginAnswer, Now, Parting, Session, ToSession};
 use postroad_net::{Connection, Moved};
 use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Sleep;
 
+use crate::runtime::body::Body;
 use crate::runtime::core::Core;
 use crate::runtime::mailbox::Mailbox;
 use crate::runtime::now_ms;
@@ -68,8 +70,20 @@ pub async fn serve(
     let login = Reception::new(visit, handle.logins.clone());
     let (events, begun) = (Vec::new(), Instant::now());
     let alarm = Alarm::new(begun);
-    let mut task =
-        Task { handle, connection, mailbox, router, session, login, events, begun, alarm, listens: true };
+    let mut task = Task {
+        handle,
+        connection,
+        mailbox,
+        router,
+        session,
+        login,
+        events,
+        begun,
+        alarm,
+        listens: true,
+        body: None,
+        behind: BytesMut::new(),
+    };
     let parting = tokio::select! {
         parting = task.converse() => parting,
         () = closed => Parting::Farewell,
@@ -110,6 +124,15 @@ struct Task {
     alarm: Alarm,
     /// What the session was last told: see [`Session::listens`].
     listens: bool,
+    /// The large message that is on its way out: what the core has sent since waits behind it.
+    body: Option<Body>,
+    /// What the session says meanwhile, if that must wait.
+    behind: BytesMut,
+}
+
+/// Where the session writes to: behind a body that nothing may interrupt.
+fn output<'t>(body: &Option<Body>, behind: &'t mut BytesMut, output: &'t mut BytesMut) -> &'t mut BytesMut {
+    if body.as_ref().is_some_and(|body| body.is_exclusive) { behind } else { output }
 }
 
 impl Task {
@@ -140,7 +163,7 @@ impl Task {
         let missing = if reads { self.session.missing_bytes(&self.connection.input) } else { 0 };
         self.alarm.set(self.session.deadline());
         tokio::select! {
-            () = self.mailbox.filled(), if takes => {}
+            () = self.mailbox.filled(self.body.is_some()), if takes => {}
             moved = self.connection.moved(reads, missing) => self.react(moved)?,
             () = self.alarm.rings() => self.wake(reads, missing).await?,
             answer = self.login.answered() => self.admit(answer)?,
@@ -152,7 +175,7 @@ impl Task {
 
     /// Whether the socket is to be read now; the session learns of a change.
     fn listen(&mut self) -> bool {
-        let room = self.connection.output.len() < OUTPUT_BYTES_MAX;
+        let room = self.connection.output.len().max(self.behind.len()) < OUTPUT_BYTES_MAX;
         let listens = room && self.router.may_read() && self.session.takes_input();
         if listens != self.listens {
             self.listens = listens;
@@ -177,7 +200,8 @@ impl Task {
     fn receive(&mut self) -> Result<(), Parting> {
         loop {
             let now = self.now();
-            let Connection { input, output, .. } = &mut self.connection;
+            let Connection { input, output: out, .. } = &mut self.connection;
+            let output = output(&self.body, &mut self.behind, out);
             self.session.receive(input, now, &mut self.events, output)?;
             let Some(login) = self.session.login() else { return Ok(()) };
             let Some(answer) = self.login.ask(login) else { return Ok(()) };
@@ -187,7 +211,8 @@ impl Task {
 
     fn admit(&mut self, answer: LoginAnswer) -> Result<(), Parting> {
         let now = self.now();
-        self.session.admit(answer, now, &mut self.events, &mut self.connection.output)?;
+        let output = output(&self.body, &mut self.behind, &mut self.connection.output);
+        self.session.admit(answer, now, &mut self.events, output)?;
         self.receive()
     }
 
@@ -201,7 +226,8 @@ impl Task {
         }
         let now = self.now();
         if self.session.deadline().is_some_and(|deadline| deadline <= now.ticks_ms) {
-            self.session.wake(now, &mut self.events, &mut self.connection.output)?;
+            let output = output(&self.body, &mut self.behind, &mut self.connection.output);
+            self.session.wake(now, &mut self.events, output)?;
         }
         Ok(())
     }
@@ -217,6 +243,12 @@ impl Task {
     fn answer_mail(&mut self) -> Result<(), Parting> {
         let mut now = None;
         while self.connection.output.len() < OUTPUT_BYTES_MAX {
+            if self.body.is_some() {
+                if !self.send_body()? {
+                    return Ok(());
+                }
+                continue;
+            }
             let Some(message) = self.mailbox.take() else { return Ok(()) };
             let now = *now.get_or_insert_with(|| self.now());
             let mut core = self.handle.core.borrow_mut();
@@ -226,8 +258,82 @@ impl Task {
             let mut core = self.handle.core.borrow_mut();
             self.router.resume(|partition, event| core.submit(partition, event));
             drop(core);
-            self.session.answer(message, now, &mut self.events, &mut self.connection.output)?;
+            match message {
+                ToSession::Deliver(delivery) if delivery.message.chunks().is_some() => {
+                    self.begin_body(delivery, now)?;
+                }
+                message => {
+                    self.session.answer(message, now, &mut self.events, &mut self.connection.output)?
+                }
+            }
         }
+        Ok(())
+    }
+
+    /// A large message: its body comes from the log while it goes out.
+    fn begin_body(&mut self, delivery: Delivery, now: Now) -> Result<(), Parting> {
+        let Some(chunks) = delivery.message.chunks().cloned() else { return Ok(()) };
+        if !self.session.streams(&delivery) {
+            match Body::too_large(&chunks) {
+                None => self.body = Some(Body::whole(chunks, delivery)),
+                Some(reason) => {
+                    self.session.cannot_deliver(&delivery, &reason, now, &mut self.events);
+                }
+            }
+            return Ok(());
+        }
+        let consumer = delivery.consumer;
+        let message = ToSession::Deliver(delivery);
+        self.session.answer(message, now, &mut self.events, &mut self.connection.output)?;
+        if 0 < self.session.body_missing() {
+            self.body = Some(Body::streamed(consumer, chunks, !self.session.interleaves()));
+        }
+        Ok(())
+    }
+
+    /// Sends the next piece of the body, if it is there; `false` if it is not.
+    fn send_body(&mut self) -> Result<bool, Parting> {
+        let Some(body) = &mut self.body else { return Ok(true) };
+        body.ask(&mut self.events);
+        let Some((position, piece)) = self.mailbox.take_chunk() else { return Ok(false) };
+        if !body.waits_for(position) {
+            // It was asked for a body that was given up.
+            return Ok(true);
+        }
+        let now = Now { ticks_ms: self.begun.elapsed().as_millis() as u64, wall_ms: now_ms() };
+        match piece {
+            Ok(bytes) => {
+                if let Some(bytes) = body.arrived(bytes) {
+                    self.session.body(&bytes, now, &mut self.connection.output);
+                }
+                body.ask(&mut self.events);
+                if body.is_complete() {
+                    self.end_body(None, now)?;
+                }
+            }
+            Err(reason) => self.end_body(Some(reason), now)?,
+        }
+        Ok(true)
+    }
+
+    /// The body is out, or together, or lost.
+    fn end_body(&mut self, lost: Option<String>, now: Now) -> Result<(), Parting> {
+        let Some(body) = self.body.take() else { return Ok(()) };
+        match (body.into_delivery(), lost) {
+            (None, None) => {}
+            (None, Some(reason)) => {
+                self.session.body_lost(&reason, &mut self.events);
+                return Err(Parting::Fault(format!("the message that it was sent cannot be read: {reason}")));
+            }
+            (Some((delivery, None)), None) => {
+                let message = ToSession::Deliver(delivery);
+                self.session.answer(message, now, &mut self.events, &mut self.connection.output)?;
+            }
+            (Some((delivery, _)), Some(reason)) | (Some((delivery, Some(reason))), None) => {
+                self.session.cannot_deliver(&delivery, &reason, now, &mut self.events);
+            }
+        }
+        self.connection.output.unsplit(std::mem::take(&mut self.behind));
         Ok(())
     }
 

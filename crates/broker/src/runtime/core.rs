@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postroad_admin::ConnectionFigures;
-use postroad_core::{Partition, encode_record, sent_in_record};
+use postroad_core::{Partition, chunk_in_record, encode_record, sent_in_record};
 use postroad_model::{
     Announcement, ConnectionId, Destination, Effect, Event, MessageKey, Notice, PartitionId, Placement,
     Position, Publish, Sent, Ticket, ToSession, TransactionKey,
@@ -101,6 +101,8 @@ pub struct Core {
     work: VecDeque<(PartitionId, Event)>,
     effects: Vec<Effect>,
     reads: FxHashMap<(PartitionId, Position), Vec<MessageKey>>,
+    /// Pieces of large messages that are read back, and for whom.
+    chunk_reads: FxHashMap<(PartitionId, Position), Vec<ConnectionId>>,
     advisories: Advisories,
     now_ms: u64,
     lazy_until: Option<Instant>,
@@ -144,6 +146,7 @@ impl Core {
             work: VecDeque::new(),
             effects: Vec::new(),
             reads: FxHashMap::default(),
+            chunk_reads: FxHashMap::default(),
             advisories,
             now_ms: 0,
             lazy_until: None,
@@ -349,7 +352,10 @@ impl Core {
                 }
             }
             LogEvent::SnapshotWanted { partition } => self.snapshot(partition),
-            LogEvent::Read { partition, position, record } => self.read_back(partition, position, &record),
+            LogEvent::Read { partition, position, record } => {
+                self.read_back(partition, position, &record);
+                self.chunk_back(partition, position, &record);
+            }
         }
     }
 
@@ -392,6 +398,32 @@ impl Core {
         }
     }
 
+    fn chunk_back(&mut self, id: PartitionId, position: Position, record: &Result<bytes::Bytes, String>) {
+        let connections = self.chunk_reads.remove(&(id, position)).unwrap_or_default();
+        if connections.is_empty() {
+            return;
+        }
+        let bytes = record.as_ref().map_err(Clone::clone).and_then(|record| {
+            let chunk = chunk_in_record(record).map_err(|error| error.to_string())?;
+            chunk.ok_or_else(|| format!("record {} is no piece of a message", position.get()))
+        });
+        if let Err(reason) = &bytes {
+            tracing::error!(partition = id.0, position = position.get(), reason, "a message cannot be read");
+        }
+        for connection in connections {
+            self.post(connection, ToSession::Chunk { position, bytes: bytes.clone() });
+        }
+    }
+
+    fn read_chunk(&mut self, id: PartitionId, position: Position, connection: ConnectionId) {
+        let waiting = self.chunk_reads.entry((id, position)).or_default();
+        waiting.push(connection);
+        if waiting.len() == 1 {
+            self.log.read(id, position);
+            self.unsent = true;
+        }
+    }
+
     fn with(&mut self, id: PartitionId, act: impl FnOnce(&mut Partition, &mut Vec<Effect>)) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         let mut effects = std::mem::take(&mut self.effects);
@@ -430,6 +462,7 @@ impl Core {
                 self.post(connection, ToSession::Branches { ticket, branches });
             }
             Effect::Fetch { keys } => self.fetch(id, keys),
+            Effect::ReadChunk { connection, position } => self.read_chunk(id, position, connection),
             Effect::Retain { position, count, bytes } => {
                 self.log.retain(id, position, count, bytes);
                 self.unsent = true;

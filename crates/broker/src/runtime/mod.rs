@@ -3,6 +3,7 @@
 //! One thread for each core with its connections and partitions, one for the journal, one beside
 //! it for what may take long. Messages between threads go through bounded single-producer rings.
 
+mod body;
 mod connection;
 mod core;
 mod durations;

@@ -82,7 +82,7 @@ async fn carry_out(handle: &CoreHandle, order: Order) -> Outcome {
     at_once(handle, |core| router.route(event, |partition, event| core.submit(partition, event)));
     let mut found = Vec::new();
     let result = loop {
-        mailbox.filled().await;
+        mailbox.filled(false).await;
         match mailbox.take().and_then(|message| router.merge(message)) {
             Some(ToSession::Branches { branches, .. }) => found.extend(branches),
             Some(ToSession::Reply { result, .. }) => break result,

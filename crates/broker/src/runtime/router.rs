@@ -108,7 +108,8 @@ impl Router {
             Event::AddProducer { ref producer, .. } | Event::RemoveProducer { ref producer, .. } => {
                 self.places.partition_of(&producer.to)
             }
-            Event::Introduce { .. } => PartitionId(0),
+            // There is one partition, if there are large messages.
+            Event::Introduce { .. } | Event::Chunk { .. } | Event::Abandon { .. } => PartitionId(0),
             Event::Claim { ref name, .. } | Event::Disclaim { ref name, .. } => {
                 self.places.placement.partition_of(name)
             }
@@ -121,7 +122,9 @@ impl Router {
                 }
                 self.partition_of(consumer)
             }
-            Event::Credit { consumer, .. } | Event::Drain { consumer } => self.partition_of(consumer),
+            Event::Credit { consumer, .. }
+            | Event::Drain { consumer }
+            | Event::WantChunk { consumer, .. } => self.partition_of(consumer),
             Event::Settle(ref settle) => {
                 let partition = self.partition_of(settle.consumer);
                 self.enlist(settle.transaction, partition);
@@ -356,6 +359,7 @@ mod tests {
             resent: false,
             retain: None,
             is_notice: false,
+            upload: None,
         })
     }
 

@@ -156,6 +156,7 @@ impl Partition {
             .chain(self.next_refusal_ms)
             .chain(self.next_look_ms)
             .chain(self.next_timeout_ms)
+            .chain(self.uploads.next_look_ms())
             .min()
     }
 
@@ -255,11 +256,14 @@ impl Partition {
     ) {
         // It may have been ended meanwhile.
         let Some(job) = self.jobs.remove(due) else { return };
-        match next {
-            Some((at_ms, again)) => self.jobs.insert(Due { at_ms, ..due }, job, Some(again)),
-            None => effects.push(Effect::Release { position: due.position, bytes: job.bytes.into() }),
+        let is_over = next.is_none();
+        if let Some((at_ms, again)) = next {
+            self.jobs.insert(Due { at_ms, ..due }, job, Some(again));
         }
         self.enqueue_durable(position, vec![sent], effects);
+        if is_over {
+            self.job_is_over(due, u64::from(job.bytes), effects);
+        }
     }
 
     pub(crate) fn apply_unschedule(&mut self, jobs: &[Due], effects: &mut Vec<Effect>) {
@@ -267,9 +271,14 @@ impl Partition {
             // It may have been fired meanwhile, and go on.
             let next = self.jobs.next_of(*due);
             if let Some(job) = self.jobs.remove(next) {
-                effects.push(Effect::Release { position: due.position, bytes: job.bytes.into() });
+                self.job_is_over(*due, u64::from(job.bytes), effects);
             }
         }
+    }
+
+    fn job_is_over(&mut self, due: Due, bytes: u64, effects: &mut Vec<Effect>) {
+        self.released(key_of(due), bytes, effects);
+        self.release_scheduled(key_of(due), effects);
     }
 
     /// The log could not take the message: it is tried again after a rest.

@@ -113,8 +113,10 @@ impl Partition {
             let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
             if let Some(schedule) = sent.schedule {
                 scheduled.push((key, sent.message.bytes.len() as u64, *schedule));
+                self.schedule_chunks(key, &sent.message, effects);
                 continue;
             }
+            self.retain_chunks(&sent.message, effects);
             self.bodies.insert(key, sent.message);
             for to in std::iter::once(sent.to).chain(sent.also) {
                 self.bodies.refer(key);
@@ -174,6 +176,7 @@ impl Partition {
         }
         for (key, bytes, _) in prepared.scheduled {
             self.released(key, bytes, effects);
+            self.release_scheduled(key, effects);
         }
         let volatile = self.prepared_volatile.remove(&id).unwrap_or_default();
         self.put_back(prepared.settlements, volatile, effects);

@@ -621,7 +621,7 @@ fn rare_headers(client: &str, group: Option<&str>) -> Arc<RareHeaders> {
         let (id, sequence) = word.split_once('/').unwrap_or((word, "0"));
         Group { id: id.into(), sequence: sequence.parse().expect("a sound script") }
     });
-    Arc::new(RareHeaders { group, client: Some(client.into()), last_value: None })
+    Arc::new(RareHeaders { group, client: Some(client.into()), ..RareHeaders::default() })
 }
 
 fn connection(word: &str) -> ConnectionId {

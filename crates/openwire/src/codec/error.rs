@@ -177,3 +177,10 @@ pub enum WireError {
         max: usize,
     },
 }
+
+impl WireError {
+    /// Whether more bytes might make it right.
+    pub fn is_truncated(&self) -> bool {
+        matches!(self, WireError::Truncated { .. })
+    }
+}

@@ -509,4 +509,4 @@ pub fn peek_message_id(stored: &Bytes, version: u8) -> Result<Option<MessageId>,
 }
 
 /// The type id, the command id and the flag that asks for a response stand ahead of a message's own fields.
-const TYPE_AND_BASE_BYTES: usize = 1 + 4 + 1;
+pub(super) const TYPE_AND_BASE_BYTES: usize = 1 + 4 + 1;

@@ -7,6 +7,7 @@
 //! Never here: sockets, clocks, sessions, what a command means to a broker.
 
 mod commands;
+mod content;
 mod data;
 mod message;
 mod structure;
@@ -27,6 +28,7 @@ mod writer;
 mod error;
 
 pub use commands::*;
+pub use content::{content_at, open_content, with_content};
 pub use data::{
     BrokerId, ConnectionId, ConsumerId, DataStructure, Destination, DiscoveryEvent, JournalQueueAck,
     JournalTopicAck, JournalTrace, JournalTransaction, LocalTransactionId, MessageId, NetworkBridgeFilter,

@@ -624,6 +624,7 @@ mod tests {
         let options = OpenWireOptions {
             asks_login: false,
             max_frame_bytes: 1 << 20,
+            large_message_bytes: u64::MAX,
             tight_encoding: false,
             cache: false,
             max_inactivity_ms: 30_000,

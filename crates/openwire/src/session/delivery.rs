@@ -16,12 +16,14 @@ use postroad_model::{
 
 use super::consumer::ConsumerNumber;
 use super::dead_letter::redelivered_by_policy;
+use super::download::Download;
 use super::exception::Exception;
 use super::producer::own_producer;
 use super::replies::Then;
 use super::{Done, OpenWireSession, Turn};
 use crate::codec::{
     Destination, DispatchHeader, MessageAck, MessageId, Patch, WireError, WireString, encode_dispatch,
+    open_content,
 };
 use crate::portable::{TranslatedId, write_portable};
 
@@ -218,7 +220,17 @@ impl OpenWireSession {
             ..Patch::default()
         };
         let part = part.number;
+        let start = turn.output.len();
         let sent = encode_dispatch(&mut self.format, &header, &bytes, version, &patch, turn.output);
+        let sent = match message.chunks() {
+            Some(chunks) => sent.and_then(|message_id| {
+                let left = chunks.bytes;
+                let tail = open_content(&self.format, turn.output, start, left)?;
+                self.download = Some(Download { consumer: key, tag, left, tail });
+                Ok(message_id)
+            }),
+            None => sent,
+        };
         let message_id = match sent {
             Ok(message_id) if is_own => message_id,
             // The translated copy must not live as long as the client keeps the message.
@@ -259,7 +271,7 @@ impl OpenWireSession {
     }
 
     /// Nobody can be sent this message by OpenWire: it becomes a dead letter, and the consumer gets another one for it.
-    fn reject(&mut self, consumer: ConsumerKey, tag: EntryTag, reason: &str, turn: &mut Turn<'_>) {
+    pub(super) fn reject(&mut self, consumer: ConsumerKey, tag: EntryTag, reason: &str, turn: &mut Turn<'_>) {
         let (tags, reason, outcome) = (vec![tag], Some(reason.into()), Outcome::Rejected);
         let settle = Settle { consumer, tags, outcome, transaction: None, reason, ticket: None };
         turn.events.push(Event::Settle(settle));

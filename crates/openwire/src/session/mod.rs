@@ -10,6 +10,7 @@
 mod consumer;
 mod dead_letter;
 mod delivery;
+mod download;
 mod exception;
 mod handshake;
 mod names;
@@ -20,12 +21,13 @@ mod replies;
 mod schedule;
 mod temporary;
 mod transaction;
+mod upload;
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
-    ConnectionId, Deadline, Event, Liveness, Login, LoginAnswer, Now, Parting, Replies, Session, Ticket,
-    ToSession,
+    ConnectionId, Deadline, Delivery, Event, Liveness, Login, LoginAnswer, Now, Parting, Protocol, Replies,
+    Session, Ticket, ToSession,
 };
 
 use crate::codec::{
@@ -52,6 +54,8 @@ pub use schedule::write_due;
 pub struct OpenWireOptions {
     /// Largest frame that a client may send, in bytes.
     pub max_frame_bytes: u64,
+    /// From this size on the body of a message is passed on while it comes, and never in memory as a whole.
+    pub large_message_bytes: u64,
     /// Offer the tight encoding: smaller frames, more work on both sides.
     pub tight_encoding: bool,
     /// Offer marshalling caches: smaller frames, more work on both sides.
@@ -93,6 +97,9 @@ pub struct OpenWireSession {
     /// Number of the last delivery.
     next_delivery: u64,
     names: names::Names,
+    uploads: upload::Uploads,
+    /// The large message that is going out.
+    download: Option<download::Download>,
 }
 
 /// One turn of a session: where its events and frames go.
@@ -124,6 +131,8 @@ impl OpenWireSession {
             next_command_id: 0,
             next_delivery: 0,
             names: names::Names::default(),
+            uploads: upload::Uploads::default(),
+            download: None,
         }
     }
 
@@ -239,9 +248,15 @@ impl Session for OpenWireSession {
             handshake::check_protocol(input)?;
         }
         let mut turn = Turn { events, output, now };
-        while self.takes_input()
-            && let Some(frame) = self.next_frame(input)?
-        {
+        while self.takes_input() {
+            if self.take_large(input, &mut turn)? {
+                continue;
+            }
+            if self.uploads.current.is_some() {
+                return Ok(());
+            }
+            let Some(frame) = self.next_frame(input)? else { return Ok(()) };
+            self.uploads.took_frame();
             self.take(&frame, &mut turn)?;
         }
         Ok(())
@@ -258,6 +273,8 @@ impl Session for OpenWireSession {
         match message {
             ToSession::Reply { ticket, result } => self.replied(ticket, result, &mut turn),
             ToSession::Deliver(delivery) => self.deliver(delivery, &mut turn)?,
+            // The runtime gives it to `body`, in its turn.
+            ToSession::Chunk { .. } => {}
             ToSession::Drained { consumer } => self.drained(consumer.number, &mut turn),
             ToSession::Detached { consumer, cause } => self.detached(consumer.number, cause, &mut turn),
             ToSession::Ended { transaction, committed } => self.ended(transaction, committed),
@@ -292,7 +309,9 @@ impl Session for OpenWireSession {
     }
 
     fn takes_input(&self) -> bool {
-        self.replies.has_room() && !matches!(self.introduction, Introduction::Claiming(_))
+        self.replies.has_room()
+            && self.uploads.take_input()
+            && !matches!(self.introduction, Introduction::Claiming(_))
     }
 
     fn listens(&mut self, listens: bool, now: Now) {
@@ -303,10 +322,35 @@ impl Session for OpenWireSession {
         self.liveness.deadline().into_iter().chain(self.consumers.next_pull_end()).min()
     }
 
+    fn streams(&self, delivery: &Delivery) -> bool {
+        delivery.message.encoding.protocol == Protocol::OpenWire && self.can_stream()
+    }
+
+    fn body_missing(&self) -> u64 {
+        self.download.as_ref().map_or(0, |download| download.left)
+    }
+
+    fn body(&mut self, bytes: &Bytes, now: Now, output: &mut BytesMut) {
+        self.write_body(bytes, now.ticks_ms, output);
+    }
+
+    fn body_lost(&mut self, reason: &str, events: &mut Vec<Event>) {
+        self.lose_body(reason, events);
+    }
+
+    fn cannot_deliver(&mut self, delivery: &Delivery, reason: &str, now: Now, events: &mut Vec<Event>) {
+        let mut nothing = BytesMut::new();
+        let mut turn = Turn { events, output: &mut nothing, now };
+        self.reject(delivery.consumer, delivery.tag, reason, &mut turn);
+    }
+
     /// What the connection leaves behind the core finds by itself.
     fn close(&mut self, _: &mut Vec<Event>) {}
 
     fn missing_bytes(&self, input: &BytesMut) -> usize {
+        if let Some(missing) = self.uploads.missing_bytes(input.len()) {
+            return missing;
+        }
         match announced_bytes(input, self.frame_bytes_max()) {
             Ok(Some(bytes)) => (SIZE_BYTES + bytes).saturating_sub(input.len()),
             _ => 0,

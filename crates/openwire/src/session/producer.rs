@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_model::{
     DestinationKind, Encoding, Event, Group, Message, Parting, ProducerNotice, Protocol, Publish,
-    RareHeaders, Sent,
+    RareHeaders, Refusal, Sent,
 };
 
 use super::exception::Exception;
@@ -92,12 +92,18 @@ impl OpenWireSession {
             return Ok(());
         }
         match self.sent(&message, frame, turn.now.wall_ms) {
+            Ok((_, transaction)) if let Some(refusal) = self.refused_upload() => {
+                // Committing the rest of the transaction without this would do half of it.
+                self.transactions.doom(transaction);
+                self.refuse(respond, &Exception::from(&refusal), turn);
+            }
             Ok((sent, transaction)) => {
                 let ticket = self.wait(1, respond, Then::Sent { window: self.window_of(&message) });
                 let transaction = transaction.map(|number| self.transactions.key(self.id, number));
                 let publish = Publish {
                     transaction,
                     resent: self.reconnected,
+                    upload: self.uploads.arrived.take().map(|upload| upload.number),
                     ..Publish::plain(self.id, ticket, sent)
                 };
                 turn.events.push(Event::Publish(publish));
@@ -141,6 +147,11 @@ impl OpenWireSession {
         Ok((sent, transaction))
     }
 
+    /// Why the log has not taken the body of the message that is being taken, if so.
+    fn refused_upload(&self) -> Option<Refusal> {
+        self.uploads.arrived.as_ref()?.refusal.clone()
+    }
+
     /// Subscriptions may skip what their own client sends.
     fn name_client(&self, sent: &mut Sent) {
         if sent.targets().any(|to| to.kind == DestinationKind::Topic) {
@@ -158,7 +169,8 @@ impl OpenWireSession {
             |id: &&ProducerId| self.producers.by_id.get(id).is_some_and(|known| known.has_window);
         let producer = message.producer_id.as_ref().filter(has_window)?;
         let part = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
-        let size = MESSAGE_SIZE_MIN + part(&message.content) + part(&message.marshalled_properties);
+        let large = self.uploads.arrived.as_ref().map_or(0, |upload| upload.bytes as usize);
+        let size = MESSAGE_SIZE_MIN + part(&message.content) + part(&message.marshalled_properties) + large;
         Some((own_producer(producer), i32::try_from(size).unwrap_or(i32::MAX)))
     }
 }

@@ -25,6 +25,8 @@ pub fn check_bound(what: &str, count: usize, max: usize) -> Result<(), Exception
 pub enum Then {
     /// Only the response.
     Respond,
+    /// A piece of a large message.
+    Piece,
     /// The broker asked for itself: not even a response.
     Nothing,
     /// A client id was claimed.
@@ -81,6 +83,7 @@ impl OpenWireSession {
         let failed = refusal.is_some();
         match (&then, &refusal) {
             (Then::Prepared, refusal) => return self.prepared(respond, refusal.as_ref(), turn),
+            (Then::Piece, _) => return self.piece_answered(refusal),
             (Then::Recovered, None) => return self.recovered(ticket, respond, turn),
             (Then::Branch(step), Some(refusal)) => {
                 return self.refuse(respond, &branch_exception(refusal, *step), turn);
@@ -93,7 +96,7 @@ impl OpenWireSession {
             Some(refusal) => self.refuse(respond, &Exception::from(&refusal), turn),
         }
         match then {
-            Then::Respond | Then::Nothing => {}
+            Then::Respond | Then::Nothing | Then::Piece => {}
             Then::Declared(destination) if !failed => self.declared(&destination),
             Then::Declared(_) => {}
             Then::Prepared | Then::Branch(_) | Then::Recovered => {}

@@ -7,7 +7,20 @@ use postroad_model::{
 
 use crate::selectors::wants;
 
-use super::{AT_ONCE, Checked, Fate, Hold, MessageNumber, Operation, Oracle, Place, Spot, number_of};
+use super::{AT_ONCE, Checked, Fate, Hold, Letter, MessageNumber, Operation, Oracle, Place, Spot, number_of};
+
+impl Letter {
+    /// Whether what arrived is what was sent, but for when it ends. What is in the pieces of a large one is looked at elsewhere.
+    fn is_unchanged(&self, got: &Message, expires_at_ms: u64) -> Result<(), &'static str> {
+        if self.is_large && !self.resent && got.chunks().is_none() {
+            return Err("has lost its body");
+        }
+        match got.clone().with_chunks(None) == (Message { expires_at_ms, ..self.sent.message.clone() }) {
+            true => Ok(()),
+            false => Err("was changed on its way"),
+        }
+    }
+}
 
 impl Oracle {
     pub(super) fn delivered(&mut self, now_ms: u64, delivery: &Delivery) -> Checked {
@@ -16,9 +29,9 @@ impl Oracle {
         let letter = self.letters.get(&message).ok_or("a delivery of a message that nobody sent")?;
         let dead = self.readers.get(&key).is_some_and(|reader| reader.source == self.dead_letters);
         let expires_at_ms = if dead { 0 } else { letter.sent.message.expires_at_ms };
-        if delivery.message != (Message { expires_at_ms, ..letter.sent.message.clone() }) {
-            return Err(format!("message {message} was changed on its way"));
-        }
+        letter
+            .is_unchanged(&delivery.message, expires_at_ms)
+            .map_err(|what| format!("message {message} {what}"))?;
         let (from, retained) = (letter.from, letter.retained);
         let due_ms = letter.sent.schedule.as_ref().map_or(0, |schedule| schedule.due_ms);
         if now_ms < due_ms {

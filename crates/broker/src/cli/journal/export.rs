@@ -3,15 +3,16 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use clap::Args;
-use postroad_core::{encode_record, message_in_record};
-use postroad_model::{Command, Compression, Destination, MessageKey, PartitionId, Position, Sent};
+use postroad_core::{chunk_in_record, encode_record, message_in_record};
+use postroad_model::{Chunks, Command, Compression, Destination, MessageKey, PartitionId, Position, Sent};
 
 use super::Place;
-use super::line::{End, Entry, Head, VERSION};
+use super::line::{End, Entry, Head, Piece, VERSION};
 use crate::cli::base64;
 use crate::runtime::Stopped;
 
@@ -40,7 +41,13 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<()> {
     let mut end = End { messages: 0, unreadable: 0 };
     for (queue, mut entry) in entries(&stopped) {
         match read(&mut stopped, queue, &entry) {
-            Ok(record) => entry.record = Some(base64::encode(&record)),
+            Ok((sent, chunks)) => match write_pieces(&mut stopped, &entry, chunks.as_deref(), &mut out)? {
+                Ok(pieces) => {
+                    let record = encode_record(&Command::Enqueue(sent), Compression::None).concat();
+                    (entry.record, entry.pieces) = (Some(base64::encode(&record)), pieces);
+                }
+                Err(reason) => entry.unreadable = Some(reason),
+            },
             Err(error) => entry.unreadable = Some(format!("{error:#}")),
         }
         match entry.unreadable {
@@ -80,6 +87,7 @@ fn entries(stopped: &Stopped) -> Vec<(Destination, Entry)> {
                 expires_at_ms: held.headers.expires_at_ms,
                 body_bytes: held.body_bytes,
                 record: None,
+                pieces: None,
                 unreadable: None,
             };
             entries.push((held.queue.clone(), entry));
@@ -88,11 +96,39 @@ fn entries(stopped: &Stopped) -> Vec<(Destination, Entry)> {
     entries
 }
 
-/// Reads the message, as a record that puts it where it is.
-fn read(stopped: &mut Stopped, to: Destination, entry: &Entry) -> anyhow::Result<Bytes> {
+/// Reads the message, as it is to be put where it is, and where the rest of a large body lies.
+fn read(
+    stopped: &mut Stopped,
+    to: Destination,
+    entry: &Entry,
+) -> anyhow::Result<(Sent, Option<Arc<Chunks>>)> {
     let position = Position::new(entry.position).context("no position")?;
     let record = stopped.journal.read(PartitionId(entry.partition), position)?;
     let message = message_in_record(&record, entry.ordinal)?.context("the record has no such message")?;
-    let sent = Sent::new(to, message);
-    Ok(encode_record(&Command::Enqueue(sent), Compression::None).concat().into())
+    let chunks = message.chunks().cloned();
+    Ok((Sent::new(to, message.with_chunks(None)), chunks))
+}
+
+/// Writes a large body, a line for each piece, and how many there were; if one cannot be read, nothing is written for it and
+/// those behind it.
+fn write_pieces(
+    stopped: &mut Stopped,
+    entry: &Entry,
+    chunks: Option<&Chunks>,
+    out: &mut impl Write,
+) -> anyhow::Result<Result<Option<u64>, String>> {
+    let Some(chunks) = chunks else { return Ok(Ok(None)) };
+    for position in &chunks.positions {
+        let piece = match read_piece(stopped, entry, *position) {
+            Ok(piece) => piece,
+            Err(error) => return Ok(Err(format!("{error:#}"))),
+        };
+        writeln!(out, "{}", serde_json::to_string(&Piece { piece: base64::encode(&piece) })?)?;
+    }
+    Ok(Ok(Some(chunks.positions.len() as u64)))
+}
+
+fn read_piece(stopped: &mut Stopped, entry: &Entry, position: Position) -> anyhow::Result<Bytes> {
+    let record = stopped.journal.read(PartitionId(entry.partition), position)?;
+    chunk_in_record(&record)?.context("the record is no piece of a message")
 }

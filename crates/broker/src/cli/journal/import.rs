@@ -9,12 +9,12 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use clap::Args;
-use postroad_core::decode_record;
+use postroad_core::{decode_record, encode_record};
 use postroad_journal::{Journal, Payload, RealDisk, Record};
-use postroad_model::{Command, PartitionId, Placement, Position, Sent};
+use postroad_model::{Chunks, Command, Compression, PartitionId, Placement, Position, Sent};
 use postroad_routing::Addressing;
 
-use super::line::{End, Entry, Head, VERSION};
+use super::line::{End, Entry, Head, Piece, VERSION, VERSION_MIN};
 use super::settings;
 use crate::cli::base64;
 use crate::config::Config;
@@ -40,8 +40,19 @@ pub struct ImportArguments {
 /// Reads the whole file first: one that is not whole, or not understood, changes nothing.
 pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     let mut found = End { messages: 0, unreadable: 0 };
-    let mut skipped = 0_u64;
-    let end = each_line(&arguments.from, &mut |entry| {
+    let (mut skipped, mut pieces) = (0_u64, 0_u64);
+    let end = each_line(&arguments.from, &mut |line| {
+        let entry = match line {
+            Line::Piece(piece) => {
+                pieces += 1;
+                return decode(&piece).map(drop);
+            }
+            Line::Entry(entry) => *entry,
+        };
+        let missing = entry.pieces.unwrap_or(0).saturating_sub(std::mem::take(&mut pieces));
+        if 0 < missing {
+            bail!("{missing} of the lines with its body are missing");
+        }
         match &entry.unreadable {
             None => found.messages += 1,
             Some(_) => found.unreadable += 1,
@@ -63,9 +74,15 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
         bail!("{}: the last line counts {end:?}, and there are {found:?}", arguments.from.display());
     }
     let mut target = Target::open(&arguments.data)?;
-    each_line(&arguments.from, &mut |entry| match &entry.subscription {
-        Some(_) => Ok(()),
-        None => sent(&entry)?.map_or(Ok(()), |record| target.add(record)),
+    each_line(&arguments.from, &mut |line| match line {
+        Line::Piece(piece) => target.add_piece(decode(&piece)?),
+        Line::Entry(entry) => {
+            let body = target.take_pieces(entry.pieces)?;
+            match &entry.subscription {
+                Some(_) => Ok(()),
+                None => sent(&entry)?.map_or(Ok(()), |sent| target.add(sent, body)),
+            }
+        }
     })?;
     target.commit()?;
     eprintln!("{} messages imported", target.imported);
@@ -78,8 +95,18 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shows each message's line to `visit`; returns the last line.
-fn each_line(file: &Path, visit: &mut dyn FnMut(Entry) -> anyhow::Result<()>) -> anyhow::Result<End> {
+/// A line between the first and the last.
+enum Line {
+    Entry(Box<Entry>),
+    Piece(Piece),
+}
+
+fn decode(piece: &Piece) -> anyhow::Result<Bytes> {
+    Ok(Bytes::from(base64::decode(&piece.piece).context("`piece` is not base64")?))
+}
+
+/// Shows each message's line, and each piece of one, to `visit`; returns the last line.
+fn each_line(file: &Path, visit: &mut dyn FnMut(Line) -> anyhow::Result<()>) -> anyhow::Result<End> {
     let reading = || format!("cannot read {}", file.display());
     let lines = BufReader::new(File::open(file).with_context(reading)?).lines();
     let mut end = None;
@@ -93,14 +120,17 @@ fn each_line(file: &Path, visit: &mut dyn FnMut(Entry) -> anyhow::Result<()>) ->
             let head: Head = serde_json::from_str(&line).with_context(|| {
                 format!("{}: an export begins with {{\"postroad_export\":{VERSION}}}", place())
             })?;
-            if head.postroad_export != VERSION {
+            if !(VERSION_MIN..=VERSION).contains(&head.postroad_export) {
                 bail!("{}: export format {}, this program knows {VERSION}", place(), head.postroad_export);
             }
         } else if let Ok(last) = serde_json::from_str::<End>(&line) {
             end = Some(last);
         } else {
-            let entry = serde_json::from_str(&line).with_context(place)?;
-            visit(entry).with_context(place)?;
+            let line = match serde_json::from_str::<Piece>(&line) {
+                Ok(piece) => Line::Piece(piece),
+                Err(_) => Line::Entry(serde_json::from_str(&line).with_context(place)?),
+            };
+            visit(line).with_context(place)?;
         }
     }
     end.with_context(|| {
@@ -108,12 +138,12 @@ fn each_line(file: &Path, visit: &mut dyn FnMut(Entry) -> anyhow::Result<()>) ->
     })
 }
 
-/// The message and the record that enqueues it; `None` if it could not be exported.
-fn sent(entry: &Entry) -> anyhow::Result<Option<(Sent, Bytes)>> {
+/// The message, but for a large body; `None` if it could not be exported.
+fn sent(entry: &Entry) -> anyhow::Result<Option<Sent>> {
     let Some(text) = &entry.record else { return Ok(None) };
     let record = Bytes::from(base64::decode(text).context("`record` is not base64")?);
     match decode_record(&record).context("`record` is not understood")? {
-        Command::Enqueue(sent) if sent.to.to_string() == entry.destination => Ok(Some((sent, record))),
+        Command::Enqueue(sent) if sent.to.to_string() == entry.destination => Ok(Some(sent)),
         Command::Enqueue(sent) => bail!("`record` is for {}, the line for {}", sent.to, entry.destination),
         _ => bail!("`record` enqueues nothing"),
     }
@@ -127,6 +157,8 @@ struct Target {
     group: Vec<Record>,
     group_bytes: usize,
     next: BTreeMap<PartitionId, Position>,
+    /// Of the next message, where its body lies.
+    pieces: Vec<(Position, u64)>,
     imported: u64,
 }
 
@@ -137,26 +169,64 @@ impl Target {
         let opened = Store::open(data, partitions, None, config.addressing()?, settings);
         let store = opened.with_context(|| format!("cannot open {}", data.display()))?;
         let Store { journal, placement, addressing, .. } = store;
-        let (group, next) = (Vec::new(), BTreeMap::new());
-        Ok(Target { journal, placement, addressing, group, group_bytes: 0, next, imported: 0 })
+        let (group, next, pieces) = (Vec::new(), BTreeMap::new(), Vec::new());
+        Ok(Target { journal, placement, addressing, group, group_bytes: 0, next, pieces, imported: 0 })
     }
 
-    fn add(&mut self, (sent, record): (Sent, Bytes)) -> anyhow::Result<()> {
+    fn add(&mut self, sent: Sent, body: Option<Chunks>) -> anyhow::Result<()> {
         let partition = self.addressing.partition_of(self.placement, &sent.to);
+        let message = sent.message.with_chunks(body.map(Arc::new));
+        self.imported += 1;
+        self.put(partition, &Command::Enqueue(Sent { message, ..sent })).map(drop)
+    }
+
+    fn add_piece(&mut self, piece: Bytes) -> anyhow::Result<()> {
+        if 1 < self.placement.partitions {
+            bail!("a large message needs a store with one partition");
+        }
+        let bytes = piece.len() as u64;
+        let position = self.put(PartitionId(0), &Command::Chunk(piece))?;
+        self.pieces.push((position, bytes));
+        Ok(())
+    }
+
+    /// The body of the next message, if it is a large one: its pieces have been added.
+    fn take_pieces(&mut self, count: Option<u64>) -> anyhow::Result<Option<Chunks>> {
+        let pieces = std::mem::take(&mut self.pieces);
+        // Those that could not be exported whole leave some behind.
+        let Some(skipped) = count.and_then(|count| pieces.len().checked_sub(usize::try_from(count).ok()?))
+        else {
+            return Ok(None);
+        };
+        let pieces = &pieces[skipped..];
+        let piece_bytes = pieces.first().map_or(0, |(_, bytes)| *bytes);
+        let (last, others) = pieces.split_last().context("a large message without pieces")?;
+        if others.iter().any(|(_, bytes)| *bytes != piece_bytes) || piece_bytes < last.1 || last.1 == 0 {
+            bail!("the pieces of a large message differ in size, and not only the last one is shorter");
+        }
+        let (bytes, piece_bytes) = (pieces.iter().map(|(_, bytes)| bytes).sum(), u32::try_from(piece_bytes)?);
+        let positions = pieces.iter().map(|(position, _)| *position).collect();
+        Ok(Some(Chunks { bytes, piece_bytes, positions }))
+    }
+
+    fn put(&mut self, partition: PartitionId, command: &Command) -> anyhow::Result<Position> {
         let last = self.journal.last_position(partition);
         let position =
             *self.next.entry(partition).or_insert_with(|| last.map_or(Position::FIRST, Position::next));
         self.next.insert(partition, position.next());
-        self.group_bytes += record.len();
-        self.group.push(Record { partition, position, payload: Payload::from(record), reserve: false });
-        if GROUP_BYTES <= self.group_bytes { self.commit() } else { Ok(()) }
+        let payload = Payload::from(encode_record(command, Compression::None));
+        self.group_bytes += payload.byte_length() as usize;
+        self.group.push(Record { partition, position, payload, reserve: false });
+        if GROUP_BYTES <= self.group_bytes {
+            self.commit()?;
+        }
+        Ok(position)
     }
 
     fn commit(&mut self) -> anyhow::Result<()> {
         self.journal
             .commit(&self.group)
-            .with_context(|| format!("{} messages were imported", self.imported))?;
-        self.imported += self.group.len() as u64;
+            .with_context(|| format!("about {} messages were imported", self.imported))?;
         self.group.clear();
         self.group_bytes = 0;
         Ok(())

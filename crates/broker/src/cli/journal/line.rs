@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 /// The format that this build writes, and the newest that it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+/// The oldest that it reads: it had no pieces of large messages.
+pub const VERSION_MIN: u32 = 1;
 
 /// The first line.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,9 +33,20 @@ pub struct Entry {
     /// A record that enqueues the message, in base64; see docs/formats/records.md.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<String>,
+    /// How many of the lines ahead hold its body, if it is a large message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pieces: Option<u64>,
     /// Why there is no record: it cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
+}
+
+/// A line for each piece of a large message, ahead of the message's own.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Piece {
+    /// A part of the body, in base64.
+    pub piece: String,
 }
 
 /// The last line: without it the file is not whole.

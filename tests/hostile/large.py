@@ -1,0 +1,369 @@
+"""Large messages: memory stays what it is, nobody waits for them, and what is cut off leaves nothing."""
+
+import hashlib
+import os
+import struct
+import subprocess
+import threading
+import time
+
+import broker as brokers
+import openwire as o
+from witness import Witness
+
+MIB = 1 << 20
+BYTES_MESSAGE = 24
+o.FIELDS.setdefault(BYTES_MESSAGE, o.FIELDS[o.TEXT_MESSAGE])
+LIMIT = "[openwire]\nmax_frame_bytes = 2147483647\n"
+# What the broker may take for one large message on its way in and out at once: pieces in flight, buffers of two sockets, and
+# the allocator's slack.
+GROWTH_BYTES_MAX = 48 * MIB
+LARGE = 256 * MIB
+
+
+def pieces(total, seed=1):
+    """A body that no piece of which repeats."""
+    block = hashlib.shake_256(str(seed).encode()).digest(MIB)
+    for at in range(0, total, MIB):
+        piece = struct.pack(">q", at) + block[8:]
+        yield piece[: min(MIB, total - at)]
+
+
+class Sender(o.Client):
+    """Sends bodies that it never has in memory."""
+
+    def begin(self, destination, total, persistent=True, transaction=None):
+        """Everything of a frame ahead of its body; returns the number of the command and what stands behind the body."""
+        self.sent += 1
+        number = self.next_command()
+        producer = (123, {"connection_id": self.name, "value": 1, "session_id": 1})
+        whole = o.frame(
+            BYTES_MESSAGE, command_id=number, response_required=True, producer_id=producer, destination=destination,
+            transaction_id=transaction, message_id=(110, {"producer_id": producer, "producer_sequence": self.sent}),
+            persistent=persistent, priority=4, content=b"MARK",
+        )
+        at = whole.index(struct.pack(">i", 4) + b"MARK")
+        head, tail = whole[4:at], whole[at + 8 :]
+        size = len(head) + 4 + total + len(tail)
+        self.peer.sendall(struct.pack(">i", size) + head + struct.pack(">i", total))
+        return number, tail
+
+    def send_large(self, destination, total, seed=1, seconds=60, **options):
+        number, tail = self.begin(destination, total, **options)
+        for piece in pieces(total, seed):
+            self.peer.sendall(piece)
+        self.peer.sendall(tail)
+        self.answer(number, seconds)
+
+
+class Receiver(o.Client):
+    """Takes frames that it never has in memory: `digests` has one for each large one, of its body alone."""
+
+    def take_large(self, total, seconds=60):
+        """The next delivery, whose body has `total` bytes: its message id, and the digest of the body."""
+        until = time.monotonic() + seconds
+        head = self.exactly(4, until)
+        size = struct.unpack(">i", head)[0]
+        while size < total:
+            self.keep(o.decode(self.exactly(size, until)))
+            size = struct.unpack(">i", self.exactly(4, until))[0]
+        begin = self.exactly(64 << 10, until)
+        at = begin.index(struct.pack(">i", total)) + 4
+        digest, left = hashlib.sha256(begin[at:]), total - (len(begin) - at)
+        while left > 0:
+            part = self.exactly(min(left, MIB), until)
+            digest.update(part)
+            left -= len(part)
+        tail = self.exactly(size - (64 << 10) - (total - (len(begin) - at)), until)
+        small = begin[: at - 4] + struct.pack(">i", 0) + tail
+        kind, fields = o.decode(small)
+        assert kind == o.MESSAGE_DISPATCH, kind
+        return fields, digest.hexdigest()
+
+    def exactly(self, count, until):
+        data = bytearray(self.buffer[:count])
+        del self.buffer[:count]
+        while len(data) < count:
+            if not o.select_read(self.peer, max(0, until - time.monotonic())):
+                raise TimeoutError("the body stops")
+            part = self.peer.recv(min(count - len(data), 1 << 18))
+            if not part:
+                raise o.Gone("closed by the broker")
+            data += part
+        return bytes(data)
+
+
+def digest_of(total, seed=1):
+    digest = hashlib.sha256()
+    for piece in pieces(total, seed):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+class Peak(threading.Thread):
+    """The most resident memory of the broker while it runs."""
+
+    def __init__(self, broker):
+        super().__init__(daemon=True)
+        self.broker, self.most, self.ends = broker, 0, False
+
+    def run(self):
+        while not self.ends:
+            self.most = max(self.most, self.broker.memory_bytes())
+            time.sleep(0.02)
+
+    def end(self):
+        self.ends = True
+        self.join()
+        return self.most
+
+
+def goes_through(binary, persistent=True, total=LARGE):
+    broker = brokers.new(binary, LIMIT).must_start()
+    try:
+        warm(broker)
+        before, peak = broker.memory_bytes(), Peak(broker)
+        peak.start()
+        witness = Witness(broker.port)
+        witness.start()
+        sender, receiver = Sender(broker.port), Receiver(broker.port)
+        if not persistent:
+            receiver.consume(o.queue("large"), 1)
+        began = time.monotonic()
+        sender.send_large(o.queue("large"), total, persistent=persistent)
+        sent = time.monotonic()
+        if persistent:
+            receiver.consume(o.queue("large"), 1)
+        delivery, digest = receiver.take_large(total)
+        taken = time.monotonic()
+        assert digest == digest_of(total), "another body"
+        receiver.answer(receiver.ack(delivery))
+        most = peak.end()
+        slowest = witness.check(0)
+        witness.stop()
+        assert most - before <= GROWTH_BYTES_MAX, f"memory grew by {(most - before) >> 20} MiB"
+        broker.check()
+        return (
+            f"+{(most - before) >> 20} MiB; in {sent - began:.1f} s, out {taken - sent:.1f} s; others waited at most {slowest * 1000:.0f} ms"
+        )
+    finally:
+        broker.kill()
+
+
+def used_bytes(broker):
+    """What the broker's files hold that is not free again: all of them together."""
+    return sum(os.path.getsize(os.path.join(broker.data, name)) for name in os.listdir(broker.data))
+
+
+def churn(broker, name):
+    """Small messages that come and go, until old segments can be given up: two checkpoints further on."""
+    client = o.Client(broker.port)
+    text = "x" * (900 << 10)
+    client.consume(o.queue(name), 1)
+    for _ in range(200):
+        client.send(o.queue(name), text)
+        client.answer(client.ack(client.take(20)))
+    client.close()
+
+
+def cut_off(binary):
+    """A sender that goes in the middle of a body leaves nothing; the next one is served."""
+    broker = brokers.new(binary, LIMIT).must_start()
+    try:
+        churn(broker, "churn")
+        before = used_bytes(broker)
+        for seed in range(3):
+            sender = Sender(broker.port)
+            sender.begin(o.queue("cut"), LARGE)
+            for index, piece in enumerate(pieces(LARGE, seed)):
+                if index == 100:
+                    break
+                sender.peer.sendall(piece)
+            sender.close()
+        sender = Sender(broker.port)
+        sender.send_large(o.queue("cut"), 3 * MIB + 17)
+        receiver = Receiver(broker.port)
+        receiver.consume(o.queue("cut"), 1)
+        delivery, digest = receiver.take_large(3 * MIB + 17)
+        assert digest == digest_of(3 * MIB + 17), "another body"
+        receiver.answer(receiver.ack(delivery))
+        churn(broker, "churn")
+        after = used_bytes(broker)
+        # Files are kept for reuse: what counts is that 300 MiB are not.
+        assert after <= before + 192 * MIB, f"{before >> 20} MiB before, {after >> 20} MiB after"
+        broker.check()
+        return f"{before >> 20} MiB of files before, {after >> 20} MiB after"
+    finally:
+        broker.kill()
+
+
+def killed(binary):
+    """kill -9 while one body comes in and another goes out: what was confirmed is there, what was not is not."""
+    broker = brokers.new(binary, LIMIT).must_start()
+    total = 24 * MIB + 5
+    try:
+        for round_number in range(3):
+            name = o.queue(f"killed{round_number}")
+            sender, receiver = Sender(broker.port), Receiver(broker.port)
+            sender.send_large(name, total, round_number)
+            number, _ = sender.begin(o.queue("half"), LARGE)
+            receiver.consume(name, 1)
+            for index, piece in enumerate(pieces(LARGE, 99)):
+                if index == 20 + 30 * round_number:
+                    break
+                sender.peer.sendall(piece)
+            receiver.exactly(MIB, time.monotonic() + 10)
+            broker.kill()
+            broker.must_start()
+            assert number not in sender.answers, "half a message was confirmed"
+            receiver = Receiver(broker.port)
+            receiver.consume(name, 1)
+            delivery, digest = receiver.take_large(total)
+            assert digest == digest_of(total, round_number), "another body"
+            receiver.answer(receiver.ack(delivery))
+            half = o.Client(broker.port)
+            half.consume(o.queue("half"), 1)
+            try:
+                half.take(0.5)
+                raise AssertionError("half a message was delivered")
+            except TimeoutError:
+                pass
+            half.close()
+        broker.check()
+    finally:
+        broker.kill()
+
+
+def in_transactions(binary):
+    """A commit shows the message, a rollback frees it, a rejected one is a dead letter with the same body."""
+    broker = brokers.new(binary, LIMIT).must_start()
+    total = 2 * MIB + 3
+    try:
+        sender = Sender(broker.port)
+        for number, step in ((1, o.ROLLBACK), (2, o.COMMIT)):
+            sender.step(o.BEGIN, number)
+            sender.send_large(o.queue("tx"), total, number, transaction=sender.transaction(number))
+            sender.step(step, number)
+        receiver = Receiver(broker.port)
+        receiver.consume(o.queue("tx"), 1)
+        delivery, digest = receiver.take_large(total)
+        assert digest == digest_of(total, 2), "not the one that was committed"
+        receiver.answer(receiver.ack(delivery, kind=o.POISON))
+        receiver.close()
+        broker.kill()
+        broker.must_start()
+        receiver = Receiver(broker.port)
+        receiver.consume(o.queue("ActiveMQ.DLQ"), 1)
+        delivery, digest = receiver.take_large(total)
+        assert digest == digest_of(total, 2), "the dead letter has another body"
+        receiver.answer(receiver.ack(delivery))
+        broker.check()
+    finally:
+        broker.kill()
+
+
+def to_several(binary):
+    """Two queues and a browser have one body; each reads it whole, whatever the others do meanwhile."""
+    broker = brokers.new(binary, LIMIT).must_start()
+    total = 24 * MIB
+    try:
+        sender = Sender(broker.port)
+        sender.send_large(o.queue("one,two"), total)
+        slow = Receiver(broker.port)
+        slow.consumers += 1
+        browser = slow.consumer_id(slow.consumers)
+        slow.call(o.CONSUMER_INFO, consumer_id=browser, destination=o.queue("one"), prefetch=1, browser=True)
+        time.sleep(0.2)
+        for name in ("one", "two"):
+            receiver = Receiver(broker.port)
+            receiver.consume(o.queue(name), 1)
+            delivery, digest = receiver.take_large(total)
+            assert digest == digest_of(total), f"{name}: another body"
+            receiver.answer(receiver.ack(delivery))
+            receiver.close()
+        delivery, digest = slow.take_large(total)
+        assert digest == digest_of(total), "the browser has another body"
+        broker.check()
+    finally:
+        broker.kill()
+
+
+def exported(binary):
+    """Out of a stopped broker and into a new directory, piece by piece."""
+    broker = brokers.new(binary, LIMIT).must_start()
+    total = 5 * MIB + 11
+    moved = None
+    try:
+        sender = Sender(broker.port)
+        sender.send_large(o.queue("moved"), total)
+        sender.send(o.queue("moved"), "small")
+        broker.terminate(20)
+        file, target = os.path.join(broker.folder, "export.jsonl"), os.path.join(broker.folder, "other")
+        subprocess.run([binary, "journal", "export", broker.data, "--to", file], check=True, capture_output=True)
+        subprocess.run([binary, "journal", "import", target, "--from", file], check=True, capture_output=True)
+        moved = brokers.new(binary, LIMIT, target).must_start()
+        receiver = Receiver(moved.port)
+        receiver.consume(o.queue("moved"), 1)
+        delivery, digest = receiver.take_large(total)
+        assert digest == digest_of(total), "another body"
+        receiver.answer(receiver.ack(delivery))
+        receiver.sort()
+        assert o.body(receiver.take()) == b"small", "what came behind it"
+    finally:
+        broker.kill()
+        if moved:
+            moved.kill()
+
+
+def refused(binary):
+    """Beyond the limit the connection ends, as for any frame; the broker goes on."""
+    broker = brokers.new(binary, "[openwire]\nmax_frame_bytes = 4194304\n").must_start()
+    try:
+        sender = Sender(broker.port)
+        try:
+            sender.send_large(o.queue("refused"), 5 * MIB)
+            raise AssertionError("it was taken")
+        except (o.Gone, OSError):
+            pass
+        sender = Sender(broker.port)
+        sender.send_large(o.queue("refused"), 3 * MIB)
+        broker.check()
+    finally:
+        broker.kill()
+
+
+CASES = [
+    ("256 MiB in and out: memory stays, others are served", goes_through),
+    ("the same, not persistent", lambda binary: goes_through(binary, False, 64 * MIB)),
+    ("a sender that goes in the middle leaves nothing", cut_off),
+    ("kill -9 in the middle: all or nothing", killed),
+    ("committed, rolled back, rejected", in_transactions),
+    ("one body for two queues and a browser", to_several),
+    ("exported and imported", exported),
+    ("beyond the limit", refused),
+]
+
+
+def run(binary, report, only):
+    for title, case in CASES:
+        if only and only not in title:
+            continue
+        began = time.monotonic()
+        try:
+            note, error = case(binary), None
+        except Exception as failure:
+            note, error = None, failure
+        report(f"large messages: {title}", error, time.monotonic() - began, note or "")
+
+
+def warm(broker):
+    """What the broker takes once for whoever comes first."""
+    client = Sender(broker.port)
+    for _ in range(20):
+        client.send_large(o.queue("warm"), 2 * MIB)
+    client.close()
+    got = o.Client(broker.port)
+    got.consume(o.queue("warm"), 1)
+    for _ in range(20):
+        got.answer(got.ack(got.take(20)))
+    got.close()
