@@ -109,6 +109,7 @@ fuzz_target!(|input: &[u8]| {
     let options = AmqpOptions {
         max_frame_bytes: 1 << 16,
         max_message_bytes: 1 << 16,
+        large_message_bytes: u64::MAX,
         max_inactivity_ms: 60_000,
         mechanisms: vec!["PLAIN", "ANONYMOUS"],
         must_login: false,

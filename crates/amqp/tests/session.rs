@@ -1,5 +1,7 @@
 //! Whole conversations: what a client sends, what the core is told, what the client reads.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use postroad_amqp::codec::{
     Accepted, Attach, Begin, Close, Coordinator, Declare, DeliveryState, Detach, Discharge, Disposition, End,
@@ -11,8 +13,9 @@ use postroad_amqp::codec::{
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    ConnectionId, ConsumerKey, Delivered, Delivery, DetachCause, Encoding, EntryTag, Event, Login,
-    LoginAnswer, Message, Now, Outcome, Parting, Protocol, Refusal, Session, Settle, Ticket, ToSession,
+    Chunks, ConnectionId, ConsumerKey, Delivered, Delivery, DetachCause, Encoding, EntryTag, Event, Login,
+    LoginAnswer, Message, Now, Outcome, Parting, Position, Protocol, Refusal, Session, Settle, Ticket,
+    ToSession,
 };
 
 const MAX_MESSAGE_BYTES: u64 = 10_000;
@@ -38,6 +41,7 @@ impl Bench {
         AmqpOptions {
             max_frame_bytes: 4096,
             max_message_bytes: MAX_MESSAGE_BYTES,
+            large_message_bytes: u64::MAX,
             max_inactivity_ms: 60_000,
             broker_name: "postroad".to_owned(),
             mechanisms: vec!["PLAIN", "ANONYMOUS"],
@@ -66,7 +70,11 @@ impl Bench {
     }
 
     fn begun_with(begin: Begin) -> Bench {
-        let mut bench = Bench::new();
+        Bench::begun_as(Bench::options(), begin)
+    }
+
+    fn begun_as(options: AmqpOptions, begin: Begin) -> Bench {
+        let mut bench = Bench::with(options);
         bench.bytes(b"AMQP\0\x01\0\0");
         bench.send(Open { container_id: "client".into(), max_frame_size: 1024, ..Open::default() });
         bench.send(begin);
@@ -132,6 +140,31 @@ impl Bench {
             first_of_group: false,
             message,
         };
+        self.answer(ToSession::Deliver(delivery));
+    }
+
+    /// A message of an empty header, whose body is to come.
+    fn deliver_large(&mut self, number: u32, bytes: u64) {
+        let positions = [3, 4].into_iter().filter_map(Position::new).collect();
+        let chunks = Some(Arc::new(Chunks { bytes, piece_bytes: 2000, positions }));
+        let message = Message {
+            encoding: Encoding { protocol: Protocol::Amqp, version: 0 },
+            persistent: true,
+            priority: 4,
+            expires_at_ms: 0,
+            rare: None,
+            bytes: Bytes::from_static(b"\0\x53\x70\x45"),
+        };
+        let delivery = Delivery {
+            consumer: key(number),
+            source: None,
+            tag: EntryTag(1),
+            failed_deliveries: 0,
+            by_policy: false,
+            first_of_group: false,
+            message: message.with_chunks(chunks),
+        };
+        assert!(self.session.streams(&delivery));
         self.answer(ToSession::Deliver(delivery));
     }
 
@@ -764,6 +797,126 @@ fn a_message_comes_in_as_many_frames_as_it_takes() {
     bench.send_on(0, Transfer { more: true, ..transfer(6) }, BODY);
     bench.send_on(0, Transfer { aborted: true, ..Transfer::default() }, b"");
     assert!(bench.events().is_empty() && ends(&bench.frames()).is_empty());
+}
+
+/// The payloads of transfers, and whether each says that more comes.
+fn payloads(frames: &[Frame]) -> Vec<(bool, Bytes)> {
+    let payload = |frame: &Frame| {
+        let mut reader = Reader::new(&frame.body);
+        let Ok(Performative::Transfer(transfer)) = Performative::read(&mut reader) else {
+            panic!("{frame:?}")
+        };
+        (transfer.more, frame.body.slice(reader.offset()..))
+    };
+    frames.iter().map(payload).collect()
+}
+
+/// Takes the pieces out of events: their number of the upload, bytes and ticket.
+fn pieces(events: &[Event]) -> Vec<(u64, Bytes, Ticket)> {
+    let piece = |event: &Event| match event {
+        Event::Chunk { upload, bytes, ticket, .. } => (*upload, bytes.clone(), *ticket),
+        other => panic!("{other:?}"),
+    };
+    events.iter().map(piece).collect()
+}
+
+fn large_bench() -> Bench {
+    let options = AmqpOptions {
+        max_frame_bytes: 1 << 20,
+        max_message_bytes: 1 << 20,
+        large_message_bytes: 300 << 10,
+        ..Bench::options()
+    };
+    let mut bench =
+        Bench::begun_as(options, Begin { incoming_window: 100, outgoing_window: 100, ..Begin::default() });
+    bench.sender(0, target("q"));
+    bench
+}
+
+/// An empty header, and the body behind it.
+fn large_message() -> (&'static [u8], Vec<u8>) {
+    let body = [&b"\0\x53\x75\xb0\0\x09\x60\0"[..], &[7; 600 << 10]].concat();
+    (b"\0\x53\x70\x45", body)
+}
+
+#[test]
+fn a_large_body_is_in_the_log_ahead_of_its_message() {
+    for refused in [false, true] {
+        let mut bench = large_bench();
+        let (head, body) = large_message();
+        bench.send_on(0, Transfer { more: true, ..transfer(5) }, &[head, &body[..400 << 10]].concat());
+        let mut told = pieces(&bench.events());
+        assert_eq!(told.len(), 1, "one whole piece is there");
+        bench.send_on(0, Transfer::default(), &body[400 << 10..]);
+        told.extend(pieces(&bench.events()));
+        let sent: Vec<u8> = told.iter().flat_map(|(_, bytes, _)| bytes.to_vec()).collect();
+        let lengths: Vec<usize> = told.iter().map(|(_, bytes, _)| bytes.len()).collect();
+        assert_eq!(lengths, [256 << 10, 256 << 10, (88 << 10) + 8]);
+        assert!(sent == body && !bench.session.takes_input());
+        bench.frames();
+        for (index, (_, _, ticket)) in told.iter().enumerate() {
+            assert!(bench.events().is_empty(), "not before all are there");
+            let reason = "full".to_owned();
+            let refusal = (refused && index == 1).then_some(Refusal::StoreFailed { reason });
+            bench.reply(*ticket, refusal.map_or(Ok(()), Err));
+        }
+        let (number, events) = (told[0].0, bench.events());
+        match (&events[..], refused) {
+            ([Event::Publish(publish)], false) => {
+                assert_eq!((publish.upload, &publish.sent.message.bytes[..]), (Some(number), head));
+            }
+            ([Event::Abandon { upload, .. }], true) => {
+                assert_eq!(*upload, number);
+                let frames = bench.frames();
+                let [Performative::Disposition(disposition)] = &frames[..] else { panic!("{frames:?}") };
+                assert!(matches!(disposition.state, Some(DeliveryState::Rejected(_))), "{frames:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(bench.session.takes_input());
+    }
+}
+
+#[test]
+fn a_large_message_that_ends_early_is_abandoned() {
+    for aborts in [true, false] {
+        let mut bench = large_bench();
+        let (head, body) = large_message();
+        bench.send_on(0, Transfer { more: true, ..transfer(5) }, &[head, &body[..400 << 10]].concat());
+        let number = pieces(&bench.events())[0].0;
+        match aborts {
+            true => bench.send_on(0, Transfer { aborted: true, ..Transfer::default() }, b""),
+            false => bench.send(Detach { handle: 0, closed: true, error: None }),
+        }
+        let events = bench.events();
+        let abandoned = |event: &&Event| matches!(event, Event::Abandon { upload, .. } if *upload == number);
+        assert_eq!(events.iter().filter(abandoned).count(), 1, "{events:?}");
+    }
+}
+
+#[test]
+fn a_large_message_leaves_as_its_pieces_come_and_others_may_speak_meanwhile() {
+    let mut bench = Bench::begun();
+    let number = bench.receiver(Attach::default());
+    bench.send(Flow { handle: Some(0), link_credit: Some(9), ..windows() });
+    bench.deliver_large(number, 3000);
+    let mut whole = payloads(&bench.read());
+    for piece in [&[1; 2000][..], &[2; 1000]] {
+        assert!(bench.session.takes_body() && bench.session.body_missing() >= 1000);
+        let bytes = Bytes::copy_from_slice(piece);
+        bench.session.body(&bytes, bench.now, &mut bench.events, &mut bench.output);
+        whole.extend(payloads(&bench.read()));
+    }
+    assert_eq!(bench.session.body_missing(), 0);
+    let last = whole.len() - 1;
+    assert!(whole.iter().enumerate().all(|(index, (more, _))| *more == (index < last)), "{whole:?}");
+    let whole: Vec<u8> = whole.iter().flat_map(|(_, payload)| payload.to_vec()).collect();
+    assert!(whole == [&b"\0\x53\x70\x45"[..], &[1; 2000], &[2; 1000]].concat());
+    // A link that ends takes its message with it.
+    bench.deliver_large(number, 3000);
+    bench.read();
+    bench.send(Detach { handle: 0, closed: true, error: None });
+    assert_eq!((bench.session.body_missing(), bench.session.takes_body()), (0, false));
 }
 
 #[test]

@@ -264,6 +264,12 @@ const MEMORY_BYTES_MIN: u64 = 1 << 20;
 /// Smaller ones are no burden, and would take more records than they are worth.
 const LARGE_MESSAGE_BYTES_MIN: u64 = 512 << 10;
 
+/// OpenWire's sizes of frames have 31 bits.
+const FRAME_BYTES_MAX: u64 = i32::MAX as u64;
+
+/// The size of a message has 32 bits in snapshots, and what is ahead of a body counts too.
+const MESSAGE_BYTES_MAX: u64 = 3 << 30;
+
 /// A greeting and a small message fit in so much.
 const FRAME_BYTES_MIN: u64 = 1024;
 
@@ -318,6 +324,14 @@ impl Config {
         ] {
             if value < least {
                 bail!("configuration: {key} is {value}; the least is {least}");
+            }
+        }
+        for (key, value, most) in [
+            ("openwire.max_frame_bytes", max_frame_bytes, FRAME_BYTES_MAX),
+            ("amqp.max_message_bytes", self.amqp.max_message_bytes, MESSAGE_BYTES_MAX),
+        ] {
+            if most < value {
+                bail!("configuration: {key} is {value}; the most is {most}");
             }
         }
         if let Some(bytes) = self.store.disk_bytes_max().filter(|&bytes| bytes < DISK_BYTES_MIN) {

@@ -155,15 +155,28 @@ pub trait Session {
         false
     }
 
+    /// Whether the next bytes of the body can be given to `body` now.
+    fn takes_body(&self) -> bool {
+        true
+    }
+
     /// Takes the next bytes of the body that it is sending.
-    fn body(&mut self, _bytes: &Bytes, _now: Now, _output: &mut BytesMut) {}
+    fn body(&mut self, _bytes: &Bytes, _now: Now, _events: &mut Vec<Event>, _output: &mut BytesMut) {}
 
     /// The rest of the body cannot be read: the message becomes a dead letter. The connection ends behind it, for the peer
     /// waits for that rest.
     fn body_lost(&mut self, _reason: &str, _events: &mut Vec<Event>) {}
 
     /// Nobody can put this message together for the consumer: it becomes a dead letter.
-    fn cannot_deliver(&mut self, _delivery: &Delivery, _reason: &str, _now: Now, _events: &mut Vec<Event>) {}
+    fn cannot_deliver(
+        &mut self,
+        _delivery: &Delivery,
+        _reason: &str,
+        _now: Now,
+        _events: &mut Vec<Event>,
+        _output: &mut BytesMut,
+    ) {
+    }
 
     /// When `wake` is due next.
     fn deadline(&self) -> Deadline;

@@ -14,4 +14,4 @@ pub use annotations::annotate;
 pub use dead_letter::{ORIGIN, REASON, mark_dead_letter};
 pub use header::delivery_header;
 pub use properties::StoredProperties;
-pub use sections::{Body, BodyKind, MESSAGE_FORMAT, Section, Sections};
+pub use sections::{Body, BodyKind, MESSAGE_FORMAT, Section, Sections, body_start};

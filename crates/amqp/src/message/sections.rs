@@ -263,6 +263,20 @@ impl Sections {
     }
 }
 
+/// Where the body of a message begins, of which the rest need not be there; `None` if it is not known yet, or there is none.
+pub fn body_start(message: &Bytes) -> Option<usize> {
+    let mut reader = Reader::new(message);
+    while !reader.is_empty() {
+        let offset = reader.offset();
+        let section = Section::of(&reader.descriptor().ok()?)?;
+        if section.is_body() {
+            return Some(offset);
+        }
+        reader.skip().ok()?;
+    }
+    None
+}
+
 fn map(span: &Option<Range<usize>>, message: &Bytes) -> Result<ValueMap, WireError> {
     match span {
         Some(span) => ValueMap::read(&mut Reader::at(message, span.start)),

@@ -13,6 +13,7 @@ use super::delay::schedule_of;
 use super::fault::{Fault, error};
 use super::link::{LinkAt, Stage, unattached};
 use super::replies::Then;
+use super::upload::Upload;
 use super::{AmqpSession, Turn, address};
 use crate::codec::{
     Accepted, DeliveryState, Disposition, Error, Flow, Properties, Rejected, Role, Timestamp,
@@ -60,6 +61,10 @@ struct Partial {
     state: Option<DeliveryState>,
     format: u32,
     bytes: BytesMut,
+    /// Its body is passed on while it comes.
+    upload: Option<Upload>,
+    /// It is taken whole, though it is large.
+    is_whole: bool,
 }
 
 /// A message that waits for its verdict.
@@ -95,6 +100,17 @@ impl Incoming {
         self.partial.as_ref().map_or(0, |partial| partial.bytes.len() as u64)
     }
 
+    /// Bytes of such a message that are in the log already, or on their way there.
+    fn passed_on(&self) -> u64 {
+        let upload = self.partial.as_ref().and_then(|partial| partial.upload.as_ref());
+        upload.map_or(0, |upload| upload.passed_on)
+    }
+
+    /// The body that is being passed on.
+    pub fn take_upload(&mut self) -> Option<Upload> {
+        self.partial.as_mut()?.upload.take()
+    }
+
     /// Puts the parts of a message together; the whole once its last part is there.
     fn collect(&mut self, transfer: Transfer, payload: Bytes) -> Result<Option<Whole>, Broken> {
         let first = self.partial.is_none();
@@ -111,6 +127,8 @@ impl Incoming {
                 state: None,
                 format: transfer.message_format.unwrap_or(MESSAGE_FORMAT),
                 bytes: BytesMut::new(),
+                upload: None,
+                is_whole: false,
             },
         };
         if transfer.aborted {
@@ -131,18 +149,20 @@ impl Incoming {
                 partial.bytes.freeze()
             }
         };
-        let Partial { delivery, settled, state, format, .. } = partial;
-        Ok(Some(Whole { delivery, settled, state, format, bytes }))
+        let Partial { delivery, settled, state, format, upload, .. } = partial;
+        Ok(Some(Whole { delivery, settled, state, format, bytes, upload }))
     }
 }
 
 /// A whole message.
-struct Whole {
+pub struct Whole {
     delivery: u32,
     settled: bool,
     state: Option<DeliveryState>,
     format: u32,
     bytes: Bytes,
+    /// All ahead of `bytes` is on its way to the log.
+    upload: Option<Upload>,
 }
 
 /// Why a transfer cannot be.
@@ -196,8 +216,8 @@ impl AmqpSession {
             let text = "the delivery is not known: no unsettled delivery was announced".to_owned();
             return Err(Fault::link(at, "amqp:not-allowed", text));
         }
-        let before = incoming.partial_bytes();
-        let got_bytes = before + payload.len() as u64;
+        let (before, aborted) = (incoming.partial_bytes(), transfer.aborted);
+        let got_bytes = before + incoming.passed_on() + payload.len() as u64;
         if got_bytes > max_bytes {
             let text = format!("the message has more than {max_bytes} bytes");
             return Err(Fault::link(at, "amqp:link:message-size-exceeded", text));
@@ -207,22 +227,68 @@ impl AmqpSession {
             let text = format!("unfinished messages have more than {max_bytes} bytes together");
             return Err(Fault::link(at, "amqp:resource-limit-exceeded", text));
         }
+        let given_up = if aborted { incoming.take_upload() } else { None };
         let whole = incoming.collect(transfer, payload);
         let (after, second) = (incoming.partial_bytes(), incoming.second);
         self.partial_bytes = self.partial_bytes - before + after;
-        let Some(whole) = whole.map_err(|broken| broken.fault(at))? else { return Ok(()) };
+        if let Some(upload) = given_up {
+            self.give_up(&upload, turn);
+        }
+        let Some(mut whole) = whole.map_err(|broken| broken.fault(at))? else {
+            self.pass_on_partial(at, turn);
+            return Ok(());
+        };
         let transaction = match &whole.state {
             Some(DeliveryState::TransactionalState(state)) => Some(state.txn_id.clone()),
             _ => None,
         };
         let Whole { delivery, settled, .. } = whole;
         let receipt = Receipt { channel: at_channel, at, delivery, settled, second, transaction };
-        self.take_message(receipt, whole, turn);
+        if let Some(mut upload) = whole.upload.take() {
+            let mut rest = BytesMut::from(std::mem::replace(&mut whole.bytes, upload.head.clone()));
+            self.pass_on(&mut upload, &mut rest, true, turn);
+            self.uploads.ended = Some((receipt, whole, upload));
+            self.finish_upload(turn);
+            return Ok(());
+        }
+        self.take_message(receipt, whole, None, turn);
         self.grant_incoming(at, turn);
         Ok(())
     }
 
-    fn take_message(&mut self, receipt: Receipt, whole: Whole, turn: &mut Turn<'_>) {
+    /// Passes on what has come of a large message.
+    fn pass_on_partial(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
+        let large_bytes = self.options.large_message_bytes;
+        let Some(incoming) = self.link_at(at).and_then(|link| link.end.incoming()) else { return };
+        let is_message = !incoming.is_coordinator();
+        let Some(mut partial) = incoming.partial.take_if(|partial| {
+            is_message
+                && !partial.is_whole
+                && (partial.upload.is_some() || large_bytes <= partial.bytes.len() as u64)
+        }) else {
+            return;
+        };
+        let before = partial.bytes.len() as u64;
+        let upload = partial.upload.take().or_else(|| self.uploads.begin(&mut partial.bytes));
+        partial.is_whole = upload.is_none();
+        if let Some(mut upload) = upload {
+            self.pass_on(&mut upload, &mut partial.bytes, false, turn);
+            partial.upload = Some(upload);
+        }
+        self.partial_bytes = self.partial_bytes - before + partial.bytes.len() as u64;
+        if let Some(incoming) = self.link_at(at).and_then(|link| link.end.incoming()) {
+            incoming.partial = Some(partial);
+        }
+    }
+
+    /// Takes a message; of a large one the body is in the log.
+    pub(super) fn take_message(
+        &mut self,
+        receipt: Receipt,
+        whole: Whole,
+        upload: Option<&Upload>,
+        turn: &mut Turn<'_>,
+    ) {
         let Some(incoming) = self.link_at(receipt.at).and_then(|link| link.end.incoming()) else { return };
         let to = incoming.to.clone();
         if to == To::Coordinator {
@@ -235,14 +301,20 @@ impl AmqpSession {
         let client = &self.peer.container;
         let sent = transaction.and_then(|number| Ok((number, message(to, whole, turn.now, client)?)));
         match sent {
-            Err(error) => self.received(&receipt, Some(error), turn),
+            Err(error) => {
+                if let Some(upload) = upload {
+                    self.give_up(upload, turn);
+                }
+                self.received(&receipt, Some(error), turn);
+            }
             Ok((number, sent)) => {
                 if let Some(incoming) = self.link_at(receipt.at).and_then(|link| link.end.incoming()) {
                     incoming.unanswered += 1;
                 }
                 let ticket = self.replies.wait(1, Then::Received(receipt));
                 let transaction = number.map(|number| self.transactions.key(self.id, number));
-                let publish = Publish { transaction, ..Publish::plain(self.id, ticket, sent) };
+                let upload = upload.map(|upload| upload.number);
+                let publish = Publish { transaction, upload, ..Publish::plain(self.id, ticket, sent) };
                 turn.events.push(Event::Publish(publish));
             }
         }

@@ -271,7 +271,10 @@ impl AmqpSession {
         }
         let mut answers = 0;
         match link.end {
-            LinkEnd::Incoming(incoming) => {
+            LinkEnd::Incoming(mut incoming) => {
+                if let Some(upload) = incoming.take_upload() {
+                    self.give_up(&upload, turn);
+                }
                 self.partial_bytes -= incoming.partial_bytes();
                 if let Some(producer) = incoming.notice.clone() {
                     turn.events.push(Event::RemoveProducer { connection: self.id, producer });

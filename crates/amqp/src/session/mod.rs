@@ -22,13 +22,15 @@ mod replies;
 mod sequence;
 mod terminus;
 mod transaction;
+mod upload;
 
 use std::collections::{BTreeSet, HashMap};
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
-    ConnectionId, Deadline, Event, Liveness, Login, LoginAnswer, Now, Parting, Replies, Session, ToSession,
+    ConnectionId, Deadline, Delivery, Event, Liveness, Login, LoginAnswer, Now, Parting, Protocol, Replies,
+    Session, ToSession,
 };
 
 use crate::codec::{
@@ -49,6 +51,8 @@ pub struct AmqpOptions {
     pub max_frame_bytes: u32,
     /// Largest message that a client may send, in bytes.
     pub max_message_bytes: u64,
+    /// From this size on the body of a message is passed on while it comes, and never in memory as a whole.
+    pub large_message_bytes: u64,
     /// A client that is silent for so long is taken for dead, in milliseconds; 0 for never.
     pub max_inactivity_ms: u64,
     /// What the broker is called.
@@ -86,6 +90,9 @@ pub struct AmqpSession {
     /// The last frame, if it confirms sends: the next confirmation may extend it.
     confirmation: disposition::Confirmation,
     temporaries: u32,
+    uploads: upload::Uploads,
+    /// The channel on which a large message is on its way out.
+    streaming: Option<u16>,
 }
 
 /// One turn of a session: where its events and frames go.
@@ -116,6 +123,8 @@ impl AmqpSession {
             partial_bytes: 0,
             confirmation: disposition::Confirmation::default(),
             temporaries: 0,
+            uploads: upload::Uploads::default(),
+            streaming: None,
         }
     }
 
@@ -312,7 +321,10 @@ impl Session for AmqpSession {
     }
 
     fn takes_input(&self) -> bool {
-        self.replies.has_room() && !self.peer.is_waiting() && !self.layer.is_waiting()
+        self.replies.has_room()
+            && self.uploads.take_input()
+            && !self.peer.is_waiting()
+            && !self.layer.is_waiting()
     }
 
     fn listens(&mut self, listens: bool, now: Now) {
@@ -321,6 +333,41 @@ impl Session for AmqpSession {
 
     fn deadline(&self) -> Deadline {
         self.liveness.deadline()
+    }
+
+    fn streams(&self, delivery: &Delivery) -> bool {
+        delivery.message.encoding.protocol == Protocol::Amqp
+    }
+
+    fn body_missing(&self) -> u64 {
+        self.streamed_bytes()
+    }
+
+    fn takes_body(&self) -> bool {
+        self.wants_piece()
+    }
+
+    fn interleaves(&self) -> bool {
+        true
+    }
+
+    fn body(&mut self, bytes: &Bytes, now: Now, events: &mut Vec<Event>, output: &mut BytesMut) {
+        self.send_piece(bytes, &mut Turn { events, output, now });
+    }
+
+    fn body_lost(&mut self, reason: &str, events: &mut Vec<Event>) {
+        self.lose_body(reason, events);
+    }
+
+    fn cannot_deliver(
+        &mut self,
+        delivery: &Delivery,
+        reason: &str,
+        now: Now,
+        events: &mut Vec<Event>,
+        output: &mut BytesMut,
+    ) {
+        self.reject(delivery, reason, &mut Turn { events, output, now });
     }
 
     fn close(&mut self, _: &mut Vec<Event>) {}

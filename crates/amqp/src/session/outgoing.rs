@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes};
-use postroad_model::{ConsumerKey, Delivery, DetachCause, Event, Outcome, Settle};
+use postroad_model::{ConsumerKey, Delivery, DetachCause, EntryTag, Event, Outcome, Settle};
 
 use super::disposition::Held;
 use super::link::{Link, LinkAt, LinkEnd, Stage};
@@ -67,8 +67,13 @@ pub struct Unsent {
     begun: bool,
     /// The header that belongs to this delivery.
     header: Bytes,
-    /// Everything behind the header.
+    /// Everything behind the header that is there.
     rest: Bytes,
+    /// Bytes of a large body that are still to come.
+    to_come: u64,
+    /// The core's name for it, while they are.
+    consumer: ConsumerKey,
+    tag: EntryTag,
 }
 
 impl Outgoing {
@@ -229,8 +234,9 @@ impl AmqpSession {
                 return self.grant(at, turn);
             }
         };
-        if (header.len() + rest.len()) as u64 > outgoing.max_message_bytes {
-            return self.refuse_too_large(at, header.len() + rest.len(), turn);
+        let bytes = (header.len() + rest.len()) as u64 + message.chunk_bytes();
+        if bytes > outgoing.max_message_bytes {
+            return self.refuse_too_large(at, bytes, turn);
         }
         outgoing.credit -= 1;
         outgoing.delivery_count = outgoing.delivery_count.wrapping_add(1);
@@ -245,7 +251,22 @@ impl AmqpSession {
         if !settled {
             known.unsettled.insert(sequence, Held { number, tag, browses, transaction: None });
         }
-        let unsent = Unsent { number, handle, delivery: sequence, settled, begun: false, header, rest };
+        let to_come = message.chunk_bytes();
+        let unsent = Unsent {
+            number,
+            handle,
+            delivery: sequence,
+            settled,
+            begun: false,
+            header,
+            rest,
+            to_come,
+            consumer,
+            tag,
+        };
+        if 0 < to_come {
+            self.streaming = Some(at.channel);
+        }
         known.pending.push_back(Pending::Transfer(unsent));
         self.send_pending(at.channel, turn);
         if low {
@@ -254,7 +275,7 @@ impl AmqpSession {
     }
 
     /// The link ends, and the message stays for others.
-    fn refuse_too_large(&mut self, at: LinkAt, bytes: usize, turn: &mut Turn<'_>) {
+    fn refuse_too_large(&mut self, at: LinkAt, bytes: u64, turn: &mut Turn<'_>) {
         let text = format!("a message of {bytes} bytes is due; the link takes less");
         let error = super::fault::error("amqp:link:message-size-exceeded", text);
         self.detach_by(at, error, turn);
@@ -271,7 +292,7 @@ impl AmqpSession {
                     known.pending.pop_front();
                     self.send_drained(at, turn);
                 }
-                Some(Pending::Transfer(unsent)) if known.remote_window > 0 => {
+                Some(Pending::Transfer(unsent)) if known.remote_window > 0 && !unsent.is_dry() => {
                     let start = begin_frame(FrameKind::Amqp { channel: known.outgoing }, turn.output);
                     let whole = unsent.write(start, max_bytes, turn);
                     end_frame(start, turn.output);
@@ -284,6 +305,84 @@ impl AmqpSession {
                 _ => return,
             }
         }
+    }
+
+    /// The large message that is on its way out, if its link is still there.
+    fn streamed(&mut self) -> Option<&mut Unsent> {
+        let known = self.channels.get_mut(&self.streaming?)?;
+        known.pending.iter_mut().find_map(|pending| match pending {
+            Pending::Transfer(unsent) if 0 < unsent.to_come => Some(unsent),
+            _ => None,
+        })
+    }
+
+    /// Bytes of its body that are still to come.
+    pub(super) fn streamed_bytes(&self) -> u64 {
+        let known = self.streaming.and_then(|channel| self.channels.get(&channel));
+        let pending = known.into_iter().flat_map(|known| &known.pending);
+        pending
+            .map(|pending| match pending {
+                Pending::Transfer(unsent) => unsent.to_come,
+                Pending::Flow(_) => 0,
+            })
+            .sum()
+    }
+
+    /// Whether the client's window has let out what there was of it.
+    pub(super) fn wants_piece(&self) -> bool {
+        let known = self.streaming.and_then(|channel| self.channels.get(&channel));
+        let mut pending = known.into_iter().flat_map(|known| &known.pending);
+        pending.any(|pending| matches!(pending, Pending::Transfer(unsent) if unsent.is_dry()))
+    }
+
+    /// The next piece of its body.
+    pub(super) fn send_piece(&mut self, bytes: &Bytes, turn: &mut Turn<'_>) {
+        let Some(unsent) = self.streamed() else { return };
+        unsent.to_come = unsent.to_come.saturating_sub(bytes.len() as u64);
+        unsent.rest = match unsent.rest.is_empty() {
+            true => bytes.clone(),
+            false => [&unsent.rest[..], bytes].concat().into(),
+        };
+        let is_last = unsent.to_come == 0;
+        if let Some(channel) = self.streaming {
+            self.send_pending(channel, turn);
+        }
+        if is_last {
+            self.streaming = None;
+        }
+    }
+
+    /// The rest of its body cannot be read: nobody is to be sent it again.
+    pub(super) fn lose_body(&mut self, reason: &str, events: &mut Vec<Event>) {
+        let Some(Unsent { consumer, tag, .. }) = self.streamed() else { return };
+        let (consumer, tags, reason, outcome) =
+            (*consumer, vec![*tag], Some(reason.into()), Outcome::Rejected);
+        events.push(Event::Settle(Settle {
+            consumer,
+            tags,
+            outcome,
+            transaction: None,
+            reason,
+            ticket: None,
+        }));
+    }
+
+    /// Nobody can be sent this message by AMQP: a dead letter; the client still waits for a message.
+    pub(super) fn reject(&mut self, delivery: &Delivery, reason: &str, turn: &mut Turn<'_>) {
+        let (consumer, tags, outcome) = (delivery.consumer, vec![delivery.tag], Outcome::Rejected);
+        let reason = Some(reason.into());
+        turn.events.push(Event::Settle(Settle {
+            consumer,
+            tags,
+            outcome,
+            transaction: None,
+            reason,
+            ticket: None,
+        }));
+        let Some(at) = self.consumers.get(&consumer.number).copied() else { return };
+        let Some(outgoing) = self.link_at(at).and_then(|link| link.end.outgoing()) else { return };
+        outgoing.promised = outgoing.promised.saturating_sub(1);
+        self.grant(at, turn);
     }
 
     /// A link is gone: what it was sent is settled by its end, and what waits is not sent.
@@ -300,12 +399,17 @@ impl AmqpSession {
 }
 
 impl Unsent {
+    /// Nothing of it is there to be sent, and more is to come.
+    fn is_dry(&self) -> bool {
+        0 < self.to_come && self.header.is_empty() && self.rest.is_empty()
+    }
+
     /// Appends the next frame's body; whether it was the last.
     fn write(&mut self, start: usize, max_bytes: usize, turn: &mut Turn<'_>) -> bool {
         let body = turn.output.len();
         self.performative(false).write(turn.output);
         let left_bytes = self.header.len() + self.rest.len();
-        let last = turn.output.len() - start + left_bytes <= max_bytes;
+        let last = self.to_come == 0 && turn.output.len() - start + left_bytes <= max_bytes;
         if !last {
             turn.output.truncate(body);
             self.performative(true).write(turn.output);

@@ -15,6 +15,8 @@ use crate::codec::Error;
 pub enum Then {
     /// Nothing.
     Nothing,
+    /// A piece of a large message.
+    Piece(u64),
     /// The client's open is answered.
     Opened,
     /// The client's close is answered.
@@ -49,6 +51,7 @@ impl AmqpSession {
         let error = refusal.as_ref().map(Error::from);
         match then {
             Then::Nothing => {}
+            Then::Piece(upload) => self.piece_answered(upload, refusal, turn),
             Then::Opened => {
                 return self.claimed(refusal.map_or(Ok(()), |refusal| Err(refusal.to_string())), turn);
             }

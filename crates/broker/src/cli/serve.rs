@@ -96,7 +96,7 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         pin: config.runtime.pin,
         sync_within: Duration::from_millis(config.store.async_sync_ms),
     };
-    let amqp = amqp_options(config);
+    let amqp = amqp_options(config, partitions);
     let runtime = Runtime::start(store, &options, move |service, id, visit| match service {
         Service::OpenWire => openwire_session(id, visit, &openwire),
         Service::Amqp => amqp_session(id, visit, &amqp),
@@ -156,8 +156,7 @@ fn amqp_session(id: ConnectionId, visit: &Visit, options: &AmqpOptions) -> Box<d
 fn openwire_options(config: &Config, partitions: u16, address: SocketAddr) -> OpenWireOptions {
     OpenWireOptions {
         max_frame_bytes: config.openwire.max_frame_bytes,
-        // A body and the messages that name it lie in one partition.
-        large_message_bytes: if partitions == 1 { config.limits.large_message_bytes } else { u64::MAX },
+        large_message_bytes: large_message_bytes(config, partitions),
         tight_encoding: config.openwire.tight_encoding,
         cache: config.openwire.cache,
         max_inactivity_ms: config.openwire.max_inactivity_ms,
@@ -168,8 +167,14 @@ fn openwire_options(config: &Config, partitions: u16, address: SocketAddr) -> Op
     }
 }
 
-fn amqp_options(config: &Config) -> AmqpOptions {
+/// A body and the messages that name it lie in one partition.
+fn large_message_bytes(config: &Config, partitions: u16) -> u64 {
+    if partitions == 1 { config.limits.large_message_bytes } else { u64::MAX }
+}
+
+fn amqp_options(config: &Config, partitions: u16) -> AmqpOptions {
     AmqpOptions {
+        large_message_bytes: large_message_bytes(config, partitions),
         max_frame_bytes: config.amqp.max_frame_bytes,
         max_message_bytes: config.amqp.max_message_bytes,
         max_inactivity_ms: config.amqp.max_inactivity_ms,

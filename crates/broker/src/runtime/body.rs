@@ -55,6 +55,11 @@ impl Body {
         }
     }
 
+    /// Whether it is put together first.
+    pub fn is_whole(&self) -> bool {
+        self.whole.is_some()
+    }
+
     /// Whether this piece is the next one.
     pub fn waits_for(&self, position: Position) -> bool {
         self.chunks.positions.get(self.arrived) == Some(&position)

@@ -16,7 +16,7 @@ use tokio::time::Sleep;
 
 use crate::runtime::body::Body;
 use crate::runtime::core::Core;
-use crate::runtime::mailbox::Mailbox;
+use crate::runtime::mailbox::{Mailbox, Wanted};
 use crate::runtime::now_ms;
 use crate::runtime::reception::Reception;
 use crate::runtime::router::Router;
@@ -163,7 +163,7 @@ impl Task {
         let missing = if reads { self.session.missing_bytes(&self.connection.input) } else { 0 };
         self.alarm.set(self.session.deadline());
         tokio::select! {
-            () = self.mailbox.filled(self.body.is_some()), if takes => {}
+            () = self.mailbox.filled(self.waits_for()), if takes => {}
             moved = self.connection.moved(reads, missing) => self.react(moved)?,
             () = self.alarm.rings() => self.wake(reads, missing).await?,
             answer = self.login.answered() => self.admit(answer)?,
@@ -171,6 +171,17 @@ impl Task {
         self.take_mail()?;
         self.submit();
         self.connection.write().map_err(broken)
+    }
+
+    /// What there can be for it in the mailbox.
+    fn waits_for(&self) -> Wanted {
+        match &self.body {
+            None => Wanted::Messages,
+            Some(body) => Wanted::Pieces {
+                pieces: body.is_whole() || self.session.takes_body(),
+                answers: self.session.interleaves(),
+            },
+        }
     }
 
     /// Whether the socket is to be read now; the session learns of a change.
@@ -243,13 +254,14 @@ impl Task {
     fn answer_mail(&mut self) -> Result<(), Parting> {
         let mut now = None;
         while self.connection.output.len() < OUTPUT_BYTES_MAX {
-            if self.body.is_some() {
-                if !self.send_body()? {
-                    return Ok(());
-                }
+            if self.body.is_some() && self.send_body()? {
                 continue;
             }
-            let Some(message) = self.mailbox.take() else { return Ok(()) };
+            let is_busy = self.body.is_some();
+            if is_busy && !self.session.interleaves() {
+                return Ok(());
+            }
+            let Some(message) = self.mailbox.take(is_busy) else { return Ok(()) };
             let now = *now.get_or_insert_with(|| self.now());
             let mut core = self.handle.core.borrow_mut();
             self.router.note(&message, |partition, event| core.submit(partition, event));
@@ -277,7 +289,8 @@ impl Task {
             match Body::too_large(&chunks) {
                 None => self.body = Some(Body::whole(chunks, delivery)),
                 Some(reason) => {
-                    self.session.cannot_deliver(&delivery, &reason, now, &mut self.events);
+                    let output = &mut self.connection.output;
+                    self.session.cannot_deliver(&delivery, &reason, now, &mut self.events, output);
                 }
             }
             return Ok(());
@@ -294,6 +307,14 @@ impl Task {
     /// Sends the next piece of the body, if it is there; `false` if it is not.
     fn send_body(&mut self) -> Result<bool, Parting> {
         let Some(body) = &mut self.body else { return Ok(true) };
+        if !body.is_whole() && self.session.body_missing() == 0 {
+            // Its consumer is gone.
+            self.body = None;
+            return Ok(true);
+        }
+        if !body.is_whole() && !self.session.takes_body() {
+            return Ok(false);
+        }
         body.ask(&mut self.events);
         let Some((position, piece)) = self.mailbox.take_chunk() else { return Ok(false) };
         if !body.waits_for(position) {
@@ -304,7 +325,7 @@ impl Task {
         match piece {
             Ok(bytes) => {
                 if let Some(bytes) = body.arrived(bytes) {
-                    self.session.body(&bytes, now, &mut self.connection.output);
+                    self.session.body(&bytes, now, &mut self.events, &mut self.connection.output);
                 }
                 body.ask(&mut self.events);
                 if body.is_complete() {
@@ -330,7 +351,8 @@ impl Task {
                 self.session.answer(message, now, &mut self.events, &mut self.connection.output)?;
             }
             (Some((delivery, _)), Some(reason)) | (Some((delivery, Some(reason))), None) => {
-                self.session.cannot_deliver(&delivery, &reason, now, &mut self.events);
+                let output = &mut self.connection.output;
+                self.session.cannot_deliver(&delivery, &reason, now, &mut self.events, output);
             }
         }
         self.connection.output.unsplit(std::mem::take(&mut self.behind));

@@ -8,6 +8,24 @@ use std::task::{Poll, Waker};
 use bytes::Bytes;
 use postroad_model::{Position, ToSession};
 
+/// What a connection waits for.
+#[derive(Clone, Copy)]
+pub enum Wanted {
+    /// Whatever is sent to its session.
+    Messages,
+    /// It is busy with a large message.
+    Pieces {
+        /// The next piece of it.
+        pieces: bool,
+        /// Messages too, but no deliveries.
+        answers: bool,
+    },
+}
+
+fn is_delivery(message: &ToSession) -> bool {
+    matches!(message, ToSession::Deliver(_))
+}
+
 /// One connection's mailbox. Its bytes are bounded by the core (`outbox_bytes_max`), its replies by
 /// what the connection may have outstanding.
 #[derive(Default)]
@@ -33,9 +51,14 @@ impl Mailbox {
         }
     }
 
-    /// The oldest message.
-    pub fn take(&self) -> Option<ToSession> {
-        self.messages.borrow_mut().pop_front()
+    /// The oldest message; with `but_deliveries` none, if that is a delivery.
+    pub fn take(&self, but_deliveries: bool) -> Option<ToSession> {
+        let mut messages = self.messages.borrow_mut();
+        if but_deliveries {
+            messages.pop_front_if(|message| !is_delivery(message))
+        } else {
+            messages.pop_front()
+        }
     }
 
     /// The oldest piece.
@@ -43,12 +66,18 @@ impl Mailbox {
         self.chunks.borrow_mut().pop_front()
     }
 
-    /// Waits until something is in it; a piece, if it is `for_chunks` alone. One task may wait.
-    pub async fn filled(&self, for_chunks: bool) {
+    /// Waits until something that is wanted is in it. One task may wait.
+    pub async fn filled(&self, wanted: Wanted) {
         poll_fn(|context| {
-            let is_empty =
-                if for_chunks { self.chunks.borrow().is_empty() } else { self.messages.borrow().is_empty() };
-            if !is_empty {
+            let has = match wanted {
+                Wanted::Messages => !self.messages.borrow().is_empty(),
+                Wanted::Pieces { pieces, answers } => {
+                    let messages = self.messages.borrow();
+                    pieces && !self.chunks.borrow().is_empty()
+                        || answers && messages.front().is_some_and(|first| !is_delivery(first))
+                }
+            };
+            if has {
                 return Poll::Ready(());
             }
             let mut waiting = self.waiting.borrow_mut();

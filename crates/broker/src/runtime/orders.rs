@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::runtime::connection::CoreHandle;
 use crate::runtime::core::Core;
+use crate::runtime::mailbox::Wanted;
 use crate::runtime::router::Router;
 
 /// Orders that wait; whoever gives more waits too.
@@ -82,8 +83,8 @@ async fn carry_out(handle: &CoreHandle, order: Order) -> Outcome {
     at_once(handle, |core| router.route(event, |partition, event| core.submit(partition, event)));
     let mut found = Vec::new();
     let result = loop {
-        mailbox.filled(false).await;
-        match mailbox.take().and_then(|message| router.merge(message)) {
+        mailbox.filled(Wanted::Messages).await;
+        match mailbox.take(false).and_then(|message| router.merge(message)) {
             Some(ToSession::Branches { branches, .. }) => found.extend(branches),
             Some(ToSession::Reply { result, .. }) => break result,
             _ => {}

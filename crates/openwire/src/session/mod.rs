@@ -330,7 +330,7 @@ impl Session for OpenWireSession {
         self.download.as_ref().map_or(0, |download| download.left)
     }
 
-    fn body(&mut self, bytes: &Bytes, now: Now, output: &mut BytesMut) {
+    fn body(&mut self, bytes: &Bytes, now: Now, _: &mut Vec<Event>, output: &mut BytesMut) {
         self.write_body(bytes, now.ticks_ms, output);
     }
 
@@ -338,10 +338,15 @@ impl Session for OpenWireSession {
         self.lose_body(reason, events);
     }
 
-    fn cannot_deliver(&mut self, delivery: &Delivery, reason: &str, now: Now, events: &mut Vec<Event>) {
-        let mut nothing = BytesMut::new();
-        let mut turn = Turn { events, output: &mut nothing, now };
-        self.reject(delivery.consumer, delivery.tag, reason, &mut turn);
+    fn cannot_deliver(
+        &mut self,
+        delivery: &Delivery,
+        reason: &str,
+        now: Now,
+        events: &mut Vec<Event>,
+        output: &mut BytesMut,
+    ) {
+        self.reject(delivery.consumer, delivery.tag, reason, &mut Turn { events, output, now });
     }
 
     /// What the connection leaves behind the core finds by itself.

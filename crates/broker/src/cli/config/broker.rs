@@ -309,10 +309,10 @@ fn connector_option(
     let number = value.parse::<u64>().ok();
     match (name, section, number) {
         ("wireFormat.maxFrameSize", "openwire", Some(bytes)) => {
-            translation.set("openwire", "max_frame_bytes", bytes.max(1024), connector);
+            translation.set("openwire", "max_frame_bytes", bytes.clamp(1024, i32::MAX as u64), connector);
         }
         ("wireFormat.maxFrameSize", "amqp", Some(bytes)) => {
-            translation.set("amqp", "max_message_bytes", bytes.max(1024), connector);
+            translation.set("amqp", "max_message_bytes", bytes.clamp(1024, 3 << 30), connector);
         }
         ("wireFormat.maxInactivityDuration" | "transport.wireFormat.idleTimeout", _, Some(ms)) => {
             translation.set(section, "max_inactivity_ms", ms, connector);

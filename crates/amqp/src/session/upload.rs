@@ -1,0 +1,116 @@
+//! Uploads: the bodies of large messages, passed on while they come.
+//!
+//! What stands ahead of the body is kept, and is the message once all pieces are in the log. No input is taken between the
+//! last transfer and then, so that nothing which the client sent later overtakes it.
+
+use std::collections::HashMap;
+
+use bytes::{Bytes, BytesMut};
+use postroad_model::{CHUNK_BYTES, Event, Refusal};
+
+use super::incoming::{Receipt, Whole};
+use super::replies::Then;
+use super::{AmqpSession, Turn};
+use crate::codec::Error;
+use crate::message::body_start;
+
+/// Pieces of a connection that wait for the log. No more input is taken then.
+const PIECES_MAX: u32 = 4;
+
+/// What stands ahead of a body is kept in memory: a message with more of it is taken whole.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// A body on its way in.
+#[derive(Debug)]
+pub struct Upload {
+    /// See [`Event::Chunk`].
+    pub number: u64,
+    /// The sections ahead of the body.
+    pub head: Bytes,
+    /// Bytes of it that are gone already, with the head.
+    pub passed_on: u64,
+}
+
+/// What a session has to do with uploads.
+#[derive(Default)]
+pub struct Uploads {
+    last: u64,
+    /// Pieces that wait for the log.
+    waiting: u32,
+    /// Those that the log does not take: their rest is passed over.
+    refused: HashMap<u64, Refusal>,
+    /// All of its body is on its way to the log.
+    pub ended: Option<(Receipt, Whole, Upload)>,
+}
+
+impl Uploads {
+    /// Whether more input can be taken.
+    pub fn take_input(&self) -> bool {
+        self.ended.is_none() && self.waiting < PIECES_MAX
+    }
+
+    /// Begins one with what has come of a message, if it is known where its body begins: `bytes` begin with that then.
+    pub fn begin(&mut self, bytes: &mut BytesMut) -> Option<Upload> {
+        let front = Bytes::copy_from_slice(&bytes[..bytes.len().min(HEAD_BYTES_MAX)]);
+        let head = bytes.split_to(body_start(&front)?).freeze();
+        self.last += 1;
+        let passed_on = head.len() as u64;
+        Some(Upload { number: self.last, head, passed_on })
+    }
+}
+
+impl AmqpSession {
+    /// Passes on what there is of a body, in whole pieces; to its end, if that `is_end`.
+    pub(super) fn pass_on(
+        &mut self,
+        upload: &mut Upload,
+        bytes: &mut BytesMut,
+        is_end: bool,
+        turn: &mut Turn<'_>,
+    ) {
+        while CHUNK_BYTES <= bytes.len() || is_end && !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(CHUNK_BYTES)).freeze();
+            upload.passed_on += piece.len() as u64;
+            if self.uploads.refused.contains_key(&upload.number) {
+                continue;
+            }
+            self.uploads.waiting += 1;
+            let ticket = self.replies.wait(1, Then::Piece(upload.number));
+            let (connection, upload) = (self.id, upload.number);
+            turn.events.push(Event::Chunk { connection, upload, bytes: piece, ticket });
+        }
+    }
+
+    /// A piece is in the log, or is not taken; the message follows the last one.
+    pub(super) fn piece_answered(&mut self, upload: u64, refusal: Option<Refusal>, turn: &mut Turn<'_>) {
+        self.uploads.waiting = self.uploads.waiting.saturating_sub(1);
+        if let Some(refusal) = refusal {
+            self.uploads.refused.insert(upload, refusal);
+        }
+        if self.uploads.waiting == 0 {
+            self.finish_upload(turn);
+        }
+    }
+
+    /// Takes the message whose body is in the log.
+    pub(super) fn finish_upload(&mut self, turn: &mut Turn<'_>) {
+        let Some((receipt, whole, upload)) = self.uploads.ended.take_if(|_| self.uploads.waiting == 0) else {
+            return;
+        };
+        let at = receipt.at;
+        match self.uploads.refused.remove(&upload.number) {
+            Some(refusal) => {
+                self.give_up(&upload, turn);
+                self.received(&receipt, Some(Error::from(&refusal)), turn);
+            }
+            None => self.take_message(receipt, whole, Some(&upload), turn),
+        }
+        self.grant_incoming(at, turn);
+    }
+
+    /// The rest of it will not come, or nobody takes the message.
+    pub(super) fn give_up(&mut self, upload: &Upload, turn: &mut Turn<'_>) {
+        self.uploads.refused.remove(&upload.number);
+        turn.events.push(Event::Abandon { connection: self.id, upload: upload.number });
+    }
+}
