@@ -12,7 +12,7 @@ pub struct Ends {
     /// It was asked to prepare, and nothing is known of that.
     pub unprepared: bool,
     /// It is prepared.
-    promised: bool,
+    pub promised: bool,
     /// An operator has decided so, and that was confirmed.
     overruled: Option<bool>,
     /// Somebody has said to forget that.

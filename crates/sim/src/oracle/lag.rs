@@ -40,7 +40,8 @@ impl Oracle {
             matches!(place, Place::Queue(_)) && !volatile
         });
         let lags = |place: &Place| matches!(place, Place::Queue(queue) if self.lag.queues.contains(queue));
-        if operation.branch.is_none() && durable.all(|(place, _)| lags(place)) {
+        let is_prepared = operation.branch.is_some_and(|ends| ends.unprepared || ends.promised);
+        if !is_prepared && durable.all(|(place, _)| lags(place)) {
             self.lag.unsynced.push(number);
         }
     }
