@@ -178,7 +178,7 @@ impl Mending {
         for queue in queues {
             for (number, sequence, key, body_bytes) in entries_of(&self.partition, queue) {
                 let MessageKey::Durable { position, ordinal } = key else { continue };
-                if is_there(position) {
+                if is_there(position) && self.has_pieces(key, is_there) {
                     continue;
                 }
                 ending.push((queue.id, tag(number.0, sequence)));
@@ -191,6 +191,12 @@ impl Mending {
         for (queue, tag) in ending {
             self.partition.end_entry(queue, tag, SettleCause::Dropped, &mut Vec::new());
         }
+    }
+
+    /// Whether every piece of a large body is there; a body that came whole has none.
+    fn has_pieces(&self, key: MessageKey, is_there: &impl Fn(Position) -> bool) -> bool {
+        let chunks = self.partition.bodies.headers(key).and_then(|(message, _)| message.chunks());
+        chunks.is_none_or(|chunks| chunks.iter().all(|(position, _)| is_there(position)))
     }
 
     /// Messages of prepared transactions: whoever commits could not deliver them.

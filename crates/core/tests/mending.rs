@@ -3,11 +3,14 @@
 mod bench;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bench::{Bench, equipped, settings};
 use bytes::Bytes;
-use postroad_core::{Doubts, Holder, LostMessage, Mended, Mending, Partition, decode_record};
-use postroad_model::{Command, Destination, MessageKey, Position};
+use postroad_core::{Doubts, Holder, LostMessage, Mended, Mending, Partition, decode_record, encode_record};
+use postroad_model::{
+    Chunks, Command, Compression, Destination, Message, MessageKey, Position, RareHeaders, Sent,
+};
 
 fn position(number: usize) -> Position {
     Position::new(number as u64).expect("from 1")
@@ -202,4 +205,29 @@ fn messages_whose_records_are_gone_leave_everything_that_held_them() {
     let live: BTreeSet<MessageKey> = mended.partition.live_messages().flat_map(|row| row.keys()).collect();
     let key = |position| MessageKey::Durable { position, ordinal: 0 };
     assert_eq!(live, ["m1", "m3", "m4", "m5"].map(|body| key(at(body))).into());
+}
+
+#[test]
+fn a_large_message_is_lost_with_any_of_its_pieces() {
+    let mut bench = Bench::new(settings(1));
+    bench.run("send 1 a m1");
+    let Ok(Command::Enqueue(sent)) = decode_record(&bench.log[0][0]) else { panic!("one message") };
+    let chunks = Some(Arc::new(Chunks { bytes: 10, piece_bytes: 8, positions: [2, 3].map(position).into() }));
+    let rare = Some(Arc::new(RareHeaders { chunks, ..RareHeaders::default() }));
+    let large = Sent { message: Message { rare, ..sent.message.clone() }, ..sent };
+    let piece = |bytes: &'static [u8]| Command::Chunk(Bytes::from_static(bytes));
+    let later = [piece(b"12345678"), piece(b"90"), Command::Enqueue(large)];
+    let written = later.iter().map(|command| encode_record(command, Compression::None).concat().into());
+    bench.log[0].extend(written);
+    for (case, holes, want) in [
+        ("all is there", &[][..], &[1, 4][..]),
+        ("a piece", &[2], &[1]),
+        ("the last piece", &[3], &[1]),
+        ("another message", &[1], &[4]),
+    ] {
+        let mended = mend(&bench.log[0], holes);
+        let left: Vec<u64> = entries(&mended).into_iter().map(|(_, position)| position).collect();
+        assert_eq!(left, want, "case: {case}");
+        assert_eq!(mended.lost.len(), usize::from(holes.iter().any(|hole| *hole != 1)), "case: {case}");
+    }
 }
