@@ -723,10 +723,10 @@ impl Oracle {
             }
         }
         self.copies.retain(|(place, _), _| !matches!(place, Place::Subscription(_)));
-        for copy in self.copies.values_mut() {
+        for ((place, _), copy) in &mut self.copies {
             (copy.hold, copy.perhaps_held) = (Hold::Free, false);
             copy.failed.0 = copy.floor;
-            copy.gone = copy.gone && copy.volatile;
+            copy.gone = copy.gone && (copy.volatile || matches!(place, Place::Named(_)));
         }
         self.readers.clear();
         self.lines.clear();

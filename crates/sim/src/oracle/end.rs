@@ -122,6 +122,7 @@ impl Oracle {
             // One that is not persistent may have been in memory only: that it is not there says nothing.
             letter.is_some_and(|letter| letter.sent.message.persistent)
                 && !self.may_drop(&spot.0)
+                && !matches!(&spot.0, Place::Named(name) if self.names.may_have_ended(name))
                 && (expires == 0 || now_ms < expires)
                 && self.copies.get(*spot).is_some_and(|copy| !copy.volatile && !copy.gone)
         };

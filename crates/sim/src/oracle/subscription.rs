@@ -21,6 +21,8 @@ struct Named {
     exists: bool,
     /// Requests to end it that are under way.
     ending: u32,
+    /// Somebody has asked for its end, whatever came of that.
+    may_have_ended: bool,
     /// When it was last asked to end, if that was done: nothing that was confirmed before is in it.
     ended: u64,
 }
@@ -33,6 +35,7 @@ impl Names {
             topic: attach.source.clone(),
             exists: false,
             ending: 0,
+            may_have_ended: false,
             ended: 0,
         });
     }
@@ -47,7 +50,7 @@ impl Names {
     /// Somebody asks for its end.
     pub fn ending(&mut self, name: &Arc<str>) {
         if let Some(named) = self.by_name.get_mut(name) {
-            (named.exists, named.ending) = (false, named.ending + 1);
+            (named.exists, named.ending, named.may_have_ended) = (false, named.ending + 1, true);
             self.promised.retain(|(promised, _)| promised != name);
         }
     }
@@ -56,6 +59,11 @@ impl Names {
     pub fn promise(&mut self, topic: &Destination, message: MessageNumber) {
         let there = self.by_name.iter().filter(|(_, named)| named.exists && named.topic == *topic);
         self.promised.extend(there.map(|(name, _)| (name.clone(), message)));
+    }
+
+    /// Whether what was in it may have gone with it.
+    pub fn may_have_ended(&self, name: &Arc<str>) -> bool {
+        self.by_name.get(name).is_none_or(|named| named.may_have_ended)
     }
 
     pub fn topic_of(&self, name: &Arc<str>) -> Option<&Destination> {
