@@ -249,6 +249,12 @@ impl Oracle {
             return Ok(());
         }
         let Some(letter) = self.letters.get(&spot.1).filter(|letter| !letter.resent) else { return Ok(()) };
+        if let Place::Named(name) = &spot.0
+            && !self.names.is_promised(name, spot.1)
+        {
+            // When it was sent the topic had no durable subscription: it may have waited for memory since.
+            return Ok(());
+        }
         let several = !letter.sent.also.is_empty();
         let may_wait = self.is_to_narrow(spot.1) || !letter.sent.message.persistent;
         if several && (may_wait || !matches!(spot.0, Place::Queue(_))) {

@@ -66,6 +66,11 @@ impl Names {
         self.by_name.get(name).is_none_or(|named| named.may_have_ended)
     }
 
+    /// Whether the message was sent while the subscription was surely there.
+    pub fn is_promised(&self, name: &Arc<str>, message: MessageNumber) -> bool {
+        self.promised.contains(&(name.clone(), message))
+    }
+
     pub fn topic_of(&self, name: &Arc<str>) -> Option<&Destination> {
         self.by_name.get(name).map(|named| &named.topic)
     }
