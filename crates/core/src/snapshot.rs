@@ -498,7 +498,9 @@ impl Partition {
     }
 
     fn restore_prepared(&mut self, id: TransactionId, prepared: Prepared) -> Result<(), SnapshotError> {
-        for settlement in &prepared.settlements {
+        // A queue that was deleted meanwhile, or a subscription that was ended, has taken its entries along.
+        let there = prepared.settlements.iter().filter(|end| self.queues.contains_key(&end.queue));
+        for settlement in there.copied().collect::<Vec<_>>() {
             let entry = self.entry(settlement.queue, settlement.tag);
             let number = settlement.tag.0;
             entry.ok_or(SnapshotError::Dangling { what: "entry of transaction", number })?;

@@ -355,3 +355,16 @@ fn the_log_may_refuse_what_an_operator_says() {
         assert_eq!(bench.held(), format!("{a}:1 {b}:1"), "{partitions} partitions");
     }
 }
+
+#[test]
+fn a_branch_outlives_what_it_has_read_from() {
+    for (case, words) in [("a subscription", "#t 9 sub=s|unsubscribe 2 s"), ("a queue", "a 9|unmake 2 a")] {
+        let (source, end) = words.split_once('|').expect("two parts");
+        let to = source.split(' ').next().unwrap_or_default();
+        let mut bench = Bench::new(settings(1));
+        bench.run(&format!("attach 1.1 {source}\nsend 2 {to} m\naccept 1.1 m tx=1\nsend 1 b n tx=1\nend 1 1 x\nprepare 1 x\nclose 1\n{end}"));
+        bench.reload();
+        assert_eq!(bench.run("branches 2\ndecide 2 x commit"), "in doubt: x ok ok", "case: {case}");
+        assert_eq!(bench.held(), "b:1", "case: {case}");
+    }
+}
