@@ -37,7 +37,7 @@ fn exists(repository: &Repository, cited: &str) -> bool {
 
 fn is_other_test(path: &str) -> bool {
     let folder = path.starts_with("tests/") || path.starts_with("console/");
-    folder && [".java", ".py", ".ts", ".tsx", ".js"].iter().any(|ending| path.ends_with(ending))
+    folder && [".java", ".py", ".ts", ".tsx", ".js", ".go"].iter().any(|ending| path.ends_with(ending))
 }
 
 fn declares(path: &str, text: &str, name: &str) -> bool {
@@ -45,6 +45,8 @@ fn declares(path: &str, text: &str, name: &str) -> bool {
         text.contains(&format!("void {name}("))
     } else if path.ends_with(".py") {
         text.contains(&format!("def {name}("))
+    } else if path.ends_with(".go") {
+        text.contains(&format!("func {name}("))
     } else {
         text.contains(&format!("'{name}'")) || text.contains(&format!("\"{name}\""))
     }
@@ -59,12 +61,14 @@ mod tests {
         let files = [
             ("crates/mqtt/src/codec.rs", "#[cfg(test)]\nmod tests { #[test] fn keeps_order() {} }\n"),
             ("tests/jms/src/test/java/QueueTest.java", "class QueueTest { @Test void takesOne() {} }"),
+            ("tests/amqp/client/client_test.go", "func TestSends(t *testing.T) {\n}\n"),
         ];
         let none: Vec<String> = Vec::new();
         for (name, row, want) in [
             ("Rust test", "| a | [TEST: keeps_order] |", none.clone()),
             ("with its module", "| a | [TEST: mqtt::codec::tests::keeps_order] |", none.clone()),
             ("Java test", "| a | [TEST: QueueTest#takesOne] |", none.clone()),
+            ("Go test", "| a | [TEST: TestSends] |", none.clone()),
             ("an example", "cite it as `[TEST: name]`", none.clone()),
             (
                 "one of two is missing",
@@ -73,7 +77,7 @@ mod tests {
             ),
             ("part of a name", "| [TEST: keeps] |", vec!["there is no test `keeps`".into()]),
         ] {
-            let repository = Repository::of(&[files[0], files[1], ("docs/protocols/mqtt.md", row)]);
+            let repository = Repository::of(&[files[0], files[1], files[2], ("docs/protocols/mqtt.md", row)]);
             let found: Vec<String> = check(&repository).into_iter().map(|fault| fault.wrong).collect();
             assert_eq!(found, want, "case: {name}");
         }
