@@ -17,8 +17,13 @@ const VIRTUAL_TOPIC: &[(&str, &str)] = &[
 const COMPOSITE: &[(&str, &str)] = &[
     ("concurrentSend", AT_ONCE),
     ("sendWhenNotMatched", "not translated: with forward_only = false the address gets everything itself"),
-    ("copyMessage", "not translated: every target's message says by itself where it was taken from"),
+    (
+        "copyMessage",
+        "nothing follows: ActiveMQ ignores it since 5.14, and each target's message says its target",
+    ),
 ];
+
+const NO_COPY: &str = "copyMessage=\"false\": nothing follows: a mirrored queue's message always says the queue, and its copy the topic";
 
 /// `<destinationInterceptors>`; whether all queues are mirrored.
 pub fn translate(interceptors: &Element<'_>, translation: &mut Translation) -> bool {
@@ -38,7 +43,11 @@ pub fn translate(interceptors: &Element<'_>, translation: &mut Translation) -> b
                         translation.set("mirrored_queues", key, text, &interceptor);
                     }
                 }
-                interceptor.note_the_rest(&[("copyMessage", "")], translation);
+                let copies = interceptor.flag("copyMessage", translation) != Some(false);
+                if !copies {
+                    translation.note(&interceptor, NO_COPY);
+                }
+                interceptor.note_the_rest(&[], translation);
             }
             _ => translation.note(&interceptor, "not translated: no Java runs in Postroad"),
         }

@@ -5,14 +5,18 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 
 import jakarta.jms.DeliveryMode;
 import jakarta.jms.Destination;
+import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
 import jakarta.jms.Session;
 import jakarta.jms.Topic;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.activemq.ActiveMQConnection;
+import org.apache.activemq.command.ActiveMQDestination;
 import org.apache.activemq.command.ActiveMQMessage;
 import org.apache.activemq.command.ActiveMQQueue;
 import org.apache.activemq.command.ActiveMQTopic;
@@ -65,6 +69,41 @@ class AddressingTest extends JmsTest {
         session.createConsumer(queue).close();
         send(session, new ActiveMQTopic(topic), "m", "n");
         assertEquals(List.of("m", "n"), texts(session.createConsumer(queue), 2));
+    }
+
+    @Test
+    @DisplayName("what a composite destination forwards says where it was taken from, and where it was sent to")
+    void forwardedMessagesHaveTheTargetAsDestination() throws Exception {
+        Session session = autoAcknowledge(connect());
+        ActiveMQQueue queue = new ActiveMQQueue("forwarded.queue");
+        ActiveMQTopic topic = new ActiveMQTopic("forwarded.topic");
+        Map<MessageConsumer, Destination> ofQueue = consumersOf(session, "forwarded.a", "topic://forwarded.t");
+        Map<MessageConsumer, Destination> ofTopic = consumersOf(session, "forwarded.b", "topic://forwarded.topic");
+        send(session, queue, "q");
+        send(session, topic, "t");
+        for (Map.Entry<MessageConsumer, Destination> consumer : ofQueue.entrySet()) {
+            assertForwarded("q", consumer.getValue(), queue, receive(consumer.getKey()));
+        }
+        for (Map.Entry<MessageConsumer, Destination> consumer : ofTopic.entrySet()) {
+            boolean isItself = topic.equals(consumer.getValue());
+            assertForwarded("t", consumer.getValue(), isItself ? null : topic, receive(consumer.getKey()));
+        }
+    }
+
+    private static Map<MessageConsumer, Destination> consumersOf(Session session, String... names) throws JMSException {
+        Map<MessageConsumer, Destination> consumers = new LinkedHashMap<>();
+        for (String name : names) {
+            Destination from = ActiveMQDestination.createDestination(name, ActiveMQDestination.QUEUE_TYPE);
+            consumers.put(session.createConsumer(from), from);
+        }
+        return consumers;
+    }
+
+    private static void assertForwarded(String text, Destination at, Destination sentTo, Message message)
+            throws JMSException {
+        assertEquals(text, text(message));
+        assertEquals(at, message.getJMSDestination());
+        assertEquals(sentTo, ((ActiveMQMessage) message).getOriginalDestination());
     }
 
     @Test

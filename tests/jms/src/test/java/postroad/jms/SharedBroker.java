@@ -27,6 +27,13 @@ final class SharedBroker implements BeforeEachCallback, AfterEachCallback {
             destination = "queue://advised.fast.>"
             advisories = ["fast-producer"]
             messages_max = 1
+            [[composite]]
+            address = "queue://forwarded.queue"
+            targets = [{ destination = "queue://forwarded.a" }, { destination = "topic://forwarded.t" }]
+            [[composite]]
+            address = "topic://forwarded.topic"
+            targets = [{ destination = "queue://forwarded.b" }]
+            forward_only = false
             """;
 
     private static volatile Broker broker;
