@@ -190,10 +190,10 @@ impl Partition {
         if due.is_some_and(|key| self.bodies.resident(key).is_some()) {
             return Step::Skipped;
         }
-        let Some(queue) = self.queues.get_mut(&id) else { return Step::Nothing };
-        queue.fetching = true;
         let (number, mut sequence) = crate::queue::untag(from);
+        let Some(queue) = self.queues.get_mut(&id) else { return Step::Nothing };
         let Some(lane) = queue.lanes.get(LaneNumber(number)) else { return Step::Nothing };
+        queue.fetching = true;
         let mut keys = Vec::new();
         for _ in 0..FETCH_MESSAGES_MAX {
             let Some((_, found)) = lane.next_visible(sequence) else { break };

@@ -86,24 +86,24 @@ impl Partition {
         if !self.settings.policies.any_limit() {
             return None;
         }
+        let full = self.full_queues(sent, receivers, is_behind).map(|queue| match queue.limit.action {
+            AtLimit::Fail => Some(self.now_ms.saturating_add(queue.limit.wait_ms)),
+            _ => None,
+        });
+        full.reduce(|one, other| one.into_iter().chain(other).min())
+    }
+
+    /// Of these queues those at whose limit the send waits.
+    fn full_queues<'p>(
+        &'p self,
+        sent: &Sent,
+        receivers: &'p [QueueId],
+        is_behind: bool,
+    ) -> impl Iterator<Item = &'p Queue> {
         let bytes = sent.message.size();
         let queues = receivers.iter().filter_map(|id| self.queues.get(id));
         let holding = queues.filter(|queue| !queue.limit.drops() && !queue.limit.is_none());
-        let full = holding.filter(|queue| is_behind || !queue.has_room_for(bytes));
-        full.map(|queue| match queue.limit.action {
-            AtLimit::Fail => Some(self.now_ms.saturating_add(queue.limit.wait_ms)),
-            _ => None,
-        })
-        .reduce(|one, other| one.into_iter().chain(other).min())
-    }
-
-    /// The first of these queues that has no room for the message.
-    fn full_queue(&self, sent: &Sent, receivers: &[QueueId]) -> Option<QueueId> {
-        let bytes = sent.message.bytes.len() as u64;
-        let mut queues = receivers.iter().filter_map(|id| self.queues.get(id));
-        let full =
-            queues.find(|queue| !queue.limit.drops() && !queue.limit.is_none() && !queue.has_room_for(bytes));
-        full.map(|queue| queue.id)
+        holding.filter(move |queue| is_behind || !queue.has_room_for(bytes))
     }
 
     /// Remembers what the first send to this address waits for, if one waits.
@@ -111,9 +111,9 @@ impl Partition {
         let Some(first) = self.parked.get(to).and_then(VecDeque::front) else { return };
         let admitted = self.admit(&first.publish.sent);
         let receivers = self.receivers_if_needed(&first.publish, &admitted);
-        let held_by = match (admitted, self.full_queue(&first.publish.sent, &receivers)) {
+        let held_by = match (admitted, self.full_queues(&first.publish.sent, &receivers, false).next()) {
             (Err(_), _) => HeldBy::Disk,
-            (Ok(_), Some(queue)) => HeldBy::Queue(queue),
+            (Ok(_), Some(queue)) => HeldBy::Queue(queue.id),
             (Ok(_), None) => HeldBy::Memory,
         };
         self.held_by.entry(held_by).or_default().insert(to.clone());

@@ -499,8 +499,10 @@ impl Partition {
 
     fn restore_prepared(&mut self, id: TransactionId, prepared: Prepared) -> Result<(), SnapshotError> {
         // A queue that was deleted meanwhile, or a subscription that was ended, has taken its entries along.
-        let there = prepared.settlements.iter().filter(|end| self.queues.contains_key(&end.queue));
-        for settlement in there.copied().collect::<Vec<_>>() {
+        for settlement in &prepared.settlements {
+            if !self.queues.contains_key(&settlement.queue) {
+                continue;
+            }
             let entry = self.entry(settlement.queue, settlement.tag);
             let number = settlement.tag.0;
             entry.ok_or(SnapshotError::Dangling { what: "entry of transaction", number })?;

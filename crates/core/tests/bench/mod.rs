@@ -1,7 +1,7 @@
 //! A broker for tests: some partitions whose proposals are durable at once, told what to do in words.
 //!
 //! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `again`,
-//! `at=9 every=5 times=2`, `priority=9`, `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
+//! `at=9 every=5 times=2`, `priority=9`, `until=5`, `tx=1`, `large=9` (bytes of pieces), `group=g` or `group=g/-1`: with a number),
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `expire`, `reject`, `release`, `fail`,
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `time 7`, `make 1 a`, `unmake 1 a`.
@@ -27,11 +27,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record, sent_in_record};
 use postroad_model::{
-    Again, Attach, BranchId, BranchStanding, ClientNotice, Command, Compression, ConnectionId, ConsumerKey,
-    ConsumerMode, ConsumerNotice, Decision, Delivered, Destination, DestinationKind, Durability, Effect,
-    Encoding, EntryTag, Event, Group, JobsWanted, Message, MessageKey, NORMAL_PRIORITY, Notice, Origin,
-    Outcome, PartitionId, Placement, Position, ProducerNotice, Protocol, Publish, RareHeaders, Schedule,
-    Sent, Settle, Share, Ticket, TransactionKey,
+    Again, Attach, BranchId, BranchStanding, Chunks, ClientNotice, Command, Compression, ConnectionId,
+    ConsumerKey, ConsumerMode, ConsumerNotice, Decision, Delivered, Destination, DestinationKind, Durability,
+    Effect, Encoding, EntryTag, Event, Group, JobsWanted, Message, MessageKey, NORMAL_PRIORITY, Notice,
+    Origin, Outcome, PartitionId, Placement, Position, ProducerNotice, Protocol, Publish, RareHeaders,
+    Schedule, Sent, Settle, Share, Ticket, TransactionKey,
 };
 use postroad_routing::{Policies, is_wildcard};
 use postroad_selector::{Properties, Value};
@@ -445,6 +445,10 @@ impl Bench {
             rare: Some(rare_headers(plain[0], group)),
             bytes: Bytes::copy_from_slice(plain[2].as_bytes()),
         };
+        let chunks = option("large").map(|bytes| {
+            Arc::new(Chunks { bytes, piece_bytes: bytes as u32, positions: [Position::FIRST].into() })
+        });
+        let message = message.with_chunks(chunks);
         let transaction = transaction.map(|number| TransactionKey { connection, number });
         let again = option("every").map(|period_ms| Again {
             period_ms,
