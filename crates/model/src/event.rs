@@ -412,6 +412,14 @@ pub struct Settle {
     pub ticket: Option<Ticket>,
 }
 
+impl Settle {
+    /// The message can never be sent to this consumer, and nobody waits for that.
+    pub fn rejected(consumer: ConsumerKey, tag: EntryTag, reason: &str) -> Settle {
+        let (tags, outcome, reason) = (vec![tag], Outcome::Rejected, Some(reason.into()));
+        Settle { consumer, tags, outcome, transaction: None, reason, ticket: None }
+    }
+}
+
 /// What a consumer decides about a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -230,7 +230,7 @@ impl AmqpSession {
             Ok(encoded) => encoded,
             Err(reason) => {
                 // A dead letter; the client still waits for a message.
-                turn.events.push(settle(Outcome::Rejected, Some(reason.into())));
+                turn.events.push(Event::Settle(Settle::rejected(consumer, tag, &reason)));
                 return self.grant(at, turn);
             }
         };
@@ -355,31 +355,13 @@ impl AmqpSession {
     /// The rest of its body cannot be read: nobody is to be sent it again.
     pub(super) fn lose_body(&mut self, reason: &str, events: &mut Vec<Event>) {
         let Some(Unsent { consumer, tag, .. }) = self.streamed() else { return };
-        let (consumer, tags, reason, outcome) =
-            (*consumer, vec![*tag], Some(reason.into()), Outcome::Rejected);
-        events.push(Event::Settle(Settle {
-            consumer,
-            tags,
-            outcome,
-            transaction: None,
-            reason,
-            ticket: None,
-        }));
+        events.push(Event::Settle(Settle::rejected(*consumer, *tag, reason)));
     }
 
     /// Nobody can be sent this message by AMQP: a dead letter; the client still waits for a message.
     pub(super) fn reject(&mut self, delivery: &Delivery, reason: &str, turn: &mut Turn<'_>) {
-        let (consumer, tags, outcome) = (delivery.consumer, vec![delivery.tag], Outcome::Rejected);
-        let reason = Some(reason.into());
-        turn.events.push(Event::Settle(Settle {
-            consumer,
-            tags,
-            outcome,
-            transaction: None,
-            reason,
-            ticket: None,
-        }));
-        let Some(at) = self.consumers.get(&consumer.number).copied() else { return };
+        turn.events.push(Event::Settle(Settle::rejected(delivery.consumer, delivery.tag, reason)));
+        let Some(at) = self.consumers.get(&delivery.consumer.number).copied() else { return };
         let Some(outgoing) = self.link_at(at).and_then(|link| link.end.outgoing()) else { return };
         outgoing.promised = outgoing.promised.saturating_sub(1);
         self.grant(at, turn);

@@ -272,9 +272,7 @@ impl OpenWireSession {
 
     /// Nobody can be sent this message by OpenWire: it becomes a dead letter, and the consumer gets another one for it.
     pub(super) fn reject(&mut self, consumer: ConsumerKey, tag: EntryTag, reason: &str, turn: &mut Turn<'_>) {
-        let (tags, reason, outcome) = (vec![tag], Some(reason.into()), Outcome::Rejected);
-        let settle = Settle { consumer, tags, outcome, transaction: None, reason, ticket: None };
-        turn.events.push(Event::Settle(settle));
+        turn.events.push(Event::Settle(Settle::rejected(consumer, tag, reason)));
         if self.consumers.by_number(consumer.number).is_some_and(|known| known.wants_another()) {
             turn.events.push(Event::Credit { consumer: consumer.whole(), add: 1 });
         }

@@ -4,7 +4,7 @@
 //! end of the frame: OpenWire has no way to say two things at once.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use postroad_model::{ConsumerKey, EntryTag, Event, Outcome, Settle};
+use postroad_model::{ConsumerKey, EntryTag, Event, Settle};
 
 use super::OpenWireSession;
 
@@ -41,14 +41,6 @@ impl OpenWireSession {
     /// The message can never be sent whole: nobody is to be sent it again.
     pub(super) fn lose_body(&mut self, reason: &str, events: &mut Vec<Event>) {
         let Some(Download { consumer, tag, .. }) = self.download.take() else { return };
-        let (tags, reason, outcome) = (vec![tag], Some(reason.into()), Outcome::Rejected);
-        events.push(Event::Settle(Settle {
-            consumer,
-            tags,
-            outcome,
-            transaction: None,
-            reason,
-            ticket: None,
-        }));
+        events.push(Event::Settle(Settle::rejected(consumer, tag, reason)));
     }
 }
