@@ -1,6 +1,7 @@
 //! Configuration: one TOML file that may be absent, overruled by the command line.
 
 mod destinations;
+mod tenants;
 mod tls;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,6 +18,7 @@ use crate::cli::ServeArguments;
 pub use tls::TlsFileConfig;
 
 pub use destinations::{CompositeConfig, MirroredQueuesConfig, PolicyConfig, VirtualTopicConfig};
+pub use tenants::TenantConfig;
 
 /// Everything that can be configured, with its defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -52,6 +54,8 @@ pub struct Config {
     pub limits: Limits,
     /// What is decided about destinations, by pattern.
     pub policy: Vec<PolicyConfig>,
+    /// Who owns which destinations.
+    pub tenant: Vec<TenantConfig>,
     /// Topics that feed queues.
     pub virtual_topic: Vec<VirtualTopicConfig>,
     /// Addresses that pass on what is sent to them.
@@ -187,6 +191,7 @@ impl Default for Config {
             amqp: AmqpConfig::default(),
             limits: Limits::default(),
             policy: Vec::new(),
+            tenant: Vec::new(),
             virtual_topic: vec![VirtualTopicConfig::default()],
             composite: Vec::new(),
             mirrored_queues: MirroredQueuesConfig::default(),
@@ -380,9 +385,11 @@ impl Config {
     /// What is decided about destinations; all that a running broker can be told anew.
     ///
     /// # Errors
-    /// A pattern cannot be read.
+    /// A pattern cannot be read, or two tenants would own the same.
     pub fn policies(&self) -> anyhow::Result<Policies> {
-        destinations::policies(&self.policy, &self.dead_letter_queue)
+        let mut policies = destinations::policies(&self.policy, &self.dead_letter_queue)?;
+        policies.tenants = tenants::tenants(&self.tenant)?;
+        Ok(policies)
     }
 
     fn read(file: &Path) -> anyhow::Result<Config> {
@@ -512,8 +519,9 @@ mod tests {
         let shown = all.policies().unwrap();
         assert_eq!(*shown.of(&postroad_model::Destination::queue("orders.new")), fallback);
         assert_eq!(all.addressing().unwrap().composites.len(), 1);
-        let (policy, composite) = (Vec::new(), Vec::new());
-        assert_eq!(Config { memory_bytes, runtime, policy, composite, ..all }, Config::default());
+        assert_eq!(shown.tenants.iter().count(), 1);
+        let (policy, tenant, composite) = (Vec::new(), Vec::new(), Vec::new());
+        assert_eq!(Config { memory_bytes, runtime, policy, tenant, composite, ..all }, Config::default());
     }
 
     /// The keys that are understood in a table, as the error about an unknown one lists them.

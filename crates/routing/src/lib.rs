@@ -8,6 +8,7 @@
 mod pattern;
 mod pattern_map;
 mod policy;
+mod tenant;
 mod virtual_topic;
 
 mod composite;
@@ -22,4 +23,5 @@ pub use policy::{
     Advised, AtLimit, DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Limit,
     Policies, Policy, Recovery, Redelivery, Slow, TimeToLive, WhenSlow,
 };
+pub use tenant::{Tenant, TenantError, Tenants};
 pub use virtual_topic::VirtualTopic;

@@ -6,6 +6,7 @@ use postroad_model::{Compression, Destination, DestinationKind, Durability};
 
 use crate::pattern::{Pattern, PatternError};
 use crate::pattern_map::PatternMap;
+use crate::tenant::Tenants;
 
 /// Destinations of one kind whose names match: `queue://orders.>`, `topic://*`, `temp-queue://>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -258,7 +259,7 @@ impl DeadLetters {
     }
 }
 
-/// All policies: by pattern, and the one for every other destination.
+/// All policies: by pattern, and the one for every other destination; and the tenants.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     fallback: Policy,
@@ -266,6 +267,8 @@ pub struct Policies {
     asked: Asked,
     /// By kind; see [`place`].
     by_pattern: [PatternMap<Policy>; 4],
+    /// Who owns which destinations.
+    pub tenants: Tenants,
 }
 
 /// What policies ask for beyond the usual: mostly nothing, and then nothing need be looked up for each message.
@@ -411,7 +414,8 @@ impl Policies {
     }
 }
 
-fn place(kind: DestinationKind, temporary: bool) -> usize {
+/// Where in tables of four what belongs to this kind is.
+pub(crate) fn place(kind: DestinationKind, temporary: bool) -> usize {
     usize::from(kind == DestinationKind::Topic) | usize::from(temporary) << 1
 }
 

@@ -1,0 +1,136 @@
+//! Tenants: who owns which destinations.
+
+use std::sync::Arc;
+
+use postroad_model::Destination;
+
+use crate::pattern_map::PatternMap;
+use crate::policy::{DestinationPattern, place};
+
+/// An owner of destinations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// What it is called; no two have the same name.
+    pub name: Arc<str>,
+}
+
+/// All tenants, and what each owns: a destination belongs to the tenant with the narrowest pattern that matches it, or to nobody.
+#[derive(Clone, Debug, Default)]
+pub struct Tenants {
+    tenants: Vec<Arc<Tenant>>,
+    /// By kind; see [`place`].
+    by_pattern: [PatternMap<Arc<Tenant>>; 4],
+}
+
+/// Why a tenant cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TenantError {
+    /// Two would be told apart by nothing.
+    #[error("there is a tenant {0} already")]
+    NameTaken(Arc<str>),
+    /// Nobody could say whose the destinations are.
+    #[error("{pattern} belongs to the tenant {owner} already")]
+    PatternTaken {
+        /// The pattern's name.
+        pattern: String,
+        /// Whose it is.
+        owner: Arc<str>,
+    },
+}
+
+impl Tenants {
+    /// Adds a tenant and what it owns.
+    ///
+    /// # Errors
+    /// [`TenantError`]: its name or one of the patterns is another's; nothing is added then.
+    pub fn add(&mut self, tenant: Tenant, owns: &[DestinationPattern]) -> Result<(), TenantError> {
+        if self.named(&tenant.name).is_some() {
+            return Err(TenantError::NameTaken(tenant.name));
+        }
+        let owner_of = |pattern: &DestinationPattern| {
+            self.by_pattern[place(pattern.kind, pattern.temporary)].get(&pattern.name)
+        };
+        if let Some((pattern, owner)) = owns.iter().find_map(|pattern| Some((pattern, owner_of(pattern)?))) {
+            let (pattern, owner) = (pattern.name.text().to_owned(), owner.name.clone());
+            return Err(TenantError::PatternTaken { pattern, owner });
+        }
+        let tenant = Arc::new(tenant);
+        for pattern in owns {
+            let map = &mut self.by_pattern[place(pattern.kind, pattern.temporary)];
+            map.get_or_insert_with(&pattern.name, || tenant.clone());
+        }
+        self.tenants.push(tenant);
+        Ok(())
+    }
+
+    /// Whose the destination is; `None` if nobody owns it.
+    pub fn owner_of(&self, destination: &Destination) -> Option<&Arc<Tenant>> {
+        if self.tenants.is_empty() {
+            return None;
+        }
+        let map = &self.by_pattern[place(destination.kind, destination.temporary)];
+        map.narrowest(&destination.name).map(|(_, tenant)| tenant)
+    }
+
+    /// The tenant of this name.
+    pub fn named(&self, name: &str) -> Option<&Arc<Tenant>> {
+        self.tenants.iter().find(|tenant| &*tenant.name == name)
+    }
+
+    /// All of them, in the order in which they were added.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Tenant>> {
+        self.tenants.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patterns(texts: &[&str]) -> Vec<DestinationPattern> {
+        texts.iter().map(|text| DestinationPattern::parse(text).unwrap()).collect()
+    }
+
+    fn tenants() -> Tenants {
+        let mut tenants = Tenants::default();
+        for (name, owns) in [
+            ("acme", &["queue://acme.>", "topic://acme.>"][..]),
+            ("lab", &["queue://acme.lab.>", "temp-queue://>"]),
+        ] {
+            tenants.add(Tenant { name: name.into() }, &patterns(owns)).unwrap();
+        }
+        tenants
+    }
+
+    #[test]
+    fn a_destination_is_owned_by_the_narrowest_pattern() {
+        let tenants = tenants();
+        let temporary = Destination { temporary: true, ..Destination::queue("x") };
+        for (destination, want) in [
+            (Destination::queue("acme.a"), Some("acme")),
+            (Destination::topic("acme.lab.a"), Some("acme")),
+            (Destination::queue("acme.lab.a"), Some("lab")),
+            (temporary, Some("lab")),
+            (Destination::queue("other"), None),
+        ] {
+            assert_eq!(tenants.owner_of(&destination).map(|tenant| &*tenant.name), want, "{destination:?}");
+        }
+        assert!(Tenants::default().owner_of(&Destination::queue("acme.a")).is_none());
+    }
+
+    #[test]
+    fn what_is_anothers_is_refused_and_nothing_changes() {
+        let mut tenants = tenants();
+        for (name, owns, want) in [
+            ("acme", "queue://b", "there is a tenant acme already"),
+            ("new", "queue://acme.lab.>", "acme.lab.> belongs to the tenant lab already"),
+        ] {
+            let owns = patterns(&["queue://free", owns]);
+            let error = tenants.add(Tenant { name: name.into() }, &owns).unwrap_err();
+            assert_eq!(error.to_string(), want);
+            assert!(tenants.owner_of(&Destination::queue("free")).is_none());
+        }
+        assert_eq!(tenants.iter().map(|tenant| &*tenant.name).collect::<Vec<_>>(), ["acme", "lab"]);
+    }
+}
