@@ -107,6 +107,15 @@ pub enum Completion {
         /// What it is called.
         name: Arc<str>,
     },
+    /// A subscription ends, and readers may be waiting to begin one of its name.
+    Unsubscribed {
+        /// What it is called.
+        name: Arc<str>,
+        /// Who has ended it.
+        connection: ConnectionId,
+        /// For what.
+        ticket: Ticket,
+    },
     /// A message that its client may have sent before, behind what was on its way to the log.
     Resent(Box<Publish>),
     /// A job was due.
@@ -175,6 +184,11 @@ impl Partition {
                 }
                 self.resume(waiting, effects);
             }
+            Completion::Unsubscribed { name, connection, ticket } => {
+                self.reply(connection, ticket, Ok(()), effects);
+                let waiting = self.waiting.take_for_subscription(&name);
+                self.resume(waiting, effects);
+            }
             Completion::Resent(publish) => self.resent(*publish, effects),
             Completion::Fired { .. } | Completion::Nothing => {}
         }
@@ -226,6 +240,12 @@ impl Partition {
             Completion::Subscribed { name } => {
                 let waiting = self.waiting.take_for_subscription(&name);
                 self.refuse_waiting(waiting, refusal, effects);
+            }
+            // It is there as before, for whoever waits.
+            Completion::Unsubscribed { name, connection, ticket } => {
+                self.reply(connection, ticket, no(), effects);
+                let waiting = self.waiting.take_for_subscription(&name);
+                self.resume(waiting, effects);
             }
             Completion::Resent(publish) => self.resend_failed(&publish, refusal, effects),
             Completion::Fired { due } => self.not_fired(due),

@@ -58,7 +58,7 @@ impl Partition {
                 self.attach_to(queue, attach, effects);
             }
             Ok(None) if let Some(name) = attach.subscription.clone() => {
-                self.subscribe_first(&name, Event::Attach(attach), effects);
+                self.subscribe_first(&name, attach, effects);
             }
             Ok(None) => {
                 let queue = attach.source.clone();

@@ -9,12 +9,10 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, Command, ConnectionId, DetachCause, Effect, Event, QueueId, Refusal, Share, Subscription, Ticket,
-    Urgency,
+    Attach, ConnectionId, DetachCause, Effect, Event, QueueId, Refusal, Share, Subscription, Ticket,
 };
 
 use crate::Partition;
-use crate::completion::Completion;
 use crate::queue::Queue;
 use crate::selection;
 
@@ -121,17 +119,18 @@ impl Partition {
         ticket: Ticket,
         effects: &mut Vec<Effect>,
     ) {
-        if self.waiting.is_for_subscription(&name) {
-            let event = Event::Unsubscribe { name: name.clone(), connection, ticket };
-            return self.subscribe_first(&name, event, effects);
+        if self
+            .waiting
+            .wait_for_subscription(&name, &Event::Unsubscribe { name: name.clone(), connection, ticket })
+        {
+            return;
         }
         let queue = self.subscriptions.get(&name).and_then(|id| self.queues.get(id));
         let refusal = match queue {
             None => Refusal::NoSuchSubscription { name },
             Some(queue) if !queue.consumers.is_empty() => Refusal::SubscriptionInUse { name },
             Some(_) => {
-                let completion = Completion::Reply { connection, ticket };
-                return self.propose(Command::Unsubscribe { name }, Urgency::Waiting, completion, effects);
+                return self.end_subscription(name, (connection, ticket), effects);
             }
         };
         self.reply(connection, ticket, Err(refusal), effects);

@@ -1,4 +1,5 @@
-//! Events that cannot go on before the log has made what they need: a queue, or a durable subscription.
+//! Events that cannot go on before the log has made what they need, a queue or a durable subscription, or has ended the subscription
+//! that is there.
 //!
 //! What concerns a consumer that waits here waits behind it. What the log then says is told to each in turn.
 
@@ -24,9 +25,15 @@ impl Waiting {
         self.for_queues.contains_key(queue)
     }
 
-    /// Whether the subscription is on its way into the log.
+    /// Whether the subscription is on its way into the log, or out of it.
     pub fn is_for_subscription(&self, name: &Arc<str>) -> bool {
         self.for_subscriptions.contains_key(name)
+    }
+
+    /// Puts an event behind what waits for the subscription; `false` if nothing does.
+    pub fn wait_for_subscription(&mut self, name: &Arc<str>, event: &Event) -> bool {
+        let waiting = self.for_subscriptions.get_mut(name);
+        waiting.map(|waiting| waiting.push(event.clone())).is_some()
     }
 
     /// What waited for the queue, in order.
@@ -90,17 +97,27 @@ impl Partition {
         }
     }
 
-    /// Puts an event off until its durable subscription is in the log: the reader's for whom it is made, and what comes
-    /// later for it.
-    pub(crate) fn subscribe_first(&mut self, name: &Arc<str>, event: Event, effects: &mut Vec<Effect>) {
-        let waiting = self.waiting.for_subscriptions.entry(name.clone()).or_default();
-        if let (true, Event::Attach(attach)) = (waiting.is_empty(), &event) {
-            let command = Command::Subscribe(crate::subscription::wanted(attach, name));
-            let completion = Completion::Subscribed { name: name.clone() };
-            waiting.push(event);
-            return self.propose(command, Urgency::Waiting, completion, effects);
+    /// Puts a reader off until its durable subscription is in the log; what comes later for that subscription waits behind it.
+    pub(crate) fn subscribe_first(&mut self, name: &Arc<str>, attach: Attach, effects: &mut Vec<Effect>) {
+        if let Some(waiting) = self.waiting.for_subscriptions.get_mut(name) {
+            return waiting.push(Event::Attach(attach));
         }
-        waiting.push(event);
+        let command = Command::Subscribe(crate::subscription::wanted(&attach, name));
+        self.waiting.for_subscriptions.insert(name.clone(), vec![Event::Attach(attach)]);
+        let completion = Completion::Subscribed { name: name.clone() };
+        self.propose(command, Urgency::Waiting, completion, effects);
+    }
+
+    /// Ends a durable subscription. What comes for it from now on waits: it is not for what ends.
+    pub(crate) fn end_subscription(
+        &mut self,
+        name: Arc<str>,
+        (connection, ticket): (ConnectionId, Ticket),
+        effects: &mut Vec<Effect>,
+    ) {
+        self.waiting.for_subscriptions.insert(name.clone(), Vec::new());
+        let completion = Completion::Unsubscribed { name: name.clone(), connection, ticket };
+        self.propose(Command::Unsubscribe { name }, Urgency::Waiting, completion, effects);
     }
 
     /// The log has made what these events need.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bench::{Bench, QUESTIONS, settings};
 use postroad_core::{Counters, Partition, Settings};
-use postroad_model::Durability;
+use postroad_model::{Durability, PartitionId};
 use postroad_routing::{DeadLetterQueue, DeadLetters, DestinationPattern, Policies, Policy, Redelivery};
 
 /// Runs each case in a new broker of one partition, and compares all that it said. To each consumer it says the same without
@@ -437,6 +437,28 @@ fn a_reader_that_leaves_while_its_subscription_is_made_holds_nobody_up() {
     let mut bench = Bench::new(settings(1));
     let said = bench.run_late("attach 1.1 #t 9 sub=s", "unsubscribe 2 s");
     assert_eq!(said, "ok no: the durable subscription s is in use", "its end was asked for behind it");
+}
+
+#[test]
+fn a_reader_that_comes_while_its_subscription_ends_begins_another() {
+    let kept = "attach 1.1 #t 0 sub=s\ndetach 1.1 none\nsend 1 #t before";
+    let other = "no: the durable subscription s exists and is shared";
+    for (case, attach, afterwards) in [
+        ("of the same kind", "attach 3.1 #t 9 sub=s", "ok 4.1<m"),
+        ("of another kind", "attach 3.1 #t 9 sub=s share=durable", other),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.run(kept);
+        assert_eq!(bench.run_late("unsubscribe 2 s", attach), "ok ok", "case: {case}");
+        assert_eq!(bench.run("send 1 #t m"), "3.1<m ok", "case: {case}");
+        bench.restart();
+        assert_eq!(bench.run("attach 4.1 #t 9 sub=s"), afterwards, "case: {case}");
+    }
+    let mut bench = Bench::new(settings(1));
+    bench.run(kept);
+    bench.broken = Some(PartitionId(0));
+    assert_eq!(bench.run("unsubscribe 2 s"), "no: the store could not write: broken", "it does not end");
+    assert_eq!(bench.run("attach 3.1 #t 9 sub=s"), "ok 3.1<before", "and nobody waits for that");
 }
 
 #[test]

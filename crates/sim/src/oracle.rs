@@ -116,6 +116,8 @@ struct Reader {
     source: Destination,
     /// The durable subscription that it reads.
     name: Option<Arc<str>>,
+    /// Requests to end that, if all of them had come to the broker before it.
+    ends_before: Option<u64>,
     selector: Arc<str>,
     mode: ConsumerMode,
     priority: i8,
@@ -230,6 +232,11 @@ impl Oracle {
         }
     }
 
+    /// From the start: clients may read and end these durable subscriptions.
+    pub fn expect_subscriptions(&mut self, subscriptions: &[(Arc<str>, Destination, bool)]) {
+        subscriptions.iter().for_each(|(name, topic, _)| self.names.add(name.clone(), topic.clone()));
+    }
+
     /// From the start: consumers have selectors.
     pub fn expect_selectors(&mut self) {
         self.selects = true;
@@ -273,7 +280,6 @@ impl Oracle {
             }
             Event::Chunk { connection, ticket, .. } => self.ask(*connection, *ticket, Ask::Other),
             Event::Attach(attach) => {
-                self.names.asked_for(attach);
                 self.ask(attach.consumer.connection, attach.ticket, Ask::Attach(attach.consumer));
             }
             Event::Detach { consumer, ticket: Some(ticket), .. } => {
@@ -405,6 +411,7 @@ impl Oracle {
                 let reader = Reader {
                     source: attach.source.clone(),
                     name: attach.subscription.clone(),
+                    ends_before: attach.subscription.as_ref().and_then(|name| self.names.ends_before(name)),
                     selector: attach.selector.clone(),
                     mode: attach.mode,
                     priority: attach.priority,
@@ -418,6 +425,7 @@ impl Oracle {
                 self.readers.insert(attach.consumer, reader);
             }
             Event::Detach { consumer, delivered, .. } => self.leaves(*consumer, *delivered),
+            Event::Unsubscribe { name, .. } => self.names.ends(name),
             Event::Credit { consumer, add } => {
                 if let Some(reader) = self.readers.get_mut(consumer) {
                     reader.credit += add;
@@ -568,8 +576,11 @@ impl Oracle {
                 }
                 Ok(())
             }
-            Effect::Detached { consumer, .. } => {
-                self.readers.remove(consumer);
+            Effect::Detached { consumer, cause } => {
+                let reader = self.readers.remove(consumer);
+                if let Some(name) = reader.and_then(|reader| reader.name) {
+                    self.names.check_end(&name, *cause)?;
+                }
                 self.groups.retain(|_, owner| owner != consumer);
                 self.lines.values_mut().for_each(|line| line.retain(|key| key != consumer));
                 Ok(())
@@ -641,7 +652,7 @@ impl Oracle {
         if good {
             reader.attached = true;
             if let Some(name) = &reader.name {
-                return self.names.exists(name);
+                return self.names.exists(name, reader.ends_before);
             }
             self.lines.entry(reader.source.clone()).or_default().push(key);
         } else {
@@ -724,6 +735,13 @@ impl Oracle {
         }
         self.copies.retain(|(place, _), _| !matches!(place, Place::Subscription(_)));
         for ((place, _), copy) in &mut self.copies {
+            // Its transaction may have been undone, though nobody was told: what its consumer had left behind was counted then.
+            if let Hold::InTransaction(number, consumer) = copy.hold
+                && self.operations[number].fate == Fate::Asked
+                && !self.readers.contains_key(&consumer)
+            {
+                copy.count(0, 1);
+            }
             (copy.hold, copy.perhaps_held) = (Hold::Free, false);
             copy.failed.0 = copy.floor;
             copy.gone = copy.gone && (copy.volatile || matches!(place, Place::Named(_)));

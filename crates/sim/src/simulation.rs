@@ -143,6 +143,7 @@ impl Simulation {
         if selects {
             simulation.oracle.expect_selectors();
         }
+        simulation.oracle.expect_subscriptions(&simulation.names);
         if let Some(queue) = lagging {
             simulation.oracle.expect_lag(queue);
         }

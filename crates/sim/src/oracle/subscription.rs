@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use postroad_model::{Attach, Destination};
+use postroad_model::{Destination, DetachCause};
 
 use super::{Checked, Fate, MessageNumber, Oracle, Place};
 
@@ -19,8 +19,10 @@ struct Named {
     topic: Destination,
     /// A reader was let in, and nobody has asked for its end since.
     exists: bool,
-    /// Requests to end it that are under way.
-    ending: u32,
+    /// Requests to end it that clients have made.
+    asked: u64,
+    /// Those that have come to the broker: whoever comes behind them begins another, if they end this one.
+    told: u64,
     /// Somebody has asked for its end, whatever came of that.
     may_have_ended: bool,
     /// When it was last asked to end, if that was done: nothing that was confirmed before is in it.
@@ -28,30 +30,37 @@ struct Named {
 }
 
 impl Names {
-    /// A reader asks for a subscription, which perhaps begins by that.
-    pub fn asked_for(&mut self, attach: &Attach) {
-        let Some(name) = &attach.subscription else { return };
-        self.by_name.entry(name.clone()).or_insert_with(|| Named {
-            topic: attach.source.clone(),
-            exists: false,
-            ending: 0,
-            may_have_ended: false,
-            ended: 0,
-        });
+    /// One that nobody has begun.
+    pub fn add(&mut self, name: Arc<str>, topic: Destination) {
+        let named = Named { topic, exists: false, asked: 0, told: 0, may_have_ended: false, ended: 0 };
+        self.by_name.insert(name, named);
     }
 
-    /// A reader was let in.
-    pub fn exists(&mut self, name: &Arc<str>) {
+    /// Requests to end it, if none of them is still under way.
+    pub fn ends_before(&self, name: &Arc<str>) -> Option<u64> {
+        let named = self.by_name.get(name)?;
+        (named.told == named.asked).then_some(named.told)
+    }
+
+    /// A reader was let in, behind all of so many requests to end it: then it is there, unless others were made since.
+    pub fn exists(&mut self, name: &Arc<str>, ends_before: Option<u64>) {
         if let Some(named) = self.by_name.get_mut(name) {
-            named.exists = named.ending == 0;
+            named.exists = ends_before == Some(named.asked);
         }
     }
 
     /// Somebody asks for its end.
     pub fn ending(&mut self, name: &Arc<str>) {
         if let Some(named) = self.by_name.get_mut(name) {
-            (named.exists, named.ending, named.may_have_ended) = (false, named.ending + 1, true);
+            (named.exists, named.asked, named.may_have_ended) = (false, named.asked + 1, true);
             self.promised.retain(|(promised, _)| promised != name);
+        }
+    }
+
+    /// The broker hears of that.
+    pub fn ends(&mut self, name: &Arc<str>) {
+        if let Some(named) = self.by_name.get_mut(name) {
+            named.told += 1;
         }
     }
 
@@ -59,6 +68,17 @@ impl Names {
     pub fn promise(&mut self, topic: &Destination, message: MessageNumber) {
         let there = self.by_name.iter().filter(|(_, named)| named.exists && named.topic == *topic);
         self.promised.extend(there.map(|(name, _)| (name.clone(), message)));
+    }
+
+    /// A reader is told that the subscription has ended.
+    pub fn check_end(&self, name: &Arc<str>, cause: DetachCause) -> Checked {
+        let exists = self.by_name.get(name).is_some_and(|named| named.exists);
+        match cause {
+            DetachCause::Deleted if exists => {
+                Err(format!("the subscription {name} has ended, which nobody has asked for since it began"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether what was in it may have gone with it.
@@ -87,7 +107,7 @@ impl Names {
     }
 
     pub fn crashed(&mut self) {
-        self.by_name.values_mut().for_each(|named| named.ending = 0);
+        self.by_name.values_mut().for_each(|named| named.told = named.asked);
     }
 }
 
@@ -95,7 +115,6 @@ impl Oracle {
     /// Somebody who had asked for the end of a subscription was answered.
     pub(super) fn unsubscribed(&mut self, name: &Arc<str>, asked: u64, good: bool) {
         let Some(named) = self.names.by_name.get_mut(name) else { return };
-        named.ending = named.ending.saturating_sub(1);
         if good {
             named.ended = named.ended.max(asked);
             for ((place, _), copy) in &mut self.copies {
