@@ -11,6 +11,7 @@
 //! `consumer` and `dispatch`, which are a message's way through; `transaction` may wait.
 
 mod address;
+mod ahead;
 mod audit;
 mod binding;
 mod bodies;
@@ -52,6 +53,7 @@ mod subscription;
 mod transaction;
 mod waiting;
 
+pub use ahead::UnwrittenPages;
 pub use audit::OriginOf;
 pub use figures::{QueueCounts, QueueFigures};
 pub use mend::{Doubts, Holder, LostMessage, Mended, Mending};

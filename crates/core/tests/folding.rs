@@ -256,3 +256,27 @@ fn pages_outlive_a_restart_and_records_behind_it_find_their_entries() {
     bench.restart();
     assert_eq!(bench.run("attach 1.2 a 3"), "ok 1.2<m0?k=0 1.2<m3?k=3!1 1.2<m4?k=4");
 }
+
+#[test]
+fn what_is_written_ahead_of_a_snapshot_is_what_it_would_write() {
+    let roomy = || Settings { resident_bytes_max: 1 << 20, ..pinched() };
+    let words = format!(
+        "{}attach 1.1 a 5\naccept 1.1 m0?k=0 m3?k=3\nfail 1.1 m1?k=1\ndetach 1.1 all\nsend 1 a last\nunmake 1 a\nsend 1 a new",
+        fill("a")
+    );
+    let (mut ahead, mut so_far) = (Bench::new(roomy()), String::new());
+    for line in words.lines() {
+        let mut begun = ahead.partitions[0].unwritten_pages();
+        ahead.run(line);
+        // What was begun ahead of a change ends behind it.
+        while ahead.partitions[0].write_pages(&mut begun) {}
+        let mut rest = ahead.partitions[0].unwritten_pages();
+        while ahead.partitions[0].write_pages(&mut rest) {}
+        let left = format!("{:?}", ahead.partitions[0].unwritten_pages());
+        assert_eq!(left, "UnwrittenPages([])", "behind {line}");
+        so_far += &format!("{line}\n");
+        let mut late = Bench::new(roomy());
+        late.run(&so_far);
+        assert_eq!(ahead.partitions[0].snapshot(), late.partitions[0].snapshot(), "behind {line}");
+    }
+}

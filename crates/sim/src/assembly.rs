@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postroad_core::{Partition, Settings, decode_record, encode_record, sent_in_record};
+use postroad_core::{Partition, Settings, UnwrittenPages, decode_record, encode_record, sent_in_record};
 use postroad_journal::{Disk, Journal, OpenError, Options, SimulatedDisk};
 use postroad_model::{Chunks, Effect, Event, Message, MessageKey, PartitionId, Position};
 use postroad_replication::{
@@ -71,6 +71,8 @@ pub struct Core {
     /// Pieces of delivered messages that are read back, each with its message, its place, and all of them: whoever reads
     /// has them in hand.
     pieces: HashMap<Position, Vec<(MessageNumber, usize, Arc<Chunks>)>>,
+    /// A snapshot is being made.
+    unwritten: Option<UnwrittenPages>,
     /// What was wrong with one of them.
     pub broken: Option<String>,
     now_ms: u64,
@@ -125,6 +127,7 @@ impl Core {
 
     /// Takes in one thing that the log reports; `None` if there is none or nobody needs to know.
     pub fn poll(&mut self) -> Option<Turn> {
+        self.write_down();
         let mut effects = Vec::new();
         match self.log.poll()? {
             LogEvent::Committed { position, command, .. } => {
@@ -135,10 +138,7 @@ impl Core {
             LogEvent::Failed { reason, .. } => Some(self.soft(Event::ProposalsFailed { reason })),
             LogEvent::Space { ample } => Some(self.soft(Event::Space { ample })),
             LogEvent::SnapshotWanted { .. } => {
-                if let Some(position) = self.partition.applied() {
-                    let state = self.partition.snapshot();
-                    self.log.snapshot(self.id, position, state);
-                }
+                self.unwritten = Some(self.partition.unwritten_pages());
                 None
             }
             LogEvent::Read { position, record, .. } => {
@@ -148,6 +148,19 @@ impl Core {
                 }
                 None
             }
+        }
+    }
+
+    /// A step of the snapshot that is being made, and the snapshot once nothing is left.
+    fn write_down(&mut self) {
+        let Some(unwritten) = &mut self.unwritten else { return };
+        if self.partition.write_pages(unwritten) {
+            return;
+        }
+        self.unwritten = None;
+        if let Some(position) = self.partition.applied() {
+            let state = self.partition.snapshot();
+            self.log.snapshot(self.id, position, state);
         }
     }
 
@@ -309,7 +322,7 @@ impl Assembly {
             let wire = Wire::default();
             let log = LocalLog::new(wire.clone(), [(id, partition.applied())]);
             let (inbox, reads, pieces) = (BTreeMap::new(), HashMap::new(), HashMap::new());
-            Core { id, partition, log, wire, inbox, reads, pieces, broken: None, now_ms: 0 }
+            Core { id, partition, log, wire, inbox, reads, pieces, unwritten: None, broken: None, now_ms: 0 }
         };
         let mut cores: Vec<Core> = partitions.into_iter().map(core).collect();
         let begin = |core: &mut Core| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postroad_admin::ConnectionFigures;
-use postroad_core::{Partition, chunk_in_record, encode_record, sent_in_record};
+use postroad_core::{Partition, UnwrittenPages, chunk_in_record, encode_record, sent_in_record};
 use postroad_model::{
     Announcement, ConnectionId, Destination, Effect, Event, MessageKey, Notice, PartitionId, Placement,
     Position, Publish, Sent, Ticket, ToSession, TransactionKey,
@@ -103,6 +103,8 @@ pub struct Core {
     reads: FxHashMap<(PartitionId, Position), Vec<MessageKey>>,
     /// Pieces of large messages that are read back, and for whom.
     chunk_reads: FxHashMap<(PartitionId, Position), Vec<ConnectionId>>,
+    /// Partitions that are being written down for a checkpoint, and what of them is still to be written ahead.
+    snapshots: VecDeque<(PartitionId, UnwrittenPages)>,
     advisories: Advisories,
     now_ms: u64,
     lazy_until: Option<Instant>,
@@ -149,6 +151,7 @@ impl Core {
             chunk_reads: FxHashMap::default(),
             advisories,
             now_ms: 0,
+            snapshots: VecDeque::new(),
             lazy_until: None,
             alarm_ms: None,
             unsent: false,
@@ -246,6 +249,7 @@ impl Core {
             self.tick();
         }
         self.run();
+        self.write_down();
         self.flush();
     }
 
@@ -351,12 +355,30 @@ impl Core {
                     self.work.push_back((*id, Event::Space { ample }));
                 }
             }
-            LogEvent::SnapshotWanted { partition } => self.snapshot(partition),
+            LogEvent::SnapshotWanted { partition: id } => {
+                let unwritten = self.partitions.get(&id).map(|partition| (id, partition.unwritten_pages()));
+                self.snapshots.extend(unwritten);
+            }
             LogEvent::Read { partition, position, record } => {
                 self.read_back(partition, position, &record);
                 self.chunk_back(partition, position, &record);
             }
         }
+    }
+
+    /// Whether a partition is being written down, which each turn does some of.
+    pub fn is_writing_down(&self) -> bool {
+        !self.snapshots.is_empty()
+    }
+
+    fn write_down(&mut self) {
+        let Some((id, unwritten)) = self.snapshots.front_mut() else { return };
+        let id = *id;
+        if self.partitions.get(&id).is_some_and(|partition| partition.write_pages(unwritten)) {
+            return;
+        }
+        self.snapshots.pop_front();
+        self.snapshot(id);
     }
 
     fn snapshot(&mut self, id: PartitionId) {

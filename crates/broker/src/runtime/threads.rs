@@ -397,6 +397,7 @@ async fn turn_until_stopped(core: Rc<RefCell<Core>>, wake: Arc<Notify>, stop: Ar
             lazy_timer.as_mut().reset(until.into());
             timer_is_set = true;
         }
+        let is_writing_down = core.borrow().is_writing_down();
         let due_ms = core.borrow_mut().alarm_ms();
         if due_ms != alarm_ms {
             alarm_ms = due_ms;
@@ -407,6 +408,8 @@ async fn turn_until_stopped(core: Rc<RefCell<Core>>, wake: Arc<Notify>, stop: Ar
             () = wake.notified() => {}
             () = lazy_timer.as_mut(), if timer_is_set => timer_is_set = false,
             () = alarm.as_mut(), if alarm_ms.is_some() => alarm_ms = None,
+            // Behind whoever has something to do by now.
+            () = tokio::task::yield_now(), if is_writing_down => {}
         }
         core.borrow_mut().turn();
     }

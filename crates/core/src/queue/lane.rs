@@ -396,6 +396,12 @@ impl Lane {
         }
     }
 
+    /// Whether [`Lane::written`] has nothing to make for this page.
+    pub fn is_written(&self, page: u64) -> bool {
+        let slot = self.place(page).and_then(|(index, _)| self.pages.get(index));
+        slot.is_none_or(|slot| !matches!(slot, Slot::Open(blocks) if blocks.written.get().is_none()))
+    }
+
     /// Whether an entry of the page came back and waits to be delivered again: such a page stays open.
     pub fn has_returned(&self, page: u64) -> bool {
         self.returned.range(page..page + self.page_entries()).next().is_some()
