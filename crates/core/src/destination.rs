@@ -7,7 +7,6 @@ use postroad_model::{
 use crate::Partition;
 use crate::binding::Fed;
 use crate::completion::Completion;
-use crate::queue::{LaneNumber, Page, tag};
 
 impl Partition {
     pub(crate) fn declare(
@@ -119,33 +118,7 @@ impl Partition {
         for key in queue.consumers {
             self.forget_reader(key, effects);
         }
-        let mut keys = Vec::new();
-        for (number, lane) in queue.lanes.iter() {
-            for page in lane.folded_pages() {
-                self.discard_page(id, number, page, effects);
-            }
-            for (sequence, entry) in lane.iter() {
-                let at_ms = self.bodies.headers(entry.key).map_or(0, |(headers, _)| headers.expires_at_ms);
-                self.expiries.remove(at_ms, id, tag(number.0, sequence));
-                keys.push(entry.key);
-            }
-        }
-        self.counters.discarded += keys.len() as u64;
-        for key in keys {
-            self.drop_reference(key, effects);
-        }
+        self.let_go(id, queue.lanes, effects);
         self.unpark(effects);
-    }
-
-    /// A folded page ends.
-    fn discard_page(&mut self, id: QueueId, number: LaneNumber, page: &Page, effects: &mut Vec<Effect>) {
-        self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-        self.counters.discarded += page.len();
-        for (key, bytes) in page.messages().iter().flat_map(|row| row.keys().map(|key| (key, row.body_bytes)))
-        {
-            if self.bodies.end_folded(key) {
-                self.released(key, bytes, effects);
-            }
-        }
     }
 }

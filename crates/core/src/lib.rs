@@ -24,6 +24,7 @@ mod consumer;
 mod destination;
 mod dispatch;
 mod durability;
+mod ending;
 mod expiry;
 mod figures;
 mod folding;

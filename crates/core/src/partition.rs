@@ -19,6 +19,7 @@ use crate::chunks::{self, Uploads};
 use crate::completion::Completion;
 use crate::connection::{Connection, Ended};
 use crate::consumer::Consumer;
+use crate::ending::Endings;
 use crate::expiry::Expiries;
 use crate::figures::QueueCounts;
 use crate::limit::{HeldBy, Parked};
@@ -136,6 +137,8 @@ pub struct Partition {
     pub(crate) bodies: Bodies,
     /// Large bodies on their way in or out.
     pub(crate) uploads: Uploads,
+    /// What queues held that are gone.
+    pub(crate) endings: Endings,
     /// When entries end.
     pub(crate) expiries: Expiries,
     /// When entries are delivered again that failed.
@@ -216,6 +219,7 @@ impl Partition {
             next_volatile_queue: 0,
             next_volatile_message: 0,
             bodies: Bodies::default(),
+            endings: Endings::default(),
             uploads: Uploads::default(),
             expiries: Expiries::default(),
             rests: Rests::default(),
@@ -431,6 +435,7 @@ impl Partition {
         self.look_for_slow(effects);
         self.end_overdue(effects);
         self.look_who_has_pieces(effects);
+        self.let_go_some(effects);
     }
 
     /// Ends recovery: settles what a crash left in doubt. Called once, after the last replayed command.

@@ -242,6 +242,35 @@ fn a_deleted_queue_gives_back_what_its_pages_held() {
 }
 
 #[test]
+fn a_long_queue_that_is_deleted_is_gone_at_once_and_its_messages_in_steps() {
+    for (case, settings) in
+        [("folded", pinched()), ("open", Settings { resident_bytes_max: 1 << 20, ..pinched() })]
+    {
+        let mut bench = Bench::new(settings);
+        let fill: String = (0..2500).map(|number| format!("send 1 a m{number} until=900\n")).collect();
+        bench.run(&fill);
+        assert_eq!(bench.run("unmake 1 a\nsend 1 a new\nattach 1.1 a 9"), "ok ok ok 1.1<new", "case: {case}");
+        assert_eq!(bench.partitions[0].counters().discarded, 2500, "case: {case}");
+        let mut left = Vec::new();
+        while let Some(due_ms) = bench.partitions[0].next_due_ms().filter(|due_ms| *due_ms < 900) {
+            left.push(bench.partitions[0].memory().messages - 1);
+            bench.run(&format!("time {due_ms}"));
+        }
+        // A folded page has sixteen entries, an open one two.
+        assert_eq!(left, [2500 - 1024, 2500 - 2048], "case: {case}");
+        assert_eq!(bench.partitions[0].memory().messages, 1, "case: {case}");
+        assert_eq!(bench.partitions[0].next_due_ms(), None, "case: {case}");
+
+        // A snapshot does not have what is not let go yet.
+        bench.run(&fill);
+        bench.run("accept 1.1 new\ndetach 1.1 all\nunmake 1 a");
+        bench.reload();
+        assert_eq!(bench.partitions[0].memory(), Memory::default(), "case: {case}");
+        assert_eq!(bench.partitions[0].live_messages().count(), 0, "case: {case}");
+    }
+}
+
+#[test]
 fn pages_outlive_a_restart_and_records_behind_it_find_their_entries() {
     let mut bench = Bench::new(pinched());
     bench.run(&fill("a"));

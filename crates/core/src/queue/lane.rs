@@ -94,6 +94,14 @@ pub enum Span<'l> {
     Folded(&'l Page),
 }
 
+/// What a page held that was taken out whole.
+pub enum TakenPage {
+    /// The entries of an open one, in order.
+    Open(Vec<(u64, Entry)>),
+    /// A folded one.
+    Folded(Box<Page>),
+}
+
 #[derive(Default)]
 enum Slot {
     #[default]
@@ -152,6 +160,14 @@ impl Blocks {
             *slot = None;
         }
         Some(entry)
+    }
+
+    /// Every entry with its sequence, in order, of a page that begins with `first`.
+    fn take_all(self, first: u64) -> Vec<(u64, Entry)> {
+        let blocks = (first..).step_by(BLOCK as usize).zip(self.blocks);
+        let entries = blocks.filter_map(|(first, block)| Some((first, block?.entries)));
+        let entries = entries.flat_map(|(first, entries)| (first..).zip(entries));
+        entries.filter_map(|(sequence, entry)| Some((sequence, entry?))).collect()
     }
 
     /// The first entry from this offset on that is wanted.
@@ -549,6 +565,20 @@ impl Lane {
                 .flat_map(|blocks| blocks.iter().map(|(_, entry)| Span::Open(entry)))
                 .chain(folded)
         })
+    }
+
+    /// Takes out the first page that holds anything. For a lane that ends: what it knows of pages and returns is not kept up.
+    pub fn take_page(&mut self) -> Option<TakenPage> {
+        while let Some(slot) = self.pages.pop_front() {
+            let first = self.base;
+            self.base += self.page_entries();
+            match slot {
+                Slot::Gone | Slot::Within => {}
+                Slot::Folded(page) => return Some(TakenPage::Folded(page)),
+                Slot::Open(blocks) => return Some(TakenPage::Open(blocks.take_all(first))),
+            }
+        }
+        None
     }
 
     /// Every entry of an open page with its sequence, in order.

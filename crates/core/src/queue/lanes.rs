@@ -5,7 +5,7 @@
 
 use postroad_model::{EntryTag, HIGHEST_PRIORITY, NORMAL_PRIORITY};
 
-use super::lane::{Lane, State};
+use super::lane::{Lane, State, TakenPage};
 
 /// The top byte of an [`EntryTag`].
 ///
@@ -92,6 +92,17 @@ impl Lanes {
             self.ranked.insert(place, (lane, Lane::new(self.page_entries)));
         }
         &mut self.ranked[place].1
+    }
+
+    /// Takes out some page of some lane; `None` once nothing is left. For lanes that end: their order is not kept up.
+    pub fn take_page(&mut self) -> Option<(LaneNumber, TakenPage)> {
+        while let Some((number, lane)) = self.ranked.last_mut() {
+            if let Some(page) = lane.take_page() {
+                return Some((*number, page));
+            }
+            self.ranked.pop();
+        }
+        None
     }
 
     /// All lanes in the order in which they are served.

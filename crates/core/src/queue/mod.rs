@@ -22,7 +22,7 @@ use crate::idle::Selecting;
 use crate::last_value::LastValues;
 
 pub use groups::Groups;
-pub use lane::{Entry, Lane, Span, State};
+pub use lane::{Entry, Lane, Span, State, TakenPage};
 pub use lanes::{LaneNumber, Lanes, tag, untag};
 pub use load::Load;
 pub use page::{Folded, Page};

@@ -1,0 +1,84 @@
+//! Queues that have ended: what they held may be millions of messages, so it is let go in steps, some each millisecond.
+//!
+//! To everybody else a queue is gone at once, and all that it held is discarded; but its messages take memory and disk until their step. A
+//! snapshot does not have them any more, so a start lets go of the rest.
+
+use std::collections::VecDeque;
+
+use postroad_model::{Effect, QueueId};
+
+use crate::Partition;
+use crate::queue::{Entry, LaneNumber, Lanes, Page, TakenPage, tag};
+
+/// Entries after which a step ends: less than a millisecond of work.
+const STEP_ENTRIES: u64 = 1024;
+
+/// What queues held that are gone.
+#[derive(Default)]
+pub struct Endings(VecDeque<(QueueId, Lanes)>);
+
+impl Endings {
+    /// When the next step is due.
+    pub fn next_ms(&self, now_ms: u64) -> Option<u64> {
+        (!self.0.is_empty()).then_some(now_ms + 1)
+    }
+}
+
+impl Partition {
+    /// A queue is gone that held this.
+    pub(crate) fn let_go(&mut self, id: QueueId, lanes: Lanes, effects: &mut Vec<Effect>) {
+        self.counters.discarded += lanes.iter().map(|(_, lane)| lane.len()).sum::<u64>();
+        self.endings.0.push_back((id, lanes));
+        self.let_go_some(effects);
+        // While a log is read nobody waits, and there is no time that could pass.
+        while !self.is_live && !self.endings.0.is_empty() {
+            self.let_go_some(effects);
+        }
+    }
+
+    /// Lets go of some of what queues held that are gone.
+    pub(crate) fn let_go_some(&mut self, effects: &mut Vec<Effect>) {
+        let mut entries = 0;
+        while let Some((id, lanes)) = self.endings.0.front_mut()
+            && entries < STEP_ENTRIES
+        {
+            let id = *id;
+            match lanes.take_page() {
+                None => drop(self.endings.0.pop_front()),
+                Some((number, TakenPage::Folded(page))) => {
+                    entries += page.len();
+                    self.let_page_go(id, number, &page, effects);
+                }
+                Some((number, TakenPage::Open(taken))) => {
+                    entries += taken.len() as u64;
+                    for (sequence, entry) in taken {
+                        self.let_entry_go(id, number, sequence, &entry, effects);
+                    }
+                }
+            }
+        }
+    }
+
+    fn let_entry_go(
+        &mut self,
+        id: QueueId,
+        number: LaneNumber,
+        sequence: u64,
+        entry: &Entry,
+        effects: &mut Vec<Effect>,
+    ) {
+        let at_ms = self.bodies.headers(entry.key).map_or(0, |(headers, _)| headers.expires_at_ms);
+        self.expiries.remove(at_ms, id, tag(number.0, sequence));
+        self.drop_reference(entry.key, effects);
+    }
+
+    fn let_page_go(&mut self, id: QueueId, number: LaneNumber, page: &Page, effects: &mut Vec<Effect>) {
+        self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+        for (key, bytes) in page.messages().iter().flat_map(|row| row.keys().map(|key| (key, row.body_bytes)))
+        {
+            if self.bodies.end_folded(key) {
+                self.released(key, bytes, effects);
+            }
+        }
+    }
+}
