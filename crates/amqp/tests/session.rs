@@ -7,15 +7,15 @@ use postroad_amqp::codec::{
     Accepted, Attach, Begin, Close, Coordinator, Declare, DeliveryState, Detach, Discharge, Disposition, End,
     Field, Flow, Frame, FrameKind, Header, Modified, Open, Performative, Reader, ReceiverSettleMode, Role,
     SaslCode, SaslFrame, SaslInit, SaslResponse, SenderSettleMode, Source, SourceTerminus, Symbol, Target,
-    TargetTerminus, TerminusDurability, TerminusExpiry, TransactionalState, Transfer, Value, begin_frame,
-    end_frame, take_frame,
+    TargetTerminus, TerminusDurability, TerminusExpiry, TransactionalState, Transfer, Value, ValueMap,
+    begin_frame, end_frame, take_frame,
 };
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    Chunks, ConnectionId, ConsumerKey, Delivered, Delivery, DetachCause, Encoding, EntryTag, Event, Login,
-    LoginAnswer, Message, Now, Outcome, Parting, Position, Protocol, Refusal, Session, Settle, Ticket,
-    ToSession,
+    Chunks, ConnectionId, ConsumerKey, Delivered, Delivery, Destination, DetachCause, Encoding, EntryTag,
+    Event, LinkDelivery, LinkEvent, LinkName, Login, LoginAnswer, Message, Now, Outcome, Parting, Position,
+    Protocol, Refusal, ResumeLink, Session, Settle, Ticket, ToSession,
 };
 
 const MAX_MESSAGE_BYTES: u64 = 10_000;
@@ -567,15 +567,6 @@ fn what_is_wrong_ends_as_much_as_it_must() {
             },
             "detach",
             "amqp:resource-limit-exceeded",
-        ),
-        (
-            "resumed delivery",
-            |bench| {
-                bench.sender(0, target("q"));
-                bench.send_on(0, Transfer { resume: true, ..transfer(0) }, BODY);
-            },
-            "detach",
-            "amqp:not-allowed",
         ),
         (
             "link of the same name",
@@ -1289,4 +1280,238 @@ fn silence_ends_a_connection_and_the_broker_is_not_silent() {
     now.ticks_ms = 60_000;
     assert!(matches!(session.wake(*now, events, output), Err(Parting::Fault(_))));
     assert_eq!(ends(&bench.frames()), [("close", Some("amqp:resource-limit-exceeded"))]);
+}
+
+/// A link "l" to the queue "q" that its client wishes to come back to.
+fn kept_sender(mode: ReceiverSettleMode, expiry_policy: TerminusExpiry, timeout: u32) -> Attach {
+    let target = Target { address: Some("q".into()), expiry_policy, timeout, ..Target::default() };
+    Attach {
+        name: "l".into(),
+        handle: 1,
+        role: Role::Sender,
+        rcv_settle_mode: mode,
+        source: Some(SourceTerminus::Source(Source::default())),
+        target: Some(TargetTerminus::Target(target)),
+        initial_delivery_count: Some(0),
+        ..Attach::default()
+    }
+}
+
+fn tag(number: u32) -> Bytes {
+    Bytes::copy_from_slice(&number.to_be_bytes())
+}
+
+impl Bench {
+    /// Attaches such a link, of which the core knows these deliveries; what it is asked, and the answer.
+    fn resumes(&mut self, attach: Attach, known: &[(u32, Option<Refusal>)]) -> (ResumeLink, Attach) {
+        self.send(attach);
+        let events = self.events();
+        let [Event::Link(LinkEvent::Resume(resume))] = &events[..] else { panic!("{events:?}") };
+        let (ticket, known) = (resume.ticket, known.iter().cloned());
+        let deliveries = known.map(|(number, refusal)| (tag(number), refusal)).collect();
+        assert_eq!(self.frames(), [], "the core was asked");
+        self.answer(ToSession::Unsettled { ticket, deliveries });
+        self.reply(ticket, Ok(()));
+        let mut frames = self.frames().into_iter();
+        let Some(Performative::Attach(answer)) = frames.next() else { panic!("no attach") };
+        ((**resume).clone(), answer)
+    }
+}
+
+/// What an attach says that is not settled.
+fn unsettled(attach: &Attach) -> Vec<(Value, DeliveryState)> {
+    let state = |value: &Value| {
+        let mut bytes = BytesMut::new();
+        value.write(&mut bytes);
+        DeliveryState::read(&mut Reader::new(&bytes.freeze())).expect("a state")
+    };
+    let pairs = attach.unsettled.iter().flat_map(|unsettled| &unsettled.0);
+    pairs.map(|(tag, value)| (tag.clone(), state(value))).collect()
+}
+
+#[test]
+fn a_target_lasts_as_its_answer_says() {
+    use TerminusExpiry::{ConnectionClose, LinkDetach, Never, SessionEnd};
+    for (policy, timeout, want) in [
+        (SessionEnd, 0, None),
+        (ConnectionClose, 0, None),
+        (LinkDetach, 5, Some((LinkDetach, 5))),
+        (SessionEnd, 5, Some((SessionEnd, 5))),
+        (ConnectionClose, 9999, Some((ConnectionClose, 3600))),
+        (Never, 0, Some((ConnectionClose, 3600))),
+    ] {
+        let mut bench = Bench::begun();
+        let mut attach = kept_sender(ReceiverSettleMode::First, policy, timeout);
+        if let Some(TargetTerminus::Target(target)) = &mut attach.target {
+            target.durable = TerminusDurability::UnsettledState;
+        }
+        let answer = match want {
+            None => {
+                bench.send(attach);
+                let mut frames = bench.frames().into_iter();
+                let Some(Performative::Attach(answer)) = frames.next() else { panic!("no attach") };
+                answer
+            }
+            Some((_, timeout)) => {
+                let (resume, answer) = bench.resumes(attach, &[]);
+                let LinkName { container, name, to } = &*resume.link;
+                let link = (&**container, &**name, to.to_string(), resume.kept_ms, resume.in_doubt);
+                let want = ("client", "l", "queue://q".into(), u64::from(timeout) * 1000, Some(Vec::new()));
+                assert_eq!(link, want, "{policy:?}");
+                answer
+            }
+        };
+        let Some(TargetTerminus::Target(target)) = answer.target else { panic!("no target") };
+        let got = (target.durable, target.expiry_policy, target.timeout);
+        let (policy, timeout) = want.unwrap_or((LinkDetach, 0));
+        assert_eq!(got, (TerminusDurability::None, policy, timeout));
+    }
+}
+
+#[test]
+fn deliveries_are_resumed_and_settled_without_being_sent_again() {
+    let full = Refusal::QueueFull { to: Destination::queue("q") };
+    for (mode, settled_by_us) in [(ReceiverSettleMode::First, true), (ReceiverSettleMode::Second, false)] {
+        let mut bench = Bench::begun();
+        let map = [1, 2, 3].map(|number| (Value::Binary(tag(number)), Value::Null));
+        let attach = kept_sender(mode, TerminusExpiry::ConnectionClose, 60);
+        let attach = Attach { unsettled: Some(ValueMap(map.to_vec())), ..attach };
+        let (resume, answer) = bench.resumes(attach, &[(1, None), (2, Some(full.clone()))]);
+        assert_eq!(resume.in_doubt, Some(vec![tag(1), tag(2), tag(3)]));
+        let accepted = DeliveryState::Accepted(Accepted {});
+        let states = unsettled(&answer);
+        let [(first, one), (second, DeliveryState::Rejected(two))] = &states[..] else {
+            panic!("{states:?}")
+        };
+        assert_eq!((first, second, one), (&Value::Binary(tag(1)), &Value::Binary(tag(2)), &accepted));
+        assert_eq!(condition(&two.error), Some("amqp:resource-limit-exceeded"));
+        assert!(!answer.incomplete_unsettled);
+
+        // The second is settled by the client at once, the third is unknown and passed over; payloads are.
+        let resumed = |number, settled| Transfer {
+            handle: 1,
+            resume: true,
+            settled: Some(settled),
+            delivery_id: Some(number),
+            delivery_tag: Some(tag(number)),
+            ..Transfer::default()
+        };
+        for (number, settled) in [(1, false), (2, true), (3, false)] {
+            bench.send_on(0, resumed(number, settled), BODY);
+        }
+        let forgotten = |events: &[Event]| match events {
+            [Event::Link(LinkEvent::Forget { link, tags, .. })] if *link == resume.link => Some(tags.clone()),
+            _ => None,
+        };
+        let events = bench.events();
+        assert_eq!(forgotten(&events), Some(vec![tag(2)]), "{events:?}");
+        let disposition = Disposition {
+            role: Role::Receiver,
+            first: 1,
+            settled: settled_by_us,
+            state: Some(accepted),
+            ..Disposition::default()
+        };
+        assert_eq!(bench.frames(), [Performative::Disposition(disposition)]);
+
+        // A new one has its tag with it; who settles second says when it need not be remembered.
+        bench.send_on(0, Transfer { handle: 1, ..transfer(4) }, BODY);
+        let events = bench.events();
+        let [Event::Publish(publish)] = &events[..] else { panic!("{events:?}") };
+        let delivery = publish.delivery.as_deref().cloned();
+        assert_eq!(delivery, Some(LinkDelivery { link: resume.link.clone(), tag: tag(4) }));
+        bench.reply(publish.ticket, Ok(()));
+        let settle = Disposition {
+            role: Role::Sender,
+            first: 1,
+            last: Some(4),
+            settled: true,
+            ..Disposition::default()
+        };
+        bench.send(settle);
+        let want = (!settled_by_us).then(|| vec![tag(1), tag(4)]);
+        let events = bench.events();
+        assert_eq!(forgotten(&events), want, "{events:?}");
+    }
+}
+
+#[test]
+fn a_resumed_delivery_of_a_link_that_is_not_remembered_is_passed_over() {
+    let mut bench = Bench::begun();
+    bench.sender(0, target("q"));
+    bench.frames();
+    bench.send_on(0, Transfer { resume: true, more: true, ..transfer(0) }, BODY);
+    bench.send_on(0, Transfer { resume: true, ..transfer(0) }, BODY);
+    assert_eq!((bench.events().len(), bench.frames()), (0, vec![]));
+    bench.send_on(0, transfer(1), BODY);
+    assert!(matches!(bench.events()[..], [Event::Publish(_)]), "and what is new is taken in");
+}
+
+#[test]
+fn a_map_that_fits_no_frame_is_incomplete_and_nothing_new_may_follow() {
+    let mut bench = Bench::begun();
+    let known: Vec<(u32, Option<Refusal>)> = (0..200).map(|number| (number, None)).collect();
+    let attach = kept_sender(ReceiverSettleMode::Second, TerminusExpiry::ConnectionClose, 60);
+    let attach = Attach { incomplete_unsettled: true, ..attach };
+    let (resume, answer) = bench.resumes(attach, &known);
+    assert_eq!(resume.in_doubt, None, "it has not named all");
+    // Half of a half of them goes into 1024 bytes.
+    let told = unsettled(&answer).len();
+    assert_eq!((told, answer.incomplete_unsettled), (50, true));
+    bench.send_on(0, Transfer { handle: 1, ..transfer(1000) }, BODY);
+    assert_eq!(ends(&bench.frames()), [("detach", Some("amqp:not-allowed"))]);
+}
+
+#[test]
+fn a_link_that_is_left_is_remembered_from_then_on_when_its_policy_says() {
+    use TerminusExpiry::{ConnectionClose, LinkDetach, SessionEnd};
+    let left = |events: Vec<Event>| -> Vec<bool> {
+        let is_kept = |event: &Event| match event {
+            Event::Link(LinkEvent::Leave { is_kept, .. }) => Some(*is_kept),
+            _ => None,
+        };
+        events.iter().filter_map(is_kept).collect()
+    };
+    for (policy, closed, at_detach, at_end) in [
+        (LinkDetach, false, vec![true], vec![]),
+        (SessionEnd, false, vec![], vec![true]),
+        (ConnectionClose, false, vec![], vec![]),
+        (LinkDetach, true, vec![false], vec![]),
+        (SessionEnd, true, vec![false], vec![]),
+        (ConnectionClose, true, vec![false], vec![]),
+    ] {
+        let mut bench = Bench::begun();
+        bench.resumes(kept_sender(ReceiverSettleMode::First, policy, 60), &[]);
+        bench.send(Detach { handle: 1, closed, error: None });
+        assert_eq!(left(bench.events()), at_detach, "{policy:?}, {closed}");
+        bench.send(End::default());
+        assert_eq!(left(bench.events()), at_end, "{policy:?}, {closed}");
+    }
+    // Who comes back in the same session keeps it.
+    let mut bench = Bench::begun();
+    bench.resumes(kept_sender(ReceiverSettleMode::First, SessionEnd, 60), &[]);
+    bench.send(Detach { handle: 1, ..Detach::default() });
+    bench.frames();
+    bench.send_on(1, Begin { incoming_window: 100, outgoing_window: 100, ..Begin::default() }, b"");
+    bench.send_on(1, kept_sender(ReceiverSettleMode::First, SessionEnd, 60), b"");
+    bench.send(End::default());
+    assert_eq!(left(bench.events()), [false; 0]);
+}
+
+#[test]
+fn a_link_that_cannot_be_remembered_or_is_stolen_says_so() {
+    let attach = || kept_sender(ReceiverSettleMode::First, TerminusExpiry::ConnectionClose, 60);
+    let mut bench = Bench::begun();
+    bench.send(attach());
+    let [Event::Link(LinkEvent::Resume(resume))] = &bench.events()[..] else { panic!("no question") };
+    bench.reply(resume.ticket, Err(Refusal::TooManyLinks { max: 1 }));
+    let frames = bench.frames();
+    let [Performative::Attach(answer), Performative::Flow(_)] = &frames[..] else { panic!("{frames:?}") };
+    let Some(TargetTerminus::Target(target)) = &answer.target else { panic!("no target") };
+    assert_eq!((target.expiry_policy, target.timeout), (TerminusExpiry::LinkDetach, 0));
+
+    let mut bench = Bench::begun();
+    let (resume, _) = bench.resumes(attach(), &[]);
+    bench.answer(ToSession::Detached { consumer: resume.holder, cause: DetachCause::Stolen });
+    assert_eq!(ends(&bench.frames()), [("detach", Some("amqp:link:stolen"))]);
 }

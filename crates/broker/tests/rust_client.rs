@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, Shutdown, TcpListener};
-use std::process::{Child, Command, Stdio};
+mod running;
+
+use std::net::{Ipv4Addr, Shutdown};
 use std::time::Duration;
 
 use fe2o3_amqp::connection::ConnectionHandle;
@@ -15,53 +14,11 @@ use fe2o3_amqp::transaction::{
 };
 use fe2o3_amqp::types::messaging::{Accepted, DistributionMode, Header, Message, Modified, Outcome, Source};
 use fe2o3_amqp::{Connection, Delivery, Receiver, Sender, Session};
-use tempfile::TempDir;
+use running::Broker;
 use tokio::net::TcpStream;
 
 /// Nothing here takes longer, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A broker on a free port, which ends with the test.
-struct Broker {
-    process: Child,
-    port: u16,
-    _directory: TempDir,
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Broker {
-    fn start() -> Broker {
-        let directory = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        let file = directory.path().join("postroad.toml");
-        fs::write(&file, format!("[ports]\nopenwire = 0\namqp = {port}\namqp_websocket = 0\nhttp = 0\n"))
-            .unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_postroad"));
-        command.arg("serve").arg("--config").arg(&file).arg("--data").arg(directory.path().join("data"));
-        let mut process =
-            command.env_remove("POSTROAD_LOG").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        assert!(lines.any(|line| line.unwrap() == "postroad ready"), "the broker ended before it was ready");
-        Broker { process, port, _directory: directory }
-    }
-
-    /// A conversation, and a way to break it off without a word.
-    async fn connect(&self) -> (Client, std::net::TcpStream) {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await.unwrap().into_std().unwrap();
-        let breaks = stream.try_clone().unwrap();
-        let stream = TcpStream::from_std(stream).unwrap();
-        let builder = Connection::builder().container_id("rust").hostname("localhost");
-        let mut connection = builder.open_with_stream(stream).await.unwrap();
-        let session = Session::begin(&mut connection).await.unwrap();
-        (Client { connection, session }, breaks)
-    }
-}
 
 struct Client {
     connection: ConnectionHandle<()>,
@@ -69,6 +26,18 @@ struct Client {
 }
 
 impl Client {
+    /// A conversation, and a way to break it off without a word.
+    async fn connect(broker: &Broker) -> (Client, std::net::TcpStream) {
+        let stream =
+            TcpStream::connect((Ipv4Addr::LOCALHOST, broker.port)).await.unwrap().into_std().unwrap();
+        let breaks = stream.try_clone().unwrap();
+        let stream = TcpStream::from_std(stream).unwrap();
+        let builder = Connection::builder().container_id("rust").hostname("localhost");
+        let mut connection = builder.open_with_stream(stream).await.unwrap();
+        let session = Session::begin(&mut connection).await.unwrap();
+        (Client { connection, session }, breaks)
+    }
+
     async fn sender(&mut self, queue: &str) -> Sender {
         Sender::attach(&mut self.session, format!("to-{queue}"), queue).await.unwrap()
     }
@@ -110,7 +79,7 @@ fn seen(delivery: &Delivery<String>) -> (&str, u32) {
 #[tokio::test]
 async fn what_is_sent_is_received_in_its_order() {
     let broker = Broker::start();
-    let (mut client, _) = broker.connect().await;
+    let (mut client, _) = Client::connect(&broker).await;
     client.send("orders", &["a", "b", "c"]).await;
     let mut receiver = client.receiver("orders").await;
     for want in ["a", "b", "c"] {
@@ -125,7 +94,7 @@ async fn what_is_sent_is_received_in_its_order() {
 #[tokio::test]
 async fn a_browser_takes_nothing() {
     let broker = Broker::start();
-    let (mut client, _) = broker.connect().await;
+    let (mut client, _) = Client::connect(&broker).await;
     client.send("orders", &["a", "b"]).await;
     for _ in 0..2 {
         let source = Source::builder().address("orders").distribution_mode(DistributionMode::Copy).build();
@@ -143,7 +112,7 @@ async fn a_browser_takes_nothing() {
 #[tokio::test]
 async fn what_is_given_back_comes_again_counted_if_it_failed() {
     let broker = Broker::start();
-    let (mut client, _) = broker.connect().await;
+    let (mut client, _) = Client::connect(&broker).await;
     client.send("orders", &["a"]).await;
     let mut receiver = client.receiver("orders").await;
     let delivery = next(&mut receiver).await;
@@ -163,7 +132,7 @@ async fn what_is_given_back_comes_again_counted_if_it_failed() {
 #[tokio::test]
 async fn a_transaction_is_all_or_nothing() {
     let broker = Broker::start();
-    let (mut client, _) = broker.connect().await;
+    let (mut client, _) = Client::connect(&broker).await;
     client.send("in", &["a"]).await;
     let mut sender = client.sender("out").await;
     let mut receiver = client.receiver("in").await;
@@ -191,12 +160,12 @@ async fn a_transaction_is_all_or_nothing() {
 #[tokio::test]
 async fn what_a_lost_connection_had_is_received_by_the_next_one() {
     let broker = Broker::start();
-    let (mut lost, breaks) = broker.connect().await;
+    let (mut lost, breaks) = Client::connect(&broker).await;
     lost.send("orders", &["a"]).await;
     let mut receiver = lost.receiver("orders").await;
     assert_eq!(seen(&next(&mut receiver).await), ("a", 0));
     breaks.shutdown(Shutdown::Both).unwrap();
-    let (mut client, _) = broker.connect().await;
+    let (mut client, _) = Client::connect(&broker).await;
     let mut receiver = client.receiver("orders").await;
     let delivery = next(&mut receiver).await;
     assert_eq!(seen(&delivery), ("a", 1));
@@ -209,7 +178,7 @@ async fn what_a_lost_connection_had_is_received_by_the_next_one() {
 #[tokio::test]
 async fn a_link_that_is_attached_again_gets_anew_what_it_had_not_settled() {
     let broker = Broker::start();
-    let (mut client, _) = broker.connect().await;
+    let (mut client, _) = Client::connect(&broker).await;
     client.send("orders", &["a", "b"]).await;
     let mut receiver = client.receiver("orders").await;
     assert_eq!(seen(&next(&mut receiver).await), ("a", 0));

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
-    ClientNotice, ConnectionId, ConsumerKey, Delivered, Destination, Effect, Notice, ProducerNotice, Refusal,
-    Ticket, TransactionKey,
+    ClientNotice, ConnectionId, ConsumerKey, Delivered, Destination, Effect, LinkName, Notice,
+    ProducerNotice, Refusal, Ticket, TransactionKey,
 };
 
 use crate::Partition;
@@ -17,6 +17,8 @@ pub struct Connection {
     pub consumers: BTreeSet<ConsumerKey>,
     /// Its open transactions.
     pub transactions: BTreeSet<TransactionKey>,
+    /// Links of its that are remembered.
+    pub links: BTreeSet<Arc<LinkName>>,
     /// Its temporary destinations.
     pub temporary: BTreeSet<Destination>,
     /// Its exclusive names.
@@ -118,10 +120,7 @@ impl Partition {
     pub(crate) fn closed(&mut self, id: ConnectionId, effects: &mut Vec<Effect>) {
         self.ended.push(id);
         self.abandon_all(id, effects);
-        for line in self.parked.values_mut() {
-            line.retain(|parked| parked.publish.connection != id);
-        }
-        self.parked.retain(|_, line| !line.is_empty());
+        self.forget_parked(id, |_| true, effects);
         self.undo_branches_of(id, effects);
         self.waiting.forget_consumers_of(id);
         let Some(connection) = self.connections.get(&id) else { return self.unpark(effects) };
@@ -145,6 +144,9 @@ impl Partition {
         self.parked = parked;
         self.dispatch_all(touched, effects);
         let Some(connection) = self.connections.remove(&id) else { return };
+        for link in &connection.links {
+            self.leave_link(link, id, true, effects);
+        }
         for producer in connection.producers.into_values() {
             self.announce(Notice::Producer { producer, present: false }, effects);
         }

@@ -35,6 +35,7 @@ mod idle;
 mod last_value;
 mod limit;
 mod line;
+mod link;
 mod mend;
 mod notice;
 mod partition;

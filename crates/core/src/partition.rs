@@ -23,6 +23,7 @@ use crate::ending::Endings;
 use crate::expiry::Expiries;
 use crate::figures::QueueCounts;
 use crate::limit::{HeldBy, Parked};
+use crate::link::Links;
 use crate::queue::{Entry, LaneNumber, Load, Queue, State, untag};
 use crate::recent::Recent;
 use crate::rest::Rests;
@@ -166,6 +167,7 @@ pub struct Partition {
     pub(crate) has_taken_back: bool,
     /// When the first of them is refused, or left before that.
     pub(crate) next_refusal_ms: Option<u64>,
+    pub(crate) links: Links,
     /// Recovery has ended: what is decided now gets into the log.
     pub(crate) is_live: bool,
     /// What topics keep for subscribers that come later.
@@ -237,6 +239,7 @@ impl Partition {
             next_timeout_ms: None,
             has_taken_back: false,
             next_refusal_ms: None,
+            links: Links::default(),
             is_live: false,
             proposals: VecDeque::new(),
             subscriptions: HashMap::new(),
@@ -299,7 +302,9 @@ impl Partition {
     /// through the log, so replicas need not know it.
     pub fn follow(&mut self, policies: Arc<Policies>, effects: &mut Vec<Effect>) {
         self.settings.policies = policies;
+        let first = effects.len();
         self.limit_anew(effects);
+        self.note_answers(first, effects);
     }
 
     /// Says what names mean for the life of this run. To be said before [`Partition::start`].
@@ -314,6 +319,7 @@ impl Partition {
             "gap before {position:?}"
         );
         self.applied = Some(position);
+        let first = effects.len();
         match command {
             Command::Declare { queue } => {
                 self.declare_queue(&queue);
@@ -346,13 +352,16 @@ impl Partition {
         if let Some(completion) = self.proposals.pop_front() {
             self.complete(completion, effects);
         }
+        self.note_answers(first, effects);
         self.announce_addresses(effects);
     }
 
     /// Takes in what is not durable by itself. Never called before recovery has ended.
     pub fn soft(&mut self, event: Event, effects: &mut Vec<Effect>) {
         let Some(event) = self.waiting.behind_its_attach(event) else { return };
+        let first = effects.len();
         self.take(event, effects);
+        self.note_answers(first, effects);
         self.announce_addresses(effects);
     }
 
@@ -418,6 +427,7 @@ impl Partition {
                 self.browse_jobs(&wanted, &reply_to, effects);
                 self.reply(connection, ticket, Ok(()), effects);
             }
+            Event::Link(event) => self.about_link(event, effects),
             Event::Recalled { key, sent } => self.recalled(key, sent, effects),
             Event::ProposalsFailed { reason } => self.proposals_failed(&reason, effects),
             Event::Space { ample } => self.space(ample, effects),
@@ -436,6 +446,7 @@ impl Partition {
         self.end_overdue(effects);
         self.look_who_has_pieces(effects);
         self.let_go_some(effects);
+        self.forget_links();
     }
 
     /// Ends recovery: settles what a crash left in doubt. Called once, after the last replayed command.

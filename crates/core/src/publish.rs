@@ -23,6 +23,9 @@ impl Partition {
             let refusal = Refusal::StoreFailed { reason };
             return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
+        if let Err(refusal) = self.note_delivery(&publish) {
+            return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
+        }
         // What is due later lives from then on, as its producer said.
         if publish.sent.schedule.is_none() {
             let (policies, sent) = (&self.settings.policies, &publish.sent);

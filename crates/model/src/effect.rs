@@ -1,5 +1,7 @@
 //! Effects: what the runtime must do now, in order.
 
+use bytes::Bytes;
+
 use crate::{
     Announcement, BranchId, BranchStanding, Command, Compression, ConnectionId, ConsumerKey, Destination,
     Durability, EntryTag, Message, MessageKey, PartitionId, Peer, Position, Refusal, Ticket, TransactionKey,
@@ -63,6 +65,15 @@ pub enum Effect {
         ticket: Ticket,
         /// The branches.
         branches: Vec<(BranchId, BranchStanding)>,
+    },
+    /// What is known of a link that was attached again; the reply to the same ticket follows.
+    Unsettled {
+        /// Whose session asked.
+        connection: ConnectionId,
+        /// Which question.
+        ticket: Ticket,
+        /// The deliveries by their tags, in the order in which they came; with the reason if they were refused.
+        deliveries: Vec<(Bytes, Option<Refusal>)>,
     },
     /// Read these bodies back from the log, in this order.
     Fetch {

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::{
     BranchId, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, EntryTag, JobsWanted,
-    Message, MessageKey, PartitionId, Position, ProducerNotice, Refusal, Sent, Ticket, TransactionId,
-    TransactionKey,
+    LinkDelivery, LinkEvent, Message, MessageKey, PartitionId, Position, ProducerNotice, Refusal, Sent,
+    Ticket, TransactionId, TransactionKey,
 };
 
 /// Something that a session, the log, the clock or another partition tells a partition.
@@ -249,6 +249,8 @@ pub enum Event {
         /// The message, its addresses and its schedule.
         sent: Box<Sent>,
     },
+    /// Something about a link that is remembered.
+    Link(LinkEvent),
     /// Every proposal that was not applied yet has failed, and is not on disk.
     ProposalsFailed {
         /// What the operating system said.
@@ -292,6 +294,8 @@ pub struct Publish {
     pub is_notice: bool,
     /// Its body has come in pieces, all of them in the log by now: see [`Event::Chunk`].
     pub upload: Option<u64>,
+    /// Which delivery it is of a link that is remembered.
+    pub delivery: Option<Box<LinkDelivery>>,
 }
 
 impl Publish {
@@ -306,6 +310,7 @@ impl Publish {
             resent: false,
             is_notice: false,
             upload: None,
+            delivery: None,
         }
     }
 }

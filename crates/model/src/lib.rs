@@ -11,6 +11,7 @@ mod effect;
 mod event;
 mod first_bytes;
 mod ids;
+mod link;
 mod liveness;
 mod login;
 mod message;
@@ -34,6 +35,7 @@ pub use ids::{
     BranchId, BranchStanding, BranchTextError, ConnectionId, ConsumerKey, EntryTag, MessageKey, MessageRow,
     PartitionId, Position, QueueId, Ticket, TransactionId, TransactionKey,
 };
+pub use link::{LinkDelivery, LinkEvent, LinkName, ResumeLink};
 pub use liveness::{Liveness, Silence, Silences};
 pub use login::{Login, LoginAnswer};
 pub use message::{

@@ -64,6 +64,18 @@ pub enum Refusal {
         /// Who has it.
         holder: Arc<str>,
     },
+    /// No more links are remembered.
+    #[error("{max} links are remembered, and somebody has each of them")]
+    TooManyLinks {
+        /// The limit.
+        max: usize,
+    },
+    /// Another connection has attached the link.
+    #[error("the link {name} was attached by another connection")]
+    LinkLost {
+        /// The link.
+        name: Arc<str>,
+    },
     /// The disk has no room for more messages; consuming them makes room.
     #[error("the store is full: {to} takes no more persistent messages until space returns")]
     StoreFull {

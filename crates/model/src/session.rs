@@ -45,6 +45,13 @@ pub enum ToSession {
         /// Some of the branches; more may follow, then the reply.
         branches: Vec<(BranchId, BranchStanding)>,
     },
+    /// See [`crate::Effect::Unsettled`].
+    Unsettled {
+        /// Which question.
+        ticket: Ticket,
+        /// The deliveries by their tags; with the reason if they were refused.
+        deliveries: Vec<(Bytes, Option<Refusal>)>,
+    },
     /// See [`crate::Effect::Evict`].
     Evicted,
     /// See [`crate::Effect::Detached`].

@@ -454,6 +454,9 @@ impl Simulation {
             Effect::Branches { connection, ticket, branches } => {
                 (*connection, ToSession::Branches { ticket: *ticket, branches: branches.clone() })
             }
+            Effect::Unsettled { connection, ticket, deliveries } => {
+                (*connection, ToSession::Unsettled { ticket: *ticket, deliveries: deliveries.clone() })
+            }
             Effect::Deliver(delivery) => (delivery.consumer.connection, ToSession::Deliver(delivery.clone())),
             Effect::Drained { consumer } => (consumer.connection, ToSession::Drained { consumer: *consumer }),
             Effect::Detached { consumer, cause } => {

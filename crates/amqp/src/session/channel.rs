@@ -1,6 +1,9 @@
 //! Channels: what the standard calls sessions (2.5): windows of transfers in both directions, and the links in them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use postroad_model::LinkName;
 
 use super::disposition::Held;
 use super::fault::Fault;
@@ -44,6 +47,8 @@ pub struct Channel {
     pub pending: VecDeque<Pending>,
     /// By the client's handles.
     pub links: HashMap<u32, Link>,
+    /// Links that were detached, and that the client may come back to while the channel lasts, and some time after.
+    pub left: Vec<Arc<LinkName>>,
     /// Handles of ours that are taken.
     handles: BTreeSet<u32>,
 }
@@ -138,6 +143,7 @@ impl AmqpSession {
             unsettled: BTreeMap::new(),
             pending: VecDeque::new(),
             links: HashMap::new(),
+            left: Vec::new(),
             handles: BTreeSet::new(),
         };
         let Flow { next_outgoing_id, incoming_window, outgoing_window, .. } = known.windows();
@@ -220,6 +226,7 @@ impl AmqpSession {
         let links: Vec<Link> = handles.into_iter().filter_map(|handle| known.remove_link(handle)).collect();
         let ticket = self.replies.wait(0, Then::Ended(at));
         let answers: u32 = links.into_iter().map(|link| self.dismantle(link, Some(ticket), turn)).sum();
+        self.leave_links_of(at, turn);
         if self.replies.expect(ticket, answers) {
             return;
         }

@@ -96,8 +96,8 @@ impl AmqpSession {
         disposition: Disposition,
         turn: &mut Turn<'_>,
     ) -> Result<(), Fault> {
-        // What the client says as a sender settles what it was told already: nothing is kept of that.
         if disposition.role == Role::Sender {
+            self.settled_by_sender(channel, &disposition, turn);
             return Ok(());
         }
         let Some(known) = self.channels.get(&channel) else { return Ok(()) };

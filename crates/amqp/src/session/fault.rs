@@ -68,9 +68,11 @@ impl From<&Refusal> for Error {
             Refusal::NotOwner(_) => "amqp:unauthorized-access",
             Refusal::InUse { .. } | Refusal::SubscriptionInUse { .. } => "amqp:resource-locked",
             Refusal::BadSelector { .. } | Refusal::NameTaken { .. } => "amqp:invalid-field",
-            Refusal::StoreFull { .. } | Refusal::QueueFull { .. } | Refusal::TransactionTooLarge { .. } => {
-                "amqp:resource-limit-exceeded"
-            }
+            Refusal::StoreFull { .. }
+            | Refusal::QueueFull { .. }
+            | Refusal::TooManyLinks { .. }
+            | Refusal::TransactionTooLarge { .. } => "amqp:resource-limit-exceeded",
+            Refusal::LinkLost { .. } => "amqp:link:stolen",
             Refusal::NoSuchTransaction => "amqp:transaction:unknown-id",
             Refusal::ConsumerExists { .. } => "amqp:not-allowed",
             _ => "amqp:internal-error",

@@ -12,6 +12,7 @@ use super::channel::ChannelAt;
 use super::delay::schedule_of;
 use super::fault::{Fault, error};
 use super::link::{LinkAt, Stage, unattached};
+use super::recovery::{Kept, not_yet};
 use super::replies::Then;
 use super::upload::Upload;
 use super::{AmqpSession, Turn, address};
@@ -39,6 +40,8 @@ pub struct Incoming {
     unanswered: u32,
     delivery_count: u32,
     partial: Option<Partial>,
+    /// The client may come back to it.
+    pub kept: Option<Box<Kept>>,
     /// What others are told of it.
     pub notice: Option<Arc<ProducerNotice>>,
 }
@@ -57,6 +60,10 @@ pub enum To {
 /// A message of which the end is still to come.
 struct Partial {
     delivery: u32,
+    /// Of a link that is recovered.
+    tag: Option<Bytes>,
+    /// It was sent over another connection, and only its end is talked about.
+    resumed: bool,
     settled: bool,
     state: Option<DeliveryState>,
     format: u32,
@@ -76,6 +83,8 @@ pub struct Receipt {
     pub at: LinkAt,
     /// The client's number for it.
     pub delivery: u32,
+    /// The client's name for it, if its link is recovered.
+    pub tag: Option<Bytes>,
     /// The client does not wait.
     pub settled: bool,
     /// The client settles after us.
@@ -87,7 +96,16 @@ pub struct Receipt {
 impl Incoming {
     /// Without credit yet.
     pub fn new(to: To, second: bool, notice: Option<Arc<ProducerNotice>>) -> Incoming {
-        Incoming { to, second, credit: 0, unanswered: 0, delivery_count: 0, partial: None, notice }
+        Incoming {
+            to,
+            second,
+            credit: 0,
+            unanswered: 0,
+            delivery_count: 0,
+            partial: None,
+            kept: None,
+            notice,
+        }
     }
 
     /// Whether it leads to the coordinator.
@@ -111,6 +129,12 @@ impl Incoming {
         self.partial.as_mut()?.upload.take()
     }
 
+    /// Whether what is transferred may come now: while not all that is old is known, nothing that is new.
+    fn takes(&self, transfer: &Transfer) -> bool {
+        let is_begun = transfer.resume || self.partial.is_some();
+        is_begun || self.kept.as_ref().is_none_or(|kept| !kept.is_incomplete)
+    }
+
     /// Puts the parts of a message together; the whole once its last part is there.
     fn collect(&mut self, transfer: Transfer, payload: Bytes) -> Result<Option<Whole>, Broken> {
         let first = self.partial.is_none();
@@ -123,6 +147,12 @@ impl Incoming {
             Some(_) => return Err(Broken::OtherDelivery),
             None => Partial {
                 delivery: transfer.delivery_id.ok_or(Broken::NoDeliveryId)?,
+                // Of its own, for it outlasts what was read with it.
+                tag: match &self.kept {
+                    Some(_) => transfer.delivery_tag.as_deref().map(Bytes::copy_from_slice),
+                    None => None,
+                },
+                resumed: transfer.resume,
                 settled: false,
                 state: None,
                 format: transfer.message_format.unwrap_or(MESSAGE_FORMAT),
@@ -136,6 +166,7 @@ impl Incoming {
         }
         partial.settled |= transfer.settled.unwrap_or(false);
         partial.state = transfer.state.or(partial.state);
+        let payload = if partial.resumed { Bytes::new() } else { payload };
         if transfer.more {
             partial.bytes.extend_from_slice(&payload);
             self.partial = Some(partial);
@@ -149,14 +180,16 @@ impl Incoming {
                 partial.bytes.freeze()
             }
         };
-        let Partial { delivery, settled, state, format, upload, .. } = partial;
-        Ok(Some(Whole { delivery, settled, state, format, bytes, upload }))
+        let Partial { delivery, tag, resumed, settled, state, format, upload, .. } = partial;
+        Ok(Some(Whole { delivery, tag, resumed, settled, state, format, bytes, upload }))
     }
 }
 
 /// A whole message.
 pub struct Whole {
     delivery: u32,
+    tag: Option<Bytes>,
+    resumed: bool,
     settled: bool,
     state: Option<DeliveryState>,
     format: u32,
@@ -212,9 +245,8 @@ impl AmqpSession {
             let text = "a transfer on a link by which the client receives".to_owned();
             return Err(Fault::link(at, "amqp:not-allowed", text));
         };
-        if transfer.resume {
-            let text = "the delivery is not known: no unsettled delivery was announced".to_owned();
-            return Err(Fault::link(at, "amqp:not-allowed", text));
+        if !incoming.takes(&transfer) {
+            return Err(not_yet(at));
         }
         let (before, aborted) = (incoming.partial_bytes(), transfer.aborted);
         let got_bytes = before + incoming.passed_on() + payload.len() as u64;
@@ -242,8 +274,14 @@ impl AmqpSession {
             Some(DeliveryState::TransactionalState(state)) => Some(state.txn_id.clone()),
             _ => None,
         };
-        let Whole { delivery, settled, .. } = whole;
-        let receipt = Receipt { channel: at_channel, at, delivery, settled, second, transaction };
+        let Whole { delivery, settled, resumed, .. } = whole;
+        let tag = whole.tag.take();
+        let receipt = Receipt { channel: at_channel, at, delivery, tag, settled, second, transaction };
+        if resumed {
+            self.resumed(&receipt, whole.state, turn);
+            self.grant_incoming(at, turn);
+            return Ok(());
+        }
         if let Some(mut upload) = whole.upload.take() {
             let mut rest = BytesMut::from(std::mem::replace(&mut whole.bytes, upload.head.clone()));
             self.pass_on(&mut upload, &mut rest, true, turn);
@@ -311,10 +349,12 @@ impl AmqpSession {
                 if let Some(incoming) = self.link_at(receipt.at).and_then(|link| link.end.incoming()) {
                     incoming.unanswered += 1;
                 }
+                let delivery = self.delivery_of(&receipt);
                 let ticket = self.replies.wait(1, Then::Received(receipt));
                 let transaction = number.map(|number| self.transactions.key(self.id, number));
                 let upload = upload.map(|upload| upload.number);
-                let publish = Publish { transaction, upload, ..Publish::plain(self.id, ticket, sent) };
+                let plain = Publish::plain(self.id, ticket, sent);
+                let publish = Publish { transaction, upload, delivery, ..plain };
                 turn.events.push(Event::Publish(publish));
             }
         }
@@ -354,6 +394,7 @@ impl AmqpSession {
             }
         };
         self.answer_receipt(receipt, state, turn);
+        self.await_settlement(receipt);
     }
 
     /// Tells the client the state of a message that it sent.
@@ -372,7 +413,8 @@ impl AmqpSession {
     /// Gives the client credit again, in good time.
     pub(super) fn grant_incoming(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
         let Some(incoming) = self.link_at(at).and_then(|link| link.end.incoming()) else { return };
-        let room = LINK_CREDIT.saturating_sub(incoming.unanswered);
+        let awaited = incoming.kept.as_ref().map_or(0, |kept| kept.awaited());
+        let room = LINK_CREDIT.saturating_sub(incoming.unanswered.saturating_add(awaited));
         if room < incoming.credit + LINK_CREDIT / 2 {
             return;
         }

@@ -230,7 +230,7 @@ impl AmqpSession {
 
     fn leave(&mut self, at: LinkAt, closed: bool, turn: &mut Turn<'_>) {
         let Some(link) = self.link_at(at) else { return };
-        let gone = Link {
+        let mut gone = Link {
             end: std::mem::replace(&mut link.end, LinkEnd::Nothing),
             // A link that is only detached may come back to its node.
             dynamic: if closed { link.dynamic.take() } else { None },
@@ -242,6 +242,9 @@ impl AmqpSession {
             LinkEnd::Subscription(name) => Some(name.clone()).filter(|_| closed),
             _ => None,
         };
+        if let Some(kept) = gone.end.incoming().filter(|_| closed).and_then(|incoming| incoming.kept.take()) {
+            self.leave_link(at, &kept, true, turn);
+        }
         self.forget_deliveries(at.channel, &gone);
         let ticket = self.replies.wait(0, Then::Left { at, closed });
         let mut answers = self.dismantle(gone, Some(ticket), turn);
@@ -278,6 +281,11 @@ impl AmqpSession {
                 self.partial_bytes -= incoming.partial_bytes();
                 if let Some(producer) = incoming.notice.clone() {
                     turn.events.push(Event::RemoveProducer { connection: self.id, producer });
+                }
+                if let Some(kept) = incoming.kept.take()
+                    && let Some(at) = self.consumers.get(&link.number).copied()
+                {
+                    self.leave_link(at, &kept, false, turn);
                 }
                 if incoming.is_coordinator() {
                     self.abandon_transactions(link.number, turn);

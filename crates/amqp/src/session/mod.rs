@@ -18,6 +18,7 @@ mod incoming;
 mod layers;
 mod link;
 mod outgoing;
+mod recovery;
 mod replies;
 mod sequence;
 mod terminus;
@@ -280,6 +281,10 @@ impl Session for AmqpSession {
             }
             ToSession::Detached { consumer, cause } => {
                 self.ousted(consumer.number, cause, &mut turn);
+                Ok(())
+            }
+            ToSession::Unsettled { ticket, deliveries } => {
+                self.unsettled(ticket, deliveries);
                 Ok(())
             }
             // Nobody asks for branches by AMQP.

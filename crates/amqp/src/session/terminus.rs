@@ -140,6 +140,11 @@ impl AmqpSession {
             }
             None => return Err(error("amqp:invalid-field", "the link has no target")),
         };
+        let destination = match &to {
+            To::Destination(to) => Some(to),
+            _ => None,
+        };
+        let kept = self.keep_link(at, attach, destination, &mut answer);
         let second = attach.rcv_settle_mode == ReceiverSettleMode::Second;
         let notice = match &to {
             To::Destination(to) => {
@@ -149,12 +154,16 @@ impl AmqpSession {
             _ => None,
         };
         let Some(link) = self.link_at(at) else { return Ok(()) };
-        link.end = LinkEnd::Incoming(Box::new(Incoming::new(to, second, notice.clone())));
+        let (kept, resume) = kept.unzip();
+        let mut incoming = Incoming::new(to, second, notice.clone());
+        incoming.kept = kept.map(Box::new);
+        link.end = LinkEnd::Incoming(Box::new(incoming));
         link.dynamic = made.clone();
         let attaching = Attaching { at, answer };
-        match made {
-            None => self.attached(attaching, turn),
-            Some(destination) => {
+        match (made, resume) {
+            (None, None) => self.attached(attaching, turn),
+            (None, Some(resume)) => self.resume_link(attaching, resume, turn),
+            (Some(destination), _) => {
                 let ticket = self.replies.wait(1, Then::Attached(Box::new(attaching)));
                 turn.events.push(Event::Declare { destination, connection: self.id, ticket });
             }
@@ -337,7 +346,12 @@ impl AmqpSession {
 
     /// The core refuses a link.
     pub(super) fn not_attached(&mut self, attaching: Attaching, error: Error, turn: &mut Turn<'_>) {
-        let Attaching { at, answer } = attaching;
+        let is_stolen = error.condition == *"amqp:link:stolen";
+        let attaching = match is_stolen {
+            true => Some(attaching),
+            false => self.attached_unkept(attaching, turn),
+        };
+        let Some(Attaching { at, answer }) = attaching else { return };
         self.refuse_attach(at, answer, error, turn);
     }
 }

@@ -483,6 +483,9 @@ impl Core {
             Effect::Branches { connection, ticket, branches } => {
                 self.post(connection, ToSession::Branches { ticket, branches });
             }
+            Effect::Unsettled { connection, ticket, deliveries } => {
+                self.post(connection, ToSession::Unsettled { ticket, deliveries });
+            }
             Effect::Fetch { keys } => self.fetch(id, keys),
             Effect::ReadChunk { connection, position } => self.read_chunk(id, position, connection),
             Effect::Retain { position, count, bytes } => {

@@ -105,6 +105,7 @@ impl Router {
                 self.consumers.insert(attach.consumer.number, partition);
                 partition
             }
+            Event::Link(ref event) => self.places.partition_of(&event.link().to),
             Event::AddProducer { ref producer, .. } | Event::RemoveProducer { ref producer, .. } => {
                 self.places.partition_of(&producer.to)
             }
@@ -176,6 +177,8 @@ impl Router {
             return to(PartitionId(0), event);
         }
         let partition = self.places.partition_of(&publish.sent.to);
+        // What is passed on elsewhere is remembered nowhere.
+        publish.delivery.take_if(|delivery| self.places.partition_of(&delivery.link.to) != partition);
         let is_there = |also: &Destination| self.places.partition_of(also) == partition;
         if !publish.sent.also.iter().all(is_there) {
             return self.spread(publish, to);
@@ -360,6 +363,7 @@ mod tests {
             retain: None,
             is_notice: false,
             upload: None,
+            delivery: None,
         })
     }
 

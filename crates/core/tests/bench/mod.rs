@@ -7,6 +7,9 @@
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `time 7`, `make 1 a`, `unmake 1 a`.
 //! Branches: `end 1 1 x` (transaction 1 of connection 1 is its share of branch x), `prepare 1 x`,
 //! `decide 1 x commit|once|rollback|overrule-commit|overrule-rollback`, `forget 1 x`, `branches 1`.
+//! Links: `link 1 l a keep=5` attaches the link l to a, which is remembered for so long without a holder (then the tags that are in doubt,
+//! all without any, or `none`); it says what is known, `known m n!` (n was refused). `send 1 a m link=l` goes by it, with m for a tag;
+//! `know 1 l a m` settles, `part 1 l a` detaches it and `part 1 l a closed` ends it.
 //! Notices: `listen` says them from then on, `[1.2 gone]`; `introduce 1`, `produce 1 a` and `leave 1 a` make some.
 //! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due until then).
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
@@ -29,9 +32,10 @@ use postroad_core::{Partition, Settings, decode_record, encode_record, sent_in_r
 use postroad_model::{
     Again, Attach, BranchId, BranchStanding, Chunks, ClientNotice, Command, Compression, ConnectionId,
     ConsumerKey, ConsumerMode, ConsumerNotice, Decision, Delivered, Destination, DestinationKind, Durability,
-    Effect, Encoding, EntryTag, Event, Group, JobsWanted, Message, MessageKey, NORMAL_PRIORITY, Notice,
-    Origin, Outcome, PartitionId, Placement, Position, ProducerNotice, Protocol, Publish, RareHeaders,
-    Schedule, Sent, Settle, Share, Ticket, TransactionKey,
+    Effect, Encoding, EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName, Message,
+    MessageKey, NORMAL_PRIORITY, Notice, Origin, Outcome, PartitionId, Placement, Position, ProducerNotice,
+    Protocol, Publish, RareHeaders, Refusal, ResumeLink, Schedule, Sent, Settle, Share, Ticket,
+    TransactionKey,
 };
 use postroad_routing::{Policies, is_wildcard};
 use postroad_selector::{Properties, Value};
@@ -56,6 +60,8 @@ pub struct Bench {
     pub durabilities: Vec<Durability>,
     /// How the last proposal's bodies were to be written.
     compression: Compression,
+    /// Counts what is sent by links.
+    last_ticket: u64,
     /// Notices are said too.
     listens: bool,
 }
@@ -139,6 +145,7 @@ impl Bench {
             tags: HashMap::new(),
             touched: HashMap::new(),
             broken: None,
+            last_ticket: 0,
             late: None,
             durabilities: Vec::new(),
             compression: Compression::None,
@@ -171,9 +178,13 @@ impl Bench {
 
     /// Does both lines before anything that they propose is durable.
     pub fn run_late(&mut self, first: &str, second: &str) -> String {
+        self.run_all_late(&format!("{first}\n{second}"))
+    }
+
+    /// Does all lines before anything that they propose is durable.
+    pub fn run_all_late(&mut self, script: &str) -> String {
         self.late = Some(Vec::new());
-        self.run_silently(first);
-        self.run_silently(second);
+        script.lines().for_each(|line| self.run_silently(line));
         for (id, command) in self.late.take().unwrap_or_default() {
             self.apply(id, command);
         }
@@ -266,6 +277,13 @@ impl Bench {
                     let names: Vec<String> = branches.iter().map(name).collect();
                     self.said.push(format!("in doubt: {}", names.join(" ")));
                 }
+                Effect::Unsettled { deliveries, .. } => {
+                    let name = |(tag, refusal): &(Bytes, Option<Refusal>)| {
+                        let sign = if refusal.is_some() { "!" } else { "" };
+                        format!(" {}{sign}", String::from_utf8_lossy(tag))
+                    };
+                    self.said.push(format!("known{}", deliveries.iter().map(name).collect::<String>()));
+                }
                 Effect::Drained { consumer } => self.said.push(format!("{} drained", name(consumer))),
                 Effect::Detached { consumer, .. } => self.said.push(format!("{} detached", name(consumer))),
                 Effect::Deliver(delivery) => {
@@ -321,7 +339,10 @@ impl Bench {
             found.map(|value| value.parse::<u64>().expect("a sound script"))
         };
         match words[0] {
-            "send" => self.publish(&plain, group, &option),
+            "send" => {
+                let link = options.iter().find_map(|option| option.strip_prefix("link="));
+                self.publish(&plain, group, link, &option);
+            }
             "attach" => {
                 let selector = options.iter().find_map(|option| option.strip_prefix("where="));
                 let text = |name: &str| options.iter().find_map(|option| option.strip_prefix(name));
@@ -388,6 +409,7 @@ impl Bench {
                     },
                 );
             }
+            "link" | "know" | "part" => self.link(words[0], &plain, option("keep")),
             "listen" => self.listens = true,
             "introduce" => {
                 let (name, client_id) = (plain[0].into(), plain[0].into());
@@ -432,7 +454,31 @@ impl Bench {
         self.send(&source, event);
     }
 
-    fn publish(&mut self, plain: &[&str], group: Option<&str>, option: &dyn Fn(&str) -> Option<u64>) {
+    fn link(&mut self, word: &str, plain: &[&str], kept_ms: Option<u64>) {
+        let (connection, to) = (connection(plain[0]), destination(plain[2]));
+        let link = link_name(plain[1], &to);
+        let tags = || plain[3..].iter().map(|tag| Bytes::copy_from_slice(tag.as_bytes())).collect::<Vec<_>>();
+        let event = match word {
+            "link" => LinkEvent::Resume(Box::new(ResumeLink {
+                link,
+                holder: ConsumerKey::new(connection, 0),
+                kept_ms: kept_ms.unwrap_or(1000),
+                in_doubt: (plain.len() > 3).then(tags),
+                ticket: Ticket(0),
+            })),
+            "know" => LinkEvent::Forget { link, connection, tags: tags() },
+            _ => LinkEvent::Leave { link, connection, is_kept: plain.len() == 3 },
+        };
+        self.send(&to, Event::Link(event));
+    }
+
+    fn publish(
+        &mut self,
+        plain: &[&str],
+        group: Option<&str>,
+        link: Option<&str>,
+        option: &dyn Fn(&str) -> Option<u64>,
+    ) {
         let (until, transaction) = (option("until"), option("tx"));
         let connection = connection(plain[0]);
         let mut targets = plain[1].split(',').map(destination);
@@ -459,7 +505,13 @@ impl Bench {
         let schedule = option("at").map(|due_ms| Box::new(Schedule { job: plain[2].into(), due_ms, again }));
         let sent = Sent { also: targets.collect(), schedule, ..Sent::new(to.clone(), message) };
         let resent = plain.contains(&"again");
-        let publish = Publish { transaction, resent, ..Publish::plain(connection, Ticket(0), sent) };
+        let delivery = link.map(|link| {
+            let tag = Bytes::copy_from_slice(plain[2].as_bytes());
+            Box::new(LinkDelivery { link: link_name(link, &to), tag })
+        });
+        self.last_ticket += u64::from(delivery.is_some());
+        let ticket = Ticket(if delivery.is_some() { self.last_ticket } else { 0 });
+        let publish = Publish { transaction, resent, delivery, ..Publish::plain(connection, ticket, sent) };
         let id = self.send(&to, Event::Publish(publish));
         self.touch(transaction, id);
     }
@@ -610,6 +662,10 @@ impl Bench {
         held.sort();
         held.join(" ")
     }
+}
+
+fn link_name(name: &str, to: &Destination) -> Arc<LinkName> {
+    Arc::new(LinkName { container: "c".into(), name: name.into(), to: to.clone() })
 }
 
 /// `p7.3` is the third message of producer 7.

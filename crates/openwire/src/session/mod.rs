@@ -279,6 +279,8 @@ impl Session for OpenWireSession {
             ToSession::Detached { consumer, cause } => self.detached(consumer.number, cause, &mut turn),
             ToSession::Ended { transaction, committed } => self.ended(transaction, committed),
             ToSession::Branches { ticket, branches } => self.listed(ticket, branches),
+            // Nobody comes back to a link by OpenWire: its clients number their messages.
+            ToSession::Unsettled { .. } => {}
             ToSession::Evicted => return Err(Parting::Fault("its client connected anew".to_owned())),
         }
         Ok(())

@@ -1,0 +1,61 @@
+//! The binary, running on a free port for AMQP.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+/// A broker that ends with the test.
+pub struct Broker {
+    process: Child,
+    /// Where it speaks AMQP.
+    pub port: u16,
+    directory: TempDir,
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Broker {
+    /// One in a directory of its own.
+    pub fn start() -> Broker {
+        Broker::start_in(tempfile::tempdir().unwrap(), "")
+    }
+
+    /// One in this directory, which its configuration may name files of.
+    pub fn start_in(directory: TempDir, config: &str) -> Broker {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let ports = "openwire = 0\nopenwire_tls = 0\namqp_tls = 0\namqp_websocket = 0\namqp_websocket_tls = 0\nhttp = 0";
+        let config = format!("{config}\n[ports]\namqp = {port}\n{ports}\n");
+        fs::write(directory.path().join("postroad.toml"), config).unwrap();
+        let process = serve(&directory);
+        Broker { process, port, directory }
+    }
+
+    fn kill(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    /// Kills it, and starts it anew from what is on disk.
+    #[allow(dead_code, reason = "not every test restarts it")]
+    pub fn restart(&mut self) {
+        self.kill();
+        self.process = serve(&self.directory);
+    }
+}
+
+fn serve(directory: &TempDir) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_postroad"));
+    command.arg("serve").arg("--config").arg(directory.path().join("postroad.toml"));
+    command.arg("--data").arg(directory.path().join("data")).env_remove("POSTROAD_LOG");
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "postroad ready"), "the broker ended before it was ready");
+    process
+}
