@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use postroad_journal::{Disk, RealDisk};
-use postroad_model::{BranchId, BranchStanding};
+use postroad_model::{BranchId, BranchStanding, Destination, Redrive};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
 
-use crate::runtime::{JournalDoor, LAYOUT_FILE, Order, Orders};
+use crate::runtime::{JournalDoor, LAYOUT_FILE, Order, Orders, Outcome};
 
 /// Its name in the data directory.
 pub const SOCKET_NAME: &str = "control.sock";
@@ -27,6 +28,9 @@ const REQUEST_BYTES_MAX: u64 = 64 << 10;
 
 /// Who has connected says what it wants within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Requests that are served at the same time; others wait.
+const CONVERSATIONS_MAX: usize = 4;
 
 /// What can be asked.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +49,23 @@ pub enum Request {
         branch: String,
         /// Whether what was done in it is carried out.
         commit: bool,
+    },
+    /// Dead letters that are to go back to where they were.
+    Redrive {
+        /// The queue that they are in.
+        from: String,
+        /// Where to, instead of where each was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<String>,
+        /// Only those that were in this queue.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        origin: Option<String>,
+        /// Only those that this selects.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        selector: Option<String>,
+        /// Not more than so many.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max: Option<u64>,
     },
     /// A branch whose end is to be told no more.
     Forget {
@@ -96,11 +117,18 @@ pub enum Answer {
         /// Which.
         branch: String,
     },
-    /// Nothing was done; why.
+    /// Dead letters have gone back, durably.
+    Redriven {
+        /// How many.
+        moved: u64,
+        /// How many were looked at, and stayed: not asked for, or without a queue to go back to.
+        stayed: u64,
+    },
+    /// Nothing was done, or not all; why.
     Error(String),
 }
 
-/// Listens in a directory whose lock this process holds, and serves one request after the other.
+/// Listens in a directory whose lock this process holds, and serves a few requests at a time.
 ///
 /// # Errors
 /// There can be no socket there: the path is longer than 107 bytes, say.
@@ -112,11 +140,17 @@ pub fn serve(data: &Path, journal: JournalDoor, orders: Orders) -> io::Result<to
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
     let data = data.to_owned();
     Ok(tokio::spawn(async move {
+        let mut conversations = JoinSet::new();
         while let Ok((stream, _)) = listener.accept().await {
-            let (data, journal) = (data.clone(), journal.clone());
-            if let Err(error) = converse(stream, data, journal, &orders).await {
-                tracing::warn!(%error, "a conversation at the control socket ended early");
+            if conversations.len() >= CONVERSATIONS_MAX {
+                conversations.join_next().await;
             }
+            let (data, journal, orders) = (data.clone(), journal.clone(), orders.clone());
+            conversations.spawn(async move {
+                if let Err(error) = converse(stream, data, journal, &orders).await {
+                    tracing::warn!(%error, "a conversation at the control socket ended early");
+                }
+            });
         }
     }))
 }
@@ -156,13 +190,25 @@ async fn carry_out(
             Ok(Answer::Backup { files })
         }
         Request::Transactions => {
-            let branches = give(orders, Order::List).await?;
+            let Outcome { branches, .. } = give(orders, Order::List).await?;
             Ok(Answer::Transactions(branches.into_iter().map(Listed::new).collect()))
         }
         Request::Overrule { branch, commit } => {
             give(orders, Order::Overrule { branch: branch.parse()?, commit }).await?;
             tracing::warn!(branch, commit, "an operator has ended a branch in place of its manager");
             Ok(Answer::Ended { branch, committed: commit })
+        }
+        Request::Redrive { from, to, origin, selector, max } => {
+            let wanted = Redrive {
+                from: queue(&from)?,
+                to: to.as_deref().map(queue).transpose()?,
+                origin: origin.as_deref().map(queue).transpose()?,
+                selector: selector.unwrap_or_default().into(),
+                messages_max: max.unwrap_or(u64::MAX),
+            };
+            let Outcome { moved, stayed, .. } = give(orders, Order::Redrive(wanted)).await?;
+            tracing::info!(from, moved, stayed, "an operator has sent dead letters back");
+            Ok(Answer::Redriven { moved, stayed })
         }
         Request::Forget { branch } => {
             give(orders, Order::Forget { branch: branch.parse()? }).await?;
@@ -171,8 +217,24 @@ async fn carry_out(
     }
 }
 
-async fn give(orders: &Orders, order: Order) -> anyhow::Result<Vec<(BranchId, BranchStanding)>> {
-    Ok(orders.give(order).await.context("the broker is about to end")??)
+async fn give(orders: &Orders, order: Order) -> anyhow::Result<Outcome> {
+    let outcome = orders.give(order).await.context("the broker is about to end")?;
+    match outcome.result {
+        Err(refusal) if outcome.moved > 0 => {
+            Err(refusal).with_context(|| format!("{} went back before it ended", outcome.moved))
+        }
+        Err(refusal) => Err(refusal.into()),
+        Ok(()) => Ok(outcome),
+    }
+}
+
+/// A lasting queue by its name, or by `queue://` and its name.
+fn queue(text: &str) -> anyhow::Result<Destination> {
+    let name = text.strip_prefix("queue://").unwrap_or(text);
+    if name.is_empty() || name.contains("://") {
+        bail!("{text:?} is no queue; queue://NAME or NAME is one");
+    }
+    Ok(Destination::queue(name))
 }
 
 /// Makes the backup under another name, which it loses once it is whole.

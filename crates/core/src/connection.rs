@@ -121,6 +121,7 @@ impl Partition {
         self.ended.push(id);
         self.abandon_all(id, effects);
         self.forget_parked(id, |_| true, effects);
+        self.redrives.forget_those_of(id);
         self.undo_branches_of(id, effects);
         self.waiting.forget_consumers_of(id);
         let Some(connection) = self.connections.get(&id) else { return self.unpark(effects) };

@@ -190,10 +190,20 @@ impl Partition {
         if due.is_some_and(|key| self.bodies.resident(key).is_some()) {
             return Step::Skipped;
         }
-        let (number, mut sequence) = crate::queue::untag(from);
         let Some(queue) = self.queues.get_mut(&id) else { return Step::Nothing };
-        let Some(lane) = queue.lanes.get(LaneNumber(number)) else { return Step::Nothing };
+        if queue.lanes.get(LaneNumber::of_tag(from)).is_none() {
+            return Step::Nothing;
+        }
         queue.fetching = true;
+        self.fetch_behind(id, from, effects);
+        Step::Waits
+    }
+
+    /// Asks for the body of an entry in an open page, and for those behind it in its lane.
+    pub(crate) fn fetch_behind(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) {
+        let (number, mut sequence) = crate::queue::untag(from);
+        let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
+        let Some(lane) = lane else { return };
         let mut keys = Vec::new();
         for _ in 0..FETCH_MESSAGES_MAX {
             let Some((_, found)) = lane.next_visible(sequence) else { break };
@@ -208,7 +218,6 @@ impl Partition {
             sequence = found + 1;
         }
         self.await_bodies(id, from, keys, effects);
-        Step::Waits
     }
 
     fn await_bodies(&mut self, id: QueueId, due: EntryTag, keys: Vec<MessageKey>, effects: &mut Vec<Effect>) {
@@ -231,6 +240,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let waiting = self.fetches.remove(&key).unwrap_or_default();
+        self.redrives.fetched(key);
         let Ok(message) = message else {
             if self.set_job_aside(key) {
                 return;

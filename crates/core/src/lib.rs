@@ -43,6 +43,7 @@ mod publish;
 mod queue;
 mod recent;
 mod record;
+mod redrive;
 mod release;
 mod rest;
 mod schedule;
@@ -63,6 +64,7 @@ pub use partition::{CountRetained, Counters, MarkDead, Memory, PAGE_ENTRIES, Par
 pub use record::{
     RecordError, chunk_in_record, decode_record, encode_record, message_in_record, sent_in_record,
 };
+pub use redrive::Revive;
 pub use schedule::{Firing, WriteDue};
 pub use selection::PropertiesOf;
 pub use snapshot::{HeldEntry, SnapshotError};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use postroad_model::{
     Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Event, Message,
-    MessageKey, PartitionId, Placement, Position, QueueId, Refusal, Ticket, TransactionId, TransactionKey,
-    Urgency,
+    MessageKey, PartitionId, Placement, Position, QueueId, Refusal, Revived, Ticket, TransactionId,
+    TransactionKey, Urgency,
 };
 use postroad_routing::{Addressing, Policies};
 use postroad_selector::Selector;
@@ -26,6 +26,7 @@ use crate::limit::{HeldBy, Parked};
 use crate::link::Links;
 use crate::queue::{Entry, LaneNumber, Load, Queue, State, untag};
 use crate::recent::Recent;
+use crate::redrive::{Redrives, Revive};
 use crate::rest::Rests;
 use crate::schedule::{Jobs, WriteDue};
 use crate::selection::{self, PropertiesOf};
@@ -88,6 +89,8 @@ pub struct Counters {
     pub expired: u64,
     /// Entries that moved to the dead-letter queue.
     pub dead_lettered: u64,
+    /// Dead letters that went back to where they were.
+    pub redriven: u64,
     /// Entries of deleted queues and ended subscriptions.
     pub discarded: u64,
     /// Sends that were confirmed and not taken in, because the message had come before.
@@ -181,6 +184,10 @@ pub struct Partition {
     pub(crate) skipping_subscriptions: u64,
     /// How to write a dead letter's past into it.
     pub(crate) mark_dead: MarkDead,
+    /// How to take a dead letter's past out of it.
+    pub(crate) revive: Revive,
+    /// Dead letters that are going back.
+    pub(crate) redrives: Redrives,
     /// How to write into a message that a topic keeps how many it keeps.
     pub(crate) count_retained: CountRetained,
     /// How to read what selectors ask for.
@@ -246,6 +253,8 @@ impl Partition {
             shared_volatile: HashMap::new(),
             skipping_subscriptions: 0,
             mark_dead: |message, _| message.clone(),
+            revive: |message| Revived { origin: None, message: message.clone() },
+            redrives: Redrives::default(),
             count_retained: |message, _| message.clone(),
             properties_of: selection::no_properties,
             origin_of: |_| None,
@@ -304,6 +313,7 @@ impl Partition {
         self.settings.policies = policies;
         let first = effects.len();
         self.limit_anew(effects);
+        self.return_anew();
         self.note_answers(first, effects);
     }
 
@@ -386,16 +396,11 @@ impl Partition {
             Event::EndBranch { branch, transaction, participants, ticket } => {
                 self.end_branch(branch, transaction, participants, ticket, effects);
             }
-            Event::PrepareBranch { branch, connection, ticket } => {
-                self.prepare_branch(branch, connection, ticket, effects);
-            }
-            Event::DecideBranch { branch, decision, connection, ticket } => {
-                self.decide_branch(&branch, decision, (connection, ticket), effects);
-            }
-            Event::ForgetBranch { branch, connection, ticket } => {
-                self.forget_branch(branch, connection, ticket, effects);
-            }
-            Event::ListBranches { connection, ticket } => self.list_branches(connection, ticket, effects),
+            Event::PrepareBranch { .. }
+            | Event::DecideBranch { .. }
+            | Event::ForgetBranch { .. }
+            | Event::ListBranches { .. }
+            | Event::Redrive { .. } => self.take_order(event, effects),
             Event::Declare { destination, connection, ticket } => {
                 self.declare(destination, connection, ticket, effects);
             }
@@ -436,6 +441,27 @@ impl Partition {
         }
     }
 
+    /// What managers of transactions and operators say.
+    fn take_order(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::PrepareBranch { branch, connection, ticket } => {
+                self.prepare_branch(branch, connection, ticket, effects);
+            }
+            Event::DecideBranch { branch, decision, connection, ticket } => {
+                self.decide_branch(&branch, decision, (connection, ticket), effects);
+            }
+            Event::ForgetBranch { branch, connection, ticket } => {
+                self.forget_branch(branch, connection, ticket, effects);
+            }
+            Event::ListBranches { connection, ticket } => self.list_branches(connection, ticket, effects),
+            Event::Redrive { wanted, connection, ticket } => {
+                self.redrive(*wanted, (connection, ticket), effects);
+                self.go_on_redriving(effects);
+            }
+            _ => {}
+        }
+    }
+
     fn tick(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
         self.now_ms = self.now_ms.max(now_ms);
         self.pass_time(effects);
@@ -446,6 +472,7 @@ impl Partition {
         self.end_overdue(effects);
         self.look_who_has_pieces(effects);
         self.let_go_some(effects);
+        self.go_on_redriving(effects);
         self.forget_links();
     }
 
@@ -457,6 +484,7 @@ impl Partition {
         self.trim_all(effects);
         self.bind_by_rules(effects);
         self.resolve_transactions(effects);
+        self.return_anew();
     }
 
     /// The position of the last command that was applied.

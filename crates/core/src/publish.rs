@@ -461,14 +461,19 @@ impl Partition {
         }
     }
 
+    /// Whoever waits, if anybody does, is told: a client, or a redrive of this partition's own.
     pub(crate) fn answer(
-        &self,
+        &mut self,
         to: Option<(ConnectionId, Ticket)>,
         result: Result<(), Refusal>,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some((connection, ticket)) = to {
-            self.reply(connection, ticket, result, effects);
+        match to {
+            None => {}
+            Some((connection, ticket)) if connection == ConnectionId::internal(self.settings.id) => {
+                self.step_ended(ticket, result, effects);
+            }
+            Some((connection, ticket)) => self.reply(connection, ticket, result, effects),
         }
     }
 }

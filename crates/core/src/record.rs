@@ -34,7 +34,8 @@ mod flag {
     pub const CLIENT: u8 = 4;
     pub const LAST_VALUE: u8 = 8;
     pub const CHUNKS: u8 = 32;
-    pub const ALL: u8 = PERSISTENT | GROUP | CLIENT | LAST_VALUE | CHUNKS;
+    pub const RETURNS: u8 = 64;
+    pub const ALL: u8 = PERSISTENT | GROUP | CLIENT | LAST_VALUE | CHUNKS | RETURNS;
     /// In records alone, where a body follows: it is compressed.
     pub const COMPRESSED: u8 = 16;
 }
@@ -344,6 +345,7 @@ impl Writer {
             | given(client.is_some(), flag::CLIENT)
             | given(last_value.is_some(), flag::LAST_VALUE)
             | given(message.chunks().is_some(), flag::CHUNKS)
+            | given(message.returns() != 0, flag::RETURNS)
             | mark);
         self.u8(message.priority).u64(message.expires_at_ms).u32(bytes as u32);
         if let Some(Group { id, sequence }) = group {
@@ -357,6 +359,9 @@ impl Writer {
         }
         if let Some(chunks) = message.chunks() {
             self.chunks(chunks);
+        }
+        if message.returns() != 0 {
+            self.u32(message.returns());
         }
         self
     }
@@ -614,6 +619,9 @@ impl<'a> Reader<'a> {
         if flags & flag::CHUNKS != 0 {
             rare.chunks = Some(Arc::new(self.chunks()?));
         }
+        if flags & flag::RETURNS != 0 {
+            rare.returns = self.u32()?;
+        }
         Ok((rare != RareHeaders::default()).then(|| Arc::new(rare)))
     }
 
@@ -770,6 +778,7 @@ mod tests {
                 piece_bytes: 2,
                 positions: [3, 4, 9].into_iter().filter_map(Position::new).collect(),
             })),
+            returns: 2,
         }));
         Sent::new(Destination::queue("a"), Message { rare, ..message(b"one") })
     }
@@ -922,8 +931,8 @@ mod tests {
             (
                 "an unknown flag",
                 flags,
-                &[64],
-                Err(RecordError::Unknown { field: "message flags", value: 64 }),
+                &[128],
+                Err(RecordError::Unknown { field: "message flags", value: 128 }),
             ),
             (
                 "more than is there",

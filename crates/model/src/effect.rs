@@ -75,6 +75,17 @@ pub enum Effect {
         /// The deliveries by their tags, in the order in which they came; with the reason if they were refused.
         deliveries: Vec<(Bytes, Option<Refusal>)>,
     },
+    /// Dead letters have gone back, durably; the reply to the same ticket follows.
+    Redriven {
+        /// Whose session asked.
+        connection: ConnectionId,
+        /// Which question.
+        ticket: Ticket,
+        /// How many have gone back.
+        moved: u64,
+        /// How many were looked at, and left where they are.
+        stayed: u64,
+    },
     /// Read these bodies back from the log, in this order.
     Fetch {
         /// Durable keys only.

@@ -135,6 +135,16 @@ pub enum Event {
         /// Which question.
         ticket: Ticket,
     },
+    /// Send dead letters back to where they were. Answered by [`crate::Effect::Redriven`] and a reply, once all of it is
+    /// durable; a refusal ends it early, and what has gone back by then has gone back.
+    Redrive {
+        /// Which, and where to.
+        wanted: Box<Redrive>,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
     /// Make a destination: at once if temporary, durably if it is a lasting queue.
     Declare {
         /// What to make.
@@ -457,6 +467,21 @@ pub enum Decision {
         /// Whether it is carried out.
         commit: bool,
     },
+}
+
+/// Which dead letters go back, and where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redrive {
+    /// The queue that they are in.
+    pub from: Destination,
+    /// Where to, instead of where each was.
+    pub to: Option<Destination>,
+    /// Only those that were there.
+    pub origin: Option<Destination>,
+    /// Only those that this matches; empty for all.
+    pub selector: Arc<str>,
+    /// Not more than so many.
+    pub messages_max: u64,
 }
 
 /// What partitions tell each other. All of it may be said again after a restart.

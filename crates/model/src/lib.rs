@@ -28,7 +28,7 @@ pub use command::{
 pub use destination::{Destination, DestinationKind, Placement};
 pub use effect::{Delivery, DetachCause, Effect};
 pub use event::{
-    Attach, ConsumerMode, Decision, Delivered, Event, Outcome, Peer, Publish, Retain, Settle, Share,
+    Attach, ConsumerMode, Decision, Delivered, Event, Outcome, Peer, Publish, Redrive, Retain, Settle, Share,
 };
 pub use first_bytes::protocol_of;
 pub use ids::{
@@ -40,7 +40,7 @@ pub use liveness::{Liveness, Silence, Silences};
 pub use login::{Login, LoginAnswer};
 pub use message::{
     CHUNK_BYTES, Chunks, DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Origin,
-    Protocol, RareHeaders,
+    Protocol, RareHeaders, Revived,
 };
 pub use notice::{Announcement, ClientNotice, ConsumerNotice, MessageEvent, Notice, ProducerNotice};
 pub use refusal::Refusal;

@@ -78,6 +78,20 @@ impl Message {
         self
     }
 
+    /// How often it has gone back from the dead letters by itself.
+    pub fn returns(&self) -> u32 {
+        self.rare.as_ref().map_or(0, |rare| rare.returns)
+    }
+
+    /// The same message, having gone back so often.
+    pub fn with_returns(mut self, returns: u32) -> Message {
+        if self.returns() != returns {
+            let rare = RareHeaders { returns, ..self.rare.as_deref().cloned().unwrap_or_default() };
+            self.rare = (rare != RareHeaders::default()).then(|| Arc::new(rare));
+        }
+        self
+    }
+
     /// Bytes of its body that are not in `bytes`.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunks().map_or(0, |chunks| chunks.bytes)
@@ -114,6 +128,8 @@ pub struct RareHeaders {
     pub last_value: Option<Arc<str>>,
     /// The rest of a large body.
     pub chunks: Option<Arc<Chunks>>,
+    /// How often it has gone back from the dead letters by itself.
+    pub returns: u32,
 }
 
 /// The body of a large message: records of its partition's log, which hold it in pieces. [`Message::bytes`] is the message
@@ -154,6 +170,15 @@ pub struct Group {
     pub id: Arc<str>,
     /// The message's number in the group, from 1 (`JMSXGroupSeq`); a negative one ends the group, 0 says nothing.
     pub sequence: i32,
+}
+
+/// A dead letter without its past.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revived {
+    /// Where it could not be processed, if it says so.
+    pub origin: Option<Destination>,
+    /// The message for whoever is to try again: as its sender sent it, in its own encoding.
+    pub message: Message,
 }
 
 /// What a dead letter keeps of its past.

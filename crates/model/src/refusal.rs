@@ -30,6 +30,12 @@ pub enum Refusal {
         /// Where and why.
         reason: String,
     },
+    /// Dead letters are going back out of so many queues that one more has to wait.
+    #[error("{max} redrives are under way; try again when one has ended")]
+    TooManyRedrives {
+        /// How many there may be.
+        max: usize,
+    },
     /// A durable subscription has one reader at a time.
     #[error("the durable subscription {name} is in use")]
     SubscriptionInUse {

@@ -52,6 +52,15 @@ pub enum ToSession {
         /// The deliveries by their tags; with the reason if they were refused.
         deliveries: Vec<(Bytes, Option<Refusal>)>,
     },
+    /// See [`crate::Effect::Redriven`].
+    Redriven {
+        /// Which question.
+        ticket: Ticket,
+        /// How many have gone back.
+        moved: u64,
+        /// How many stayed.
+        stayed: u64,
+    },
     /// See [`crate::Effect::Evict`].
     Evicted,
     /// See [`crate::Effect::Detached`].

@@ -28,6 +28,8 @@ pub struct DestinationPattern {
 pub struct Policy {
     /// What becomes of messages that can never be processed.
     pub dead_letters: DeadLetters,
+    /// When what lies in a dead-letter queue goes back by itself.
+    pub returning: Returning,
     /// How often the broker delivers again what a consumer gave up on, before it can never be processed.
     pub redelivery: Redelivery,
     /// What its persistent messages, and what becomes of them, outlive.
@@ -196,6 +198,22 @@ impl Redelivery {
     }
 }
 
+/// Whether the dead letters in a queue go back by themselves to where each was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Returning {
+    /// After they have lain there so long; `None` for never.
+    pub after_ms: Option<u64>,
+    /// A message goes back so often, then it stays.
+    pub rounds_max: u32,
+}
+
+impl Default for Returning {
+    /// Never; where they do, often enough for what passes by itself.
+    fn default() -> Returning {
+        Returning { after_ms: None, rounds_max: 3 }
+    }
+}
+
 /// What becomes of messages that can never be processed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetters {
@@ -286,6 +304,8 @@ struct Asked {
     limit: bool,
     /// A look for slow consumers.
     slow: bool,
+    /// Dead letters that go back by themselves.
+    returning: bool,
     /// Last values.
     last_value: bool,
     /// Advisories of ordinary messages, or of fast producers.
@@ -301,6 +321,7 @@ impl Asked {
             time_to_live: policy.time_to_live != TimeToLive::default(),
             limit: !policy.limit.is_none(),
             slow: policy.slow.after_ms.is_some(),
+            returning: policy.returning.after_ms.is_some(),
             last_value: policy.last_value.is_some(),
             advisories: policy.advisories != Advised::default(),
         }
@@ -314,6 +335,7 @@ impl Asked {
             time_to_live: self.time_to_live || other.time_to_live,
             limit: self.limit || other.limit,
             slow: self.slow || other.slow,
+            returning: self.returning || other.returning,
             last_value: self.last_value || other.last_value,
             advisories: self.advisories || other.advisories,
         }
@@ -361,6 +383,11 @@ impl Policies {
     /// Whether slow consumers are looked for anywhere.
     pub fn any_slow(&self) -> bool {
         self.asked.slow
+    }
+
+    /// Whether dead letters go back by themselves anywhere.
+    pub fn any_returning(&self) -> bool {
+        self.asked.returning
     }
 
     /// Whether any destination keeps last values.

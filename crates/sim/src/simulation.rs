@@ -457,6 +457,9 @@ impl Simulation {
             Effect::Unsettled { connection, ticket, deliveries } => {
                 (*connection, ToSession::Unsettled { ticket: *ticket, deliveries: deliveries.clone() })
             }
+            Effect::Redriven { connection, ticket, moved, stayed } => {
+                (*connection, ToSession::Redriven { ticket: *ticket, moved: *moved, stayed: *stayed })
+            }
             Effect::Deliver(delivery) => (delivery.consumer.connection, ToSession::Deliver(delivery.clone())),
             Effect::Drained { consumer } => (consumer.connection, ToSession::Drained { consumer: *consumer }),
             Effect::Detached { consumer, cause } => {

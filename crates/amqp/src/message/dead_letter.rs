@@ -1,11 +1,12 @@
 //! Dead letters: an AMQP message whose annotations say where it came from and why it ended there.
 
 use bytes::{Bytes, BytesMut};
-use postroad_model::{DeadLetter, Message};
+use postroad_model::{DeadLetter, DestinationKind, Message, Revived};
 
 use super::Sections;
 use super::annotations::annotate;
-use crate::codec::{Field, Properties, WireError};
+use crate::codec::{Field, Properties, Value, WireError};
+use crate::session::address::destination;
 
 /// Annotation with the address where the message could not be processed.
 pub const ORIGIN: &str = "x-opt-original-address";
@@ -22,6 +23,21 @@ pub fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
         Ok(bytes) => Message { bytes, ..message.clone() },
         Err(_) => message.clone(),
     }
+}
+
+/// A dead letter as it was before, and where: to the byte, but for an absolute end that it lost. One that cannot be read, or
+/// does not say where, was nowhere.
+pub fn revive_dead_letter(message: &Message) -> Revived {
+    let revived = || {
+        let sections = Sections::scan(&message.bytes).ok()?;
+        let origin = match sections.message_annotations(&message.bytes).ok()?.get(ORIGIN)? {
+            Value::String(origin) => destination(origin.as_str(), (DestinationKind::Queue, false)).ok()?,
+            _ => return None,
+        };
+        let bytes = annotate(&message.bytes, [(ORIGIN, None), (REASON, None)]).ok()?;
+        Some(Revived { origin: Some(origin), message: Message { bytes, ..message.clone() } })
+    };
+    revived().unwrap_or_else(|| Revived { origin: None, message: message.clone() })
 }
 
 /// The message without `absolute-expiry-time` (3.2.4); to the byte the same if it has none.
@@ -46,15 +62,19 @@ mod tests {
     use super::*;
     use crate::codec::{Timestamp, ValueMap};
 
-    fn dead(bytes: &'static [u8]) -> Bytes {
-        let message = Message {
+    fn letter(bytes: Bytes) -> Message {
+        Message {
             encoding: Encoding { protocol: Protocol::Amqp, version: 0 },
             persistent: true,
             priority: 4,
             expires_at_ms: 0,
             rare: None,
-            bytes: Bytes::from_static(bytes),
-        };
+            bytes,
+        }
+    }
+
+    fn dead(bytes: &'static [u8]) -> Bytes {
+        let message = letter(Bytes::from_static(bytes));
         let (queue, origin) = (Destination::queue("dead"), Destination::queue("orders"));
         let past = DeadLetter { queue, origin, reason: Some("too old".into()) };
         mark_dead_letter(&message, &past).bytes
@@ -80,8 +100,16 @@ mod tests {
             assert_eq!(annotations(&got), want, "case: {case}");
             // Dead once more: its past is replaced, not doubled.
             assert_eq!(annotations(&dead(got.to_vec().leak())), want, "case: {case}");
+            let revived = revive_dead_letter(&letter(got));
+            let wanted =
+                Revived { origin: Some(Destination::queue("orders")), message: letter(message.into()) };
+            assert_eq!(revived, wanted, "case: {case}");
         }
         assert_eq!(dead(b"noise"), Bytes::from_static(b"noise"));
+        for nowhere in [&b"noise"[..], b"\0\x53\x77\xa1\x01a"] {
+            let message = letter(Bytes::from_static(nowhere));
+            assert_eq!(revive_dead_letter(&message), Revived { origin: None, message: message.clone() });
+        }
     }
 
     #[test]

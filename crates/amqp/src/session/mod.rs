@@ -287,8 +287,8 @@ impl Session for AmqpSession {
                 self.unsettled(ticket, deliveries);
                 Ok(())
             }
-            // Nobody asks for branches by AMQP.
-            ToSession::Ended { .. } | ToSession::Branches { .. } => Ok(()),
+            // Nobody asks for branches, or for dead letters to go back, by AMQP.
+            ToSession::Ended { .. } | ToSession::Branches { .. } | ToSession::Redriven { .. } => Ok(()),
             ToSession::Evicted => {
                 let text = "its client connected anew".to_owned();
                 let fault = Fault::connection("amqp:connection:forced", text);

@@ -1,8 +1,12 @@
 //! `postroad redrive`: dead letters go back to where they were.
 //!
-//! Each batch is a transaction of the broker's: what is sent back leaves the dead letters, or nothing of it happens.
+//! The broker that runs in a directory moves them itself, each in its own form. Any other is asked as a client may, and then each
+//! batch is a transaction: what is sent back leaves the dead letters, or nothing of it happens.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use anyhow::bail;
 
 use clap::Args;
 use postroad_bench::{Link, Waited};
@@ -11,10 +15,12 @@ use postroad_openwire::client::{
 };
 use postroad_openwire::codec::Destination;
 
+use crate::cli::control::ask;
 use crate::cli::link::ConnectArguments;
 use crate::cli::names::{destination_text, parse_queue};
 use crate::cli::progress::Progress;
 use crate::cli::stop::Stop;
+use crate::control::{Answer, Request};
 
 /// How many messages the broker may send ahead, and how many are sent back in one transaction.
 const BATCH: u16 = 100;
@@ -25,6 +31,9 @@ pub struct RedriveArguments {
     /// The queue of dead letters: queue://NAME or NAME.
     #[arg(value_name = "QUEUE", default_value = "ActiveMQ.DLQ", value_parser = parse_queue)]
     dead_letters: Destination,
+    /// The data directory of a broker that runs on this machine: it moves them itself, whatever protocol they came by.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["url", "user", "password", "timeout"])]
+    data: Option<PathBuf>,
     #[command(flatten)]
     connect: ConnectArguments,
     /// Where to, instead of where each message was.
@@ -45,7 +54,43 @@ pub struct RedriveArguments {
 }
 
 /// Sends back, and says how many were and how many stayed.
+///
+/// # Errors
+/// The broker does not run, refuses, or was lost.
 pub fn run(arguments: &RedriveArguments) -> anyhow::Result<()> {
+    match &arguments.data {
+        Some(data) => inside(data, arguments),
+        None => over_openwire(arguments),
+    }
+}
+
+fn inside(data: &Path, arguments: &RedriveArguments) -> anyhow::Result<()> {
+    let request = Request::Redrive {
+        from: destination_text(&arguments.dead_letters),
+        to: arguments.to.as_ref().map(destination_text),
+        origin: arguments.origin.as_ref().map(destination_text),
+        selector: arguments.selector.clone(),
+        max: arguments.max,
+    };
+    let begun = Instant::now();
+    match ask(data, &request)? {
+        Answer::Redriven { moved, stayed } => {
+            let place = destination_text(&arguments.dead_letters);
+            eprintln!("{moved} sent back in {:.1} s from {place}", begun.elapsed().as_secs_f64());
+            tell_stayed(stayed);
+            Ok(())
+        }
+        other => bail!("the broker answers something else: {other:?}"),
+    }
+}
+
+fn tell_stayed(stayed: u64) {
+    if stayed > 0 {
+        eprintln!("{stayed} stayed: not asked for, or without a queue to go back to (see --to)");
+    }
+}
+
+fn over_openwire(arguments: &RedriveArguments) -> anyhow::Result<()> {
     let mut link = arguments.connect.open(&Stop::on_signal()?)?;
     let subscription = Subscription {
         destination: arguments.dead_letters.clone(),
@@ -153,9 +198,7 @@ impl Redrive<'_> {
         self.link.wait_for(request, |_| ())?;
         self.link.close()?;
         eprintln!("{}", self.progress.summary(&format!("from {place}")));
-        if self.stayed > 0 {
-            eprintln!("{} stayed: not asked for, or without a queue to go back to (see --to)", self.stayed);
-        }
+        tell_stayed(self.stayed);
         if self.came_back {
             eprintln!("stopped: a message that was sent back is dead again");
         }

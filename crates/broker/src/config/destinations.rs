@@ -4,8 +4,8 @@ use anyhow::{Context, bail};
 use postroad_model::{Compression, Destination, Durability};
 use postroad_routing::{
     Addressing, Advised, AtLimit, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, Limit,
-    MirroredQueues, Pattern, Policies, Policy, Recovery, Redelivery, Slow, Target, TimeToLive, VirtualTopic,
-    WhenSlow,
+    MirroredQueues, Pattern, Policies, Policy, Recovery, Redelivery, Returning, Slow, Target, TimeToLive,
+    VirtualTopic, WhenSlow,
 };
 use postroad_selector::Selector;
 use serde::Deserialize;
@@ -23,6 +23,10 @@ pub struct PolicyConfig {
     pub dead_letter_expired: Option<bool>,
     /// Whether non-persistent messages go there.
     pub dead_letter_non_persistent: Option<bool>,
+    /// Dead letters in this queue go back by themselves after so long: see [`Returning`].
+    pub redrive_after_ms: Option<u64>,
+    /// How often each does.
+    pub redrive_rounds_max: Option<u32>,
     /// Deliveries without success after which a message goes there: see [`Redelivery`].
     pub redelivery_count: Option<u32>,
     /// How long a message rests after the first of them.
@@ -191,6 +195,10 @@ impl PolicyConfig {
                 queue: self.dead_letter_queue.as_deref().map_or(queue, DeadLetterQueue::named),
                 expired: self.dead_letter_expired.unwrap_or(expired),
                 non_persistent: self.dead_letter_non_persistent.unwrap_or(non_persistent),
+            },
+            returning: Returning {
+                after_ms: self.redrive_after_ms.filter(|ms| *ms > 0),
+                rounds_max: self.redrive_rounds_max.unwrap_or(fallback.returning.rounds_max),
             },
             redelivery: Redelivery {
                 count_max: self.redelivery_count.unwrap_or(fallback.redelivery.count_max),

@@ -486,6 +486,9 @@ impl Core {
             Effect::Unsettled { connection, ticket, deliveries } => {
                 self.post(connection, ToSession::Unsettled { ticket, deliveries });
             }
+            Effect::Redriven { connection, ticket, moved, stayed } => {
+                self.post(connection, ToSession::Redriven { ticket, moved, stayed });
+            }
             Effect::Fetch { keys } => self.fetch(id, keys),
             Effect::ReadChunk { connection, position } => self.read_chunk(id, position, connection),
             Effect::Retain { position, count, bytes } => {

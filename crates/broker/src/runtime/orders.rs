@@ -1,9 +1,10 @@
-//! Orders: what operators decide about transactions, said to the partitions by a connection of the broker's own.
+//! Orders: what operators decide about transactions and dead letters, said to the partitions by a connection of the broker's own.
 //!
 //! Never here: sockets, and what operators type.
 
-use postroad_model::{BranchId, BranchStanding, Decision, Event, Refusal, Ticket, ToSession};
+use postroad_model::{BranchId, BranchStanding, Decision, Event, Redrive, Refusal, Ticket, ToSession};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use crate::runtime::connection::CoreHandle;
 use crate::runtime::core::Core;
@@ -25,6 +26,8 @@ pub enum Order {
         /// Whether what was done in it is carried out.
         commit: bool,
     },
+    /// That dead letters go back.
+    Redrive(Redrive),
     /// That a manager is told no more how a branch was ended.
     Forget {
         /// Which.
@@ -32,8 +35,18 @@ pub enum Order {
     },
 }
 
-/// What came of it: the branches that were asked for, or none.
-pub type Outcome = Result<Vec<(BranchId, BranchStanding)>, Refusal>;
+/// What came of it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The branches that were asked for, or none.
+    pub branches: Vec<(BranchId, BranchStanding)>,
+    /// Dead letters that have gone back, even if not all could.
+    pub moved: u64,
+    /// Dead letters that were looked at, and stayed.
+    pub stayed: u64,
+    /// Whether all was done.
+    pub result: Result<(), Refusal>,
+}
 
 /// An order, and who waits.
 pub struct Given {
@@ -60,12 +73,19 @@ impl Orders {
     }
 }
 
-/// Carries out one order after the other.
+/// Carries out orders, a few of them at the same time: one that takes long holds up no others.
 pub async fn obey(handle: CoreHandle, mut given: mpsc::Receiver<Given>) {
+    let mut under_way = JoinSet::new();
     while let Some(Given { order, answer }) = given.recv().await {
-        let outcome = carry_out(&handle, order).await;
-        // Whoever gave it may have gone.
-        let _ = answer.send(outcome);
+        if under_way.len() >= ORDERS_MAX {
+            under_way.join_next().await;
+        }
+        let handle = handle.clone();
+        under_way.spawn_local(async move {
+            let outcome = carry_out(&handle, order).await;
+            // Whoever gave it may have gone.
+            let _ = answer.send(outcome);
+        });
     }
 }
 
@@ -79,20 +99,22 @@ async fn carry_out(handle: &CoreHandle, order: Order) -> Outcome {
             Event::DecideBranch { branch, decision: Decision::Overrule { commit }, connection, ticket }
         }
         Order::Forget { branch } => Event::ForgetBranch { branch, connection, ticket },
+        Order::Redrive(wanted) => Event::Redrive { wanted: Box::new(wanted), connection, ticket },
     };
     at_once(handle, |core| router.route(event, |partition, event| core.submit(partition, event)));
-    let mut found = Vec::new();
+    let (mut found, mut back) = (Vec::new(), (0, 0));
     let result = loop {
         mailbox.filled(Wanted::Messages).await;
         match mailbox.take(false).and_then(|message| router.merge(message)) {
             Some(ToSession::Branches { branches, .. }) => found.extend(branches),
+            Some(ToSession::Redriven { moved, stayed, .. }) => back = (moved, stayed),
             Some(ToSession::Reply { result, .. }) => break result,
             _ => {}
         }
     };
     at_once(handle, |core| router.close(|partition, event| core.submit(partition, event)));
     handle.core.borrow_mut().leave(connection);
-    result.map(|()| found)
+    Outcome { branches: found, moved: back.0, stayed: back.1, result }
 }
 
 /// Says something to the core, and has it done.

@@ -123,6 +123,7 @@ impl Router {
                 }
                 self.partition_of(consumer)
             }
+            Event::Redrive { ref wanted, .. } => self.places.partition_of(&wanted.from),
             Event::Credit { consumer, .. }
             | Event::Drain { consumer }
             | Event::WantChunk { consumer, .. } => self.partition_of(consumer),

@@ -11,7 +11,7 @@ use postroad_core::{
 };
 use postroad_journal::{Damage, Disk, Journal, OpenError, Options, ReadError, ReadOnly, RealDisk, TornTail};
 use postroad_model::{
-    DeadLetter, Effect, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol,
+    DeadLetter, Effect, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol, Revived,
 };
 use postroad_openwire::StoredProperties;
 use postroad_routing::{Addressing, is_wildcard};
@@ -289,6 +289,7 @@ pub(super) fn equip(partition: &mut Partition) {
     partition.read_origins_by(origin_of);
     partition.write_due_by(write_due);
     partition.mark_dead_letters_by(mark_dead_letter);
+    partition.revive_by(revive_dead_letter);
     partition.count_retained_by(postroad_openwire::count_retained);
 }
 
@@ -322,6 +323,13 @@ fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
     match message.encoding.protocol {
         Protocol::OpenWire => postroad_openwire::mark_dead_letter(message, past),
         Protocol::Amqp => postroad_amqp::message::mark_dead_letter(message, past),
+    }
+}
+
+fn revive_dead_letter(message: &Message) -> Revived {
+    match message.encoding.protocol {
+        Protocol::OpenWire => postroad_openwire::revive_dead_letter(message),
+        Protocol::Amqp => postroad_amqp::message::revive_dead_letter(message),
     }
 }
 

@@ -14,12 +14,13 @@ use std::sync::Arc;
 use postroad_model::{
     ConsumerKey, ConsumerMode, Destination, DestinationKind, EntryTag, MessageKey, QueueId, Subscription,
 };
-use postroad_routing::{Limit, Policies, Slow};
+use postroad_routing::{Limit, Policies, Returning, Slow};
 
 use crate::binding::Fed;
 use crate::figures::QueueCounts;
 use crate::idle::Selecting;
 use crate::last_value::LastValues;
+use crate::redrive::Returns;
 
 pub use groups::Groups;
 pub use lane::{Entry, Lane, Span, State, TakenPage};
@@ -69,6 +70,10 @@ pub struct Queue {
     pub limit: Limit,
     /// How long its consumers may say nothing.
     pub slow: Slow,
+    /// When its dead letters go back by themselves.
+    pub returning: Returning,
+    /// What is known of that; `None` if they do not, or before the first look.
+    pub returns: Option<Box<Returns>>,
     /// It keeps the last message of each value alone.
     pub keeps_last: bool,
     /// The entries by their values; `None` before the first that has one.
@@ -100,6 +105,8 @@ impl Queue {
             incoming: Load::default(),
             limit: Limit::default(),
             slow: Slow::default(),
+            returning: Returning::default(),
+            returns: None,
             keeps_last: false,
             last_values: None,
             fetching: false,
@@ -110,6 +117,9 @@ impl Queue {
     pub fn follow(&mut self, policies: &Policies) {
         let policy = policies.of(&self.source);
         (self.limit, self.slow, self.keeps_last) = (policy.limit, policy.slow, policy.last_value.is_some());
+        if self.returning != policy.returning {
+            (self.returning, self.returns) = (policy.returning, None);
+        }
     }
 
     /// Whether message groups bind its consumers. A topic's subscription has one reader, or readers who share as they come.

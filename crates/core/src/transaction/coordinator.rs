@@ -169,13 +169,13 @@ impl Partition {
     }
 
     pub(super) fn answer_all(
-        &self,
+        &mut self,
         answers: Vec<(ConnectionId, Ticket)>,
         result: &Result<(), Refusal>,
         effects: &mut Vec<Effect>,
     ) {
         for (connection, ticket) in answers {
-            self.reply(connection, ticket, result.clone(), effects);
+            self.answer(Some((connection, ticket)), result.clone(), effects);
         }
     }
 

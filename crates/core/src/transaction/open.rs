@@ -1,5 +1,7 @@
 //! Open transactions, and those that end within one partition.
 
+use std::collections::BTreeMap;
+
 use postroad_model::{
     Changes, Command, ConnectionId, ConsumerKey, Effect, EntryTag, MessageKey, PartitionId, Peer, Position,
     Publish, QueueId, Refusal, Sent, SettleCause, Settlement, Ticket, TransactionId, TransactionKey, Urgency,
@@ -168,7 +170,10 @@ impl Partition {
         self.open_transaction(transaction).settled.extend(settled);
     }
 
-    pub(crate) fn enlist(&mut self, key: TransactionKey, sends: Vec<Sent>) {
+    pub(crate) fn enlist(&mut self, key: TransactionKey, sends: Vec<Sent>, effects: &mut Vec<Effect>) {
+        for sent in &sends {
+            self.bind_new_queue(&sent.to, effects);
+        }
         let open = self.open_transaction(key);
         open.sends.extend(sends);
         open.sealed = true;
@@ -372,7 +377,7 @@ impl Partition {
         true
     }
 
-    /// Moves messages of this partition to another address, all or nothing; whatever else is settled goes with them.
+    /// Moves messages of this partition to other addresses, all or nothing; whatever else is settled goes with them.
     pub(crate) fn move_messages(
         &mut self,
         sends: Vec<Sent>,
@@ -380,17 +385,27 @@ impl Partition {
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(to) = sends.first().map(|sent| sent.to.clone()) else {
+        if sends.is_empty() {
             return self.settle_leaving(settlements, answer, effects);
-        };
+        }
         let here = self.settings.id;
-        let there = self.partition_of(&to);
-        if there == here {
+        let mut shares: BTreeMap<PartitionId, Vec<Sent>> = BTreeMap::new();
+        for sent in sends {
+            shares.entry(self.partition_of(&sent.to)).or_default().push(sent);
+        }
+        let own = shares.remove(&here).unwrap_or_default();
+        for sent in &own {
+            self.bind_new_queue(&sent.to, effects);
+        }
+        if shares.is_empty() {
             let volatile = VolatileChanges::default();
-            let shares = Vec::new();
-            let completion =
-                Completion::Transacted { settlements: settlements.clone(), volatile, shares, answer };
-            let changes = Changes { sends, settlements };
+            let completion = Completion::Transacted {
+                settlements: settlements.clone(),
+                volatile,
+                shares: Vec::new(),
+                answer,
+            };
+            let changes = Changes { sends: own, settlements };
             return self.propose(Command::Transact(changes), Urgency::Waiting, completion, effects);
         }
         let key = TransactionKey { connection: ConnectionId::internal(here), number: self.next_transaction };
@@ -403,8 +418,12 @@ impl Partition {
         }
         let open = self.open_transaction(key);
         open.settled = settlements.into_iter().map(|end| (nobody, end)).collect();
+        open.sends = own;
         open.sealed = true;
-        self.tell(there, Peer::Enlist { transaction: key, sends }, effects);
-        self.coordinate(key, &[here, there], answer, effects);
+        let participants: Vec<PartitionId> = std::iter::once(here).chain(shares.keys().copied()).collect();
+        for (there, sends) in shares {
+            self.tell(there, Peer::Enlist { transaction: key, sends }, effects);
+        }
+        self.coordinate(key, &participants, answer, effects);
     }
 }

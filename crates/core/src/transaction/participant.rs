@@ -25,7 +25,7 @@ pub struct Prepared {
 impl Partition {
     pub(crate) fn peer(&mut self, from: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
         match peer {
-            Peer::Enlist { transaction, sends } => self.enlist(transaction, sends),
+            Peer::Enlist { transaction, sends } => self.enlist(transaction, sends, effects),
             Peer::Offer { sent } => self.take_offer(*sent, effects),
             Peer::Discard { transactions, id, timed_out } => {
                 self.discard(&transactions, id, timed_out, effects);

@@ -11,6 +11,7 @@
 //! all without any, or `none`); it says what is known, `known m n!` (n was refused). `send 1 a m link=l` goes by it, with m for a tag;
 //! `know 1 l a m` settles, `part 1 l a` detaches it and `part 1 l a closed` ends it.
 //! Notices: `listen` says them from then on, `[1.2 gone]`; `introduce 1`, `produce 1 a` and `leave 1 a` make some.
+//! Dead letters: `redrive 1 dead to=b origin=a where=k=5 max=1` sends them back; `2 back, 1 left` comes ahead of its answer.
 //! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due until then).
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
 //! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and share it, `share=durable`
@@ -31,11 +32,11 @@ use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record, sent_in_record};
 use postroad_model::{
     Again, Attach, BranchId, BranchStanding, Chunks, ClientNotice, Command, Compression, ConnectionId,
-    ConsumerKey, ConsumerMode, ConsumerNotice, Decision, Delivered, Destination, DestinationKind, Durability,
-    Effect, Encoding, EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName, Message,
-    MessageKey, NORMAL_PRIORITY, Notice, Origin, Outcome, PartitionId, Placement, Position, ProducerNotice,
-    Protocol, Publish, RareHeaders, Refusal, ResumeLink, Schedule, Sent, Settle, Share, Ticket,
-    TransactionKey,
+    ConsumerKey, ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Destination, DestinationKind,
+    Durability, Effect, Encoding, EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName,
+    Message, MessageKey, NORMAL_PRIORITY, Notice, Origin, Outcome, PartitionId, Placement, Position,
+    ProducerNotice, Protocol, Publish, RareHeaders, Redrive, Refusal, ResumeLink, Revived, Schedule, Sent,
+    Settle, Share, Ticket, TransactionKey,
 };
 use postroad_routing::{Policies, is_wildcard};
 use postroad_selector::{Properties, Value};
@@ -110,7 +111,27 @@ fn told(notice: &Notice) -> String {
 pub fn equipped(mut partition: Partition) -> Partition {
     partition.read_properties_by(|message| Box::new(InBody(&message.bytes)));
     partition.read_origins_by(origin_of);
+    partition.revive_by(revive);
     partition
+}
+
+/// A dead letter says where it was: `m@queue://a`.
+pub fn mark_dead(message: &Message, past: &DeadLetter) -> Message {
+    let Revived { message, .. } = revive(message);
+    let bytes = [&message.bytes[..], b"@", past.origin.to_string().as_bytes()].concat();
+    Message { bytes: bytes.into(), ..message }
+}
+
+fn revive(message: &Message) -> Revived {
+    let text = std::str::from_utf8(&message.bytes).unwrap_or_default();
+    let Some((body, (kind, name))) =
+        text.split_once('@').and_then(|(body, at)| Some((body, at.split_once("://")?)))
+    else {
+        return Revived { origin: None, message: message.clone() };
+    };
+    let origin = if kind == "queue" { Destination::queue(name) } else { Destination::topic(name) };
+    let bytes = Bytes::copy_from_slice(body.as_bytes());
+    Revived { origin: Some(origin), message: Message { bytes, ..message.clone() } }
 }
 
 /// The properties in a body such as `m?k=5&l=6`.
@@ -124,7 +145,9 @@ thread_local! {
 impl Properties for InBody<'_> {
     fn property(&self, name: &str) -> Option<Value<'_>> {
         QUESTIONS.set(QUESTIONS.get() + 1);
-        let (_, pairs) = std::str::from_utf8(self.0).ok()?.split_once('?')?;
+        let (text, _) =
+            std::str::from_utf8(self.0).ok().map(|text| text.split_once('@').unwrap_or((text, "")))?;
+        let (_, pairs) = text.split_once('?')?;
         let mut pairs = pairs.split('&').filter_map(|pair| pair.split_once('='));
         let (_, value) = pairs.find(|(known, _)| *known == name)?;
         Some(Value::Long(value.parse().expect("a sound script")))
@@ -219,6 +242,7 @@ impl Bench {
             let settings = Settings { id: PartitionId(id), ..self.settings.clone() };
             *partition = Partition::restore(settings, &partition.snapshot()).expect("its own snapshot");
             partition.read_properties_by(|message| Box::new(InBody(&message.bytes)));
+            partition.revive_by(revive);
         }
         self.start();
     }
@@ -283,6 +307,9 @@ impl Bench {
                         format!(" {}{sign}", String::from_utf8_lossy(tag))
                     };
                     self.said.push(format!("known{}", deliveries.iter().map(name).collect::<String>()));
+                }
+                Effect::Redriven { moved, stayed, .. } => {
+                    self.said.push(format!("{moved} back, {stayed} left"));
                 }
                 Effect::Drained { consumer } => self.said.push(format!("{} drained", name(consumer))),
                 Effect::Detached { consumer, .. } => self.said.push(format!("{} detached", name(consumer))),
@@ -387,6 +414,18 @@ impl Bench {
                 let (connection, branch, ticket) = (connection(plain[0]), branch(plain[1]), Ticket(0));
                 let coordinator = self.settings.placement.coordinator_of(&branch);
                 self.work.push_back((coordinator, Event::ForgetBranch { branch, connection, ticket }));
+            }
+            "redrive" => {
+                let text = |name: &str| options.iter().find_map(|option| option.strip_prefix(name));
+                let wanted = Redrive {
+                    from: destination(plain[1]),
+                    to: text("to=").map(destination),
+                    origin: text("origin=").map(destination),
+                    selector: text("where=").unwrap_or_default().into(),
+                    messages_max: option("max").unwrap_or(u64::MAX),
+                };
+                let (from, connection, ticket) = (wanted.from.clone(), connection(plain[0]), Ticket(0));
+                self.send(&from, Event::Redrive { wanted: Box::new(wanted), connection, ticket });
             }
             "branches" => {
                 let connection = connection(plain[0]);

@@ -1,25 +1,9 @@
 //! Dead letters as a client sees them: where they were, and the message as it was before.
 
-use bytes::BytesMut;
+use crate::codec::{Destination, Message, TransactionId, WireError};
+use crate::session::without_past;
 
-use crate::codec::{Destination, Message, Primitive, PrimitiveMap, TransactionId, WireError};
-use crate::session::CAUSE;
-
-/// Where a dead letter was: its cause ends with it, as this broker writes it; other brokers leave where it was sent at first.
-pub fn origin_of_dead_letter(message: &Message) -> Option<Destination> {
-    let properties = properties_of(message).ok()?;
-    let cause = properties.0.iter().find_map(|(name, value)| match value {
-        Primitive::String(text) if name.to_str() == CAUSE => Some(text.to_str()),
-        _ => None,
-    });
-    let named = cause.as_deref().and_then(|cause| cause.strip_suffix(')')?.rsplit_once(" (at "));
-    let place = named.and_then(|(_, place)| place.split_once("://"));
-    match place {
-        Some(("queue", name)) => Some(Destination::Queue(name.into())),
-        Some(("topic", name)) => Some(Destination::Topic(name.into())),
-        _ => message.original_destination.clone(),
-    }
-}
+pub use crate::session::origin_of_dead_letter;
 
 /// The message as it was before it became a dead letter, to be sent there in a transaction.
 ///
@@ -30,31 +14,22 @@ pub fn revived(
     destination: Destination,
     transaction: TransactionId,
 ) -> Result<Message, WireError> {
-    let mut properties = properties_of(message)?;
-    properties.0.retain(|(name, _)| name.to_str() != CAUSE);
-    let mut marshalled = BytesMut::new();
-    properties.encode(&mut marshalled)?;
     Ok(Message {
-        destination: Some(destination),
-        original_destination: None,
         transaction_id: Some(transaction),
         original_transaction_id: None,
         target_consumer_id: None,
         broker_path: None,
-        redelivery_counter: 0,
-        marshalled_properties: (!properties.0.is_empty()).then(|| marshalled.freeze()),
-        ..message.clone()
+        ..without_past(message, destination)?
     })
-}
-
-fn properties_of(message: &Message) -> Result<PrimitiveMap, WireError> {
-    message.marshalled_properties.as_ref().map_or_else(|| Ok(PrimitiveMap::default()), PrimitiveMap::decode)
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+
     use super::*;
-    use crate::codec::{LocalTransactionId, WireString};
+    use crate::codec::{LocalTransactionId, Primitive, PrimitiveMap, WireString};
+    use crate::session::CAUSE;
 
     fn letter(cause: Option<&str>, original: Option<&str>) -> Message {
         let mut properties = PrimitiveMap::default();

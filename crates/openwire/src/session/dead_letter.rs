@@ -1,9 +1,10 @@
-//! Dead letters: an OpenWire message that keeps where it came from and why it ended there.
+//! Dead letters: an OpenWire message that keeps where it came from and why it ended there, and the way back.
 
 use bytes::{Bytes, BytesMut};
-use postroad_model::{DeadLetter, Message};
+use postroad_model::{DeadLetter, Message, Revived};
 
-use crate::codec::{Destination, Primitive, PrimitiveMap, from_stored, to_stored};
+use super::names::to_model;
+use crate::codec::{Destination, Primitive, PrimitiveMap, WireError, from_stored, to_stored};
 
 /// The property in which clients look for the cause (`ActiveMQMessage.DLQ_DELIVERY_FAILURE_CAUSE_PROPERTY`).
 pub const CAUSE: &str = "dlqDeliveryFailureCause";
@@ -55,4 +56,112 @@ fn rewrite(message: &Message, past: &DeadLetter) -> Option<bytes::Bytes> {
     let cause = past.reason.as_deref().unwrap_or("rejected by the consumer");
     put_property(&mut dead, CAUSE, Primitive::String(format!("{cause} (at {origin})").as_str().into()))?;
     to_stored(&dead, version).ok()
+}
+
+/// A stored dead letter as it was before, for the queue where it was: without its cause, and without an end. One that cannot be
+/// read was nowhere.
+pub fn revive_dead_letter(message: &Message) -> Revived {
+    let version = message.encoding.version;
+    let revived = || {
+        let dead = from_stored(&message.bytes, version).ok()?;
+        let origin = origin_of_dead_letter(&dead)?;
+        let revived = without_past(&dead, origin.clone()).ok()?;
+        let bytes = to_stored(&revived, version).ok()?;
+        Some(Revived { origin: Some(to_model(&origin)), message: Message { bytes, ..message.clone() } })
+    };
+    revived().unwrap_or_else(|| Revived { origin: None, message: message.clone() })
+}
+
+/// Where a dead letter was: its cause ends with it, as this broker writes it; other brokers leave where it was sent at first.
+pub fn origin_of_dead_letter(message: &crate::codec::Message) -> Option<Destination> {
+    let properties = properties_of(message).ok()?;
+    let cause = properties.0.iter().find_map(|(name, value)| match value {
+        Primitive::String(text) if name.to_str() == CAUSE => Some(text.to_str()),
+        _ => None,
+    });
+    let named = cause.as_deref().and_then(|cause| cause.strip_suffix(')')?.rsplit_once(" (at "));
+    let place = named.and_then(|(_, place)| place.split_once("://"));
+    match place {
+        Some(("queue", name)) => Some(Destination::Queue(name.into())),
+        Some(("topic", name)) => Some(Destination::Topic(name.into())),
+        _ => message.original_destination.clone(),
+    }
+}
+
+/// The message as it was before it became a dead letter, for this destination.
+///
+/// # Errors
+/// [`WireError`]: its properties cannot be read.
+pub fn without_past(
+    message: &crate::codec::Message,
+    destination: Destination,
+) -> Result<crate::codec::Message, WireError> {
+    let mut properties = properties_of(message)?;
+    properties.0.retain(|(name, _)| name.to_str() != CAUSE);
+    let mut marshalled = BytesMut::new();
+    properties.encode(&mut marshalled)?;
+    Ok(crate::codec::Message {
+        destination: Some(destination),
+        original_destination: None,
+        redelivery_counter: 0,
+        marshalled_properties: (!properties.0.is_empty()).then(|| marshalled.freeze()),
+        ..message.clone()
+    })
+}
+
+fn properties_of(message: &crate::codec::Message) -> Result<PrimitiveMap, WireError> {
+    message.marshalled_properties.as_ref().map_or_else(|| Ok(PrimitiveMap::default()), PrimitiveMap::decode)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::WireString;
+    use postroad_model::{Encoding, Protocol};
+
+    #[test]
+    fn a_revived_letter_is_to_the_byte_what_was_sent() {
+        let queue = |name: &str| Destination::Queue(WireString::from(name));
+        let mut properties = BytesMut::new();
+        PrimitiveMap(vec![("k".into(), Primitive::Int(5))]).encode(&mut properties).unwrap();
+        for (case, properties, sent_to, at, want) in [
+            ("with properties", Some(properties.freeze()), "a", "a", true),
+            ("without", None, "a", "a", true),
+            // The queue of a virtual topic: the message goes there, and not to the topic once more.
+            ("sent elsewhere", None, "elsewhere", "a", false),
+        ] {
+            let sent = crate::codec::Message {
+                destination: Some(queue(sent_to)),
+                marshalled_properties: properties,
+                content: Some(Bytes::from_static(b"body")),
+                ..Default::default()
+            };
+            let stored = Message {
+                encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
+                persistent: true,
+                priority: 4,
+                expires_at_ms: 0,
+                rare: None,
+                bytes: to_stored(&sent, 12).unwrap(),
+            };
+            let origin = postroad_model::Destination::queue(at);
+            let dead_queue = postroad_model::Destination::queue("dead");
+            let past = DeadLetter { queue: dead_queue, origin: origin.clone(), reason: Some("f(x)".into()) };
+            let dead = mark_dead_letter(&stored, &past);
+            assert_ne!(dead, stored, "case: {case}");
+            let Revived { origin: found, message } = revive_dead_letter(&dead);
+            assert_eq!((found, message.bytes == stored.bytes), (Some(origin), want), "case: {case}");
+            let revived = from_stored(&message.bytes, 12).unwrap();
+            assert_eq!(revived.destination, Some(queue(at)), "case: {case}");
+        }
+        let noise = Message {
+            encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
+            persistent: true,
+            priority: 4,
+            expires_at_ms: 0,
+            rare: None,
+            bytes: Bytes::from_static(b"noise"),
+        };
+        assert_eq!(revive_dead_letter(&noise), Revived { origin: None, message: noise.clone() });
+    }
 }

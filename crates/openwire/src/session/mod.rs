@@ -41,7 +41,8 @@ use temporary::Temporaries;
 use transaction::Transactions;
 
 pub(crate) use dead_letter::CAUSE;
-pub use dead_letter::mark_dead_letter;
+pub(crate) use dead_letter::without_past;
+pub use dead_letter::{mark_dead_letter, origin_of_dead_letter, revive_dead_letter};
 pub(crate) use names::to_model as to_model_destination;
 pub use origin::origin_of;
 pub(crate) use producer::to_model as to_model_message;
@@ -281,6 +282,8 @@ impl Session for OpenWireSession {
             ToSession::Branches { ticket, branches } => self.listed(ticket, branches),
             // Nobody comes back to a link by OpenWire: its clients number their messages.
             ToSession::Unsettled { .. } => {}
+            // Operators alone ask for it.
+            ToSession::Redriven { .. } => {}
             ToSession::Evicted => return Err(Parting::Fault("its client connected anew".to_owned())),
         }
         Ok(())

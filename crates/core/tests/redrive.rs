@@ -1,0 +1,177 @@
+//! Dead letters that go back, case by case. See `bench` for the words.
+
+mod bench;
+
+use bench::{Bench, mark_dead, settings};
+use postroad_core::Settings;
+use postroad_routing::{DestinationPattern, Policies, Policy, Returning};
+
+/// A bench whose dead letters say where they were.
+fn bench(settings: Settings) -> Bench {
+    let mut bench = Bench::new(settings);
+    mark(&mut bench);
+    bench
+}
+
+fn mark(bench: &mut Bench) {
+    bench.partitions.iter_mut().for_each(|partition| partition.mark_dead_letters_by(mark_dead));
+}
+
+/// Sends these to queue `a`, and has a consumer reject all of them.
+fn bury(bench: &mut Bench, connection: u64, bodies: &[String]) {
+    let mut script = format!("attach {connection}.1 a 9999\n");
+    for body in bodies {
+        script += &format!("send {connection} a {body}\nreject {connection}.1 {body}\n");
+    }
+    bench.run(&script);
+    bench.run(&format!("close {connection}"));
+}
+
+fn numbered(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("m{number}?k={}", number % 2)).collect()
+}
+
+const DEAD: &str =
+    "send 1 a m?k=5\nsend 1 b n?k=6\nsend 1 b o?k=5\nattach 1.1 a 9\nattach 1.2 b 9\nattach 1.3 #t 9 sub=s
+    send 1 #t p?k=5\nreject 1.1 m?k=5\nreject 1.2 n?k=6\nreject 1.2 o?k=5\nreject 1.3 p?k=5\nclose 1";
+
+#[test]
+fn dead_letters_go_back_to_where_each_was() {
+    for (case, words, want, held) in [
+        ("all, but what was in a subscription", "redrive 2 dead", "3 back, 1 left ok", "a:1 b:2 dead:1"),
+        ("to another queue", "redrive 2 dead to=c", "4 back, 0 left ok", "c:4"),
+        ("those of one queue", "redrive 2 dead origin=b", "2 back, 2 left ok", "b:2 dead:2"),
+        ("selected ones", "redrive 2 dead where=k=5", "2 back, 2 left ok", "a:1 b:1 dead:2"),
+        ("not all", "redrive 2 dead max=2", "2 back, 0 left ok", "a:1 b:1 dead:2"),
+        ("to themselves", "redrive 2 dead to=dead", "0 back, 4 left ok", "dead:4"),
+        ("a queue that does not exist", "redrive 2 none", "0 back, 0 left ok", "dead:4"),
+        (
+            "a bad selector",
+            "redrive 2 dead where=k=",
+            "no: invalid selector \"k=\": wrong at character 2: expected a property, a literal or `(`, found the end",
+            "dead:4",
+        ),
+    ] {
+        for partitions in [1, 3] {
+            let mut bench = bench(settings(partitions));
+            bench.run(DEAD);
+            let said = bench.run(&format!("{words}\ntime 1\ntime 2\ntime 3"));
+            assert_eq!((said.as_str(), bench.held().as_str()), (want, held), "case: {case}, {partitions}");
+            bench.restart();
+            assert_eq!(bench.held(), held, "case: {case}, {partitions}, after a restart");
+            bench.reload();
+            assert_eq!(bench.held(), held, "case: {case}, {partitions}, after another");
+        }
+    }
+}
+
+#[test]
+fn what_comes_back_is_as_it_was_sent_and_new() {
+    let mut bench = bench(settings(1));
+    let said = bench.run(
+        "send 1 a m
+         attach 1.1 a 9
+         fail 1.1 m
+         reject 1.1 m
+         attach 1.2 dead 9
+         close 1
+         redrive 2 dead
+         time 1
+         attach 2.1 a 9",
+    );
+    assert_eq!(said, "ok ok 1.1<m ok 1.1<m!1 ok ok 1.2<m@queue://a 1 back, 0 left ok ok 2.1<m");
+}
+
+#[test]
+fn what_another_holds_or_comes_later_stays() {
+    let mut bench = bench(settings(1));
+    bury(&mut bench, 1, &numbered(3));
+    let said =
+        bench.run("attach 2.1 dead 1\nattach 3.1 a 9\nredrive 3 dead\nreject 3.1 m1?k=1\ntime 1\ntime 2");
+    assert_eq!(
+        said,
+        "ok 2.1<m0?k=0@queue://a ok 3.1<m1?k=1* 3.1<m2?k=0 ok 2 back, 0 left ok".replace('*', "")
+    );
+    assert_eq!(bench.held(), "a:1 dead:2", "one is held, and one has died again");
+}
+
+#[test]
+fn a_step_is_short_whatever_there_is() {
+    for (case, resident_bytes_max) in [("in memory", 1 << 20), ("on the disk, in folded pages", 64)] {
+        let mut bench = bench(Settings { resident_bytes_max, ..settings(1) });
+        bury(&mut bench, 1, &numbered(300));
+        bench.run("redrive 2 dead where=k=1");
+        let moved = bench.partitions[0].counters().redriven;
+        assert!(moved <= 64, "case: {case}: {moved}");
+        let script: String = (1..400).map(|now| format!("time {now}\n")).collect();
+        assert_eq!(bench.run(&script), "150 back, 150 left ok", "case: {case}");
+        assert_eq!(bench.held(), "a:150 dead:150", "case: {case}");
+        let said = bench.run("attach 3.1 a 9999");
+        let want: Vec<String> = (0..150).map(|number| format!("3.1<m{}?k=1", 2 * number + 1)).collect();
+        assert_eq!(said, format!("ok {}", want.join(" ")), "case: {case}: in their order");
+        assert_eq!(bench.partitions[0].miscounted(), None, "case: {case}");
+    }
+}
+
+#[test]
+fn nothing_is_lost_where_the_log_fails() {
+    for partitions in [1, 3] {
+        let mut bench = bench(settings(partitions));
+        bury(&mut bench, 1, &numbered(3));
+        for id in 0..partitions {
+            bench.broken = Some(postroad_model::PartitionId(id));
+            let said = bench.run("redrive 2 dead\ntime 1\ntime 2");
+            bench.broken = None;
+            match bench.held().as_str() {
+                "dead:3" => assert!(said.starts_with("0 back, 0 left no: "), "{partitions}, {id}: {said}"),
+                "a:3" => assert_eq!(said, "3 back, 0 left ok", "{partitions}, {id}"),
+                other => panic!("{partitions}, {id}: {other}"),
+            }
+            bench.restart();
+            mark(&mut bench);
+        }
+        bench.run("redrive 2 dead\ntime 1\ntime 2");
+        assert_eq!(bench.held(), "a:3", "{partitions}");
+    }
+}
+
+#[test]
+fn whoever_leaves_ends_it() {
+    let mut bench = bench(settings(1));
+    bury(&mut bench, 1, &numbered(200));
+    let said = bench.run("redrive 2 dead\nclose 2\ntime 1\ntime 2\ntime 3\ntime 4");
+    assert_eq!((said.as_str(), bench.held().as_str()), ("", "a:64 dead:136"));
+}
+
+#[test]
+fn by_policy_they_go_back_by_themselves_and_not_for_ever() {
+    let returning = Returning { after_ms: Some(10_000), rounds_max: 2 };
+    let mut policies = Policies::with_dead_letters_in("dead");
+    let policy = Policy { returning, ..policies.fallback().clone() };
+    policies.set(&DestinationPattern::parse("queue://dead").expect("a sound pattern"), policy);
+    for partitions in [1, 3] {
+        let mut bench = bench(settings(partitions));
+        bench.follow(policies.clone());
+        bench.run("time 1000\nsend 1 a m\nattach 1.1 a 9\nreject 1.1 m");
+        // Looked at once in a second; the first look that finds it is at 2000.
+        let script = |from: u64, to: u64| -> String {
+            (from..to).map(|second| format!("time {}000\ntime {}001\n", second, second)).collect()
+        };
+        assert_eq!(bench.run(&script(2, 12)), "", "{partitions}");
+        assert_eq!(bench.run(&script(12, 13)), "1.1<m", "{partitions}");
+        bench.run("reject 1.1 m");
+        // A restart begins the wait anew, and knows how often it has gone back.
+        bench.restart();
+        mark(&mut bench);
+        bench.run("time 14000\nattach 2.1 a 9");
+        assert_eq!(bench.run(&script(15, 24)), "", "{partitions}");
+        assert_eq!(bench.run(&script(24, 26)), "2.1<m", "{partitions}");
+        bench.run("reject 2.1 m");
+        assert_eq!(bench.run(&script(26, 90)), "", "{partitions}");
+        assert_eq!(bench.held(), "dead:1", "{partitions}");
+        // An operator may think otherwise, and then it all begins anew.
+        assert_eq!(bench.run("redrive 3 dead\ntime 90500"), "2.1<m 1 back, 0 left ok", "{partitions}");
+        bench.run("reject 2.1 m");
+        assert_eq!(bench.run(&script(91, 104)), "2.1<m", "{partitions}");
+    }
+}
