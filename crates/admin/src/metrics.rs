@@ -171,6 +171,14 @@ pub const METRICS: &[Metric] = &[
     gauge("postroad_journal_live_bytes", "bytes of bodies in them that are still needed", |figures| {
         one(figures.journal.live_bytes)
     }),
+    gauge(
+        "postroad_journal_key_bytes",
+        "bytes of payloads in them, live or not, by the id of their key, or none; a key that is not listed is needed no more",
+        |figures| {
+            let by_key = figures.journal.bytes_by_key.iter();
+            by_key.map(|(key, bytes)| Sample::of(*bytes).label("key", key)).collect()
+        },
+    ),
     gauge("postroad_journal_damaged_places", "damaged places found since the start", |figures| {
         one(figures.journal.damaged_places)
     }),

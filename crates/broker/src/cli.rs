@@ -6,6 +6,7 @@ mod browse;
 mod config;
 mod control;
 mod journal;
+mod key;
 mod receive;
 mod redrive;
 mod send;
@@ -60,6 +61,9 @@ enum Command {
     /// List and end branches of distributed transactions that a running broker has prepared.
     #[command(subcommand)]
     Transactions(transactions::Transactions),
+    /// Make keys to encrypt the store with, and tell them apart.
+    #[command(subcommand)]
+    Key(key::KeyCommand),
     /// Add, remove and list the users of a broker.
     #[command(subcommand)]
     User(user::User),
@@ -113,6 +117,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Bench(bench) => bench::run(&bench)?,
         Command::Journal(journal) => journal::run(&journal)?,
         Command::Transactions(transactions) => transactions::run(&transactions)?,
+        Command::Key(key) => key::run(&key)?,
         Command::User(user) => user::run(&user)?,
         Command::Config(config) => config::run(&config)?,
         Command::Version(arguments) => version::run(&arguments)?,

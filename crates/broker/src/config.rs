@@ -1,6 +1,7 @@
 //! Configuration: one TOML file that may be absent, overruled by the command line.
 
 mod destinations;
+mod encryption;
 mod tenants;
 mod tls;
 
@@ -15,6 +16,7 @@ use serde::Deserialize;
 
 use crate::cli::ServeArguments;
 
+pub use encryption::{EncryptionConfig, key_in_file};
 pub use tls::TlsFileConfig;
 
 pub use destinations::{CompositeConfig, MirroredQueuesConfig, PolicyConfig, VirtualTopicConfig};
@@ -44,6 +46,8 @@ pub struct Config {
     pub security: SecurityConfig,
     /// Disk space.
     pub store: StoreConfig,
+    /// What is on the disk for whoever has a key.
+    pub encryption: EncryptionConfig,
     /// Threads and partitions.
     pub runtime: RuntimeConfig,
     /// OpenWire alone.
@@ -186,6 +190,7 @@ impl Default for Config {
             tls: TlsFileConfig::default(),
             security: SecurityConfig::default(),
             store: StoreConfig::default(),
+            encryption: EncryptionConfig::default(),
             runtime: RuntimeConfig::default(),
             openwire: OpenWireConfig::default(),
             amqp: AmqpConfig::default(),
@@ -348,6 +353,7 @@ impl Config {
             bail!("configuration: openwire.max_inactivity_ms is {max_inactivity_ms}; use 0 for never");
         }
         self.tls.files()?;
+        self.encryption.check()?;
         self.addressing()?;
         self.policies().map(drop)
     }
@@ -359,6 +365,16 @@ impl Config {
     pub fn tls(&self) -> anyhow::Result<Option<TlsConfig>> {
         let files = self.tls.files()?;
         files.map(|files| postroad_security::tls::load(&files)).transpose().context("[tls]")
+    }
+
+    /// The configuration of a file, for commands that need no more of it; without a file the defaults.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn of(file: Option<&Path>) -> anyhow::Result<Config> {
+        let config = file.map_or_else(|| Ok(Config::default()), Config::read)?;
+        config.check()?;
+        Ok(config)
     }
 
     /// Who is let in.

@@ -976,3 +976,111 @@ fn dead_letters_go_back_to_where_they_were() {
     }
     assert_eq!(dead(), 0);
 }
+
+/// Files of a directory that have these bytes in them.
+fn files_with(data: &Path, bytes: &str) -> Vec<String> {
+    let found = Command::new("grep").args(["-rlaF", bytes, text(data)]).output().unwrap();
+    String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// Names and contents of the files that a broker keeps messages in.
+fn kept(data: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path());
+    let kept =
+        files.filter(|file| file.file_name().is_some_and(|name| name != "LOCK" && name != "control.sock"));
+    let mut kept: Vec<_> = kept.map(|file| (file.clone(), fs::read(&file).unwrap())).collect();
+    kept.sort();
+    kept
+}
+
+#[test]
+fn an_encrypted_store_can_be_read_with_its_key_alone_and_comes_to_another_by_itself() {
+    let keys = tempfile::tempdir().unwrap();
+    let new_key = |name: &str| {
+        let file = keys.path().join(name);
+        let id = works(&["key", "new", text(&file)]);
+        assert_eq!(works(&["key", "id", text(&file)]), id);
+        (file, id.trim().to_owned())
+    };
+    let ((one, one_id), (two, two_id)) = (new_key("one"), new_key("two"));
+    let body = "the salary of each of us";
+    let send = |broker: &Broker| {
+        broker.says(&["send", "secret.queue", "--body", body, "--property", "colour=ultramarine"]);
+        let large = body.repeat(100_000);
+        let sent = broker.pipe(&["send", "secret.queue", "--file", "-"], large.as_bytes());
+        assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
+        large
+    };
+    // Without a key it is there for everybody: the search finds it.
+    let plain = Broker::start();
+    send(&plain);
+    let directory = plain.stop(Signal::TERM);
+    assert_eq!(files_with(&directory.path().join("data"), body).len(), 1);
+    // With one nobody reads it, whatever happens; that includes what was there before.
+    let first = format!("[encryption]\nkey_file = {:?}\n", text(&one));
+    let broker = Broker::start_in(directory, &first);
+    let large = send(&broker);
+    let data = broker.data();
+    let until_needed_are = |broker: &Broker, ids: &[&str]| {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let metrics = get(broker, "/metrics").1;
+            let keys =
+                metrics.lines().filter_map(|line| line.strip_prefix("postroad_journal_key_bytes{key=\""));
+            let keys: Vec<&str> = keys.map(|rest| rest.split('"').next().unwrap()).collect();
+            if keys == ids {
+                return;
+            }
+            assert!(Instant::now() < end, "{keys:?} are needed still");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    until_needed_are(&broker, &[&one_id]);
+    broker.process.signal(Signal::KILL);
+    let Broker { mut process, directory, .. } = broker;
+    assert_eq!(process.wait(), None);
+    for secret in [body, "ultramarine", "secret.queue"] {
+        assert_eq!(files_with(&data, secret), Vec::<String>::new(), "{secret}");
+    }
+    // Without the key, or with another, nothing starts and nothing changes.
+    let before = kept(&data);
+    let wrong = format!("[encryption]\nkey_file = {:?}\n", text(&two));
+    let needs = format!("encrypted with key {one_id}");
+    let serve = |more: &str| {
+        let config = configuration(directory.path(), 0, more);
+        errors(&postroad(&["serve", "--config", text(&config), "--data", text(&data)]).output().unwrap())
+    };
+    for (case, more, told) in [
+        ("none", "", "no key is given".to_owned()),
+        ("another", &wrong, format!("the keys given are {two_id}")),
+    ] {
+        let said = serve(more);
+        assert!(said.contains(&needs) && said.contains(&told), "{case}: {said}");
+        assert!(said.contains("name its file in [encryption]"), "{case}: {said}");
+        assert!(kept(&data) == before, "{case}: something changed");
+    }
+    let config = configuration(directory.path(), 1, &first);
+    let offline_config = text(&config);
+    let verified = works(&["journal", "verify", text(&data)]);
+    assert!(verified.contains("records are encrypted: their checksums hold"), "{verified}");
+    let stats = works(&["journal", "stats", text(&data)]);
+    assert!(stats.contains(&format!("key {one_id}: ")), "{stats}");
+    for command in ["dump", "export", "repair"] {
+        let refused = errors(&offline(&["journal", command, text(&data)]));
+        assert!(refused.contains(&needs), "{command}: {refused}");
+        works(&["journal", command, text(&data), "--config", offline_config]);
+    }
+    let verified = works(&["journal", "verify", text(&data), "--config", offline_config]);
+    assert!(!verified.contains("are encrypted") && verified.contains(": 0 damaged places"), "{verified}");
+    assert!(kept(&data) == before, "who looks changes nothing");
+    // Another key takes its place while the broker runs; then the former one is needed no more.
+    let both = format!("[encryption]\nkey_file = {:?}\nformer_key_files = [{:?}]\n", text(&two), text(&one));
+    let broker = Broker::start_in(directory, &both);
+    until_needed_are(&broker, &[&two_id]);
+    let broker = Broker::start_in(broker.stop(Signal::TERM), &wrong);
+    for want in [body, &large, body, &large] {
+        let got = broker.says(&["receive", "secret.queue", "--count", "1", "--timeout", "10000"]);
+        assert!(got == format!("{want}\n"), "{} bytes instead of {}", got.len(), want.len());
+    }
+    assert_eq!(files_with(&data, body), Vec::<String>::new());
+}

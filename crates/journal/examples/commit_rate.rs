@@ -43,7 +43,7 @@ fn journal(name: &str, directory: &Path, groups: u64, zeroed: bool) -> Outcome {
     let mut position = Position::FIRST;
     let mut commit = |journal: &mut Journal<RealDisk>, bytes: usize| -> Result<Duration, Box<dyn Error>> {
         let payload = Payload::from(Bytes::from(vec![7; bytes]));
-        let record = Record { partition: PartitionId(0), position, payload, reserve: false };
+        let record = Record { partition: PartitionId(0), position, payload, reserve: false, key: None };
         position = position.next();
         let began = Instant::now();
         journal.commit(&[record])?;

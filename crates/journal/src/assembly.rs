@@ -2,15 +2,19 @@
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Kept, Summary, UNFINISHED};
 use crate::checkpoint_load::Loaded;
+use crate::cipher::Encryptor;
 use crate::compaction::Compactions;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Damage, OpenError};
-use crate::format::{FIRST_GROUP, GroupNumber, SegmentNumber, segment_name};
+use crate::format::{FIRST_GROUP, GroupNumber, SegmentNumber, segment_name, version_to_write};
+use crate::group::Draft;
 use crate::journal::{Current, Journal, Options};
+use crate::keys::Keys;
 use crate::prepare::{PreparedSegment, SegmentRequest};
 use crate::read::Handles;
 use crate::recovered::Recovered;
 use crate::recovery::Unused;
+use crate::rekeying::Rekeying;
 use crate::room::Room;
 use crate::verify::Verified;
 use postroad_model::PartitionId;
@@ -21,6 +25,7 @@ use std::sync::Arc;
 pub(crate) struct Assembly<D: Disk> {
     pub disk: D,
     pub options: Options,
+    pub keys: Keys,
     pub loaded: Loaded,
     /// All segment files.
     pub numbers: BTreeSet<SegmentNumber>,
@@ -48,7 +53,10 @@ impl<D: Disk> Assembly<D> {
             positions: verified.applied,
             stopped: stopped.keys().copied().collect(),
             parts: verified.parts,
+            keys: self.keys.clone(),
         };
+        let failed = |source| OpenError::Io { file: self.disk.path(""), source };
+        let encryptor = Encryptor::begin(&self.disk, &self.keys).map_err(failed)?;
         let last_number = self.numbers.last().copied().unwrap_or_default().max(current.header.number);
         let room = Room { spare, dead: VecDeque::new(), outstanding: None, last_number, refused: false };
         let mut journal = Journal {
@@ -67,11 +75,16 @@ impl<D: Disk> Assembly<D> {
             failed: false,
             sealed: GroupNumber::default(),
             filled: Arc::default(),
-            front: Vec::new(),
+            draft: Draft::default(),
+            encryptor,
+            rekeying: Rekeying::default(),
+            keys: self.keys,
             unsynced: Vec::new(),
         };
         for (name, bytes) in dead {
-            journal.discard(name, bytes);
+            // What is in them may have been written before anything was encrypted.
+            let reusable = !journal.keys.encrypts();
+            journal.discard(name, bytes, reusable);
         }
         Ok((journal, recovered))
     }
@@ -88,7 +101,8 @@ impl<D: Disk> Assembly<D> {
                 let number = self.numbers.last().copied().unwrap_or_default().next();
                 let capacity_bytes = self.options.segment_bytes;
                 let (recycle, zero, filled) = (None, false, Arc::default());
-                let request = SegmentRequest { number, capacity_bytes, recycle, zero, filled };
+                let version = version_to_write(&self.keys);
+                let request = SegmentRequest { number, capacity_bytes, recycle, zero, filled, version };
                 let made = request.prepare(&self.disk, &mut ());
                 made.map_err(|error| OpenError::Io { file: error.file, source: error.source })?
             }
@@ -100,7 +114,10 @@ impl<D: Disk> Assembly<D> {
     fn spare(&mut self, current: SegmentNumber) -> Option<PreparedSegment<D::File>> {
         let regular = self.options.segment_bytes;
         let fits = |found: &crate::chain::Found<D::File>| {
-            found.header.is_some_and(|header| header.capacity_bytes == regular) && found.limit == regular
+            let suits = |header: crate::format::SegmentHeader| {
+                header.capacity_bytes == regular && header.allows_keys() == self.keys.encrypts()
+            };
+            found.header.is_some_and(suits) && found.limit == regular
         };
         let behind = self.unused.range(current.next()..).find(|(_, found)| fits(found));
         let number = behind.map(|(number, _)| *number)?;
@@ -126,7 +143,9 @@ impl<D: Disk> Assembly<D> {
         let mut checkpoints =
             Checkpoints { last_sequence: self.loaded.last_sequence, ..Checkpoints::default() };
         let mut superfluous = std::mem::take(&mut self.loaded.superfluous);
-        if let Some(unfinished) = superfluous.iter().position(|name| name == UNFINISHED) {
+        if self.keys.encrypts() {
+            // What is written over one may be shorter, and leave some of what was not encrypted.
+        } else if let Some(unfinished) = superfluous.iter().position(|name| name == UNFINISHED) {
             checkpoints.slot = Some(superfluous.swap_remove(unfinished));
         } else {
             checkpoints.slot = superfluous.pop();
@@ -141,8 +160,13 @@ impl<D: Disk> Assembly<D> {
         let live = segments.iter().map(|segment| (segment.header.number, segment.live())).collect();
         let positions = self.verified.applied.clone();
         let (sequence, start) = (content.sequence, content.start);
-        checkpoints.kept.extend(self.loaded.before.map(|sequence| Kept { sequence, summary: None }));
-        checkpoints.kept.push_back(Kept { sequence, summary: Some(Summary { positions, live, start }) });
+        checkpoints.kept.extend(self.loaded.before.map(|(sequence, key)| Kept {
+            sequence,
+            key,
+            summary: None,
+        }));
+        let (key, summary) = (self.loaded.key, Some(Summary { positions, live, start }));
+        checkpoints.kept.push_back(Kept { sequence, key, summary });
         let states = content.partitions.into_iter().filter_map(|entry| {
             let (partition, state) = (entry.partition, entry.state);
             entry.position.map(|position| Checkpoint { partition, position, state })

@@ -1,10 +1,11 @@
 //! Checkpoints: the states of all partitions at known positions, so that recovery reads only what came after.
 
-use crate::checkpoint_bytes::{Content, PartitionEntry, Place, encode};
+use crate::checkpoint_bytes::{CheckpointDraft, Content, PartitionEntry, Place, encode};
 use crate::disk::{Disk, DiskFile, write_all_at};
 use crate::error::CheckpointError;
 use crate::format::{FIRST_GROUP, SegmentNumber, checkpoint_name};
 use crate::journal::Journal;
+use crate::keys::{KeyId, Keys};
 use crate::pace::Pace;
 use crate::room::Space;
 use crate::segment::Segment;
@@ -31,7 +32,8 @@ pub struct CheckpointRequest {
     sequence: u64,
     /// An old checkpoint's file to write over, so that a full disk does not prevent what frees space.
     slot: Option<String>,
-    pieces: Vec<Bytes>,
+    draft: CheckpointDraft,
+    keys: Keys,
     summary: Summary,
 }
 
@@ -39,6 +41,7 @@ pub struct CheckpointRequest {
 #[derive(Debug)]
 pub struct WrittenCheckpoint {
     sequence: u64,
+    key: Option<KeyId>,
     summary: Summary,
 }
 
@@ -46,6 +49,8 @@ pub struct WrittenCheckpoint {
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub sequence: u64,
+    /// What its states are encrypted with.
+    pub key: Option<KeyId>,
     /// `None`: kept in case the newest is damaged, but not read.
     pub summary: Option<Summary>,
 }
@@ -128,7 +133,7 @@ impl<D: Disk> Journal<D> {
         let enough = self.options.checkpoint_bytes <= self.checkpoints.committed_bytes;
         let idle = !self.checkpoints.busy && !self.failed;
         let low = self.space() == Space::Low && (self.checkpoint_frees() || self.checkpoint_compacts());
-        idle && (enough || self.released_much() || low)
+        idle && (enough || self.released_much() || low || self.rekeying_waits())
     }
 
     /// Whether a segment waits for nothing but checkpoints: nothing in it is live, and a checkpoint of all that is
@@ -192,7 +197,7 @@ impl<D: Disk> Journal<D> {
         });
         let sequence = self.checkpoints.last_sequence + 1;
         let content = Content { sequence, start, end: self.last, partitions: partitions.collect() };
-        let pieces = encode(&content, &segments);
+        let draft = encode(&content, &segments, &self.keys);
         let summary = Summary { positions, live, start };
         self.compactions.failed &= self.checkpoints.committed_bytes < self.options.checkpoint_bytes;
         self.plan_compaction(sequence, &summary);
@@ -200,7 +205,9 @@ impl<D: Disk> Journal<D> {
         self.checkpoints.busy = true;
         self.checkpoints.committed_bytes = 0;
         self.compactions.released_bytes = 0;
-        Ok(CheckpointRequest { sequence, slot: self.checkpoints.slot.take(), pieces, summary })
+        self.rekeying.begin_checkpoint();
+        let (slot, keys) = (self.checkpoints.slot.take(), self.keys.clone());
+        Ok(CheckpointRequest { sequence, slot, draft, keys, summary })
     }
 
     /// The second half of [`Journal::write_checkpoint`]: takes the answer, good or bad.
@@ -213,10 +220,18 @@ impl<D: Disk> Journal<D> {
     ) -> Result<(), CheckpointError> {
         self.checkpoints.busy = false;
         let written = answer.inspect_err(|_| self.checkpoints.slot = Some(UNFINISHED.to_owned()))?;
-        self.checkpoints.kept.push_back(Kept { sequence: written.sequence, summary: Some(written.summary) });
-        if KEPT_MAX < self.checkpoints.kept.len() {
-            let oldest = self.checkpoints.kept.pop_front();
-            self.checkpoints.slot = oldest.map(|oldest| checkpoint_name(oldest.sequence));
+        let WrittenCheckpoint { sequence, key, summary } = written;
+        self.checkpoints.kept.push_back(Kept { sequence, key, summary: Some(summary) });
+        if KEPT_MAX < self.checkpoints.kept.len()
+            && let Some(oldest) = self.checkpoints.kept.pop_front()
+        {
+            let name = checkpoint_name(oldest.sequence);
+            if self.keys.target(oldest.key) == oldest.key {
+                self.checkpoints.slot = Some(name);
+            } else {
+                // What is written over it may be shorter, and leave some of it.
+                self.compactions.obsolete.push(name);
+            }
         }
         self.recycle_dead();
         Ok(())
@@ -271,10 +286,13 @@ impl CheckpointRequest {
     /// # Errors
     /// [`CheckpointError::Io`]: the disk is full or broken. Give it to [`Journal::finish_checkpoint`] as well.
     pub fn write<D: Disk>(self, disk: &D, pace: &mut dyn Pace) -> Result<WrittenCheckpoint, CheckpointError> {
-        let name = checkpoint_name(self.sequence);
+        let CheckpointRequest { sequence, slot, draft, keys, summary } = self;
+        let name = checkpoint_name(sequence);
         let failed = |source| CheckpointError::Io { file: disk.path(&name), source };
-        write_file(disk, &name, self.slot.as_deref(), &self.pieces, pace).map_err(failed)?;
-        Ok(WrittenCheckpoint { sequence: self.sequence, summary: self.summary })
+        let key = draft.key();
+        let pieces = draft.finish(disk, &keys).map_err(failed)?;
+        write_file(disk, &name, slot.as_deref(), &pieces, pace).map_err(failed)?;
+        Ok(WrittenCheckpoint { sequence, key, summary })
     }
 }
 

@@ -1,10 +1,11 @@
 //! Finding the newest checkpoint that can be read.
 
 use crate::checkpoint::UNFINISHED;
-use crate::checkpoint_bytes::{Content, decode_body, decode_header};
+use crate::checkpoint_bytes::{BodyExtent, Content, decode_body, decode_header};
 use crate::disk::{Disk, DiskFile, read_full_at};
 use crate::error::OpenError;
 use crate::format::{HeaderFault, SECTOR_BYTES, checkpoint_name, checkpoint_of};
+use crate::keys::{KeyId, Keys};
 use crate::segment::Segment;
 use std::path::PathBuf;
 
@@ -15,11 +16,13 @@ pub(crate) type Parsed = (Content, Vec<Segment>);
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     pub checkpoint: Option<Parsed>,
+    /// What its states are encrypted with.
+    pub key: Option<KeyId>,
     /// Newer ones that cannot be read, newest first.
     pub skipped: Vec<PathBuf>,
     pub last_sequence: u64,
-    /// The one before the newest readable, unread: the next start may need it.
-    pub before: Option<u64>,
+    /// The one before the newest readable, unread but for what its states are encrypted with: the next start may need it.
+    pub before: Option<(u64, Option<KeyId>)>,
     /// Names of files that no recovery needs.
     pub superfluous: Vec<String>,
 }
@@ -27,8 +30,8 @@ pub(crate) struct Loaded {
 /// Reads checkpoints, newest first, until one is good.
 ///
 /// # Errors
-/// [`OpenError::UnknownVersion`] only: one that cannot be read for another reason is skipped.
-pub(crate) fn load<D: Disk>(disk: &D, names: &[String]) -> Result<Loaded, OpenError> {
+/// [`OpenError::UnknownVersion`] and [`OpenError::KeyUnknown`] only: one that cannot be read for another reason is skipped.
+pub(crate) fn load<D: Disk>(disk: &D, names: &[String], keys: &Keys) -> Result<Loaded, OpenError> {
     let mut sequences: Vec<u64> = names.iter().filter_map(|name| checkpoint_of(name)).collect();
     sequences.sort_unstable_by(|a, b| b.cmp(a));
     let mut loaded = Loaded { last_sequence: sequences.first().copied().unwrap_or(0), ..Loaded::default() };
@@ -37,17 +40,27 @@ pub(crate) fn load<D: Disk>(disk: &D, names: &[String]) -> Result<Loaded, OpenEr
         let name = checkpoint_name(sequence);
         if loaded.checkpoint.is_some() {
             match loaded.before {
-                None => loaded.before = Some(sequence),
+                None => {
+                    let key = read_header(disk, &name).ok().and_then(|(_, extent)| extent.cipher);
+                    loaded.before = Some((sequence, key.map(|cipher| cipher.key)));
+                }
                 Some(_) => loaded.superfluous.push(name),
             }
             continue;
         }
-        match read(disk, &name, sequence) {
-            Ok(checkpoint) => loaded.checkpoint = Some(checkpoint),
-            Err(HeaderFault::Version(found)) => {
+        match read(disk, &name, sequence, keys) {
+            Ok((checkpoint, key)) => (loaded.checkpoint, loaded.key) = (Some(checkpoint), key),
+            Err(Unreadable::Fault(HeaderFault::Version(found))) => {
                 return Err(OpenError::UnknownVersion { file: disk.path(&name), found });
             }
-            Err(HeaderFault::Invalid) => {
+            Err(Unreadable::KeyUnknown(key)) => {
+                return Err(OpenError::KeyUnknown {
+                    file: disk.path(&name),
+                    key,
+                    given: keys.ids().collect(),
+                });
+            }
+            Err(Unreadable::Fault(HeaderFault::Invalid)) => {
                 loaded.skipped.push(disk.path(&name));
                 loaded.superfluous.push(name);
             }
@@ -56,20 +69,47 @@ pub(crate) fn load<D: Disk>(disk: &D, names: &[String]) -> Result<Loaded, OpenEr
     Ok(loaded)
 }
 
-fn read<D: Disk>(disk: &D, name: &str, sequence: u64) -> Result<Parsed, HeaderFault> {
+enum Unreadable {
+    Fault(HeaderFault),
+    KeyUnknown(KeyId),
+}
+
+impl From<HeaderFault> for Unreadable {
+    fn from(fault: HeaderFault) -> Unreadable {
+        Unreadable::Fault(fault)
+    }
+}
+
+fn read_header<D: Disk>(disk: &D, name: &str) -> Result<(D::File, BodyExtent), HeaderFault> {
     let invalid = |_| HeaderFault::Invalid;
     let file = disk.open(name).map_err(invalid)?;
     let mut sector = [0; SECTOR_BYTES as usize];
     read_full_at(&file, &mut sector, 0).map_err(invalid)?;
     let extent = decode_header(&sector)?;
+    Ok((file, extent))
+}
+
+fn read<D: Disk>(
+    disk: &D,
+    name: &str,
+    sequence: u64,
+    keys: &Keys,
+) -> Result<(Parsed, Option<KeyId>), Unreadable> {
+    let (file, extent) = read_header(disk, name)?;
+    let invalid = |_| HeaderFault::Invalid;
     let length = file.length().map_err(invalid)?;
     if extent.sequence != sequence || length.saturating_sub(SECTOR_BYTES) < extent.bytes {
-        return Err(HeaderFault::Invalid);
+        return Err(HeaderFault::Invalid.into());
     }
     let mut body = vec![0; extent.bytes as usize];
     let read = read_full_at(&file, &mut body, SECTOR_BYTES).map_err(invalid)?;
     if read < body.len() || crc32c::crc32c(&body) != extent.checksum {
-        return Err(HeaderFault::Invalid);
+        return Err(HeaderFault::Invalid.into());
     }
-    decode_body(sequence, &body.into()).ok_or(HeaderFault::Invalid)
+    let key = extent.cipher.map(|cipher| cipher.key);
+    if let Some(key) = key.filter(|&key| keys.lacks(key)) {
+        return Err(Unreadable::KeyUnknown(key));
+    }
+    let parsed = decode_body(&extent, &body.into(), keys).ok_or(HeaderFault::Invalid)?;
+    Ok((parsed, key))
 }

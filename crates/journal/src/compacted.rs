@@ -9,7 +9,9 @@
 use crate::checkpoint_bytes::{decode_segment, encode_segment};
 use crate::disk::{Disk, DiskFile, read_full_at};
 use crate::error::OpenError;
-use crate::format::{COMPACTED_MAGIC, HeaderFault, SECTOR_BYTES, SegmentNumber, compacted_of, seal, unseal};
+use crate::format::{
+    COMPACTED_MAGIC, HeaderFault, SECTOR_BYTES, SegmentNumber, compacted_of, seal, unseal, version_of,
+};
 use crate::segment::Segment;
 use bytes::{Buf, BufMut, Bytes};
 use std::cmp::Reverse;
@@ -46,7 +48,7 @@ pub(crate) struct Compacted {
 /// The header sector of a file whose groups end at `end`, and the index behind it.
 pub(crate) fn encode(segment: &Segment, run: Run) -> ([u8; SECTOR_BYTES as usize], Vec<u8>) {
     let mut index = Vec::new();
-    encode_segment(&mut index, segment);
+    encode_segment(&mut index, segment, segment.header.version);
     let mut sector = [0; SECTOR_BYTES as usize];
     let mut header = &mut sector[16..];
     header.put_u64_le(run.first.0);
@@ -56,7 +58,7 @@ pub(crate) fn encode(segment: &Segment, run: Run) -> ([u8; SECTOR_BYTES as usize
     header.put_u64_le(segment.end);
     header.put_u64_le(index.len() as u64);
     header.put_u32_le(crc32c::crc32c(&index));
-    seal(COMPACTED_MAGIC, &mut sector);
+    seal(COMPACTED_MAGIC, &mut sector, segment.header.version);
     (sector, index)
 }
 
@@ -119,7 +121,7 @@ fn read<D: Disk>(disk: &D, name: &str, run: Run) -> Result<Option<Segment>, Unre
         return Ok(None);
     }
     let mut index = Bytes::from(index);
-    let segment = decode_segment(&mut index).filter(|segment| {
+    let segment = decode_segment(&mut index, version_of(&sector)).filter(|segment| {
         index.is_empty() && (segment.header.salt, segment.header.number, segment.end) == (salt, run.last, end)
     });
     Ok(segment.map(|segment| segment.compacted(run)))

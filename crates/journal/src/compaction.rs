@@ -101,6 +101,13 @@ impl Compactions {
         setback.until = checkpoint + (1 << setback.failures);
     }
 
+    /// Whether something is under way, or will be without a further checkpoint once `oldest` is the older one kept.
+    pub(crate) fn goes_on(&self, oldest: Option<u64>) -> bool {
+        let ripe =
+            |plan: &Plan| !plan.batches.is_empty() && oldest.is_some_and(|oldest| plan.sequence <= oldest);
+        !self.busy.is_empty() || self.plan.as_ref().is_some_and(ripe)
+    }
+
     pub(crate) fn waits_for_checkpoint(&self) -> bool {
         !self.failed && self.plan.as_ref().is_some_and(|plan| !plan.batches.is_empty())
     }
@@ -128,6 +135,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Runs of neighbours, each of which wins at least as many bytes as it has to write.
+    /// Those that are encrypted otherwise than they would be now move in any case.
     fn batches(&self, checkpoint: u64, summary: &Summary) -> VecDeque<Batch> {
         let mut batches = VecDeque::new();
         let mut run: Vec<&Segment> = Vec::new();
@@ -140,7 +148,7 @@ impl<D: Disk> Journal<D> {
                 batches.extend(self.batch(checkpoint, &std::mem::take(&mut run)));
                 needed = 0;
             }
-            if may_move && 2 * bytes <= self.options.segment_bytes {
+            if may_move && (2 * bytes <= self.options.segment_bytes || segment.is_outdated(&self.keys)) {
                 run.push(segment);
                 needed += bytes;
             } else {
@@ -157,7 +165,8 @@ impl<D: Disk> Journal<D> {
         let taken: u64 = run.iter().map(|segment| segment.header.capacity_bytes).sum();
         let gain = taken.saturating_sub(needed);
         // Without anything live they are recycled as they are.
-        if needed == 0 || gain < needed.max(self.options.segment_bytes / GAIN_SHARE_MIN) {
+        let worth = needed.max(self.options.segment_bytes / GAIN_SHARE_MIN) <= gain;
+        if needed == 0 || !(worth || run.iter().any(|segment| segment.is_outdated(&self.keys))) {
             return None;
         }
         let mut keep: BTreeMap<PartitionId, LiveSet> = BTreeMap::new();
@@ -220,7 +229,7 @@ impl<D: Disk> Journal<D> {
             let file = std::sync::Arc::new(self.disk.open(&segment.file_name()).ok()?);
             sources.push(Source { file, path, segment });
         }
-        Some(CompactionRequest { run, sources, keep: batch.keep })
+        Some(CompactionRequest { run, sources, keep: batch.keep, keys: self.keys.clone() })
     }
 
     /// Takes the answer to [`Journal::wants_compaction`], good or bad.
@@ -255,6 +264,7 @@ impl<D: Disk> Journal<D> {
         }
         self.handles.keep(segment.header.number, std::sync::Arc::new(file));
         self.segments.insert(segment);
+        self.rekeying.progress();
         self.recycle_dead();
         Ok(())
     }

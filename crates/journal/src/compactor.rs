@@ -1,13 +1,15 @@
 //! Writing a compacted segment, on whatever thread: live records of a run of segments into one new file.
 
+use crate::cipher::Encryptor;
 use crate::compacted::{Run, UNFINISHED, encode};
 use crate::disk::{Disk, DiskFile, write_all_at};
 use crate::error::{CompactionError, Damage, DamageKind};
 use crate::format::{
-    FIRST_GROUP, FORMAT_VERSION, GroupEnd, GroupHeader, GroupNumber, SegmentHeader, SegmentNumber,
-    compacted_name,
+    FIRST_GROUP, GroupEnd, GroupHeader, GroupNumber, SegmentHeader, SegmentNumber, compacted_name,
+    version_to_write,
 };
-use crate::journal::{encode_front, gather, measure};
+use crate::group::{Draft, measure, stored};
+use crate::keys::Keys;
 use crate::live::LiveSet;
 use crate::pace::Pace;
 use crate::record::{Payload, Record};
@@ -35,6 +37,7 @@ pub struct CompactionRequest<F> {
     /// Oldest first.
     pub(crate) sources: Vec<Source<F>>,
     pub(crate) keep: BTreeMap<PartitionId, LiveSet>,
+    pub(crate) keys: Keys,
 }
 
 /// A segment to take records from.
@@ -61,7 +64,9 @@ struct Output<F> {
     segment: Segment,
     batch: Vec<Record>,
     batch_bytes: u64,
-    front: Vec<u8>,
+    draft: Draft,
+    encryptor: Encryptor,
+    keys: Keys,
     last: GroupNumber,
 }
 
@@ -90,7 +95,7 @@ impl<F: DiskFile> CompactionRequest<F> {
         pace: &mut dyn Pace,
     ) -> Result<CompactedSegment<F>, CompactionError> {
         let failed = |source| CompactionError::Io { file: disk.path(UNFINISHED), source };
-        let mut output = Output::begin(disk, self.run).map_err(failed)?;
+        let mut output = Output::begin(disk, self.run, &self.keys).map_err(failed)?;
         for (&partition, keep) in &self.keep {
             for source in &self.sources {
                 let Some(range) = source.segment.ranges.get(&partition) else { continue };
@@ -116,14 +121,16 @@ pub(crate) fn rescue<D: Disk>(
     disk: &D,
     run: Run,
     damaged: &Salvaged<D::File>,
+    keys: &Keys,
     keep: &BTreeMap<PartitionId, LiveSet>,
 ) -> Result<Segment, CompactionError> {
     let Salvaged { file, path, segment, groups, .. } = damaged;
     let source = Source { file: file.clone(), path: path.clone(), segment: segment.clone() };
     let failed = |source| CompactionError::Io { file: disk.path(UNFINISHED), source };
-    let mut output = Output::begin(disk, run).map_err(failed)?;
+    let mut output = Output::begin(disk, run, keys).map_err(failed)?;
     for (&partition, keep) in keep {
-        let mut window = Window::new(&*source.file, INDEX_STRIDE_BYTES as usize, source.segment.end);
+        let mut window =
+            Window::with_keys(&*source.file, INDEX_STRIDE_BYTES as usize, source.segment.end, keys);
         for &offset in groups {
             let head = damaged.head(&mut window, offset).map_err(failed)?;
             let head = head.ok_or_else(|| source.damaged(partition, offset, DamageKind::Group))?;
@@ -158,7 +165,8 @@ impl<F: DiskFile> Source<F> {
                 continue;
             }
             let end = next.map_or(self.segment.end, |next| next.offset);
-            let mut window = Window::new(&*self.file, INDEX_STRIDE_BYTES as usize, self.segment.end);
+            let mut window =
+                Window::with_keys(&*self.file, INDEX_STRIDE_BYTES as usize, self.segment.end, &output.keys);
             let mut offset = entry.offset;
             while offset < end {
                 offset = self.copy_group(partition, keep, &mut window, offset, output)?;
@@ -201,12 +209,11 @@ impl<F: DiskFile> Source<F> {
                 continue;
             }
             let payload = window.payload(entry).map_err(failed)?;
-            let kind = DamageKind::Payload { position: record.position };
-            let payload = payload.ok_or_else(|| self.damaged(partition, entry.payload_offset, kind))?;
+            let payload = payload.map_err(|kind| self.damaged(partition, entry.payload_offset, kind))?;
             output.batch_bytes += payload.len() as u64;
             let payload = Payload::from(Bytes::copy_from_slice(payload));
-            let (position, reserve) = (record.position, record.reserve);
-            output.batch.push(Record { partition, position, payload, reserve });
+            let (position, reserve, key) = (record.position, record.reserve, record.key);
+            output.batch.push(Record { partition, position, payload, reserve, key });
         }
         Ok(())
     }
@@ -218,18 +225,21 @@ impl<F: DiskFile> Source<F> {
 }
 
 impl<F: DiskFile> Output<F> {
-    fn begin<D: Disk<File = F>>(disk: &D, run: Run) -> io::Result<Output<F>> {
+    fn begin<D: Disk<File = F>>(disk: &D, run: Run, keys: &Keys) -> io::Result<Output<F>> {
         // A file of an attempt that failed may be longer than what is written now.
         let _ = disk.remove(UNFINISHED);
         let (number, salt) = (run.last, disk.salt()?);
-        let header = SegmentHeader { number, salt, capacity_bytes: 0, version: FORMAT_VERSION };
+        let header = SegmentHeader { number, salt, capacity_bytes: 0, version: version_to_write(keys) };
+        let encryptor = Encryptor::begin(disk, keys)?;
         Ok(Output {
             file: disk.create(UNFINISHED)?,
             path: disk.path(UNFINISHED),
             segment: Segment::new(header),
             batch: Vec::new(),
             batch_bytes: 0,
-            front: Vec::new(),
+            draft: Draft::default(),
+            encryptor,
+            keys: keys.clone(),
             last: GroupNumber(0),
         })
     }
@@ -242,7 +252,7 @@ impl<F: DiskFile> Output<F> {
         if records.is_empty() {
             return Ok(());
         }
-        let bytes = measure(&records).map_err(|error| failed(io::Error::other(error)))?;
+        let bytes = measure(&records, &self.encryptor).map_err(|error| failed(io::Error::other(error)))?;
         let free = disk.free_bytes().map_err(failed)?;
         if free.is_some_and(|free| free < bytes + FREE_BYTES_MIN) {
             return Err(failed(io::ErrorKind::StorageFull.into()));
@@ -257,12 +267,13 @@ impl<F: DiskFile> Output<F> {
             record_count: records.len() as u32,
             table_checksum: 0,
         };
-        encode_front(&mut self.front, header, &records, offset);
-        let mut pieces = gather(&self.front, &records, bytes);
+        self.draft.encode(header, &records, offset, &mut self.encryptor);
+        let mut pieces = self.draft.pieces(&records, bytes);
         write_all_at(&self.file, &mut pieces, offset).map_err(failed)?;
         self.file.sync().map_err(failed)?;
         for record in &records {
-            self.segment.add(record.partition, record.position, offset, number);
+            let stored = stored(record, &self.encryptor);
+            self.segment.add(record.partition, record.position, stored, offset, number);
         }
         (self.segment.end, self.last) = (offset + bytes, number);
         Ok(())

@@ -1,6 +1,7 @@
 //! Everything that can go wrong, with the file, the offset and the numbers.
 
 use crate::format::{FORMAT_VERSION, SegmentNumber};
+use crate::keys::KeyId;
 use postroad_model::{PartitionId, Position};
 use std::io;
 use std::path::PathBuf;
@@ -33,9 +34,29 @@ pub enum OpenError {
         /// The version in it.
         found: u32,
     },
+    /// Something in this file is encrypted with a key that was not given. Nothing on the disk was changed.
+    #[error("{}: encrypted with key {key}, and {}", file.display(), told(given))]
+    KeyUnknown {
+        /// The file.
+        file: PathBuf,
+        /// The key that is needed.
+        key: KeyId,
+        /// Those that were given.
+        given: Vec<KeyId>,
+    },
     /// Damage before the tail, and it cannot be told which partitions are hit.
     #[error(transparent)]
     Damaged(Damage),
+}
+
+fn told(given: &[KeyId]) -> String {
+    match given {
+        [] => "no key is given".to_owned(),
+        given => {
+            let given: Vec<String> = given.iter().map(KeyId::to_string).collect();
+            format!("the keys given are {}", given.join(", "))
+        }
+    }
 }
 
 /// A place in the journal where promised bytes are gone.
@@ -72,6 +93,21 @@ pub enum DamageKind {
         /// Which record.
         position: Position,
     },
+    /// A record's checksum holds, and it is not what was encrypted for its place with the key that it names: somebody has
+    /// changed it.
+    #[error("the record at position {} is not what was encrypted: it was altered", position.get())]
+    Forged {
+        /// Which record.
+        position: Position,
+    },
+    /// A record is encrypted with a key that was not given. It need not be damaged.
+    #[error("the record at position {} is encrypted with key {key}, which is not given", position.get())]
+    KeyUnknown {
+        /// Which record.
+        position: Position,
+        /// The key.
+        key: KeyId,
+    },
     /// Positions are not dense.
     #[error("expected position {}, found {found}", expected.get())]
     Gap {
@@ -83,6 +119,13 @@ pub enum DamageKind {
     /// No checkpoint is readable and the records before them are gone already.
     #[error("no checkpoint is readable")]
     Checkpoint,
+}
+
+impl DamageKind {
+    /// Whether nothing is known to be wrong but that a key is missing.
+    pub(crate) fn is_locked(&self) -> bool {
+        matches!(self, DamageKind::KeyUnknown { .. })
+    }
 }
 
 /// Why a group is not durable.

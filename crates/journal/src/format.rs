@@ -1,4 +1,4 @@
-//! Bytes on the disk, format version 2; docs/formats/journal.md tells the same in prose.
+//! Bytes on the disk, format version 3; docs/formats/journal.md tells the same in prose.
 //!
 //! ```text
 //! segment  = sector with the segment header, then groups, each starting on a sector
@@ -7,11 +7,18 @@
 //! All numbers are little-endian. A decoder here takes any bytes and never panics.
 
 use crate::compacted::Run;
+use crate::keys::{KeyId, Keys};
 use bytes::{Buf, BufMut};
 use postroad_model::{PartitionId, Position};
 
-/// The version of segments and checkpoints that this program writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 2;
+/// The newest version of segments and checkpoints that this program reads. It writes it where something is encrypted.
+pub const FORMAT_VERSION: u32 = 3;
+
+/// What it writes where nothing is encrypted: an earlier Postroad reads that.
+pub(crate) const PLAIN_VERSION: u32 = 2;
+
+/// Since this version records and states may be encrypted, and files say with which keys.
+pub(crate) const KEYS_SINCE: u32 = 3;
 
 /// The oldest version that it reads: every group in it was begun after all before it were synced.
 const FORMAT_VERSION_MIN: u32 = 1;
@@ -106,7 +113,7 @@ impl SegmentHeader {
         (&mut bytes[16..24]).put_u64_le(self.number.0);
         (&mut bytes[24..32]).put_u64_le(self.salt);
         (&mut bytes[32..40]).put_u64_le(self.capacity_bytes);
-        seal(SEGMENT_MAGIC, &mut bytes);
+        seal(SEGMENT_MAGIC, &mut bytes, self.version);
         bytes
     }
 
@@ -116,7 +123,7 @@ impl SegmentHeader {
             number: SegmentNumber(rest.get_u64_le()),
             salt: rest.get_u64_le(),
             capacity_bytes: rest.get_u64_le(),
-            version: (&bytes[8..12]).get_u32_le(),
+            version: version_of(bytes),
         })
     }
 
@@ -124,13 +131,28 @@ impl SegmentHeader {
     pub(crate) fn allows_unsynced(&self) -> bool {
         UNSYNCED_SINCE <= self.version
     }
+
+    /// Whether records may be encrypted in it.
+    pub(crate) fn allows_keys(&self) -> bool {
+        KEYS_SINCE <= self.version
+    }
+}
+
+/// The version in which new files are written.
+pub(crate) fn version_to_write(keys: &Keys) -> u32 {
+    if keys.encrypts() { FORMAT_VERSION } else { PLAIN_VERSION }
+}
+
+/// The version that a header sector says, which must have been unsealed.
+pub(crate) fn version_of(sector: &[u8; SECTOR_BYTES as usize]) -> u32 {
+    (&sector[8..12]).get_u32_le()
 }
 
 /// Puts magic, version and checksum in front of a header sector. All versions keep these sixteen bytes, so that an
 /// unknown version is told from damage.
-pub(crate) fn seal(magic: &[u8; 8], sector: &mut [u8; SECTOR_BYTES as usize]) {
+pub(crate) fn seal(magic: &[u8; 8], sector: &mut [u8; SECTOR_BYTES as usize], version: u32) {
     sector[..8].copy_from_slice(magic);
-    (&mut sector[8..12]).put_u32_le(FORMAT_VERSION);
+    (&mut sector[8..12]).put_u32_le(version);
     let checksum = crc32c::crc32c_append(crc32c::crc32c(&sector[..12]), &sector[16..]);
     (&mut sector[12..16]).put_u32_le(checksum);
 }
@@ -144,7 +166,7 @@ pub(crate) fn unseal<'a>(
     if sector[..8] != *magic || (&sector[12..16]).get_u32_le() != checksum {
         return Err(HeaderFault::Invalid);
     }
-    match (&sector[8..12]).get_u32_le() {
+    match version_of(sector) {
         FORMAT_VERSION_MIN..=FORMAT_VERSION => Ok(&sector[16..]),
         other => Err(HeaderFault::Version(other)),
     }
@@ -230,21 +252,28 @@ impl GroupHeader {
 /// One entry of a group's record table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
+    /// On the disk.
     pub payload_bytes: u32,
-    /// Over the rest of this header and the payload.
+    /// Over the rest of this header and the payload as it is on the disk.
     pub checksum: u32,
     pub partition: PartitionId,
     pub reserve: bool,
+    /// What the payload is encrypted with.
+    pub key: Option<KeyId>,
     pub position: Position,
 }
 
 impl RecordHeader {
     /// With the checksum still to be computed over `pieces`.
     pub(crate) fn sealed<'a>(mut self, pieces: impl Iterator<Item = &'a [u8]>) -> RecordHeader {
-        self.checksum = 0;
-        let start = crc32c::crc32c(&self.encode());
+        let start = crc32c::crc32c(&self.unsealed());
         self.checksum = pieces.fold(start, crc32c::crc32c_append);
         self
+    }
+
+    /// The header with its checksum zero: what checksum and encryption hold the payload together with.
+    pub(crate) fn unsealed(&self) -> [u8; RECORD_HEADER_BYTES] {
+        RecordHeader { checksum: 0, ..*self }.encode()
     }
 
     /// Whether `payload` is what this header was sealed with.
@@ -260,22 +289,23 @@ impl RecordHeader {
         rest.put_u16_le(self.partition.0);
         rest.put_u8(RECORD_VERSION);
         rest.put_u8(if self.reserve { FLAG_RESERVE } else { 0 });
-        rest.put_u32_le(0);
+        rest.put_u32_le(KeyId::number(self.key));
         rest.put_u64_le(self.position.get());
         bytes
     }
 
-    /// `None` for what no version 1 writer makes.
+    /// `None` for what no writer makes.
     pub(crate) fn decode(bytes: &[u8; RECORD_HEADER_BYTES]) -> Option<RecordHeader> {
         let mut rest = &bytes[..];
         let (payload_bytes, checksum) = (rest.get_u32_le(), rest.get_u32_le());
         let partition = PartitionId(rest.get_u16_le());
-        let (version, flags, zero) = (rest.get_u8(), rest.get_u8(), rest.get_u32_le());
+        let (version, flags, key) = (rest.get_u8(), rest.get_u8(), rest.get_u32_le());
         let position = Position::new(rest.get_u64_le()).filter(|position| position.get() <= NUMBER_MAX)?;
-        if version != RECORD_VERSION || flags & !FLAG_RESERVE != 0 || zero != 0 {
+        if version != RECORD_VERSION || flags & !FLAG_RESERVE != 0 {
             return None;
         }
-        Some(RecordHeader { payload_bytes, checksum, partition, reserve: flags == FLAG_RESERVE, position })
+        let (reserve, key) = (flags == FLAG_RESERVE, KeyId::of(key));
+        Some(RecordHeader { payload_bytes, checksum, partition, reserve, key, position })
     }
 }
 

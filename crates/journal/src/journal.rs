@@ -1,16 +1,17 @@
 //! The journal in service: groups in, durable groups out.
 
 use crate::checkpoint::Checkpoints;
+use crate::cipher::Encryptor;
 use crate::compaction::Compactions;
 use crate::disk::{Disk, DiskFile, write_all_at};
 use crate::error::{CommitError, Damage, ReopenError};
-use crate::format::{
-    GROUP_HEADER_BYTES, GroupEnd, GroupHeader, GroupNumber, PAYLOAD_ALIGN, RECORD_HEADER_BYTES, RecordHeader,
-    SECTOR_BYTES, SegmentHeader, group_bytes, segment_name,
-};
+use crate::format::{GroupEnd, GroupHeader, GroupNumber, SECTOR_BYTES, SegmentHeader, segment_name};
+use crate::group::{Draft, measure, stored};
+use crate::keys::Keys;
 use crate::prepare::PreparedSegment;
 use crate::read::Handles;
 use crate::record::Record;
+use crate::rekeying::Rekeying;
 use crate::retention::Segments;
 use crate::room::Room;
 use postroad_model::{PartitionId, Position};
@@ -66,8 +67,11 @@ pub struct Journal<D: Disk> {
     pub(crate) sealed: GroupNumber,
     /// How far the current segment is filled, for whoever makes the next one; see [`Journal::tell_filled`].
     pub(crate) filled: Arc<AtomicU64>,
-    /// Header and table of the group being written; kept to save the allocation.
-    pub(crate) front: Vec<u8>,
+    /// The group being written.
+    pub(crate) draft: Draft,
+    pub(crate) keys: Keys,
+    pub(crate) encryptor: Encryptor,
+    pub(crate) rekeying: Rekeying,
     /// The groups at the end of the current segment that were written and not synced, byte by byte: should the sync fail, they
     /// are written again by another handle.
     pub(crate) unsynced: Vec<u8>,
@@ -82,20 +86,12 @@ pub(crate) struct Current<F> {
     pub end: u64,
 }
 
-/// Longest payload: its length has 32 bits on the disk.
-const PAYLOAD_BYTES_MAX: u64 = u32::MAX as u64;
-
-/// Longest group. Far beyond what one sync should carry; keeps offsets and a segment of its own size in bounds.
-const GROUP_BYTES_MAX: u64 = 8 << 30;
-
 /// Groups of so many bytes at most are written and not synced: what a group says of those ahead of it has 16 bits, in sectors,
 /// and what a failed sync would lose is kept in memory.
 const UNSYNCED_BYTES_MAX: u64 = 16 << 20;
 
 /// Memory that is kept for them while there are none.
 const UNSYNCED_BYTES_KEPT: usize = 256 << 10;
-
-const ZEROS: [u8; SECTOR_BYTES as usize] = [0; SECTOR_BYTES as usize];
 
 impl<D: Disk> Journal<D> {
     /// Writes `records` as one group, with one write and one sync. `Ok` means durable; an empty group is.
@@ -117,7 +113,7 @@ impl<D: Disk> Journal<D> {
     /// # Errors
     /// Those of [`Journal::commit`].
     pub fn append(&mut self, records: &[Record]) -> Result<(), CommitError> {
-        let bytes = measure(records)?;
+        let bytes = measure(records, &self.encryptor)?;
         if UNSYNCED_BYTES_MAX < bytes || !self.current.header.allows_unsynced() {
             return self.put(records, true);
         }
@@ -152,13 +148,14 @@ impl<D: Disk> Journal<D> {
             return Ok(());
         }
         self.check_positions(records)?;
-        let bytes = measure(records)?;
+        let bytes = measure(records, &self.encryptor)?;
         let reserve = records.iter().all(|record| record.reserve);
         self.make_room(bytes, reserve)?;
         let group = self.write_group(records, bytes, sync)?;
         let start = self.last.offset - bytes;
         for record in records {
-            self.segments.add(group.segment, record.partition, record.position, start, group.number);
+            let stored = stored(record, &self.encryptor);
+            self.segments.add(group.segment, record.partition, record.position, stored, start, group.number);
             self.positions.insert(record.partition, record.position);
         }
         self.checkpoints.committed(bytes);
@@ -177,15 +174,19 @@ impl<D: Disk> Journal<D> {
         // Ahead of the empty group, which then tells that all before it was durable.
         self.sync()?;
         if self.wants_seal() {
+            if self.must_leave() {
+                self.make_room(SECTOR_BYTES, true)?;
+            }
             self.sealed = self.write_group(&[], SECTOR_BYTES, true)?.number;
         }
         Ok(())
     }
 
-    /// Whether the last group has records, and there is room for an empty one behind it.
+    /// Whether the last group has records, and there is room for an empty one behind it; or whether the segment is to be left
+    /// for the keys in it.
     pub fn wants_seal(&self) -> bool {
         let sealed = self.last == GroupEnd::default() || self.sealed == self.last.number;
-        !sealed && self.fits(SECTOR_BYTES, true)
+        !sealed && (self.must_leave() || self.fits(SECTOR_BYTES, true))
     }
 
     /// The last durable position of a partition; `None` if it has no records.
@@ -274,8 +275,8 @@ impl<D: Disk> Journal<D> {
             record_count: records.len() as u32,
             table_checksum: 0,
         };
-        encode_front(&mut self.front, header, records, offset);
-        let mut pieces = gather(&self.front, records, bytes);
+        self.draft.encode(header, records, offset, &mut self.encryptor);
+        let mut pieces = self.draft.pieces(records, bytes);
         if let Err(source) = write_all_at(&*self.current.file, &mut pieces, offset) {
             self.failed = true;
             return Err(CommitError::WriteFailed { file: self.current_path(), offset, source });
@@ -283,9 +284,8 @@ impl<D: Disk> Journal<D> {
         if sync {
             self.sync_current(offset)?;
         } else {
-            gather(&self.front, records, bytes)
-                .iter()
-                .for_each(|piece| self.unsynced.extend_from_slice(piece));
+            let pieces = self.draft.pieces(records, bytes);
+            pieces.iter().for_each(|piece| self.unsynced.extend_from_slice(piece));
         }
         self.current.end = offset + bytes;
         self.last = GroupEnd { segment: self.current.header.number, offset: self.current.end, number };
@@ -321,63 +321,11 @@ impl<D: Disk> Journal<D> {
             self.handles.keep(left.header.number, left.file);
         } else {
             // Not one durable group in it: nothing on the disk refers to it.
-            self.discard(segment_name(left.header.number), left.header.capacity_bytes);
+            self.discard(segment_name(left.header.number), left.header.capacity_bytes, true);
         }
     }
 
     pub(crate) fn current_path(&self) -> PathBuf {
         self.disk.path(&segment_name(self.current.header.number))
     }
-}
-
-/// Size of the group on the disk.
-pub(crate) fn measure(records: &[Record]) -> Result<u64, CommitError> {
-    let lengths = records.iter().map(|record| record.payload.byte_length());
-    if let Some(found_bytes) = lengths.clone().find(|&bytes| PAYLOAD_BYTES_MAX < bytes) {
-        return Err(CommitError::TooLarge { found_bytes, max_bytes: PAYLOAD_BYTES_MAX });
-    }
-    let found_bytes = group_bytes(lengths).unwrap_or(u64::MAX);
-    if GROUP_BYTES_MAX < found_bytes || u32::MAX as usize <= records.len() {
-        return Err(CommitError::TooLarge { found_bytes, max_bytes: GROUP_BYTES_MAX });
-    }
-    Ok(found_bytes)
-}
-
-/// Group header and record table, into `front`.
-pub(crate) fn encode_front(front: &mut Vec<u8>, mut header: GroupHeader, records: &[Record], offset: u64) {
-    front.clear();
-    front.reserve(GROUP_HEADER_BYTES + records.len() * RECORD_HEADER_BYTES);
-    front.extend_from_slice(&[0; GROUP_HEADER_BYTES]);
-    for record in records {
-        let entry = RecordHeader {
-            payload_bytes: record.payload.byte_length() as u32,
-            checksum: 0,
-            partition: record.partition,
-            reserve: record.reserve,
-            position: record.position,
-        };
-        let entry = entry.sealed(record.payload.pieces().iter().map(|piece| &piece[..]));
-        front.extend_from_slice(&entry.encode());
-    }
-    header.table_checksum = crc32c::crc32c(&front[GROUP_HEADER_BYTES..]);
-    front[..GROUP_HEADER_BYTES].copy_from_slice(&header.encode(offset));
-}
-
-/// All bytes of the group, in order, padding included.
-pub(crate) fn gather<'a>(front: &'a [u8], records: &'a [Record], bytes: u64) -> Vec<IoSlice<'a>> {
-    let mut pieces = Vec::with_capacity(2 + 2 * records.len());
-    pieces.push(IoSlice::new(front));
-    let mut written = front.len() as u64;
-    for record in records {
-        for piece in record.payload.pieces() {
-            pieces.push(IoSlice::new(piece));
-        }
-        let length = record.payload.byte_length();
-        let padding = length.next_multiple_of(PAYLOAD_ALIGN) - length;
-        pieces.push(IoSlice::new(&ZEROS[..padding as usize]));
-        written += length + padding;
-    }
-    pieces.push(IoSlice::new(&ZEROS[..(bytes - written) as usize]));
-    pieces.retain(|piece| !piece.is_empty());
-    pieces
 }

@@ -6,9 +6,14 @@
 //! Start at [`Journal::commit`]; the bytes on the disk are described in docs/formats/journal.md.
 
 mod error;
+mod keys;
 mod record;
 
 mod journal;
+
+mod group;
+
+mod cipher;
 
 mod room;
 
@@ -17,6 +22,7 @@ mod retention;
 
 mod compaction;
 mod compactor;
+mod rekeying;
 
 mod backup;
 
@@ -67,6 +73,7 @@ pub use error::{
 };
 pub use format::{FORMAT_VERSION, SegmentNumber};
 pub use journal::{Journal, Options};
+pub use keys::{KEY_BYTES, Key, KeyId, KeySet, Keys};
 pub use pace::Pace;
 pub use prepare::{PreparedSegment, SegmentRequest};
 pub use read::ReadRequest;

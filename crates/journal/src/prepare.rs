@@ -2,7 +2,7 @@
 
 use crate::disk::{Disk, DiskFile, write_all_at};
 use crate::error::PrepareError;
-use crate::format::{FIRST_GROUP, FORMAT_VERSION, SegmentHeader, SegmentNumber, segment_name};
+use crate::format::{FIRST_GROUP, SegmentHeader, SegmentNumber, segment_name};
 use crate::pace::Pace;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -33,6 +33,8 @@ pub struct SegmentRequest {
     pub(crate) zero: bool,
     /// How far the segment before is filled, in bytes of a regular one.
     pub(crate) filled: Arc<AtomicU64>,
+    /// Of the format in which groups will be written.
+    pub(crate) version: u32,
 }
 
 /// A segment that is ready for groups: allocated, its header synced, its directory entry too.
@@ -68,7 +70,7 @@ impl SegmentRequest {
         pace: &mut dyn Pace,
     ) -> io::Result<PreparedSegment<D::File>> {
         let (number, salt, capacity_bytes) = (self.number, disk.salt()?, self.capacity_bytes);
-        let header = SegmentHeader { number, salt, capacity_bytes, version: FORMAT_VERSION };
+        let header = SegmentHeader { number, salt, capacity_bytes, version: self.version };
         match &self.recycle {
             // A backup has it, too.
             Some(dead) if disk.open(dead)?.is_linked()? => disk.remove(dead)?,

@@ -4,6 +4,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::{Damage, DamageKind, ReadError};
 use crate::format::SegmentNumber;
 use crate::journal::Journal;
+use crate::keys::Keys;
 use crate::record::StoredRecord;
 use crate::scan::{GroupHead, Window};
 use crate::segment::INDEX_STRIDE_BYTES;
@@ -56,6 +57,7 @@ pub struct ReadRequest<F> {
     last: Position,
     records_max: usize,
     bytes_max: u64,
+    keys: Keys,
 }
 
 impl<D: Disk> Journal<D> {
@@ -108,7 +110,8 @@ impl<D: Disk> Journal<D> {
         let file = self.handle(header.number, &name)?;
         let (salt, offset) = (header.salt, entry.offset);
         let records_max = records_max.max(1);
-        Ok(ReadRequest { file, path, salt, offset, end, partition, from, last, records_max, bytes_max })
+        let keys = self.keys.clone();
+        Ok(ReadRequest { file, path, salt, offset, end, partition, from, last, records_max, bytes_max, keys })
     }
 
     fn handle(&mut self, number: SegmentNumber, name: &str) -> Result<Arc<D::File>, ReadError> {
@@ -131,7 +134,7 @@ impl<F: DiskFile> ReadRequest<F> {
     /// # Errors
     /// As [`Journal::read_many`].
     pub fn run(self) -> Result<Vec<StoredRecord>, ReadError> {
-        let mut window = Window::new(&*self.file, INDEX_STRIDE_BYTES as usize, self.end);
+        let mut window = Window::with_keys(&*self.file, INDEX_STRIDE_BYTES as usize, self.end, &self.keys);
         let mut found = Vec::new();
         let mut payload_bytes = 0;
         let mut offset = self.offset;
@@ -176,12 +179,9 @@ impl<F: DiskFile> ReadRequest<F> {
                 return Ok(false);
             }
             let payload = match window.payload(entry) {
-                Ok(Some(payload)) => Bytes::copy_from_slice(payload),
+                Ok(Ok(payload)) => Bytes::copy_from_slice(payload),
                 _ if !found.is_empty() => return Ok(false),
-                Ok(None) => {
-                    let kind = DamageKind::Payload { position: record.position };
-                    return Err(self.damaged(entry.payload_offset, kind));
-                }
+                Ok(Err(kind)) => return Err(self.damaged(entry.payload_offset, kind)),
                 Err(source) => return Err(self.failed(source)),
             };
             found.push(StoredRecord { partition: self.partition, position: record.position, payload });

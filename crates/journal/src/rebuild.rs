@@ -45,7 +45,7 @@ fn with_header<F: DiskFile>(
     header: GroupHeader,
     offset: u64,
 ) -> io::Result<Option<GroupHead>> {
-    let rows = table(window, offset, header.record_count as usize)?;
+    let (rows, salt) = (table(window, offset, header.record_count as usize)?, header.salt);
     let end = offset.saturating_add(header.length_bytes);
     let front = (GROUP_HEADER_BYTES + rows.len() * RECORD_HEADER_BYTES) as u64;
     if rows.len() < header.record_count as usize
@@ -56,12 +56,12 @@ fn with_header<F: DiskFile>(
     let mut records = Vec::new();
     let mut at = offset + front;
     for row in &rows {
-        let Some(entry) = holding(window, row, at)? else { break };
+        let Some(entry) = holding(window, row, salt, at)? else { break };
         at += padded(&entry.header);
         records.push(entry);
     }
     let behind = &rows[(records.len() + 1).min(rows.len())..];
-    records.extend(from_the_end(window, behind, at, end)?);
+    records.extend(from_the_end(window, behind, salt, at, end)?);
     Ok(Some(GroupHead { header, offset, records }))
 }
 
@@ -69,6 +69,7 @@ fn with_header<F: DiskFile>(
 fn from_the_end<F: DiskFile>(
     window: &mut Window<'_, F>,
     rows: &[Row],
+    salt: u64,
     start: u64,
     end: u64,
 ) -> io::Result<Vec<RecordEntry>> {
@@ -79,7 +80,7 @@ fn from_the_end<F: DiskFile>(
         for row in rows.iter().rev() {
             let Some(header) = RecordHeader::decode(row) else { break };
             let Some(begin) = at.checked_sub(padded(&header)).filter(|&begin| start <= begin) else { break };
-            let Some(entry) = holding(window, row, begin)? else { break };
+            let Some(entry) = holding(window, row, salt, begin)? else { break };
             at = begin;
             found.push(entry);
         }
@@ -103,7 +104,7 @@ fn without_header<F: DiskFile>(
         let mut at = offset + (GROUP_HEADER_BYTES + count * RECORD_HEADER_BYTES) as u64;
         let mut records = Vec::new();
         for row in &rows[..count] {
-            let Some(entry) = holding(window, row, at)? else { break };
+            let Some(entry) = holding(window, row, salt, at)? else { break };
             at += padded(&entry.header);
             records.push(entry);
         }
@@ -141,8 +142,13 @@ fn table<F: DiskFile>(window: &mut Window<'_, F>, offset: u64, rows_max: usize) 
 }
 
 /// The entry of this row, if its checksum holds for the payload at this place.
-fn holding<F: DiskFile>(window: &mut Window<'_, F>, row: &Row, at: u64) -> io::Result<Option<RecordEntry>> {
+fn holding<F: DiskFile>(
+    window: &mut Window<'_, F>,
+    row: &Row,
+    salt: u64,
+    at: u64,
+) -> io::Result<Option<RecordEntry>> {
     let Some(header) = RecordHeader::decode(row) else { return Ok(None) };
-    let entry = RecordEntry { header, payload_offset: at };
-    Ok(window.payload(&entry)?.is_some().then_some(entry))
+    let entry = RecordEntry { header, payload_offset: at, salt };
+    Ok(window.check(&entry)?.is_none().then_some(entry))
 }

@@ -1,5 +1,6 @@
 //! What goes into the journal and what comes out of it.
 
+use crate::keys::KeyId;
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
 
@@ -15,6 +16,8 @@ pub struct Record {
     /// True for records that free something (settles): they may use the space kept back for them
     /// when no further segment can be made.
     pub reserve: bool,
+    /// A key of its own, or one that has taken the place of that; without one the journal's.
+    pub key: Option<KeyId>,
 }
 
 /// One record read back, its checksum verified.

@@ -5,6 +5,7 @@ use crate::checkpoint::Checkpoint;
 use crate::disk::DiskFile;
 use crate::error::{Damage, DamageKind, ReadError};
 use crate::format::SegmentHeader;
+use crate::keys::Keys;
 use crate::record::StoredRecord;
 use crate::scan::Window;
 use bytes::Bytes;
@@ -31,6 +32,7 @@ pub struct Recovered<F> {
     pub(crate) positions: BTreeMap<PartitionId, Position>,
     pub(crate) stopped: BTreeSet<PartitionId>,
     pub(crate) parts: Vec<Part<F>>,
+    pub(crate) keys: Keys,
 }
 
 /// Where a torn group was cut off.
@@ -88,7 +90,9 @@ impl<F: DiskFile> Iterator for Replay<'_, F> {
                 }
                 _ => {
                     let part = self.parts.next()?;
-                    self.part = Some((part, Window::new(&*part.file, SCAN_STEP_BYTES, part.end), part.start));
+                    let window =
+                        Window::with_keys(&*part.file, SCAN_STEP_BYTES, part.end, &self.recovered.keys);
+                    self.part = Some((part, window, part.start));
                 }
             }
         }
@@ -112,8 +116,7 @@ impl<F: DiskFile> Replay<'_, F> {
                 continue;
             }
             let payload = window.payload(entry).map_err(failed)?;
-            let kind = DamageKind::Payload { position };
-            let payload = payload.ok_or_else(|| damaged(Some(partition), entry.payload_offset, kind))?;
+            let payload = payload.map_err(|kind| damaged(Some(partition), entry.payload_offset, kind))?;
             let payload = Bytes::copy_from_slice(payload);
             self.ready.push_back(StoredRecord { partition, position, payload });
         }

@@ -9,6 +9,7 @@ use crate::disk::{Disk, DiskFile, read_full_at, write_all_at};
 use crate::error::{Damage, DamageKind, OpenError};
 use crate::format::{GroupEnd, SECTOR_BYTES, SegmentNumber, segment_name, segment_of};
 use crate::journal::{Journal, Options};
+use crate::keys::Keys;
 use crate::recovered::{Part, Recovered};
 use crate::retention::Segments;
 use crate::segment::Segment;
@@ -29,26 +30,27 @@ impl<D: Disk> Journal<D> {
     /// # Errors
     /// [`OpenError::Damaged`]: promised records are gone and it cannot be told whose; where it can,
     /// [`Recovered::damaged`] tells, and the journal serves the other partitions.
-    /// [`OpenError::UnknownVersion`], [`OpenError::Io`]: nothing was changed, or nothing that matters.
+    /// [`OpenError::UnknownVersion`], [`OpenError::KeyUnknown`], [`OpenError::Io`]: nothing was changed, or nothing that matters.
     pub fn open(disk: D, options: Options) -> Result<(Journal<D>, Recovered<D::File>), OpenError> {
-        Journal::open_watched(disk, options, &mut |_, _| ())
+        Journal::open_with(disk, options, Keys::default(), &mut |_, _| ())
     }
 
-    /// As [`Journal::open`]; tells `watch` how many bytes of groups were verified, of how many at most: 0 before the first, and
+    /// As [`Journal::open`], with keys: what is new is encrypted with the current one. Tells `watch` how many bytes of groups were verified, of how many at most: 0 before the first, and
     /// again after each group.
     ///
     /// # Errors
     /// Those of [`Journal::open`].
-    pub fn open_watched(
+    pub fn open_with(
         disk: D,
         options: Options,
+        keys: Keys,
         watch: &mut dyn FnMut(u64, u64),
     ) -> Result<(Journal<D>, Recovered<D::File>), OpenError> {
         let began = Instant::now();
         let options = options.in_bounds();
         let directory_failed = |source| OpenError::Io { file: disk.path(""), source };
         let names = disk.list().map_err(directory_failed)?;
-        let loaded = checkpoint_load::load(&disk, &names)?;
+        let loaded = checkpoint_load::load(&disk, &names, &keys)?;
         let numbers: BTreeSet<SegmentNumber> = names.iter().filter_map(|name| segment_of(name)).collect();
         let content = loaded.checkpoint.as_ref().map(|(content, _)| content);
         let start = content.map_or(Place::BEGINNING, |content| content.start);
@@ -57,14 +59,15 @@ impl<D: Disk> Journal<D> {
         let found = chain::find(&disk, numbers.iter().copied().filter(|&number| start.segment <= number))?;
         let missing = |number| missing(&disk, &loaded, number);
         let chain = chain::link(found, start, end, missing)?;
-        let (verified, unused, dead) = verify(&disk, &loaded, &numbers, compacted, chain, watch)?;
+        let (verified, unused, dead) = verify(&disk, &loaded, &numbers, compacted, chain, &keys, watch)?;
+        check_keys(&disk, &verified.segments, &keys)?;
         let obsolete = obsolete.into_iter().chain(dead).collect();
         wipe(&verified.stale)?;
         settle_tail(&verified)?;
         // Entries seen here may be those of a process that ended before it synced them.
         disk.sync_directory().map_err(directory_failed)?;
         let (journal, mut recovered) =
-            Assembly { disk, options, loaded, numbers, verified, unused, obsolete }.put_together()?;
+            Assembly { disk, options, keys, loaded, numbers, verified, unused, obsolete }.put_together()?;
         recovered.elapsed = began.elapsed();
         Ok((journal, recovered))
     }
@@ -75,6 +78,17 @@ pub(crate) type Unused<F> = BTreeMap<SegmentNumber, Found<F>>;
 
 /// What verification leaves; the third are compacted segments that the checkpoint does not need.
 type Verification<F> = (Verified<F>, Unused<F>, Vec<String>);
+
+/// Refuses a journal with records that are encrypted with a key that is not known, before anything is changed.
+fn check_keys<D: Disk>(disk: &D, segments: &Segments, keys: &Keys) -> Result<(), OpenError> {
+    for segment in segments.iter() {
+        if let Some(key) = segment.keys.keys().flatten().copied().find(|&key| keys.lacks(key)) {
+            let (file, given) = (disk.path(&segment.file_name()), keys.ids().collect());
+            return Err(OpenError::KeyUnknown { file, key, given });
+        }
+    }
+    Ok(())
+}
 
 /// What a missing segment means.
 fn missing<D: Disk>(disk: &D, loaded: &Loaded, number: SegmentNumber) -> Damage {
@@ -94,6 +108,7 @@ fn verify<D: Disk>(
     numbers: &BTreeSet<SegmentNumber>,
     mut compacted: Vec<Compacted>,
     chain: Chain<D::File>,
+    keys: &Keys,
     watch: &mut dyn FnMut(u64, u64),
 ) -> Result<Verification<D::File>, OpenError> {
     let content = loaded.checkpoint.as_ref().map(|(content, _)| content);
@@ -125,7 +140,7 @@ fn verify<D: Disk>(
             segments.restore(segment.clone());
         }
     }
-    let mut verified = Verified::new(segments, content);
+    let mut verified = Verified::new(segments, content, keys.clone());
     let tail = chain.links.last().map(|link| link.path.clone());
     let bytes: u64 = chain.links.iter().map(|link| link.bytes_max(start)).sum();
     watch(0, bytes);

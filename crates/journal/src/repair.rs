@@ -10,12 +10,16 @@
 
 use crate::checkpoint::{Checkpoint, write_file};
 use crate::checkpoint_bytes::{Content, PartitionEntry, Place, encode};
+use crate::cipher::Encryptor;
 use crate::compacted::Run;
 use crate::compactor::rescue;
 use crate::disk::{Disk, DiskFile, write_all_at};
 use crate::error::RepairError;
-use crate::format::{FIRST_GROUP, GroupEnd, GroupHeader, SECTOR_BYTES, checkpoint_name, checkpoint_of};
-use crate::journal::{Options, encode_front, gather};
+use crate::format::{
+    FIRST_GROUP, GroupEnd, GroupHeader, SECTOR_BYTES, checkpoint_name, checkpoint_of, version_to_write,
+};
+use crate::group::Draft;
+use crate::journal::Options;
 use crate::live::LiveSet;
 use crate::prepare::SegmentRequest;
 use crate::salvage::Salvage;
@@ -106,7 +110,7 @@ impl<D: Disk> Salvage<D> {
             }
             let number = file.segment.header.number;
             let run = file.segment.compacted.unwrap_or(Run { first: number, last: number, checkpoint });
-            let new = rescue(&self.disk, Run { checkpoint, ..run }, file, &keep)?;
+            let new = rescue(&self.disk, Run { checkpoint, ..run }, file, &self.keys, &keep)?;
             rescued.push(new.file_name());
             segments.push(counted(new, &keep));
         }
@@ -120,7 +124,8 @@ impl<D: Disk> Salvage<D> {
         let number = known.max().unwrap_or_default().max(self.last.segment).next();
         let capacity_bytes = options.in_bounds().segment_bytes;
         let (recycle, zero, filled) = (None, false, Arc::default());
-        let request = SegmentRequest { number, capacity_bytes, recycle, zero, filled };
+        let version = version_to_write(&self.keys);
+        let request = SegmentRequest { number, capacity_bytes, recycle, zero, filled, version };
         let made = request.prepare(&self.disk, &mut ())?;
         let group = self.last.number.next();
         let header = GroupHeader {
@@ -132,10 +137,12 @@ impl<D: Disk> Salvage<D> {
             record_count: 0,
             table_checksum: 0,
         };
-        let mut front = Vec::new();
-        encode_front(&mut front, header, &[], FIRST_GROUP);
-        let written = write_all_at(&made.file, &mut gather(&front, &[], SECTOR_BYTES), FIRST_GROUP);
         let name = crate::format::segment_name(number);
+        let mut encryptor =
+            Encryptor::begin(&self.disk, &self.keys).map_err(|source| self.failed(&name, source))?;
+        let mut draft = Draft::default();
+        draft.encode(header, &[], FIRST_GROUP, &mut encryptor);
+        let written = write_all_at(&made.file, &mut draft.pieces(&[], SECTOR_BYTES), FIRST_GROUP);
         written.and_then(|()| made.file.sync()).map_err(|source| self.failed(&name, source))?;
         Ok(GroupEnd { segment: number, offset: FIRST_GROUP + SECTOR_BYTES, number: group })
     }
@@ -155,8 +162,9 @@ impl<D: Disk> Salvage<D> {
         });
         let start = Place { segment: end.segment, offset: end.offset, group: None };
         let content = Content { sequence, start, end, partitions: partitions.collect() };
-        let pieces = encode(&content, &segments.iter().collect::<Vec<_>>());
+        let draft = encode(&content, &segments.iter().collect::<Vec<_>>(), &self.keys);
         let name = checkpoint_name(sequence);
+        let pieces = draft.finish(&self.disk, &self.keys).map_err(|source| self.failed(&name, source))?;
         let written = write_file(&self.disk, &name, None, &pieces, &mut ());
         written.map_err(|source| self.failed(&name, source))
     }

@@ -4,7 +4,7 @@ use crate::disk::Disk;
 use crate::format::{FIRST_GROUP, GroupNumber, SegmentHeader, SegmentNumber};
 use crate::journal::Journal;
 use crate::live::LiveSet;
-use crate::segment::{IndexEntry, Range, Segment};
+use crate::segment::{IndexEntry, Range, Segment, Stored};
 use postroad_model::{MessageRow, PartitionId, Position};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,11 +64,12 @@ impl Segments {
         number: SegmentNumber,
         partition: PartitionId,
         position: Position,
+        stored: Stored,
         offset: u64,
         group: GroupNumber,
     ) {
         let Some(segment) = self.table.get_mut(&number) else { return };
-        if segment.add(partition, position, offset, group) {
+        if segment.add(partition, position, stored, offset, group) {
             self.places.entry(partition).or_default().insert(position, number);
         }
     }
@@ -272,7 +273,10 @@ impl<D: Disk> Journal<D> {
                 self.handles.forget(number);
                 match segment.compacted {
                     Some(_) => self.compactions.obsolete.push(segment.file_name()),
-                    None => self.discard(segment.file_name(), segment.header.capacity_bytes),
+                    None => {
+                        let reusable = !segment.is_outdated(&self.keys);
+                        self.discard(segment.file_name(), segment.header.capacity_bytes, reusable);
+                    }
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::disk::{Disk, is_full};
 use crate::error::{CommitError, PrepareError};
-use crate::format::{FIRST_GROUP, GroupEnd, SegmentNumber, segment_name};
+use crate::format::{FIRST_GROUP, GroupEnd, SegmentNumber, segment_name, version_to_write};
 use crate::journal::{Journal, Options};
 use crate::prepare::{PreparedSegment, SegmentRequest};
 use std::collections::VecDeque;
@@ -97,6 +97,9 @@ impl<D: Disk> Journal<D> {
     }
 
     pub(crate) fn fits(&self, group_bytes: u64, reserve: bool) -> bool {
+        if self.must_leave() {
+            return false;
+        }
         let free = self.current.header.capacity_bytes.saturating_sub(self.current.end);
         let kept =
             if reserve || self.room.spare.is_some() { 0 } else { self.options.segment_bytes / RESERVE_SHARE };
@@ -121,7 +124,7 @@ impl<D: Disk> Journal<D> {
         if made.is_ok()
             && let Some(spare) = self.room.spare.take()
         {
-            self.discard(segment_name(spare.header.number), spare.header.capacity_bytes);
+            self.discard(segment_name(spare.header.number), spare.header.capacity_bytes, true);
         }
         made
     }
@@ -133,7 +136,8 @@ impl<D: Disk> Journal<D> {
         let recycle = if regular { self.room.dead.pop_front() } else { None };
         // While sends are refused for want of this segment nothing fills the one before: waiting for that would not end.
         let filled = if self.room.refused { Arc::new(AtomicU64::new(FILLED)) } else { self.filled.clone() };
-        SegmentRequest { number, capacity_bytes, recycle, zero, filled }
+        let version = version_to_write(&self.keys);
+        SegmentRequest { number, capacity_bytes, recycle, zero, filled, version }
     }
 
     fn accept(&mut self, segment: PreparedSegment<D::File>) {
@@ -141,19 +145,20 @@ impl<D: Disk> Journal<D> {
         if self.room.spare.is_none() && self.current.header.number < segment.header.number {
             self.room.spare = Some(segment);
         } else {
-            self.discard(segment_name(segment.header.number), segment.header.capacity_bytes);
+            self.discard(segment_name(segment.header.number), segment.header.capacity_bytes, true);
         }
     }
 
-    /// Keeps a file without live records for reuse, or removes it. The first segment's stays as it is until a group is
+    /// Keeps a file without live records for reuse, or removes it: one in which something is to be read that would be
+    /// encrypted now is not `reusable`. The first segment's stays as it is until a group is
     /// durable, in whichever segment: recovery knows by it that a journal without groups has lost none. The next start
     /// finds it dead.
-    pub(crate) fn discard(&mut self, name: String, capacity_bytes: u64) {
+    pub(crate) fn discard(&mut self, name: String, capacity_bytes: u64, reusable: bool) {
         if self.last == GroupEnd::default() && name == segment_name(SegmentNumber::FIRST) {
             return;
         }
-        let regular = capacity_bytes == self.options.segment_bytes;
-        if regular && self.room.dead.len() < self.options.dead_segments_max {
+        let fits = reusable && capacity_bytes == self.options.segment_bytes;
+        if fits && self.room.dead.len() < self.options.dead_segments_max {
             self.room.dead.push_back(name);
         } else {
             // If it cannot be removed now, recovery finds it dead and tries again.

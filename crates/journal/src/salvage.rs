@@ -14,6 +14,7 @@ use crate::format::{
     FIRST_GROUP, FORMAT_VERSION, GroupEnd, GroupNumber, SegmentHeader, SegmentNumber, segment_name,
     segment_of,
 };
+use crate::keys::Keys;
 use crate::live::LiveSet;
 use crate::record::StoredRecord;
 use crate::recovered::TornTail;
@@ -39,6 +40,7 @@ pub struct Salvage<D: Disk> {
     pub(crate) numbers: BTreeSet<SegmentNumber>,
     /// End of the last group that counts.
     pub(crate) last: GroupEnd,
+    pub(crate) keys: Keys,
     readable: BTreeMap<PartitionId, LiveSet>,
     damaged: Vec<Damage>,
     torn: Option<TornTail>,
@@ -104,14 +106,23 @@ impl<F: DiskFile> Salvaged<F> {
 }
 
 impl<D: Disk> Salvage<D> {
+    /// Reads the whole directory of a journal without keys.
+    ///
+    /// # Errors
+    /// Those of [`Salvage::look_with`].
+    pub fn look(disk: D) -> Result<Salvage<D>, OpenError> {
+        Salvage::look_with(disk, Keys::default())
+    }
+
     /// Reads the whole directory.
     ///
     /// # Errors
-    /// [`OpenError::UnknownVersion`]: a newer Postroad wrote it; that is no damage. [`OpenError::Io`].
-    pub fn look(disk: D) -> Result<Salvage<D>, OpenError> {
+    /// [`OpenError::UnknownVersion`]: a newer Postroad wrote it; that is no damage. [`OpenError::KeyUnknown`]: nor is that.
+    /// [`OpenError::Io`].
+    pub fn look_with(disk: D, keys: Keys) -> Result<Salvage<D>, OpenError> {
         let disk = Tolerant(disk);
         let names = disk.list().map_err(|source| OpenError::Io { file: disk.path(""), source })?;
-        let loaded = checkpoint_load::load(&disk, &names)?;
+        let loaded = checkpoint_load::load(&disk, &names, &keys)?;
         let numbers: BTreeSet<SegmentNumber> = names.iter().filter_map(|name| segment_of(name)).collect();
         let (compacted, _) = compacted::load(&disk, &names)?;
         let damaged = loaded.skipped.iter().map(|file| {
@@ -121,7 +132,7 @@ impl<D: Disk> Salvage<D> {
         let damaged = damaged.collect();
         let (files, readable) = (Vec::new(), BTreeMap::new());
         let last = loaded.checkpoint.as_ref().map_or(GroupEnd::default(), |(content, _)| content.end);
-        let mut salvage = Salvage { disk, loaded, files, numbers, last, readable, damaged, torn: None };
+        let mut salvage = Salvage { disk, loaded, files, numbers, last, keys, readable, damaged, torn: None };
         salvage.read_sealed(&compacted)?;
         salvage.read_tail(&compacted)?;
         salvage.files.sort_by_key(|file| file.segment.header.number);
@@ -194,7 +205,7 @@ impl<D: Disk> Salvage<D> {
             let Some(entry) = file.segment.entry(partition, position) else { continue };
             let failed = |source| ReadError::Io { file: file.path.clone(), source };
             let (salt, end) = (file.segment.header.salt, file.segment.end);
-            let mut window = Window::new(&*file.file, SCAN_STEP_BYTES, end);
+            let mut window = Window::with_keys(&*file.file, SCAN_STEP_BYTES, end, &self.keys);
             let mut offset = Some(entry.offset);
             while let Some(at) = offset.filter(|&at| at < end) {
                 let Some(head) = file.head(&mut window, at).map_err(failed)? else {
@@ -206,8 +217,8 @@ impl<D: Disk> Salvage<D> {
                 };
                 if let Some(entry) = head.records.iter().find(|entry| is_it(&entry.header)) {
                     let found = match intact {
-                        true => window.payload(entry),
-                        false => window.bytes(entry.payload_offset, entry.header.payload_bytes as usize),
+                        true => window.payload(entry).map(Result::ok),
+                        false => window.damaged_payload(entry),
                     };
                     return Ok(found.map_err(failed)?.map(Bytes::copy_from_slice));
                 }
@@ -248,7 +259,7 @@ impl<D: Disk> Salvage<D> {
         visit: &mut dyn FnMut(Met) -> Result<(), E>,
     ) -> Result<(), E> {
         let failed = |source| ReadError::Io { file: file.path.clone(), source };
-        let mut window = Window::new(&*file.file, SCAN_STEP_BYTES, file.segment.end);
+        let mut window = Window::with_keys(&*file.file, SCAN_STEP_BYTES, file.segment.end, &self.keys);
         for &offset in &file.groups {
             let head = file.head(&mut window, offset).map_err(failed)?;
             let (partition, path, kind) = (None, file.path.clone(), DamageKind::Group);
@@ -266,10 +277,9 @@ impl<D: Disk> Salvage<D> {
                 last.insert(partition, position);
                 let payload = window.payload(entry).map_err(failed)?.map(Bytes::copy_from_slice);
                 let met = match payload {
-                    Some(payload) => Met::Record(StoredRecord { partition, position, payload }),
-                    None => {
-                        let length = entry.header.payload_bytes as usize;
-                        let left = window.bytes(entry.payload_offset, length).map_err(failed)?;
+                    Ok(payload) => Met::Record(StoredRecord { partition, position, payload }),
+                    Err(_) => {
+                        let left = window.damaged_payload(entry).map_err(failed)?;
                         let damaged_payload = left.map(Bytes::copy_from_slice);
                         Met::Lost(LostRecords { partition, first: position, last: position, damaged_payload })
                     }
@@ -310,7 +320,7 @@ impl<D: Disk> Salvage<D> {
                 continue;
             }
             let name = segment_name(number);
-            let mut scan = Scan::new(Some(segment.header.salt));
+            let mut scan = Scan::new(Some(segment.header.salt), self.keys.clone());
             (scan.end, scan.limit) = (segment.end, segment.end);
             let is_sound = chain::find(&self.disk, [number].into_iter())?
                 .get(&number)
@@ -335,7 +345,7 @@ impl<D: Disk> Salvage<D> {
     fn read_compacted(&mut self, found: &Compacted) -> Result<(), OpenError> {
         let (salt, end) =
             found.segment.as_ref().map_or((None, 0), |index| (Some(index.header.salt), index.end));
-        let mut scan = Scan::new(salt);
+        let mut scan = Scan::new(salt, self.keys.clone());
         scan.rises = false;
         scan.end = end;
         if salt.is_some() {
@@ -405,7 +415,7 @@ impl<D: Disk> Salvage<D> {
         let mut listed = self.loaded.checkpoint.iter().flat_map(|(_, segments)| segments);
         let told = listed.find(|segment| segment.header.number == number).map(|segment| segment.header);
         let header = found.header.or(told);
-        let mut scan = Scan::new(header.map(|header| header.salt));
+        let mut scan = Scan::new(header.map(|header| header.salt), self.keys.clone());
         scan.is_newest = walk.last.is_none();
         scan.floors = walk.floors.clone();
         if let Some(pin) = walk.pin {
@@ -472,6 +482,9 @@ impl<D: Disk> Salvage<D> {
         let file = Arc::new(self.disk.open(name).map_err(failed)?);
         let length = file.length().map_err(failed)?;
         let mut scanned = scan.run(&*file, length, &mut segment, &mut self.readable).map_err(failed)?;
+        if let Some(key) = scanned.key_unknown {
+            return Err(OpenError::KeyUnknown { file: path, key, given: self.keys.ids().collect() });
+        }
         for (partition, offset, kind) in &scanned.damaged {
             self.note(Damage { partition: *partition, file: path.clone(), offset: *offset, kind: *kind });
         }

@@ -4,6 +4,7 @@ use crate::chain::SCAN_STEP_BYTES;
 use crate::disk::DiskFile;
 use crate::error::DamageKind;
 use crate::format::{FIRST_GROUP, GroupEnd, GroupNumber};
+use crate::keys::{KeyId, Keys};
 use crate::live::LiveSet;
 use crate::rebuild::rebuild;
 use crate::scan::{GroupHead, Window};
@@ -27,6 +28,7 @@ pub(crate) struct Scan {
     pub is_newest: bool,
     /// First positions in newer segments: what has them here was never confirmed.
     pub floors: BTreeMap<PartitionId, Position>,
+    pub keys: Keys,
 }
 
 /// What a scan has found, beside the records.
@@ -45,12 +47,14 @@ pub(crate) struct Scanned {
     pub damaged: Vec<(Option<PartitionId>, u64, DamageKind)>,
     /// Where a write ends that was never confirmed.
     pub torn: Option<u64>,
+    /// A key that is needed and not known.
+    pub key_unknown: Option<KeyId>,
 }
 
 impl Scan {
-    pub(crate) fn new(salt: Option<u64>) -> Scan {
-        let (rises, is_newest) = (true, false);
-        Scan { salt, end: FIRST_GROUP, limit: u64::MAX, rises, is_newest, floors: BTreeMap::new() }
+    pub(crate) fn new(salt: Option<u64>, keys: Keys) -> Scan {
+        let (rises, is_newest, floors) = (true, false, BTreeMap::new());
+        Scan { salt, end: FIRST_GROUP, limit: u64::MAX, rises, is_newest, floors, keys }
     }
 
     /// Reads everything; notes extent and records in `segment`, and in `readable` those that are intact.
@@ -63,7 +67,7 @@ impl Scan {
     ) -> io::Result<Scanned> {
         let mut scanned = Scanned::default();
         let limit = self.limit.min(length);
-        let mut window = Window::new(file, SCAN_STEP_BYTES, limit);
+        let mut window = Window::with_keys(file, SCAN_STEP_BYTES, limit, &self.keys);
         let Some(salt) = self.salt.map_or_else(|| newest_salt(&mut window), |salt| Ok(Some(salt)))? else {
             if FIRST_GROUP < self.end {
                 scanned.damaged.push((None, FIRST_GROUP, DamageKind::Group));
@@ -154,10 +158,13 @@ fn note<F: DiskFile>(
         let (partition, position) = (entry.header.partition, entry.header.position);
         scanned.firsts.entry(partition).or_insert(position);
         if segment.ranges.get(&partition).is_none_or(|range| range.last < position) {
-            segment.add(partition, position, head.offset, head.header.number);
+            segment.add(partition, position, entry.stored(), head.offset, head.header.number);
         }
-        if window.payload(entry)?.is_none() {
-            scanned.damaged.push((Some(partition), entry.payload_offset, DamageKind::Payload { position }));
+        let damage = window.payload(entry)?.err();
+        if let Some(DamageKind::KeyUnknown { key, .. }) = damage {
+            scanned.key_unknown = Some(key);
+        } else if let Some(kind) = damage {
+            scanned.damaged.push((Some(partition), entry.payload_offset, kind));
         } else if let set = readable.entry(partition).or_default()
             && !set.contains(position)
         {

@@ -1,11 +1,16 @@
 //! Reading groups out of a segment, valid or not.
 
+use crate::cipher::{Decryptor, Locked};
 use crate::disk::{DiskFile, read_full_at};
+use crate::error::DamageKind;
 use crate::format::{
     GROUP_HEADER_BYTES, GroupHeader, GroupNumber, PAYLOAD_ALIGN, RECORD_HEADER_BYTES, RecordHeader,
     SECTOR_BYTES, group_bytes,
 };
+use crate::keys::Keys;
+use crate::segment::Stored;
 use std::io;
+use std::ops::Range;
 
 /// A stretch of a file in memory that moves on as it is asked for bytes further ahead.
 pub(crate) struct Window<'f, F> {
@@ -16,6 +21,7 @@ pub(crate) struct Window<'f, F> {
     limit: u64,
     start: u64,
     buffer: Vec<u8>,
+    decryptor: Decryptor,
 }
 
 /// A group whose header and record table are intact; its payloads may not be.
@@ -31,6 +37,24 @@ pub(crate) struct GroupHead {
 pub(crate) struct RecordEntry {
     pub header: RecordHeader,
     pub payload_offset: u64,
+    /// Of the file.
+    pub salt: u64,
+}
+
+impl RecordEntry {
+    /// What the record takes on the disk.
+    pub(crate) fn stored(&self) -> Stored {
+        Stored { key: self.header.key, bytes: u64::from(self.header.payload_bytes) }
+    }
+
+    /// What it means that the payload cannot be had.
+    fn damage(&self, locked: Locked) -> DamageKind {
+        let position = self.header.position;
+        match locked {
+            Locked::Unknown(key) => DamageKind::KeyUnknown { position, key },
+            Locked::Forged => DamageKind::Forged { position },
+        }
+    }
 }
 
 impl GroupHead {
@@ -41,12 +65,23 @@ impl GroupHead {
 }
 
 impl<'f, F: DiskFile> Window<'f, F> {
+    /// Of a file whose payloads, where they are encrypted, are looked at no further than their checksums.
     pub(crate) fn new(file: &'f F, step: usize, limit: u64) -> Window<'f, F> {
-        Window { file, step, limit, start: 0, buffer: Vec::new() }
+        Window::with_keys(file, step, limit, &Keys::default())
+    }
+
+    pub(crate) fn with_keys(file: &'f F, step: usize, limit: u64, keys: &Keys) -> Window<'f, F> {
+        let decryptor = Decryptor::new(keys.clone());
+        Window { file, step, limit, start: 0, buffer: Vec::new(), decryptor }
     }
 
     /// `length` bytes at `offset`; `None` if they reach beyond the limit or the file.
     pub(crate) fn bytes(&mut self, offset: u64, length: usize) -> io::Result<Option<&[u8]>> {
+        Ok(self.load(offset, length)?.and_then(|place| self.buffer.get(place)))
+    }
+
+    /// Where in the buffer these bytes are now.
+    fn load(&mut self, offset: u64, length: usize) -> io::Result<Option<Range<usize>>> {
         let Some(end) = offset.checked_add(length as u64).filter(|&end| end <= self.limit) else {
             return Ok(None);
         };
@@ -59,7 +94,7 @@ impl<'f, F: DiskFile> Window<'f, F> {
             read?;
         }
         let from = (offset - self.start) as usize;
-        Ok(self.buffer.get(from..from + length))
+        Ok(Some(from..from + length).filter(|place| place.end <= self.buffer.len()))
     }
 
     /// The group that starts at `offset`, if its header and table are intact and of this salt.
@@ -77,7 +112,7 @@ impl<'f, F: DiskFile> Window<'f, F> {
         if crc32c::crc32c(table) != header.table_checksum {
             return Ok(None);
         }
-        Ok(entries(table, offset)
+        Ok(entries(table, salt, offset)
             .filter(|records| length(records) == Some(header.length_bytes))
             .map(|records| GroupHead { header, offset, records }))
     }
@@ -96,16 +131,35 @@ impl<'f, F: DiskFile> Window<'f, F> {
             .is_some_and(|bytes| GroupHeader::resembles(bytes, salt)))
     }
 
-    /// A record's payload, if its checksum holds.
-    pub(crate) fn payload(&mut self, entry: &RecordEntry) -> io::Result<Option<&[u8]>> {
-        let payload = self.bytes(entry.payload_offset, entry.header.payload_bytes as usize)?;
-        Ok(payload.filter(|payload| entry.header.holds(payload)))
+    /// A record's payload as it was committed, or what is wrong with it.
+    pub(crate) fn payload(&mut self, entry: &RecordEntry) -> io::Result<Result<&[u8], DamageKind>> {
+        let place = self.load(entry.payload_offset, entry.header.payload_bytes as usize)?;
+        let stored = place.and_then(|place| self.buffer.get(place));
+        let Some(stored) = stored.filter(|stored| entry.header.holds(stored)) else {
+            return Ok(Err(DamageKind::Payload { position: entry.header.position }));
+        };
+        let opened = self.decryptor.open(&entry.header, entry.salt, stored);
+        Ok(opened.map_err(|locked| entry.damage(locked)))
     }
 
-    /// Whether all payloads of a group are intact.
+    /// What is wrong with a payload, as far as the keys at hand tell: with none its checksum alone.
+    pub(crate) fn check(&mut self, entry: &RecordEntry) -> io::Result<Option<DamageKind>> {
+        let damage = self.payload(entry)?.err();
+        Ok(damage.filter(|kind| !kind.is_locked()))
+    }
+
+    /// What is left of a payload that is damaged: some of it is wrong. Of one that was encrypted nothing is.
+    pub(crate) fn damaged_payload(&mut self, entry: &RecordEntry) -> io::Result<Option<&[u8]>> {
+        match entry.header.key {
+            None => self.bytes(entry.payload_offset, entry.header.payload_bytes as usize),
+            Some(_) => Ok(None),
+        }
+    }
+
+    /// Whether the payloads of a group are all there, as they were written.
     pub(crate) fn is_whole(&mut self, head: &GroupHead) -> io::Result<bool> {
         for entry in &head.records {
-            if self.payload(entry)?.is_none() {
+            if matches!(self.check(entry)?, Some(DamageKind::Payload { .. })) {
                 return Ok(false);
             }
         }
@@ -165,12 +219,12 @@ impl<'f, F: DiskFile> Window<'f, F> {
     }
 }
 
-fn entries(table: &[u8], group_offset: u64) -> Option<Vec<RecordEntry>> {
+fn entries(table: &[u8], salt: u64, group_offset: u64) -> Option<Vec<RecordEntry>> {
     let mut payload_offset = group_offset.checked_add((GROUP_HEADER_BYTES + table.len()) as u64)?;
     let (rows, _) = table.as_chunks::<RECORD_HEADER_BYTES>();
     let entry = |row| {
         let header = RecordHeader::decode(row)?;
-        let entry = RecordEntry { header, payload_offset };
+        let entry = RecordEntry { header, payload_offset, salt };
         let padded = u64::from(header.payload_bytes).next_multiple_of(PAYLOAD_ALIGN);
         payload_offset = payload_offset.checked_add(padded)?;
         Some(entry)

@@ -2,6 +2,7 @@
 
 use crate::compacted::Run;
 use crate::format::{GroupNumber, SegmentHeader, SegmentNumber, compacted_name, segment_name};
+use crate::keys::{KeyId, Keys};
 use postroad_model::{PartitionId, Position};
 use std::collections::BTreeMap;
 
@@ -16,6 +17,8 @@ pub(crate) struct Segment {
     /// Offset of the first byte after the last valid group.
     pub end: u64,
     pub ranges: BTreeMap<PartitionId, Range>,
+    /// Bytes of payloads by what they are encrypted with; of an old file all its groups.
+    pub keys: BTreeMap<Option<KeyId>, u64>,
     /// The segments whose place it has taken; `None` if it was never compacted.
     pub compacted: Option<Run>,
 }
@@ -35,6 +38,13 @@ pub(crate) struct Range {
     pub index: Vec<IndexEntry>,
 }
 
+/// What a record takes on the disk, and what it is encrypted with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub key: Option<KeyId>,
+    pub bytes: u64,
+}
+
 /// Where a group starts that holds records of the partition, from `first` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexEntry {
@@ -45,7 +55,8 @@ pub(crate) struct IndexEntry {
 
 impl Segment {
     pub(crate) fn new(header: SegmentHeader) -> Segment {
-        Segment { header, end: crate::format::FIRST_GROUP, ranges: BTreeMap::new(), compacted: None }
+        let end = crate::format::FIRST_GROUP;
+        Segment { header, end, ranges: BTreeMap::new(), keys: BTreeMap::new(), compacted: None }
     }
 
     /// Notes one record of the group that starts at `offset`. Returns true if it is the partition's first in here.
@@ -53,9 +64,11 @@ impl Segment {
         &mut self,
         partition: PartitionId,
         position: Position,
+        stored: Stored,
         offset: u64,
         group: GroupNumber,
     ) -> bool {
+        *self.keys.entry(stored.key).or_default() += stored.bytes;
         let entry = IndexEntry { first: position, offset, group };
         let Some(range) = self.ranges.get_mut(&partition) else {
             let (first, last, index) = (position, position, vec![entry]);
@@ -87,6 +100,11 @@ impl Segment {
             range.records = range.live;
         }
         self
+    }
+
+    /// Whether something in it is encrypted with another key than it would be now, or is and would not be, or the reverse.
+    pub(crate) fn is_outdated(&self, keys: &Keys) -> bool {
+        self.keys.iter().any(|(&key, &bytes)| 0 < bytes && keys.target(key) != key)
     }
 
     /// The file it is in.

@@ -5,6 +5,7 @@ use crate::checkpoint_bytes::{Content, Place};
 use crate::disk::DiskFile;
 use crate::error::{Damage, DamageKind, OpenError};
 use crate::format::{GroupEnd, GroupNumber, SegmentNumber};
+use crate::keys::Keys;
 use crate::recovered::{Part, TornTail};
 use crate::retention::Segments;
 use crate::scan::{GroupHead, Window};
@@ -34,11 +35,15 @@ pub(crate) struct Verified<F> {
     first: Option<GroupNumber>,
     /// Last position read, of each partition.
     seen: BTreeMap<PartitionId, Position>,
+    keys: Keys,
 }
+
+/// Records of a group that are not what was committed, by their place in it.
+type Bad = BTreeMap<usize, DamageKind>;
 
 impl<F: DiskFile> Verified<F> {
     /// Before the first group after a checkpoint, whose segments are in `segments`.
-    pub(crate) fn new(segments: Segments, checkpoint: Option<&Content>) -> Verified<F> {
+    pub(crate) fn new(segments: Segments, checkpoint: Option<&Content>, keys: Keys) -> Verified<F> {
         let mut verified = Verified {
             segments,
             positions: BTreeMap::new(),
@@ -52,6 +57,7 @@ impl<F: DiskFile> Verified<F> {
             indexed: GroupNumber::default(),
             first: None,
             seen: BTreeMap::new(),
+            keys,
         };
         if let Some(content) = checkpoint {
             verified.last = content.end;
@@ -77,19 +83,19 @@ impl<F: DiskFile> Verified<F> {
     ) -> Result<(), OpenError> {
         let (number, from, limit) = (link.header.number, link.first_offset(start), link.end_max());
         let file = link.file.clone();
-        let mut window = Window::new(&*file, SCAN_STEP_BYTES, limit);
+        let mut window = Window::with_keys(&*file, SCAN_STEP_BYTES, limit, &self.keys);
         let failed = |source| OpenError::Io { file: link.path.clone(), source };
         let mut offset = from;
         while offset < limit {
             let head = window.head(link.header.salt, offset).map_err(failed)?;
             let Some(head) = head.filter(|head| self.continues(number, head)) else { break };
-            let mut bad = Vec::new();
+            let mut bad = Bad::new();
             for (index, entry) in head.records.iter().enumerate() {
-                if window.payload(entry).map_err(failed)?.is_none() {
-                    bad.push(index);
-                }
+                bad.extend(window.check(entry).map_err(failed)?.map(|kind| (index, kind)));
             }
-            if !bad.is_empty() && link.pin.is_none() && self.is_last(&mut window, &link, &head)? {
+            // What was altered was whole.
+            let may_be_torn = bad.values().any(|kind| matches!(kind, DamageKind::Payload { .. }));
+            if may_be_torn && link.pin.is_none() && self.is_last(&mut window, &link, &head)? {
                 break;
             }
             self.note(&link, &head, &bad);
@@ -149,7 +155,7 @@ impl<F: DiskFile> Verified<F> {
         }
     }
 
-    fn note(&mut self, link: &Link<F>, head: &GroupHead, bad: &[usize]) {
+    fn note(&mut self, link: &Link<F>, head: &GroupHead, bad: &Bad) {
         let number = head.header.number;
         self.first = None;
         self.last = GroupEnd { segment: link.header.number, offset: head.end(), number };
@@ -161,11 +167,12 @@ impl<F: DiskFile> Verified<F> {
         for (index, entry) in head.records.iter().enumerate() {
             let (partition, position) = (entry.header.partition, entry.header.position);
             self.check_position(link, head, partition, position);
-            if bad.contains(&index) && self.applied.get(&partition) < Some(&position) {
-                self.damage(link, Some(partition), entry.payload_offset, DamageKind::Payload { position });
+            if let Some(&kind) = bad.get(&index).filter(|_| self.applied.get(&partition) < Some(&position)) {
+                self.damage(link, Some(partition), entry.payload_offset, kind);
             }
             if new {
-                self.segments.add(link.header.number, partition, position, head.offset, number);
+                let stored = entry.stored();
+                self.segments.add(link.header.number, partition, position, stored, head.offset, number);
                 self.positions.insert(partition, position);
             }
         }

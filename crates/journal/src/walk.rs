@@ -4,6 +4,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::{Damage, DamageKind, ReadError};
 use crate::format::{FIRST_GROUP, GroupNumber, SegmentNumber};
 use crate::journal::Journal;
+use crate::keys::{KeyId, Keys};
 use crate::pace::Pace;
 use crate::scan::{GroupHead, Window};
 use postroad_model::{PartitionId, Position};
@@ -22,6 +23,7 @@ pub struct Walk<F> {
     salt: u64,
     end: u64,
     rises: bool,
+    keys: Keys,
 }
 
 /// One record on the way.
@@ -35,8 +37,12 @@ pub struct Seen<'w> {
     pub group: u64,
     /// Where its payload starts in the file.
     pub offset: u64,
-    /// Its payload; `None` if it is damaged.
-    pub payload: Option<&'w [u8]>,
+    /// Bytes of its payload on the disk.
+    pub stored_bytes: u32,
+    /// What it is encrypted with.
+    pub key: Option<KeyId>,
+    /// Its payload, or what is wrong with it.
+    pub payload: Result<&'w [u8], DamageKind>,
 }
 
 impl<D: Disk> Journal<D> {
@@ -54,7 +60,8 @@ impl<D: Disk> Journal<D> {
             Arc::new(opened.map_err(|source| ReadError::Io { file: path.clone(), source })?)
         };
         let (salt, end, rises) = (segment.header.salt, segment.end, segment.compacted.is_none());
-        Ok(Some(Walk { file, path, number, salt, end, rises }))
+        let keys = self.keys.clone();
+        Ok(Some(Walk { file, path, number, salt, end, rises, keys }))
     }
 
     /// Whether the segment of a walk is still what it was when the walk was planned: if not, what was found may be of
@@ -99,7 +106,7 @@ impl<F: DiskFile> Walk<F> {
         visit: &mut dyn FnMut(&Seen<'_>),
     ) -> Result<Vec<Damage>, ReadError> {
         let failed = |source| ReadError::Io { file: self.path.clone(), source };
-        let mut window = Window::new(&*self.file, STEP_BYTES as usize, self.end);
+        let mut window = Window::with_keys(&*self.file, STEP_BYTES as usize, self.end, &self.keys);
         let mut damage = Vec::new();
         let (mut offset, mut last, mut rested) = (FIRST_GROUP, GroupNumber(0), FIRST_GROUP);
         while offset < self.end {
@@ -135,12 +142,13 @@ impl<F: DiskFile> Walk<F> {
             let (partition, position) = (entry.header.partition, entry.header.position);
             let payload = window.payload(entry);
             let payload = payload.map_err(|source| ReadError::Io { file: self.path.clone(), source })?;
-            if payload.is_none() {
-                let kind = DamageKind::Payload { position };
+            // Without the key there is its checksum, which holds.
+            if let Some(&kind) = payload.as_ref().err().filter(|kind| !kind.is_locked()) {
                 damage.push(self.damage(Some(partition), entry.payload_offset, kind));
             }
             let (group, offset) = (head.header.number.0, entry.payload_offset);
-            visit(&Seen { partition, position, group, offset, payload });
+            let (stored_bytes, key) = (entry.header.payload_bytes, entry.header.key);
+            visit(&Seen { partition, position, group, offset, stored_bytes, key, payload });
         }
         Ok(())
     }

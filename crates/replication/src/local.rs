@@ -145,7 +145,7 @@ impl<P: Port> ReplLog for LocalLog<P> {
         partition.next = position.next();
         let reserve = frees(&command);
         let payload = Payload::from(record);
-        partition.batch.push(Record { partition: id, position, payload, reserve });
+        partition.batch.push(Record { partition: id, position, payload, reserve, key: None });
         partition.batch_waiting |= urgency == Urgency::Waiting;
         if durability == Durability::Sync {
             partition.batch_syncs |= urgency == Urgency::Waiting;

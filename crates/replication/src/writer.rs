@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use postroad_journal::{
     Backup, BackupError, Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment,
-    CompactionError, CompactionRequest, Damage, Disk, Journal, Pace, PrepareError, PreparedSegment,
+    CompactionError, CompactionRequest, Damage, Disk, Journal, KeyId, Pace, PrepareError, PreparedSegment,
     ReadRequest, Record, RemovalRequest, SegmentNumber, SegmentRequest, SegmentUse, Space, Walk,
     WrittenCheckpoint,
 };
@@ -398,6 +398,11 @@ impl<D: Disk> LogWriter<D> {
         self.journal.segments()
     }
 
+    /// See [`Journal::bytes_by_key`].
+    pub fn bytes_by_key(&self) -> BTreeMap<Option<KeyId>, u64> {
+        self.journal.bytes_by_key()
+    }
+
     /// Whether there is anything to write.
     pub fn has_records(&self) -> bool {
         !self.filling.is_empty()
@@ -713,10 +718,19 @@ impl<D: Disk> LogWriter<D> {
     /// The journal comes to rest: see [`Journal::seal`]. Returns why it could not be sealed; nothing is lost by that, and
     /// [`LogWriter::is_broken`] may be true.
     pub fn seal(&mut self) -> Option<String> {
-        let error = self.journal.seal().err()?;
+        let Err(error) = self.journal.seal() else {
+            // The segment may have been left for what it is encrypted with.
+            self.order_next();
+            return None;
+        };
         let reason = error.to_string();
         self.refused(&[], error);
         Some(reason)
+    }
+
+    /// See [`Journal::must_leave`].
+    pub fn must_leave(&self) -> bool {
+        self.journal.must_leave()
     }
 
     /// Whether [`LogWriter::seal`] would write something.
@@ -829,7 +843,13 @@ mod tests {
         };
         for number in 1..=5 {
             let payload = Payload::from(Bytes::from(vec![7; 60 << 10]));
-            let record = Record { partition: PARTITION, position: position(number), payload, reserve: false };
+            let record = Record {
+                partition: PARTITION,
+                position: position(number),
+                payload,
+                reserve: false,
+                key: None,
+            };
             writer.push(ToWriter::Batch {
                 partition: PARTITION,
                 epoch: 0,
@@ -857,7 +877,13 @@ mod tests {
         let mut writer = LogWriter::new(journal, [PARTITION]);
         for number in 1..=4 {
             let payload = Payload::from(Bytes::from(vec![7; 30 << 10]));
-            let record = Record { partition: PARTITION, position: position(number), payload, reserve: false };
+            let record = Record {
+                partition: PARTITION,
+                position: position(number),
+                payload,
+                reserve: false,
+                key: None,
+            };
             writer.push(ToWriter::Batch {
                 partition: PARTITION,
                 epoch: 0,

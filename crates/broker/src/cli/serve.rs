@@ -55,7 +55,7 @@ pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
 }
 
 async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> anyhow::Result<()> {
-    let (tls, door) = (config.tls()?, Arc::new(config.door()?));
+    let (tls, door, keys) = (config.tls()?, Arc::new(config.door()?), config.encryption.keys()?);
     let mut listeners = Listeners::bind(config)?;
     let http = Listener::bind("HTTP", SocketAddr::new(config.bind, config.port(config.ports.http)?))?;
     if config.data.exists() && !config.data.is_dir() {
@@ -69,6 +69,7 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         &config.data,
         partitions,
         config.store.disk_bytes_max(),
+        keys,
         addressing,
         |id, placement, incarnation| Settings {
             id,

@@ -117,6 +117,8 @@ pub fn start(
     let (jobs, lists): (Vec<_>, Vec<_>) = WORKERS.iter().map(|_| mpsc::channel::<Job<File>>()).unzip();
     let (stop, workers_stop) = (links.stop.clone(), links.stop.clone());
     let reported = Trouble::default();
+    // Nobody may write for long.
+    let seal_at = writer.must_leave().then(|| Instant::now() + SEAL_AFTER);
     let writing = Writing {
         writer,
         links,
@@ -125,7 +127,7 @@ pub fn start(
         retry_at: None,
         sync_at: None,
         sync_within,
-        seal_at: None,
+        seal_at,
         scrub_at: Instant::now() + SCRUB_EVERY,
         reported,
         durations: Durations::default(),
@@ -282,6 +284,9 @@ impl Writing {
             figures.file_bytes += segment.file_bytes;
             figures.live_bytes += segment.live_bytes;
         }
+        let by_key = self.writer.bytes_by_key().into_iter();
+        let named = by_key.map(|(key, bytes)| (key.map_or("none".to_owned(), |key| key.to_string()), bytes));
+        figures.bytes_by_key = named.collect();
         figures
     }
 

@@ -24,7 +24,7 @@ mod wreck;
 pub use figures::Everybody;
 pub use journal::JournalDoor;
 pub use orders::{Order, Orders, Outcome};
-pub use store::{LAYOUT_FILE, Stopped, Store};
+pub use store::{LAYOUT_FILE, Stopped, Store, StoreError};
 pub use threads::{NewSocket, Runtime, RuntimeOptions, Service};
 pub use translate::read_portable;
 pub use wreck::{Lost, Seeming, Wreck};

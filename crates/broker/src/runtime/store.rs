@@ -9,7 +9,9 @@ use bytes::Bytes;
 use postroad_core::{
     Firing, Partition, RecordError, Settings, SnapshotError, decode_record, message_in_record,
 };
-use postroad_journal::{Damage, Disk, Journal, OpenError, Options, ReadError, ReadOnly, RealDisk, TornTail};
+use postroad_journal::{
+    Damage, Disk, Journal, Keys, OpenError, Options, ReadError, ReadOnly, RealDisk, Recovered, TornTail,
+};
 use postroad_model::{
     DeadLetter, Effect, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol, Revived,
 };
@@ -30,9 +32,14 @@ const LAYOUT_VERSION: u32 = 1;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
+    /// Something in the directory is encrypted with a key that is not configured.
+    #[error(
+        "{0}; name its file in [encryption], as key_file, or in former_key_files if another has taken its place (`postroad key id` tells which key a file has)"
+    )]
+    KeyUnknown(OpenError),
     /// The journal does not open.
     #[error(transparent)]
-    Journal(#[from] OpenError),
+    Journal(OpenError),
     /// A record cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -82,6 +89,15 @@ pub enum StoreError {
     },
 }
 
+impl From<OpenError> for StoreError {
+    fn from(error: OpenError) -> StoreError {
+        match error {
+            OpenError::KeyUnknown { .. } => StoreError::KeyUnknown(error),
+            error => StoreError::Journal(error),
+        }
+    }
+}
+
 /// Facts of a data directory that never change after it was made.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -107,6 +123,16 @@ pub struct Report {
     pub torn: Option<TornTail>,
     /// Checkpoints that cannot be read.
     pub skipped_checkpoints: Vec<PathBuf>,
+}
+
+impl Report {
+    fn of<F>(recovered: &Recovered<F>) -> Report {
+        Report {
+            damaged: recovered.damaged.clone(),
+            torn: recovered.torn.clone(),
+            skipped_checkpoints: recovered.skipped_checkpoints.clone(),
+        }
+    }
 }
 
 /// A directory of a broker that does not run: read, and not changed.
@@ -139,6 +165,7 @@ impl Store {
         directory: &Path,
         partitions: u16,
         disk_bytes_max: Option<u64>,
+        keys: Keys,
         addressing: Addressing,
         settings: impl Fn(PartitionId, Placement, u64) -> Settings,
     ) -> Result<Store, StoreError> {
@@ -149,7 +176,7 @@ impl Store {
             check_segments(directory, &disk)?;
         }
         let layout = Layout { starts: layout.starts + 1, ..layout };
-        let store = Store::recover(disk, &layout, addressing, settings, opening)?;
+        let store = Store::recover(disk, &layout, keys, addressing, settings, opening)?;
         // Behind the first segment: a layout without any means that they were lost.
         write_layout(directory, &layout)?;
         for damage in &store.report.damaged {
@@ -173,14 +200,33 @@ impl Stopped {
     /// [`StoreError`]: there is none, or it is in use, or so damaged that a broker would not start with it.
     pub fn look(
         directory: &Path,
+        keys: Keys,
         addressing: Addressing,
         settings: impl Fn(PartitionId, Placement, u64) -> Settings,
     ) -> Result<Stopped, StoreError> {
+        let (disk, layout) = Stopped::find(directory)?;
+        Store::recover(disk, &layout, keys, addressing, settings, Opening::begin())
+    }
+
+    /// As much as can be told of a directory without its keys: the journal, and no partition.
+    ///
+    /// # Errors
+    /// As [`Stopped::look`].
+    pub fn look_without_keys(directory: &Path) -> Result<Stopped, StoreError> {
+        let (disk, layout) = Stopped::find(directory)?;
+        let opened =
+            Journal::open_with(disk.clone(), Options::default(), Keys::done_without(), &mut |_, _| ());
+        let (journal, recovered) = opened?;
+        let (report, placement) = (Report::of(&recovered), Placement { partitions: layout.partitions });
+        let (partitions, addressing) = (BTreeMap::new(), Arc::default());
+        Ok(Store { disk, journal, report, partitions, placement, addressing })
+    }
+
+    fn find(directory: &Path) -> Result<(ReadOnly<RealDisk>, Layout), StoreError> {
         let file = directory.join(LAYOUT_FILE);
         let bytes = std::fs::read(&file).map_err(|source| StoreError::Io { file: file.clone(), source })?;
         let layout = read_layout(&file, &bytes)?;
-        let disk = ReadOnly(RealDisk::open(directory)?);
-        Store::recover(disk, &layout, addressing, settings, Opening::begin())
+        Ok((ReadOnly(RealDisk::open(directory)?), layout))
     }
 }
 
@@ -188,6 +234,7 @@ impl<D: Disk> Store<D> {
     fn recover(
         disk: D,
         layout: &Layout,
+        keys: Keys,
         addressing: Addressing,
         settings: impl Fn(PartitionId, Placement, u64) -> Settings,
         opening: Opening,
@@ -195,7 +242,7 @@ impl<D: Disk> Store<D> {
         let placement = Placement { partitions: layout.partitions };
         opening.enter(Stage::Checkpoint, 0);
         let (mut journal, mut recovered) =
-            Journal::open_watched(disk.clone(), Options::default(), &mut |done, of| {
+            Journal::open_with(disk.clone(), Options::default(), keys, &mut |done, of| {
                 if done == 0 {
                     opening.enter(Stage::Journal, of);
                 }
@@ -236,11 +283,7 @@ impl<D: Disk> Store<D> {
             opening.done(number);
         }
         opening.end(records);
-        let report = Report {
-            damaged: recovered.damaged.clone(),
-            torn: recovered.torn.clone(),
-            skipped_checkpoints: recovered.skipped_checkpoints.clone(),
-        };
+        let report = Report::of(&recovered);
         Ok(Store { disk, journal, report, partitions, placement, addressing })
     }
 }

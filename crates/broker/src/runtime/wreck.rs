@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use postroad_core::{Mended, Mending, Partition, Settings, decode_record, message_in_record};
-use postroad_journal::{Checkpoint, LostRecords, Met, Options, ReadError, RealDisk, Repaired, Salvage};
+use postroad_journal::{Checkpoint, Keys, LostRecords, Met, Options, ReadError, RealDisk, Repaired, Salvage};
 use postroad_model::{Command, Message, MessageKey, PartitionId, Placement, Position, Sent};
 
 use super::read_portable;
@@ -52,12 +52,13 @@ impl Wreck {
     pub fn look(
         directory: &Path,
         partitions: Option<u16>,
+        keys: Keys,
         settings: impl Fn(PartitionId, Placement, u64) -> Settings,
     ) -> anyhow::Result<Wreck> {
         if !directory.is_dir() {
             bail!("there is no such directory");
         }
-        let salvage = Salvage::look(RealDisk::open(directory)?)?;
+        let salvage = Salvage::look_with(RealDisk::open(directory)?, keys).map_err(StoreError::from)?;
         if salvage.is_empty() {
             bail!("it has no checkpoint and not one segment: there is nothing to go on with");
         }

@@ -2,7 +2,7 @@
 
 use super::service::{OPTIONS, open, payload, position, record, serve, stored};
 use crate::{
-    Checkpoint, CheckpointError, CommitError, Damage, DamageKind, Disk, FORMAT_VERSION, Fault, Journal,
+    Checkpoint, CheckpointError, CommitError, Damage, DamageKind, Disk, FORMAT_VERSION, Fault, Journal, Keys,
     OpenError, Operation, ReadError, SimulatedDisk, TornTail,
 };
 use bytes::Bytes;
@@ -214,8 +214,15 @@ fn a_newer_version_is_refused_by_name_and_number() {
 
 #[test]
 fn whatever_byte_is_flipped_no_wrong_payload_comes_back_and_nothing_is_lost_silently() {
+    for keys in [Keys::default(), super::encryption::keys(Some(1), &[])] {
+        flip_every_byte(&keys);
+    }
+}
+
+fn flip_every_byte(keys: &Keys) {
     let source = SimulatedDisk::new(11);
-    let (mut journal, _) = open(&source);
+    let open = |disk| Journal::open_with(disk, OPTIONS, keys.clone(), &mut |_, _| ());
+    let (mut journal, _) = open(source.clone()).unwrap();
     for number in 1..=4 {
         journal.commit(&[record(0, number, 500), record(1, number, 9)]).unwrap();
         if number == 2 {
@@ -236,7 +243,7 @@ fn whatever_byte_is_flipped_no_wrong_payload_comes_back_and_nothing_is_lost_sile
         for offset in (0..64).chain(512..length) {
             let disk = source.copy();
             flip(&disk, &name, offset);
-            let Ok((mut journal, recovered)) = Journal::open(disk, OPTIONS) else { continue };
+            let Ok((mut journal, recovered)) = open(disk) else { continue };
             for record in recovered.records() {
                 let record = record.unwrap();
                 let bytes = if record.partition.0 == 0 { 500 } else { 9 };

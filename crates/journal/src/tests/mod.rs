@@ -2,6 +2,7 @@
 
 mod compaction;
 mod damage;
+mod encryption;
 mod fixture;
 mod fuzzed;
 mod model;

@@ -74,7 +74,7 @@ impl Model {
     pub(super) fn enqueue(&self, group: &mut Vec<Record>, partition: PartitionId, bytes: usize, fill: u8) {
         let position = self.next(group, partition);
         let payload = Payload::from([Bytes::from_static(&[0; 8]), vec![fill; bytes].into()]);
-        group.push(Record { partition, position, payload, reserve: false });
+        group.push(Record { partition, position, payload, reserve: false, key: None });
     }
 
     /// Adds a settle of the `nth` live record; false if there is none that the group does not settle already.
@@ -89,7 +89,7 @@ impl Model {
         let target = free[nth as usize % free.len()];
         let position = self.next(group, partition);
         let payload = Payload::from(Bytes::copy_from_slice(&target.get().to_le_bytes()));
-        group.push(Record { partition, position, payload, reserve: true });
+        group.push(Record { partition, position, payload, reserve: true, key: None });
         true
     }
 

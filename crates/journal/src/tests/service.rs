@@ -27,7 +27,13 @@ pub(super) fn record(partition: u16, number: u64, bytes: usize) -> Record {
     let whole = payload(partition, number, bytes);
     let cut = bytes / 3;
     let payload = Payload::from([whole.slice(..cut), whole.slice(cut..)]);
-    Record { partition: PartitionId(partition), position: position(number), payload, reserve: false }
+    Record {
+        partition: PartitionId(partition),
+        position: position(number),
+        payload,
+        reserve: false,
+        key: None,
+    }
 }
 
 pub(super) fn stored(partition: u16, number: u64, bytes: usize) -> StoredRecord {

@@ -2,11 +2,12 @@
 //!
 //! `POSTROAD_JOURNAL_SEED=n` replays one seed; `POSTROAD_JOURNAL_SEEDS=n` runs the first n.
 
+use super::encryption::key;
 use super::model::{Model, Step, decode_step};
 use super::service::row;
 use crate::{
     Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment, CompactionError,
-    CompactionRequest, Disk, Fault, Journal, OpenError, Operation, Options, Record, Recovered,
+    CompactionRequest, Disk, Fault, Journal, KeySet, Keys, OpenError, Operation, Options, Record, Recovered,
     RemovalRequest, SegmentRequest, SimulatedDisk, WrittenCheckpoint,
 };
 use bytes::Bytes;
@@ -55,9 +56,18 @@ fn acknowledged_is_recovered_and_failed_never_reappears() {
     }
     println!("{total:?}");
     let Counts {
-        compactions, segments_compacted, torn, segments_recycled, appends, lost_tails, backups, ..
+        compactions,
+        segments_compacted,
+        torn,
+        segments_recycled,
+        appends,
+        lost_tails,
+        backups,
+        rotations,
+        ..
     } = total;
-    let rare = [compactions, segments_compacted, torn, segments_recycled, appends, lost_tails, backups];
+    let rare =
+        [compactions, segments_compacted, torn, segments_recycled, appends, lost_tails, backups, rotations];
     assert!(!many || rare.iter().all(|&count| SEEDS / 3 < count), "hardly anything happened: {total:?}");
 }
 
@@ -80,6 +90,8 @@ struct Counts {
     appends: u64,
     lost_tails: u64,
     backups: u64,
+    rotations: u64,
+    completed_rotations: u64,
 }
 
 impl Counts {
@@ -100,6 +112,8 @@ impl Counts {
         self.appends += other.appends;
         self.lost_tails += other.lost_tails;
         self.backups += other.backups;
+        self.rotations += other.rotations;
+        self.completed_rotations += other.completed_rotations;
     }
 }
 
@@ -123,12 +137,29 @@ struct Run {
     counts: Counts,
     /// Whether groups are appended, and not only committed.
     lags: bool,
+    /// Starts with other keys so far; `None` in runs without any.
+    rotations: Option<u8>,
+}
+
+/// Of partition 2 everything has a tenant's key.
+const TENANT: PartitionId = PartitionId(2);
+
+/// The keys after so many changes: each change brings others, every fourth none at all. All former ones stay known.
+fn keys(rotations: Option<u8>) -> Keys {
+    let Some(count) = rotations else { return Keys::default() };
+    let set = |first: u8| KeySet {
+        current: (count % 4 != 3).then(|| key(first + count)),
+        former: (first..first + count).map(key).collect(),
+    };
+    Keys::new(set(0), [set(100)])
 }
 
 impl Run {
     fn new(seed: u64) -> Run {
         let disk = SimulatedDisk::new(seed);
-        let (journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
+        let rotations = (seed % 3 == 2).then_some((seed % 4) as u8);
+        let (journal, _) =
+            Journal::open_with(disk.clone(), OPTIONS, keys(rotations), &mut |_, _| ()).unwrap();
         Run {
             random: Random(seed ^ 0x5eed),
             disk,
@@ -143,6 +174,7 @@ impl Run {
             checkpoints_in_a_row: 0,
             counts: Counts::default(),
             lags: seed % 2 == 1,
+            rotations,
         }
     }
 
@@ -153,6 +185,7 @@ impl Run {
         self.disk.clear_faults();
         self.disk.set_capacity(None);
         self.stop(true);
+        self.rekey_everything();
         self.settle_everything();
         self.counts
     }
@@ -211,7 +244,11 @@ impl Run {
         self.commit_group(group);
     }
 
-    fn commit_group(&mut self, group: Vec<Record>) {
+    fn commit_group(&mut self, mut group: Vec<Record>) {
+        let tenant = self.rotations.map(|count| key(100 + count).id());
+        for record in group.iter_mut().filter(|record| record.partition == TENANT) {
+            record.key = tenant;
+        }
         if self.journal.needs_reopen() {
             assert!(matches!(self.journal.commit(&group), Err(CommitError::NeedsReopen)) || group.is_empty());
             if self.journal.reopen().is_err() {
@@ -256,7 +293,8 @@ impl Run {
         // What comes later is not in it.
         self.commit();
         backup.finish(&elsewhere).unwrap();
-        let (mut journal, recovered) = Journal::open(elsewhere, OPTIONS).unwrap();
+        let keys = keys(self.rotations);
+        let (mut journal, recovered) = Journal::open_with(elsewhere, OPTIONS, keys, &mut |_, _| ()).unwrap();
         assert_eq!((&recovered.damaged, &recovered.torn), (&vec![], &None));
         for Checkpoint { partition, position, .. } in last {
             assert_eq!(journal.last_position(partition), Some(position));
@@ -399,6 +437,10 @@ impl Run {
             self.disk.restart();
         }
         self.damage_checkpoint();
+        if let Some(rotations) = self.rotations.as_mut().filter(|_| self.random.one_in(3)) {
+            *rotations += 1;
+            self.counts.rotations += 1;
+        }
         let recovered = self.open();
         self.counts.torn += u64::from(recovered.torn.is_some());
         let (mut states, lost) = self.model.recover(power_cut, &recovered);
@@ -453,7 +495,7 @@ impl Run {
 
     fn open(&mut self) -> Recovered<<SimulatedDisk as Disk>::File> {
         let (journal, recovered) = loop {
-            match Journal::open(self.disk.clone(), OPTIONS) {
+            match Journal::open_with(self.disk.clone(), OPTIONS, keys(self.rotations), &mut |_, _| ()) {
                 Ok(opened) => break opened,
                 Err(OpenError::Io { .. }) => {
                     self.disk.clear_faults();
@@ -481,6 +523,27 @@ impl Run {
             let payload = self.journal.read(partition, position).unwrap();
             assert_eq!(payload, self.model.payload(partition, position));
         }
+    }
+
+    /// A broker at rest comes to the current keys by itself.
+    fn rekey_everything(&mut self) {
+        if self.rotations.is_none() || !self.journal.wants_seal() {
+            return;
+        }
+        self.journal.seal().unwrap();
+        self.model.all_synced();
+        for _ in 0..100 {
+            if self.journal.checkpoint_due() {
+                self.journal.write_checkpoint(self.model.checkpoints()).unwrap();
+            }
+            self.compact();
+        }
+        let keys = keys(self.rotations);
+        let outdated: Vec<_> =
+            self.journal.bytes_by_key().into_keys().filter(|&key| keys.target(key) != key).collect();
+        assert_eq!(outdated, []);
+        self.check_live();
+        self.counts.completed_rotations += 1;
     }
 
     /// With nothing live and two checkpoints, the disk is free again.

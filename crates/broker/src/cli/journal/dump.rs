@@ -55,7 +55,7 @@ pub fn run(arguments: &DumpArguments) -> anyhow::Result<()> {
 fn record(out: &mut impl Write, json: bool, segment: SegmentNumber, seen: &Seen<'_>) -> std::io::Result<()> {
     let (partition, position, group, offset) =
         (seen.partition.0, seen.position.get(), seen.group, seen.offset);
-    let bytes = seen.payload.map(<[u8]>::len);
+    let bytes = seen.payload.as_ref().ok().map(|payload| payload.len());
     let kind = kind(seen);
     if json {
         let line = serde_json::json!({
@@ -74,7 +74,7 @@ fn record(out: &mut impl Write, json: bool, segment: SegmentNumber, seen: &Seen<
 
 /// What the record does, in a word.
 fn kind(seen: &Seen<'_>) -> String {
-    let Some(payload) = seen.payload else { return "damaged".to_owned() };
+    let Ok(payload) = seen.payload else { return "damaged".to_owned() };
     match decode_record(&Bytes::copy_from_slice(payload)) {
         Ok(command) => {
             let text = format!("{command:?}");

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use clap::Args;
 use postroad_core::{decode_record, encode_record};
-use postroad_journal::{Journal, Payload, RealDisk, Record};
+use postroad_journal::{Journal, Keys, Payload, RealDisk, Record};
 use postroad_model::{Chunks, Command, Compression, PartitionId, Placement, Position, Sent};
 use postroad_routing::Addressing;
 
@@ -35,6 +35,9 @@ pub struct ImportArguments {
     /// Leave out what was in durable subscriptions, instead of refusing the file for it.
     #[arg(long)]
     skip_subscriptions: bool,
+    /// The broker's configuration file, for the keys of a store that is or is to be encrypted.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 /// Reads the whole file first: one that is not whole, or not understood, changes nothing.
@@ -73,7 +76,8 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     if end != found {
         bail!("{}: the last line counts {end:?}, and there are {found:?}", arguments.from.display());
     }
-    let mut target = Target::open(&arguments.data)?;
+    let mut target =
+        Target::open(&arguments.data, Config::of(arguments.config.as_deref())?.encryption.keys()?)?;
     each_line(&arguments.from, &mut |line| match line {
         Line::Piece(piece) => target.add_piece(decode(&piece)?),
         Line::Entry(entry) => {
@@ -163,10 +167,10 @@ struct Target {
 }
 
 impl Target {
-    fn open(data: &Path) -> anyhow::Result<Target> {
+    fn open(data: &Path, keys: Keys) -> anyhow::Result<Target> {
         let config = Config::default();
         let (partitions, settings) = (config.runtime.partitions, settings(&config)?);
-        let opened = Store::open(data, partitions, None, config.addressing()?, settings);
+        let opened = Store::open(data, partitions, None, keys, config.addressing()?, settings);
         let store = opened.with_context(|| format!("cannot open {}", data.display()))?;
         let Store { journal, placement, addressing, .. } = store;
         let (group, next, pieces) = (Vec::new(), BTreeMap::new(), Vec::new());
@@ -216,7 +220,7 @@ impl Target {
         self.next.insert(partition, position.next());
         let payload = Payload::from(encode_record(command, Compression::None));
         self.group_bytes += payload.byte_length() as usize;
-        self.group.push(Record { partition, position, payload, reserve: false });
+        self.group.push(Record { partition, position, payload, reserve: false, key: None });
         if GROUP_BYTES <= self.group_bytes {
             self.commit()?;
         }

@@ -15,10 +15,11 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use postroad_core::Settings;
+use postroad_journal::Keys;
 use postroad_model::{PartitionId, Placement};
 
 use crate::config::Config;
-use crate::runtime::Stopped;
+use crate::runtime::{Stopped, StoreError};
 
 /// What can be done to a directory.
 #[derive(Debug, Subcommand)]
@@ -74,6 +75,10 @@ fn settings(config: &Config) -> anyhow::Result<impl Fn(PartitionId, Placement, u
     })
 }
 
+fn is_locked(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(StoreError::KeyUnknown(_)))
+}
+
 /// Which directory, and who reads the answer.
 #[derive(Debug, Args)]
 struct Place {
@@ -83,14 +88,35 @@ struct Place {
     /// Print JSON, one object to a line.
     #[arg(long)]
     json: bool,
+    /// The broker's configuration file, for the keys of a store that is encrypted.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 impl Place {
+    /// The keys that the configuration names.
+    fn keys(&self) -> anyhow::Result<Keys> {
+        Config::of(self.config.as_deref())?.encryption.keys()
+    }
+
     /// Reads it, and changes nothing.
     fn open(&self) -> anyhow::Result<Stopped> {
+        self.look().with_context(|| format!("cannot read {}", self.data.display()))
+    }
+
+    /// As [`Place::open`], without partitions if nobody says where the keys are that it needs.
+    fn open_with_or_without_keys(&self) -> anyhow::Result<Stopped> {
+        let looked = match self.look() {
+            Err(error) if self.config.is_none() && is_locked(&error) => {
+                Ok(Stopped::look_without_keys(&self.data)?)
+            }
+            looked => looked,
+        };
+        looked.with_context(|| format!("cannot read {}", self.data.display()))
+    }
+
+    fn look(&self) -> anyhow::Result<Stopped> {
         let config = Config::default();
-        let settings = settings(&config)?;
-        let stopped = Stopped::look(&self.data, config.addressing()?, settings);
-        stopped.with_context(|| format!("cannot read {}", self.data.display()))
+        Ok(Stopped::look(&self.data, self.keys()?, config.addressing()?, settings(&config)?)?)
     }
 }

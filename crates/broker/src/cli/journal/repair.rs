@@ -32,7 +32,8 @@ struct Told(String, Value);
 /// Reads everything and tells what is lost; with `--write` makes the directory one that opens.
 pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
     let data = &arguments.place.data;
-    let wreck = Wreck::look(data, arguments.partitions, settings(&Config::default())?)
+    let keys = arguments.place.keys()?;
+    let wreck = Wreck::look(data, arguments.partitions, keys, settings(&Config::default())?)
         .with_context(|| format!("cannot read {}", data.display()))?;
     let mut out = std::io::stdout().lock();
     let mut say = |Told(text, object): &Told| match arguments.place.json {

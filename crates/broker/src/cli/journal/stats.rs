@@ -17,7 +17,7 @@ pub struct StatsArguments {
 /// Prints a line for each segment, a line for each queue, and a summary.
 pub fn run(arguments: &StatsArguments) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    let stopped = arguments.place.open()?;
+    let stopped = arguments.place.open_with_or_without_keys()?;
     let json = arguments.place.json;
     let (mut file_bytes, mut live_bytes, mut segments) = (0, 0, 0);
     if !json {
@@ -41,6 +41,15 @@ pub fn run(arguments: &StatsArguments) -> anyhow::Result<()> {
             } else {
                 writeln!(out, "{queue}: {entries} entries (partition {})", id.0)?;
             }
+        }
+    }
+    for (key, bytes) in stopped.journal.bytes_by_key() {
+        let key = key.map(|key| key.to_string());
+        if json {
+            writeln!(out, "{}", serde_json::json!({"key": key, "payload_bytes": bytes}))?;
+        } else {
+            let of = key.map_or("no key".to_owned(), |key| format!("key {key}"));
+            writeln!(out, "{of}: {bytes} bytes of payload")?;
         }
     }
     if json {

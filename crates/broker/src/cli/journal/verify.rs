@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::bail;
 use clap::Args;
-use postroad_journal::Damage;
+use postroad_journal::{Damage, DamageKind};
 
 use super::Place;
 
@@ -18,14 +18,15 @@ pub struct VerifyArguments {
 /// Reads all segments and checkpoints. Damage is told on standard output, and is an error.
 pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    let stopped = arguments.place.open()?;
+    let stopped = arguments.place.open_with_or_without_keys()?;
     let mut places: Vec<Damage> = stopped.report.damaged.clone();
-    let (mut segments, mut records, mut bytes) = (0_u64, 0_u64, 0_u64);
+    let (mut segments, mut records, mut bytes, mut locked) = (0_u64, 0_u64, 0_u64, 0_u64);
     for used in stopped.journal.segments() {
         let Some(walk) = stopped.journal.walk(used.number)? else { continue };
         let found = walk.run(&mut (), &mut |seen| {
             records += 1;
-            bytes += seen.payload.map_or(0, |payload| payload.len() as u64);
+            bytes += u64::from(seen.stored_bytes);
+            locked += u64::from(matches!(seen.payload, Err(DamageKind::KeyUnknown { .. })));
         })?;
         segments += 1;
         let new = |damage: &Damage| {
@@ -52,6 +53,7 @@ pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
     if arguments.place.json {
         let summary = serde_json::json!({
             "segments": segments, "records": records, "payload_bytes": bytes, "damaged": damaged,
+            "locked": locked,
             "torn": torn.map(|(file, offset)| serde_json::json!({"file": file, "offset": offset})),
         });
         writeln!(out, "{summary}")?;
@@ -60,6 +62,12 @@ pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
             writeln!(
                 out,
                 "{file}: byte {offset}: a write that was never confirmed ends here; the next start cuts it off"
+            )?;
+        }
+        if 0 < locked {
+            writeln!(
+                out,
+                "{locked} records are encrypted: their checksums hold; with --config their content is looked at, too"
             )?;
         }
         writeln!(
