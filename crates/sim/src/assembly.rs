@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_core::{Partition, Settings, UnwrittenPages, decode_record, encode_record, sent_in_record};
-use postroad_journal::{Disk, Journal, OpenError, Options, SimulatedDisk};
+use postroad_journal::{Disk, Journal, Keys, OpenError, Options, SimulatedDisk};
 use postroad_model::{Chunks, Effect, Event, Message, MessageKey, PartitionId, Position};
 use postroad_replication::{
     Job, JobDone, LocalLog, LogEvent, LogWriter, Port, Proposal, ReplLog, ToPartition, ToWriter,
@@ -273,9 +273,11 @@ impl Assembly {
     pub fn boot(
         disk: &SimulatedDisk,
         options: Options,
+        keys: Keys,
         settings: &[Settings],
     ) -> Result<Assembly, BootError> {
-        let (mut journal, recovered) = Journal::open(disk.clone(), options).map_err(|error| match error {
+        let opened = Journal::open_with(disk.clone(), options, keys, &mut |_, _| ());
+        let (mut journal, recovered) = opened.map_err(|error| match error {
             OpenError::Io { .. } => BootError::Disk(error.to_string()),
             error => BootError::Damaged(error.to_string()),
         })?;

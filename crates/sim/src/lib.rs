@@ -14,6 +14,7 @@ mod client;
 
 mod assembly;
 
+mod keys;
 mod policies;
 mod random;
 mod selectors;

@@ -12,6 +12,7 @@ use postroad_model::{
 
 use crate::assembly::{Assembly, BootError, Source, Turn};
 use crate::client::{Client, Numbers, Outgoing, World};
+use crate::keys::Rotations;
 use crate::oracle::Oracle;
 use crate::policies::{compression_of, limit, policies, settings};
 use crate::random::Random;
@@ -43,6 +44,7 @@ pub struct Simulation {
     numbers: Numbers,
     disk: SimulatedDisk,
     journal: postroad_journal::Options,
+    rotations: Rotations,
     placement: Placement,
     settings: Vec<Settings>,
     assembly: Assembly,
@@ -115,13 +117,16 @@ impl Simulation {
             dead_segments_max: 2,
         };
         let faulty = !random.one_in(4);
-        let assembly = Assembly::boot(&disk, journal, &settings).map_err(|error| format!("{error:?}"))?;
+        let rotations = Rotations::of(seed);
+        let assembly = Assembly::boot(&disk, journal, rotations.keys(), &settings)
+            .map_err(|error| format!("{error:?}"))?;
         let mut simulation = Simulation {
             options,
             random,
             numbers: Numbers::default(),
             disk,
             journal,
+            rotations,
             placement,
             settings,
             assembly,
@@ -553,8 +558,12 @@ impl Simulation {
             own.incarnation += 1;
             own.page_entries = page_entries.unwrap_or(own.page_entries);
         }
+        if self.rotations.possible() && self.random.one_in(2) {
+            self.rotations.rotate();
+            self.report.rotations += 1;
+        }
         loop {
-            match Assembly::boot(&self.disk, self.journal, &self.settings) {
+            match Assembly::boot(&self.disk, self.journal, self.rotations.keys(), &self.settings) {
                 Ok(assembly) => {
                     self.assembly = assembly;
                     return Ok(cut);

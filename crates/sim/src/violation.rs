@@ -35,6 +35,8 @@ pub struct Report {
     pub opened: u64,
     /// Runs of segments that were compacted.
     pub compactions: u64,
+    /// Starts with another key.
+    pub rotations: u64,
     /// Messages that queues dropped by their limits.
     pub dropped: u64,
     /// Messages in queues when the run ended, before they were drained.
@@ -60,6 +62,7 @@ impl Report {
         self.folded += other.folded;
         self.opened += other.opened;
         self.compactions += other.compactions;
+        self.rotations += other.rotations;
         self.drained += other.drained;
         self.dropped += other.dropped;
     }
