@@ -16,7 +16,7 @@ mod audit;
 mod binding;
 mod bodies;
 mod chunks;
-
+mod columns;
 mod completion;
 mod compressed;
 mod connection;

@@ -218,6 +218,7 @@ pub struct Partition {
 impl Partition {
     /// An empty partition.
     pub fn new(settings: Settings) -> Partition {
+        let page_jobs = usize::try_from(settings.page_entries).unwrap_or(usize::MAX).saturating_mul(4);
         Partition {
             settings,
             now_ms: 0,
@@ -260,7 +261,7 @@ impl Partition {
             origin_of: |_| None,
             audit: Audit::default(),
             write_due: |message, _| message.clone(),
-            jobs: Jobs::default(),
+            jobs: Jobs::new(page_jobs),
             waiting: Waiting::default(),
             unsaved: Vec::new(),
             space_ample: true,

@@ -24,7 +24,7 @@ use crate::transaction::{Prepared, Promised};
 
 /// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
 /// parts it still has.
-const VERSION: u8 = 10;
+const VERSION: u8 = 11;
 
 /// The first layout with branches that are in doubt.
 const BRANCHES_SINCE: u8 = 3;
@@ -46,6 +46,9 @@ const OVERRULED_SINCE: u8 = 8;
 
 /// The first layout with large bodies of messages that are due later.
 const SCHEDULED_CHUNKS_SINCE: u8 = 10;
+
+/// The first layout with jobs in folded pages.
+const JOB_PAGES_SINCE: u8 = 11;
 
 /// Why bytes are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -215,12 +218,13 @@ impl Partition {
     }
 
     fn write_jobs(&self, out: &mut Writer) {
-        let jobs: Vec<_> = self.jobs.iter().collect();
-        out.list(&jobs, |out, (due, job, again)| {
-            out.due(*due).u32(job.bytes).u64(job.name);
-            out.list(&again.iter().collect::<Vec<_>>(), |out, again| {
-                out.again(again);
+        out.list(&self.jobs.waiting.pages().collect::<Vec<_>>(), |out, (folded, jobs)| {
+            out.blob(folded).list(jobs, |out, (due, job)| {
+                out.due(*due).u32(job.bytes).u64(job.name);
             });
+        });
+        out.list(&self.jobs.repeating(), |out, (due, again)| {
+            out.due(*due).again(again);
         });
         let scheduled = self.prepared.iter().flat_map(|(id, prepared)| {
             prepared.scheduled.iter().map(move |(key, bytes, schedule)| (*id, *key, *bytes, schedule))
@@ -232,12 +236,16 @@ impl Partition {
         });
     }
 
-    fn read_jobs(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
-        let jobs = input.list(|input| {
-            let (due, job) = (input.due()?, Job { bytes: input.u32()?, name: input.u64()? });
-            Ok((due, job, input.list(Reader::again)?.pop()))
-        })?;
-        jobs.into_iter().for_each(|(due, job, again)| self.jobs.insert(due, job, again));
+    fn read_jobs(&mut self, has_pages: bool, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+        let job =
+            |input: &mut Reader<'_>| Ok((input.due()?, Job { bytes: input.u32()?, name: input.u64()? }));
+        if has_pages {
+            let pages = input.list(|input| Ok((input.blob()?, input.list(job)?)))?;
+            self.jobs.restore(pages, input.list(|input| Ok((input.due()?, input.again()?)))?)?;
+        } else {
+            let jobs = input.list(|input| Ok((job(input)?, input.list(Reader::again)?.pop())))?;
+            jobs.into_iter().for_each(|((due, job), again)| self.jobs.insert(due, job, again));
+        }
         let scheduled = input
             .list(|input| Ok((input.transaction()?, (read_key(input)?, input.u64()?, input.schedule()?))))?;
         for (id, scheduled) in scheduled {
@@ -296,7 +304,7 @@ impl Partition {
             partition.audit = Audit::restore([input.list(read_last)?, input.list(read_last)?]);
         }
         if JOBS_SINCE <= found {
-            partition.read_jobs(&mut input)?;
+            partition.read_jobs(JOB_PAGES_SINCE <= found, &mut input)?;
         }
         if OVERRULED_SINCE <= found {
             for (branch, committed) in input.list(|input| Ok((input.branch()?, input.boolean("outcome")?)))? {

@@ -519,8 +519,11 @@ fn a_record_says_how_often_its_message_went_back() {
 fn a_snapshot_of_version_10_becomes_the_partition_that_it_was() {
     let snapshot = read(10, "snapshot");
     let restored = Partition::restore(settings(), &snapshot).expect("a snapshot");
-    assert_eq!(restored.snapshot(), snapshot, "restored");
-    assert_eq!(partition_with_large_messages().snapshot(), snapshot, "from its records");
+    assert_eq!(
+        restored.snapshot(),
+        partition_with_large_messages().snapshot(),
+        "the same as from its records"
+    );
     let plain = Partition::restore(settings(), &partition_with_jobs().snapshot()).expect("a snapshot");
     let live = |partition: &Partition| -> Vec<(u64, u64)> {
         let rows = partition.live_messages();
@@ -538,6 +541,35 @@ fn a_snapshot_of_version_10_becomes_the_partition_that_it_was() {
     assert_eq!(more, [(3, 8), (3, 8), (4, 8), (4, 8), (9, 4), (9, 4)], "once for each of the messages");
 }
 
+/// As it is written since version 11: with jobs enough that most of them are folded.
+fn partition_with_many_jobs() -> Partition {
+    let mut partition = Partition::new(settings_for_pages());
+    for (_, command) in records_of_schedules().into_iter().filter(|(name, _)| name.starts_with("enqueue")) {
+        let position = partition.applied().map_or(Position::FIRST, Position::next);
+        partition.apply(position, command, &mut Vec::new());
+    }
+    for number in 0..100_u64 {
+        let due_ms = 2_000_000 + number * number % 37 * 100;
+        let schedule = Schedule { job: format!("job-{number}").into(), due_ms, again: None };
+        let mut later = sent(Destination::queue("a"), b"later");
+        later.schedule = Some(Box::new(schedule));
+        let position = partition.applied().map_or(Position::FIRST, Position::next);
+        partition.apply(position, Command::Enqueue(later), &mut Vec::new());
+    }
+    partition
+}
+
+#[test]
+fn a_snapshot_of_version_11_becomes_the_partition_that_it_was() {
+    let snapshot = read(11, "snapshot");
+    let restored = Partition::restore(settings_for_pages(), &snapshot).expect("a snapshot");
+    assert_eq!(restored.snapshot(), snapshot, "restored");
+    assert_eq!(partition_with_many_jobs().snapshot(), snapshot, "from its records");
+    // Pages of another size are pages as well.
+    let roomy = Partition::restore(settings(), &snapshot).expect("a snapshot");
+    assert_eq!((roomy.scheduled(), restored.scheduled()), (102, 102));
+}
+
 /// Ran once for each version. It never replaces a file: kept means kept.
 #[test]
 #[ignore = "writes the kept files of a layout that has none"]
@@ -547,4 +579,5 @@ fn write_the_kept_files() {
         std::io::Write::write_all(&mut file.expect("a new file"), bytes).expect("written");
     };
     write(kept(2, "enqueue-returned"), &encode_record(&returned_record(), Compression::None).concat());
+    write(kept(11, "snapshot"), &partition_with_many_jobs().snapshot());
 }

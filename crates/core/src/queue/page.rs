@@ -16,13 +16,11 @@ use postroad_model::{Message, MessageRow, Position};
 
 use super::lanes::SEQUENCE_BITS;
 use super::load::Load;
+use crate::columns::{Numbers, Run, Runs, Steps, put_column, put_number, wrong};
 use crate::record::{Reader, RecordError, Writer};
 
 /// The most entries that a page may have: bounds what one from outside makes us reserve.
 pub const PAGE_ENTRIES_MAX: u64 = 4096;
-
-/// Equal numbers in a row from which on they are told as a run: below, it would cost more than them.
-const RUN_MIN: usize = 3;
 
 /// Sequences and stamps stay below: beside a sequence there is room for the lane in a tag.
 const COUNT_END: u64 = 1 << SEQUENCE_BITS;
@@ -86,9 +84,11 @@ impl Column {
         Column::HeadersChange,
     ];
 
-    /// Whether it tells how far each number is from the one before.
-    fn is_relative(self) -> bool {
-        matches!(self, Column::Sequences | Column::Stamps | Column::Positions | Column::Expiries)
+    fn steps(self) -> Steps {
+        match self {
+            Column::Sequences | Column::Stamps | Column::Positions | Column::Expiries => Steps::Told,
+            _ => Steps::None,
+        }
     }
 }
 
@@ -124,8 +124,7 @@ impl Page {
                 Column::Expiries => entry.headers.expires_at_ms,
                 Column::HeadersChange => *change,
             });
-            let numbers = numbers.collect();
-            put_column(&mut out, if column.is_relative() { steps(numbers) } else { numbers });
+            put_column(&mut out, column.steps(), numbers.collect());
         }
         headers.finish().iter().for_each(|piece| out.extend_from_slice(piece));
         let ends = entries.iter().map(|entry| entry.headers.expires_at_ms).filter(|at_ms| *at_ms != 0);
@@ -245,14 +244,14 @@ impl Page {
 
     fn column(&self, wanted: Column) -> Result<Vec<u64>, RecordError> {
         let (mut input, entries) = self.at_column(wanted)?;
-        input.column(wanted, entries)
+        input.column(wanted.steps(), entries)
     }
 
     /// A column as it is written: what is alike as one.
     fn runs(&self, wanted: Column) -> Vec<Run> {
         let mut runs = Vec::new();
         let read = self.at_column(wanted).and_then(|(mut input, entries)| {
-            input.runs(wanted, entries, |run| {
+            input.runs(wanted.steps(), entries, |run| {
                 runs.push(run);
                 Ok(())
             })
@@ -289,21 +288,21 @@ impl Outline {
         if entries == 0 || entries > PAGE_ENTRIES_MAX {
             return Err(wrong("the number of its entries"));
         }
-        let (first, last) = input.rising(Column::Sequences, entries)?;
-        let (_, last_stamp) = input.rising(Column::Stamps, entries)?;
-        input.runs(Column::Positions, entries, |run| match run.has_zero() {
+        let (first, last) = rising(&mut input, Column::Sequences.steps(), entries)?;
+        let (_, last_stamp) = rising(&mut input, Column::Stamps.steps(), entries)?;
+        input.runs(Column::Positions.steps(), entries, |run| match run.has_zero() {
             true => Err(wrong("a position is 0")),
             false => Ok(()),
         })?;
         for column in [Column::Ordinals, Column::FailedDeliveries] {
-            input.runs(column, entries, |run| match u32::try_from(run.first) {
+            input.runs(column.steps(), entries, |run| match u32::try_from(run.first) {
                 Ok(_) => Ok(()),
                 Err(_) => Err(wrong("a number is too large")),
             })?;
         }
-        input.runs(Column::BodyBytes, entries, |_| Ok(()))?;
+        input.runs(Column::BodyBytes.steps(), entries, |_| Ok(()))?;
         let mut first_expiry_ms = 0;
-        input.runs(Column::Expiries, entries, |run| {
+        input.runs(Column::Expiries.steps(), entries, |run| {
             let different = if run.step == 0 { 1 } else { run.count };
             let ends = (0..different).map(|place| run.number(place)).filter(|at_ms| *at_ms != 0);
             first_expiry_ms =
@@ -311,7 +310,7 @@ impl Outline {
             Ok(())
         })?;
         let (mut begins, mut changes) = (None, 0);
-        input.runs(Column::HeadersChange, entries, |run| {
+        input.runs(Column::HeadersChange.steps(), entries, |run| {
             begins.get_or_insert(run.first != 0);
             changes += if run.first != 0 { run.count } else { 0 };
             Ok(())
@@ -349,7 +348,7 @@ impl Facts {
         let count = input.number()?;
         let mut columns: [Vec<u64>; Column::ALL.len()] = Default::default();
         for column in Column::ALL {
-            columns[column as usize] = input.column(column, count)?;
+            columns[column as usize] = input.column(column.steps(), count)?;
         }
         let changes = columns[Column::HeadersChange as usize].iter().filter(|change| **change != 0).count();
         Ok(Facts { columns, headers: read_headers(bytes, input, changes as u64)? })
@@ -383,202 +382,20 @@ impl Facts {
     }
 }
 
-fn wrong(what: &'static str) -> RecordError {
-    RecordError::Page { what }
-}
-
-/// How far each number is from the one before it, the first from 0.
-fn steps(numbers: Vec<u64>) -> Vec<u64> {
-    let befores = std::iter::once(0).chain(numbers.iter().copied());
-    let steps = befores.zip(&numbers).map(|(before, number)| zigzag(number.wrapping_sub(before) as i64));
-    steps.collect()
-}
-
-/// Small numbers for small steps in either direction.
-fn zigzag(step: i64) -> u64 {
-    (step << 1 ^ step >> 63) as u64
-}
-
-fn from_zigzag(number: u64) -> i64 {
-    (number >> 1) as i64 ^ -((number & 1) as i64)
-}
-
-/// Seven bits to a byte, low ones first; the eighth says that another byte follows.
-fn put_number(out: &mut Vec<u8>, mut number: u64) {
-    while number > 0x7f {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-/// Its length in bytes, then pieces: twice the length of a run plus one, and its number; or twice a count, and so many
-/// numbers.
-fn put_column(out: &mut Vec<u8>, numbers: Vec<u64>) {
-    let run = |from: usize| numbers[from..].iter().take_while(|number| **number == numbers[from]).count();
-    let (mut column, mut at) = (Vec::new(), 0);
-    while at < numbers.len() {
-        let length = run(at);
-        if length >= RUN_MIN {
-            put_number(&mut column, (length as u64) << 1 | 1);
-            put_number(&mut column, numbers[at]);
-            at += length;
-            continue;
+/// The first and the last number of a column whose numbers rise.
+fn rising(input: &mut Numbers<'_>, steps: Steps, count: u64) -> Result<(u64, u64), RecordError> {
+    let mut ends: Option<(u64, u64)> = None;
+    input.runs(steps, count, |run| {
+        let last = u128::from(run.first) + u128::from(run.step) * u128::from(run.count - 1);
+        let rises = run.count == 1 || (1..COUNT_END).contains(&run.step);
+        let follows = ends.is_none_or(|(_, before)| before < run.first);
+        if !rises || !follows || last >= u128::from(COUNT_END) {
+            return Err(wrong("its entries are not in order"));
         }
-        let mut end = at + length;
-        while end < numbers.len() && run(end) < RUN_MIN {
-            end += run(end);
-        }
-        put_number(&mut column, ((end - at) as u64) << 1);
-        numbers[at..end].iter().for_each(|number| put_number(&mut column, *number));
-        at = end;
-    }
-    put_number(out, column.len() as u64);
-    out.extend_from_slice(&column);
-}
-
-/// Reads numbers and columns; never panics.
-struct Numbers<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> Numbers<'a> {
-    fn number(&mut self) -> Result<u64, RecordError> {
-        let mut number = 0;
-        for shift in (0..u64::BITS).step_by(7) {
-            let (byte, rest) = self.bytes.split_first().ok_or(wrong("it ends too early"))?;
-            self.bytes = rest;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(number);
-            }
-        }
-        Err(wrong("a number has no end"))
-    }
-
-    fn skip_column(&mut self) -> Result<Numbers<'a>, RecordError> {
-        let length = self.number()?;
-        let length = usize::try_from(length).ok().filter(|length| *length <= self.bytes.len());
-        let length = length.ok_or(wrong("a column is longer than the page"))?;
-        let (column, rest) = self.bytes.split_at(length);
-        self.bytes = rest;
-        Ok(Numbers { bytes: column })
-    }
-
-    /// A column of so many numbers.
-    fn column(&mut self, column: Column, count: u64) -> Result<Vec<u64>, RecordError> {
-        let mut numbers = Vec::with_capacity(count as usize);
-        self.runs(column, count, |run| {
-            numbers.extend(run.numbers());
-            Ok(())
-        })?;
-        Ok(numbers)
-    }
-
-    /// A column of so many numbers, run by run.
-    fn runs(
-        &mut self,
-        column: Column,
-        count: u64,
-        mut each: impl FnMut(Run) -> Result<(), RecordError>,
-    ) -> Result<(), RecordError> {
-        let mut input = self.skip_column()?;
-        let (mut before, mut left) = (0_u64, count);
-        while !input.bytes.is_empty() {
-            let piece = input.number()?;
-            let length = piece >> 1;
-            left = left.checked_sub(length).ok_or(wrong("a column is too long"))?;
-            let (runs, count) = if piece & 1 == 1 { (1, length) } else { (length, 1) };
-            for _ in 0..runs {
-                let number = input.number()?;
-                let run = match column.is_relative() {
-                    true => {
-                        let step = from_zigzag(number) as u64;
-                        Run { first: before.wrapping_add(step), step, count }
-                    }
-                    false => Run { first: number, step: 0, count },
-                };
-                if count > 0 {
-                    before = run.number(count - 1);
-                    each(run)?;
-                }
-            }
-        }
-        if left == 0 { Ok(()) } else { Err(wrong("a column is short")) }
-    }
-
-    /// The first and the last number of a column whose numbers rise.
-    fn rising(&mut self, column: Column, count: u64) -> Result<(u64, u64), RecordError> {
-        let mut ends: Option<(u64, u64)> = None;
-        self.runs(column, count, |run| {
-            let last = u128::from(run.first) + u128::from(run.step) * u128::from(run.count - 1);
-            let rises = run.count == 1 || (1..COUNT_END).contains(&run.step);
-            let follows = ends.is_none_or(|(_, before)| before < run.first);
-            if !rises || !follows || last >= u128::from(COUNT_END) {
-                return Err(wrong("its entries are not in order"));
-            }
-            ends = Some((ends.map_or(run.first, |(first, _)| first), last as u64));
-            Ok(())
-        })?;
-        ends.ok_or(wrong("it has no entries"))
-    }
-}
-
-/// Numbers of a column in a row, each as far from the one before.
-#[derive(Clone, Copy)]
-struct Run {
-    first: u64,
-    /// Negative ones wrap.
-    step: u64,
-    count: u64,
-}
-
-impl Run {
-    /// The number at this place of it.
-    fn number(self, place: u64) -> u64 {
-        self.first.wrapping_add(self.step.wrapping_mul(place))
-    }
-
-    fn has_zero(self) -> bool {
-        match self.step {
-            0 => self.first == 0,
-            1 => self.first == 0 || self.first.checked_add(self.count - 1).is_none(),
-            _ => self.numbers().any(|number| number == 0),
-        }
-    }
-
-    fn numbers(self) -> impl Iterator<Item = u64> {
-        (0..self.count).map(move |place| self.number(place))
-    }
-}
-
-/// A column of numbers that are repeated, taken from the front.
-struct Runs<'r> {
-    runs: std::slice::Iter<'r, Run>,
-    run: Run,
-}
-
-impl<'r> Runs<'r> {
-    fn new(runs: &'r [Run]) -> Runs<'r> {
-        let mut runs = runs.iter();
-        let run = runs.next().copied().unwrap_or(Run { first: 0, step: 0, count: 0 });
-        Runs { runs, run }
-    }
-
-    /// How often the next number is repeated; 0 at the end.
-    fn left(&self) -> u64 {
-        self.run.count
-    }
-
-    /// Takes it so often.
-    fn take(&mut self, count: u64) -> u64 {
-        let number = self.run.first;
-        self.run.count -= count;
-        if self.run.count == 0 {
-            self.run = self.runs.next().copied().unwrap_or(self.run);
-        }
-        number
-    }
+        ends = Some((ends.map_or(run.first, |(first, _)| first), last as u64));
+        Ok(())
+    })?;
+    ends.ok_or(wrong("it has no entries"))
 }
 
 #[cfg(test)]

@@ -25,12 +25,9 @@ pub struct Browsed {
 impl Partition {
     fn wanted(&self, wanted: &JobsWanted) -> impl Iterator<Item = Due> {
         let name = wanted.job.as_deref().map(digest);
-        let jobs = self.jobs.iter().map(|(due, job, _)| (due, job.name));
         let (from, until) = wanted.due_ms.clone().into_inner();
-        jobs.skip_while(move |(due, _)| due.at_ms < from)
-            .take_while(move |(due, _)| due.at_ms <= until)
-            .filter(move |(_, found)| name.is_none_or(|name| name == *found))
-            .map(|(due, _)| due)
+        let jobs = self.jobs.waiting.from(from).take_while(move |(due, _)| due.at_ms <= until);
+        jobs.filter(move |(_, job)| name.is_none_or(|name| name == job.name)).map(|(due, _)| due)
     }
 
     /// The answer comes once none of them can come again.

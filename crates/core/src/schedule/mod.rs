@@ -5,10 +5,11 @@
 //!        a little ahead of its time ─▶ body read back ─▶ due ─▶ record Fire: a message like any other
 //!                                                              └─▶ the job goes on, or is over
 //! ```
-//! A job is one entry of 40 bytes in a tree by time, whatever the size of its message, and some more if it repeats.
+//! A job is one entry of a calendar, whatever the size of its message, and some more if it repeats.
 //! What a job sends is one record, which also says when the job is due next: so no restart fires twice, or never.
 //! Never here: clocks; how protocols say that a message is due later.
 
+mod calendar;
 mod cron;
 mod manage;
 
@@ -21,6 +22,8 @@ use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
 use crate::completion::Completion;
+use crate::record::RecordError;
+pub use calendar::{Calendar, WrittenPage};
 use cron::Cron;
 use manage::Browsed;
 
@@ -48,10 +51,9 @@ const UNDER_WAY_MAX: usize = 256;
 const RETRY_MS: u64 = 1000;
 
 /// The jobs of a partition.
-#[derive(Default)]
 pub struct Jobs {
     /// By time.
-    waiting: BTreeMap<Due, Job>,
+    pub waiting: Calendar,
     /// Jobs that are due more than once, each with the time when it is due next.
     again: HashMap<(Position, u32), (u64, Again), FxBuildHasher>,
     /// Jobs whose bodies were asked for, or that are being fired; known to this run alone.
@@ -88,6 +90,20 @@ fn key_of(due: Due) -> MessageKey {
 }
 
 impl Jobs {
+    /// No jobs yet; the calendar has pages of at most so many.
+    pub fn new(page_jobs: usize) -> Jobs {
+        Jobs {
+            waiting: Calendar::new(page_jobs),
+            again: HashMap::default(),
+            under_way: HashMap::default(),
+            firing: HashSet::default(),
+            ripe: BTreeMap::new(),
+            unreadable: Vec::new(),
+            browsed: HashMap::default(),
+            rest_until_ms: 0,
+        }
+    }
+
     /// Takes a job in.
     pub fn insert(&mut self, due: Due, job: Job, again: Option<Again>) {
         self.waiting.insert(due, job);
@@ -95,6 +111,31 @@ impl Jobs {
             Some(again) => self.again.insert((due.position, due.ordinal), (due.at_ms, again)),
             None => self.again.remove(&(due.position, due.ordinal)),
         };
+    }
+
+    /// Jobs that are due more than once, each with when it is due next.
+    pub fn repeating(&self) -> Vec<(Due, &Again)> {
+        let repeating = self.again.iter().map(|((position, ordinal), (at_ms, again))| {
+            (Due { at_ms: *at_ms, position: *position, ordinal: *ordinal }, again)
+        });
+        let mut repeating: Vec<(Due, &Again)> = repeating.collect();
+        repeating.sort_unstable_by_key(|(due, _)| *due);
+        repeating
+    }
+
+    /// As a snapshot has them: the pages of the calendar, and those that are due more than once.
+    ///
+    /// # Errors
+    /// [`RecordError`]: a page is none, or not behind those before it.
+    pub fn restore(
+        &mut self,
+        pages: Vec<WrittenPage>,
+        repeating: Vec<(Due, Again)>,
+    ) -> Result<(), RecordError> {
+        self.waiting = Calendar::restore(self.waiting.page_jobs(), pages)?;
+        let key = |due: Due| (due.position, due.ordinal);
+        self.again = repeating.into_iter().map(|(due, again)| (key(due), (due.at_ms, again))).collect();
+        Ok(())
     }
 
     fn again_of(&self, due: Due) -> Option<&Again> {
@@ -112,12 +153,12 @@ impl Jobs {
         self.ripe.remove(&due);
         self.firing.remove(&due);
         self.under_way.remove(&key_of(due));
-        self.waiting.remove(&due)
+        self.waiting.remove(due)
     }
 
     /// All jobs, in the order in which they are due.
     pub fn iter(&self) -> impl Iterator<Item = (Due, Job, Option<&Again>)> {
-        self.waiting.iter().map(|(due, job)| (*due, *job, self.again_of(*due)))
+        self.waiting.iter().map(|(due, job)| (due, job, self.again_of(due)))
     }
 
     /// How many there are.
@@ -133,7 +174,8 @@ impl Jobs {
     /// When something is to be done next, in ms since 1970.
     pub fn next_ms(&self) -> Option<u64> {
         let ripe = self.ripe.first_key_value().map(|(due, _)| due.at_ms);
-        let next = self.waiting.keys().find(|due| !self.under_way.contains_key(&key_of(**due)));
+        let mut jobs = self.waiting.iter().map(|(due, _)| due);
+        let next = jobs.find(|due| !self.under_way.contains_key(&key_of(*due)));
         let unread = next.filter(|_| self.room() > 0);
         let unread = unread.map(|due| due.at_ms.saturating_sub(AHEAD_MS));
         ripe.into_iter().chain(unread).min().map(|next| next.max(self.rest_until_ms))
@@ -199,9 +241,10 @@ impl Partition {
         }
         let until_ms = self.now_ms.saturating_add(AHEAD_MS);
         let room = self.jobs.room();
-        let near = self.jobs.waiting.keys().take_while(|due| due.at_ms <= until_ms);
-        let unread = near.filter(|due| !self.jobs.under_way.contains_key(&key_of(**due)));
-        let asked: Vec<Due> = unread.take(room).copied().collect();
+        let jobs = self.jobs.waiting.iter().map(|(due, _)| due);
+        let near = jobs.take_while(|due| due.at_ms <= until_ms);
+        let unread = near.filter(|due| !self.jobs.under_way.contains_key(&key_of(*due)));
+        let asked: Vec<Due> = unread.take(room).collect();
         if asked.is_empty() {
             return;
         }

@@ -1,0 +1,394 @@
+//! The calendar: jobs in the order in which they are due, most of them folded.
+//!
+//! ```text
+//!  due      now ─────────────────────────────────────────────────────▶ later
+//!  pages  [ open      | folded    | folded + a few that came later | open     ]
+//! ```
+//! Each page has a stretch of time to itself, and is *open*: a tree of jobs; or *folded*: columns of bytes, with a small tree of jobs that
+//! came into its stretch since. What is due soon is open, and so are a few pages that had to be: others are folded for them.
+//! What is folded is known to this run alone: it changes nothing that the log could tell.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postroad_model::{Due, Position};
+
+use super::Job;
+use crate::columns::{Numbers, Steps, put_column, put_number, wrong};
+use crate::record::RecordError;
+
+/// The most jobs that a page may have: bounds what one from outside makes us reserve.
+const PAGE_JOBS_MAX: u64 = 1 << 16;
+
+/// Pages beside those that are due soon that may be open.
+const OPEN_PAGES_MAX: usize = 4;
+
+/// The beginning of all stretches.
+const BEGINNING: Due = Due { at_ms: 0, position: Position::FIRST, ordinal: 0 };
+
+/// A page of a snapshot: what is folded, empty if nothing is, and the jobs beside it.
+pub type WrittenPage = (Arc<[u8]>, Vec<(Due, Job)>);
+
+/// Jobs by the time when they are due.
+pub struct Calendar {
+    /// By the beginning of its stretch, which ends where the next one begins. None is empty.
+    pages: BTreeMap<Due, Page>,
+    /// Pages that are open, in the order in which they were opened.
+    open: VecDeque<Due>,
+    len: usize,
+    /// What a page may have before it becomes two; half of what is due soon is open at least.
+    page_jobs: usize,
+}
+
+/// See the head of this file.
+#[derive(Default)]
+struct Page {
+    /// In order; empty if the page is open.
+    folded: FoldedJobs,
+    /// All of an open page; of a folded one what came later.
+    jobs: BTreeMap<Due, Job>,
+}
+
+/// Jobs as columns of bytes.
+#[derive(Clone, Default)]
+struct FoldedJobs {
+    bytes: Bytes,
+    count: usize,
+}
+
+impl FoldedJobs {
+    fn of(jobs: &BTreeMap<Due, Job>) -> FoldedJobs {
+        let mut out = Vec::new();
+        put_number(&mut out, jobs.len() as u64);
+        put_column(&mut out, Steps::Told, jobs.keys().map(|due| due.at_ms).collect());
+        put_column(&mut out, Steps::Told, jobs.keys().map(|due| due.position.get()).collect());
+        put_column(&mut out, Steps::None, jobs.keys().map(|due| u64::from(due.ordinal)).collect());
+        put_column(&mut out, Steps::None, jobs.values().map(|job| u64::from(job.bytes)).collect());
+        jobs.values().for_each(|job| out.extend_from_slice(&job.name.to_le_bytes()));
+        FoldedJobs { bytes: out.into_boxed_slice().into(), count: jobs.len() }
+    }
+
+    /// # Errors
+    /// [`RecordError`]: these bytes are no page of jobs.
+    fn read(bytes: &[u8]) -> Result<Vec<(Due, Job)>, RecordError> {
+        let mut input = Numbers { bytes };
+        let count = input.number()?;
+        if count == 0 || PAGE_JOBS_MAX < count {
+            return Err(wrong("the number of its jobs"));
+        }
+        let [at_ms, positions] = [input.column(Steps::Told, count)?, input.column(Steps::Told, count)?];
+        let [ordinals, bytes] = [input.column(Steps::None, count)?, input.column(Steps::None, count)?];
+        let (names, rest) = input.bytes.as_chunks::<8>();
+        if names.len() as u64 != count || !rest.is_empty() {
+            return Err(wrong("its names are not as many as its jobs"));
+        }
+        let small = |number: u64| u32::try_from(number).map_err(|_| wrong("a number is too large"));
+        let job = |place: usize| {
+            let position = Position::new(positions[place]).ok_or(wrong("a position is 0"))?;
+            let due = Due { at_ms: at_ms[place], position, ordinal: small(ordinals[place])? };
+            Ok((due, Job { bytes: small(bytes[place])?, name: u64::from_le_bytes(names[place]) }))
+        };
+        let jobs = (0..names.len()).map(job).collect::<Result<Vec<_>, RecordError>>()?;
+        match jobs.is_sorted_by(|(one, _), (next, _)| one < next) {
+            true => Ok(jobs),
+            false => Err(wrong("its jobs are not in order")),
+        }
+    }
+
+    fn jobs(&self) -> Vec<(Due, Job)> {
+        if self.count == 0 {
+            return Vec::new();
+        }
+        let jobs = FoldedJobs::read(&self.bytes);
+        debug_assert!(jobs.is_ok(), "a page was read when it was made");
+        jobs.unwrap_or_default()
+    }
+}
+
+impl Page {
+    fn is_folded(&self) -> bool {
+        self.folded.count > 0
+    }
+
+    fn len(&self) -> usize {
+        self.folded.count + self.jobs.len()
+    }
+
+    fn open(&mut self) {
+        self.jobs.extend(std::mem::take(&mut self.folded).jobs());
+    }
+
+    fn fold(&mut self) {
+        self.folded = FoldedJobs::of(&std::mem::take(&mut self.jobs));
+    }
+
+    /// Its jobs, in order.
+    fn iter(&self) -> Box<dyn Iterator<Item = (Due, Job)> + '_> {
+        let later = self.jobs.iter().map(|(due, job)| (*due, *job));
+        if !self.is_folded() {
+            return Box::new(later);
+        }
+        let mut all = self.folded.jobs();
+        all.extend(later);
+        all.sort_unstable_by_key(|(due, _)| *due);
+        Box::new(all.into_iter())
+    }
+}
+
+impl Calendar {
+    /// An empty one with pages of at most so many jobs.
+    pub fn new(page_jobs: usize) -> Calendar {
+        let page_jobs = page_jobs.clamp(2, PAGE_JOBS_MAX as usize);
+        Calendar { pages: BTreeMap::new(), open: VecDeque::new(), len: 0, page_jobs }
+    }
+
+    /// What a page may have.
+    pub fn page_jobs(&self) -> usize {
+        self.page_jobs
+    }
+
+    /// How many jobs there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// All jobs, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (Due, Job)> {
+        self.from(0)
+    }
+
+    /// The jobs that are due then or later, in order.
+    pub fn from(&self, at_ms: u64) -> impl Iterator<Item = (Due, Job)> {
+        let first = self.page_of(Due { at_ms, ..BEGINNING }).unwrap_or(BEGINNING);
+        let jobs = self.pages.range(first..).flat_map(|(_, page)| page.iter());
+        jobs.skip_while(move |(due, _)| due.at_ms < at_ms)
+    }
+
+    /// Where the stretch begins that has this time.
+    fn page_of(&self, due: Due) -> Option<Due> {
+        self.pages.range(..=due).next_back().map(|(begin, _)| *begin)
+    }
+
+    /// Takes a job in that is not here: its record tells it from all others.
+    pub fn insert(&mut self, due: Due, job: Job) {
+        self.len += 1;
+        let begin = self.page_of(due).unwrap_or_else(|| self.begin_page(BEGINNING));
+        let (late_max, page_jobs) = (self.page_jobs / 8, self.page_jobs);
+        let Some(page) = self.pages.get_mut(&begin) else { return };
+        page.jobs.insert(due, job);
+        if page.is_folded() && late_max < page.jobs.len() {
+            page.open();
+            self.open.push_back(begin);
+        }
+        if self.pages.get(&begin).is_some_and(|page| !page.is_folded() && page_jobs < page.len()) {
+            self.split(begin);
+        }
+        self.tidy();
+    }
+
+    /// Takes a job out.
+    pub fn remove(&mut self, due: Due) -> Option<Job> {
+        let begin = self.page_of(due)?;
+        let page = self.pages.get_mut(&begin)?;
+        if page.is_folded() && !page.jobs.contains_key(&due) {
+            page.open();
+            self.open.push_back(begin);
+        }
+        let job = page.jobs.remove(&due);
+        self.len -= usize::from(job.is_some());
+        if page.len() == 0 {
+            self.pages.remove(&begin);
+            self.open.retain(|open| *open != begin);
+        }
+        self.tidy();
+        job
+    }
+
+    fn begin_page(&mut self, begin: Due) -> Due {
+        self.pages.insert(begin, Page::default());
+        self.open.push_back(begin);
+        begin
+    }
+
+    /// Makes two of an open page. Jobs that come in order leave full pages behind.
+    fn split(&mut self, begin: Due) {
+        let is_last = self.pages.last_key_value().is_some_and(|(last, _)| *last == begin);
+        let Some(page) = self.pages.get_mut(&begin) else { return };
+        let at = if is_last { page.len() - 1 } else { page.len() / 2 };
+        let Some(middle) = page.jobs.keys().nth(at).copied() else { return };
+        let jobs = page.jobs.split_off(&middle);
+        self.pages.insert(middle, Page { folded: FoldedJobs::default(), jobs });
+        self.open.push_back(middle);
+    }
+
+    /// Opens what is due soon, and folds pages that are open for longest if there are too many.
+    fn tidy(&mut self) {
+        let (mut soon, mut soon_until, mut opened) = (0, None, Vec::new());
+        for (begin, page) in &mut self.pages {
+            if self.page_jobs / 2 < soon {
+                break;
+            }
+            if page.is_folded() {
+                page.open();
+                opened.push(*begin);
+            }
+            soon += page.len();
+            soon_until = Some(*begin);
+        }
+        self.open.extend(opened);
+        while OPEN_PAGES_MAX < self.open.len()
+            && let Some(at) = self.open.iter().position(|begin| soon_until < Some(*begin))
+            && let Some(begin) = self.open.remove(at)
+        {
+            self.pages.entry(begin).and_modify(Page::fold);
+        }
+    }
+
+    /// For a snapshot: see [`WrittenPage`].
+    pub fn pages(&self) -> impl Iterator<Item = (&Bytes, Vec<(Due, Job)>)> {
+        let pages = self.pages.values();
+        pages.map(|page| (&page.folded.bytes, page.jobs.iter().map(|(due, job)| (*due, *job)).collect()))
+    }
+
+    /// As a snapshot has it: see [`Calendar::pages`].
+    ///
+    /// # Errors
+    /// [`RecordError`]: a page is none, or not behind those before it.
+    pub fn restore(
+        page_jobs: usize,
+        pages: impl IntoIterator<Item = WrittenPage>,
+    ) -> Result<Calendar, RecordError> {
+        let mut calendar = Calendar::new(page_jobs);
+        let mut behind = None;
+        for (folded, jobs) in pages {
+            let read = if folded.is_empty() { Vec::new() } else { FoldedJobs::read(&folded)? };
+            let all = || read.iter().chain(&jobs).map(|(due, _)| *due);
+            let (first, last) = all().min().zip(all().max()).ok_or(wrong("it has no jobs"))?;
+            if Some(first) <= behind {
+                return Err(wrong("its jobs are not behind those before it"));
+            }
+            behind = Some(last);
+            let folded = FoldedJobs { count: read.len(), bytes: Bytes::copy_from_slice(&folded) };
+            let page = Page { folded, jobs: jobs.into_iter().collect() };
+            calendar.len += page.len();
+            if !page.is_folded() {
+                calendar.open.push_back(first);
+            }
+            calendar.pages.insert(first, page);
+        }
+        calendar.tidy();
+        Ok(calendar)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A case, and when the job of a record is due.
+    type Times = (&'static str, fn(u64) -> u64);
+
+    fn due(at_ms: u64, record: u64) -> Due {
+        Due { at_ms, position: Position::new(record).expect("from 1"), ordinal: (record % 3) as u32 }
+    }
+
+    fn job(record: u64) -> Job {
+        Job { bytes: 100, name: record.wrapping_mul(0x9e37_79b9_7f4a_7c15) }
+    }
+
+    /// Times without any order, the same each run.
+    fn anywhere(record: u64) -> u64 {
+        record.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
+    }
+
+    fn restored(calendar: &Calendar) -> Calendar {
+        let pages = calendar.pages().map(|(folded, jobs)| (folded.to_vec().into(), jobs));
+        Calendar::restore(calendar.page_jobs, pages).expect("its own pages")
+    }
+
+    #[test]
+    fn whatever_comes_and_goes_it_is_a_sorted_map() {
+        let times: [Times; 3] = [
+            ("in order", |record| record * 10),
+            ("backwards", |record| 1 << 40 >> (record % 40)),
+            ("anywhere", anywhere),
+        ];
+        for (case, at_ms) in times {
+            let (mut calendar, mut map) = (Calendar::new(8), BTreeMap::new());
+            for record in 1..2000 {
+                calendar.insert(due(at_ms(record), record), job(record));
+                map.insert(due(at_ms(record), record), job(record));
+                if record % 3 == 0 {
+                    let first = *map.keys().next().expect("some");
+                    assert_eq!(calendar.remove(first), map.remove(&first), "case: {case}");
+                }
+                if record % 5 == 0 {
+                    let some = due(at_ms(record / 2), record / 2);
+                    assert_eq!(calendar.remove(some), map.remove(&some), "case: {case}");
+                }
+                if record % 400 == 0 {
+                    calendar = restored(&calendar);
+                }
+                let next = calendar.iter().next();
+                assert_eq!(next, map.first_key_value().map(|(due, job)| (*due, *job)), "case: {case}");
+            }
+            assert!(
+                calendar.open.len() <= OPEN_PAGES_MAX + 5,
+                "case: {case}: {} are open",
+                calendar.open.len()
+            );
+            assert!(calendar.pages.values().filter(|page| page.is_folded()).count() > 50, "case: {case}");
+            assert_eq!(calendar.len(), map.len(), "case: {case}");
+            assert!(calendar.iter().eq(map.iter().map(|(due, job)| (*due, *job))), "case: {case}");
+            let from = at_ms(700);
+            let want = map.iter().map(|(due, job)| (*due, *job)).filter(|(due, _)| from <= due.at_ms);
+            assert!(calendar.from(from).eq(want), "case: {case}");
+            for due in map.keys() {
+                assert!(calendar.remove(*due).is_some(), "case: {case}");
+            }
+            assert_eq!(
+                (calendar.len(), calendar.pages.len(), calendar.open.len()),
+                (0, 0, 0),
+                "case: {case}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_job_far_ahead_takes_little_more_than_its_name() {
+        let bytes_of_each = |at_ms: fn(u64) -> u64| {
+            let mut calendar = Calendar::new(2048);
+            (1..100_000).for_each(|record| calendar.insert(due(at_ms(record), record), job(record)));
+            let tree = size_of::<Due>() + size_of::<Job>();
+            let bytes =
+                calendar.pages().map(|(folded, jobs)| folded.len() + jobs.len() * tree).sum::<usize>();
+            bytes / calendar.len()
+        };
+        assert_eq!((bytes_of_each(|record| record + 60_000), bytes_of_each(anywhere)), (11, 17));
+    }
+
+    #[test]
+    fn what_is_no_page_of_jobs_is_refused_wherever_it_is_broken() {
+        let jobs: BTreeMap<Due, Job> =
+            (1..30).map(|record| (due(anywhere(record), record), job(record))).collect();
+        let FoldedJobs { bytes, .. } = FoldedJobs::of(&jobs);
+        for end in 0..bytes.len() {
+            assert!(FoldedJobs::read(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        assert!(FoldedJobs::read(&[&bytes[..], &[0]].concat()).is_err(), "lengthened");
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(read) = FoldedJobs::read(&bytes) {
+                assert_eq!(read.len(), jobs.len(), "bit {bit}");
+            }
+        }
+        let page = |from| (Arc::from(&[][..]), vec![(due(from, 7), job(7))]);
+        for (case, pages) in
+            [("none", vec![(Arc::from(&[][..]), vec![])]), ("not behind", vec![page(9), page(9)])]
+        {
+            assert!(Calendar::restore(8, pages).is_err(), "case: {case}");
+        }
+    }
+}
