@@ -343,8 +343,11 @@ fn layers_are_negotiated_or_named() {
     ] {
         let mut bench = Bench::new();
         bench.bytes(&bytes);
-        assert_eq!(bench.parting, parting, "case: {case}");
         assert_eq!(bench.session.login(), login, "case: {case}");
+        if parting.is_some() {
+            assert_eq!(&bench.output[..], b"AMQP\0\x01\0\0", "case: {case}: what is supported");
+        }
+        assert_eq!(bench.parting, parting, "case: {case}");
     }
 }
 
@@ -407,10 +410,14 @@ fn whoever_does_not_say_who_it_is_learns_no_more_than_that() {
     bench.bytes(&sasl_init("PLAIN", None));
     assert_eq!(bench.parting, fault("SASL: SaslInit was not expected"));
 
-    let mut bench = Bench::with(AmqpOptions { must_login: true, ..Bench::options() });
-    bench.bytes(b"AMQP\0\x01\0\0");
-    assert_eq!(bench.parting, fault("the peer does not say who it is: no SASL layer"));
-    assert_eq!(&bench.output[..], b"AMQP\x03\x01\0\0");
+    for (header, reason) in [
+        (b"AMQP\0\x01\0\0", "the peer does not say who it is: no SASL layer"),
+        (b"AMQP\x02\x01\0\0", "the peer wants a TLS layer, which this port has not"),
+    ] {
+        let mut bench = Bench::with(AmqpOptions { must_login: true, ..Bench::options() });
+        bench.bytes(header);
+        assert_eq!((bench.parting, &bench.output[..]), (fault(reason), &b"AMQP\x03\x01\0\0"[..]));
+    }
 }
 
 #[test]

@@ -77,6 +77,7 @@ impl Connection {
             }
             written?;
         }
+        self.layers = self.layers.take().and_then(Layers::that_do_something);
         Ok(Moved::Read(self.input.len()))
     }
 

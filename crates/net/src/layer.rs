@@ -30,6 +30,11 @@ pub trait Layer: std::fmt::Debug {
     /// Both sides have agreed on how they speak.
     fn is_ready(&self) -> bool;
 
+    /// It does nothing, and never will: it need not be there.
+    fn is_nothing(&self) -> bool {
+        false
+    }
+
     /// The peer has said that nothing more comes.
     fn has_ended(&self) -> bool;
 
@@ -108,6 +113,12 @@ impl Layers {
     /// All layers are ready.
     pub fn are_ready(&self) -> bool {
         self.0.iter().all(|stage| stage.layer.is_ready())
+    }
+
+    /// Those that do something, once all are ready; `None` if there are none. Nothing is on its way in the others.
+    pub fn that_do_something(self) -> Option<Layers> {
+        let stages: Vec<Stage> = self.0.into_iter().filter(|stage| !stage.layer.is_nothing()).collect();
+        (!stages.is_empty()).then_some(Layers(stages))
     }
 
     /// One of them has ended: the socket is not to be read any more.

@@ -87,15 +87,15 @@ fn broken(error: rustls::Error) -> io::Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use rustls::crypto::ring::default_provider;
     use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
     use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
     use super::*;
 
-    /// Both sides of a connection, without a socket between them.
-    fn pair() -> (Tls, ClientConnection) {
+    /// What the broker needs, and a client that trusts it.
+    pub(crate) fn configs() -> (TlsConfig, ClientConnection) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
         let provider = Arc::new(default_provider());
@@ -107,11 +107,21 @@ mod tests {
         let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let client = client.unwrap().with_root_certificates(roots).with_no_client_auth();
         let name = ServerName::try_from("localhost").unwrap();
-        (Tls::new(Arc::new(server)).unwrap(), ClientConnection::new(Arc::new(client), name).unwrap())
+        (Arc::new(server), ClientConnection::new(Arc::new(client), name).unwrap())
+    }
+
+    /// Both sides of a connection, without a socket between them.
+    fn pair() -> (Tls, ClientConnection) {
+        let (server, client) = configs();
+        (Tls::new(server).unwrap(), client)
     }
 
     /// What the client has for the broker, and the other way round, until neither has anything.
-    fn exchange(tls: &mut Tls, client: &mut ClientConnection, output: &mut BytesMut) -> (Vec<u8>, Vec<u8>) {
+    pub(crate) fn exchange(
+        tls: &mut dyn Layer,
+        client: &mut ClientConnection,
+        output: &mut BytesMut,
+    ) -> (Vec<u8>, Vec<u8>) {
         let (mut input, mut read) = (BytesMut::new(), Vec::new());
         loop {
             let (mut outside, mut sealed) = (BytesMut::new(), BytesMut::new());

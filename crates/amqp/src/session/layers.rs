@@ -59,14 +59,17 @@ impl AmqpSession {
     pub(super) fn take_header(&mut self, input: &mut BytesMut, turn: &mut Turn<'_>) -> Result<bool, Parting> {
         let Some(bytes) = input.first_chunk::<PROTOCOL_HEADER_BYTES>().copied() else {
             let there = input.len().min(4);
-            return if input[..there] == b"AMQP"[..there] { Ok(false) } else { Err(refuse(input, turn)) };
+            let is_header = input[..there] == b"AMQP"[..there];
+            return if is_header { Ok(false) } else { Err(self.refuse_header(no_header(input), turn)) };
         };
-        let Some(header) = ProtocolHeader::from_bytes(bytes) else { return Err(refuse(input, turn)) };
+        let Some(header) = ProtocolHeader::from_bytes(bytes) else {
+            return Err(self.refuse_header(no_header(input), turn));
+        };
         let _ = input.split_to(PROTOCOL_HEADER_BYTES);
         match (&self.layer, header) {
             (Layer::Header, ProtocolHeader::AMQP) if self.options.must_login => {
-                turn.output.put_slice(&ProtocolHeader::SASL.to_bytes());
-                return Err(Parting::Fault("the peer does not say who it is: no SASL layer".to_owned()));
+                let reason = "the peer does not say who it is: no SASL layer".to_owned();
+                return Err(self.refuse_header(reason, turn));
             }
             (_, ProtocolHeader::AMQP) => {
                 turn.output.put_slice(&header.to_bytes());
@@ -80,12 +83,18 @@ impl AmqpSession {
                 self.layer = Layer::Sasl(Exchange::Offered);
             }
             _ => {
-                // The header of what would be right tells the peer (2.2).
-                turn.output.put_slice(&ProtocolHeader::AMQP.to_bytes());
-                return Err(Parting::Fault(unsupported(header)));
+                return Err(self.refuse_header(unsupported(header), turn));
             }
         }
         Ok(true)
+    }
+
+    /// Ends a conversation that does not begin as it must: the header of what would be right tells the peer (2.2, 5.2, 5.3).
+    fn refuse_header(&self, reason: String, turn: &mut Turn<'_>) -> Parting {
+        let wants_sasl = self.options.must_login && matches!(self.layer, Layer::Header);
+        let right = if wants_sasl { ProtocolHeader::SASL } else { ProtocolHeader::AMQP };
+        turn.output.put_slice(&right.to_bytes());
+        Parting::Fault(reason)
     }
 
     /// Takes a frame of the SASL layer: what the client says is looked into elsewhere.
@@ -143,11 +152,10 @@ fn unsupported(header: ProtocolHeader) -> String {
     }
 }
 
-/// Ends a conversation that is not AMQP.
-fn refuse(input: &[u8], turn: &mut Turn<'_>) -> Parting {
-    turn.output.put_slice(&ProtocolHeader::AMQP.to_bytes());
-    Parting::Fault(match protocol_of(input) {
+/// What the peer speaks, if not AMQP.
+fn no_header(input: &[u8]) -> String {
+    match protocol_of(input) {
         Some(name) => format!("the peer speaks {name}; this port speaks AMQP"),
         None => "the peer does not speak AMQP: its first bytes are no protocol header".to_owned(),
-    })
+    }
 }

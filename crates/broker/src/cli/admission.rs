@@ -8,7 +8,7 @@ use postroad_net::{Place, Places, TlsConfig};
 use postroad_security::Door;
 
 use crate::cli::listeners::Endpoint;
-use crate::runtime::NewSocket;
+use crate::runtime::{NewSocket, Service};
 
 /// Connections turned away with less than this between them are one burst, and one line in the log.
 const BURST_GAP: Duration = Duration::from_secs(10);
@@ -46,10 +46,12 @@ impl Admission {
 
     /// The socket with all that serving it needs.
     pub fn dress(&self, endpoint: Endpoint, socket: TcpStream, peer: SocketAddr, place: Place) -> NewSocket {
-        let tls = self.tls.clone().filter(|_| endpoint.tls);
+        // At the plain port of AMQP a peer may ask for it.
+        let tls_is_asked_for = endpoint.service == Service::Amqp && !endpoint.tls && !endpoint.websocket;
+        let tls = self.tls.clone().filter(|_| endpoint.tls || tls_is_asked_for);
         let websocket_bytes_max = endpoint.websocket.then_some(self.websocket_bytes_max);
         let (service, door) = (endpoint.service, self.door.clone());
-        NewSocket { service, socket, peer, place, tls, websocket_bytes_max, door }
+        NewSocket { service, socket, peer, place, tls, tls_is_asked_for, websocket_bytes_max, door }
     }
 
     /// A place, if there is one.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use postroad_core::Partition;
 use postroad_model::{ConnectionId, PartitionId, Session};
-use postroad_net::{Connection, Layer, Place, Tls, TlsConfig, WebSocket};
+use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsConfig, WebSocket};
 use postroad_openwire::Advisories;
 use postroad_replication::LogWriter;
 use postroad_routing::Policies;
@@ -62,6 +62,9 @@ impl RuntimeOptions {
 /// The subprotocol of AMQP inside of WebSockets ("AMQP 1.0 WebSocket Binding", section 2.1).
 const WEBSOCKET_PROTOCOL: &str = "amqp";
 
+/// By this a peer asks for TLS on a port of AMQP, and is answered (AMQP 1.0, section 5.2).
+const TLS_HEADER: &[u8] = b"AMQP\x02\x01\0\0";
+
 /// A socket on its way to the core that will serve it.
 #[derive(Debug)]
 pub struct NewSocket {
@@ -75,6 +78,8 @@ pub struct NewSocket {
     pub place: Place,
     /// What TLS around it needs.
     pub tls: Option<TlsConfig>,
+    /// TLS begins only if the peer asks for it.
+    pub tls_is_asked_for: bool,
     /// The largest message inside of WebSockets, if they are around it.
     pub websocket_bytes_max: Option<usize>,
     /// Who is let in.
@@ -86,11 +91,14 @@ impl NewSocket {
     fn connect(
         socket: std::net::TcpStream,
         tls: Option<TlsConfig>,
+        tls_is_asked_for: bool,
         websocket_bytes_max: Option<usize>,
     ) -> std::io::Result<Connection> {
         let mut layers: Vec<Box<dyn Layer>> = Vec::new();
-        if let Some(config) = tls {
-            layers.push(Box::new(Tls::new(config)?));
+        match tls {
+            Some(config) if tls_is_asked_for => layers.push(Box::new(AskedTls::new(config, TLS_HEADER))),
+            Some(config) => layers.push(Box::new(Tls::new(config)?)),
+            None => {}
         }
         if let Some(bytes_max) = websocket_bytes_max {
             layers.push(Box::new(WebSocket::new(WEBSOCKET_PROTOCOL, bytes_max)));
@@ -439,10 +447,10 @@ async fn welcome(
     closing: Rc<Closing>,
     make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + 'static,
 ) {
-    while let Some(NewSocket { service, socket, peer, place, tls, websocket_bytes_max, door }) =
-        sockets.recv().await
-    {
-        let connection = match NewSocket::connect(socket, tls, websocket_bytes_max) {
+    while let Some(socket) = sockets.recv().await {
+        let NewSocket { service, socket, peer, place, tls, tls_is_asked_for, websocket_bytes_max, door } =
+            socket;
+        let connection = match NewSocket::connect(socket, tls, tls_is_asked_for, websocket_bytes_max) {
             Ok(connection) => connection,
             Err(error) => {
                 tracing::warn!(%peer, %error, "cannot serve a connection");
