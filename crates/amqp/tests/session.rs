@@ -405,6 +405,12 @@ fn whoever_does_not_say_who_it_is_learns_no_more_than_that() {
     assert_eq!(bench.parting, fault("SASL failed: no such user"));
 
     let mut bench = Bench::choosing("PLAIN", None);
+    bench.admit(LoginAnswer::Challenge(Bytes::new()));
+    bench.bytes(b"\0\0\0\x08\x02\x01\0\0");
+    let Some(Parting::Fault(reason)) = &bench.parting else { panic!("{:?}", bench.parting) };
+    assert!(reason.starts_with("SASL: "), "an empty frame is the end: {reason}");
+
+    let mut bench = Bench::choosing("PLAIN", None);
     assert!(bench.session.login().is_some());
     bench.admit(LoginAnswer::Challenge(Bytes::new()));
     bench.bytes(&sasl_init("PLAIN", None));
@@ -511,6 +517,12 @@ fn what_is_wrong_ends_as_much_as_it_must() {
         (
             "no such link",
             |bench| bench.send_on(0, transfer(0), BODY),
+            "end",
+            "amqp:session:unattached-handle",
+        ),
+        (
+            "flow of no such link",
+            |bench| bench.send(Flow { handle: Some(7), ..windows() }),
             "end",
             "amqp:session:unattached-handle",
         ),
@@ -1092,6 +1104,50 @@ fn settlement_modes_are_honoured() {
 }
 
 #[test]
+fn a_delivery_may_be_settled_first_on_a_link_that_settles_second_and_not_the_other_way_round() {
+    use ReceiverSettleMode::{First, Second};
+    for (link, delivery, want) in [
+        (First, None, Ok(true)),
+        (First, Some(First), Ok(true)),
+        (First, Some(Second), Err("amqp:invalid-field")),
+        (Second, None, Ok(false)),
+        (Second, Some(First), Ok(true)),
+        (Second, Some(Second), Ok(false)),
+    ] {
+        let mut bench = Bench::begun();
+        bench.send(Attach { rcv_settle_mode: link, target: Some(target("q")), ..Attach::default() });
+        bench.frames();
+        bench.send_on(0, Transfer { rcv_settle_mode: delivery, ..transfer(0) }, BODY);
+        if let [Event::Publish(publish)] = &bench.events()[..] {
+            bench.reply(publish.ticket, Ok(()));
+        }
+        let frames = bench.frames();
+        let got = match &frames[..] {
+            [Performative::Disposition(told)] => Ok(told.settled),
+            frames => Err(ends(frames)[0].1.unwrap_or_default()),
+        };
+        assert_eq!(got, want, "{link:?}, {delivery:?}");
+    }
+}
+
+#[test]
+fn a_sender_counts_its_deliveries_from_where_it_likes() {
+    for first in [0, 5000, u32::MAX] {
+        let mut bench = Bench::begun();
+        let initial_delivery_count = Some(first);
+        bench.send(Attach { initial_delivery_count, target: Some(target("q")), ..Attach::default() });
+        let frames = bench.frames();
+        let [Performative::Attach(_), Performative::Flow(flow)] = &frames[..] else { panic!("{frames:?}") };
+        assert_eq!((flow.delivery_count, flow.link_credit), (Some(first), Some(1000)));
+        bench.send_on(0, transfer(0), BODY);
+        bench.send(Flow { handle: Some(0), echo: true, ..windows() });
+        let frames = bench.frames();
+        let [Performative::Flow(flow)] = &frames[..] else { panic!("{frames:?}") };
+        assert_eq!((flow.delivery_count, flow.link_credit), (Some(first.wrapping_add(1)), Some(999)));
+    }
+}
+
+#[test]
 fn what_the_core_refuses_is_rejected_with_its_reason() {
     let mut bench = Bench::begun();
     bench.sender(0, target("q"));
@@ -1149,9 +1205,14 @@ fn coordinator_message(step: impl Field) -> Vec<u8> {
 
 #[test]
 fn a_transaction_holds_sends_and_verdicts_until_it_is_discharged() {
-    for (case, fail, refuse) in
-        [("commit", false, false), ("rollback", true, false), ("a commit that fails", false, true)]
-    {
+    let failed = Refusal::StoreFailed { reason: "no".to_owned() };
+    let late = Refusal::TransactionTimedOut { limit_ms: 1 };
+    for (case, fail, refuse) in [
+        ("commit", false, None),
+        ("rollback", true, None),
+        ("a commit that fails", false, Some((failed, "amqp:transaction:rollback"))),
+        ("a commit that comes too late", false, Some((late, "amqp:transaction:timeout"))),
+    ] {
         let mut bench = Bench::begun();
         bench.sender(0, TargetTerminus::Coordinator(Coordinator::default()));
         bench.sender(1, target("q"));
@@ -1187,10 +1248,10 @@ fn a_transaction_holds_sends_and_verdicts_until_it_is_discharged() {
             Event::Rollback { ticket: Some(ticket), .. } if fail => *ticket,
             other => panic!("case: {case}: {other:?}"),
         };
-        let refusal = Refusal::StoreFailed { reason: "no".to_owned() };
-        bench.reply(ticket, if refuse { Err(refusal) } else { Ok(()) });
+        let (refusal, why) = refuse.unzip();
+        bench.reply(ticket, refusal.clone().map_or(Ok(()), Err));
         let back = [(vec![7], Outcome::Released { failed: true })];
-        let want = if fail || refuse { &back[..] } else { &[] };
+        let want = if fail || refusal.is_some() { &back[..] } else { &[] };
         assert_eq!(settles(&bench.events()), want, "case: {case}");
         let frames = bench.frames();
         let [Performative::Disposition(told)] = &frames[..] else { panic!("case: {case}: {frames:?}") };
@@ -1198,7 +1259,7 @@ fn a_transaction_holds_sends_and_verdicts_until_it_is_discharged() {
             Some(DeliveryState::Rejected(it)) => condition(&it.error),
             _ => None,
         };
-        assert_eq!(condition, refuse.then_some("amqp:transaction:rollback"), "case: {case}");
+        assert_eq!(condition, why, "case: {case}");
         // It is over, well or badly.
         bench.send_on(0, transfer(3), &coordinator_message(discharge));
         let frames = bench.frames();
@@ -1211,6 +1272,25 @@ impl Bench {
     fn receiver_at(&mut self, handle: u32) -> u32 {
         self.read();
         self.receiver(Attach { handle, ..Attach::default() })
+    }
+}
+
+#[test]
+fn a_broker_that_ends_says_so_to_whoever_has_opened() {
+    for (case, bytes, want) in [
+        ("nothing was said", &b""[..], &[][..]),
+        ("no open yet", b"AMQP\0\x01\0\0", &[]),
+        (
+            "opened",
+            b"AMQP\0\x01\0\0\0\0\0\x11\x02\0\0\0\0\x53\x10\xc0\x04\x01\xa1\x01c",
+            &[("close", Some("amqp:connection:forced"))],
+        ),
+    ] {
+        let mut bench = Bench::new();
+        bench.bytes(bytes);
+        bench.read();
+        bench.session.stop(bench.now, &mut bench.output);
+        assert_eq!(ends(&bench.frames()), want, "case: {case}");
     }
 }
 

@@ -223,3 +223,13 @@ fn after_a_restart_no_link_is_known_and_what_was_confirmed_is_there() {
     assert_eq!(next.attach(ReceiverSettleMode::Second, &[1]), [0; 0]);
     assert_eq!(next.take_all(), [1]);
 }
+
+#[test]
+fn a_broker_that_is_stopped_closes_its_connections_with_a_word() {
+    let broker = Broker::start();
+    let mut client = Client::connect(&broker);
+    broker.stop();
+    let Performative::Close(close) = client.read() else { panic!("no close") };
+    assert_eq!(close.error.unwrap().condition, *"amqp:connection:forced");
+    assert_eq!(client.stream.read(&mut [0; 1]).unwrap(), 0, "and nothing behind it");
+}

@@ -197,6 +197,9 @@ pub trait Session {
     /// When `wake` is due next.
     fn deadline(&self) -> Deadline;
 
+    /// The broker is about to end the conversation, for reasons of its own: what the peer is told of it.
+    fn stop(&mut self, _now: Now, _output: &mut BytesMut) {}
+
     /// The connection is gone: what the core must still be told, ahead of [`Event::Closed`].
     fn close(&mut self, events: &mut Vec<Event>);
 

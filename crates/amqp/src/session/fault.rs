@@ -8,6 +8,9 @@ use super::link::LinkAt;
 use super::{AmqpSession, Turn};
 use crate::codec::{Close, End, Error, Symbol, Text, ValueMap, WireError};
 
+/// A transaction was open for too long, and is rolled back (4.5.9).
+pub const TIMED_OUT: &str = "amqp:transaction:timeout";
+
 /// An error, and how far it reaches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
@@ -74,6 +77,7 @@ impl From<&Refusal> for Error {
             | Refusal::TransactionTooLarge { .. } => "amqp:resource-limit-exceeded",
             Refusal::LinkLost { .. } => "amqp:link:stolen",
             Refusal::NoSuchTransaction => "amqp:transaction:unknown-id",
+            Refusal::TransactionTimedOut { .. } => TIMED_OUT,
             Refusal::ConsumerExists { .. } => "amqp:not-allowed",
             _ => "amqp:internal-error",
         };

@@ -17,8 +17,8 @@ use super::replies::Then;
 use super::upload::Upload;
 use super::{AmqpSession, Turn, address};
 use crate::codec::{
-    Accepted, DeliveryState, Disposition, Error, Flow, Properties, Rejected, Role, Timestamp,
-    TransactionalState, Transfer,
+    Accepted, Attach, DeliveryState, Disposition, Error, Flow, Properties, ReceiverSettleMode, Rejected,
+    Role, Timestamp, TransactionalState, Transfer,
 };
 use crate::message::{MESSAGE_FORMAT, Sections};
 
@@ -64,6 +64,8 @@ struct Partial {
     tag: Option<Bytes>,
     /// It was sent over another connection, and only its end is talked about.
     resumed: bool,
+    /// The client settles after us.
+    second: bool,
     settled: bool,
     state: Option<DeliveryState>,
     format: u32,
@@ -95,17 +97,11 @@ pub struct Receipt {
 
 impl Incoming {
     /// Without credit yet.
-    pub fn new(to: To, second: bool, notice: Option<Arc<ProducerNotice>>) -> Incoming {
-        Incoming {
-            to,
-            second,
-            credit: 0,
-            unanswered: 0,
-            delivery_count: 0,
-            partial: None,
-            kept: None,
-            notice,
-        }
+    pub fn new(to: To, attach: &Attach, notice: Option<Arc<ProducerNotice>>) -> Incoming {
+        let second = attach.rcv_settle_mode == ReceiverSettleMode::Second;
+        // The client counts from where it likes (2.6.7).
+        let delivery_count = attach.initial_delivery_count.unwrap_or(0);
+        Incoming { to, second, credit: 0, unanswered: 0, delivery_count, partial: None, kept: None, notice }
     }
 
     /// Whether it leads to the coordinator.
@@ -135,6 +131,16 @@ impl Incoming {
         is_begun || self.kept.as_ref().is_none_or(|kept| !kept.is_incomplete)
     }
 
+    /// Whether the client settles a delivery after us: the link's mode, or the delivery's own (2.7.5).
+    fn settles_second(&self, transfer: &Transfer) -> Result<bool, Broken> {
+        match transfer.rcv_settle_mode {
+            None => Ok(self.second),
+            Some(ReceiverSettleMode::First) => Ok(false),
+            Some(ReceiverSettleMode::Second) if self.second => Ok(true),
+            Some(ReceiverSettleMode::Second) => Err(Broken::SettlesSecond),
+        }
+    }
+
     /// Puts the parts of a message together; the whole once its last part is there.
     fn collect(&mut self, transfer: Transfer, payload: Bytes) -> Result<Option<Whole>, Broken> {
         let first = self.partial.is_none();
@@ -153,6 +159,7 @@ impl Incoming {
                     None => None,
                 },
                 resumed: transfer.resume,
+                second: self.settles_second(&transfer)?,
                 settled: false,
                 state: None,
                 format: transfer.message_format.unwrap_or(MESSAGE_FORMAT),
@@ -180,8 +187,8 @@ impl Incoming {
                 partial.bytes.freeze()
             }
         };
-        let Partial { delivery, tag, resumed, settled, state, format, upload, .. } = partial;
-        Ok(Some(Whole { delivery, tag, resumed, settled, state, format, bytes, upload }))
+        let Partial { delivery, tag, resumed, second, settled, state, format, upload, .. } = partial;
+        Ok(Some(Whole { delivery, tag, resumed, second, settled, state, format, bytes, upload }))
     }
 }
 
@@ -190,6 +197,7 @@ pub struct Whole {
     delivery: u32,
     tag: Option<Bytes>,
     resumed: bool,
+    second: bool,
     settled: bool,
     state: Option<DeliveryState>,
     format: u32,
@@ -203,6 +211,7 @@ enum Broken {
     NoCredit,
     NoDeliveryId,
     OtherDelivery,
+    SettlesSecond,
 }
 
 impl Broken {
@@ -214,6 +223,10 @@ impl Broken {
             Broken::NoDeliveryId => {
                 let text = "the first transfer of a delivery has no delivery-id".to_owned();
                 Fault::channel(at.channel, "amqp:invalid-field", text)
+            }
+            Broken::SettlesSecond => {
+                let text = "rcv-settle-mode second, on a link that was attached with first".to_owned();
+                Fault::link(at, "amqp:invalid-field", text)
             }
             Broken::OtherDelivery => {
                 let text = "a transfer of another delivery before the end of the one before".to_owned();
@@ -261,7 +274,7 @@ impl AmqpSession {
         }
         let given_up = if aborted { incoming.take_upload() } else { None };
         let whole = incoming.collect(transfer, payload);
-        let (after, second) = (incoming.partial_bytes(), incoming.second);
+        let after = incoming.partial_bytes();
         self.partial_bytes = self.partial_bytes - before + after;
         if let Some(upload) = given_up {
             self.give_up(&upload, turn);
@@ -274,7 +287,7 @@ impl AmqpSession {
             Some(DeliveryState::TransactionalState(state)) => Some(state.txn_id.clone()),
             _ => None,
         };
-        let Whole { delivery, settled, resumed, .. } = whole;
+        let Whole { delivery, second, settled, resumed, .. } = whole;
         let tag = whole.tag.take();
         let receipt = Receipt { channel: at_channel, at, delivery, tag, settled, second, transaction };
         if resumed {

@@ -375,6 +375,13 @@ impl Session for AmqpSession {
         self.reject(delivery, reason, &mut Turn { events, output, now });
     }
 
+    fn stop(&mut self, now: Now, output: &mut BytesMut) {
+        if self.peer.has_opened() {
+            let fault = Fault::connection("amqp:connection:forced", "the broker ends".to_owned());
+            self.fail(fault, &mut Turn { events: &mut Vec::new(), output, now });
+        }
+    }
+
     fn close(&mut self, _: &mut Vec<Event>) {}
 
     fn missing_bytes(&self, input: &BytesMut) -> usize {

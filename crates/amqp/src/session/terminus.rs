@@ -15,9 +15,8 @@ use super::outgoing::Outgoing;
 use super::replies::Then;
 use super::{AmqpSession, Turn};
 use crate::codec::{
-    Attach, Coordinator, Described, DistributionMode, Error, ReceiverSettleMode, SenderSettleMode, Source,
-    SourceTerminus, Symbol, Target, TargetTerminus, TerminusDurability, TerminusExpiry, Text, Value,
-    ValueMap,
+    Attach, Coordinator, Described, DistributionMode, Error, SenderSettleMode, Source, SourceTerminus,
+    Symbol, Target, TargetTerminus, TerminusDurability, TerminusExpiry, Text, Value, ValueMap,
 };
 
 /// Number and name of the filter that is a JMS selector (registered with the Apache filters).
@@ -145,7 +144,6 @@ impl AmqpSession {
             _ => None,
         };
         let kept = self.keep_link(at, attach, destination, &mut answer);
-        let second = attach.rcv_settle_mode == ReceiverSettleMode::Second;
         let notice = match &to {
             To::Destination(to) => {
                 let (name, to) = (self.notice_name(at.channel, at.number), to.clone());
@@ -155,7 +153,7 @@ impl AmqpSession {
         };
         let Some(link) = self.link_at(at) else { return Ok(()) };
         let (kept, resume) = kept.unzip();
-        let mut incoming = Incoming::new(to, second, notice.clone());
+        let mut incoming = Incoming::new(to, attach, notice.clone());
         incoming.kept = kept.map(Box::new);
         link.end = LinkEnd::Incoming(Box::new(incoming));
         link.dynamic = made.clone();

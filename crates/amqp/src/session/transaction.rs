@@ -9,7 +9,7 @@ use postroad_model::{ConnectionId, EntryTag, Event, Outcome, TransactionKey};
 
 use super::channel::ChannelAt;
 use super::disposition::{Meaning, Share, add_to};
-use super::fault::error;
+use super::fault::{TIMED_OUT, error};
 use super::incoming::Receipt;
 use super::replies::Then;
 use super::sequence::Sequence;
@@ -141,8 +141,9 @@ impl AmqpSession {
         let Discharged { receipt, open, commit } = discharged;
         let state = match refusal {
             Some(refusal) if commit => {
-                let text = refusal.description.unwrap_or_default();
-                rejected(Error { description: Some(text), ..error("amqp:transaction:rollback", "") })
+                let timed_out = refusal.condition == *TIMED_OUT;
+                let condition = if timed_out { TIMED_OUT } else { "amqp:transaction:rollback" };
+                rejected(error(condition, refusal.description.unwrap_or_default()))
             }
             _ => DeliveryState::Accepted(Accepted {}),
         };

@@ -85,9 +85,10 @@ pub async fn serve(
         behind: BytesMut::new(),
     };
     let parting = tokio::select! {
-        parting = task.converse() => parting,
-        () = closed => Parting::Farewell,
+        parting = task.converse() => Some(parting),
+        () = closed => None,
     };
+    let parting = parting.unwrap_or_else(|| task.stop());
     tell(&parting, peer);
     task.end(id);
     let _ = tokio::time::timeout(FAREWELL, task.write_out()).await;
@@ -155,6 +156,14 @@ impl Task {
         self.receive()?;
         self.submit();
         self.connection.write().map_err(broken)
+    }
+
+    /// The broker ends.
+    fn stop(&mut self) -> Parting {
+        let now = self.now();
+        let output = output(&self.body, &mut self.behind, &mut self.connection.output);
+        self.session.stop(now, output);
+        Parting::Farewell
     }
 
     async fn step(&mut self) -> Result<(), Parting> {

@@ -42,6 +42,13 @@ impl Broker {
         let _ = self.process.wait();
     }
 
+    /// Asks it to end.
+    #[allow(dead_code, reason = "not every test stops it")]
+    pub fn stop(&self) {
+        let process = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+    }
+
     /// Kills it, and starts it anew from what is on disk.
     #[allow(dead_code, reason = "not every test restarts it")]
     pub fn restart(&mut self) {
