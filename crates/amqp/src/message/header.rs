@@ -4,17 +4,19 @@ use bytes::{Bytes, BytesMut};
 use postroad_model::Message;
 
 use crate::codec::{Field, Header, Reader, WireError};
+use crate::message::sections::Section;
 
 /// Typical bytes of a header, to reserve once.
 const HEADER_BYTES: usize = 24;
 
-/// The header of a delivery, encoded, and everything that follows the producer's own in `bytes`.
+/// The header of a delivery, encoded, and everything that follows the producer's own in `bytes`, but for its delivery
+/// annotations: they were for us (3.2.2).
 ///
 /// Delivery count and time to live change on the way (3.2.1), and an end that the broker gave a message or took from it is told by the latter; `first-acquirer` is not claimed, for the message may have
 /// been with another consumer, and the rest is what the producer said. Nothing is written where nothing is to say.
 ///
 /// # Errors
-/// `bytes` begin with something else than a section.
+/// `bytes` begin with something else than sections.
 pub fn delivery_header(
     bytes: &Bytes,
     message: &Message,
@@ -32,14 +34,30 @@ pub fn delivery_header(
         delivery_count: header.delivery_count.saturating_add(failed_deliveries),
         ..header
     };
+    let rest = bytes.slice(behind_delivery_annotations(bytes, end)?..);
     if sent.as_ref() == Some(&header) {
-        return Ok((bytes.slice(..end), bytes.slice(end..)));
+        return Ok((bytes.slice(..end), rest));
     }
     let mut encoded = BytesMut::with_capacity(HEADER_BYTES);
     if sent.is_some() || header != Header::default() {
         header.write(&mut encoded);
     }
-    Ok((encoded.freeze(), bytes.slice(end..)))
+    Ok((encoded.freeze(), rest))
+}
+
+/// Where delivery annotations end that begin at `start`; there, if there are none.
+fn behind_delivery_annotations(bytes: &Bytes, start: usize) -> Result<usize, WireError> {
+    let code = Section::DeliveryAnnotations.code();
+    // As nearly every section begins that is another one.
+    if matches!(bytes.get(start..start + 3), Some([0, 0x53, other]) if *other != code) {
+        return Ok(start);
+    }
+    let mut reader = Reader::at(bytes, start);
+    if reader.is_empty() || Section::of(&reader.descriptor()?) != Some(Section::DeliveryAnnotations) {
+        return Ok(start);
+    }
+    reader.skip()?;
+    Ok(reader.offset())
 }
 
 /// The header that a message begins with, if it has one, and where it ends.
@@ -128,6 +146,15 @@ mod tests {
                 0,
                 8_000,
                 header(Header { ttl: Some(7_000), ..Header::default() }),
+            ),
+            ("delivery annotations stay here", [&b"\0\x53\x71\xc1\x01\0"[..], BODY].concat(), 0, 0, vec![]),
+            (
+                "behind a header, and named in full",
+                [&header(durable.clone()), &b"\0\xa3\x1damqp:delivery-annotations:map\xc1\x01\0"[..], BODY]
+                    .concat(),
+                0,
+                0,
+                header(durable.clone()),
             ),
             ("a dead letter has none", sent(&with_ttl), 0, 0, header(Header::default())),
             ("endless by the producer's word", sent(&endless), 0, 0, header(endless.clone())),

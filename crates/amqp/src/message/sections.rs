@@ -46,7 +46,8 @@ const SECTIONS: [(u64, &str, Section); 9] = [
 ];
 
 impl Section {
-    fn of(descriptor: &Descriptor) -> Option<Section> {
+    /// Of which kind a section of this descriptor is.
+    pub fn of(descriptor: &Descriptor) -> Option<Section> {
         let is_it = |code: u64, name: &str| match descriptor {
             Descriptor::Code(got) => *got == code,
             Descriptor::Name(got) => *got == *name,
