@@ -71,6 +71,10 @@ class Broker:
         shutil.rmtree(self.data, ignore_errors=True)
         os.makedirs(self.data)
         self.prepare()
+        self.launch()
+
+    def launch(self):
+        """Starts it on what its data directory holds."""
         log = os.path.join(os.path.dirname(self.data), f"{self.name}.log")
         self.process = Process(self.command(), self.data, log, self.environment())
         try:

@@ -54,7 +54,11 @@ class Process:
                 self.child.wait(seconds_max)
             except subprocess.TimeoutExpired:
                 pass
-        for end, pid in [(os.killpg, self.pid), *((os.kill, pid) for pid in family[1:])]:
+        self.kill(family)
+
+    def kill(self, family=None):
+        """Ends the process and all that it has started without a word, as a loss of power would."""
+        for end, pid in [(os.killpg, self.pid), *((os.kill, pid) for pid in (family or self.family())[1:])]:
             try:
                 end(pid, signal.SIGKILL)
             except ProcessLookupError:

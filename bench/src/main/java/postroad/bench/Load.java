@@ -192,7 +192,8 @@ public final class Load {
     closing.join(JOIN_MILLIS_MAX);
   }
 
-  private static Thread start(Runnable work) {
+  /** A thread that keeps no process alive. */
+  static Thread start(Runnable work) {
     Thread thread = new Thread(work);
     thread.setDaemon(true);
     thread.start();
