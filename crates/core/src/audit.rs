@@ -140,9 +140,12 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) -> Option<Publish> {
         let names_producer = || (self.origin_of)(&publish.sent.message).is_some();
-        let waits = publish.resent && publish.sent.message.persistent && names_producer();
+        if !publish.resent || !publish.sent.message.persistent || !names_producer() {
+            return Some(publish);
+        }
+        // It has come just now: its connection is there.
         let connection = self.connections.entry(publish.connection).or_default();
-        if !waits || connection.resent && connection.resends == 0 {
+        if connection.resent && connection.resends == 0 {
             return Some(publish);
         }
         connection.resends += 1;
