@@ -99,8 +99,7 @@ fn a_message_on_its_way_to_the_log_is_not_taken_in_again() {
 fn what_waits_as_its_connection_ends_is_sent_by_the_next_one_alone() {
     let mut bench = Bench::new(settings(1));
     // The first one waits for its queue, and comes though its connection has ended.
-    let said =
-        bench.run_all_late("send 1 b n volatile\nsend 1 a p7.1 again\nclose 1\nsend 2 a p7.1 again");
+    let said = bench.run_all_late("send 1 b n volatile\nsend 1 a p7.1 again\nclose 1\nsend 2 a p7.1 again");
     assert_eq!(said, "ok ok", "to the volatile one and to the second connection");
     assert_eq!(bench.held(), "a:1 b:1");
 }

@@ -11,6 +11,7 @@ use postroad_model::{
 };
 
 use crate::random::Random;
+use crate::scene::Scene;
 use crate::selectors::SELECTORS;
 use crate::upload::Upload;
 
@@ -21,6 +22,11 @@ pub struct Numbers {
 }
 
 impl Numbers {
+    /// The newest.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
     /// One that was never given before.
     pub fn next(&mut self) -> u64 {
         self.last += 1;
@@ -38,19 +44,12 @@ pub struct World<'a> {
     pub placement: Placement,
     /// Now.
     pub now_ms: u64,
-    /// The lasting destinations.
-    pub destinations: &'a [Destination],
+    /// What there is.
+    pub scene: &'a Scene,
     /// Every temporary destination that some client has made.
     pub temporary: &'a [Destination],
     /// Branches that somebody has asked to prepare.
     pub branches: &'a mut Vec<BranchId>,
-    /// Where dead letters go.
-    pub dead_letters: &'a Destination,
-    /// Durable subscriptions that clients read and end, each with its topic, and whether several may read it. If there are
-    /// any, messages have several targets too, and none becomes a dead letter: it would be one for each place.
-    pub names: &'a [(Arc<str>, Destination, bool)],
-    /// Whether consumers have selectors.
-    pub selects: bool,
 }
 
 /// An event on its way to a partition.
@@ -152,7 +151,7 @@ impl Client {
         if !world.temporary.is_empty() && world.random.one_in(6) {
             return world.random.pick(world.temporary).cloned();
         }
-        world.random.pick(world.destinations).cloned()
+        world.random.pick(&world.scene.destinations).cloned()
     }
 
     /// The transaction in which the next thing is done, by chance; none while one commits.
@@ -179,7 +178,7 @@ impl Client {
             open.unanswered.insert(ticket);
             TransactionKey { connection, number: open.number }
         });
-        let spreads = !world.names.is_empty();
+        let spreads = !world.scene.names.is_empty();
         let expires = transaction.is_none() && !spreads && world.random.one_in(8);
         let message = Message {
             encoding: Encoding { protocol: Protocol::OpenWire, version: 1 + world.random.below(12) as u8 },
@@ -196,7 +195,8 @@ impl Client {
         });
         let later = to.kind == DestinationKind::Queue && !to.temporary && world.random.one_in(10);
         let schedule = later.then(|| Schedule::once("job".into(), world.now_ms + world.random.below(40)));
-        let also = match spreads && !to.temporary && world.random.one_in(3) {
+        let is_fed = world.scene.fed.iter().any(|(queue, _)| *queue == to);
+        let also = match spreads && !is_fed && !to.temporary && world.random.one_in(3) {
             true => self.others(world, &to),
             false => Vec::new(),
         };
@@ -217,8 +217,9 @@ impl Client {
     /// Some of the other destinations that live with this one: what lives elsewhere is sent in a share of its own.
     fn others(&self, world: &mut World<'_>, to: &Destination) -> Vec<Destination> {
         let home = world.placement.partition_of(&to.name);
-        let mut others = world.destinations.to_vec();
+        let mut others = world.scene.destinations.to_vec();
         others.retain(|other| other != to && world.placement.partition_of(&other.name) == home);
+        others.retain(|other| world.scene.fed.iter().all(|(queue, _)| queue != other));
         others.retain(|_| world.random.one_in(2));
         others
     }
@@ -268,7 +269,7 @@ impl Client {
 
     fn attach(&mut self, world: &mut World<'_>) -> Outgoing {
         if world.random.one_in(3)
-            && let Some((name, topic, shared)) = world.random.pick(world.names).cloned()
+            && let Some((name, topic, shared)) = world.random.pick(&world.scene.names).cloned()
         {
             let credit = world.random.below(6) as u32;
             return self.read(world, (name, topic, shared), credit);
@@ -276,7 +277,7 @@ impl Client {
         let own = self.own.clone();
         let source = match world.random.one_in(5) {
             true => world.random.pick(&own).cloned(),
-            false => world.random.pick(world.destinations).cloned(),
+            false => world.random.pick(&world.scene.destinations).cloned(),
         };
         let Some(source) = source else { return Vec::new() };
         let mode = match world.random.below(10) {
@@ -288,7 +289,7 @@ impl Client {
         let mut events = self.attach_to(world, source, mode, credit);
         for (_, event) in &mut events {
             let Event::Attach(attach) = event else { continue };
-            if world.selects && world.random.one_in(2) {
+            if world.scene.selects && world.random.one_in(2) {
                 attach.selector = world.random.pick(&SELECTORS).map_or("", |(text, _)| *text).into();
             }
         }
@@ -312,7 +313,9 @@ impl Client {
     }
 
     fn unsubscribe(&mut self, world: &mut World<'_>) -> Outgoing {
-        let Some((name, topic, _)) = world.random.pick(world.names).cloned() else { return Vec::new() };
+        let Some((name, topic, _)) = world.random.pick(&world.scene.names).cloned() else {
+            return Vec::new();
+        };
         let (partition, ticket) = (self.to(world, &topic.name), Ticket(world.numbers.next()));
         vec![(partition, Event::Unsubscribe { name, connection: self.connection, ticket })]
     }
@@ -416,11 +419,11 @@ impl Client {
         let first = world.random.below(free.len() as u64) as usize;
         let count = 1 + world.random.below((free.len() - first) as u64) as usize;
         let tags = free[first..first + count].to_vec();
-        let spreads = !world.names.is_empty();
+        let spreads = !world.scene.names.is_empty();
         let may_reject = !spreads
             && !reader.source.temporary
             && reader.source.kind == DestinationKind::Queue
-            && reader.source != *world.dead_letters;
+            && reader.source != world.scene.dead_letters;
         let outcome = match world.random.below(12) {
             0 if may_reject => Outcome::Rejected,
             1 => Outcome::Released { failed: true },

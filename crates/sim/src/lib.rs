@@ -17,6 +17,7 @@ mod assembly;
 mod keys;
 mod policies;
 mod random;
+mod scene;
 mod selectors;
 mod trace;
 mod upload;

@@ -7,8 +7,10 @@
 mod branch;
 mod delivery;
 mod end;
+mod feed;
 mod lag;
 mod leaving;
+mod limit;
 mod subscription;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,15 +170,13 @@ pub struct Oracle {
     /// The consumer that was last sent a message of the group, unless that ended it.
     groups: BTreeMap<(Destination, Arc<str>), ConsumerKey>,
     names: subscription::Names,
+    feeds: feed::Feeds,
     /// Requests and answers so far.
     clock: u64,
     lag: lag::Lag,
-    /// A queue that drops what is more than its limit.
-    ring: Option<Destination>,
+    limited: Option<limit::Limited>,
     /// Consumers select: what one passes over another gets, whatever came first.
     selects: bool,
-    /// A queue at whose limit sends wait.
-    narrow: Option<Destination>,
     /// Deliveries checked, positive and negative replies.
     pub checked: (u64, u64, u64),
 }
@@ -212,24 +212,16 @@ impl Oracle {
             expected: BTreeSet::new(),
             groups: BTreeMap::new(),
             names: subscription::Names::default(),
+            feeds: feed::Feeds::default(),
             clock: 0,
             lag: lag::Lag::default(),
-            ring: None,
+            limited: None,
             selects: false,
-            narrow: None,
             checked: (0, 0, 0),
         };
         let at_once = oracle.operation("at once", Fate::Committed);
         debug_assert_eq!(at_once, AT_ONCE);
         oracle
-    }
-
-    /// From the start: this queue has a limit, at which it drops, or sends wait.
-    pub fn expect_limit(&mut self, queue: Destination, drops: bool) {
-        match drops {
-            true => self.ring = Some(queue),
-            false => self.narrow = Some(queue),
-        }
     }
 
     /// From the start: clients may read and end these durable subscriptions.
@@ -240,11 +232,6 @@ impl Oracle {
     /// From the start: consumers have selectors.
     pub fn expect_selectors(&mut self) {
         self.selects = true;
-    }
-
-    /// Whether the place may lose messages by its limit.
-    fn may_drop(&self, place: &Place) -> bool {
-        matches!(place, Place::Queue(queue) if self.ring.as_ref() == Some(queue))
     }
 
     fn operation(&mut self, what: &'static str, fate: Fate) -> Number {
@@ -377,8 +364,12 @@ impl Oracle {
                 DestinationKind::Queue => {
                     self.copy((Place::Queue(to.clone()), message), operation, volatile);
                 }
-                DestinationKind::Topic if volatile => {}
-                DestinationKind::Topic => self.names.promise(to, message),
+                DestinationKind::Topic => {
+                    if !volatile {
+                        self.names.promise(to, message);
+                    }
+                    self.feed(to, message, operation, volatile);
+                }
             }
         }
     }
@@ -407,7 +398,12 @@ impl Oracle {
     /// A partition works on an event.
     pub fn told(&mut self, partition: PartitionId, event: &Event) {
         match event {
+            Event::Publish(publish) => {
+                self.may_begin_queue(publish);
+                self.feed_by_selectors(publish);
+            }
             Event::Attach(attach) => {
+                self.may_begin_queue_for(attach);
                 let reader = Reader {
                     source: attach.source.clone(),
                     name: attach.subscription.clone(),
@@ -612,6 +608,9 @@ impl Oracle {
                     self.expect(message);
                 }
                 if let Some(letter) = self.letters.get_mut(&message) {
+                    if good {
+                        self.feeds.exists(&letter.sent.to);
+                    }
                     letter.confirmed = letter.confirmed.or(good.then_some(self.clock));
                     letter.unanswered -= 1;
                     if !good && letter.unanswered > 0 {
@@ -654,6 +653,7 @@ impl Oracle {
             if let Some(name) = &reader.name {
                 return self.names.exists(name, reader.ends_before);
             }
+            self.feeds.exists(&reader.source);
             self.lines.entry(reader.source.clone()).or_default().push(key);
         } else {
             self.readers.remove(&key);
@@ -671,6 +671,7 @@ impl Oracle {
                 key.connection == letter.from && reader.no_local || !wants(&reader.selector, message)
             };
             let shut_out = self.readers.get(key).is_some_and(shuts_out);
+            let shut_out = shut_out || self.may_drop(&Place::Subscription(*key));
             if !shut_out && !self.copies.contains_key(&(Place::Subscription(*key), message)) {
                 self.expected.insert((*key, message));
             }

@@ -3,28 +3,31 @@
 use std::sync::Arc;
 
 use postroad_core::Settings;
-use postroad_model::{Compression, Destination, Durability, PartitionId, Placement};
-use postroad_routing::{AtLimit, DestinationPattern, Limit, Pattern, Policies, Policy};
+use postroad_model::{Compression, Durability, PartitionId, Placement};
+use postroad_routing::{
+    Addressing, AtLimit, DestinationPattern, Limit, Pattern, Policies, Policy, VirtualTopic,
+};
 
 use crate::random::Random;
+use crate::scene::Scene;
 
-/// Dead letters of all go to one queue, and bodies for all are written alike; what the `lagging` queue confirms is synced a
-/// little later.
-pub fn policies(
-    dead_letters: &Destination,
-    compression: Compression,
-    lagging: Option<&Destination>,
-    limited: Option<&(Destination, Limit)>,
-) -> Result<Policies, String> {
-    let usual = Policies::with_dead_letters_in(&dead_letters.name);
+/// Dead letters of all go to one queue, and bodies for all are written alike; the rest is as the scene says.
+pub fn policies(scene: &Scene, compression: Compression) -> Result<Policies, String> {
+    let usual = Policies::with_dead_letters_in(&scene.dead_letters.name);
     let fallback = Policy { compression, ..usual.fallback().clone() };
     let mut policies = Policies::new(fallback.clone());
-    let lagging = lagging.map(|queue| (queue, Policy { durability: Durability::Async, ..fallback.clone() }));
-    let limited = limited.map(|(queue, limit)| (queue, Policy { limit: *limit, ..fallback }));
-    for (queue, policy) in lagging.into_iter().chain(limited) {
-        let name = Pattern::parse(&queue.name).map_err(|error| error.to_string())?;
-        let pattern = DestinationPattern { kind: queue.kind, temporary: false, name };
-        policies.set(&pattern, policy);
+    for at in &scene.destinations {
+        let mut policy = fallback.clone();
+        if scene.lagging.as_ref() == Some(at) {
+            policy.durability = Durability::Async;
+        }
+        if let Some((_, limit)) = scene.limited.as_ref().filter(|(limited, _)| limited == at) {
+            policy.limit = *limit;
+        }
+        if policy != fallback {
+            let name = Pattern::parse(&at.name).map_err(|error| error.to_string())?;
+            policies.set(&DestinationPattern { kind: at.kind, temporary: false, name }, policy);
+        }
     }
     Ok(policies)
 }
@@ -36,11 +39,12 @@ pub fn compression_of(seed: u64) -> Compression {
 
 /// Some limit, so low that it is met.
 pub fn limit(random: &mut Random) -> Limit {
-    let actions = [AtLimit::Block, AtLimit::DropOldest, AtLimit::DropNewest];
+    let actions = [AtLimit::Block, AtLimit::Fail, AtLimit::DropOldest, AtLimit::DropNewest];
     Limit {
         messages_max: Some(1 + random.below(4)),
         bytes_max: random.one_in(3).then_some(200),
         action: *random.pick(&actions).unwrap_or(&AtLimit::Block),
+        wait_ms: random.below(60),
         ..Limit::default()
     }
 }
@@ -60,7 +64,23 @@ pub fn settings(random: &mut Random, placement: Placement, policies: Policies) -
         recent_bytes_max: 0,
         audited_producers_max: 8,
         outbox_bytes_max: *random.pick(&[200, 2000, large]).unwrap_or(&large),
-        addressing: Arc::default(),
+        addressing: Arc::new(addressing()),
         policies: Arc::new(policies),
     }
+}
+
+/// The name of a queue begins so that takes of a virtual topic what its consumers select.
+pub const SELECTING: &str = "Selecting";
+
+/// The usual virtual topics, and those whose queues select.
+fn addressing() -> Addressing {
+    let usual = Addressing::default();
+    let selecting = |rule: &VirtualTopic| VirtualTopic {
+        prefix: format!("{SELECTING}.*.").into(),
+        selector_aware: true,
+        ..rule.clone()
+    };
+    let virtual_topics =
+        usual.virtual_topics.iter().flat_map(|rule| [rule.clone(), selecting(rule)]).collect();
+    Addressing { virtual_topics, ..usual }
 }

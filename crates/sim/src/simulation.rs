@@ -1,21 +1,23 @@
 //! One run: choices in a row, each by the seed, until the last crash; then everything is drained and counted.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+mod ending;
+
+use std::collections::{BTreeMap, VecDeque};
 
 use postroad_core::{Counters, Settings};
 use postroad_journal::{Fault, Operation, SimulatedDisk};
 use postroad_model::{
-    BranchId, ConnectionId, ConsumerMode, Destination, DestinationKind, Effect, Event, PartitionId,
-    Placement, Publish, Sent, Ticket, ToSession,
+    BranchId, ConnectionId, Destination, DestinationKind, Effect, Event, PartitionId, Placement, Publish,
+    Sent, Ticket, ToSession,
 };
 
 use crate::assembly::{Assembly, BootError, Source, Turn};
 use crate::client::{Client, Numbers, Outgoing, World};
 use crate::keys::Rotations;
-use crate::oracle::Oracle;
-use crate::policies::{compression_of, limit, policies, settings};
+use crate::oracle::{Oracle, number_of};
+use crate::policies::{compression_of, policies, settings};
 use crate::random::Random;
+use crate::scene::{FEEDING, Scene};
 use crate::trace::{short, short_effect};
 use crate::violation::{Report, Violation};
 
@@ -52,14 +54,10 @@ pub struct Simulation {
     /// To the clients, from each partition a line of its own.
     lines: BTreeMap<(usize, PartitionId), VecDeque<(ConnectionId, ToSession)>>,
     oracle: Oracle,
-    destinations: Vec<Destination>,
+    scene: Scene,
     branches: Vec<BranchId>,
     /// Persistent sends to lasting queues that no connection of the slot was answered, in order.
     unanswered: Vec<Vec<(Ticket, Sent)>>,
-    dead_letters: Destination,
-    names: Vec<(Arc<str>, Destination, bool)>,
-    /// Consumers have selectors.
-    selects: bool,
     /// Entries and counters of each partition when it started.
     started: Vec<(u64, Counters)>,
     /// Messages that queues of earlier runs have dropped by their limits.
@@ -73,8 +71,8 @@ type Checked = Result<(), String>;
 
 const SLOTS: usize = 4;
 
-/// Choices after which a run that should come to rest has not.
-const REST_STEPS_MAX: u64 = 200_000;
+/// Numbers that a client is behind at most if it sends a message again.
+const OUTSTANDING_MAX: u64 = 150;
 
 impl Simulation {
     /// Does everything that follows from the seed.
@@ -98,15 +96,8 @@ impl Simulation {
         let mut random = Random::new(seed);
         let partitions = 1 + random.below(3) as u16;
         let placement = Placement { partitions };
-        let dead_letters = Destination::queue("dead");
-        let mut destinations: Vec<Destination> =
-            ["red", "invoices", "orders.white", "q10"].into_iter().map(Destination::queue).collect();
-        destinations.extend([Destination::topic("t"), Destination::topic("u")]);
-        let selects = random.one_in(3);
-        let names = if random.one_in(2) { subscriptions() } else { Vec::new() };
-        let lagging = random.one_in(2).then(|| destinations[0].clone());
-        let limited = random.one_in(2).then(|| (destinations[1].clone(), limit(&mut random)));
-        let policies = policies(&dead_letters, compression_of(seed), lagging.as_ref(), limited.as_ref())?;
+        let scene = Scene::choose(&mut random, placement);
+        let policies = policies(&scene, compression_of(seed))?;
         let settings = settings(&mut random, placement, policies);
         let settings: Vec<Settings> =
             (0..partitions).map(|id| Settings { id: PartitionId(id), ..settings.clone() }).collect();
@@ -132,29 +123,16 @@ impl Simulation {
             assembly,
             clients: (0..SLOTS).map(|_| None).collect(),
             lines: BTreeMap::new(),
-            oracle: Oracle::new(placement, dead_letters.clone()),
-            destinations,
+            oracle: oracle_of(placement, &scene),
             branches: Vec::new(),
             unanswered: vec![Vec::new(); SLOTS],
-            dead_letters,
-            names,
-            selects,
+            scene,
             started: Vec::new(),
             dropped: 0,
             now_ms: 1_000_000,
             faulty,
             report: Report::default(),
         };
-        if selects {
-            simulation.oracle.expect_selectors();
-        }
-        simulation.oracle.expect_subscriptions(&simulation.names);
-        if let Some(queue) = lagging {
-            simulation.oracle.expect_lag(queue);
-        }
-        if let Some((queue, limit)) = limited {
-            simulation.oracle.expect_limit(queue, limit.drops());
-        }
         simulation.started()?;
         Ok(simulation)
     }
@@ -252,12 +230,9 @@ impl Simulation {
             numbers: &mut self.numbers,
             placement: self.placement,
             now_ms: self.now_ms,
-            destinations: &self.destinations,
+            scene: &self.scene,
             temporary: &temporary,
             branches: &mut self.branches,
-            dead_letters: &self.dead_letters,
-            names: &self.names,
-            selects: self.selects,
         };
         let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut) else { return Ok(()) };
         let events = act(client, &mut world);
@@ -297,7 +272,10 @@ impl Simulation {
         if self.clients[slot].is_none() {
             self.connect(slot);
             let unanswered = std::mem::take(&mut self.unanswered[slot]);
-            let again = unanswered.into_iter().map(|(_, sent)| sent).collect();
+            let again = unanswered.into_iter().map(|(_, sent)| sent);
+            // Of a producer the broker knows the last messages alone: a client that waits for answers is never so far behind.
+            let oldest = self.numbers.last().saturating_sub(OUTSTANDING_MAX);
+            let again = again.filter(|sent| number_of(&sent.message) > Some(oldest)).collect();
             return self.with_client(slot, |client, world| client.send_again(world, again));
         }
         if self.random.one_in(60) {
@@ -581,216 +559,21 @@ impl Simulation {
             }
         }
     }
-
-    // --- the end -------------------------------------------------------------------------------------------
-
-    /// The disk is well again; everything under way comes to its end.
-    fn rest(&mut self) -> Checked {
-        for _ in 0..REST_STEPS_MAX {
-            let mut busy = false;
-            for index in 0..self.assembly.cores.len() {
-                for source in self.assembly.cores[index].sources() {
-                    busy |= self.work(index, source)?;
-                }
-                busy |= self.pass_time(index)?;
-                while self.assembly.cores[index].has_news() {
-                    self.poll(index)?;
-                    busy = true;
-                }
-                self.poll(index)?;
-                self.assembly.cores[index].flush(true);
-                busy |= self.assembly.push(index, usize::MAX);
-            }
-            busy |= self.assembly.write();
-            busy |= self.assembly.send_out();
-            busy |= self.assembly.run_job(0);
-            busy |= self.assembly.finish_job();
-            busy |= self.assembly.try_again();
-            for key in self.lines.keys().copied().collect::<Vec<_>>() {
-                while self.take_mail(key) {
-                    busy = true;
-                }
-            }
-            for slot in 0..SLOTS {
-                let mut written = false;
-                self.with_client(slot, |client, world| {
-                    let events = client.written(world, 1);
-                    written = !events.is_empty();
-                    events
-                })?;
-                busy |= written;
-            }
-            if !busy {
-                return Ok(());
-            }
-        }
-        Err("the broker does not come to rest".to_owned())
-    }
-
-    fn finish(mut self) -> Result<Report, String> {
-        self.trace(|| "the end begins".to_owned());
-        self.disk.clear_faults();
-        self.disk.set_capacity(None);
-        self.assembly.retry = true;
-        self.rest()?;
-        for _ in 0..12 {
-            for slot in 0..SLOTS {
-                self.with_client(slot, |client, world| client.credit_all(world, 1000))?;
-                self.with_client(slot, Client::accept_all)?;
-            }
-            self.rest()?;
-        }
-        let connected: BTreeSet<ConnectionId> =
-            self.clients.iter().flatten().map(|client| client.connection).collect();
-        let may_wait = self.assembly.cores.iter().any(|core| core.partition.memory().messages > 0);
-        self.oracle.check_quiet(&connected, may_wait)?;
-        for slot in 0..SLOTS {
-            self.close(slot)?;
-        }
-        self.rest()?;
-        if self.random.one_in(2) {
-            self.crash()?;
-            self.disk.clear_faults();
-            self.disk.set_capacity(None);
-            self.assembly.retry = true;
-            self.rest()?;
-        }
-        self.decide_branches()?;
-        // Everything that is scheduled becomes due.
-        self.now_ms += 10_000;
-        self.rest()?;
-        self.drain()?;
-        self.check_counts()?;
-        let (delivered, confirmed, refused) = self.oracle.checked;
-        self.report_work();
-        let doubted = self.oracle.doubted();
-        Ok(Report { delivered, confirmed, refused, doubted, ..self.report })
-    }
-
-    /// Somebody asks what is in doubt, and decides all of it.
-    fn decide_branches(&mut self) -> Checked {
-        self.connect(0);
-        self.with_client(0, Client::recover)?;
-        self.rest()?;
-        self.with_client(0, Client::decide_all)?;
-        self.rest()?;
-        self.close(0)?;
-        self.rest()?;
-        self.oracle.check_decided()
-    }
-
-    /// One consumer to each queue takes everything; then nothing may be left anywhere.
-    fn drain(&mut self) -> Checked {
-        let held = self.assembly.cores.iter().flat_map(|core| core.partition.queues());
-        self.report.drained = held.map(|(_, entries)| entries).sum();
-        self.connect(0);
-        let mut queues: Vec<Destination> = self.destinations.clone();
-        queues.retain(|queue| queue.kind == DestinationKind::Queue);
-        let mut tickets: Vec<Ticket> = Vec::new();
-        let before = self.oracle.checked.2;
-        // One by one: several could fill a segment as small as these faster than the next one is prepared.
-        for queue in &queues {
-            self.with_client(0, |client, world| {
-                let (ticket, events) = client.probe(world, queue);
-                tickets.push(ticket);
-                events
-            })?;
-            self.rest()?;
-        }
-        if self.oracle.checked.2 != before {
-            return Err("a persistent message is refused though the disk is well again".to_owned());
-        }
-        queues.push(self.dead_letters.clone());
-        for queue in queues {
-            self.with_client(0, |client, world| {
-                client.attach_to(world, queue, ConsumerMode::Shared, u32::MAX)
-            })?;
-        }
-        for name in self.names.clone() {
-            self.with_client(0, |client, world| client.read(world, name, u32::MAX))?;
-        }
-        self.rest()?;
-        let most = 10 + self.numbers.next();
-        for _ in 0..most {
-            let mut any = false;
-            self.with_client(0, |client, world| {
-                let events = client.accept_all(world);
-                any = !events.is_empty();
-                events
-            })?;
-            self.rest()?;
-            if !any {
-                break;
-            }
-        }
-        self.report.dropped = self.dropped();
-        self.oracle.check_all(self.now_ms, self.report.dropped)?;
-        let connected = self.clients.iter().flatten().map(|client| client.connection).collect();
-        self.oracle.check_quiet(&connected, false)?;
-        self.close(0)?;
-        self.rest()?;
-        self.check_empty()
-    }
-
-    fn check_empty(&self) -> Checked {
-        for core in &self.assembly.cores {
-            if let Some((queue, entries)) = core.partition.queues().find(|(_, entries)| *entries > 0) {
-                return Err(format!("{entries} entries are left in {queue} of {:?}", core.id));
-            }
-            if core.partition.scheduled() > 0 {
-                return Err(format!(
-                    "{} messages are due and still wait in {:?}",
-                    core.partition.scheduled(),
-                    core.id
-                ));
-            }
-            let memory = core.partition.memory();
-            if memory != postroad_core::Memory::default() {
-                return Err(format!("{:?} is empty, but accounts for {memory:?}", core.id));
-            }
-        }
-        Ok(())
-    }
-
-    /// Messages that queues have dropped by their limits.
-    fn dropped(&self) -> u64 {
-        let now = self.assembly.cores.iter().map(|core| core.partition.counters().overflowed);
-        self.dropped + now.sum::<u64>()
-    }
-
-    /// Conservation: what came into each queue has left it for one cause, or is there.
-    fn check_counts(&self) -> Checked {
-        for core in &self.assembly.cores {
-            for (queue, flow, held) in core.partition.flows() {
-                if flow.found + flow.enqueued != flow.left() + held {
-                    return Err(format!("{queue}: {flow:?}, {held} are there"));
-                }
-            }
-            if let Some(queue) = core.partition.miscounted() {
-                return Err(format!("{queue} does not know what it holds"));
-            }
-        }
-        for (core, (entries, before)) in self.assembly.cores.iter().zip(&self.started) {
-            let now = core.partition.counters();
-            let came = now.enqueued - before.enqueued + entries;
-            let left = now.consumed + now.expired + now.dead_lettered + now.discarded + now.overflowed
-                - (before.consumed
-                    + before.expired
-                    + before.dead_lettered
-                    + before.discarded
-                    + before.overflowed);
-            let held: u64 = core.partition.queues().map(|(_, entries)| entries).sum();
-            if came != left + held {
-                return Err(format!("{:?}: {came} came, {left} left, {held} are there: {now:?}", core.id));
-            }
-        }
-        Ok(())
-    }
 }
 
-/// Durable subscriptions with their topics; several may read those that are shared.
-fn subscriptions() -> Vec<(Arc<str>, Destination, bool)> {
-    let subscription =
-        |(name, topic, shared): (&str, &str, bool)| (name.into(), Destination::topic(topic), shared);
-    [("one", "t", false), ("many", "t", true), ("other", "u", false)].map(subscription).to_vec()
+/// An oracle that knows what may happen in this scene.
+fn oracle_of(placement: Placement, scene: &Scene) -> Oracle {
+    let mut oracle = Oracle::new(placement, scene.dead_letters.clone());
+    if scene.selects {
+        oracle.expect_selectors();
+    }
+    oracle.expect_subscriptions(&scene.names);
+    oracle.expect_feeds(Destination::topic(FEEDING), &scene.fed);
+    if let Some(queue) = &scene.lagging {
+        oracle.expect_lag(queue.clone());
+    }
+    if let Some((at, limit)) = &scene.limited {
+        oracle.expect_limit(at.clone(), limit.drops());
+    }
+    oracle
 }

@@ -7,6 +7,8 @@ pub struct Report {
     pub steps: u64,
     /// Messages that clients sent.
     pub sent: u64,
+    /// Messages that a topic had to feed to a queue, for each of these queues.
+    pub fed: u64,
     /// Messages that clients sent again over another connection.
     pub resent: u64,
     /// Messages that were to be delivered later.
@@ -48,6 +50,7 @@ impl Report {
     pub fn add(&mut self, other: &Report) {
         self.steps += other.steps;
         self.sent += other.sent;
+        self.fed += other.fed;
         self.resent += other.resent;
         self.scheduled += other.scheduled;
         self.delivered += other.delivered;

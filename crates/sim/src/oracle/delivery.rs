@@ -54,9 +54,12 @@ impl Oracle {
         };
         self.check_source(&place, &source, delivery, no_local)?;
         if source.kind == DestinationKind::Topic {
-            self.copy_for_subscription(&place, message);
+            self.copy_on_arrival(&(place.clone(), message));
         }
         let spot = (place, message);
+        if !self.copies.contains_key(&spot) {
+            self.copy_for_fed(&spot)?;
+        }
         let what = format!("message {message} in {source} for {key:?}");
         self.check_existence(&spot, delivery.tag, &what)?;
         if mode == ConsumerMode::Browse {
@@ -139,16 +142,18 @@ impl Oracle {
         self.copy((place, message), AT_ONCE, false);
     }
 
-    fn copy_for_subscription(&mut self, place: &Place, message: MessageNumber) {
-        let spot = (place.clone(), message);
-        let Some(letter) = self.letters.get(&message) else { return };
-        // What several partitions had agreed on may come in a later run, and what is due later.
-        let lasts = letter.sent.message.persistent || letter.sent.schedule.is_some();
+    /// It was not sure that the message comes there.
+    pub(super) fn copy_on_arrival(&mut self, spot: &Spot) {
+        let Some(letter) = self.letters.get(&spot.1) else { return };
+        // What several partitions had agreed on may come in a later run, and what is due later: even what is not persistent, if it
+        // went through the log because another of its queues was new.
+        let in_transaction = self.operations[letter.operation].what == "transaction";
+        let lasts = letter.sent.message.persistent || letter.sent.schedule.is_some() || in_transaction;
         let run = if lasts { self.run } else { letter.run };
         let operation = letter.operation;
-        if !self.copies.contains_key(&spot) {
+        if !self.copies.contains_key(spot) {
             self.copy(spot.clone(), operation, true);
-            if let Some(copy) = self.copies.get_mut(&spot) {
+            if let Some(copy) = self.copies.get_mut(spot) {
                 copy.run = run;
             }
         }
@@ -255,6 +260,11 @@ impl Oracle {
             // When it was sent the topic had no durable subscription: it may have waited for memory since.
             return Ok(());
         }
+        let is_fed = self.is_fed(spot);
+        if is_fed && !self.feeds.is_promised(spot) {
+            // As with a durable subscription.
+            return Ok(());
+        }
         let several = !letter.sent.also.is_empty();
         let may_wait = self.is_to_narrow(spot.1) || !letter.sent.message.persistent;
         if several && (may_wait || !matches!(spot.0, Place::Queue(_))) {
@@ -264,7 +274,10 @@ impl Oracle {
         let group = letter.sent.message.group().map(|group| group.id.clone());
         // What a durable subscription takes too goes through the log, and what is not persistent ahead of it.
         let by_log = matches!(spot.0, Place::Subscription(_)) && letter.sent.message.persistent;
-        let line = (from, in_transaction, spot.0.clone(), lane | u8::from(by_log) << 7, group);
+        // What waits for memory or room waits by the address that it was sent to.
+        let by_topic = is_fed && (copy.volatile || self.is_to_narrow(spot.1));
+        let lane = lane | u8::from(by_log) << 7 | u8::from(by_topic) << 6;
+        let line = (from, in_transaction, spot.0.clone(), lane, group);
         match self.last.insert(line, spot.1) {
             Some(last) if spot.1 < last => Err(format!("{what}: delivered behind message {last}")),
             _ => Ok(()),

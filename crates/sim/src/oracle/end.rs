@@ -67,11 +67,6 @@ impl Oracle {
         Ok(())
     }
 
-    pub(super) fn is_to_narrow(&self, message: MessageNumber) -> bool {
-        let is_narrow = |to: &Destination| self.narrow.as_ref() == Some(to);
-        self.letters.get(&message).is_some_and(|letter| letter.sent.targets().any(is_narrow))
-    }
-
     fn is_volatile(&self, message: MessageNumber) -> bool {
         self.letters.get(&message).is_none_or(|letter| {
             let is_volatile = |to: &Destination| to.temporary || to.kind == DestinationKind::Topic;
@@ -85,33 +80,36 @@ impl Oracle {
     /// # Errors
     /// What is lost, or half done.
     pub fn check_all(&self, now_ms: u64, dropped: u64) -> Checked {
-        let mut missing = 0;
-        for ((place, message), copy) in &self.copies {
-            let Place::Queue(queue) = place else { continue };
-            if queue.temporary || copy.gone || copy.volatile && copy.run != self.run {
-                continue;
-            }
-            let expires = self.letters.get(message).map_or(0, |letter| letter.sent.message.expires_at_ms);
-            if expires != 0 && expires <= now_ms {
-                continue;
-            }
-            let fate = self.operations[copy.created].fate;
-            let left = copy.ended.is_some_and(|number| self.operations[number].fate != Fate::Aborted);
-            if fate == Fate::Committed && !left && self.may_drop(place) {
-                missing += 1;
-                continue;
-            }
-            if fate == Fate::Committed && !left {
-                let again = if copy.delivered { "after a delivery" } else { "undelivered" };
-                return Err(format!("message {message} is lost from {queue}, {again}: {:?}", copy.hold));
-            }
+        let mut missing = self.missing_from_queues(now_ms);
+        missing.extend(self.missing_from_subscriptions());
+        let by_limit = missing.extract_if(.., |(place, _)| self.may_drop(place)).count() as u64;
+        if let Some((place, message)) = missing.first() {
+            let copy = self.copies.get(&(place.clone(), *message)).filter(|copy| copy.delivered);
+            let again =
+                copy.map_or("undelivered".to_owned(), |copy| format!("after a delivery: {:?}", copy.hold));
+            return Err(format!("message {message} is lost from {place:?}, {again}"));
         }
-        if dropped < missing {
-            return Err(format!("{missing} messages left a queue by its limit, which has counted {dropped}"));
+        if dropped < by_limit {
+            return Err(format!(
+                "{by_limit} messages left a queue by its limit, which has counted {dropped}"
+            ));
         }
         self.check_tails()?;
-        self.check_promised()?;
         self.operations.iter().try_for_each(|operation| self.check_whole(operation, now_ms))
+    }
+
+    /// What came to a queue, has not ended, and was not there any more.
+    fn missing_from_queues(&self, now_ms: u64) -> Vec<Spot> {
+        let missing = self.copies.iter().filter(|((place, message), copy)| {
+            let Place::Queue(queue) = place else { return false };
+            let in_memory = queue.temporary || copy.volatile && copy.run != self.run;
+            let expires = self.letters.get(message).map_or(0, |letter| letter.sent.message.expires_at_ms);
+            let has_expired = expires != 0 && expires <= now_ms;
+            let came = self.operations[copy.created].fate == Fate::Committed;
+            let left = copy.ended.is_some_and(|number| self.operations[number].fate != Fate::Aborted);
+            !in_memory && !copy.gone && !has_expired && came && !left
+        });
+        missing.map(|(spot, _)| spot.clone()).collect()
     }
 
     /// An operation whose fate nobody saw: then nothing of it happened, or nothing of it could be seen.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postroad_model::{Destination, DetachCause};
 
-use super::{Checked, Fate, MessageNumber, Oracle, Place};
+use super::{Checked, Fate, MessageNumber, Oracle, Place, Spot};
 
 /// The durable subscriptions that clients know of.
 #[derive(Default)]
@@ -123,18 +123,15 @@ impl Oracle {
         }
     }
 
-    /// Every subscription was read to its end by a consumer that accepts everything.
-    pub(super) fn check_promised(&self) -> Checked {
-        for (name, message) in &self.names.promised {
-            let Some(letter) = self.letters.get(message) else { continue };
+    /// Every subscription was read to its end by a consumer that accepts everything: what was promised and has not come.
+    pub(super) fn missing_from_subscriptions(&self) -> impl Iterator<Item = Spot> {
+        let missing = self.names.promised.iter().filter(|(name, message)| {
+            let Some(letter) = self.letters.get(message) else { return false };
             let copy = self.copies.get(&(Place::Named(name.clone()), *message));
             let ended = copy.and_then(|copy| copy.ended);
             let left = ended.is_some_and(|number| self.operations[number].fate != Fate::Aborted);
-            if self.operations[letter.operation].fate == Fate::Committed && !left {
-                let again = if copy.is_some() { "after a delivery" } else { "undelivered" };
-                return Err(format!("message {message} is lost from the subscription {name}, {again}"));
-            }
-        }
-        Ok(())
+            self.operations[letter.operation].fate == Fate::Committed && !left
+        });
+        missing.map(|(name, message)| (Place::Named(name.clone()), *message))
     }
 }

@@ -1,0 +1,85 @@
+//! What there is in a run: destinations, durable subscriptions, and what is special about some of them.
+
+use std::sync::Arc;
+
+use postroad_model::{Destination, Placement};
+use postroad_routing::{AtLimit, Limit};
+
+use crate::policies::{SELECTING, limit};
+use crate::random::Random;
+
+/// A durable subscription, its topic, and whether several may read it.
+pub type Subscription = (Arc<str>, Destination, bool);
+
+/// See the head of this file.
+pub struct Scene {
+    /// The lasting destinations.
+    pub destinations: Vec<Destination>,
+    /// Where dead letters go.
+    pub dead_letters: Destination,
+    /// Durable subscriptions that clients read and end. If there are any, messages have several targets too, and none becomes a
+    /// dead letter: it would be one for each place.
+    pub names: Vec<Subscription>,
+    /// Queues that a topic feeds, and whether with what their consumers select alone. What is sent to several addresses is not sent
+    /// there, for it would come twice.
+    pub fed: Vec<(Destination, bool)>,
+    /// Whether consumers have selectors.
+    pub selects: bool,
+    /// What this queue confirms is synced a little later.
+    pub lagging: Option<Destination>,
+    /// A destination with a limit.
+    pub limited: Option<(Destination, Limit)>,
+}
+
+/// A topic that feeds queues.
+pub const FEEDING: &str = "VirtualTopic.v";
+
+impl Scene {
+    /// Some scene.
+    pub fn choose(random: &mut Random, placement: Placement) -> Scene {
+        let mut destinations: Vec<Destination> =
+            ["red", "invoices", "orders.white", "q10"].into_iter().map(Destination::queue).collect();
+        destinations.extend([Destination::topic("t"), Destination::topic("u")]);
+        let selects = random.one_in(3);
+        let names = if random.one_in(2) { subscriptions() } else { Vec::new() };
+        let fed = if !names.is_empty() && random.one_in(2) { fed_queues(placement) } else { Vec::new() };
+        if !fed.is_empty() {
+            // The others would get all the rest.
+            destinations.retain(|other| !matches!(&*other.name, "orders.white" | "q10"));
+            destinations.push(Destination::topic(FEEDING));
+            destinations.extend(fed.iter().map(|(queue, _)| queue.clone()));
+        }
+        let lagging = random.one_in(2).then(|| destinations[0].clone());
+        let mut may_be_limited = vec![destinations[1].clone(), Destination::topic("t")];
+        may_be_limited.extend(fed.iter().map(|(queue, _)| queue.clone()));
+        let limited = random.pick(&may_be_limited).cloned().filter(|_| random.one_in(2));
+        let limited = limited.map(|at| (at, limit(random)));
+        let dead_letters = Destination::queue("dead");
+        Scene { destinations, dead_letters, names, fed, selects, lagging, limited }
+    }
+
+    /// A queue that refuses what is more than its limit.
+    pub fn refusing(&self) -> Option<&Destination> {
+        let refuses = |(_, limit): &&(Destination, Limit)| limit.action == AtLimit::Fail;
+        self.limited.as_ref().filter(refuses).map(|(at, _)| at)
+    }
+}
+
+/// Durable subscriptions with their topics; several may read those that are shared.
+fn subscriptions() -> Vec<Subscription> {
+    let subscription =
+        |(name, topic, shared): (&str, &str, bool)| (name.into(), Destination::topic(topic), shared);
+    [("one", "t", false), ("many", "t", true), ("other", "u", false)].map(subscription).to_vec()
+}
+
+/// Queues that the topic feeds, and whether with what their consumers select alone. Each lives where its name says, as any other: clients
+/// and oracle need not know the rules.
+fn fed_queues(placement: Placement) -> Vec<(Destination, bool)> {
+    let home = placement.partition_of(FEEDING);
+    let named = |prefix: &str, from: u32| {
+        let names = (from..).map(|number| format!("{prefix}.{number}.{FEEDING}"));
+        names.into_iter().find(|name| placement.partition_of(name) == home).unwrap_or_default()
+    };
+    let wanted = [("Consumer", 0, false), ("Consumer", 100, false), (SELECTING, 0, true)];
+    wanted.map(|(prefix, from, selects)| (Destination::queue(&named(prefix, from)), selects)).to_vec()
+}

@@ -1,0 +1,219 @@
+//! The end of a run: everything comes to rest, in-doubt branches are decided, every queue is emptied, and what came and went is counted.
+
+use std::collections::BTreeSet;
+
+use postroad_model::{ConnectionId, ConsumerMode, Destination, DestinationKind, Ticket};
+
+use crate::client::Client;
+use crate::violation::Report;
+
+use super::{Checked, SLOTS, Simulation};
+
+/// Choices after which a run that should come to rest has not.
+const REST_STEPS_MAX: u64 = 200_000;
+
+impl Simulation {
+    /// The disk is well again; everything under way comes to its end.
+    fn rest(&mut self) -> Checked {
+        for _ in 0..REST_STEPS_MAX {
+            let mut busy = false;
+            for index in 0..self.assembly.cores.len() {
+                for source in self.assembly.cores[index].sources() {
+                    busy |= self.work(index, source)?;
+                }
+                busy |= self.pass_time(index)?;
+                while self.assembly.cores[index].has_news() {
+                    self.poll(index)?;
+                    busy = true;
+                }
+                self.poll(index)?;
+                self.assembly.cores[index].flush(true);
+                busy |= self.assembly.push(index, usize::MAX);
+            }
+            busy |= self.assembly.write();
+            busy |= self.assembly.send_out();
+            busy |= self.assembly.run_job(0);
+            busy |= self.assembly.finish_job();
+            busy |= self.assembly.try_again();
+            for key in self.lines.keys().copied().collect::<Vec<_>>() {
+                while self.take_mail(key) {
+                    busy = true;
+                }
+            }
+            for slot in 0..SLOTS {
+                let mut written = false;
+                self.with_client(slot, |client, world| {
+                    let events = client.written(world, 1);
+                    written = !events.is_empty();
+                    events
+                })?;
+                busy |= written;
+            }
+            if !busy {
+                return Ok(());
+            }
+        }
+        Err("the broker does not come to rest".to_owned())
+    }
+
+    pub(super) fn finish(mut self) -> Result<Report, String> {
+        self.trace(|| "the end begins".to_owned());
+        self.disk.clear_faults();
+        self.disk.set_capacity(None);
+        self.assembly.retry = true;
+        self.rest()?;
+        for _ in 0..12 {
+            for slot in 0..SLOTS {
+                self.with_client(slot, |client, world| client.credit_all(world, 1000))?;
+                self.with_client(slot, Client::accept_all)?;
+            }
+            self.rest()?;
+        }
+        let connected: BTreeSet<ConnectionId> =
+            self.clients.iter().flatten().map(|client| client.connection).collect();
+        let may_wait = self.assembly.cores.iter().any(|core| core.partition.memory().messages > 0);
+        self.oracle.check_quiet(&connected, may_wait)?;
+        for slot in 0..SLOTS {
+            self.close(slot)?;
+        }
+        self.rest()?;
+        if self.random.one_in(2) {
+            self.crash()?;
+            self.disk.clear_faults();
+            self.disk.set_capacity(None);
+            self.assembly.retry = true;
+            self.rest()?;
+        }
+        self.decide_branches()?;
+        // Everything that is scheduled becomes due.
+        self.now_ms += 10_000;
+        self.rest()?;
+        self.drain()?;
+        self.check_counts()?;
+        let (delivered, confirmed, refused) = self.oracle.checked;
+        self.report_work();
+        let (doubted, fed) = (self.oracle.doubted(), self.oracle.fed());
+        Ok(Report { delivered, confirmed, refused, doubted, fed, ..self.report })
+    }
+
+    /// Somebody asks what is in doubt, and decides all of it.
+    fn decide_branches(&mut self) -> Checked {
+        self.connect(0);
+        self.with_client(0, Client::recover)?;
+        self.rest()?;
+        self.with_client(0, Client::decide_all)?;
+        self.rest()?;
+        self.close(0)?;
+        self.rest()?;
+        self.oracle.check_decided()
+    }
+
+    /// One consumer to each queue takes everything; then nothing may be left anywhere.
+    fn drain(&mut self) -> Checked {
+        let held = self.assembly.cores.iter().flat_map(|core| core.partition.queues());
+        self.report.drained = held.map(|(_, entries)| entries).sum();
+        self.connect(0);
+        let mut queues: Vec<Destination> = self.scene.destinations.clone();
+        queues.retain(|queue| queue.kind == DestinationKind::Queue);
+        let mut tickets: Vec<Ticket> = Vec::new();
+        let before = self.oracle.checked.2;
+        // One by one: several could fill a segment as small as these faster than the next one is prepared.
+        let refusing = self.scene.refusing().cloned();
+        for queue in queues.iter().filter(|queue| refusing.as_ref() != Some(*queue)) {
+            self.with_client(0, |client, world| {
+                let (ticket, events) = client.probe(world, queue);
+                tickets.push(ticket);
+                events
+            })?;
+            self.rest()?;
+        }
+        if self.oracle.checked.2 != before {
+            return Err("a persistent message is refused though the disk is well again".to_owned());
+        }
+        queues.push(self.scene.dead_letters.clone());
+        for queue in queues {
+            self.with_client(0, |client, world| {
+                client.attach_to(world, queue, ConsumerMode::Shared, u32::MAX)
+            })?;
+        }
+        for name in self.scene.names.clone() {
+            self.with_client(0, |client, world| client.read(world, name, u32::MAX))?;
+        }
+        self.rest()?;
+        let most = 10 + self.numbers.next();
+        for _ in 0..most {
+            let mut any = false;
+            self.with_client(0, |client, world| {
+                let events = client.accept_all(world);
+                any = !events.is_empty();
+                events
+            })?;
+            self.rest()?;
+            if !any {
+                break;
+            }
+        }
+        self.report.dropped = self.dropped();
+        self.oracle.check_all(self.now_ms, self.report.dropped)?;
+        let connected = self.clients.iter().flatten().map(|client| client.connection).collect();
+        self.oracle.check_quiet(&connected, false)?;
+        self.close(0)?;
+        self.rest()?;
+        self.check_empty()
+    }
+
+    fn check_empty(&self) -> Checked {
+        for core in &self.assembly.cores {
+            if let Some((queue, entries)) = core.partition.queues().find(|(_, entries)| *entries > 0) {
+                return Err(format!("{entries} entries are left in {queue} of {:?}", core.id));
+            }
+            if core.partition.scheduled() > 0 {
+                return Err(format!(
+                    "{} messages are due and still wait in {:?}",
+                    core.partition.scheduled(),
+                    core.id
+                ));
+            }
+            let memory = core.partition.memory();
+            if memory != postroad_core::Memory::default() {
+                return Err(format!("{:?} is empty, but accounts for {memory:?}", core.id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Messages that queues have dropped by their limits.
+    pub(super) fn dropped(&self) -> u64 {
+        let now = self.assembly.cores.iter().map(|core| core.partition.counters().overflowed);
+        self.dropped + now.sum::<u64>()
+    }
+
+    /// Conservation: what came into each queue has left it for one cause, or is there.
+    pub(super) fn check_counts(&self) -> Checked {
+        for core in &self.assembly.cores {
+            for (queue, flow, held) in core.partition.flows() {
+                if flow.found + flow.enqueued != flow.left() + held {
+                    return Err(format!("{queue}: {flow:?}, {held} are there"));
+                }
+            }
+            if let Some(queue) = core.partition.miscounted() {
+                return Err(format!("{queue} does not know what it holds"));
+            }
+        }
+        for (core, (entries, before)) in self.assembly.cores.iter().zip(&self.started) {
+            let now = core.partition.counters();
+            let came = now.enqueued - before.enqueued + entries;
+            let left = now.consumed + now.expired + now.dead_lettered + now.discarded + now.overflowed
+                - (before.consumed
+                    + before.expired
+                    + before.dead_lettered
+                    + before.discarded
+                    + before.overflowed);
+            let held: u64 = core.partition.queues().map(|(_, entries)| entries).sum();
+            if came != left + held {
+                return Err(format!("{:?}: {came} came, {left} left, {held} are there: {now:?}", core.id));
+            }
+        }
+        Ok(())
+    }
+}
