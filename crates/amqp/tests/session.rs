@@ -1597,6 +1597,22 @@ fn a_link_that_cannot_be_remembered_or_is_stolen_says_so() {
     let Some(TargetTerminus::Target(target)) = &answer.target else { panic!("no target") };
     assert_eq!((target.expiry_policy, target.timeout), (TerminusExpiry::LinkDetach, 0));
 
+    // Attached anew ahead of the answer, it is detached, and the answer to the earlier attach goes to nobody.
+    let mut bench = Bench::begun();
+    bench.send(attach());
+    bench.send(Attach { handle: 2, ..attach() });
+    let events = bench.events();
+    let asked = events.iter().filter_map(|event| match event {
+        Event::Link(LinkEvent::Resume(resume)) => Some(resume.ticket),
+        _ => None,
+    });
+    let asked: Vec<Ticket> = asked.collect();
+    assert_eq!((asked.len(), ends(&bench.frames())), (2, vec![("detach", Some("amqp:link:stolen"))]));
+    bench.reply(asked[0], Err(Refusal::LinkLost { name: "l".into() }));
+    assert_eq!(bench.frames(), []);
+    bench.reply(asked[1], Ok(()));
+    assert!(matches!(bench.frames()[..], [Performative::Attach(_), Performative::Flow(_)]));
+
     let mut bench = Bench::begun();
     let (resume, _) = bench.resumes(attach(), &[]);
     bench.answer(ToSession::Detached { consumer: resume.holder, cause: DetachCause::Stolen });

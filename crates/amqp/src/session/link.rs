@@ -175,7 +175,8 @@ impl AmqpSession {
     /// Says no to an attach: an attach without a node, and a detach that says why (2.6.3).
     pub(super) fn refuse_attach(&mut self, at: LinkAt, answer: Attach, error: Error, turn: &mut Turn<'_>) {
         let Some(outgoing) = self.channels.get(&at.channel).map(|known| known.outgoing) else { return };
-        let Some(link) = self.link_at(at) else { return };
+        // What was attached anew meanwhile is detached already.
+        let Some(link) = self.link_at(at).filter(|link| link.stage != Stage::DetachSent) else { return };
         let leaving = link.stage == Stage::Leaving;
         let handle = link.handle;
         let refusal = match answer.role {
