@@ -537,6 +537,16 @@ fn what_is_wrong_ends_as_much_as_it_must() {
             "amqp:invalid-field",
         ),
         (
+            "delivery tag above 32 bytes",
+            |bench| {
+                bench.sender(0, target("q"));
+                let delivery_tag = Some(Bytes::from_static(&[7; 33]));
+                bench.send_on(0, Transfer { delivery_tag, ..transfer(0) }, BODY);
+            },
+            "end",
+            "amqp:invalid-field",
+        ),
+        (
             "another delivery before the end of the one before",
             |bench| {
                 bench.sender(0, target("q"));
@@ -1571,8 +1581,11 @@ fn a_link_that_is_left_is_remembered_from_then_on_when_its_policy_says() {
         bench.resumes(kept_sender(ReceiverSettleMode::First, policy, 60), &[]);
         bench.send(Detach { handle: 1, closed, error: None });
         assert_eq!(left(bench.events()), at_detach, "{policy:?}, {closed}");
+        let detach = Performative::Detach(Detach { handle: 1, closed, error: None });
+        assert_eq!(bench.frames(), [detach], "answered as it was meant");
         bench.send(End::default());
         assert_eq!(left(bench.events()), at_end, "{policy:?}, {closed}");
+        assert_eq!(bench.frames(), [Performative::End(End::default())]);
     }
     // Who comes back in the same session keeps it.
     let mut bench = Bench::begun();
@@ -1596,6 +1609,13 @@ fn a_link_that_cannot_be_remembered_or_is_stolen_says_so() {
     let [Performative::Attach(answer), Performative::Flow(_)] = &frames[..] else { panic!("{frames:?}") };
     let Some(TargetTerminus::Target(target)) = &answer.target else { panic!("no target") };
     assert_eq!((target.expiry_policy, target.timeout), (TerminusExpiry::LinkDetach, 0));
+
+    // One whose name is too long is not even asked for.
+    let mut bench = Bench::begun();
+    bench.send(Attach { name: "l".repeat(1024).into(), ..attach() });
+    assert_eq!(bench.events().len(), 0);
+    let frames = bench.frames();
+    assert!(matches!(frames[..], [Performative::Attach(_), Performative::Flow(_)]), "{frames:?}");
 
     // Attached anew ahead of the answer, it is detached, and the answer to the earlier attach goes to nobody.
     let mut bench = Bench::begun();

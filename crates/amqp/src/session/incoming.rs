@@ -26,6 +26,9 @@ use crate::message::{MESSAGE_FORMAT, Sections};
 /// more credit, and the others of its connection go on.
 const LINK_CREDIT: u32 = 1000;
 
+/// Bytes of the client's name for a message (2.8.7).
+pub const TAG_BYTES_MAX: usize = 32;
+
 /// Messages from this size on stay in the buffer that they were read into. Half of what is read at once: such a message
 /// keeps little more alive than itself.
 const SHARED_MESSAGE_BYTES_MIN: usize = 8 << 10;
@@ -145,6 +148,10 @@ impl Incoming {
     fn collect(&mut self, transfer: Transfer, payload: Bytes) -> Result<Option<Whole>, Broken> {
         let first = self.partial.is_none();
         if first {
+            let tag_bytes = transfer.delivery_tag.as_ref().map_or(0, Bytes::len);
+            if TAG_BYTES_MAX < tag_bytes {
+                return Err(Broken::LongTag(tag_bytes));
+            }
             self.credit = self.credit.checked_sub(1).ok_or(Broken::NoCredit)?;
             self.delivery_count = self.delivery_count.wrapping_add(1);
         }
@@ -212,6 +219,7 @@ enum Broken {
     NoDeliveryId,
     OtherDelivery,
     SettlesSecond,
+    LongTag(usize),
 }
 
 impl Broken {
@@ -222,6 +230,10 @@ impl Broken {
             }
             Broken::NoDeliveryId => {
                 let text = "the first transfer of a delivery has no delivery-id".to_owned();
+                Fault::channel(at.channel, "amqp:invalid-field", text)
+            }
+            Broken::LongTag(bytes) => {
+                let text = format!("a delivery-tag has {bytes} bytes; it has at most {TAG_BYTES_MAX}");
                 Fault::channel(at.channel, "amqp:invalid-field", text)
             }
             Broken::SettlesSecond => {

@@ -15,7 +15,7 @@ use postroad_model::{
 use super::channel::ChannelAt;
 use super::disposition::Meaning;
 use super::fault::Fault;
-use super::incoming::Receipt;
+use super::incoming::{Receipt, TAG_BYTES_MAX};
 use super::link::{Attaching, LinkAt};
 use super::replies::Then;
 use super::{AmqpSession, Turn};
@@ -27,6 +27,9 @@ use crate::codec::{
 /// The longest that a link is remembered without a connection, in seconds: a client that comes back at all has done so by
 /// then.
 const KEPT_S_MAX: u32 = 3600;
+
+/// Links with longer names, of their container and address too, are not remembered: it would take the memory of others.
+const NAME_BYTES_MAX: usize = 1024;
 
 /// Of every frame, ahead of its body (2.3.1).
 const FRAME_HEADER_BYTES: usize = 8;
@@ -69,7 +72,7 @@ fn in_doubt(attach: &Attach) -> Option<Vec<Bytes>> {
     }
     let tags = attach.unsettled.iter().flat_map(|unsettled| &unsettled.0);
     let own = |(tag, _): &(Value, Value)| match tag {
-        Value::Binary(tag) => Some(Bytes::copy_from_slice(tag)),
+        Value::Binary(tag) if tag.len() <= TAG_BYTES_MAX => Some(Bytes::copy_from_slice(tag)),
         _ => None,
     };
     Some(tags.filter_map(own).collect())
@@ -108,7 +111,9 @@ impl AmqpSession {
         answer: &mut Attach,
     ) -> Option<(Kept, ResumeLink)> {
         let Some(TargetTerminus::Target(target)) = &attach.target else { return None };
-        let to = to.filter(|to| !to.temporary);
+        let name_bytes =
+            |to: &Destination| to.name.len() + self.peer.container.len() + attach.name.as_str().len();
+        let to = to.filter(|to| !to.temporary && name_bytes(to) <= NAME_BYTES_MAX);
         let kept = to.and_then(|_| kept(target));
         answer_kept(answer, kept);
         let ((policy, timeout_s), to) = (kept?, to?.clone());
