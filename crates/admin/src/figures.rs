@@ -11,8 +11,25 @@ pub struct Figures {
     pub queues: Vec<QueueFigures>,
     /// How many there are beside them.
     pub queues_unlisted: u64,
+    /// Tenants with a limit, and the broker if it has one, by name.
+    pub tenants: Vec<TenantFigures>,
     /// The journal.
     pub journal: JournalFigures,
+}
+
+/// What all queues of a tenant hold together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TenantFigures {
+    /// Its name; empty for the broker as a whole.
+    pub tenant: String,
+    /// Entries in its queues.
+    pub messages: u64,
+    /// Bytes of their bodies.
+    pub bytes: u64,
+    /// Of these bytes those that lie on the disk.
+    pub disk_bytes: u64,
+    /// Addresses whose next message waits for room there.
+    pub waiting: u64,
 }
 
 /// Connections of one protocol.

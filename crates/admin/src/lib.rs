@@ -11,6 +11,8 @@ mod metrics;
 mod exposition;
 mod http;
 
-pub use figures::{ConnectionFigures, Distribution, Figures, JournalFigures, PartitionFigures, QueueFigures};
+pub use figures::{
+    ConnectionFigures, Distribution, Figures, JournalFigures, PartitionFigures, QueueFigures, TenantFigures,
+};
 pub use http::{Source, serve};
 pub use metrics::{METRICS, Metric, QUEUES_MAX};

@@ -1,7 +1,7 @@
 //! Every metric: its name, what it is, and where it comes from. docs/features/metrics.md has the same rows.
 
 use crate::exposition::Sample;
-use crate::figures::{Distribution, Figures, PartitionFigures, QueueFigures};
+use crate::figures::{Distribution, Figures, PartitionFigures, QueueFigures, TenantFigures};
 
 /// Queues of one partition that have figures of their own: with seven to each, so many lines are what a scrape can carry.
 pub const QUEUES_MAX: usize = 1000;
@@ -60,6 +60,20 @@ pub const METRICS: &[Metric] = &[
     counter("postroad_connections_opened_total", "connections ever opened, by protocol", |figures| {
         figures.connections.iter().map(|of| Sample::of(of.opened).label("protocol", of.protocol)).collect()
     }),
+    gauge("postroad_tenant_messages", "messages in all queues of the tenant", |figures| {
+        tenants(figures, |tenant| tenant.messages)
+    }),
+    gauge("postroad_tenant_bytes", "bytes of their bodies", |figures| {
+        tenants(figures, |tenant| tenant.bytes)
+    }),
+    gauge("postroad_tenant_disk_bytes", "of these bytes those that lie on the disk", |figures| {
+        tenants(figures, |tenant| tenant.disk_bytes)
+    }),
+    gauge(
+        "postroad_tenant_waiting",
+        "addresses whose next message waits until the tenant has room",
+        |figures| tenants(figures, |tenant| tenant.waiting),
+    ),
     gauge("postroad_queue_depth", "messages in the queue, whether ready, delivered or leaving", |figures| {
         queues(figures, |queue| queue.depth)
     }),
@@ -204,6 +218,11 @@ fn queues(figures: &Figures, value: fn(&QueueFigures) -> u64) -> Vec<Sample> {
         if queue.subscription.is_empty() { sample } else { sample.label("subscription", &queue.subscription) }
     };
     figures.queues.iter().map(sample).collect()
+}
+
+fn tenants(figures: &Figures, value: fn(&TenantFigures) -> u64) -> Vec<Sample> {
+    let sample = |of: &TenantFigures| Sample::of(value(of)).label("tenant", &of.tenant);
+    figures.tenants.iter().map(sample).collect()
 }
 
 fn partitions(figures: &Figures, value: fn(&PartitionFigures) -> u64) -> Vec<Sample> {

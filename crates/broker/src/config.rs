@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use postroad_net::TlsConfig;
-use postroad_routing::{Addressing, Policies};
+use postroad_routing::{Addressing, Limit, Policies};
 use postroad_security::{Door, Users};
 use serde::Deserialize;
 
@@ -19,6 +19,7 @@ use crate::cli::ServeArguments;
 pub use encryption::{EncryptionConfig, key_in_file};
 pub use tls::TlsFileConfig;
 
+use destinations::AtSharedLimitConfig;
 pub use destinations::{CompositeConfig, MirroredQueuesConfig, PolicyConfig, VirtualTopicConfig};
 pub use tenants::TenantConfig;
 
@@ -175,6 +176,14 @@ pub struct Limits {
     pub retroactive_bytes: u64,
     /// Producers whose last message is remembered.
     pub audited_producers: usize,
+    /// Messages that all queues together may hold; 0 for any number.
+    messages_max: u64,
+    /// Bytes of their bodies; 0 for any number.
+    bytes_max: u64,
+    /// What happens at these limits.
+    at_limit: AtSharedLimitConfig,
+    /// How long sends wait before they fail.
+    at_limit_wait_ms: u64,
 }
 
 impl Default for Config {
@@ -254,6 +263,10 @@ impl Default for Limits {
             large_message_bytes: 1 << 20,
             retroactive_bytes: 64 << 20,
             audited_producers: 10_000,
+            messages_max: 0,
+            bytes_max: 0,
+            at_limit: AtSharedLimitConfig::Block,
+            at_limit_wait_ms: 0,
         }
     }
 }
@@ -262,6 +275,18 @@ impl Limits {
     /// The limit, if there is one.
     pub fn transaction_ms_max(&self) -> Option<u64> {
         Some(self.transaction_ms).filter(|&limit_ms| limit_ms != 0)
+    }
+
+    /// How much all queues together may hold.
+    fn shared(&self) -> Limit {
+        let some = |max: u64| Some(max).filter(|max| *max > 0);
+        Limit {
+            messages_max: some(self.messages_max),
+            bytes_max: some(self.bytes_max),
+            action: self.at_limit.into(),
+            wait_ms: self.at_limit_wait_ms,
+            ..Limit::default()
+        }
     }
 }
 
@@ -405,6 +430,7 @@ impl Config {
     pub fn policies(&self) -> anyhow::Result<Policies> {
         let mut policies = destinations::policies(&self.policy, &self.dead_letter_queue)?;
         policies.tenants = tenants::tenants(&self.tenant)?;
+        policies.limit = self.limits.shared();
         Ok(policies)
     }
 

@@ -11,6 +11,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::limit::Expecting;
 use crate::transaction::VolatileChanges;
 
 /// What follows one proposal.
@@ -29,8 +30,8 @@ pub enum Completion {
         connection: ConnectionId,
         /// For what.
         ticket: Ticket,
-        /// The queues.
-        expecting: Vec<QueueId>,
+        /// Where it counts.
+        expecting: Expecting,
         /// The size of the message.
         bytes: u64,
     },

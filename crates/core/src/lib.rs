@@ -10,6 +10,7 @@
 //! replica, after a restart and in the simulator alike. Start at [`Partition`], then `publish`,
 //! `consumer` and `dispatch`, which are a message's way through; `transaction` may wait.
 
+mod account;
 mod address;
 mod ahead;
 mod audit;
@@ -35,6 +36,7 @@ mod idle;
 mod last_value;
 mod limit;
 mod line;
+mod lines;
 mod link;
 mod mend;
 mod notice;
@@ -56,6 +58,7 @@ mod subscription;
 mod transaction;
 mod waiting;
 
+pub use account::Account;
 pub use ahead::UnwrittenPages;
 pub use audit::OriginOf;
 pub use figures::{QueueCounts, QueueFigures};

@@ -22,6 +22,7 @@ use postroad_model::{
 use postroad_routing::AtLimit;
 
 use crate::Partition;
+use crate::account::{AccountNumber, Owners};
 use crate::queue::{Queue, State};
 
 /// A send that waits.
@@ -38,10 +39,30 @@ pub struct Parked {
 pub enum HeldBy {
     /// Room in this queue.
     Queue(QueueId),
+    /// Room among all that a tenant, or the broker, holds.
+    Account(AccountNumber),
+    /// Memory for what this queue may have there.
+    Share(QueueId),
     /// Memory.
     Memory,
     /// The disk.
     Disk,
+}
+
+/// Where a message counts that is on its way to the log.
+#[derive(Debug, Default)]
+pub struct Expecting {
+    /// In these queues.
+    queues: Vec<QueueId>,
+    /// In these accounts too, by queues that its record makes.
+    unborn: Vec<Owners>,
+}
+
+impl Expecting {
+    /// Whether it counts nowhere.
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty() && self.unborn.is_empty()
+    }
 }
 
 impl Partition {
@@ -49,6 +70,7 @@ impl Partition {
     pub(crate) fn new_queue(&self, id: QueueId, source: Destination) -> Queue {
         let mut queue = Queue::new(id, source, self.settings.page_entries);
         queue.follow(&self.settings.policies);
+        queue.owners = self.owners_of(&queue.source);
         queue
     }
 
@@ -57,6 +79,7 @@ impl Partition {
         for queue in self.queues.values_mut() {
             queue.follow(&self.settings.policies);
         }
+        self.account_anew();
         self.trim_all(effects);
         self.unpark(effects);
         if self.settings.policies.any_slow() {
@@ -73,7 +96,7 @@ impl Partition {
         }
     }
 
-    /// How long a send has to wait for room in one of these queues; `None` if it need not, `Some(None)` for as long as
+    /// How long a send has to wait for room in one of these queues, or in an account that one is in; `None` if it need not, `Some(None)` for as long as
     /// it takes.
     ///
     /// Those behind others that wait at a limit wait too.
@@ -86,8 +109,11 @@ impl Partition {
         if !self.settings.policies.any_limit() {
             return None;
         }
-        let full = self.full_queues(sent, receivers, is_behind).map(|queue| match queue.limit.action {
-            AtLimit::Fail => Some(self.now_ms.saturating_add(queue.limit.wait_ms)),
+        let queues = self.full_queues(sent, receivers, is_behind).map(|queue| queue.limit);
+        let accounts = self.full_accounts(sent, receivers, is_behind);
+        let accounts = accounts.into_iter().map(|number| self.account(number).limit);
+        let full = queues.chain(accounts).map(|limit| match limit.action {
+            AtLimit::Fail => Some(self.now_ms.saturating_add(limit.wait_ms)),
             _ => None,
         });
         full.reduce(|one, other| one.into_iter().chain(other).min())
@@ -100,23 +126,35 @@ impl Partition {
         receivers: &'p [QueueId],
         is_behind: bool,
     ) -> impl Iterator<Item = &'p Queue> {
-        let bytes = sent.message.size();
+        let (bytes, persistent) = (sent.message.size(), sent.message.persistent);
         let queues = receivers.iter().filter_map(|id| self.queues.get(id));
         let holding = queues.filter(|queue| !queue.limit.drops() && !queue.limit.is_none());
-        holding.filter(move |queue| is_behind || !queue.has_room_for(bytes))
+        holding.filter(move |queue| is_behind || !queue.has_room_for(bytes, persistent))
+    }
+
+    /// What the first send to this address waits for, if one waits.
+    pub(crate) fn what_holds(&self, to: &Destination) -> Option<HeldBy> {
+        let first = &self.parked.get(to)?.front()?.publish;
+        let admitted = self.admit(&first.sent);
+        let receivers = self.receivers_if_needed(first, &admitted);
+        if admitted.is_err() {
+            return Some(HeldBy::Disk);
+        }
+        if let Some(queue) = self.full_queues(&first.sent, &receivers, false).next() {
+            return Some(HeldBy::Queue(queue.id));
+        }
+        if let Some(account) = self.full_accounts(&first.sent, &receivers, false).first() {
+            return Some(HeldBy::Account(*account));
+        }
+        let share = receivers.iter().find(|queue| !self.share_has_room_for(**queue, &first.sent));
+        Some(share.map_or(HeldBy::Memory, |queue| HeldBy::Share(*queue)))
     }
 
     /// Remembers what the first send to this address waits for, if one waits.
     pub(crate) fn note_what_holds(&mut self, to: &Destination) {
-        let Some(first) = self.parked.get(to).and_then(VecDeque::front) else { return };
-        let admitted = self.admit(&first.publish.sent);
-        let receivers = self.receivers_if_needed(&first.publish, &admitted);
-        let held_by = match (admitted, self.full_queues(&first.publish.sent, &receivers, false).next()) {
-            (Err(_), _) => HeldBy::Disk,
-            (Ok(_), Some(queue)) => HeldBy::Queue(queue.id),
-            (Ok(_), None) => HeldBy::Memory,
-        };
-        self.held_by.entry(held_by).or_default().insert(to.clone());
+        if let Some(held_by) = self.what_holds(to) {
+            self.lines.put(to.clone(), held_by, false);
+        }
     }
 
     /// Whether a message that cannot wait would have to.
@@ -127,14 +165,19 @@ impl Partition {
     }
 
     /// What is refused if it cannot wait, or has waited long enough.
-    pub(crate) fn full(&self, sent: &Sent) -> Refusal {
-        Refusal::QueueFull { to: sent.to.clone() }
+    pub(crate) fn full(&self, sent: &Sent, from: ConnectionId) -> Refusal {
+        let (to, receivers) = (sent.to.clone(), self.receivers_of(sent, Some(from)));
+        let queue = self.full_queues(sent, &receivers, false).next();
+        match (queue, self.full_accounts(sent, &receivers, false).first()) {
+            (None, Some(account)) => Refusal::QuotaFull { to, owner: self.account(*account).owner.clone() },
+            _ => Refusal::QueueFull { to },
+        }
     }
 
     /// The send waits behind others for the same address.
     pub(crate) fn park(&mut self, publish: Publish, until_ms: Option<u64>, effects: &mut Vec<Effect>) {
         if until_ms.is_some_and(|until_ms| until_ms <= self.now_ms) {
-            let refusal = self.full(&publish.sent);
+            let refusal = self.full(&publish.sent, publish.connection);
             return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
         let destination = publish.sent.to.clone();
@@ -166,7 +209,7 @@ impl Partition {
         self.parked.retain(|_, line| !line.is_empty());
         self.next_refusal_ms = self.parked.values().flatten().filter_map(|parked| parked.until_ms).min();
         for Parked { publish, .. } in late {
-            let refusal = self.full(&publish.sent);
+            let refusal = self.full(&publish.sent, publish.connection);
             self.reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
         // Others may have waited behind them alone.
@@ -216,34 +259,49 @@ impl Partition {
     }
 
     /// What is on its way to the log counts already.
-    pub(crate) fn expect(&mut self, sent: &Sent, receivers: &[QueueId]) -> Vec<QueueId> {
+    pub(crate) fn expect(&mut self, sent: &Sent, receivers: &[QueueId]) -> Expecting {
         if !self.settings.policies.any_limit() {
-            return Vec::new();
+            return Expecting::default();
         }
         let bytes = sent.message.size();
-        let mut expecting = Vec::new();
+        let unborn: Vec<Owners> =
+            self.owners_of_unborn(sent).filter(|owners| *owners != Owners::default()).collect();
+        unborn.iter().for_each(|owners| self.accounts.expect_unborn(*owners, bytes));
+        let mut queues = Vec::new();
         for id in receivers {
-            let limited = |queue: &&mut Queue| !queue.limit.is_none() && !queue.limit.drops();
-            if let Some(queue) = self.queues.get_mut(id).filter(limited) {
+            let counted = |queue: &&mut Queue| {
+                queue.owners != Owners::default() || !queue.limit.is_none() && !queue.limit.drops()
+            };
+            if let Some(queue) = self.queues.get_mut(id).filter(counted) {
                 queue.incoming.add(bytes);
-                expecting.push(*id);
+                self.accounts.expect(queue.owners, bytes);
+                queues.push(*id);
             }
         }
-        expecting
+        Expecting { queues, unborn }
     }
 
-    /// These queues may have room again.
-    pub(crate) fn unpark_held_by_any(&mut self, queues: &[QueueId], effects: &mut Vec<Effect>) {
-        for queue in queues {
-            self.unpark_held_by(HeldBy::Queue(*queue), effects);
+    /// There may be room again where it counted.
+    pub(crate) fn unpark_held_by_any(&mut self, expecting: &Expecting, effects: &mut Vec<Effect>) {
+        let mut accounts: Vec<AccountNumber> = expecting.unborn.iter().flatten().flatten().copied().collect();
+        for id in &expecting.queues {
+            accounts.extend(self.queues.get(id).into_iter().flat_map(|queue| queue.owners).flatten());
+            self.unpark_held_by(HeldBy::Queue(*id), effects);
+        }
+        accounts.sort_unstable();
+        accounts.dedup();
+        for account in accounts {
+            self.unpark_held_by(HeldBy::Account(account), effects);
         }
     }
 
     /// It has reached the log, or never will.
-    pub(crate) fn expected(&mut self, expecting: &[QueueId], bytes: u64) {
-        for id in expecting {
+    pub(crate) fn expected(&mut self, expecting: &Expecting, bytes: u64) {
+        expecting.unborn.iter().for_each(|owners| self.accounts.expected_unborn(*owners, bytes));
+        for id in &expecting.queues {
             if let Some(queue) = self.queues.get_mut(id) {
                 queue.incoming.remove(bytes);
+                self.accounts.expected(queue.owners, bytes);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The partition: all state of one owner thread, and its two doors.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
@@ -12,6 +12,7 @@ use postroad_routing::{Addressing, Policies};
 use postroad_selector::Selector;
 use rustc_hash::FxBuildHasher;
 
+use crate::account::Accounts;
 use crate::address::Addresses;
 use crate::audit::{Audit, OriginOf};
 use crate::bodies::{Bodies, Gone};
@@ -23,6 +24,7 @@ use crate::ending::Endings;
 use crate::expiry::Expiries;
 use crate::figures::QueueCounts;
 use crate::limit::{HeldBy, Parked};
+use crate::lines::WaitingLines;
 use crate::link::Links;
 use crate::queue::{Entry, LaneNumber, Load, Queue, State, untag};
 use crate::recent::Recent;
@@ -161,7 +163,9 @@ pub struct Partition {
     /// Sends that wait for memory, or for room in a queue, by address, in order.
     pub(crate) parked: BTreeMap<Destination, VecDeque<Parked>>,
     /// The addresses of these, by what the first of each waits for.
-    pub(crate) held_by: BTreeMap<HeldBy, BTreeSet<Destination>>,
+    pub(crate) lines: WaitingLines,
+    /// What tenants and the broker hold.
+    pub(crate) accounts: Accounts,
     /// When it is time to look for slow consumers.
     pub(crate) next_look_ms: Option<u64>,
     /// When it is time to look for transactions that are open for too long.
@@ -241,7 +245,8 @@ impl Partition {
             ended: Ended::default(),
             claims: HashMap::new(),
             parked: BTreeMap::new(),
-            held_by: BTreeMap::new(),
+            lines: WaitingLines::default(),
+            accounts: Accounts::default(),
             recent: Recent::default(),
             next_look_ms: None,
             next_timeout_ms: None,
@@ -480,6 +485,7 @@ impl Partition {
     /// Ends recovery: settles what a crash left in doubt. Called once, after the last replayed command.
     pub fn start(&mut self, effects: &mut Vec<Effect>) {
         self.is_live = true;
+        self.account_anew();
         self.announce_all(effects);
         self.drop_all_superseded(effects);
         self.trim_all(effects);
@@ -519,7 +525,8 @@ impl Partition {
         self.queues.values().map(|queue| (&queue.source, queue.counts, queue.len()))
     }
 
-    /// A queue whose account of what it holds is not what it holds: there must be none.
+    /// A queue whose account of what it holds is not what it holds, or any if those of several are not their sums: there must be
+    /// none.
     pub fn miscounted(&self) -> Option<&Destination> {
         let wrong = |queue: &&Queue| {
             let (mut load, mut away) = (Load::default(), Load::default());
@@ -535,7 +542,9 @@ impl Partition {
             (load, away) != (queue.load, queue.away)
                 || queue.incoming != Load::default() && self.proposals.is_empty()
         };
-        self.queues.values().find(wrong).map(|queue| &queue.source)
+        let wrong = self.queues.values().find(wrong);
+        let first = || self.queues.values().next().filter(|_| self.is_misaccounted());
+        wrong.or_else(first).map(|queue| &queue.source)
     }
 
     pub(crate) fn propose(
@@ -603,8 +612,9 @@ impl Partition {
         let (_, sequence) = untag(tag);
         self.expiries.insert(message.expires_at_ms, id, tag);
         queue.load.add(bytes);
-        queue.volatile_bytes +=
-            if matches!(key, MessageKey::Volatile(_)) { message.bytes.len() as u64 } else { 0 };
+        let in_memory = if matches!(key, MessageKey::Volatile(_)) { message.bytes.len() as u64 } else { 0 };
+        queue.volatile_bytes += in_memory;
+        self.accounts.add(queue.owners, bytes, in_memory);
         if begins_groups {
             self.begin_groups(id);
         }

@@ -177,12 +177,14 @@ impl Partition {
     /// Whether there is memory for a message: in all, and in each queue of its address that takes it. So one slow
     /// subscriber holds up its own topic and nobody else.
     fn has_memory_for(&self, sent: &Sent, receivers: &[QueueId]) -> bool {
-        let bytes = sent.message.bytes.len() as u64;
-        let max = self.settings.volatile_bytes_max;
-        let fits = |taken: u64, max: u64| taken == 0 || taken + bytes <= max;
-        let mut queues = receivers.iter().filter_map(|id| self.queues.get(id));
-        fits(self.bodies.volatile_bytes, max)
-            && queues.all(|queue| fits(queue.volatile_bytes, self.queue_share()))
+        fits(self.bodies.volatile_bytes, sent, self.settings.volatile_bytes_max)
+            && receivers.iter().all(|queue| self.share_has_room_for(*queue, sent))
+    }
+
+    /// Whether the queue may have this message in memory too.
+    pub(crate) fn share_has_room_for(&self, queue: QueueId, sent: &Sent) -> bool {
+        let queue = self.queues.get(&queue);
+        queue.is_none_or(|queue| fits(queue.volatile_bytes, sent, self.queue_share()))
     }
 
     /// Bytes of memory that the non-persistent messages of one queue may take.
@@ -241,7 +243,7 @@ impl Partition {
         if self.parked.is_empty() {
             return;
         }
-        self.held_by.clear();
+        self.lines.clear();
         for to in self.parked.keys().cloned().collect::<Vec<_>>() {
             self.unpark_address(&to, effects);
         }
@@ -249,11 +251,24 @@ impl Partition {
 
     /// As `unpark`, where it was this that held sends up: others need not be asked.
     pub(crate) fn unpark_held_by(&mut self, held_by: HeldBy, effects: &mut Vec<Effect>) {
-        if self.held_by.is_empty() {
+        if self.lines.is_empty() {
             return;
         }
-        for to in self.held_by.remove(&held_by).unwrap_or_default() {
-            self.unpark_address(&to, effects);
+        while let Some(to) = self.lines.take_first(held_by) {
+            if let Some((publish, admitted, receivers)) = self.next_parked(&to) {
+                self.take_in(publish, admitted, &receivers, effects);
+                // Its next one has its turn behind those of the others.
+                if self.parked.contains_key(&to) {
+                    self.lines.put(to, held_by, false);
+                }
+                continue;
+            }
+            match self.what_holds(&to) {
+                // There is no room for what has waited longest: what came later waits behind it.
+                Some(still) if still == held_by => return self.lines.put(to, held_by, true),
+                Some(other) => self.lines.put(to, other, false),
+                None => {}
+            }
         }
     }
 
@@ -476,6 +491,11 @@ impl Partition {
             Some((connection, ticket)) => self.reply(connection, ticket, result, effects),
         }
     }
+}
+
+/// Whether the message has room beside what is there; beside nothing any has.
+fn fits(taken: u64, sent: &Sent, max: u64) -> bool {
+    taken == 0 || taken + sent.message.bytes.len() as u64 <= max
 }
 
 /// The record's messages must outlive the next checkpoint.

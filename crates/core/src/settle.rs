@@ -8,6 +8,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::account::Owners;
 use crate::completion::Completion;
 use crate::figures::QueueCounts;
 use crate::limit::HeldBy;
@@ -234,12 +235,14 @@ impl Partition {
             value = headers.last_value().cloned();
         }
         let mut unknown = QueueCounts::default();
-        let mut makes_room = false;
+        let (mut makes_room, mut owners) = (false, Owners::default());
+        let volatile_bytes = if matches!(entry.key, MessageKey::Volatile(_)) { in_memory } else { 0 };
         let counts = match self.queues.get_mut(&queue) {
             Some(queue) => {
                 queue.load.remove(size);
-                queue.volatile_bytes -=
-                    if matches!(entry.key, MessageKey::Volatile(_)) { in_memory } else { 0 };
+                queue.volatile_bytes -= volatile_bytes;
+                owners = queue.owners;
+                self.accounts.remove(owners, size, volatile_bytes);
                 if entry.state != State::Ready {
                     queue.away.remove(size);
                 }
@@ -263,6 +266,12 @@ impl Partition {
         self.drop_reference(entry.key, effects);
         if makes_room {
             self.unpark_held_by(HeldBy::Queue(queue), effects);
+        }
+        if volatile_bytes > 0 {
+            self.unpark_held_by(HeldBy::Share(queue), effects);
+        }
+        for owner in owners.into_iter().flatten() {
+            self.unpark_held_by(HeldBy::Account(owner), effects);
         }
     }
 

@@ -3,7 +3,7 @@
 mod bench;
 
 use bench::{Bench, settings};
-use postroad_routing::{AtLimit, DestinationPattern, Limit, Policies, Policy, Slow, WhenSlow};
+use postroad_routing::{AtLimit, DestinationPattern, Limit, Policies, Policy, Slow, Tenant, WhenSlow};
 
 fn limited(pattern: &str, limit: Limit) -> Policies {
     let mut policies = Policies::with_dead_letters_in("dead");
@@ -422,5 +422,192 @@ fn a_consumer_that_says_nothing_for_too_long_is_slow() {
         let mut bench = Bench::new(settings(1));
         bench.follow(policies(then));
         assert_eq!(bench.run(&format!("{begin}{script}")), format!("{begun}{want}"), "case: {case}");
+    }
+}
+
+/// Two tenants, each with this limit for all that it owns, and one for the broker.
+fn shared(tenant: Limit, broker: Limit) -> Policies {
+    let mut policies = Policies::with_dead_letters_in("dead");
+    for name in ["acme", "lab"] {
+        let owns = [format!("queue://{name}.>"), format!("topic://{name}.>")];
+        let owns = owns.map(|text| DestinationPattern::parse(&text).expect("a sound pattern"));
+        policies.tenants.add(Tenant { name: name.into(), limit: tenant }, &owns).expect("sound tenants");
+    }
+    policies.limit = broker;
+    policies
+}
+
+#[test]
+fn all_that_a_tenant_owns_has_one_limit_together() {
+    let tenant = |limit| shared(limit, Limit::default());
+    let bytes = |max| Limit { bytes_max: Some(max), ..Limit::default() };
+    let disk = |max| Limit { disk_bytes_max: Some(max), ..Limit::default() };
+    let fail = Limit { wait_ms: 50, ..messages(2, AtLimit::Fail) };
+    let two = messages(2, AtLimit::Block);
+    for (name, policies, script, want, held) in [
+        (
+            "whatever the queue, the new one too; others go on",
+            tenant(two),
+            "send 1 acme.a m\nsend 1 acme.b n\nsend 1 acme.c o\nsend 2 acme.a p\nsend 3 lab.a q\nsend 3 b r",
+            "ok ok ok ok",
+            "acme.a:1 acme.b:1 b:1 lab.a:1",
+        ),
+        (
+            "room in one lets others in, the longest waiting first",
+            tenant(two),
+            "send 1 acme.a m\nsend 1 acme.a n\nsend 1 acme.c o\nsend 2 acme.b p\nattach 3.1 acme.a 9\naccept 3.1 m",
+            "ok ok ok 3.1<m 3.1<n ok ok",
+            "acme.a:1 acme.c:1",
+        ),
+        (
+            "by bytes",
+            tenant(bytes(5)),
+            "send 1 acme.a mmm\nsend 1 acme.b nnn\nsend 1 acme.a oo",
+            "ok ok",
+            "acme.a:2",
+        ),
+        (
+            "one message is never too large",
+            tenant(bytes(2)),
+            "send 1 acme.a mmm\nsend 1 acme.b n",
+            "ok",
+            "acme.a:1",
+        ),
+        (
+            "by bytes on the disk: what is in memory alone is not held up, nor counted",
+            tenant(disk(3)),
+            "send 1 acme.a mm\nsend 1 acme.a nn volatile\nsend 1 acme.b o\nsend 1 acme.b p\nsend 1 acme.b q volatile",
+            "ok ok ok",
+            "acme.a:2 acme.b:1",
+        ),
+        (
+            "each subscription of a topic counts",
+            tenant(two),
+            "attach 1.1 #acme.t 0 sub=s\nattach 1.2 #acme.t 0 sub=u\nsend 2 #acme.t m\nsend 2 acme.a n",
+            "ok ok ok",
+            "acme.t:1 acme.t:1",
+        ),
+        (
+            "refused in time",
+            tenant(fail),
+            "time 100\nsend 1 acme.a m\nsend 1 acme.b n\nsend 1 acme.c o\ntime 149\ntime 150",
+            "ok ok no: queue://acme.c takes no more messages: the tenant acme is at the limit that is set, until some are \
+             consumed",
+            "acme.a:1 acme.b:1",
+        ),
+        (
+            "refused at once in a transaction",
+            tenant(two),
+            "send 1 acme.a m\nsend 1 acme.b n\nsend 1 acme.c o tx=1\nrollback 1 1",
+            "ok ok no: queue://acme.c takes no more messages: the tenant acme is at the limit that is set, until some are \
+             consumed ok",
+            "acme.a:1 acme.b:1",
+        ),
+        (
+            "the broker's counts for all",
+            shared(two, messages(3, AtLimit::Fail)),
+            "send 1 acme.a m\nsend 1 b n\nsend 1 lab.a o\nsend 1 c p",
+            "ok ok ok no: queue://c takes no more messages: the broker is at the limit that is set, until some are consumed",
+            "acme.a:1 b:1 lab.a:1",
+        ),
+        (
+            "a queue that goes makes room",
+            tenant(two),
+            "send 1 acme.a m\nsend 1 acme.a n\nsend 1 acme.b o\nunmake 2 acme.a",
+            "ok ok ok ok",
+            "acme.b:1",
+        ),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.follow(policies);
+        assert_eq!((bench.run(script).as_str(), bench.held().as_str()), (want, held), "case: {name}");
+        assert_eq!(bench.partitions[0].miscounted(), None, "case: {name}");
+        bench.reload();
+        assert_eq!(bench.partitions[0].miscounted(), None, "case: {name}, after a start");
+    }
+}
+
+#[test]
+fn partitions_share_a_limit_in_equal_parts() {
+    let mut bench = Bench::new(settings(3));
+    bench.follow(shared(messages(7, AtLimit::Block), Limit::default()));
+    let parts = bench.partitions.iter().flat_map(|partition| partition.accounts());
+    assert_eq!(parts.map(|(account, _)| account.limit.messages_max).collect::<Vec<_>>(), [Some(3); 6]);
+}
+
+#[test]
+fn who_waits_for_a_tenant_is_asked_in_turns_and_only_as_room_is_made() {
+    let mut bench = Bench::new(settings(1));
+    bench.follow(shared(messages(3, AtLimit::Block), Limit::default()));
+    let mut script = "send 1 acme.a m1\nsend 1 acme.a m2\nsend 1 acme.a m3\nattach 1.1 acme.a 9\n".to_owned();
+    for topic in 0..100 {
+        script += &format!("attach 2.{topic} #acme.t{topic} 0 sub=s{topic} where=k=1\n");
+    }
+    for number in 0..2 {
+        (0..100).for_each(|topic| script += &format!("send 3 #acme.t{topic} x{number}?k=1\n"));
+    }
+    bench.run(&script);
+    let before = bench::QUESTIONS.get();
+    assert_eq!(bench.run("accept 1.1 m1\naccept 1.1 m2"), "ok ok ok ok");
+    let asked = bench::QUESTIONS.get() - before;
+    assert!(asked < 20, "{asked} looks at properties, where 200 sends wait");
+    assert_eq!(bench.held(), "acme.a:1 acme.t0:1 acme.t1:1", "one of each, and not two of the first");
+}
+
+#[test]
+fn sums_are_those_of_the_queues_whatever_happens() {
+    for seed in 0..60_u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut random = move |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        let mut bench = Bench::new(settings(1));
+        let policies = |random: &mut dyn FnMut(u64) -> u64| {
+            let mut limit = || Limit {
+                messages_max: Some(1 + random(5)),
+                bytes_max: Some(1 + random(20)).filter(|max| *max > 8),
+                disk_bytes_max: Some(1 + random(20)).filter(|max| *max > 8),
+                ..Limit::default()
+            };
+            shared(limit(), limit())
+        };
+        bench.follow(policies(&mut random));
+        let places = ["acme.a", "acme.b", "lab.a", "#acme.t", "free"];
+        bench.run("attach 8.1 #acme.t 3 sub=s\nattach 8.2 #acme.t 3 where=k=1");
+        places.iter().take(3).enumerate().for_each(|(number, place)| {
+            bench.run(&format!("attach 9.{number} {place} 3"));
+        });
+        let mut sent = Vec::new();
+        for step in 0..60 {
+            let place = places[random(5) as usize];
+            let said = match random(12) {
+                0..=5 => {
+                    let body = format!("m{step}{}", if random(3) == 0 { "?k=1" } else { "" });
+                    let volatile = if random(3) == 0 { "volatile" } else { "" };
+                    sent.push(body.clone());
+                    bench.run(&format!("send {} {place} {body} {volatile}", random(3)))
+                }
+                6 => bench.run(&format!("time {step}")),
+                7 => bench.run(&format!("close {}", random(3))),
+                8 => bench.run("unmake 7 free"),
+                9 if random(3) == 0 => {
+                    bench.reload();
+                    bench.run("attach 8.1 #acme.t 3 sub=s\nattach 9.0 acme.a 3\nattach 9.1 acme.b 3")
+                }
+                _ => {
+                    bench.follow(policies(&mut random));
+                    bench.run("")
+                }
+            };
+            for word in said.split(' ').filter_map(|word| word.split_once('<')) {
+                let verdict = ["accept", "reject", "release"][random(3) as usize];
+                let body = word.1.split(['!', '*']).next().unwrap_or_default();
+                bench.run(&format!("{verdict} {} {body}", word.0));
+            }
+            assert_eq!(bench.partitions[0].miscounted(), None, "seed {seed}, step {step}");
+        }
     }
 }

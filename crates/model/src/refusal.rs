@@ -36,6 +36,15 @@ pub enum Refusal {
         /// How many there may be.
         max: usize,
     },
+    /// All queues of a tenant, or of the broker, hold as much as they may.
+    #[error("{to} takes no more messages: {} at the limit that is set, until some are consumed",
+        match owner { Some(owner) => format!("the tenant {owner} is"), None => "the broker is".to_owned() })]
+    QuotaFull {
+        /// Where the message was to go.
+        to: Destination,
+        /// Whose limit it is; `None` for the broker's.
+        owner: Option<Arc<str>>,
+    },
     /// A durable subscription has one reader at a time.
     #[error("the durable subscription {name} is in use")]
     SubscriptionInUse {

@@ -136,6 +136,8 @@ pub struct Limit {
     pub messages_max: Option<u64>,
     /// Bytes of their bodies; `None` for any number. One message alone is never too large.
     pub bytes_max: Option<u64>,
+    /// Of these bytes those that lie on the disk; `None` for any number.
+    pub disk_bytes_max: Option<u64>,
     /// What happens at the limit.
     pub action: AtLimit,
     /// How long sends wait before they fail.
@@ -161,7 +163,15 @@ pub enum AtLimit {
 impl Limit {
     /// Whether there is none.
     pub fn is_none(&self) -> bool {
-        self.messages_max.is_none() && self.bytes_max.is_none()
+        self.messages_max.is_none() && self.bytes_max.is_none() && self.disk_bytes_max.is_none()
+    }
+
+    /// One of so many equal parts of it, rounded up.
+    pub fn part_of(self, parts: u64) -> Limit {
+        let part = |max: Option<u64>| max.map(|max| max.div_ceil(parts.max(1)));
+        let Limit { messages_max, bytes_max, disk_bytes_max, .. } = self;
+        let (messages_max, bytes_max) = (part(messages_max), part(bytes_max));
+        Limit { messages_max, bytes_max, disk_bytes_max: part(disk_bytes_max), ..self }
     }
 
     /// Whether messages leave at the limit, instead of waiting ahead of it.
@@ -287,6 +297,8 @@ pub struct Policies {
     by_pattern: [PatternMap<Policy>; 4],
     /// Who owns which destinations.
     pub tenants: Tenants,
+    /// How much all destinations together may hold. It never drops.
+    pub limit: Limit,
 }
 
 /// What policies ask for beyond the usual: mostly nothing, and then nothing need be looked up for each message.
@@ -375,9 +387,14 @@ impl Policies {
         self.asked.recovery
     }
 
-    /// Whether any destination has a limit.
+    /// Whether any destination has a limit, by itself or together with others.
     pub fn any_limit(&self) -> bool {
-        self.asked.limit
+        self.asked.limit || self.any_shared_limit()
+    }
+
+    /// Whether destinations have a limit together.
+    pub fn any_shared_limit(&self) -> bool {
+        !self.limit.is_none() || self.tenants.iter().any(|tenant| !tenant.limit.is_none())
     }
 
     /// Whether slow consumers are looked for anywhere.

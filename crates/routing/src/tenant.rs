@@ -5,13 +5,15 @@ use std::sync::Arc;
 use postroad_model::Destination;
 
 use crate::pattern_map::PatternMap;
-use crate::policy::{DestinationPattern, place};
+use crate::policy::{DestinationPattern, Limit, place};
 
 /// An owner of destinations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
     /// What it is called; no two have the same name.
     pub name: Arc<str>,
+    /// How much all that it owns may hold together. It never drops.
+    pub limit: Limit,
 }
 
 /// All tenants, and what each owns: a destination belongs to the tenant with the narrowest pattern that matches it, or to nobody.
@@ -98,7 +100,7 @@ mod tests {
             ("acme", &["queue://acme.>", "topic://acme.>"][..]),
             ("lab", &["queue://acme.lab.>", "temp-queue://>"]),
         ] {
-            tenants.add(Tenant { name: name.into() }, &patterns(owns)).unwrap();
+            tenants.add(Tenant { name: name.into(), limit: Limit::default() }, &patterns(owns)).unwrap();
         }
         tenants
     }
@@ -127,7 +129,8 @@ mod tests {
             ("new", "queue://acme.lab.>", "acme.lab.> belongs to the tenant lab already"),
         ] {
             let owns = patterns(&["queue://free", owns]);
-            let error = tenants.add(Tenant { name: name.into() }, &owns).unwrap_err();
+            let error =
+                tenants.add(Tenant { name: name.into(), limit: Limit::default() }, &owns).unwrap_err();
             assert_eq!(error.to_string(), want);
             assert!(tenants.owner_of(&Destination::queue("free")).is_none());
         }

@@ -73,6 +73,7 @@ impl From<&Refusal> for Error {
             Refusal::BadSelector { .. } | Refusal::NameTaken { .. } => "amqp:invalid-field",
             Refusal::StoreFull { .. }
             | Refusal::QueueFull { .. }
+            | Refusal::QuotaFull { .. }
             | Refusal::TooManyLinks { .. }
             | Refusal::TransactionTooLarge { .. } => "amqp:resource-limit-exceeded",
             Refusal::LinkLost { .. } => "amqp:link:stolen",

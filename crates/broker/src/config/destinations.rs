@@ -55,6 +55,8 @@ pub struct PolicyConfig {
     pub messages_max: Option<u64>,
     /// Bytes that it may hold; 0 for any number.
     pub bytes_max: Option<u64>,
+    /// Bytes of them that may lie on the disk; 0 for any number.
+    pub disk_bytes_max: Option<u64>,
     /// What happens at the limit.
     pub at_limit: Option<AtLimitConfig>,
     /// How long sends wait before they fail.
@@ -124,6 +126,25 @@ impl From<AtLimitConfig> for AtLimit {
     }
 }
 
+/// What happens at a limit that many queues share: nothing is dropped there, for nobody could say whose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "each is the variant of its name")]
+pub enum AtSharedLimitConfig {
+    #[default]
+    Block,
+    Fail,
+}
+
+impl From<AtSharedLimitConfig> for AtLimit {
+    fn from(config: AtSharedLimitConfig) -> AtLimit {
+        match config {
+            AtSharedLimitConfig::Block => AtLimit::Block,
+            AtSharedLimitConfig::Fail => AtLimit::Fail,
+        }
+    }
+}
+
 /// A [`Durability`] by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -172,6 +193,7 @@ impl PolicyConfig {
         Limit {
             messages_max: some(self.messages_max),
             bytes_max: some(self.bytes_max),
+            disk_bytes_max: some(self.disk_bytes_max),
             action: self.at_limit.map_or(fallback.action, AtLimit::from),
             wait_ms: self.at_limit_wait_ms.unwrap_or(fallback.wait_ms),
             waits_for_disk: self.wait_for_disk.unwrap_or(fallback.waits_for_disk),

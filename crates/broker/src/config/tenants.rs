@@ -1,8 +1,10 @@
 //! Who owns which destinations, as the configuration file says it.
 
 use anyhow::{Context, bail};
-use postroad_routing::{DestinationPattern, Tenant, Tenants};
+use postroad_routing::{DestinationPattern, Limit, Tenant, Tenants};
 use serde::Deserialize;
+
+use super::destinations::AtSharedLimitConfig;
 
 /// One `[[tenant]]`: an owner of destinations.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -12,6 +14,21 @@ pub struct TenantConfig {
     pub name: String,
     /// What it owns: names or patterns, as for a policy.
     pub destinations: Vec<String>,
+    /// Messages that all of it may hold together; 0 for any number.
+    #[serde(default)]
+    pub messages_max: u64,
+    /// Bytes of their bodies; 0 for any number.
+    #[serde(default)]
+    pub bytes_max: u64,
+    /// Of these bytes those that lie on the disk; 0 for any number.
+    #[serde(default)]
+    pub disk_bytes_max: u64,
+    /// What happens at these limits.
+    #[serde(default)]
+    pub at_limit: AtSharedLimitConfig,
+    /// How long sends wait before they fail.
+    #[serde(default)]
+    pub at_limit_wait_ms: u64,
 }
 
 impl TenantConfig {
@@ -21,7 +38,19 @@ impl TenantConfig {
         }
         let owns = self.destinations.iter().map(|pattern| DestinationPattern::parse(pattern));
         let owns = owns.collect::<Result<Vec<_>, _>>()?;
-        Ok(tenants.add(Tenant { name: self.name.as_str().into() }, &owns)?)
+        Ok(tenants.add(Tenant { name: self.name.as_str().into(), limit: self.limit() }, &owns)?)
+    }
+
+    fn limit(&self) -> Limit {
+        let some = |max: u64| Some(max).filter(|max| *max > 0);
+        Limit {
+            messages_max: some(self.messages_max),
+            bytes_max: some(self.bytes_max),
+            disk_bytes_max: some(self.disk_bytes_max),
+            action: self.at_limit.into(),
+            wait_ms: self.at_limit_wait_ms,
+            waits_for_disk: false,
+        }
     }
 }
 
@@ -41,6 +70,7 @@ pub fn tenants(configs: &[TenantConfig]) -> anyhow::Result<Tenants> {
 mod tests {
     use super::super::Config;
     use postroad_model::Destination;
+    use postroad_routing::{AtLimit, Limit};
 
     #[test]
     fn a_tenant_owns_what_the_file_says_or_is_refused_by_its_number() {
@@ -48,6 +78,20 @@ mod tests {
         let good = "[[tenant]]\nname = \"acme\"\ndestinations = [\"queue://acme.>\"]\n";
         let tenants = read(good).unwrap().tenants;
         assert_eq!(&*tenants.owner_of(&Destination::queue("acme.a")).unwrap().name, "acme");
+        let limited =
+            format!("{good}messages_max = 7\ndisk_bytes_max = 9\nat_limit = \"fail\"\nat_limit_wait_ms = 5");
+        let limit = read(&limited).unwrap().tenants.named("acme").unwrap().limit;
+        let want = Limit {
+            messages_max: Some(7),
+            disk_bytes_max: Some(9),
+            action: AtLimit::Fail,
+            wait_ms: 5,
+            ..Limit::default()
+        };
+        assert_eq!(limit, want);
+        assert!(Config::parse(&format!("{good}at_limit = \"drop-oldest\"")).is_err(), "whose would it drop?");
+        let broker = read("[limits]\nmessages_max = 7\nbytes_max = 9").unwrap().limit;
+        assert_eq!(broker, Limit { messages_max: Some(7), bytes_max: Some(9), ..Limit::default() });
         for (name, owns, want) in [
             ("", "queue://b", "[[tenant]] 2: its name is empty"),
             ("acme", "queue://b", "[[tenant]] 2: there is a tenant acme already"),

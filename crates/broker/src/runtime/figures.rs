@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use postroad_admin::{
     ConnectionFigures, Figures, JournalFigures, PartitionFigures, QUEUES_MAX, QueueFigures, Source,
+    TenantFigures,
 };
 use postroad_core::{Counters, Memory, Partition};
 use postroad_model::PartitionId;
@@ -26,6 +27,7 @@ pub struct CoreFigures {
     pub partitions: Vec<PartitionFigures>,
     pub queues: Vec<QueueFigures>,
     pub queues_unlisted: u64,
+    pub tenants: Vec<TenantFigures>,
 }
 
 /// The ways to everybody who has to be asked.
@@ -49,9 +51,20 @@ impl Source for Everybody {
         let journal = tokio::task::spawn_blocking(move || journal.figures());
         let mut figures = Figures::default();
         let mut connections: BTreeMap<&'static str, ConnectionFigures> = BTreeMap::new();
+        let mut tenants: BTreeMap<String, TenantFigures> = BTreeMap::new();
         for answer in answers {
-            let CoreFigures { connections: own, partitions, queues, queues_unlisted } =
+            let CoreFigures { connections: own, partitions, queues, queues_unlisted, tenants: shares } =
                 answer.await.unwrap_or_default();
+            for share in shares {
+                let all = tenants.entry(share.tenant.clone()).or_default();
+                *all = TenantFigures {
+                    tenant: share.tenant,
+                    messages: all.messages + share.messages,
+                    bytes: all.bytes + share.bytes,
+                    disk_bytes: all.disk_bytes + share.disk_bytes,
+                    waiting: all.waiting + share.waiting,
+                };
+            }
             for ConnectionFigures { protocol, open, opened } in own {
                 let all = connections.entry(protocol).or_default();
                 *all = ConnectionFigures { protocol, open: all.open + open, opened: all.opened + opened };
@@ -61,6 +74,7 @@ impl Source for Everybody {
             figures.queues_unlisted += queues_unlisted;
         }
         figures.connections = connections.into_values().collect();
+        figures.tenants = tenants.into_values().collect();
         figures.partitions.sort_unstable_by_key(|partition| partition.partition);
         figures.queues.sort_unstable_by(|a, b| name(a).cmp(&name(b)));
         let gone = || JournalFigures {
@@ -96,6 +110,13 @@ impl CoreFigures {
             replaced: queue.counts.replaced,
         });
         self.queues.extend(figures);
+        self.tenants.extend(partition.accounts().map(|(account, waiting)| TenantFigures {
+            tenant: account.owner.as_deref().unwrap_or_default().to_owned(),
+            messages: account.load.messages,
+            bytes: account.load.bytes,
+            disk_bytes: account.load.bytes.saturating_sub(account.volatile_bytes),
+            waiting,
+        }));
     }
 }
 

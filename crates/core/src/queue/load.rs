@@ -32,6 +32,12 @@ impl Load {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
+    /// All these fewer.
+    pub fn remove_all(&mut self, less: Load) {
+        self.messages = self.messages.saturating_sub(less.messages);
+        self.bytes = self.bytes.saturating_sub(less.bytes);
+    }
+
     fn exceeds(self, limit: &Limit) -> bool {
         limit.messages_max.is_some_and(|max| max < self.messages)
             || limit.bytes_max.is_some_and(|max| max < self.bytes)
@@ -45,16 +51,21 @@ impl Queue {
             messages: self.load.messages.saturating_sub(self.away.messages),
             bytes: self.load.bytes.saturating_sub(self.away.bytes),
         };
-        waiting.messages > 1 && waiting.exceeds(&self.limit)
+        let on_disk = waiting.bytes.saturating_sub(self.volatile_bytes);
+        let disk_is_over = self.limit.disk_bytes_max.is_some_and(|max| max < on_disk);
+        waiting.messages > 1 && (waiting.exceeds(&self.limit) || disk_is_over)
     }
 
-    /// Whether one more of this size may come, with those that are on their way. An empty queue takes any.
-    pub fn has_room_for(&self, bytes: u64) -> bool {
+    /// Whether one more of this size may come, with those that are on their way. An empty queue takes any; only what is persistent
+    /// takes the disk.
+    pub fn has_room_for(&self, bytes: u64, persistent: bool) -> bool {
         let mut load = self.load;
         load.messages += self.incoming.messages;
         load.bytes += self.incoming.bytes;
         let is_empty = load.messages == 0;
         load.add(bytes);
-        is_empty || !load.exceeds(&self.limit)
+        let on_disk = load.bytes.saturating_sub(self.volatile_bytes);
+        let disk_is_full = self.limit.disk_bytes_max.is_some_and(|max| max < on_disk);
+        is_empty || !(load.exceeds(&self.limit) || persistent && disk_is_full)
     }
 }

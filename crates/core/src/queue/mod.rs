@@ -16,6 +16,7 @@ use postroad_model::{
 };
 use postroad_routing::{Limit, Policies, Returning, Slow};
 
+use crate::account::Owners;
 use crate::binding::Fed;
 use crate::figures::QueueCounts;
 use crate::idle::Selecting;
@@ -68,6 +69,8 @@ pub struct Queue {
     pub incoming: Load,
     /// How much it may hold.
     pub limit: Limit,
+    /// What it is counted in together with others.
+    pub owners: Owners,
     /// How long its consumers may say nothing.
     pub slow: Slow,
     /// When its dead letters go back by themselves.
@@ -104,6 +107,7 @@ impl Queue {
             away: Load::default(),
             incoming: Load::default(),
             limit: Limit::default(),
+            owners: Owners::default(),
             slow: Slow::default(),
             returning: Returning::default(),
             returns: None,

@@ -126,7 +126,7 @@ impl Partition {
         }
         let max_bytes = self.settings.transaction_bytes_max;
         let admitted = self.admit(&sent).and_then(|admitted| match self.is_full_for(&sent, connection) {
-            true => Err(self.full(&sent)),
+            true => Err(self.full(&sent, connection)),
             false => Ok(admitted),
         });
         if let Some(refusal) = self.timed_out_refusal(key) {

@@ -93,9 +93,10 @@ impl From<&Refusal> for Exception {
             Refusal::BadSelector { .. } => "InvalidSelectorException",
             Refusal::BadSchedule { .. } => "MessageFormatException",
             Refusal::NameTaken { .. } => "InvalidClientIDException",
-            Refusal::StoreFull { .. } | Refusal::StoreFailed { .. } | Refusal::QueueFull { .. } => {
-                "ResourceAllocationException"
-            }
+            Refusal::StoreFull { .. }
+            | Refusal::StoreFailed { .. }
+            | Refusal::QueueFull { .. }
+            | Refusal::QuotaFull { .. } => "ResourceAllocationException",
             Refusal::TransactionTooLarge { .. } | Refusal::TransactionTimedOut { .. } => {
                 "TransactionRolledBackException"
             }

@@ -13,6 +13,7 @@ import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
 import jakarta.jms.ResourceAllocationException;
 import jakarta.jms.Session;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -40,6 +41,12 @@ class LimitsTest extends JmsTest {
             messages_max = 2
             [[policy]]
             destination = "queue://fail.>"
+            messages_max = 2
+            at_limit = "fail"
+            at_limit_wait_ms = 200
+            [[tenant]]
+            name = "acme"
+            destinations = ["queue://acme.>"]
             messages_max = 2
             at_limit = "fail"
             at_limit_wait_ms = 200
@@ -146,6 +153,29 @@ class LimitsTest extends JmsTest {
         assertEquals(List.of("m0", "m1"), texts(consumer, 2));
         producer.send(session.createTextMessage("m3"));
         assertEquals("m3", text(receive(consumer)));
+    }
+
+    @Test
+    @DisplayName("all queues of a tenant have one limit together; others go on, and room in one is room for all")
+    void tenant() throws Exception {
+        Session session = session();
+        List<ActiveMQQueue> queues = new ArrayList<>();
+        for (String name : List.of("a", "b", "c")) {
+            queues.add(new ActiveMQQueue("acme." + unique(name)));
+        }
+        send(session, queues.get(0), "m0");
+        send(session, queues.get(1), "m1");
+        MessageProducer third = session.createProducer(queues.get(2));
+        ResourceAllocationException refused = assertThrows(ResourceAllocationException.class,
+                () -> third.send(session.createTextMessage("m2")));
+        assertTrue(refused.getMessage().contains("the tenant acme is at the limit"), refused.getMessage());
+        ActiveMQQueue other = queue("other");
+        send(session, other, "o0", "o1", "o2");
+        assertEquals(List.of("o0", "o1", "o2"), texts(session.createConsumer(other), 3));
+        assertEquals(List.of("m0"), texts(session.createConsumer(queues.get(0)), 1));
+        third.send(session.createTextMessage("m3"));
+        assertEquals(List.of("m3"), texts(session.createConsumer(queues.get(2)), 1));
+        assertEquals(List.of("m1"), texts(session.createConsumer(queues.get(1)), 1));
     }
 
     @Test
