@@ -9,6 +9,7 @@ mod delivery;
 mod end;
 mod feed;
 mod lag;
+mod last_value;
 mod leaving;
 mod limit;
 mod subscription;
@@ -106,6 +107,8 @@ struct Letter {
     run: u64,
     /// How often it was sent without an answer.
     unanswered: u32,
+    /// When it was sent.
+    asked: u64,
     /// When it was confirmed.
     confirmed: Option<u64>,
     /// It has a body in pieces, unless it is sent once more.
@@ -175,6 +178,8 @@ pub struct Oracle {
     clock: u64,
     lag: lag::Lag,
     limited: Option<limit::Limited>,
+    /// Its messages have values of which it keeps the last.
+    last_values: Option<Destination>,
     /// Consumers select: what one passes over another gets, whatever came first.
     selects: bool,
     /// Deliveries checked, positive and negative replies.
@@ -216,6 +221,7 @@ impl Oracle {
             clock: 0,
             lag: lag::Lag::default(),
             limited: None,
+            last_values: None,
             selects: false,
             checked: (0, 0, 0),
         };
@@ -348,6 +354,7 @@ impl Oracle {
                 operation,
                 run,
                 unanswered: 1,
+                asked: self.clock,
                 confirmed: None,
                 is_large: false,
                 resent: false,
@@ -671,7 +678,8 @@ impl Oracle {
                 key.connection == letter.from && reader.no_local || !wants(&reader.selector, message)
             };
             let shut_out = self.readers.get(key).is_some_and(shuts_out);
-            let shut_out = shut_out || self.may_drop(&Place::Subscription(*key));
+            let place = Place::Subscription(*key);
+            let shut_out = shut_out || self.may_drop(&place) || self.may_replace(&place);
             if !shut_out && !self.copies.contains_key(&(Place::Subscription(*key), message)) {
                 self.expected.insert((*key, message));
             }

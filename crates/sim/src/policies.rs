@@ -10,6 +10,7 @@ use postroad_routing::{
 
 use crate::random::Random;
 use crate::scene::Scene;
+use crate::selectors::VALUE;
 
 /// Dead letters of all go to one queue, and bodies for all are written alike; the rest is as the scene says.
 pub fn policies(scene: &Scene, compression: Compression) -> Result<Policies, String> {
@@ -23,6 +24,9 @@ pub fn policies(scene: &Scene, compression: Compression) -> Result<Policies, Str
         }
         if let Some((_, limit)) = scene.limited.as_ref().filter(|(limited, _)| limited == at) {
             policy.limit = *limit;
+        }
+        if scene.last_values.as_ref() == Some(at) {
+            policy.last_value = Some(VALUE.into());
         }
         if policy != fallback {
             let name = Pattern::parse(&at.name).map_err(|error| error.to_string())?;

@@ -29,6 +29,8 @@ pub struct Scene {
     pub lagging: Option<Destination>,
     /// A destination with a limit.
     pub limited: Option<(Destination, Limit)>,
+    /// Of messages there with the same value the last is kept.
+    pub last_values: Option<Destination>,
 }
 
 /// A topic that feeds queues.
@@ -54,8 +56,13 @@ impl Scene {
         may_be_limited.extend(fed.iter().map(|(queue, _)| queue.clone()));
         let limited = random.pick(&may_be_limited).cloned().filter(|_| random.one_in(2));
         let limited = limited.map(|at| (at, limit(random)));
+        let last_values = [destinations[1].clone(), Destination::topic("t"), Destination::topic("u")];
+        let last_values = random.pick(&last_values).cloned().filter(|_| random.one_in(3));
+        // What leaves by a limit is counted apart.
+        let has_limit = |at: &Destination| limited.as_ref().is_some_and(|(limited, _)| limited == at);
+        let last_values = last_values.filter(|at| !has_limit(at));
         let dead_letters = Destination::queue("dead");
-        Scene { destinations, dead_letters, names, fed, selects, lagging, limited }
+        Scene { destinations, dead_letters, names, fed, selects, lagging, limited, last_values }
     }
 
     /// A queue that refuses what is more than its limit.

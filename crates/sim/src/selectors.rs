@@ -16,6 +16,14 @@ pub const SELECTORS: [(&str, Wanted); 4] = [
     ("NOT n = 3", |number| number % 4 != 3),
 ];
 
+/// The value of a message: some have none. It follows from the number in fours as well, so that selectors choose among those of a value.
+pub fn value_of(number: MessageNumber) -> Option<MessageNumber> {
+    Some(number / 4 % 4).filter(|value| *value != 3)
+}
+
+/// The property that has it.
+pub const VALUE: &str = "v";
+
 /// Whether a consumer with this selector wants the message.
 pub fn wants(selector: &str, number: MessageNumber) -> bool {
     SELECTORS.iter().all(|(text, wants)| *text != selector || wants(number))
@@ -25,7 +33,12 @@ struct InBody(Option<MessageNumber>);
 
 impl Properties for InBody {
     fn property(&self, name: &str) -> Option<Value<'_>> {
-        self.0.filter(|_| name == "n").map(|number| Value::Long((number % 4) as i64))
+        let number = match name {
+            "n" => self.0.map(|number| number % 4),
+            VALUE => self.0.and_then(value_of),
+            _ => None,
+        };
+        number.map(|number| Value::Long(number as i64))
     }
 }
 

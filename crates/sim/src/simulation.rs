@@ -524,6 +524,7 @@ impl Simulation {
         for counters in self.assembly.cores.iter().map(|core| core.partition.counters()) {
             self.report.folded += counters.folded_pages;
             self.report.opened += counters.opened_pages;
+            self.report.replaced += counters.replaced;
         }
     }
 
@@ -571,6 +572,9 @@ fn oracle_of(placement: Placement, scene: &Scene) -> Oracle {
     oracle.expect_feeds(Destination::topic(FEEDING), &scene.fed);
     if let Some(queue) = &scene.lagging {
         oracle.expect_lag(queue.clone());
+    }
+    if let Some(at) = &scene.last_values {
+        oracle.expect_last_values(at.clone());
     }
     if let Some((at, limit)) = &scene.limited {
         oracle.expect_limit(at.clone(), limit.drops());

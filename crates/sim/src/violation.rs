@@ -41,6 +41,8 @@ pub struct Report {
     pub rotations: u64,
     /// Messages that queues dropped by their limits.
     pub dropped: u64,
+    /// Messages that newer ones of the same value took the place of.
+    pub replaced: u64,
     /// Messages in queues when the run ended, before they were drained.
     pub drained: u64,
 }
@@ -68,6 +70,7 @@ impl Report {
         self.rotations += other.rotations;
         self.drained += other.drained;
         self.dropped += other.dropped;
+        self.replaced += other.replaced;
     }
 }
 

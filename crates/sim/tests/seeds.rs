@@ -74,6 +74,7 @@ fn promises_hold_for_every_seed() {
         total.folded,
         total.opened,
         total.dropped,
+        total.replaced,
         // One run in five is encrypted.
         5 * total.rotations,
     ];

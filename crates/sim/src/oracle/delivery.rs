@@ -1,8 +1,10 @@
 //! What must be true of one delivery.
 
+use std::sync::Arc;
+
 use postroad_model::{
     ConnectionId, ConsumerKey, ConsumerMode, Delivered, Delivery, Destination, DestinationKind, EntryTag,
-    Message,
+    Message, RareHeaders,
 };
 
 use crate::selectors::wants;
@@ -15,7 +17,13 @@ impl Letter {
         if self.is_large && !self.resent && got.chunks().is_none() {
             return Err("has lost its body");
         }
-        match got.clone().with_chunks(None) == (Message { expires_at_ms, ..self.sent.message.clone() }) {
+        let mut got = got.clone().with_chunks(None);
+        // What the broker knows of a message by its properties is no part of it.
+        if let Some(rare) = got.rare.take() {
+            let rare = RareHeaders { last_value: None, ..(*rare).clone() };
+            got.rare = (rare != RareHeaders::default()).then(|| Arc::new(rare));
+        }
+        match got == (Message { expires_at_ms, ..self.sent.message.clone() }) {
             true => Ok(()),
             false => Err("was changed on its way"),
         }
@@ -74,6 +82,7 @@ impl Oracle {
         self.check_count(&spot, delivery.failed_deliveries, &what)?;
         self.check_order(&spot, from, (retained, lane(delivery.tag)), &what)?;
         self.check_priority(now_ms, &spot, &what)?;
+        self.check_is_last(&spot, &what)?;
         self.check_group(delivery, &source, &spot, &what)?;
         self.expected.remove(&(key, message));
         let leaves = self.readers.get(&key).and_then(|reader| reader.leaves);
@@ -288,7 +297,8 @@ impl Oracle {
 impl Oracle {
     /// Nothing of a higher priority is surely there and free.
     fn check_priority(&self, now_ms: u64, spot: &Spot, what: &str) -> Checked {
-        if self.selects || self.may_drop(&spot.0) || !matches!(spot.0, Place::Queue(_)) {
+        let may_go = self.may_drop(&spot.0) || self.may_replace(&spot.0);
+        if self.selects || may_go || !matches!(spot.0, Place::Queue(_)) {
             return Ok(());
         }
         let message = |number: &MessageNumber| self.letters.get(number).map(|letter| &letter.sent.message);

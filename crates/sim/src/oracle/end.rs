@@ -47,7 +47,14 @@ impl Oracle {
             let came = operation.fate == Fate::Committed && operation.what == "send";
             let free = copy.hold == Hold::Free && !copy.perhaps_held && copy.ended.is_none() && !copy.gone;
             let here = copy.run == self.run || !copy.volatile;
-            if !plain || !came || !free || !here || self.may_drop(place) || queue.temporary {
+            if !plain
+                || !came
+                || !free
+                || !here
+                || self.may_drop(place)
+                || self.may_replace(place)
+                || queue.temporary
+            {
                 continue;
             }
             let line: Vec<_> = (self.lines.get(queue).into_iter().flatten())
@@ -83,11 +90,14 @@ impl Oracle {
         let mut missing = self.missing_from_queues(now_ms);
         missing.extend(self.missing_from_subscriptions());
         let by_limit = missing.extract_if(.., |(place, _)| self.may_drop(place)).count() as u64;
-        if let Some((place, message)) = missing.first() {
+        if let Some((place, message)) = missing.iter().find(|(place, _)| !self.may_replace(place)) {
             let copy = self.copies.get(&(place.clone(), *message)).filter(|copy| copy.delivered);
             let again =
                 copy.map_or("undelivered".to_owned(), |copy| format!("after a delivery: {:?}", copy.hold));
             return Err(format!("message {message} is lost from {place:?}, {again}"));
+        }
+        for spot in &missing {
+            self.check_superseded(spot, &missing)?;
         }
         if dropped < by_limit {
             return Err(format!(
@@ -120,6 +130,7 @@ impl Oracle {
             // One that is not persistent may have been in memory only: that it is not there says nothing.
             letter.is_some_and(|letter| letter.sent.message.persistent)
                 && !self.may_drop(&spot.0)
+                && !self.may_replace(&spot.0)
                 && !matches!(&spot.0, Place::Named(name) if self.names.may_have_ended(name))
                 && (expires == 0 || now_ms < expires)
                 && self.copies.get(*spot).is_some_and(|copy| !copy.volatile && !copy.gone)

@@ -19,17 +19,17 @@ impl Oracle {
 
     /// Whether the place may lose messages by its limit.
     pub(super) fn may_drop(&self, place: &Place) -> bool {
-        let source = match place {
+        let ring = self.limited.as_ref().filter(|limited| limited.drops);
+        ring.is_some_and(|limited| self.source_of(place) == Some(&limited.at))
+    }
+
+    /// The queue that the place is, or the topic whose subscription it is.
+    pub(super) fn source_of<'a>(&'a self, place: &'a Place) -> Option<&'a Destination> {
+        match place {
             Place::Queue(queue) => Some(queue),
             Place::Named(name) => self.names.topic_of(name),
             Place::Subscription(key) => self.readers.get(key).map(|reader| &reader.source),
-        };
-        source.is_some_and(|source| self.drops_at(source))
-    }
-
-    /// Whether the queue, or each subscription of the topic, may.
-    pub(super) fn drops_at(&self, source: &Destination) -> bool {
-        self.limited.as_ref().is_some_and(|limited| limited.drops && limited.at == *source)
+        }
     }
 
     /// Whether the message may have to wait for room, at any of its addresses or where a topic takes it.

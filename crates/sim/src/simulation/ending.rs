@@ -203,12 +203,18 @@ impl Simulation {
         for (core, (entries, before)) in self.assembly.cores.iter().zip(&self.started) {
             let now = core.partition.counters();
             let came = now.enqueued - before.enqueued + entries;
-            let left = now.consumed + now.expired + now.dead_lettered + now.discarded + now.overflowed
+            let left = now.consumed
+                + now.expired
+                + now.dead_lettered
+                + now.discarded
+                + now.overflowed
+                + now.replaced
                 - (before.consumed
                     + before.expired
                     + before.dead_lettered
                     + before.discarded
-                    + before.overflowed);
+                    + before.overflowed
+                    + before.replaced);
             let held: u64 = core.partition.queues().map(|(_, entries)| entries).sum();
             if came != left + held {
                 return Err(format!("{:?}: {came} came, {left} left, {held} are there: {now:?}", core.id));
