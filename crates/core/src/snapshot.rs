@@ -4,7 +4,6 @@
 //! ones, as most are, and are not opened when it is read: its size, the time to write it and the time to read it depend on
 //! what has changed, and on the number of pages.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -188,14 +187,18 @@ impl Partition {
     fn lanes_of<'p>(&self, queue: &'p Queue) -> Vec<WrittenLane<'p>> {
         let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
         let parts = lanes.map(|(number, lane)| {
-            let folded = lane.folded_pages().map(|page| (page.ends().0, page.bytes()));
-            let open = lane.full_pages().filter_map(|page| Some((page, self.written_page(lane, page)?)));
-            let open: Vec<_> = open.collect();
-            let in_pages: BTreeSet<u64> = open.iter().map(|(page, _)| *page).collect();
-            let mut pages: Vec<(u64, &Bytes)> = folded.chain(open).collect();
+            let mut pages: Vec<(u64, &Bytes)> =
+                lane.folded_pages().map(|page| (page.ends().0, page.bytes())).collect();
+            let (mut entries, mut open) = (Vec::new(), lane.open_pages().collect::<Vec<_>>());
+            open.sort_unstable();
+            for page in open {
+                match lane.is_full(page).then(|| self.written_page(lane, page)).flatten() {
+                    Some(written) => pages.push((page, written)),
+                    None => entries.extend(lane.page(page)),
+                }
+            }
             pages.sort_unstable_by_key(|(first, _)| *first);
-            let entries = lane.iter().filter(|(sequence, _)| !in_pages.contains(&lane.page_of(*sequence)));
-            WrittenLane { number, lane, entries: entries.collect(), pages }
+            WrittenLane { number, lane, entries, pages }
         });
         parts.collect()
     }

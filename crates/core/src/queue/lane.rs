@@ -385,10 +385,19 @@ impl Lane {
         })
     }
 
-    /// The first sequences of open pages that have all their entries, the newest first.
+    /// The first sequences of all open pages, those that were opened last first.
+    pub fn open_pages(&self) -> impl Iterator<Item = u64> {
+        self.open.iter().rev().copied()
+    }
+
+    /// Whether no entry will come into this page any more.
+    pub fn is_full(&self, page: u64) -> bool {
+        page < self.page_of(self.next)
+    }
+
+    /// Open pages that are full.
     pub fn full_pages(&self) -> impl Iterator<Item = u64> {
-        let end = self.page_of(self.next);
-        self.open.iter().rev().copied().filter(move |page| *page < end)
+        self.open_pages().filter(|page| self.is_full(*page))
     }
 
     /// The entries of an open page, in order.
