@@ -11,7 +11,7 @@ use postroad_amqp::codec::take_frame;
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    ConnectionId, ConsumerKey, Delivery, DetachCause, Encoding, EntryTag, Event, LoginAnswer, Message, Now, Protocol, Refusal,
+    ConnectionId, ConsumerKey, Delivery, DetachCause, Encoding, EntryTag, Event, LinkEvent, LoginAnswer, Message, Now, Protocol, Refusal,
     Session, Ticket, ToSession,
 };
 
@@ -23,6 +23,8 @@ fn foreign(_: &Message) -> Result<Portable, TranslationError> {
 
 struct Core {
     tickets: VecDeque<Ticket>,
+    /// Of questions about links.
+    resumes: VecDeque<Ticket>,
     consumers: Vec<ConsumerKey>,
     /// Credit of each consumer, which no delivery may exceed.
     credit: Vec<u64>,
@@ -46,6 +48,10 @@ impl Core {
                     }
                 }
                 Event::Detach { ticket, .. } | Event::Rollback { ticket, .. } => self.tickets.extend(ticket),
+                Event::Link(LinkEvent::Resume(resume)) => {
+                    self.resumes.push_back(resume.ticket);
+                    self.tickets.push_back(resume.ticket);
+                }
                 Event::Settle(settle) => self.tickets.extend(settle.ticket),
                 Event::Commit { ticket, .. }
                 | Event::Declare { ticket, .. }
@@ -62,6 +68,11 @@ impl Core {
         let consumers = self.consumers.len();
         let index = usize::from(choice / 8);
         match choice % 8 {
+            0 if !self.resumes.is_empty() => {
+                let known = |tag: u8| (Bytes::copy_from_slice(&[tag]), (tag % 2 == 0).then_some(Refusal::NoSuchTransaction));
+                let deliveries = (0..choice).map(known).collect();
+                Some(ToSession::Unsettled { ticket: self.resumes.pop_front()?, deliveries })
+            }
             0..=2 => Some(ToSession::Reply { ticket: self.tickets.pop_front()?, result: Ok(()) }),
             3 => {
                 let result = Err(Refusal::NoSuchTransaction);
@@ -116,7 +127,7 @@ fuzz_target!(|input: &[u8]| {
         broker_name: "postroad".to_owned(),
     };
     let mut session = AmqpSession::new(ConnectionId::new(0, 1), options, foreign);
-    let mut core = Core { tickets: VecDeque::new(), consumers: Vec::new(), credit: Vec::new(), tag: 0 };
+    let mut core = Core { tickets: VecDeque::new(), resumes: VecDeque::new(), consumers: Vec::new(), credit: Vec::new(), tag: 0 };
     let (mut stream, mut output, mut written) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
     let mut rest = input;
     while let Some((&step, behind)) = rest.split_first() {

@@ -1286,6 +1286,29 @@ impl Bench {
 }
 
 #[test]
+fn whoever_does_not_know_rejections_loses_its_coordinator_by_one() {
+    for (case, outcomes, want) in [
+        ("does not say", &[][..], vec![]),
+        ("knows it", &["amqp:accepted:list", "amqp:rejected:list"], vec![]),
+        ("does not know it", &["amqp:accepted:list"], vec![("detach", Some("amqp:transaction:unknown-id"))]),
+    ] {
+        let mut bench = Bench::begun();
+        let outcomes = outcomes.iter().copied().map(Symbol::from_static).collect();
+        bench.send(Attach {
+            role: Role::Sender,
+            source: Some(SourceTerminus::Source(Source { outcomes, ..Source::default() })),
+            target: Some(TargetTerminus::Coordinator(Coordinator::default())),
+            ..Attach::default()
+        });
+        bench.frames();
+        let discharge = Discharge { txn_id: Bytes::from_static(b"no"), fail: false };
+        bench.send_on(0, transfer(0), &coordinator_message(discharge));
+        let frames = bench.frames();
+        assert_eq!((frames.len(), ends(&frames)), (1, want), "case: {case}");
+    }
+}
+
+#[test]
 fn a_broker_that_ends_says_so_to_whoever_has_opened() {
     for (case, bytes, want) in [
         ("nothing was said", &b""[..], &[][..]),

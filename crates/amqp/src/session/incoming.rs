@@ -11,7 +11,7 @@ use postroad_model::{
 use super::channel::ChannelAt;
 use super::delay::schedule_of;
 use super::fault::{Fault, error};
-use super::link::{LinkAt, Stage, unattached};
+use super::link::{LinkAt, Stage, source_of, unattached};
 use super::recovery::{Kept, not_yet};
 use super::replies::Then;
 use super::upload::Upload;
@@ -43,6 +43,8 @@ pub struct Incoming {
     unanswered: u32,
     delivery_count: u32,
     partial: Option<Partial>,
+    /// Rejected is an outcome that the client knows.
+    knows_rejected: bool,
     /// The client may come back to it.
     pub kept: Option<Box<Kept>>,
     /// What others are told of it.
@@ -104,7 +106,22 @@ impl Incoming {
         let second = attach.rcv_settle_mode == ReceiverSettleMode::Second;
         // The client counts from where it likes (2.6.7).
         let delivery_count = attach.initial_delivery_count.unwrap_or(0);
-        Incoming { to, second, credit: 0, unanswered: 0, delivery_count, partial: None, kept: None, notice }
+        Incoming {
+            to,
+            second,
+            credit: 0,
+            unanswered: 0,
+            delivery_count,
+            partial: None,
+            knows_rejected: knows_rejected(attach),
+            kept: None,
+            notice,
+        }
+    }
+
+    /// Whether the client takes it for an outcome that what it sends is rejected.
+    pub fn knows_rejected(&self) -> bool {
+        self.knows_rejected
     }
 
     /// Whether it leads to the coordinator.
@@ -457,6 +474,12 @@ impl AmqpSession {
         let flow = Flow { handle, delivery_count, link_credit: Some(incoming.credit), ..windows };
         self.send(outgoing, flow, turn);
     }
+}
+
+/// Whether rejected is among the outcomes that a source names; it need not name any (3.5.3).
+fn knows_rejected(attach: &Attach) -> bool {
+    let outcomes = source_of(attach).ok().flatten().map_or(&[][..], |source| &source.outcomes);
+    outcomes.is_empty() || outcomes.iter().any(|outcome| *outcome == "amqp:rejected:list")
 }
 
 /// The message as the core keeps it, and its address.

@@ -117,7 +117,20 @@ impl AmqpSession {
                 Err(error) => refused(error),
             },
         };
-        self.answer_receipt(&receipt, state, turn);
+        self.answer_controller(&receipt, state, turn);
+    }
+
+    /// Whoever does not know rejections loses its link by one (4.2).
+    fn answer_controller(&mut self, receipt: &Receipt, state: DeliveryState, turn: &mut Turn<'_>) {
+        let incoming = self.link_at(receipt.at).and_then(|link| link.end.incoming());
+        match state {
+            DeliveryState::Rejected(Rejected { error: Some(error) })
+                if incoming.is_some_and(|incoming| !incoming.knows_rejected()) =>
+            {
+                self.detach_by(receipt.at, error, turn);
+            }
+            state => self.answer_receipt(receipt, state, turn),
+        }
     }
 
     fn discharge(&mut self, number: u64, fail: bool, receipt: Receipt, turn: &mut Turn<'_>) {
@@ -125,7 +138,7 @@ impl AmqpSession {
         if !fail && open.doomed {
             self.roll_back(number, open, turn);
             let error = error("amqp:transaction:rollback", "a message of the transaction was refused");
-            return self.answer_receipt(&receipt, rejected(error), turn);
+            return self.answer_controller(&receipt, rejected(error), turn);
         }
         let transaction = self.transactions.key(self.id, number);
         let discharged = Discharged { receipt, open, commit: !fail };
@@ -151,7 +164,7 @@ impl AmqpSession {
             (DeliveryState::Accepted(_), true) => self.committed(open, turn),
             _ => self.rolled_back(open, turn),
         }
-        self.answer_receipt(&receipt, state, turn);
+        self.answer_controller(&receipt, state, turn);
     }
 
     fn committed(&mut self, open: Open, turn: &mut Turn<'_>) {
