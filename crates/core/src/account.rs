@@ -218,8 +218,9 @@ impl Partition {
 
     /// The accounts of the queues that the message is the first of.
     pub(crate) fn owners_of_unborn(&self, sent: &Sent) -> impl Iterator<Item = Owners> {
-        let queues =
-            sent.targets().filter(|to| to.kind == DestinationKind::Queue && !self.accounts.all.is_empty());
+        // What is due later counts when it is due.
+        let counts = !self.accounts.all.is_empty() && sent.schedule.is_none();
+        let queues = sent.targets().filter(move |to| counts && to.kind == DestinationKind::Queue);
         queues.filter(|to| self.addresses.get(to).is_none()).map(|to| self.owners_of(to))
     }
 

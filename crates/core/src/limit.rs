@@ -167,10 +167,14 @@ impl Partition {
     /// What is refused if it cannot wait, or has waited long enough.
     pub(crate) fn full(&self, sent: &Sent, from: ConnectionId) -> Refusal {
         let (to, receivers) = (sent.to.clone(), self.receivers_of(sent, Some(from)));
-        let queue = self.full_queues(sent, &receivers, false).next();
-        match (queue, self.full_accounts(sent, &receivers, false).first()) {
-            (None, Some(account)) => Refusal::QuotaFull { to, owner: self.account(*account).owner.clone() },
-            _ => Refusal::QueueFull { to },
+        // Behind others it may have waited at a limit that has room now.
+        let holder = [false, true].into_iter().find_map(|is_behind| {
+            let queue = self.full_queues(sent, &receivers, is_behind).next().map(|_| None);
+            queue.or_else(|| self.full_accounts(sent, &receivers, is_behind).first().copied().map(Some))
+        });
+        match holder.flatten() {
+            Some(account) => Refusal::QuotaFull { to, owner: self.account(account).owner.clone() },
+            None => Refusal::QueueFull { to },
         }
     }
 

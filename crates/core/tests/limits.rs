@@ -511,6 +511,13 @@ fn all_that_a_tenant_owns_has_one_limit_together() {
             "acme.a:1 b:1 lab.a:1",
         ),
         (
+            "what is due later counts when it is due",
+            tenant(messages(1, AtLimit::Block)),
+            "send 1 acme.a m\nsend 1 acme.b n at=9\nsend 1 acme.a o at=9\ntime 9",
+            "ok ok ok",
+            "acme.a:2 acme.b:1",
+        ),
+        (
             "a queue that goes makes room",
             tenant(two),
             "send 1 acme.a m\nsend 1 acme.a n\nsend 1 acme.b o\nunmake 2 acme.a",

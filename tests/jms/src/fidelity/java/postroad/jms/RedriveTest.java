@@ -13,15 +13,25 @@ import jakarta.jms.ConnectionFactory;
 import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
+import jakarta.jms.MessageProducer;
 import jakarta.jms.Session;
+import jakarta.jms.TextMessage;
+import java.io.IOException;
 import java.util.Collections;
+import java.util.Enumeration;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Random;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import org.apache.activemq.ActiveMQConnectionFactory;
 import org.apache.qpid.jms.JmsConnectionFactory;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.DisplayName;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -116,6 +126,82 @@ class RedriveTest {
         List<?> names = Collections.list(received.getPropertyNames());
         assertFalse(names.contains("dlqDeliveryFailureCause"), names.toString());
         assertFalse(names.contains("JMS_AMQP_MA_x-opt-original-address"), names.toString());
+    }
+
+    @Test
+    @DisplayName("killed in the middle, a message is back or still a dead letter, and never both")
+    void killed() throws Exception {
+        int count = 5000;
+        Random random = new Random(7);
+        try (Broker own = Broker.launch("redrive-killed", "[runtime]\npartitions = 3\n")) {
+            ConnectionFactory factory = new ActiveMQConnectionFactory(own.url());
+            buryAll(factory, count);
+            int left = count;
+            int killedMidway = 0;
+            for (int kill = 0; kill < 8 && left > 0; kill++) {
+                CompletableFuture<Void> asking = CompletableFuture.runAsync(() -> {
+                    try {
+                        own.command("redrive");
+                    } catch (IOException | InterruptedException killed) {
+                        // As it should be.
+                    }
+                });
+                Thread.sleep(40 + random.nextInt(120));
+                own.kill();
+                asking.get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+                own.start();
+                int before = left;
+                // What was in doubt between two partitions is settled within moments of the start.
+                long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(PATIENCE_MS);
+                do {
+                    left = count(factory, "ActiveMQ.DLQ");
+                } while (left + count(factory, "killed") != count && System.nanoTime() < end);
+                killedMidway += left > 0 && left < before ? 1 : 0;
+                assertEquals(count, left + count(factory, "killed"), "after kill " + kill);
+            }
+            assertTrue(killedMidway > 0, "no kill met it in the middle");
+            own.command("redrive");
+            assertEquals(0, count(factory, "ActiveMQ.DLQ"));
+            assertEquals(count, count(factory, "killed"));
+        }
+    }
+
+    /** Has so many messages end in the dead letters, because nobody reads them in time. */
+    private static void buryAll(ConnectionFactory factory, int count) throws Exception {
+        try (Connection connection = started(factory)) {
+            Session session = connection.createSession(true, Session.SESSION_TRANSACTED);
+            MessageProducer producer = session.createProducer(session.createQueue("killed"));
+            producer.setTimeToLive(100);
+            for (int number = 0; number < count; number++) {
+                producer.send(session.createTextMessage("m" + number));
+            }
+            session.commit();
+        }
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        while (count(factory, "ActiveMQ.DLQ") < count) {
+            assertTrue(System.nanoTime() < end, "all expire");
+            Thread.sleep(200);
+        }
+    }
+
+    private static Connection started(ConnectionFactory factory) throws JMSException {
+        Connection connection = factory.createConnection();
+        connection.start();
+        return connection;
+    }
+
+    /** How many different messages the queue holds; none is there twice. */
+    private static int count(ConnectionFactory factory, String queue) throws JMSException {
+        try (Connection connection = started(factory)) {
+            Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+            Set<String> texts = new HashSet<>();
+            Enumeration<?> messages = session.createBrowser(session.createQueue(queue)).getEnumeration();
+            while (messages.hasMoreElements()) {
+                String text = ((TextMessage) messages.nextElement()).getText();
+                assertTrue(texts.add(text), text + " is there twice");
+            }
+            return texts.size();
+        }
     }
 
     @ParameterizedTest
