@@ -26,6 +26,7 @@ mod rekeying;
 
 mod backup;
 
+mod near;
 mod read;
 mod walk;
 
@@ -74,9 +75,9 @@ pub use error::{
 pub use format::{FORMAT_VERSION, SegmentNumber};
 pub use journal::{Journal, Options};
 pub use keys::{KEY_BYTES, Key, KeyId, KeySet, Keys};
+pub use near::{NearRecords, NearRequest};
 pub use pace::Pace;
 pub use prepare::{PreparedSegment, SegmentRequest};
-pub use read::ReadRequest;
 pub use read_only::{ReadOnly, ReadOnlyFile};
 pub use real_disk::RealDisk;
 pub use record::{Payload, Record, StoredRecord};

@@ -44,20 +44,20 @@ impl<F> Handles<F> {
 
 /// A planned read; may run on another thread than the journal's while records in it are retained.
 #[derive(Debug)]
-pub struct ReadRequest<F> {
-    file: Arc<F>,
+pub(crate) struct ReadRequest<F> {
+    pub(crate) file: Arc<F>,
     path: PathBuf,
-    salt: u64,
+    pub(crate) salt: u64,
     /// Where to start looking, and the end of the segment's groups.
-    offset: u64,
-    end: u64,
-    partition: PartitionId,
-    from: Position,
+    pub(crate) offset: u64,
+    pub(crate) end: u64,
+    pub(crate) partition: PartitionId,
+    pub(crate) from: Position,
     /// The partition's last record in this segment.
     last: Position,
     records_max: usize,
     bytes_max: u64,
-    keys: Keys,
+    pub(crate) keys: Keys,
 }
 
 impl<D: Disk> Journal<D> {
@@ -66,11 +66,7 @@ impl<D: Disk> Journal<D> {
     /// # Errors
     /// [`ReadError::NotFound`]: never committed, recycled, or left out as it was dead. [`ReadError::Damaged`]: the disk lost it.
     pub fn read(&mut self, partition: PartitionId, position: Position) -> Result<Bytes, ReadError> {
-        let records = self.read_many(partition, position, 1, u64::MAX)?;
-        match records.into_iter().next() {
-            Some(record) => Ok(record.payload),
-            None => Err(ReadError::NotFound { partition, position }),
-        }
+        self.read_request(partition, position, 1, u64::MAX)?.run_alone()
     }
 
     /// Durable records of a partition from `from` on, in order: at least one; at most `records_max`, and not beyond
@@ -92,7 +88,7 @@ impl<D: Disk> Journal<D> {
     ///
     /// # Errors
     /// [`ReadError::NotFound`]: no such record. [`ReadError::Io`]: its segment cannot be opened.
-    pub fn read_request(
+    pub(crate) fn read_request(
         &mut self,
         partition: PartitionId,
         from: Position,
@@ -133,7 +129,7 @@ impl<F: DiskFile> ReadRequest<F> {
     ///
     /// # Errors
     /// As [`Journal::read_many`].
-    pub fn run(self) -> Result<Vec<StoredRecord>, ReadError> {
+    fn run(self) -> Result<Vec<StoredRecord>, ReadError> {
         let mut window = Window::with_keys(&*self.file, INDEX_STRIDE_BYTES as usize, self.end, &self.keys);
         let mut found = Vec::new();
         let mut payload_bytes = 0;
@@ -154,6 +150,13 @@ impl<F: DiskFile> ReadRequest<F> {
             return Err(ReadError::NotFound { partition: self.partition, position: self.from });
         }
         Ok(found)
+    }
+
+    /// Reads the first record alone.
+    pub(crate) fn run_alone(self) -> Result<Bytes, ReadError> {
+        let (partition, position) = (self.partition, self.from);
+        let first = self.run()?.into_iter().next();
+        first.map(|record| record.payload).ok_or(ReadError::NotFound { partition, position })
     }
 
     /// Adds the wanted records of one group. False: enough, or the next one is bad.

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use postroad_journal::{
     Backup, BackupError, Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment,
-    CompactionError, CompactionRequest, Damage, Disk, Journal, KeyId, Pace, PrepareError, PreparedSegment,
-    ReadRequest, Record, RemovalRequest, SegmentNumber, SegmentRequest, SegmentUse, Space, Walk,
-    WrittenCheckpoint,
+    CompactionError, CompactionRequest, Damage, Disk, Journal, KeyId, NearRecords, NearRequest, Pace,
+    PrepareError, PreparedSegment, Record, RemovalRequest, SegmentNumber, SegmentRequest, SegmentUse, Space,
+    Walk, WrittenCheckpoint,
 };
 use postroad_model::{PartitionId, Position};
 
@@ -153,14 +153,12 @@ pub enum Job<F> {
     Segment(SegmentRequest),
     /// Write a checkpoint.
     Checkpoint(CheckpointRequest),
-    /// Read a record.
+    /// Read records.
     Read {
         /// Whose log.
         partition: PartitionId,
-        /// The record.
-        position: Position,
-        /// Where it is.
-        request: ReadRequest<F>,
+        /// Which ones, and where they are.
+        request: NearRequest<F>,
     },
     /// Write what is live of some segments into one.
     Compaction(CompactionRequest<F>),
@@ -190,14 +188,12 @@ pub enum JobDone<F> {
     Segment(Result<PreparedSegment<F>, PrepareError>),
     /// A checkpoint, or why there is none.
     Checkpoint(Result<WrittenCheckpoint, CheckpointError>),
-    /// A record, or why it cannot be had.
+    /// Records, or why they cannot be had.
     Read {
         /// Whose log.
         partition: PartitionId,
-        /// The record.
-        position: Position,
-        /// Its bytes.
-        record: Result<Bytes, String>,
+        /// What came of it.
+        found: NearRecords<F>,
     },
     /// A compacted segment, or why there is none.
     Compaction(Result<CompactedSegment<F>, CompactionError>),
@@ -240,14 +236,7 @@ impl<F: postroad_journal::DiskFile> Job<F> {
             }
             Job::Segment(request) => JobDone::Segment(request.prepare(disk, pace)),
             Job::Checkpoint(request) => JobDone::Checkpoint(request.write(disk, pace)),
-            Job::Read { partition, position, request } => {
-                let found = request.run().map_err(|error| error.to_string());
-                let record = found.and_then(|records| {
-                    let first = records.into_iter().next();
-                    first.map(|record| record.payload).ok_or_else(|| "no such record".to_owned())
-                });
-                JobDone::Read { partition, position, record }
-            }
+            Job::Read { partition, request } => JobDone::Read { partition, found: request.run() },
         }
     }
 }
@@ -652,13 +641,27 @@ impl<D: Disk> LogWriter<D> {
     }
 
     fn read(&mut self, partition: PartitionId, position: Position) {
-        match self.journal.read_request(partition, position, 1, u64::MAX) {
-            Ok(request) => self.jobs.push_back(Job::Read { partition, position, request }),
+        let last = match self.jobs.back_mut() {
+            Some(Job::Read { request, .. }) => Some(request),
+            _ => None,
+        };
+        match self.journal.near_request(partition, position, last) {
+            Ok(request) => {
+                self.jobs.extend(request.map(|request| Job::Read { partition, request }));
+            }
             Err(error) => {
                 let record = Err(error.to_string());
                 self.out.push_back(ToPartition::Read { partition, position, record });
             }
         }
+    }
+
+    fn was_read(&mut self, partition: PartitionId, found: NearRecords<D::File>) {
+        for (position, record) in found.records {
+            let record = record.map_err(|error| error.to_string());
+            self.out.push_back(ToPartition::Read { partition, position, record });
+        }
+        self.jobs.extend(found.rest.map(|request| Job::Read { partition, request }));
     }
 
     /// The next job for another thread.
@@ -776,8 +779,8 @@ impl<D: Disk> LogWriter<D> {
                 self.order_next();
                 None
             }
-            JobDone::Read { partition, position, record } => {
-                self.out.push_back(ToPartition::Read { partition, position, record });
+            JobDone::Read { partition, found } => {
+                self.was_read(partition, found);
                 None
             }
         }

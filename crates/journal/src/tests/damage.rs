@@ -1,6 +1,6 @@
 //! Bytes that are not what was committed: torn tails, flipped bytes, lost files, unknown versions.
 
-use super::service::{OPTIONS, open, payload, position, record, serve, stored};
+use super::service::{OPTIONS, open, payload, position, read_near, record, serve, stored};
 use crate::{
     Checkpoint, CheckpointError, CommitError, Damage, DamageKind, Disk, FORMAT_VERSION, Fault, Journal, Keys,
     OpenError, Operation, ReadError, SimulatedDisk, TornTail,
@@ -253,9 +253,12 @@ fn flip_every_byte(keys: &Keys) {
                     "{name} at {offset}"
                 );
             }
-            for number in 1..=4 {
-                if let Ok(got) = journal.read(PartitionId(0), position(number)) {
-                    assert_eq!(got, payload(0, number, 500), "{name} at {offset}");
+            let wanted = [1, 2, 3, 4].map(|number| (PartitionId(0), position(number)));
+            for (at, near) in read_near(&mut journal, &wanted).1 {
+                let alone = journal.read(PartitionId(0), at).map_err(|error| error.to_string());
+                assert_eq!(near, alone, "{name} at {offset}: record {at:?}");
+                if let Ok(got) = alone {
+                    assert_eq!(got, payload(0, at.get(), 500), "{name} at {offset}");
                 }
             }
             assert!(

@@ -1,8 +1,8 @@
 //! The journal in service, on the simulated disk: commit, read, checkpoint, recycle, full and broken disks.
 
 use crate::{
-    Checkpoint, CheckpointError, CommitError, Disk, Fault, Journal, Operation, Options, Pace, Payload,
-    ReadError, Record, Recovered, SimulatedDisk, Space, StoredRecord,
+    Checkpoint, CheckpointError, CommitError, Disk, Fault, Journal, NearRecords, NearRequest, Operation,
+    Options, Pace, Payload, ReadError, Record, Recovered, SimulatedDisk, Space, StoredRecord,
 };
 use bytes::Bytes;
 use postroad_model::{MessageRow, PartitionId, Position};
@@ -275,6 +275,94 @@ fn reads_many_up_to_its_limits() {
         let got = journal.read(PartitionId(partition), position(number));
         assert!(matches!(got, Err(ReadError::NotFound { .. })));
     }
+}
+
+/// A record, or why it cannot be had.
+type Answer = (Position, Result<Bytes, String>);
+
+/// Reads these as their requests come together: how many requests those are, and each record or why it cannot be had.
+pub(super) fn read_near(
+    journal: &mut Journal<SimulatedDisk>,
+    wanted: &[(PartitionId, Position)],
+) -> (usize, Vec<Answer>) {
+    let (mut requests, mut got) = (Vec::new(), Vec::new());
+    for (partition, position) in wanted {
+        match journal.near_request(*partition, *position, requests.last_mut()) {
+            Ok(request) => requests.extend(request),
+            Err(error) => got.push((*position, Err(error.to_string()))),
+        }
+    }
+    let count = requests.len();
+    for mut request in requests {
+        loop {
+            let NearRecords { records, rest } = request.run();
+            assert!(!records.is_empty());
+            let records = records.into_iter();
+            got.extend(records.map(|(at, record)| (at, record.map_err(|error| error.to_string()))));
+            let Some(rest) = rest else { break };
+            request = rest;
+        }
+    }
+    (count, got)
+}
+
+#[test]
+fn records_that_lie_close_together_are_read_in_one_go() {
+    let disk = SimulatedDisk::new(6);
+    let (mut journal, _) = open(&disk);
+    for number in 0..20 {
+        let group =
+            (1..=9).flat_map(|one| [record(0, 9 * number + one, 60), record(1, 9 * number + one, 10)]);
+        journal.commit(&group.collect::<Vec<_>>()).unwrap();
+    }
+    let all: Vec<u64> = (1..=180).collect();
+    for (name, wanted, requests) in [
+        ("of one group", &[(0, 1), (0, 2), (0, 9)][..], 1),
+        ("of several, with gaps", &[(0, 3), (0, 12), (0, 14), (0, 25)], 1),
+        ("of several segments", &[(0, 9), (0, 170), (0, 180)], 2),
+        ("backwards", &[(0, 5), (0, 4)], 2),
+        ("the same again", &[(0, 5), (0, 5)], 2),
+        ("of two partitions", &[(0, 5), (1, 6), (1, 7), (0, 8)], 3),
+        ("one that never was ends nothing", &[(0, 5), (2, 1), (0, 6)], 1),
+        ("more than are read in one go", &all.iter().map(|number| (1, *number)).collect::<Vec<_>>(), 4),
+    ] {
+        let places = wanted.iter().map(|(partition, number)| (PartitionId(*partition), position(*number)));
+        let (count, mut got) = read_near(&mut journal, &places.collect::<Vec<_>>());
+        assert_eq!(count, requests, "case: {name}");
+        let mut want: Vec<_> = wanted
+            .iter()
+            .map(|(partition, number)| {
+                let record = journal.read(PartitionId(*partition), position(*number));
+                (position(*number), record.map_err(|error| error.to_string()))
+            })
+            .collect();
+        got.sort_by_key(|(at, _)| *at);
+        want.sort_by_key(|(at, _)| *at);
+        assert_eq!(got, want, "case: {name}");
+    }
+}
+
+#[test]
+fn much_that_lies_close_together_is_read_in_several_goes() {
+    const LARGE: usize = 400 << 10;
+    let options = Options { segment_bytes: 8 << 20, ..OPTIONS };
+    let (mut journal, _) = Journal::open(SimulatedDisk::new(6), options).unwrap();
+    let group: Vec<Record> = (1..=5).map(|number| record(0, number, LARGE)).collect();
+    journal.commit(&group).unwrap();
+    let mut request = journal.near_request(PartitionId(0), position(1), None).unwrap().unwrap();
+    for number in 2..=5 {
+        let own = journal.near_request(PartitionId(0), position(number), Some(&mut request)).unwrap();
+        assert!(own.is_none());
+    }
+    let (mut goes, mut rest) = (Vec::new(), Some(request));
+    while let Some(NearRecords { records, rest: left }) = rest.map(NearRequest::run) {
+        for (at, record) in &records {
+            assert_eq!(record.as_ref().unwrap(), &payload(0, at.get(), LARGE));
+        }
+        goes.push(records.len());
+        rest = left;
+    }
+    assert_eq!(goes, [3, 2]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use super::encryption::key;
 use super::model::{Model, Step, decode_step};
-use super::service::row;
+use super::service::{read_near, row};
 use crate::{
     Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment, CompactionError,
     CompactionRequest, Disk, Fault, Journal, KeySet, Keys, OpenError, Operation, Options, Record, Recovered,
@@ -401,6 +401,10 @@ impl Run {
         assert!(records.is_sorted_by_key(|record| record.position));
         for record in &records {
             assert_eq!(record.payload, self.model.payload(partition, record.position));
+        }
+        let wanted: Vec<_> = records.iter().map(|record| (partition, record.position)).collect();
+        for (record, (position, near)) in records.iter().zip(read_near(&mut self.journal, &wanted).1) {
+            assert_eq!((record.position, Ok(record.payload.clone())), (position, near));
         }
     }
 
