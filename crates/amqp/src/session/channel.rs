@@ -1,6 +1,6 @@
 //! Channels: what the standard calls sessions (2.5): windows of transfers in both directions, and the links in them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::LinkName;
@@ -46,7 +46,7 @@ pub struct Channel {
     /// What waits for the client's window.
     pub pending: VecDeque<Pending>,
     /// By the client's handles.
-    pub links: HashMap<u32, Link>,
+    pub links: BTreeMap<u32, Link>,
     /// Links that were detached, and that the client may come back to while the channel lasts, and some time after.
     pub left: Vec<Arc<LinkName>>,
     /// Handles of ours that are taken.
@@ -142,7 +142,7 @@ impl AmqpSession {
             next_delivery: Sequence::default(),
             unsettled: BTreeMap::new(),
             pending: VecDeque::new(),
-            links: HashMap::new(),
+            links: BTreeMap::new(),
             left: Vec::new(),
             handles: BTreeSet::new(),
         };

@@ -25,7 +25,7 @@ mod terminus;
 mod transaction;
 mod upload;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
@@ -74,11 +74,11 @@ pub struct AmqpSession {
     login: Option<Login>,
     peer: Peer,
     /// By the client's number.
-    channels: HashMap<u16, Channel>,
+    channels: BTreeMap<u16, Channel>,
     /// Our numbers for them.
     outgoing_channels: BTreeSet<u16>,
     /// Links that send to the client, by the core's number for their consumer.
-    consumers: HashMap<u32, LinkAt>,
+    consumers: BTreeMap<u32, LinkAt>,
     /// Links by name and by the client's role.
     names: HashMap<(Text, bool), LinkAt>,
     /// Counts channels, links and consumers: a number that is used once tells an old one from a new one.
@@ -114,9 +114,9 @@ impl AmqpSession {
             layer: Layer::default(),
             login: None,
             peer: Peer::default(),
-            channels: HashMap::new(),
+            channels: BTreeMap::new(),
             outgoing_channels: BTreeSet::new(),
-            consumers: HashMap::new(),
+            consumers: BTreeMap::new(),
             names: HashMap::new(),
             last_number: 0,
             transactions: Transactions::default(),
