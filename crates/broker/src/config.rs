@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::cli::ServeArguments;
 
-pub use encryption::{EncryptionConfig, key_in_file};
+pub use encryption::{EncryptionConfig, StoreKeys, TenantKeyConfig, key_in_file};
 pub use tls::TlsFileConfig;
 
 use destinations::AtSharedLimitConfig;
@@ -61,6 +61,8 @@ pub struct Config {
     pub policy: Vec<PolicyConfig>,
     /// Who owns which destinations.
     pub tenant: Vec<TenantConfig>,
+    /// Keys of tenants.
+    pub tenant_key: Vec<TenantKeyConfig>,
     /// Topics that feed queues.
     pub virtual_topic: Vec<VirtualTopicConfig>,
     /// Addresses that pass on what is sent to them.
@@ -206,6 +208,7 @@ impl Default for Config {
             limits: Limits::default(),
             policy: Vec::new(),
             tenant: Vec::new(),
+            tenant_key: Vec::new(),
             virtual_topic: vec![VirtualTopicConfig::default()],
             composite: Vec::new(),
             mirrored_queues: MirroredQueuesConfig::default(),
@@ -378,9 +381,8 @@ impl Config {
             bail!("configuration: openwire.max_inactivity_ms is {max_inactivity_ms}; use 0 for never");
         }
         self.tls.files()?;
-        self.encryption.check()?;
         self.addressing()?;
-        self.policies().map(drop)
+        self.encryption.check(&self.tenant_key, &self.policies()?.tenants)
     }
 
     /// What listeners that speak TLS need; `None` if no certificate is named.
@@ -390,6 +392,14 @@ impl Config {
     pub fn tls(&self) -> anyhow::Result<Option<TlsConfig>> {
         let files = self.tls.files()?;
         files.map(|files| postroad_security::tls::load(&files)).transpose().context("[tls]")
+    }
+
+    /// The keys of the store.
+    ///
+    /// # Errors
+    /// One cannot be read, is none, or is named twice.
+    pub fn keys(&self) -> anyhow::Result<StoreKeys> {
+        self.encryption.keys(&self.tenant_key)
     }
 
     /// The configuration of a file, for commands that need no more of it; without a file the defaults.
@@ -562,8 +572,10 @@ mod tests {
         assert_eq!(*shown.of(&postroad_model::Destination::queue("orders.new")), fallback);
         assert_eq!(all.addressing().unwrap().composites.len(), 1);
         assert_eq!(shown.tenants.iter().count(), 1);
-        let (policy, tenant, composite) = (Vec::new(), Vec::new(), Vec::new());
-        assert_eq!(Config { memory_bytes, runtime, policy, tenant, composite, ..all }, Config::default());
+        assert_eq!(all.tenant_key.len(), 1);
+        let (policy, tenant, tenant_key, composite) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let without = Config { memory_bytes, runtime, policy, tenant, tenant_key, composite, ..all };
+        assert_eq!(without, Config::default());
     }
 
     /// The keys that are understood in a table, as the error about an unknown one lists them.

@@ -1084,3 +1084,35 @@ fn an_encrypted_store_can_be_read_with_its_key_alone_and_comes_to_another_by_its
     }
     assert_eq!(files_with(&data, body), Vec::<String>::new());
 }
+
+#[test]
+fn a_tenants_messages_are_encrypted_with_the_tenants_key() {
+    let keys = tempfile::tempdir().unwrap();
+    let [(one, one_id), (two, two_id)] = ["one", "two"].map(|name| {
+        let file = keys.path().join(name);
+        let id = works(&["key", "new", text(&file)]);
+        (file, id.trim().to_owned())
+    });
+    let own = format!("[encryption]\nkey_file = {:?}\n", text(&one));
+    let tenant = "[[tenant]]\nname = \"acme\"\ndestinations = [\"queue://acme.>\"]\n";
+    let all = format!("{own}[[tenant_key]]\ntenant = \"acme\"\nkey_file = {:?}\n{tenant}", text(&two));
+    let broker = Broker::configured(&all);
+    for queue in ["acme.orders", "orders"] {
+        broker.says(&["send", queue, "--body", "a body of some length, that is"]);
+    }
+    let directory = broker.stop(Signal::TERM);
+    let data = directory.path().join("data");
+    let stats = works(&["journal", "stats", text(&data)]);
+    for id in [&one_id, &two_id] {
+        assert!(stats.contains(&format!("key {id}: ")), "{id}: {stats}");
+    }
+    let config = configuration(directory.path(), 0, &format!("{own}{tenant}"));
+    let refused = errors(&offline(&["serve", "--config", text(&config), "--data", text(&data)]));
+    let want = format!("encrypted with key {two_id}, and the keys given are {one_id}");
+    assert!(refused.contains(&want), "{refused}");
+    let broker = Broker::start_in(directory, &all);
+    for queue in ["acme.orders", "orders"] {
+        let got = broker.says(&["receive", queue, "--count", "1", "--timeout", "10000"]);
+        assert_eq!(got, "a body of some length, that is\n");
+    }
+}

@@ -7,7 +7,7 @@
 #![allow(clippy::print_stdout)]
 
 use bytes::Bytes;
-use postroad_journal::{Journal, Options, Payload, RealDisk, Record};
+use postroad_journal::{Journal, Key, KeySet, Keys, Options, Payload, RealDisk, Record};
 use postroad_model::{PartitionId, Position};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::error::Error;
@@ -27,18 +27,50 @@ fn main() -> Outcome {
     let directory = PathBuf::from(arguments.next().unwrap_or_else(|| "target/commit-rate".to_owned()));
     let groups: u64 = arguments.next().map_or(Ok(5000), |text| text.parse())?;
     std::fs::create_dir_all(&directory)?;
-    journal("journal, first segment (allocated only)", &directory.join("journal"), groups, false)?;
-    journal("journal, zeroed segment", &directory.join("journal"), groups, true)?;
+    let plain = Keys::default();
+    let key = Key::new(&std::array::from_fn(|index| index as u8));
+    let encrypted = Keys::new(KeySet { current: Some(key), former: Vec::new() }, []);
+    let path = directory.join("journal");
+    journal("journal, first segment (allocated only)", &path, groups, false, &plain)?;
+    for _ in 0..2 {
+        journal("journal, zeroed segment", &path, groups, true, &plain)?;
+        journal("journal, zeroed segment, encrypted", &path, groups, true, &encrypted)?;
+    }
+    for _ in 0..3 {
+        appends("64 KiB appended, not synced", &path, &plain)?;
+        appends("64 KiB appended, not synced, encrypted", &path, &encrypted)?;
+    }
     files(&directory, groups)?;
     std::fs::remove_dir_all(&directory)?;
     Ok(())
 }
 
-fn journal(name: &str, directory: &Path, groups: u64, zeroed: bool) -> Outcome {
+/// What the processor does for each byte: nothing waits for the disk but what no memory has room for.
+fn appends(name: &str, directory: &Path, keys: &Keys) -> Outcome {
+    let _ = std::fs::remove_dir_all(directory);
+    let (mut journal, _) =
+        Journal::open_with(RealDisk::open(directory)?, Options::default(), keys.clone(), &mut |_, _| ())?;
+    let body = Bytes::from(vec![7; 64 << 10]);
+    let mut times = Vec::new();
+    let mut position = Position::FIRST;
+    for _ in 0..240 {
+        let payload = Payload::from(body.clone());
+        let record = Record { partition: PartitionId(0), position, payload, reserve: false, key: None };
+        position = position.next();
+        let began = Instant::now();
+        journal.append(&[record])?;
+        times.push(began.elapsed());
+    }
+    report(name, &mut times);
+    Ok(())
+}
+
+fn journal(name: &str, directory: &Path, groups: u64, zeroed: bool, keys: &Keys) -> Outcome {
     let _ = std::fs::remove_dir_all(directory);
     let disk = RealDisk::open(directory)?;
     let began = Instant::now();
-    let (mut journal, _) = Journal::open(disk.clone(), Options::default())?;
+    let (mut journal, _) =
+        Journal::open_with(disk.clone(), Options::default(), keys.clone(), &mut |_, _| ())?;
     let opened = began.elapsed();
     let mut position = Position::FIRST;
     let mut commit = |journal: &mut Journal<RealDisk>, bytes: usize| -> Result<Duration, Box<dyn Error>> {
@@ -55,7 +87,7 @@ fn journal(name: &str, directory: &Path, groups: u64, zeroed: bool) -> Outcome {
         journal.provide(request.prepare(&disk, &mut ()));
         println!("{:<44} {:>9.1?} to make", "a zeroed segment of 64 MiB", began.elapsed());
         // Leaves too little space behind itself for a further group.
-        commit(&mut journal, (Options::default().segment_bytes - 2048) as usize)?;
+        commit(&mut journal, (Options::default().segment_bytes - 2560) as usize)?;
     }
     let mut times = Vec::new();
     for _ in 0..groups {
@@ -65,7 +97,8 @@ fn journal(name: &str, directory: &Path, groups: u64, zeroed: bool) -> Outcome {
     drop(journal);
     drop(disk);
     let began = Instant::now();
-    let (_, recovered) = Journal::open(RealDisk::open(directory)?, Options::default())?;
+    let disk = RealDisk::open(directory)?;
+    let (_, recovered) = Journal::open_with(disk, Options::default(), keys.clone(), &mut |_, _| ())?;
     let records = recovered.records().count();
     let (again, whole) = (recovered.elapsed, began.elapsed());
     println!(

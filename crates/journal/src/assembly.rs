@@ -143,12 +143,11 @@ impl<D: Disk> Assembly<D> {
         let mut checkpoints =
             Checkpoints { last_sequence: self.loaded.last_sequence, ..Checkpoints::default() };
         let mut superfluous = std::mem::take(&mut self.loaded.superfluous);
-        if self.keys.encrypts() {
-            // What is written over one may be shorter, and leave some of what was not encrypted.
-        } else if let Some(unfinished) = superfluous.iter().position(|name| name == UNFINISHED) {
-            checkpoints.slot = Some(superfluous.swap_remove(unfinished));
-        } else {
-            checkpoints.slot = superfluous.pop();
+        // What is written over a file may be shorter, and leave some of what was not encrypted.
+        if !self.keys.encrypts() {
+            let unfinished = superfluous.iter().position(|name| name == UNFINISHED);
+            let reused = unfinished.or(superfluous.len().checked_sub(1));
+            checkpoints.slot = reused.map(|index| superfluous.swap_remove(index));
         }
         for name in superfluous {
             // If it cannot be removed now, the next start tries again.

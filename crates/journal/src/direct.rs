@@ -2,7 +2,7 @@
 //!
 //! A group that goes to the disk by way of the page cache is copied there, marked, looked for and sent by the sync; one that goes
 //! straight is sent by the write. It also leaves no pages behind for the system to write back or to throw others out for.
-//! The price is alignment: bytes are copied into a buffer here first.
+//! The price is alignment: bytes that are not aligned by chance or on purpose are copied into a buffer here first.
 //!
 //! Why, and what was measured: docs/decisions/0011-past-the-page-cache.md.
 //!
@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 const ALIGN_BYTES: u64 = crate::format::SECTOR_BYTES;
 
 /// Where buffers begin: the largest sector that devices have.
-const BUFFER_ALIGN_BYTES: usize = 4096;
+pub(crate) const BUFFER_ALIGN_BYTES: usize = 4096;
 
 /// The most that one call writes; a larger group takes several.
 const STEP_BYTES: usize = 1 << 20;
@@ -48,10 +48,15 @@ impl DirectWay {
             return None;
         }
         let way = self.0.get_or_init(|| open_past_the_cache(file)).as_ref()?;
-        let written = BUFFER.with_borrow_mut(|buffer| {
-            let begin = gather(pieces, length.min(STEP_BYTES), buffer);
-            rustix::io::pwrite(way, &buffer[begin..begin + length.min(STEP_BYTES)], offset)
-        });
+        let written = match pieces {
+            [piece] if piece.as_ptr().align_offset(BUFFER_ALIGN_BYTES) == 0 => {
+                rustix::io::pwrite(way, &piece[..length.min(STEP_BYTES)], offset)
+            }
+            _ => BUFFER.with_borrow_mut(|buffer| {
+                let begin = gather(pieces, length.min(STEP_BYTES), buffer);
+                rustix::io::pwrite(way, &buffer[begin..begin + length.min(STEP_BYTES)], offset)
+            }),
+        };
         match written {
             // Larger sectors, or a file system that accepts the flag and not the writes.
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => None,
@@ -71,13 +76,18 @@ fn open_past_the_cache(file: &OwnedFd) -> Option<OwnedFd> {
     rustix::fs::open(name, OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
+/// The first aligned place in the memory of a buffer, which must have room for one. Less than the alignment, or, as the contract of
+/// `align_offset` allows, no answer: then the write is refused, and goes by way of the page cache.
+pub(crate) fn aligned_begin(buffer: &[u8]) -> usize {
+    buffer.as_ptr().align_offset(BUFFER_ALIGN_BYTES).min(BUFFER_ALIGN_BYTES)
+}
+
 /// Copies the first `length` bytes of `pieces` into `buffer`, from the aligned place on that it returns.
 fn gather(pieces: &[IoSlice<'_>], length: usize, buffer: &mut Vec<u8>) -> usize {
     if buffer.len() < length + BUFFER_ALIGN_BYTES {
         *buffer = vec![0; length.next_power_of_two() + BUFFER_ALIGN_BYTES];
     }
-    // Less than the alignment, or, as the contract of `align_offset` allows, no answer: then the write is refused.
-    let begin = buffer.as_ptr().align_offset(BUFFER_ALIGN_BYTES).min(BUFFER_ALIGN_BYTES);
+    let begin = aligned_begin(buffer);
     let (mut at, end) = (begin, begin + length);
     for piece in pieces {
         let part = piece.len().min(end - at);

@@ -1,6 +1,7 @@
 //! The bytes of one group, ready to be written; where something is encrypted, in one buffer.
 
 use crate::cipher::{Encryptor, PAYLOAD_EXTRA_BYTES};
+use crate::direct::{BUFFER_ALIGN_BYTES, aligned_begin};
 use crate::error::CommitError;
 use crate::format::{
     GROUP_HEADER_BYTES, GroupHeader, PAYLOAD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, SECTOR_BYTES,
@@ -26,6 +27,8 @@ const ZEROS: [u8; SECTOR_BYTES as usize] = [0; SECTOR_BYTES as usize];
 pub(crate) struct Draft {
     /// Header and table; with payloads and padding if something is encrypted.
     bytes: Vec<u8>,
+    /// Where they begin: a whole group where it can go to the device from, without another copy.
+    begin: usize,
 }
 
 /// What a record takes on the disk.
@@ -62,18 +65,21 @@ impl Draft {
     ) {
         self.bytes.clear();
         self.bytes.shrink_to(BYTES_KEPT);
-        let table_end = GROUP_HEADER_BYTES + records.len() * RECORD_HEADER_BYTES;
+        self.begin = 0;
+        let table_bytes = GROUP_HEADER_BYTES + records.len() * RECORD_HEADER_BYTES;
         if encryptor.encrypts() {
-            self.bytes.reserve_exact(header.length_bytes as usize);
-            self.bytes.resize(table_end, 0);
+            let length = header.length_bytes as usize;
+            self.bytes.reserve_exact(length + BUFFER_ALIGN_BYTES);
+            self.begin = aligned_begin(&self.bytes);
+            self.bytes.resize(self.begin + table_bytes, 0);
             for (index, record) in records.iter().enumerate() {
                 let row = self.seal(header.salt, record, encryptor);
-                let place = GROUP_HEADER_BYTES + index * RECORD_HEADER_BYTES;
+                let place = self.begin + GROUP_HEADER_BYTES + index * RECORD_HEADER_BYTES;
                 self.bytes[place..place + RECORD_HEADER_BYTES].copy_from_slice(&row.encode());
             }
-            self.bytes.resize(header.length_bytes as usize, 0);
+            self.bytes.resize(self.begin + length, 0);
         } else {
-            self.bytes.reserve(table_end);
+            self.bytes.reserve(table_bytes);
             self.bytes.resize(GROUP_HEADER_BYTES, 0);
             for record in records {
                 let row = row(record, stored(record, encryptor));
@@ -81,8 +87,9 @@ impl Draft {
                 self.bytes.extend_from_slice(&row.encode());
             }
         }
-        header.table_checksum = crc32c::crc32c(&self.bytes[GROUP_HEADER_BYTES..table_end]);
-        self.bytes[..GROUP_HEADER_BYTES].copy_from_slice(&header.encode(offset));
+        let group = &mut self.bytes[self.begin..];
+        header.table_checksum = crc32c::crc32c(&group[GROUP_HEADER_BYTES..table_bytes]);
+        group[..GROUP_HEADER_BYTES].copy_from_slice(&header.encode(offset));
     }
 
     /// Appends a payload as it is on the disk, with its padding; returns its row of the table.
@@ -91,15 +98,17 @@ impl Draft {
         let begin = self.bytes.len();
         encryptor.seal(&row, salt, record.payload.pieces(), &mut self.bytes);
         let row = row.sealed(std::iter::once(&self.bytes[begin..]));
-        self.bytes.resize(self.bytes.len().next_multiple_of(PAYLOAD_ALIGN as usize), 0);
+        let end = self.begin + (self.bytes.len() - self.begin).next_multiple_of(PAYLOAD_ALIGN as usize);
+        self.bytes.resize(end, 0);
         row
     }
 
     /// All bytes of the group, in order, padding included: `bytes` of them.
     pub(crate) fn pieces<'a>(&'a self, records: &'a [Record], bytes: u64) -> Vec<IoSlice<'a>> {
         let mut pieces = Vec::with_capacity(2 + 2 * records.len());
-        pieces.push(IoSlice::new(&self.bytes));
-        let mut written = self.bytes.len() as u64;
+        let ready = &self.bytes[self.begin..];
+        pieces.push(IoSlice::new(ready));
+        let mut written = ready.len() as u64;
         if written < bytes {
             for record in records {
                 for piece in record.payload.pieces() {

@@ -139,13 +139,13 @@ fn frees(command: &Command) -> bool {
 
 impl<P: Port> ReplLog for LocalLog<P> {
     fn propose(&mut self, id: PartitionId, proposal: Proposal) {
-        let Proposal { command, record, urgency, durability } = proposal;
+        let Proposal { command, record, urgency, durability, key } = proposal;
         let partition = self.partition(id);
         let position = partition.next;
         partition.next = position.next();
         let reserve = frees(&command);
         let payload = Payload::from(record);
-        partition.batch.push(Record { partition: id, position, payload, reserve, key: None });
+        partition.batch.push(Record { partition: id, position, payload, reserve, key });
         partition.batch_waiting |= urgency == Urgency::Waiting;
         if durability == Durability::Sync {
             partition.batch_syncs |= urgency == Urgency::Waiting;

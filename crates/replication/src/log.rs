@@ -1,6 +1,7 @@
 //! The seam between the broker and whatever makes its commands durable.
 
 use bytes::Bytes;
+use postroad_journal::KeyId;
 use postroad_model::{Command, Durability, PartitionId, Position, Urgency};
 
 /// A command on its way into the log.
@@ -14,6 +15,8 @@ pub struct Proposal {
     pub urgency: Urgency,
     /// How safe it must be when it comes back.
     pub durability: Durability,
+    /// The key of its own that its record has; see [`postroad_journal::Record::key`].
+    pub key: Option<KeyId>,
 }
 
 /// What the log reports to a partition's thread.

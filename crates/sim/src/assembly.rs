@@ -192,7 +192,7 @@ impl Core {
                 Effect::Propose { command, urgency, durability, compression } => {
                     let record = encode_record(command, *compression);
                     let (command, urgency, durability) = (command.clone(), *urgency, *durability);
-                    let proposal = Proposal { command, record, urgency, durability };
+                    let proposal = Proposal { command, record, urgency, durability, key: None };
                     self.log.propose(self.id, proposal);
                 }
                 Effect::Fetch { keys } => self.fetch(keys),

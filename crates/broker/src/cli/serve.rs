@@ -22,7 +22,9 @@ use crate::cli::admission::Admission;
 use crate::cli::listeners::Listeners;
 use crate::config::Config;
 use crate::control;
-use crate::runtime::{Everybody, LAYOUT_FILE, Runtime, RuntimeOptions, Service, Store, read_portable};
+use crate::runtime::{
+    Everybody, LAYOUT_FILE, Runtime, RuntimeOptions, Service, Store, TenantKeys, read_portable,
+};
 
 /// After a failed accept (out of descriptors, say), how long until the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -55,7 +57,7 @@ pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
 }
 
 async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> anyhow::Result<()> {
-    let (tls, door, keys) = (config.tls()?, Arc::new(config.door()?), config.encryption.keys()?);
+    let (tls, door, keys) = (config.tls()?, Arc::new(config.door()?), config.keys()?);
     let mut listeners = Listeners::bind(config)?;
     let http = Listener::bind("HTTP", SocketAddr::new(config.bind, config.port(config.ports.http)?))?;
     if config.data.exists() && !config.data.is_dir() {
@@ -69,7 +71,7 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         &config.data,
         partitions,
         config.store.disk_bytes_max(),
-        keys,
+        keys.journal,
         addressing,
         |id, placement, incarnation| Settings {
             id,
@@ -90,13 +92,8 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     .with_context(|| format!("cannot open the store {}", config.data.display()))?;
     let partitions = store.placement.partitions;
     let openwire = openwire_options(config, partitions, listeners.address(Service::OpenWire)?);
-    let options = RuntimeOptions {
-        broker_name: openwire.broker_name.clone(),
-        broker_url: openwire.broker_url.clone(),
-        cores: config.runtime.cores,
-        pin: config.runtime.pin,
-        sync_within: Duration::from_millis(config.store.async_sync_ms),
-    };
+    let keys = TenantKeys { tenants: policies.tenants.clone(), keys: keys.tenants };
+    let options = runtime_options(config, &openwire, keys);
     let amqp = amqp_options(config, partitions);
     let runtime = Runtime::start(store, &options, move |service, id, visit| match service {
         Service::OpenWire => openwire_session(id, visit, &openwire),
@@ -123,6 +120,17 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     }
     runtime.stop();
     Ok(())
+}
+
+fn runtime_options(config: &Config, openwire: &OpenWireOptions, keys: TenantKeys) -> RuntimeOptions {
+    RuntimeOptions {
+        broker_name: openwire.broker_name.clone(),
+        broker_url: openwire.broker_url.clone(),
+        cores: config.runtime.cores,
+        pin: config.runtime.pin,
+        sync_within: Duration::from_millis(config.store.async_sync_ms),
+        keys: Arc::new(keys),
+    }
 }
 
 /// Before the first start in a directory: says what its disk allows, and why the store writes as it does.

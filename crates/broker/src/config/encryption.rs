@@ -1,10 +1,13 @@
 //! Keys of the store: where they come from, and what is wrong with one that is none.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
-use postroad_journal::{KEY_BYTES, Key, KeySet, Keys};
+use postroad_journal::{KEY_BYTES, Key, KeyId, KeySet, Keys};
+use postroad_routing::Tenants;
 use serde::Deserialize;
 
 /// Others than owner and group may read, write or run a file.
@@ -27,16 +30,104 @@ pub struct EncryptionConfig {
     former_key_envs: Vec<String>,
 }
 
+/// One `[[tenant_key]]`: the keys of a tenant; the other fields are those of [`EncryptionConfig`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TenantKeyConfig {
+    /// The name of a `[[tenant]]`.
+    tenant: String,
+    key_file: PathBuf,
+    key_env: String,
+    former_key_files: Vec<PathBuf>,
+    former_key_envs: Vec<String>,
+}
+
+/// All keys of a store.
+#[derive(Clone, Debug)]
+pub struct StoreKeys {
+    /// What the journal may need.
+    pub journal: Keys,
+    /// The current keys of those tenants that have one of their own.
+    pub tenants: BTreeMap<Arc<str>, KeyId>,
+}
+
+/// Where the keys of one owner are.
+struct KeyPlaces<'c> {
+    file: &'c Path,
+    variable: &'c str,
+    former_files: &'c [PathBuf],
+    former_variables: &'c [String],
+}
+
+impl KeyPlaces<'_> {
+    fn check(&self) -> anyhow::Result<()> {
+        if !self.file.as_os_str().is_empty() && !self.variable.is_empty() {
+            bail!("key_file and key_env both name the key; keep one of them");
+        }
+        Ok(())
+    }
+
+    fn names_key(&self) -> bool {
+        !self.file.as_os_str().is_empty() || !self.variable.is_empty()
+    }
+
+    fn read(&self) -> anyhow::Result<KeySet> {
+        let current = match (self.names_key(), self.variable) {
+            (false, _) => None,
+            (true, "") => Some(key_in_file(self.file)?),
+            (true, variable) => Some(key_in_variable(variable)?),
+        };
+        let files = self.former_files.iter().map(|file| key_in_file(file));
+        let former = files.chain(self.former_variables.iter().map(|name| key_in_variable(name)));
+        Ok(KeySet { current, former: former.collect::<anyhow::Result<_>>()? })
+    }
+}
+
+impl TenantKeyConfig {
+    fn places(&self) -> KeyPlaces<'_> {
+        KeyPlaces {
+            file: &self.key_file,
+            variable: &self.key_env,
+            former_files: &self.former_key_files,
+            former_variables: &self.former_key_envs,
+        }
+    }
+}
+
 impl EncryptionConfig {
-    /// Whether it says where one key is, and not twice.
+    fn places(&self) -> KeyPlaces<'_> {
+        KeyPlaces {
+            file: &self.key_file,
+            variable: &self.key_env,
+            former_files: &self.former_key_files,
+            former_variables: &self.former_key_envs,
+        }
+    }
+
+    /// Whether it says where one key is, and not twice, and whose.
     ///
     /// # Errors
-    /// What is said twice.
-    pub fn check(&self) -> anyhow::Result<()> {
-        if !self.key_file.as_os_str().is_empty() && !self.key_env.is_empty() {
-            bail!(
-                "configuration: encryption.key_file and encryption.key_env both name the key; keep one of them"
-            );
+    /// What is said twice, or of nobody.
+    pub fn check(&self, tenant_keys: &[TenantKeyConfig], tenants: &Tenants) -> anyhow::Result<()> {
+        self.places().check().context("configuration: [encryption]")?;
+        let mut names = BTreeSet::new();
+        for (number, keys) in (1..).zip(tenant_keys) {
+            let mut check = || {
+                keys.places().check()?;
+                if tenants.named(&keys.tenant).is_none() {
+                    bail!("there is no [[tenant]] of the name {:?}", keys.tenant);
+                }
+                if !names.insert(&keys.tenant) {
+                    bail!("the keys of {} are named already", keys.tenant);
+                }
+                if keys.places().names_key() && !self.places().names_key() {
+                    bail!(
+                        "[encryption] names no key: what is of no tenant alone, as names, states and pieces of large bodies, is encrypted with that"
+                    );
+                }
+                Ok(())
+            };
+            check().with_context(|| format!("configuration: [[tenant_key]] {number}"))?;
         }
         Ok(())
     }
@@ -44,23 +135,23 @@ impl EncryptionConfig {
     /// All keys.
     ///
     /// # Errors
-    /// A key cannot be read or is none, or others may read its file.
-    pub fn keys(&self) -> anyhow::Result<Keys> {
-        self.check()?;
-        let files = self.former_key_files.iter().map(|file| key_in_file(file));
-        let former = files.chain(self.former_key_envs.iter().map(|name| key_in_variable(name)));
-        let current = match (self.key_file.as_os_str().is_empty(), self.key_env.is_empty()) {
-            (false, _) => Some(key_in_file(&self.key_file)?),
-            (true, false) => Some(key_in_variable(&self.key_env)?),
-            (true, true) => None,
-        };
-        let own = KeySet { current, former: former.collect::<anyhow::Result<_>>()? };
-        let mut ids: Vec<_> = own.current.iter().chain(&own.former).map(Key::id).collect();
+    /// A key cannot be read or is none, or others may read its file, or it is named twice.
+    pub fn keys(&self, tenant_keys: &[TenantKeyConfig]) -> anyhow::Result<StoreKeys> {
+        let own = self.places().read()?;
+        let mut sets = Vec::new();
+        let mut current = BTreeMap::new();
+        for keys in tenant_keys {
+            let set = keys.places().read()?;
+            current.extend(set.current.as_ref().map(|key| (Arc::from(keys.tenant.as_str()), key.id())));
+            sets.push(set);
+        }
+        let all = std::iter::once(&own).chain(&sets).flat_map(|set| set.current.iter().chain(&set.former));
+        let mut ids: Vec<KeyId> = all.map(Key::id).collect();
         ids.sort();
         if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
             bail!("[encryption]: key {} is named twice; a key that was replaced is not used again", twice[0]);
         }
-        Ok(Keys::new(own, []))
+        Ok(StoreKeys { journal: Keys::new(own, sets), tenants: current })
     }
 }
 
@@ -111,6 +202,7 @@ const RIGHT: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use postroad_routing::{Limit, Tenant};
     use std::os::unix::fs::PermissionsExt;
 
     const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
@@ -166,37 +258,90 @@ mod tests {
         std::fs::write(&file, HEX).unwrap();
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
         let id = key_of(HEX).unwrap().id();
-        let of = |config: EncryptionConfig| {
-            let keys = config.keys().map_err(|error| format!("{error:#}"));
-            keys.map(|keys| (keys.current(), keys.ids().collect::<Vec<_>>()))
+        let mut tenants = Tenants::default();
+        tenants.add(Tenant { name: "acme".into(), limit: Limit::default() }, &[]).unwrap();
+        let of = |config: EncryptionConfig, tenant_keys: &[TenantKeyConfig]| {
+            let keys = config.check(tenant_keys, &tenants).and_then(|()| config.keys(tenant_keys));
+            let keys = keys.map_err(|error| format!("{error:#}"))?;
+            Ok::<_, String>((keys.journal.current(), keys.journal.ids().collect::<Vec<_>>(), keys.tenants))
         };
+        let tenant = |name: &str, key_file: &Path| TenantKeyConfig {
+            tenant: name.to_owned(),
+            key_file: key_file.to_owned(),
+            ..TenantKeyConfig::default()
+        };
+        let other = directory.path().join("other");
+        std::fs::write(&other, "ab".repeat(16) + &"cd".repeat(16)).unwrap();
+        std::fs::set_permissions(&other, PermissionsExt::from_mode(0o600)).unwrap();
+        let other_id = key_in_file(&other).unwrap().id();
+        let both = {
+            let mut both = vec![id, other_id];
+            both.sort();
+            both
+        };
+        let no_tenants = BTreeMap::new();
         let none = EncryptionConfig::default();
         let missing = "POSTROAD_TEST_NO_SUCH_VARIABLE".to_owned();
-        for (case, config, want) in [
-            ("no encryption", none.clone(), Ok((None, vec![]))),
-            ("a file", EncryptionConfig { key_file: file.clone(), ..none.clone() }, Ok((Some(id), vec![id]))),
+        let own = EncryptionConfig { key_file: file.clone(), ..none.clone() };
+        let twice =
+            format!("[encryption]: key {id} is named twice; a key that was replaced is not used again");
+        let wrong = |what: &str| Err(format!("configuration: {what}"));
+        for (case, config, tenant_keys, want) in [
+            ("no encryption", none.clone(), vec![], Ok((None, vec![], no_tenants.clone()))),
+            ("a file", own.clone(), vec![], Ok((Some(id), vec![id], no_tenants.clone()))),
             (
                 "off, for what is encrypted still",
                 EncryptionConfig { former_key_files: vec![file.clone()], ..none.clone() },
-                Ok((None, vec![id])),
+                vec![],
+                Ok((None, vec![id], no_tenants)),
             ),
             (
                 "twice",
-                EncryptionConfig { key_file: file.clone(), former_key_files: vec![file.clone()], ..none.clone() },
-                Err(format!("[encryption]: key {id} is named twice; a key that was replaced is not used again")),
+                EncryptionConfig { former_key_files: vec![file.clone()], ..own.clone() },
+                vec![],
+                Err(twice.clone()),
             ),
             (
                 "in two places",
-                EncryptionConfig { key_file: file, key_env: missing.clone(), ..none.clone() },
-                Err("configuration: encryption.key_file and encryption.key_env both name the key; keep one of them".into()),
+                EncryptionConfig { key_env: missing.clone(), ..own.clone() },
+                vec![],
+                wrong("[encryption]: key_file and key_env both name the key; keep one of them"),
             ),
             (
                 "not set",
-                EncryptionConfig { key_env: missing.clone(), ..none },
+                EncryptionConfig { key_env: missing.clone(), ..none.clone() },
+                vec![],
                 Err(format!("key in environment variable {missing}: it is not set")),
             ),
+            (
+                "a tenant's",
+                own.clone(),
+                vec![tenant("acme", &other)],
+                Ok((Some(id), both, BTreeMap::from([("acme".into(), other_id)]))),
+            ),
+            (
+                "a tenant's alone",
+                none,
+                vec![tenant("acme", &other)],
+                wrong(
+                    "[[tenant_key]] 1: [encryption] names no key: what is of no tenant alone, as names, states and pieces of large bodies, is encrypted with that",
+                ),
+            ),
+            (
+                "nobody's",
+                own.clone(),
+                vec![tenant("lab", &other)],
+                wrong("[[tenant_key]] 1: there is no [[tenant]] of the name \"lab\""),
+            ),
+            (
+                "a tenant's twice",
+                own.clone(),
+                vec![tenant("acme", &other), tenant("acme", &other)],
+                wrong("[[tenant_key]] 2: the keys of acme are named already"),
+            ),
+            ("a tenant's is everybody's", own, vec![tenant("acme", &file)], Err(twice)),
         ] {
-            assert_eq!(of(config), want, "case: {case}");
+            assert_eq!(of(config, &tenant_keys), want, "case: {case}");
         }
     }
 }

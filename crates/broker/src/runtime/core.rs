@@ -22,6 +22,7 @@ use crate::runtime::mailbox::Mailbox;
 use crate::runtime::now_ms;
 use crate::runtime::pace::Pace;
 use crate::runtime::ring::{Receiver, Sender, WakingSender};
+use crate::runtime::tenant_keys::TenantKeys;
 
 /// Records that nobody waits for ride with the next that somebody does, but wait no longer than this.
 const LAZY: Duration = Duration::from_millis(5);
@@ -60,6 +61,8 @@ pub struct Places {
     pub placement: Placement,
     /// What names say about it.
     pub addressing: Arc<Addressing>,
+    /// What the messages for some are encrypted with.
+    pub keys: Arc<TenantKeys>,
 }
 
 impl Places {
@@ -459,8 +462,8 @@ impl Core {
     fn carry_out(&mut self, id: PartitionId, effect: Effect) {
         match effect {
             Effect::Propose { command, urgency, durability, compression } => {
-                let record = encode_record(&command, compression);
-                self.log.propose(id, Proposal { command, record, urgency, durability });
+                let (record, key) = (encode_record(&command, compression), self.places.keys.key_of(&command));
+                self.log.propose(id, Proposal { command, record, urgency, durability, key });
                 self.unsent = true;
             }
             Effect::Reply { connection, ticket, result } => {

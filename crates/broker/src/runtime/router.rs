@@ -337,7 +337,8 @@ mod tests {
     const CONNECTION: ConnectionId = ConnectionId::new(0, 1);
 
     fn router(partitions: u16) -> Router {
-        let places = Places { placement: Placement { partitions }, addressing: Arc::default() };
+        let places =
+            Places { placement: Placement { partitions }, addressing: Arc::default(), keys: Arc::default() };
         Router::new(CONNECTION, places)
     }
 
@@ -465,7 +466,11 @@ mod tests {
             rule("queue://none", vec![target("a", Some("FALSE"))]),
         ];
         let addressing = postroad_routing::Addressing { composites, ..Default::default() };
-        let places = Places { placement: Placement { partitions: 1 }, addressing: Arc::new(addressing) };
+        let places = Places {
+            placement: Placement { partitions: 1 },
+            addressing: Arc::new(addressing),
+            keys: Arc::default(),
+        };
         let mut router = Router::new(CONNECTION, places);
         for (name, want) in [("all", "0: a,b"), ("none", "0: commit over 0"), ("other", "0: other")] {
             let mut said = Vec::new();

@@ -176,7 +176,11 @@ impl Store {
             check_segments(directory, &disk)?;
         }
         let layout = Layout { starts: layout.starts + 1, ..layout };
+        let current = keys.current();
         let store = Store::recover(disk, &layout, keys, addressing, settings, opening)?;
+        if let Some(key) = current {
+            tracing::info!(%key, "what is new is encrypted");
+        }
         // Behind the first segment: a layout without any means that they were lost.
         write_layout(directory, &layout)?;
         for damage in &store.report.damaged {

@@ -26,6 +26,7 @@ use crate::runtime::now_ms;
 use crate::runtime::orders::{self, Given, Orders};
 use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender, ring};
 use crate::runtime::store::Store;
+use crate::runtime::tenant_keys::TenantKeys;
 use crate::runtime::translate::read_portable;
 
 /// New sockets that wait for their core; the listener waits when it is full.
@@ -50,6 +51,8 @@ pub struct RuntimeOptions {
     pub pin: bool,
     /// What was written and not synced is synced so soon.
     pub sync_within: Duration,
+    /// What tenants' messages are encrypted with.
+    pub keys: Arc<TenantKeys>,
 }
 
 impl RuntimeOptions {
@@ -176,7 +179,7 @@ impl Runtime {
         let stop_cores = Arc::new(Stop { asked: AtomicBool::new(false), wakers: wakers.clone() });
         let stop_journal = Arc::new(AtomicBool::new(false));
         let Store { disk, journal, partitions, placement, addressing, .. } = store;
-        let places = Places { placement, addressing };
+        let places = Places { placement, addressing, keys: options.keys.clone() };
         let writer = LogWriter::new(journal, partitions.keys().copied());
 
         let journal_waker = Arc::new(ThreadWaker::default());

@@ -1,10 +1,14 @@
 //! Kept directories of every format version under `fixtures/journal`: whatever becomes of the code, these open like this.
 
+use super::encryption::key;
 use super::service::{OPTIONS, open, position, record, serve, stored};
 use crate::format::segment_name;
-use crate::{Checkpoint, DamageKind, Disk, FORMAT_VERSION, Journal, OpenError, SimulatedDisk};
+use crate::{
+    Checkpoint, DamageKind, Disk, FORMAT_VERSION, Journal, KeySet, Keys, OpenError, Record, SimulatedDisk,
+};
 use bytes::Bytes;
 use postroad_model::PartitionId;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -133,4 +137,56 @@ fn a_directory_of_the_next_version_is_refused() {
     let error = Journal::open(disk, OPTIONS).unwrap_err().to_string();
     let (next, known) = (FORMAT_VERSION + 1, FORMAT_VERSION);
     assert_eq!(error, format!("{CHANGED_SEGMENT}: format version {next}, this program knows {known}"));
+}
+
+/// Version 3: as version 2, with a key from record 9 on and another from record 17 on, and a tenant's for every third.
+#[test]
+#[ignore = "writes fixtures/journal"]
+fn make_encrypted_fixture() {
+    let disk = SimulatedDisk::new(3);
+    for (keys, numbers) in
+        [(Keys::default(), 1..=8), (encrypted(Some(1), &[]), 9..=16), (encrypted(Some(2), &[1]), 17..=24)]
+    {
+        let tenant = keys.current().map(|_| key(100).id());
+        let (mut journal, _) = Journal::open_with(disk.clone(), OPTIONS, keys, &mut |_, _| ()).unwrap();
+        for number in numbers {
+            let own = tenant.filter(|_| number % 3 == 0);
+            let first = Record { key: own, ..record(0, number, 1000) };
+            journal.commit(&[first, record(5, number, 50)]).unwrap();
+            serve(&mut journal, &disk);
+            assert!(journal.retain(PartitionId(0), position(number), 1, 1000));
+        }
+        let last = journal.last_position(PartitionId(0)).unwrap().get();
+        if last < 24 {
+            journal.write_checkpoint(vec![state(0, last), state(5, last - 1)]).unwrap();
+        }
+    }
+    store("version-3", &disk);
+}
+
+/// The journal's keys, and a tenant's.
+fn encrypted(current: Option<u8>, former: &[u8]) -> Keys {
+    let own = KeySet { current: current.map(key), former: former.iter().copied().map(key).collect() };
+    Keys::new(own, [KeySet { current: Some(key(100)), former: Vec::new() }])
+}
+
+#[test]
+fn a_directory_of_version_3_opens_with_its_keys() {
+    let keys = encrypted(Some(2), &[1]);
+    let opened = Journal::open_with(load("version-3"), OPTIONS, keys, &mut |_, _| ());
+    let (mut journal, recovered) = opened.unwrap();
+    assert_eq!((&recovered.damaged, &recovered.torn), (&vec![], &None));
+    assert_eq!(recovered.checkpoints, vec![state(0, 16), state(5, 15)]);
+    let records: Vec<_> = recovered.records().map(|record| record.unwrap()).collect();
+    let want = (16..=24).flat_map(|number| [stored(0, number, 1000), stored(5, number, 50)]).skip(1);
+    assert_eq!(records, want.collect::<Vec<_>>());
+    for number in 1..=24 {
+        let payload = journal.read(PartitionId(0), position(number)).unwrap();
+        assert_eq!(payload, stored(0, number, 1000).payload);
+    }
+    let ids = [None, Some(key(1).id()), Some(key(2).id()), Some(key(100).id())];
+    assert_eq!(journal.bytes_by_key().into_keys().collect::<BTreeSet<_>>(), BTreeSet::from(ids));
+    let error = Journal::open(load("version-3"), OPTIONS).unwrap_err().to_string();
+    let want = "0000000000000002.checkpoint: encrypted with key ";
+    assert!(error.starts_with(want) && error.ends_with(", and no key is given"), "{error}");
 }

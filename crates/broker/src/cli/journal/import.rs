@@ -76,8 +76,7 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     if end != found {
         bail!("{}: the last line counts {end:?}, and there are {found:?}", arguments.from.display());
     }
-    let mut target =
-        Target::open(&arguments.data, Config::of(arguments.config.as_deref())?.encryption.keys()?)?;
+    let mut target = Target::open(&arguments.data, Config::of(arguments.config.as_deref())?.keys()?.journal)?;
     each_line(&arguments.from, &mut |line| match line {
         Line::Piece(piece) => target.add_piece(decode(&piece)?),
         Line::Entry(entry) => {

@@ -96,7 +96,7 @@ struct Place {
 impl Place {
     /// The keys that the configuration names.
     fn keys(&self) -> anyhow::Result<Keys> {
-        Config::of(self.config.as_deref())?.encryption.keys()
+        Ok(Config::of(self.config.as_deref())?.keys()?.journal)
     }
 
     /// Reads it, and changes nothing.
