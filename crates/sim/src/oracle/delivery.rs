@@ -196,6 +196,10 @@ impl Oracle {
 
     /// With exclusive consumers on the queue, the first of the highest priority gets everything.
     fn check_chosen(&self, key: ConsumerKey, source: &Destination, what: &str) -> Checked {
+        // One that comes and goes in one turn has the queue until it goes.
+        if self.readers.get(&key).is_some_and(|reader| reader.leaves.is_some()) {
+            return Ok(());
+        }
         let line = self.lines.get(source).into_iter().flatten();
         let exclusive = line.filter_map(|key| Some((key, self.readers.get(key)?)));
         let exclusive: Vec<_> = exclusive
