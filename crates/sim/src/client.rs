@@ -424,12 +424,14 @@ impl Client {
             && !reader.source.temporary
             && reader.source.kind == DestinationKind::Queue
             && reader.source != world.scene.dead_letters;
+        // A dead letter is kept, unlike what it was before.
+        let forgets = world.scene.forgetful.as_ref() == Some(&reader.source);
         let outcome = match world.random.below(12) {
-            0 if may_reject => Outcome::Rejected,
+            0 if may_reject && !forgets => Outcome::Rejected,
             1 => Outcome::Released { failed: true },
             2 => Outcome::Released { failed: false },
             3 => Outcome::Retried,
-            4 if !spreads => Outcome::Expired,
+            4 if !spreads && !forgets => Outcome::Expired,
             _ => Outcome::Accepted,
         };
         self.settle_as(world, (consumer, partition), tags, outcome)

@@ -366,7 +366,7 @@ impl Oracle {
         };
         self.ask(from, ticket, ask);
         for to in sent.targets() {
-            let volatile = to.temporary || !sent.message.persistent;
+            let volatile = to.temporary || !sent.message.persistent || self.is_forgetful(to);
             match to.kind {
                 DestinationKind::Queue => {
                     self.copy((Place::Queue(to.clone()), message), operation, volatile);

@@ -22,6 +22,9 @@ pub fn policies(scene: &Scene, compression: Compression) -> Result<Policies, Str
         if scene.lagging.as_ref() == Some(at) {
             policy.durability = Durability::Async;
         }
+        if scene.forgetful.as_ref() == Some(at) {
+            policy.durability = Durability::Memory;
+        }
         if let Some((_, limit)) = scene.limited.as_ref().filter(|(limited, _)| limited == at) {
             policy.limit = *limit;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postroad_model::{Destination, Placement};
+use postroad_model::{Destination, DestinationKind, Placement};
 use postroad_routing::{AtLimit, Limit};
 
 use crate::policies::{SELECTING, limit};
@@ -27,6 +27,8 @@ pub struct Scene {
     pub selects: bool,
     /// What this queue confirms is synced a little later.
     pub lagging: Option<Destination>,
+    /// What is sent to this queue alone is in memory alone.
+    pub forgetful: Option<Destination>,
     /// A destination with a limit.
     pub limited: Option<(Destination, Limit)>,
     /// Of messages there with the same value the last is kept.
@@ -52,6 +54,8 @@ impl Scene {
             destinations.extend(fed.iter().map(|(queue, _)| queue.clone()));
         }
         let lagging = random.one_in(2).then(|| destinations[0].clone());
+        let queue = destinations.get(2).filter(|other| other.kind == DestinationKind::Queue);
+        let forgetful = queue.cloned().filter(|_| random.one_in(3));
         let mut may_be_limited = vec![destinations[1].clone(), Destination::topic("t")];
         may_be_limited.extend(fed.iter().map(|(queue, _)| queue.clone()));
         let limited = random.pick(&may_be_limited).cloned().filter(|_| random.one_in(2));
@@ -62,7 +66,7 @@ impl Scene {
         let has_limit = |at: &Destination| limited.as_ref().is_some_and(|(limited, _)| limited == at);
         let last_values = last_values.filter(|at| !has_limit(at));
         let dead_letters = Destination::queue("dead");
-        Scene { destinations, dead_letters, names, fed, selects, lagging, limited, last_values }
+        Scene { destinations, dead_letters, names, fed, selects, lagging, forgetful, limited, last_values }
     }
 
     /// A queue that refuses what is more than its limit.

@@ -261,7 +261,9 @@ impl Simulation {
 
     fn note_unanswered(&mut self, slot: usize, publish: &Publish) {
         let Sent { to, message, also, .. } = &publish.sent;
-        let lasting = to.kind == DestinationKind::Queue && !to.temporary && message.persistent;
+        // Who has sent what is in memory alone is not remembered.
+        let forgotten = to.temporary || self.scene.forgetful.as_ref() == Some(to);
+        let lasting = to.kind == DestinationKind::Queue && !forgotten && message.persistent;
         if lasting && also.is_empty() && publish.transaction.is_none() {
             self.unanswered[slot].push((publish.ticket, publish.sent.clone()));
         }
@@ -572,6 +574,9 @@ fn oracle_of(placement: Placement, scene: &Scene) -> Oracle {
     oracle.expect_feeds(Destination::topic(FEEDING), &scene.fed);
     if let Some(queue) = &scene.lagging {
         oracle.expect_lag(queue.clone());
+    }
+    if let Some(queue) = &scene.forgetful {
+        oracle.expect_memory(queue.clone());
     }
     if let Some(at) = &scene.last_values {
         oracle.expect_last_values(at.clone());

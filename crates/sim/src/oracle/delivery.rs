@@ -273,13 +273,19 @@ impl Oracle {
             // When it was sent the topic had no durable subscription: it may have waited for memory since.
             return Ok(());
         }
+        let persistent = letter.sent.message.persistent;
+        if matches!(spot.0, Place::Subscription(_)) && persistent && !self.goes_through_log(spot.1) {
+            // The same: what came later may have gone through the log, for the sake of a queue that was bound meanwhile.
+            return Ok(());
+        }
         let is_fed = self.is_fed(spot);
         if is_fed && !self.feeds.is_promised(spot) {
             // As with a durable subscription.
             return Ok(());
         }
         let several = !letter.sent.also.is_empty();
-        let may_wait = self.is_to_narrow(spot.1) || !letter.sent.message.persistent;
+        let forgotten = letter.sent.targets().any(|to| self.is_forgetful(to));
+        let may_wait = self.is_to_narrow(spot.1) || !letter.sent.message.persistent || forgotten;
         if several && (may_wait || !matches!(spot.0, Place::Queue(_))) {
             // It may have waited at another of its addresses: for room, or for the log.
             return Ok(());

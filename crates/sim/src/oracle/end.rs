@@ -76,7 +76,8 @@ impl Oracle {
 
     fn is_volatile(&self, message: MessageNumber) -> bool {
         self.letters.get(&message).is_none_or(|letter| {
-            let is_volatile = |to: &Destination| to.temporary || to.kind == DestinationKind::Topic;
+            let is_volatile =
+                |to: &Destination| to.temporary || to.kind == DestinationKind::Topic || self.is_forgetful(to);
             letter.sent.targets().all(is_volatile) || !letter.sent.message.persistent
         })
     }

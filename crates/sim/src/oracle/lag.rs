@@ -11,6 +11,8 @@ use super::{Checked, Fate, Number, Oracle, Place};
 pub(super) struct Lag {
     /// Queues whose policy is not to wait for it.
     queues: BTreeSet<Destination>,
+    /// One of these keeps even what is persistent in memory, unless another queue has it too.
+    forgetful: Option<Destination>,
     /// Confirmed and perhaps not synced, in the order of confirmation.
     unsynced: Vec<Number>,
     /// What each power cut found unsynced.
@@ -21,6 +23,18 @@ impl Oracle {
     /// From the start: what is done to these queues alone is confirmed before it is synced.
     pub fn expect_lag(&mut self, queue: Destination) {
         self.lag.queues.insert(queue);
+    }
+
+    /// From the start: what is sent to this queue alone is in memory alone. What is in the log for another's sake need not be
+    /// synced for this one's.
+    pub fn expect_memory(&mut self, queue: Destination) {
+        self.lag.queues.insert(queue.clone());
+        self.lag.forgetful = Some(queue);
+    }
+
+    /// Whether it is a queue in memory.
+    pub(super) fn is_forgetful(&self, to: &Destination) -> bool {
+        self.lag.forgetful.as_ref() == Some(to)
     }
 
     /// Everything that was confirmed so far is synced.
