@@ -6,6 +6,7 @@ use crate::disk::{Disk, DiskFile, read_full_at};
 use crate::error::OpenError;
 use crate::format::{HeaderFault, SECTOR_BYTES, checkpoint_name, checkpoint_of};
 use crate::keys::{KeyId, Keys};
+use crate::recovery::lacking;
 use crate::segment::Segment;
 use std::path::PathBuf;
 
@@ -30,7 +31,7 @@ pub(crate) struct Loaded {
 /// Reads checkpoints, newest first, until one is good.
 ///
 /// # Errors
-/// [`OpenError::UnknownVersion`] and [`OpenError::KeyUnknown`] only: one that cannot be read for another reason is skipped.
+/// [`OpenError::UnknownVersion`], [`OpenError::KeyUnknown`] and [`OpenError::InTheClear`] only: one that cannot be read for another reason is skipped.
 pub(crate) fn load<D: Disk>(disk: &D, names: &[String], keys: &Keys) -> Result<Loaded, OpenError> {
     let mut sequences: Vec<u64> = names.iter().filter_map(|name| checkpoint_of(name)).collect();
     sequences.sort_unstable_by(|a, b| b.cmp(a));
@@ -53,13 +54,7 @@ pub(crate) fn load<D: Disk>(disk: &D, names: &[String], keys: &Keys) -> Result<L
             Err(Unreadable::Fault(HeaderFault::Version(found))) => {
                 return Err(OpenError::UnknownVersion { file: disk.path(&name), found });
             }
-            Err(Unreadable::KeyUnknown(key)) => {
-                return Err(OpenError::KeyUnknown {
-                    file: disk.path(&name),
-                    key,
-                    given: keys.ids().collect(),
-                });
-            }
+            Err(Unreadable::Lacking(key)) => return Err(lacking(disk.path(&name), key, keys)),
             Err(Unreadable::Fault(HeaderFault::Invalid)) => {
                 loaded.skipped.push(disk.path(&name));
                 loaded.superfluous.push(name);
@@ -71,7 +66,8 @@ pub(crate) fn load<D: Disk>(disk: &D, names: &[String], keys: &Keys) -> Result<L
 
 enum Unreadable {
     Fault(HeaderFault),
-    KeyUnknown(KeyId),
+    /// This key; or none is not enough.
+    Lacking(Option<KeyId>),
 }
 
 impl From<HeaderFault> for Unreadable {
@@ -107,8 +103,8 @@ fn read<D: Disk>(
         return Err(HeaderFault::Invalid.into());
     }
     let key = extent.cipher.map(|cipher| cipher.key);
-    if let Some(key) = key.filter(|&key| keys.lacks(key)) {
-        return Err(Unreadable::KeyUnknown(key));
+    if keys.lacks(key) {
+        return Err(Unreadable::Lacking(key));
     }
     let parsed = decode_body(&extent, &body.into(), keys).ok_or(HeaderFault::Invalid)?;
     Ok((parsed, key))

@@ -132,7 +132,9 @@ impl Decryptor {
         salt: u64,
         stored: &'a [u8],
     ) -> Result<&'a [u8], Locked> {
-        let Some(id) = header.key else { return Ok(stored) };
+        let Some(id) = header.key else {
+            return if self.keys.lacks(None) { Err(Locked::Forged) } else { Ok(stored) };
+        };
         let key = self.ready.get(&self.keys, id, salt).ok_or(Locked::Unknown(id))?;
         let (nonce, sealed) = stored.split_first_chunk().ok_or(Locked::Forged)?;
         self.plain.clear();

@@ -44,6 +44,12 @@ pub enum OpenError {
         /// Those that were given.
         given: Vec<KeyId>,
     },
+    /// Something in this file is not encrypted, and had to be. Nothing on the disk was changed.
+    #[error("{}: something in it is not encrypted, and everything has to be", file.display())]
+    InTheClear {
+        /// The file.
+        file: PathBuf,
+    },
     /// Damage before the tail, and it cannot be told which partitions are hit.
     #[error(transparent)]
     Damaged(Damage),

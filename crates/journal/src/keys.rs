@@ -107,6 +107,8 @@ struct Known {
     /// Each key, and the one that takes its place when a record is written again.
     keys: BTreeMap<KeyId, (Key, Option<KeyId>)>,
     can_do_without: bool,
+    /// What is not encrypted is taken for forged.
+    requires: bool,
 }
 
 impl fmt::Debug for Keys {
@@ -127,7 +129,7 @@ impl Keys {
                 keys.entry(key.id()).or_insert((key, target));
             }
         }
-        Keys(Arc::new(Known { current, keys, can_do_without: false }))
+        Keys(Arc::new(Known { current, keys, can_do_without: false, requires: false }))
     }
 
     /// For those who look at a journal without its keys: what is encrypted stays as it is, and only its checksums are looked
@@ -136,9 +138,24 @@ impl Keys {
         Keys(Arc::new(Known { can_do_without: true, ..Known::default() }))
     }
 
-    /// Whether what is encrypted with this key cannot be used, and has to be.
-    pub(crate) fn lacks(&self, id: KeyId) -> bool {
-        !self.0.can_do_without && !self.0.keys.contains_key(&id)
+    /// The same keys, for a journal in which everything must be encrypted: who can write to its disk can make a record that is not, and
+    /// has no key for one that is.
+    pub fn requiring_encryption(self) -> Keys {
+        let Known { current, keys, can_do_without, .. } = &*self.0;
+        Keys(Arc::new(Known {
+            current: *current,
+            keys: keys.clone(),
+            can_do_without: *can_do_without,
+            requires: true,
+        }))
+    }
+
+    /// Whether what is encrypted with this key, or with none, cannot be used, and has to be.
+    pub(crate) fn lacks(&self, id: Option<KeyId>) -> bool {
+        match id {
+            Some(id) => !self.0.can_do_without && !self.0.keys.contains_key(&id),
+            None => self.0.requires,
+        }
     }
 
     /// The ids of all keys.

@@ -9,7 +9,7 @@ use crate::disk::{Disk, DiskFile, read_full_at, write_all_at};
 use crate::error::{Damage, DamageKind, OpenError};
 use crate::format::{GroupEnd, SECTOR_BYTES, SegmentNumber, segment_name, segment_of};
 use crate::journal::{Journal, Options};
-use crate::keys::Keys;
+use crate::keys::{KeyId, Keys};
 use crate::recovered::{Part, Recovered};
 use crate::retention::Segments;
 use crate::segment::Segment;
@@ -18,6 +18,7 @@ use postroad_model::PartitionId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
 use std::path::Path;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Bytes of the last groups written again at a time.
@@ -82,12 +83,20 @@ type Verification<F> = (Verified<F>, Unused<F>, Vec<String>);
 /// Refuses a journal with records that are encrypted with a key that is not known, before anything is changed.
 fn check_keys<D: Disk>(disk: &D, segments: &Segments, keys: &Keys) -> Result<(), OpenError> {
     for segment in segments.iter() {
-        if let Some(key) = segment.keys.keys().flatten().copied().find(|&key| keys.lacks(key)) {
-            let (file, given) = (disk.path(&segment.file_name()), keys.ids().collect());
-            return Err(OpenError::KeyUnknown { file, key, given });
+        let used = segment.keys.iter().filter(|(_, bytes)| **bytes > 0).map(|(key, _)| *key);
+        if let Some(key) = used.into_iter().find(|&key| keys.lacks(key)) {
+            return Err(lacking(disk.path(&segment.file_name()), key, keys));
         }
     }
     Ok(())
+}
+
+/// A file needs this key, which is not known; or none, which is not enough.
+pub(crate) fn lacking(file: PathBuf, key: Option<KeyId>, keys: &Keys) -> OpenError {
+    match key {
+        Some(key) => OpenError::KeyUnknown { file, key, given: keys.ids().collect() },
+        None => OpenError::InTheClear { file },
+    }
 }
 
 /// What a missing segment means.

@@ -28,6 +28,8 @@ pub struct EncryptionConfig {
     former_key_files: Vec<PathBuf>,
     /// Environment variables with such.
     former_key_envs: Vec<String>,
+    /// Whether a store in which something is not encrypted is refused.
+    required: bool,
 }
 
 /// One `[[tenant_key]]`: the keys of a tenant; the other fields are those of [`EncryptionConfig`].
@@ -110,6 +112,9 @@ impl EncryptionConfig {
     /// What is said twice, or of nobody.
     pub fn check(&self, tenant_keys: &[TenantKeyConfig], tenants: &Tenants) -> anyhow::Result<()> {
         self.places().check().context("configuration: [encryption]")?;
+        if self.required && !self.places().names_key() {
+            bail!("configuration: encryption.required is true, and [encryption] names no key");
+        }
         let mut names = BTreeSet::new();
         for (number, keys) in (1..).zip(tenant_keys) {
             let mut check = || {
@@ -151,7 +156,9 @@ impl EncryptionConfig {
         if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
             bail!("[encryption]: key {} is named twice; a key that was replaced is not used again", twice[0]);
         }
-        Ok(StoreKeys { journal: Keys::new(own, sets), tenants: current })
+        let keys = Keys::new(own, sets);
+        let journal = if self.required { keys.requiring_encryption() } else { keys };
+        Ok(StoreKeys { journal, tenants: current })
     }
 }
 

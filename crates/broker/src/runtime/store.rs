@@ -37,6 +37,11 @@ pub enum StoreError {
         "{0}; name its file in [encryption], as key_file, or in former_key_files if another has taken its place (`postroad key id` tells which key a file has)"
     )]
     KeyUnknown(OpenError),
+    /// Something in the directory is not encrypted, which the configuration forbids.
+    #[error(
+        "{0} (encryption.required): either somebody put it there, or encryption was turned on only lately; then `required` must wait until `postroad journal stats` lists nothing without a key"
+    )]
+    InTheClear(OpenError),
     /// The journal does not open.
     #[error(transparent)]
     Journal(OpenError),
@@ -93,6 +98,7 @@ impl From<OpenError> for StoreError {
     fn from(error: OpenError) -> StoreError {
         match error {
             OpenError::KeyUnknown { .. } => StoreError::KeyUnknown(error),
+            OpenError::InTheClear { .. } => StoreError::InTheClear(error),
             error => StoreError::Journal(error),
         }
     }

@@ -281,6 +281,43 @@ fn what_somebody_altered_is_never_taken_for_what_was_committed_nor_for_a_torn_wr
 }
 
 #[test]
+fn where_everything_has_to_be_encrypted_nothing_else_is_read() {
+    let strict = || keys(Some(1), &[]).requiring_encryption();
+    let begin = |keys: &Keys| {
+        let disk = SimulatedDisk::new(8);
+        let (mut journal, _, _) = open(&disk, keys);
+        commit(&mut journal, &disk, 1..=4);
+        (disk, journal)
+    };
+    let refused = |disk: SimulatedDisk| {
+        let opened = Journal::open_with(disk, OPTIONS, strict(), &mut |_, _| ());
+        opened.map(drop).map_err(|error| error.to_string())
+    };
+    let want =
+        |file: &str| Err(format!("{file}: something in it is not encrypted, and everything has to be"));
+
+    let (disk, mut journal) = begin(&strict());
+    journal.write_checkpoint(vec![state(4)]).unwrap();
+    assert_eq!(refused(disk.copy()), Ok(()), "all of it is encrypted");
+
+    let (disk, mut journal) = begin(&Keys::default());
+    assert_eq!(refused(disk.copy()), want("0000000000000001.segment"), "none of it");
+    journal.write_checkpoint(vec![state(4)]).unwrap();
+    assert_eq!(refused(disk.copy()), want("0000000000000001.checkpoint"), "nor the checkpoint");
+
+    let plain = secret(9);
+    let in_the_clear = |row: RecordHeader| RecordHeader { key: None, ..row };
+    let (disk, mut journal) = begin(&strict());
+    let heads = groups(&disk, &journal);
+    let length = heads[1].records[0].header.payload_bytes as usize;
+    let forged: Vec<u8> = plain.iter().copied().cycle().take(length).collect();
+    forge(&disk, &heads[1], &forged, in_the_clear);
+    assert_eq!(refused(disk.copy()), want("0000000000000001.segment"), "one record is not");
+    let error = journal.read(PARTITION, position(2)).unwrap_err().to_string();
+    assert!(error.ends_with("is not what was encrypted: it was altered (partition 0)"), "{error}");
+}
+
+#[test]
 fn what_a_crash_left_and_what_comes_in_its_place_have_different_nonces() {
     let disk = SimulatedDisk::new(6);
     let keys = keys(Some(1), &[]);
