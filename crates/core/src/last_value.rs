@@ -99,6 +99,8 @@ impl Partition {
         }
         let mut leaving = std::mem::take(&mut last_values.leaving);
         leaving.retain(|tag| self.entry(id, *tag).is_some_and(|entry| entry.state == State::Ready));
+        // All at once: where one leaves memory a send may be let in, and what is served then must not be one of the others.
+        leaving.iter().for_each(|tag| self.set_state(id, *tag, State::Leaving));
         self.settle_held(id, &leaving, SettleCause::Replaced, None, effects);
     }
 

@@ -268,6 +268,19 @@ fn others_are_told_what_comes_and_goes() {
 }
 
 #[test]
+fn what_was_superseded_is_not_delivered_as_a_send_is_let_in_where_another_leaves() {
+    let mut policies = Policies::with_dead_letters_in("dead");
+    let policy = Policy { last_value: Some("k".into()), ..policies.fallback().clone() };
+    policies.set(&DestinationPattern::parse("queue://a").unwrap(), policy);
+    let mut bench = Bench::new(postroad_core::Settings { volatile_bytes_max: 20, ..settings(1) });
+    bench.follow(policies);
+    bench.run("attach 1.1 a 9\nsend 1 a m?k=1 volatile\nsend 1 a n?k=1\nsend 1 a o?k=1");
+    assert_eq!(bench.run("send 2 a p volatile"), "", "it waits for the memory that m takes");
+    assert_eq!(bench.run("fail 1.1 m?k=1 n?k=1"), "ok 1.1<p ok");
+    assert_eq!((bench.held().as_str(), bench.partitions[0].counters().replaced), ("a:2", 2));
+}
+
+#[test]
 fn a_last_value_queue_keeps_the_newest_of_each_value() {
     let mut policies = Policies::with_dead_letters_in("dead");
     let policy = Policy { last_value: Some("k".into()), ..policies.fallback().clone() };
