@@ -25,12 +25,13 @@ pub fn short(event: &Event) -> String {
 pub fn short_effect(effect: &Effect) -> String {
     match effect {
         Effect::Deliver(delivery) => format!(
-            "deliver {:?} to {:?}, tag {:x}, failed {}, {:?}",
+            "deliver {:?} to {:?}, tag {:x}, failed {}, {:?}, {:?}",
             crate::oracle::number_of(&delivery.message),
             delivery.consumer,
             delivery.tag.0,
             delivery.failed_deliveries,
-            delivery.message.group()
+            delivery.message.group(),
+            delivery.message.last_value()
         ),
         Effect::Propose { command, urgency, durability, .. } => {
             let mut text = format!("{command:?}");

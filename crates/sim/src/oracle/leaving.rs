@@ -1,8 +1,10 @@
 //! What becomes of what consumers hold when they leave, alone or with their connection.
 
-use postroad_model::{ConnectionId, ConsumerKey, Delivered, Destination, DestinationKind, PartitionId};
+use postroad_model::{
+    ConnectionId, ConsumerKey, Delivered, Destination, DestinationKind, EntryTag, PartitionId,
+};
 
-use super::{Fate, Hold, Number, Oracle, Place, Reader};
+use super::{Fate, Hold, Number, Oracle, Place, Reader, Spot};
 
 impl Oracle {
     pub(super) fn leaves(&mut self, key: ConsumerKey, delivered: Delivered) {
@@ -35,11 +37,15 @@ impl Oracle {
                 reader.held.iter().position(|(tag, _)| *tag == last).map_or(0, |index| index + 1)
             }
         };
+        // One that came back from a transaction may have its place behind others by now.
+        let is_last = |(tag, _): &&(EntryTag, Spot)| matches!(delivered, Delivered::Through { tag: last, .. } if last == *tag);
+        let last = reader.held.iter().find(is_last).and_then(|(_, spot)| self.copies.get(spot));
+        let is_open = last.is_some_and(|copy| copy.again);
         for (index, (_, spot)) in reader.held.iter().enumerate() {
             let Some(copy) = self.copies.get_mut(spot) else { continue };
             if copy.hold == Hold::Held(key) {
                 copy.hold = Hold::Free;
-                let again = std::mem::take(&mut copy.again);
+                let again = std::mem::take(&mut copy.again) || is_open;
                 copy.count(u32::from(index < seen && !again), u32::from(index < seen || again));
             }
         }
