@@ -1,12 +1,15 @@
 //! Any bytes as a journal's files: opening and replaying never panics, and opening twice gives the same.
 //!
 //! The first byte chooses: raw bytes as a segment, edits of a good journal, or such edits with all checksums put
-//! right again, so that the fuzzer gets behind them.
+//! right again, so that the fuzzer gets behind them; and whether the journal is encrypted.
 #![no_main]
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use postroad_journal::{Checkpoint, Disk, Journal, Options, Payload, Record, SimulatedDisk, StoredRecord};
+use postroad_journal::{
+    Checkpoint, Disk, Journal, KEY_BYTES, Key, KeySet, Keys, OpenError, Options, Payload, Record, Recovered,
+    SimulatedDisk, StoredRecord,
+};
 use postroad_model::{PartitionId, Position};
 
 const OPTIONS: Options = Options { segment_bytes: 16 << 10, checkpoint_bytes: 1 << 20, dead_segments_max: 1 };
@@ -15,22 +18,30 @@ const SECTOR: usize = 512;
 fuzz_target!(|data: &[u8]| {
     let Some((&mode, rest)) = data.split_first() else { return };
     let disk = SimulatedDisk::new(1);
+    let current = (mode / 3 % 2 == 1).then(|| Key::new(&[7; KEY_BYTES]));
+    let keys = Keys::new(KeySet { current, former: Vec::new() }, []);
     if mode % 3 == 0 {
         disk.set_contents("0000000000000001.segment", rest.to_vec());
     } else {
-        good_journal(&disk);
+        good_journal(&disk, &keys);
         edit(&disk, rest, mode % 3 == 2);
     }
-    let first = replay(&disk);
+    let first = replay(&disk, &keys);
     if first.is_some() {
         disk.crash();
-        assert_eq!(replay(&disk), first);
+        assert_eq!(replay(&disk, &keys), first);
     }
 });
 
+type Opened = (Journal<SimulatedDisk>, Recovered<<SimulatedDisk as Disk>::File>);
+
+fn open(disk: &SimulatedDisk, keys: &Keys) -> Result<Opened, OpenError> {
+    Journal::open_with(disk.clone(), OPTIONS, keys.clone(), &mut |_, _| ())
+}
+
 /// Two partitions, a checkpoint in the middle, two segments.
-fn good_journal(disk: &SimulatedDisk) {
-    let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).expect("an empty disk");
+fn good_journal(disk: &SimulatedDisk, keys: &Keys) {
+    let (mut journal, _) = open(disk, keys).expect("an empty disk");
     for number in 1..=12 {
         let position = Position::new(number).expect("not zero");
         let record = |partition, bytes: usize| Record {
@@ -38,6 +49,7 @@ fn good_journal(disk: &SimulatedDisk) {
             position,
             payload: Payload::from(Bytes::from(vec![number as u8; bytes])),
             reserve: partition == 1,
+            key: None,
         };
         journal.commit(&[record(0, 1200), record(1, 8)]).expect("a good disk");
         if number == 6 {
@@ -93,8 +105,8 @@ fn reseal_group(group: &mut [u8], offset: u64) {
 }
 
 /// All records that come back; `None` if the journal is refused.
-fn replay(disk: &SimulatedDisk) -> Option<Vec<StoredRecord>> {
-    let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).ok()?;
+fn replay(disk: &SimulatedDisk, keys: &Keys) -> Option<Vec<StoredRecord>> {
+    let (mut journal, recovered) = open(disk, keys).ok()?;
     let records = recovered.records().map(|record| record.expect("just verified")).collect();
     for number in 1..=13 {
         for partition in [0, 1] {
