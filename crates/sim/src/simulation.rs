@@ -71,6 +71,9 @@ type Checked = Result<(), String>;
 
 const SLOTS: usize = 4;
 
+/// Starts after which the broker should be up, for the disk is well from the second one.
+const STARTS_MAX: u32 = 100;
+
 /// Numbers that a client is behind at most if it sends a message again.
 const OUTSTANDING_MAX: u64 = 150;
 
@@ -543,7 +546,7 @@ impl Simulation {
             self.rotations.rotate();
             self.report.rotations += 1;
         }
-        loop {
+        for _ in 0..STARTS_MAX {
             match Assembly::boot(&self.disk, self.journal, self.rotations.keys(), &self.settings) {
                 Ok(assembly) => {
                     self.assembly = assembly;
@@ -561,6 +564,7 @@ impl Simulation {
                 }
             }
         }
+        Err("the broker does not start, though the disk is well again".to_owned())
     }
 }
 
