@@ -97,8 +97,13 @@ impl Partition {
         if last_values.leaving.is_empty() {
             return;
         }
-        let mut leaving = std::mem::take(&mut last_values.leaving);
-        leaving.retain(|tag| self.entry(id, *tag).is_some_and(|entry| entry.state == State::Ready));
+        let superseded = std::mem::take(&mut last_values.leaving);
+        let is_ready = |tag: &EntryTag| self.entry(id, *tag).is_some_and(|entry| entry.state == State::Ready);
+        let (leaving, held): (Vec<EntryTag>, Vec<EntryTag>) = superseded.into_iter().partition(is_ready);
+        // At a start a prepared branch may have one: that leaves when it is given back.
+        if let Some(last_values) = self.queues.get_mut(&id).and_then(|queue| queue.last_values.as_mut()) {
+            last_values.held.extend(held);
+        }
         // All at once: where one leaves memory a send may be let in, and what is served then must not be one of the others.
         leaving.iter().for_each(|tag| self.set_state(id, *tag, State::Leaving));
         self.settle_held(id, &leaving, SettleCause::Replaced, None, effects);

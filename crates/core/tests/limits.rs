@@ -281,6 +281,26 @@ fn what_was_superseded_is_not_delivered_as_a_send_is_let_in_where_another_leaves
 }
 
 #[test]
+fn what_was_superseded_in_a_prepared_branch_leaves_when_that_is_rolled_back() {
+    let mut policies = Policies::with_dead_letters_in("dead");
+    let policy = Policy { last_value: Some("k".into()), ..policies.fallback().clone() };
+    policies.set(&DestinationPattern::parse("queue://a").unwrap(), policy);
+    for restarts in [false, true] {
+        let mut bench = Bench::new(settings(1));
+        bench.settings.policies = std::sync::Arc::new(policies.clone());
+        bench.follow(policies.clone());
+        bench.run("attach 1.1 a 9\nsend 1 a m?k=1\nsend 1 a n?k=1\naccept 1.1 n?k=1");
+        bench.run("accept 1.1 m?k=1 tx=1\nend 1 1 x\nprepare 1 x\ndetach 1.1 none");
+        if restarts {
+            bench.restart();
+        }
+        bench.run("decide 2 x rollback");
+        assert_eq!(bench.run("attach 2.1 a 9"), "ok", "restarts: {restarts}");
+        assert_eq!(bench.held(), "", "restarts: {restarts}");
+    }
+}
+
+#[test]
 fn a_last_value_queue_keeps_the_newest_of_each_value() {
     let mut policies = Policies::with_dead_letters_in("dead");
     let policy = Policy { last_value: Some("k".into()), ..policies.fallback().clone() };
