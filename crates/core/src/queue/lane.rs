@@ -291,9 +291,14 @@ impl Lane {
 
     /// The entry, if its page is open and has it.
     pub fn get(&self, sequence: u64) -> Option<&Entry> {
-        let (index, offset) = self.place(sequence)?;
+        self.blocks_of(sequence)?.get(sequence - self.page_of(sequence))
+    }
+
+    /// The page of this sequence, if it is open.
+    fn blocks_of(&self, sequence: u64) -> Option<&Blocks> {
+        let (index, _) = self.place(sequence)?;
         match self.pages.get(index)? {
-            Slot::Open(blocks) => blocks.get(offset),
+            Slot::Open(blocks) => Some(blocks),
             _ => None,
         }
     }
@@ -402,29 +407,18 @@ impl Lane {
 
     /// The entries of an open page, in order.
     pub fn page(&self, page: u64) -> impl Iterator<Item = (u64, &Entry)> {
-        let slot = self.place(page).and_then(|(index, _)| self.pages.get(index));
-        let blocks = slot.and_then(|slot| match slot {
-            Slot::Open(blocks) => Some(blocks),
-            _ => None,
-        });
-        blocks
-            .into_iter()
-            .flat_map(move |blocks| blocks.iter().map(move |(offset, entry)| (page + offset, entry)))
+        let blocks = self.blocks_of(page).into_iter();
+        blocks.flat_map(move |blocks| blocks.iter().map(move |(offset, entry)| (page + offset, entry)))
     }
 
     /// What an open page would be if it were folded, as `make` has it; made once, until one of its entries changes.
     pub fn written(&self, page: u64, make: impl FnOnce() -> Option<Bytes>) -> Option<&Bytes> {
-        let (index, _) = self.place(page)?;
-        match self.pages.get(index)? {
-            Slot::Open(blocks) => blocks.written.get_or_init(make).as_ref(),
-            _ => None,
-        }
+        self.blocks_of(page)?.written.get_or_init(make).as_ref()
     }
 
     /// Whether [`Lane::written`] has nothing to make for this page.
     pub fn is_written(&self, page: u64) -> bool {
-        let slot = self.place(page).and_then(|(index, _)| self.pages.get(index));
-        slot.is_none_or(|slot| !matches!(slot, Slot::Open(blocks) if blocks.written.get().is_none()))
+        self.blocks_of(page).is_none_or(|blocks| blocks.written.get().is_some())
     }
 
     /// Whether an entry of the page came back and waits to be delivered again: such a page stays open.
