@@ -101,7 +101,7 @@ pub struct KeySet {
 #[derive(Clone, Default)]
 pub struct Keys(Arc<Known>);
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Known {
     current: Option<KeyId>,
     /// Each key, and the one that takes its place when a record is written again.
@@ -141,13 +141,7 @@ impl Keys {
     /// The same keys, for a journal in which everything must be encrypted: who can write to its disk can make a record that is not, and
     /// has no key for one that is.
     pub fn requiring_encryption(self) -> Keys {
-        let Known { current, keys, can_do_without, .. } = &*self.0;
-        Keys(Arc::new(Known {
-            current: *current,
-            keys: keys.clone(),
-            can_do_without: *can_do_without,
-            requires: true,
-        }))
+        Keys(Arc::new(Known { requires: true, ..Arc::unwrap_or_clone(self.0) }))
     }
 
     /// Whether what is encrypted with this key, or with none, cannot be used, and has to be.

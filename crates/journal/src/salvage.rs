@@ -18,6 +18,7 @@ use crate::keys::Keys;
 use crate::live::LiveSet;
 use crate::record::StoredRecord;
 use crate::recovered::TornTail;
+use crate::recovery::lacking;
 use crate::salvage_scan::{Scan, Scanned};
 use crate::scan::{GroupHead, Window};
 use crate::segment::Segment;
@@ -483,7 +484,7 @@ impl<D: Disk> Salvage<D> {
         let length = file.length().map_err(failed)?;
         let mut scanned = scan.run(&*file, length, &mut segment, &mut self.readable).map_err(failed)?;
         if let Some(key) = scanned.key_unknown {
-            return Err(OpenError::KeyUnknown { file: path, key, given: self.keys.ids().collect() });
+            return Err(lacking(path, Some(key), &self.keys));
         }
         for (partition, offset, kind) in &scanned.damaged {
             self.note(Damage { partition: *partition, file: path.clone(), offset: *offset, kind: *kind });
