@@ -27,7 +27,7 @@ impl TenantKeys {
             Command::Transact(changes) | Command::Prepare { changes, .. } => &changes.sends,
             _ => &[],
         };
-        let mut owners = sent.iter().flat_map(destinations).map(|destination| self.key_for(destination));
+        let mut owners = sent.iter().flat_map(Sent::targets).map(|destination| self.key_for(destination));
         let first = owners.next()??;
         owners.all(|other| other == Some(first)).then_some(first)
     }
@@ -35,10 +35,6 @@ impl TenantKeys {
     fn key_for(&self, destination: &Destination) -> Option<KeyId> {
         self.keys.get(&self.tenants.owner_of(destination)?.name).copied()
     }
-}
-
-fn destinations(sent: &Sent) -> impl Iterator<Item = &Destination> {
-    std::iter::once(&sent.to).chain(&sent.also)
 }
 
 #[cfg(test)]
