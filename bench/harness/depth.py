@@ -6,9 +6,9 @@ import random
 import subprocess
 import time
 
+from . import report
 from .load import CLASSES, HERE, IDLE_SECONDS
 from .process import memory_megabytes
-from .report import ratio
 
 # Field, title, how to write it.
 MEASURES = [
@@ -21,7 +21,8 @@ MEASURES = [
     ("drained_per_s", "drained/s", "{:,.0f}"),
     ("peak_mb", "memory peak MB", "{:.0f}"),
 ]
-FAULTS = ["lost", "doubled", "reordered", "wrong_body"]
+# What the report knows it by.
+NAME = "depth"
 
 
 class Client:
@@ -62,7 +63,7 @@ def measure(broker, messages, body_bytes):
     client = None
     try:
         time.sleep(IDLE_SECONDS)
-        result = {"broker": broker.name, "idle_mb": memory_megabytes(broker.process.server_pid())}
+        result = {"broker": broker.name, "workload": NAME, "idle_mb": memory_megabytes(broker.process.server_pid())}
         client = Client(broker, messages, body_bytes)
         result.update(client.step("fill"))
         server = broker.process.server_pid()
@@ -76,7 +77,7 @@ def measure(broker, messages, body_bytes):
         result["first_ms"] = first["at_ms"] - began * 1000
         server = broker.process.server_pid()
         result["restarted_mb"] = memory_megabytes(server)
-        result.update(client.step("drain"))
+        result.update(client.step("drain"), verified=True)
         result["peak_mb"] = max(peak, memory_megabytes(server, "VmHWM"))
     finally:
         if client is not None:
@@ -87,12 +88,4 @@ def measure(broker, messages, body_bytes):
 
 def table(results):
     """Measures by broker; ratios to the first one."""
-    first = results[0]
-    head = ["", *(r["broker"] for r in results), *(f"{r['broker']} / {first['broker']}" for r in results[1:])]
-    rows = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
-    for field, title, form in MEASURES:
-        cells = [form.format(r[field]) for r in results] + [ratio(r[field], first[field]) for r in results[1:]]
-        rows.append("| " + " | ".join([title, *cells]) + " |")
-    faults = [", ".join(str(r[fault]) for fault in FAULTS) for r in results]
-    rows.append("| " + " | ".join(["lost, doubled, reordered, wrong", *faults, *("" for _ in results[1:])]) + " |")
-    return "\n".join(rows)
+    return "\n".join(report.table(results, [r["broker"] for r in results], NAME, MEASURES))

@@ -33,7 +33,7 @@ def markdown(results, brokers, workloads, settings):
     """One table per workload; `brokers` are [(name, version)], the first is the one that the others are compared with."""
     lines = [heading(brokers, settings), ""]
     for workload in workloads:
-        lines += [f"**{workload.name}**: {workload.title}", "", *table(results, [name for name, _ in brokers], workload), ""]
+        lines += [f"**{workload.name}**: {workload.title}", "", *table(results, [name for name, _ in brokers], workload.name), ""]
         lines += [*unclean(results, workload.name)]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -59,12 +59,13 @@ def machine():
     return f"{os.cpu_count()} cores ({model}), {gigabytes:.0f} GiB, Linux {platform.release().split('-')[0]}"
 
 
-def table(results, brokers, workload):
+def table(results, brokers, workload, measures=MEASURES):
+    """Rows of measures, columns of brokers and ratios; `workload` is its name."""
     first, others = brokers[0], brokers[1:]
     head = ["", *brokers, *(f"{other} / {first}" for other in others)]
     rows = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
-    for field, title, form in MEASURES:
-        values = [median(results, broker, workload.name, field) for broker in brokers]
+    for field, title, form in measures:
+        values = [median(results, broker, workload, field) for broker in brokers]
         if not any(values) and field != "other_cores":
             continue  # nothing of the kind in this workload
         cells = ["-" if value is None else form.format(value) for value in values]
@@ -73,7 +74,7 @@ def table(results, brokers, workload):
         else:
             cells += ["" for _ in others]
         rows.append("| " + " | ".join([title, *cells]) + " |")
-    verdicts = [verdict(results, broker, workload.name) for broker in brokers]
+    verdicts = [verdict(results, broker, workload) for broker in brokers]
     rows.append("| " + " | ".join(["lost, doubled, reordered, wrong", *verdicts, *("" for _ in others)]) + " |")
     return rows
 
