@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use postroad_amqp::codec::{
-    Accepted, Attach, Begin, Close, Coordinator, Declare, DeliveryState, Detach, Discharge, Disposition, End,
-    Field, Flow, Frame, FrameKind, Header, Modified, Open, Performative, Reader, ReceiverSettleMode, Role,
-    SaslCode, SaslFrame, SaslInit, SaslResponse, SenderSettleMode, Source, SourceTerminus, Symbol, Target,
-    TargetTerminus, TerminusDurability, TerminusExpiry, TransactionalState, Transfer, Value, ValueMap,
-    begin_frame, end_frame, take_frame,
+    Accepted, Attach, Begin, Close, Coordinator, Declare, DeliveryState, Described, Detach, Discharge,
+    Disposition, DistributionMode, End, Field, Flow, Frame, FrameKind, Header, Modified, Open, Performative,
+    Reader, ReceiverSettleMode, Role, SaslCode, SaslFrame, SaslInit, SaslResponse, SenderSettleMode, Source,
+    SourceTerminus, Symbol, Target, TargetTerminus, TerminusDurability, TerminusExpiry, TransactionalState,
+    Transfer, Value, ValueMap, begin_frame, end_frame, take_frame,
 };
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::portable::{Portable, TranslationError};
@@ -205,6 +205,20 @@ impl Bench {
             initial_delivery_count: Some(0),
             ..Attach::default()
         });
+    }
+
+    /// A coordinator link by this handle, and a transaction declared on it: its id.
+    fn declares(&mut self, handle: u32) -> Bytes {
+        self.sender(handle, TargetTerminus::Coordinator(Coordinator::default()));
+        self.send_on(0, Transfer { handle, ..transfer(handle) }, &coordinator_message(Declare::default()));
+        let frames = self.frames();
+        let declared = frames.iter().find_map(|frame| match frame {
+            Performative::Disposition(Disposition { state: Some(DeliveryState::Declared(it)), .. }) => {
+                Some(it.txn_id.clone())
+            }
+            _ => None,
+        });
+        declared.unwrap_or_else(|| panic!("{frames:?}"))
     }
 
     /// A link by which the client receives from the queue "q", attached; the core's number for it.
@@ -474,6 +488,24 @@ fn what_is_wrong_ends_as_much_as_it_must() {
             "close",
             "amqp:not-allowed",
         ),
+        (
+            "open on another channel than 0",
+            |bench| bench.send_on(7, Open::default(), b""),
+            "close",
+            "amqp:connection:framing-error",
+        ),
+        (
+            "begin that answers one of ours, and there was none",
+            |bench| bench.send_on(1, Begin { remote_channel: Some(3), ..Begin::default() }, b""),
+            "close",
+            "amqp:invalid-field",
+        ),
+        (
+            "flow of a channel above the agreed",
+            |bench| bench.send_on(4096, windows(), b""),
+            "close",
+            "amqp:connection:framing-error",
+        ),
         ("channel begun twice", |bench| bench.send(Begin::default()), "close", "amqp:not-allowed"),
         (
             "channel above the agreed",
@@ -567,6 +599,58 @@ fn what_is_wrong_ends_as_much_as_it_must() {
             },
             "end",
             "amqp:transaction:unknown-id",
+        ),
+        (
+            "attach whose answer fits no frame of the client",
+            |bench| {
+                bench.send(Attach {
+                    name: "n".repeat(2000).into(),
+                    target: Some(target("q")),
+                    ..Attach::default()
+                })
+            },
+            "end",
+            "amqp:frame-size-too-small",
+        ),
+        (
+            "acquisition in a transaction",
+            |bench| {
+                bench.receiver(Attach::default());
+                let mut properties = ValueMap::default();
+                properties.push("txn-id", Value::Binary(Bytes::from_static(b"t")));
+                bench.send(Flow { handle: Some(0), properties: Some(properties), ..windows() });
+            },
+            "detach",
+            "amqp:not-implemented",
+        ),
+        (
+            "one delivery in two transactions",
+            |bench| {
+                let (first, second) = (bench.declares(8), bench.declares(9));
+                let number = bench.receiver(Attach::default());
+                bench.send(Flow { handle: Some(0), link_credit: Some(1), ..windows() });
+                bench.deliver(number, 1, Protocol::Amqp);
+                for txn_id in [first, second] {
+                    let state = TransactionalState { txn_id, outcome: None };
+                    bench.send(verdict(0, None, false, Some(DeliveryState::TransactionalState(state))));
+                }
+            },
+            "detach",
+            "amqp:transaction:rollback",
+        ),
+        (
+            "end of a transaction in the middle of a message",
+            |bench| {
+                let txn_id = bench.declares(8);
+                bench.sender(0, target("q"));
+                let state = TransactionalState { txn_id: txn_id.clone(), outcome: None };
+                let state = Some(DeliveryState::TransactionalState(state));
+                bench.send_on(0, Transfer { state, more: true, ..transfer(1) }, BODY);
+                let discharge = coordinator_message(Discharge { txn_id, fail: true });
+                bench.send_on(0, Transfer { handle: 8, ..transfer(2) }, &discharge);
+            },
+            "detach",
+            "amqp:transaction:rollback",
         ),
         (
             "no target",
@@ -665,7 +749,7 @@ fn an_answer_says_how_long_the_source_lasts() {
         bench.send(Attach { source: Some(SourceTerminus::Source(source)), ..receiver(Attach::default()) });
         let events = bench.events();
         let [Event::Attach(attach)] = &events[..] else { panic!("{events:?}") };
-        assert_eq!(attach.steals, attach.subscription.is_some(), "case: {case}");
+        assert_eq!(attach.steals, attach.subscription.as_ref().map(|_| "".into()), "case: {case}");
         bench.reply(attach.ticket, Ok(()));
         let frames = bench.frames();
         let [Performative::Attach(Attach { source: Some(SourceTerminus::Source(got)), .. })] = &frames[..]
@@ -1474,7 +1558,8 @@ fn a_target_lasts_as_its_answer_says() {
             }
             Some((_, timeout)) => {
                 let (resume, answer) = bench.resumes(attach, &[]);
-                let LinkName { container, name, to } = &*resume.link;
+                let LinkName { user, container, name, to } = &*resume.link;
+                assert_eq!(&**user, "");
                 let link = (&**container, &**name, to.to_string(), resume.kept_ms, resume.in_doubt);
                 let want = ("client", "l", "queue://q".into(), u64::from(timeout) * 1000, Some(Vec::new()));
                 assert_eq!(link, want, "{policy:?}");
@@ -1634,7 +1719,12 @@ fn a_link_that_cannot_be_remembered_or_is_stolen_says_so() {
     assert_eq!((target.expiry_policy, target.timeout), (TerminusExpiry::LinkDetach, 0));
 
     // One whose name is too long is not even asked for.
-    let mut bench = Bench::begun();
+    let mut bench = Bench::new();
+    bench.bytes(b"AMQP\0\x01\0\0");
+    bench.send(Open { container_id: "client".into(), max_frame_size: 4096, ..Open::default() });
+    bench.send(Begin { incoming_window: 100, outgoing_window: 100, ..Begin::default() });
+    bench.frames();
+    bench.events();
     bench.send(Attach { name: "l".repeat(1024).into(), ..attach() });
     assert_eq!(bench.events().len(), 0);
     let frames = bench.frames();
@@ -1660,4 +1750,353 @@ fn a_link_that_cannot_be_remembered_or_is_stolen_says_so() {
     let (resume, _) = bench.resumes(attach(), &[]);
     bench.answer(ToSession::Detached { consumer: resume.holder, cause: DetachCause::Stolen });
     assert_eq!(ends(&bench.frames()), [("detach", Some("amqp:link:stolen"))]);
+}
+
+#[test]
+fn words_that_fit_no_frame_are_left_out_and_the_condition_is_not() {
+    let mut bench = Bench::begun();
+    bench.sender(0, target("q"));
+    bench.send_on(0, transfer(0), BODY);
+    let events = bench.events();
+    let [Event::Publish(publish)] = &events[..] else { panic!("{events:?}") };
+    bench.read();
+    bench.reply(publish.ticket, Err(Refusal::StoreFailed { reason: "long ".repeat(1000) }));
+    let frames = bench.frames();
+    let [Performative::Disposition(Disposition { state: Some(DeliveryState::Rejected(told)), .. })] =
+        &frames[..]
+    else {
+        panic!("{frames:?}")
+    };
+    let error = told.error.as_ref().map(|error| (error.condition.as_str(), &error.description));
+    assert_eq!(error, Some(("amqp:internal-error", &None)));
+}
+
+#[test]
+fn messages_that_are_aborted_cost_no_credit_for_good() {
+    let mut bench = Bench::begun();
+    bench.sender(0, target("q"));
+    let mut credit = 0;
+    for number in 0..5000 {
+        for frame in bench.frames() {
+            if let Performative::Flow(Flow { handle: Some(0), link_credit: Some(granted), .. }) = frame {
+                credit = granted;
+            }
+        }
+        assert!(credit > 0, "none left after {number}");
+        credit -= 1;
+        bench.send_on(0, Transfer { aborted: true, ..transfer(number) }, b"whatever");
+    }
+    assert_eq!((bench.events().len(), &bench.parting), (0, &None));
+}
+
+#[test]
+fn how_a_receiver_settles_is_of_no_matter_to_what_is_settled_already() {
+    let mut bench = Bench::begun();
+    bench.sender(0, target("q"));
+    bench.frames();
+    let rcv_settle_mode = Some(ReceiverSettleMode::Second);
+    bench.send_on(0, Transfer { settled: Some(true), rcv_settle_mode, ..transfer(0) }, BODY);
+    assert!(matches!(bench.events()[..], [Event::Publish(_)]));
+    assert_eq!(bench.frames(), []);
+}
+
+#[test]
+fn nothing_is_said_of_a_link_ahead_of_its_attach() {
+    let mut bench = Bench::begun();
+    bench.send(receiver(Attach::default()));
+    bench.send(Flow { handle: Some(0), link_credit: Some(5), echo: true, ..windows() });
+    let events = bench.events();
+    let [Event::Attach(attach)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(bench.frames(), []);
+    bench.reply(attach.ticket, Ok(()));
+    let frames = bench.frames();
+    let [Performative::Attach(_), Performative::Flow(flow)] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!((flow.handle, flow.link_credit), (Some(0), Some(5)));
+    assert!(matches!(bench.events()[..], [Event::Credit { add: 5, .. }]));
+
+    // The node of a sender is being made.
+    let mut bench = Bench::begun();
+    bench.sender(0, TargetTerminus::Target(Target { dynamic: true, ..Target::default() }));
+    bench.send(Flow { handle: Some(0), delivery_count: Some(0), echo: true, ..windows() });
+    assert_eq!(bench.frames(), []);
+    let events = bench.events();
+    let [Event::Declare { ticket, .. }] = &events[..] else { panic!("{events:?}") };
+    bench.reply(*ticket, Ok(()));
+    assert!(matches!(bench.frames()[..], [Performative::Attach(_), Performative::Flow(_)]));
+}
+
+#[test]
+fn what_the_client_counts_is_taken_over() {
+    let mut bench = Bench::begun();
+    bench.sender(0, target("q"));
+    bench.frames();
+    let said = |bench: &mut Bench, delivery_count, next_outgoing_id| {
+        let flow =
+            Flow { handle: Some(0), delivery_count: Some(delivery_count), next_outgoing_id, ..windows() };
+        bench.send(Flow { echo: true, ..flow });
+        let frames = bench.frames();
+        let [Performative::Flow(flow)] = &frames[..] else { panic!("{frames:?}") };
+        (flow.delivery_count, flow.link_credit, flow.next_incoming_id)
+    };
+    for (case, delivery_count, next_outgoing_id, want) in [
+        ("nothing new", 0, 0, (Some(0), Some(1000), Some(0))),
+        ("some were passed over", 100, 7, (Some(100), Some(900), Some(7))),
+        ("many were: there is credit for more", 600, 8, (Some(600), Some(1000), Some(8))),
+        ("more than there was credit for", 9999, 8, (Some(9999), Some(1000), Some(8))),
+        ("back again", 9990, 8, (Some(9990), Some(1000), Some(8))),
+    ] {
+        assert_eq!(said(&mut bench, delivery_count, next_outgoing_id), want, "case: {case}");
+    }
+}
+
+#[test]
+fn whoever_has_not_named_all_it_holds_is_sent_nothing_new() {
+    let mut bench = Bench::begun();
+    let number = bench.receiver(Attach { incomplete_unsettled: true, ..Attach::default() });
+    bench.send(Flow { handle: Some(0), link_credit: Some(5), ..windows() });
+    assert!(bench.events().is_empty());
+    bench.send(Flow { handle: Some(0), link_credit: Some(5), drain: true, ..windows() });
+    assert!(matches!(bench.events()[..], [Event::Drain { .. }]));
+    bench.answer(ToSession::Drained { consumer: key(number) });
+    let frames = bench.frames();
+    let [Performative::Flow(flow)] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!((flow.delivery_count, flow.link_credit, flow.drain), (Some(5), Some(0), true));
+}
+
+#[test]
+fn what_was_settled_in_a_transaction_that_fails_has_the_default_outcome() {
+    let modified = |delivery_failed| {
+        let modified = Modified { delivery_failed, ..Modified::default() };
+        Some(Box::new(DeliveryState::Modified(modified)))
+    };
+    for (case, default_outcome, want) in [
+        ("none", None, Outcome::Released { failed: true }),
+        ("modified", modified(true), Outcome::Released { failed: true }),
+        ("uncounted", modified(false), Outcome::Released { failed: false }),
+        ("accepted", Some(Box::new(DeliveryState::Accepted(Accepted {}))), Outcome::Accepted),
+    ] {
+        let mut bench = Bench::begun();
+        let txn_id = bench.declares(8);
+        let source = Source { address: Some("q".into()), default_outcome, ..Source::default() };
+        bench.send(Attach { source: Some(SourceTerminus::Source(source)), ..receiver(Attach::default()) });
+        let events = bench.events();
+        let [Event::Attach(attach)] = &events[..] else { panic!("{events:?}") };
+        bench.reply(attach.ticket, Ok(()));
+        bench.send(Flow { handle: Some(0), link_credit: Some(1), ..windows() });
+        bench.deliver(attach.consumer.number, 1, Protocol::Amqp);
+        let state = TransactionalState { txn_id: txn_id.clone(), outcome: None };
+        bench.send(verdict(0, None, true, Some(DeliveryState::TransactionalState(state))));
+        let discharge = coordinator_message(Discharge { txn_id, fail: true });
+        bench.send_on(0, Transfer { handle: 8, ..transfer(9) }, &discharge);
+        let events = bench.events();
+        let Some(Event::Rollback { ticket: Some(ticket), .. }) = events.last() else { panic!("{events:?}") };
+        bench.reply(*ticket, Ok(()));
+        assert_eq!(settles(&bench.events()), [(vec![1], want)], "case: {case}");
+    }
+}
+
+#[test]
+fn an_answer_names_what_a_terminus_has_and_nothing_else() {
+    use DistributionMode::{Copy, Move};
+    let capabilities = |names: &[&'static str]| names.iter().copied().map(Symbol::from_static).collect();
+    for (case, address, wished_mode, wished, want) in [
+        ("a queue", "q", None, &[][..], (Some(Move), &[][..])),
+        ("a queue that is browsed", "q", Some(Copy), &["queue", "x"], (Some(Copy), &["queue"])),
+        ("a topic", "topic://t", None, &["topic", "shared", "unheard-of"], (None, &["topic", "shared"])),
+    ] {
+        let mut bench = Bench::begun();
+        let source = Source {
+            address: Some(address.into()),
+            distribution_mode: wished_mode,
+            capabilities: capabilities(wished),
+            ..Source::default()
+        };
+        bench.send(Attach { source: Some(SourceTerminus::Source(source)), ..receiver(Attach::default()) });
+        let events = bench.events();
+        let [Event::Attach(attach)] = &events[..] else { panic!("{events:?}") };
+        bench.reply(attach.ticket, Ok(()));
+        let frames = bench.frames();
+        let [Performative::Attach(Attach { source: Some(SourceTerminus::Source(got)), .. })] = &frames[..]
+        else {
+            panic!("{frames:?}")
+        };
+        let want = (want.0, capabilities(want.1));
+        assert_eq!((got.distribution_mode, got.capabilities.clone()), want, "case: {case}");
+    }
+    // A node that is made for a link ends with it, whatever was wished for.
+    let mut bench = Bench::begun();
+    let ends = |number| {
+        let described = Described { descriptor: Value::Ulong(number), value: Value::List(vec![]) };
+        let mut properties = ValueMap::default();
+        properties.push("lifetime-policy", Value::Described(Box::new(described)));
+        Some(properties)
+    };
+    let wished = Target {
+        dynamic: true,
+        dynamic_node_properties: ends(0x2e),
+        capabilities: capabilities(&["temporary-queue", "x"]),
+        ..Target::default()
+    };
+    bench.sender(0, TargetTerminus::Target(wished));
+    let events = bench.events();
+    let [Event::Declare { ticket, .. }] = &events[..] else { panic!("{events:?}") };
+    bench.reply(*ticket, Ok(()));
+    let frames = bench.frames();
+    let Some(Performative::Attach(Attach { target: Some(TargetTerminus::Target(got)), .. })) = frames.first()
+    else {
+        panic!("{frames:?}")
+    };
+    let got = (got.dynamic_node_properties.clone(), got.capabilities.clone());
+    assert_eq!(got, (ends(0x2b), capabilities(&["temporary-queue"])));
+}
+
+#[test]
+fn an_idle_timeout_that_cannot_be_kept_is_refused() {
+    for (idle_ms, want) in [(0, vec![]), (199, vec![("close", Some("amqp:invalid-field"))]), (200, vec![])] {
+        let mut bench = Bench::new();
+        bench.bytes(b"AMQP\0\x01\0\0");
+        bench.send(Open { container_id: "c".into(), idle_time_out: Some(idle_ms), ..Open::default() });
+        assert_eq!(ends(&bench.frames()), want, "{idle_ms}");
+    }
+}
+
+#[test]
+fn a_frame_of_sasl_has_one_value() {
+    let mut init = sasl_init("PLAIN", Some(b"\0me\0secret"));
+    init.extend_from_slice(b"xy");
+    let size = u32::try_from(init.len()).expect("small").to_be_bytes();
+    init[..4].copy_from_slice(&size);
+    let mut bench = Bench::new();
+    bench.bytes(b"AMQP\x03\x01\0\0");
+    bench.bytes(&init);
+    assert_eq!(
+        (bench.session.login(), bench.parting),
+        (None, fault("SASL: 2 bytes follow a SaslInit frame"))
+    );
+}
+
+#[test]
+fn what_is_on_its_way_to_a_link_that_has_ended_is_passed_over() {
+    let mut bench = Bench::begun();
+    bench.sender(0, target("q"));
+    bench.send_on(0, Transfer { settled: Some(true), ..transfer(0) }, b"noise");
+    assert_eq!(ends(&bench.frames()), [("detach", Some("amqp:decode-error"))]);
+    bench.send_on(0, transfer(1), BODY);
+    bench.send(Flow { handle: Some(0), delivery_count: Some(2), echo: true, ..windows() });
+    assert_eq!((bench.events().len(), bench.frames()), (0, vec![]));
+    // Whoever goes on after it has answered the detach has lost its way.
+    bench.send(Detach { handle: 0, closed: true, ..Detach::default() });
+    bench.send_on(0, transfer(2), BODY);
+    assert_eq!(ends(&bench.frames()), [("end", Some("amqp:session:unattached-handle"))]);
+}
+
+#[test]
+fn a_message_that_the_client_takes_none_so_large_of_ends_its_link_and_stays() {
+    for (max_message_size, want) in [
+        (None, vec![]),
+        (Some(0), vec![]),
+        (Some(BODY.len() as u64), vec![]),
+        (Some(BODY.len() as u64 - 1), vec![("detach", Some("amqp:link:message-size-exceeded"))]),
+    ] {
+        let mut bench = Bench::begun();
+        let number = bench.receiver(Attach { max_message_size, ..Attach::default() });
+        bench.send(Flow { handle: Some(0), link_credit: Some(9), ..windows() });
+        bench.events();
+        bench.deliver(number, 1, Protocol::Amqp);
+        assert_eq!(ends(&bench.frames()), want, "{max_message_size:?}");
+        let events = bench.events();
+        match want.is_empty() {
+            true => assert!(events.is_empty(), "{events:?}"),
+            false => {
+                assert!(matches!(events[..], [Event::Detach { .. }]), "it is nobody's verdict: {events:?}")
+            }
+        }
+    }
+}
+
+#[test]
+fn an_empty_frame_says_nothing_but_that_somebody_is_there() {
+    let mut bench = Bench::begun();
+    bench.now.ticks_ms = 59_999;
+    for channel in [0, 7, u8::MAX] {
+        bench.bytes(&[0, 0, 0, 8, 2, 0, channel, channel]);
+    }
+    assert_eq!((bench.events().len(), bench.read().len(), &bench.parting), (0, 0, &None));
+    bench.now.ticks_ms = 119_998;
+    let Bench { session, events, output, now, .. } = &mut bench;
+    assert_eq!(session.wake(*now, events, output), Ok(()), "it was heard");
+}
+
+#[test]
+fn our_numbers_stay_within_what_the_client_takes() {
+    let begun = |channel_max| {
+        let mut bench = Bench::new();
+        bench.bytes(b"AMQP\0\x01\0\0");
+        bench.send(Open { container_id: "c".into(), channel_max, ..Open::default() });
+        bench.send_on(7, Begin { handle_max: 1, incoming_window: 9, ..Begin::default() }, b"");
+        bench
+    };
+    let channels =
+        |bench: &mut Bench| -> Vec<FrameKind> { bench.read().into_iter().map(|frame| frame.kind).collect() };
+    let on = |channel| FrameKind::Amqp { channel };
+    let mut bench = begun(1);
+    assert_eq!(channels(&mut bench), [on(0), on(0)], "7 is above its own");
+    bench.send_on(8, Begin::default(), b"");
+    assert_eq!(channels(&mut bench), [on(1)]);
+    bench.send_on(9, Begin::default(), b"");
+    assert_eq!(ends(&bench.frames()), [("close", Some("amqp:not-allowed"))], "there is no third one");
+
+    let mut bench = begun(7);
+    bench.read();
+    let mut handles = Vec::new();
+    for handle in [9, 1, 0] {
+        let name = format!("l{handle}").into();
+        bench.send_on(7, Attach { name, handle, target: Some(target("q")), ..Attach::default() }, b"");
+        for frame in bench.frames() {
+            match frame {
+                Performative::Attach(attach) => handles.push(attach.handle),
+                frame => handles.extend(ends(&[frame]).iter().map(|_| 99)),
+            }
+        }
+    }
+    assert_eq!(handles, [0, 1, 99], "the third ends the session");
+}
+
+#[test]
+fn whoever_does_not_wait_for_its_coordinator_loses_it() {
+    let mut bench = Bench::begun();
+    let txn_id = bench.declares(8);
+    bench.send_on(
+        0,
+        Transfer { handle: 8, settled: Some(true), ..transfer(9) },
+        &coordinator_message(Discharge { txn_id, fail: false }),
+    );
+    assert_eq!(ends(&bench.frames()), [("detach", Some("amqp:not-allowed"))]);
+    assert!(matches!(bench.events()[..], [Event::Rollback { .. }]), "and what was open is rolled back");
+}
+
+#[test]
+fn what_a_client_comes_back_to_is_its_users() {
+    let mut bench = Bench::choosing("PLAIN", Some(b"\0ann\0secret"));
+    bench.session.login();
+    bench.admit(LoginAnswer::Welcome { user: Some("ann".into()), last: None });
+    bench.sasl_frames();
+    bench.bytes(b"AMQP\0\x01\0\0");
+    bench.send(Open { container_id: "client".into(), ..Open::default() });
+    bench.send(Begin { incoming_window: 100, outgoing_window: 100, ..Begin::default() });
+    let introduced = bench.events.iter().find_map(|event| match event {
+        Event::Introduce { client, .. } => client.user.clone(),
+        _ => None,
+    });
+    assert_eq!(introduced.as_deref(), Some("ann"));
+    bench.events();
+    let durable = TerminusDurability::UnsettledState;
+    let source = Source { address: Some("topic://t".into()), durable, ..Source::default() };
+    bench.send(Attach { source: Some(SourceTerminus::Source(source)), ..receiver(Attach::default()) });
+    bench.send(kept_sender(ReceiverSettleMode::First, TerminusExpiry::ConnectionClose, 60));
+    let events = bench.events();
+    let [Event::Attach(attach), Event::Link(LinkEvent::Resume(resume))] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!((attach.steals.as_deref(), &*resume.link.user), (Some("ann"), "ann"));
 }

@@ -42,6 +42,8 @@ pub struct Consumer {
     pub notice: Option<Arc<ConsumerNotice>>,
     /// Whether it is slow.
     pub pace: Pace,
+    /// Whose consumer may take its subscription: see [`Attach::steals`].
+    pub steals: Option<Arc<str>>,
 }
 
 impl Partition {
@@ -93,7 +95,7 @@ impl Partition {
             (DestinationKind::Topic, Some(name)) => {
                 let found = self.find_subscription(attach, name);
                 match found {
-                    Err(Refusal::SubscriptionInUse { .. }) if attach.steals => {
+                    Err(Refusal::SubscriptionInUse { .. }) if self.may_steal(attach, name) => {
                         self.take_subscription(name, effects);
                         self.find_subscription(attach, name)
                     }
@@ -183,6 +185,7 @@ impl Partition {
             starved: false,
             notice: attach.notice.clone().filter(|_| key.member == 0),
             pace: Pace::default(),
+            steals: attach.steals.clone(),
         };
         self.consumers.insert(key, consumer);
         self.line_up_all_if_exclusive(id);

@@ -348,7 +348,7 @@ mod tests {
 
     fn name(number: usize) -> Arc<LinkName> {
         let (container, name, to) = ("c".into(), format!("l{number}").into(), Destination::queue("q"));
-        Arc::new(LinkName { container, name, to })
+        Arc::new(LinkName { user: "u".into(), container, name, to })
     }
 
     fn delivery(link: usize, number: u64) -> LinkDelivery {

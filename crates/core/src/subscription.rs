@@ -9,7 +9,8 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, ConnectionId, DetachCause, Effect, Event, QueueId, Refusal, Share, Subscription, Ticket,
+    Attach, ConnectionId, ConsumerKey, DetachCause, Effect, Event, QueueId, Refusal, Share, Subscription,
+    Ticket,
 };
 
 use crate::Partition;
@@ -37,6 +38,16 @@ impl Partition {
             return Err(Refusal::SubscriptionInUse { name: name.clone() });
         }
         Ok(same.then_some(queue.id))
+    }
+
+    /// Whether whoever reads a subscription is what the same user has left behind: what others read is theirs.
+    pub(crate) fn may_steal(&self, attach: &Attach, name: &Arc<str>) -> bool {
+        let queue = self.subscriptions.get(name).and_then(|id| self.queues.get(id));
+        let mut readers = queue.into_iter().flat_map(|queue| &queue.consumers);
+        let is_its = |reader: &ConsumerKey| {
+            self.consumers.get(reader).is_some_and(|reader| reader.steals == attach.steals)
+        };
+        attach.steals.is_some() && readers.all(is_its)
     }
 
     /// Ends the reader of a durable subscription that is not shared: its own client reads it by another connection now.

@@ -377,7 +377,7 @@ fn readers_share_a_subscription() {
     check(&[
         (
             "a client that comes anew takes its subscription from its own reader, which may have seen what it had",
-            "attach 1.1 #t 1 sub=s
+            "attach 1.1 #t 1 sub=s steals
              send 3 #t m
              send 3 #t n
              attach 2.1 #t 9 sub=s steals
@@ -388,15 +388,34 @@ fn readers_share_a_subscription() {
         ),
         (
             "with another selector it is made anew",
-            "attach 1.1 #t 9 sub=s
-             attach 2.1 #t 9 sub=s steals where=k=1
+            "attach 1.1 #t 9 sub=s steals:ann
+             attach 2.1 #t 9 sub=s steals:ann where=k=1
              send 3 #t m?k=2
              send 3 #t n?k=1",
             "ok 1.1 detached ok ok 2.1<n?k=1 ok",
         ),
         (
+            "what another user reads is the other's, and so is what somebody reads who would take nothing",
+            "attach 1.1 #t 9 sub=s steals:ann
+             attach 2.1 #t 9 sub=s steals:bob
+             attach 2.2 #t 9 sub=s steals
+             send 3 #t m
+             attach 3.1 #t 9 sub=r
+             attach 3.2 #t 9 sub=r steals",
+            "ok no: the durable subscription s is in use no: the durable subscription s is in use 1.1<m ok \
+             ok no: the durable subscription r is in use",
+        ),
+        (
+            "nobody in the way, it is whose name is known",
+            "attach 1.1 #t 9 sub=s steals:ann
+             detach 1.1 none
+             attach 2.1 #t 9 sub=s steals:bob
+             send 3 #t m",
+            "ok ok 2.1<m ok",
+        ),
+        (
             "what is shared is taken from nobody",
-            "attach 1.1 #t 9 sub=s share=durable
+            "attach 1.1 #t 9 sub=s share=durable steals
              attach 2.1 #t 9 sub=s share=durable where=k=1 steals",
             "ok no: the durable subscription s is in use",
         ),

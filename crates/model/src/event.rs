@@ -360,9 +360,10 @@ pub struct Attach {
     pub subscription: Option<Arc<str>>,
     /// Whether others may read the subscription at the same time.
     pub share: Share,
-    /// Topics: a durable subscription with one reader at a time is taken from whoever reads it, who ends. For protocols in which only
-    /// its own client can name it, so that the reader is what is left of a connection that the client has lost.
-    pub steals: bool,
+    /// Topics: a durable subscription with one reader at a time is taken from whoever reads it for the same user, and who ends; empty
+    /// where nobody has logged in. For protocols in which only its own client is to name it, so that the reader is what is left of a
+    /// connection that the client has lost. Readers without this are left alone.
+    pub steals: Option<Arc<str>>,
     /// Topics: begin with what the topic keeps for those who come later, if its policy keeps anything.
     pub retroactive: bool,
     /// What others are told of it, if anything.

@@ -9,6 +9,8 @@ use crate::{ConnectionId, ConsumerKey, Destination, Ticket};
 /// The name of a link by which a client sends, for as long as anybody remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkName {
+    /// Who has logged in, whose link alone it is; empty for nobody.
+    pub user: Arc<str>,
     /// What the client calls itself.
     pub container: Arc<str>,
     /// What it calls the link.

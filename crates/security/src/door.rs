@@ -329,6 +329,23 @@ mod tests {
     }
 
     #[test]
+    fn mechanisms_are_offered_the_best_first() {
+        let der = certificate();
+        for (case, door, certificate, want) in [
+            ("open", Arc::new(Door::open()), None, &["PLAIN", "ANONYMOUS"][..]),
+            ("with users", door(false), None, &["SCRAM-SHA-256", "PLAIN"]),
+            (
+                "and a certificate",
+                door(true),
+                Some(&der[..]),
+                &["EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS"],
+            ),
+        ] {
+            assert_eq!(Visit::new(door, certificate).mechanisms(), want, "case: {case}");
+        }
+    }
+
+    #[test]
     fn whoever_proves_who_it_is_is_let_in() {
         let (open, shut, lax) = (Arc::new(Door::open()), door(false), door(true));
         let der = certificate();

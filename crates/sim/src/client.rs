@@ -344,7 +344,7 @@ impl Client {
             priority: world.random.below(3) as i8,
             no_local: world.random.one_in(4),
             share: Share::No,
-            steals: false,
+            steals: None,
             at: None,
             retroactive: false,
             client: None,

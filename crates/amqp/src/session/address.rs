@@ -19,7 +19,7 @@ const PREFIXES: [(&str, DestinationKind, bool); 4] = [
 ];
 
 /// What a terminus may be capable of.
-const CAPABILITIES: [(&str, DestinationKind, bool); 4] = [
+pub const CAPABILITIES: [(&str, DestinationKind, bool); 4] = [
     ("queue", DestinationKind::Queue, false),
     ("topic", DestinationKind::Topic, false),
     ("temporary-queue", DestinationKind::Queue, true),

@@ -107,6 +107,14 @@ impl Channel {
     }
 }
 
+/// Refuses a channel above the agreed (2.7.1).
+pub fn check_number(channel: u16) -> Result<(), Fault> {
+    match channel <= CHANNEL_MAX {
+        true => Ok(()),
+        false => Err(Fault::framing(format!("channel {channel} is above the agreed {CHANNEL_MAX}"))),
+    }
+}
+
 impl AmqpSession {
     /// Whether the channel carries frames now; those of one that is ending are passed over.
     pub(super) fn is_live(&self, channel: u16) -> Result<bool, Fault> {
@@ -117,8 +125,9 @@ impl AmqpSession {
     }
 
     pub(super) fn begin(&mut self, channel: u16, begin: &Begin, turn: &mut Turn<'_>) -> Result<(), Fault> {
-        if channel > CHANNEL_MAX {
-            return Err(Fault::framing(format!("channel {channel} is above the agreed {CHANNEL_MAX}")));
+        if let Some(ours) = begin.remote_channel {
+            let text = format!("this Begin answers one of ours on channel {ours}; there was none");
+            return Err(Fault::connection("amqp:invalid-field", text));
         }
         if self.channels.contains_key(&channel) {
             let text = format!("channel {channel} was begun already");
@@ -188,6 +197,7 @@ impl AmqpSession {
         let seen = flow.next_incoming_id.unwrap_or(0);
         let on_their_way = known.next_outgoing_id.wrapping_sub(seen);
         known.remote_window = flow.incoming_window.saturating_sub(on_their_way);
+        known.next_incoming_id = flow.next_outgoing_id;
         self.send_pending(channel, turn);
         self.grant_channel(channel, turn);
         match flow.handle {

@@ -13,6 +13,10 @@ use crate::codec::{Close, Open, Symbol, Value, ValueMap};
 /// The least that both sides can take (2.8.19).
 const FRAME_BYTES_MAX_MIN: u32 = 512;
 
+/// A client that bears less silence, in milliseconds, is refused: empty frames are sent for its sake twice in that time, and not
+/// more often than each 100 ms.
+const IDLE_MS_MIN: u32 = 200;
+
 /// What this broker can do beside the standard.
 const CAPABILITIES: [&str; 4] = ["ANONYMOUS-RELAY", "SHARED-SUBS", DELAYED_DELIVERY, SOLE_CONNECTION];
 
@@ -25,8 +29,10 @@ pub struct Peer {
     stage: Stage,
     /// What the client calls itself.
     pub container: Arc<str>,
+    /// Who has logged in, if somebody has.
+    pub user: Option<Arc<str>>,
     /// The largest frame that it takes.
-    pub max_frame_bytes: u32,
+    max_frame_bytes: u32,
     /// The highest channel that it takes.
     pub channel_max: u16,
     claimed: bool,
@@ -53,6 +59,11 @@ impl Peer {
         matches!(self.stage, Stage::Claiming | Stage::Closing)
     }
 
+    /// Bytes of the largest frame that it takes: the least one, as long as it has not said so (2.4.1).
+    pub fn frame_bytes_max(&self) -> usize {
+        self.max_frame_bytes.max(FRAME_BYTES_MAX_MIN) as usize
+    }
+
     /// Whether our open has gone out.
     pub fn has_opened(&self) -> bool {
         self.answered
@@ -74,6 +85,10 @@ impl AmqpSession {
         }
         if open.max_frame_size < FRAME_BYTES_MAX_MIN {
             let text = format!("max-frame-size {} is below {FRAME_BYTES_MAX_MIN}", open.max_frame_size);
+            return Err(Fault::connection("amqp:invalid-field", text));
+        }
+        if let Some(idle_ms) = open.idle_time_out.filter(|ms| (1..IDLE_MS_MIN).contains(ms)) {
+            let text = format!("idle-time-out {idle_ms} is below {IDLE_MS_MIN}");
             return Err(Fault::connection("amqp:invalid-field", text));
         }
         self.liveness.agree(self.silences(open.idle_time_out));
@@ -103,7 +118,7 @@ impl AmqpSession {
         let client = ClientNotice {
             name: self.notice_connection().into(),
             client_id: self.peer.container.clone(),
-            user: None,
+            user: self.peer.user.clone(),
         };
         turn.events.push(Event::Introduce { connection: self.id, client: Arc::new(client) });
     }

@@ -118,6 +118,10 @@ impl AmqpSession {
                     number.map_err(|error| Fault { reach: super::fault::Reach::Channel(channel), error })?;
                 let meaning = state.outcome.as_deref().and_then(Meaning::of);
                 let meaning = meaning.unwrap_or(Meaning { outcome: Outcome::Accepted, reason: None });
+                if self.is_of_another(at, (first, last), number) {
+                    self.end_coordinator(number, turn);
+                    return Ok(());
+                }
                 self.settle_in_transaction(at, (first, last), number, &meaning, settled, turn);
             }
             (state, true) => self.settle_now(at, (first, last), state.as_ref(), turn),
@@ -165,7 +169,7 @@ impl AmqpSession {
         }
     }
 
-    fn default_outcome(&mut self, number: u32) -> Option<DeliveryState> {
+    pub(super) fn default_outcome(&mut self, number: u32) -> Option<DeliveryState> {
         let at = self.consumers.get(&number).copied()?;
         match &self.link_at(at)?.end {
             LinkEnd::Outgoing(outgoing) => outgoing.default_outcome.as_deref().cloned(),

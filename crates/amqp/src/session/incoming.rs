@@ -145,6 +145,20 @@ impl Incoming {
         self.partial.as_mut()?.upload.take()
     }
 
+    /// The client says how many deliveries there were: it may pass over some, which takes the credit for them (2.6.7).
+    pub fn take_count(&mut self, delivery_count: u32) {
+        let limit = self.delivery_count.wrapping_add(self.credit);
+        let left = limit.wrapping_sub(delivery_count);
+        self.delivery_count = delivery_count;
+        self.credit = if left <= LINK_CREDIT { left } else { 0 };
+    }
+
+    /// Whether a part of a message that belongs to the transaction has come, and its end has not.
+    pub fn has_part_of(&self, txn_id: &Bytes) -> bool {
+        let state = self.partial.as_ref().and_then(|partial| partial.state.as_ref());
+        matches!(state, Some(DeliveryState::TransactionalState(state)) if state.txn_id == *txn_id)
+    }
+
     /// Whether what is transferred may come now: while not all that is old is known, nothing that is new.
     fn takes(&self, transfer: &Transfer) -> bool {
         let is_begun = transfer.resume || self.partial.is_some();
@@ -156,7 +170,10 @@ impl Incoming {
         match transfer.rcv_settle_mode {
             None => Ok(self.second),
             Some(ReceiverSettleMode::First) => Ok(false),
-            Some(ReceiverSettleMode::Second) if self.second => Ok(true),
+            // Who has settled already settles neither first nor second.
+            Some(ReceiverSettleMode::Second) if self.second || transfer.settled == Some(true) => {
+                Ok(self.second)
+            }
             Some(ReceiverSettleMode::Second) => Err(Broken::SettlesSecond),
         }
     }
@@ -292,15 +309,8 @@ impl AmqpSession {
         }
         let (before, aborted) = (incoming.partial_bytes(), transfer.aborted);
         let got_bytes = before + incoming.passed_on() + payload.len() as u64;
-        if got_bytes > max_bytes {
-            let text = format!("the message has more than {max_bytes} bytes");
-            return Err(Fault::link(at, "amqp:link:message-size-exceeded", text));
-        }
-        // Messages that have begun on many links at once must not take more together than the largest one may.
-        if transfer.more && partial_bytes + payload.len() as u64 > max_bytes {
-            let text = format!("unfinished messages have more than {max_bytes} bytes together");
-            return Err(Fault::link(at, "amqp:resource-limit-exceeded", text));
-        }
+        let unfinished_bytes = if transfer.more { partial_bytes + payload.len() as u64 } else { 0 };
+        check_bytes(at, got_bytes, unfinished_bytes, max_bytes)?;
         let given_up = if aborted { incoming.take_upload() } else { None };
         let whole = incoming.collect(transfer, payload);
         let after = incoming.partial_bytes();
@@ -309,7 +319,10 @@ impl AmqpSession {
             self.give_up(&upload, turn);
         }
         let Some(mut whole) = whole.map_err(|broken| broken.fault(at))? else {
-            self.pass_on_partial(at, turn);
+            match aborted {
+                true => self.grant_incoming(at, turn),
+                false => self.pass_on_partial(at, turn),
+            }
             return Ok(());
         };
         let transaction = match &whole.state {
@@ -452,6 +465,15 @@ impl AmqpSession {
         self.send(outgoing, disposition, turn);
     }
 
+    /// The client has said how far it is: it gets credit again if it needs any, and is told our view if it asks for that.
+    pub(super) fn answer_sender_flow(&mut self, at: LinkAt, echo: bool, turn: &mut Turn<'_>) {
+        let before = turn.output.len();
+        self.grant_incoming(at, turn);
+        if echo && turn.output.len() == before {
+            self.send_incoming_flow(at, turn);
+        }
+    }
+
     /// Gives the client credit again, in good time.
     pub(super) fn grant_incoming(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
         let Some(incoming) = self.link_at(at).and_then(|link| link.end.incoming()) else { return };
@@ -474,6 +496,20 @@ impl AmqpSession {
         let flow = Flow { handle, delivery_count, link_credit: Some(incoming.credit), ..windows };
         self.send(outgoing, flow, turn);
     }
+}
+
+/// Refuses a message that is too large, and unfinished ones that are so together: those that have begun on many links at once must
+/// not take more than the largest one may.
+fn check_bytes(at: LinkAt, message_bytes: u64, unfinished_bytes: u64, max_bytes: u64) -> Result<(), Fault> {
+    if message_bytes > max_bytes {
+        let text = format!("the message has more than {max_bytes} bytes");
+        return Err(Fault::link(at, "amqp:link:message-size-exceeded", text));
+    }
+    if unfinished_bytes > max_bytes {
+        let text = format!("unfinished messages have more than {max_bytes} bytes together");
+        return Err(Fault::link(at, "amqp:resource-limit-exceeded", text));
+    }
+    Ok(())
 }
 
 /// Whether rejected is among the outcomes that a source names; it need not name any (3.5.3).
@@ -518,11 +554,12 @@ fn message(to: To, whole: Whole, now: Now, client: &Arc<str>) -> Result<Sent, Er
     Ok(Sent { schedule, ..Sent::new(to, message) })
 }
 
-/// A time to live counts from now (3.2.1); without one the message's own absolute time holds (3.2.4).
+/// A time to live counts from now (3.2.1); without one the message's own absolute time holds (3.2.4). What ended before 1970 has
+/// ended; 1970 itself is what JMS clients write for no end.
 fn expires_at_ms(ttl_ms: Option<u32>, properties: &Properties, now: Now) -> u64 {
     match (ttl_ms.filter(|ttl| *ttl > 0), properties.absolute_expiry_time) {
         (Some(ttl), _) => now.wall_ms + u64::from(ttl),
-        (None, Some(Timestamp(at_ms))) => u64::try_from(at_ms).unwrap_or(0),
+        (None, Some(Timestamp(at_ms))) => u64::try_from(at_ms).unwrap_or(1),
         (None, None) => 0,
     }
 }

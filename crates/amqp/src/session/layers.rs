@@ -99,8 +99,13 @@ impl AmqpSession {
 
     /// Takes a frame of the SASL layer: what the client says is looked into elsewhere.
     pub(super) fn take_sasl(&mut self, body: &Bytes) -> Result<(), Parting> {
-        let frame = SaslFrame::read(&mut Reader::new(body));
+        let mut reader = Reader::new(body);
+        let frame = SaslFrame::read(&mut reader);
         let frame = frame.map_err(|error| Parting::Fault(format!("SASL: {error}")))?;
+        let behind = body.len() - reader.offset();
+        if behind > 0 {
+            return Err(Parting::Fault(format!("SASL: {behind} bytes follow a {} frame", frame.name())));
+        }
         self.login = Some(match (frame, &self.layer) {
             (SaslFrame::SaslInit(init), Layer::Sasl(Exchange::Offered)) => {
                 Login::Begin { mechanism: init.mechanism.as_str().into(), response: init.initial_response }
@@ -122,7 +127,8 @@ impl AmqpSession {
                 self.layer = Layer::Sasl(Exchange::Challenged);
                 Ok(())
             }
-            LoginAnswer::Welcome { last, .. } => {
+            LoginAnswer::Welcome { user, last } => {
+                self.peer.user = user;
                 send_sasl(SaslOutcome { code: SaslCode::Ok, additional_data: last }, turn);
                 self.layer = Layer::AuthenticatedHeader;
                 Ok(())

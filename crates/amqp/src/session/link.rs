@@ -168,7 +168,10 @@ impl AmqpSession {
         self.send(outgoing, answer, turn);
         match receives {
             true => self.grant_incoming(at, turn),
-            false => self.grant(at, turn),
+            false => {
+                self.grant(at, turn);
+                self.send_owed_flow(at, turn);
+            }
         }
     }
 
@@ -322,15 +325,29 @@ impl AmqpSession {
         if matches!(link.stage, Stage::DetachSent | Stage::Leaving) {
             return Ok(());
         }
+        if flow.properties.as_ref().is_some_and(|properties| properties.get("txn-id").is_some()) {
+            let text = "messages are not acquired in transactions; settle them in one instead".to_owned();
+            return Err(Fault::link(at, "amqp:not-implemented", text));
+        }
+        // Of a link that is not attached yet, its attach is the first word; a flow follows it where one is due.
+        let is_attached = link.stage == Stage::Attached;
         match &mut link.end {
             LinkEnd::Outgoing(outgoing) => {
                 outgoing.take_credit(flow);
+                outgoing.owes_flow |= flow.echo && !is_attached;
                 self.grant(at, turn);
-                if flow.echo {
+                if flow.echo && is_attached {
                     self.send_link_flow(at, turn);
                 }
             }
-            LinkEnd::Incoming(_) if flow.echo => self.send_incoming_flow(at, turn),
+            LinkEnd::Incoming(incoming) => {
+                if let Some(count) = flow.delivery_count {
+                    incoming.take_count(count);
+                }
+                if is_attached {
+                    self.answer_sender_flow(at, flow.echo, turn);
+                }
+            }
             _ => {}
         }
         Ok(())

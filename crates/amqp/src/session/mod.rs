@@ -35,7 +35,8 @@ use postroad_model::{
 };
 
 use crate::codec::{
-    Field, FrameKind, Performative, Reader, Role, Text, announced_bytes, begin_frame, end_frame, take_frame,
+    Close, DeliveryState, Detach, Disposition, End, Error, Field, FrameKind, Performative, Reader, Rejected,
+    Role, Text, TransactionalState, announced_bytes, begin_frame, end_frame, take_frame,
 };
 use channel::Channel;
 use connection::Peer;
@@ -164,7 +165,11 @@ impl AmqpSession {
         payload: Bytes,
         turn: &mut Turn<'_>,
     ) -> Result<(), Refused> {
+        channel::check_number(channel)?;
         match performative {
+            Performative::Open(_) if channel != 0 => {
+                return Err(Fault::framing(format!("an Open on channel {channel}; it belongs on 0")).into());
+            }
             Performative::Open(open) => return self.open(open, turn).map_err(Refused::Fault),
             Performative::Close(close) => return self.close_connection(close, turn),
             _ => self.check_open(performative.name())?,
@@ -189,12 +194,32 @@ impl AmqpSession {
         Ok(())
     }
 
-    /// Writes a frame.
+    /// Writes a frame. What the client takes no frame for is said without its words, or not at all: see [`brief`].
     fn send(&mut self, channel: u16, performative: impl Into<Performative>, turn: &mut Turn<'_>) {
-        let start = begin_frame(FrameKind::Amqp { channel }, turn.output);
-        performative.into().write(turn.output);
-        end_frame(start, turn.output);
-        self.liveness.wrote(turn.now.ticks_ms);
+        let performative = performative.into();
+        let start = turn.output.len();
+        if write_frame(channel, &performative, turn.output) <= self.peer.frame_bytes_max() {
+            return self.liveness.wrote(turn.now.ticks_ms);
+        }
+        turn.output.truncate(start);
+        match brief(performative) {
+            Some(performative) => {
+                write_frame(channel, &performative, turn.output);
+                self.liveness.wrote(turn.now.ticks_ms);
+            }
+            None => self.end_too_small(channel, turn),
+        }
+    }
+
+    /// The client cannot be told that a link is attached: nothing in its channel can be relied on any more (2.7.3).
+    fn end_too_small(&mut self, outgoing: u16, turn: &mut Turn<'_>) {
+        let max_bytes = self.peer.frame_bytes_max();
+        let text = format!("the answer to an attach needs more than the {max_bytes} bytes of a frame");
+        let error = fault::error("amqp:frame-size-too-small", text);
+        let known = self.channels.iter().find(|(_, known)| known.outgoing == outgoing);
+        if let Some(channel) = known.map(|(channel, _)| *channel) {
+            self.end_by(channel, End { error: Some(error) }, turn);
+        }
     }
 
     /// The largest frame that the client may send now.
@@ -225,6 +250,44 @@ impl AmqpSession {
             _ => return Err(Parting::Fault("an AMQP frame inside the SASL layer".to_owned())),
         }
         Ok(true)
+    }
+}
+
+/// Appends a frame; its size in bytes.
+fn write_frame(channel: u16, performative: &Performative, out: &mut BytesMut) -> usize {
+    let start = begin_frame(FrameKind::Amqp { channel }, out);
+    performative.write(out);
+    end_frame(start, out)
+}
+
+/// A frame without the words and particulars of its error: what it must say has room in the least frame that a peer may ask
+/// for. `None` for an attach, which has names and addresses of the client's own.
+fn brief(performative: Performative) -> Option<Performative> {
+    let condition_of = |error: Error| Error { description: None, info: None, ..error };
+    let brief_error = |error: Option<Error>| error.map(condition_of);
+    match performative {
+        Performative::Attach(_) => None,
+        Performative::Close(Close { error }) => Some(Close { error: brief_error(error) }.into()),
+        Performative::End(End { error }) => Some(End { error: brief_error(error) }.into()),
+        Performative::Detach(it) => Some(Detach { error: brief_error(it.error), ..it }.into()),
+        Performative::Disposition(it) => {
+            let state = it.state.map(|state| brief_state(state, condition_of));
+            Some(Disposition { state, ..it }.into())
+        }
+        other => Some(other),
+    }
+}
+
+fn brief_state(state: DeliveryState, brief: impl Fn(Error) -> Error) -> DeliveryState {
+    match state {
+        DeliveryState::Rejected(Rejected { error }) => {
+            DeliveryState::Rejected(Rejected { error: error.map(brief) })
+        }
+        DeliveryState::TransactionalState(TransactionalState { txn_id, outcome }) => {
+            let outcome = outcome.map(|outcome| Box::new(brief_state(*outcome, brief)));
+            DeliveryState::TransactionalState(TransactionalState { txn_id, outcome })
+        }
+        other => other,
     }
 }
 

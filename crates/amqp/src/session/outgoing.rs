@@ -47,6 +47,10 @@ pub struct Outgoing {
     pub default_outcome: Option<Box<DeliveryState>>,
     /// The largest message that the client takes.
     pub max_message_bytes: u64,
+    /// The client has asked how far the link has come, ahead of our attach.
+    pub owes_flow: bool,
+    /// The client's map of unsettled deliveries is incomplete: nothing new may be sent before it attaches again (2.7.3).
+    pub is_held: bool,
 }
 
 /// What waits for the client's window.
@@ -123,7 +127,7 @@ impl AmqpSession {
         let Some(link) = self.link_at(at).filter(|link| link.stage == Stage::Attached) else { return };
         let Some(outgoing) = link.end.outgoing().filter(|outgoing| !outgoing.taking_back) else { return };
         let consumer = ConsumerKey::new(id, outgoing.number);
-        let wanted = outgoing.credit.min(PROMISED_MAX).min(window);
+        let wanted = if outgoing.is_held { 0 } else { outgoing.credit.min(PROMISED_MAX).min(window) };
         if outgoing.credit < outgoing.promised {
             outgoing.taking_back = true;
             turn.events.push(Event::Drain { consumer });
@@ -134,7 +138,7 @@ impl AmqpSession {
             outgoing.promised = wanted;
             turn.events.push(Event::Credit { consumer, add });
         }
-        if outgoing.drain && (outgoing.promised > 0 || outgoing.credit == 0) {
+        if outgoing.drain && (outgoing.promised > 0 || outgoing.credit == 0 || outgoing.is_held) {
             outgoing.taking_back = true;
             turn.events.push(Event::Drain { consumer });
         }
@@ -150,7 +154,7 @@ impl AmqpSession {
         if !asked {
             return;
         }
-        let used_up = outgoing.promised == 0 && outgoing.credit > 0 && !over;
+        let used_up = outgoing.promised == 0 && outgoing.credit > 0 && !over && !outgoing.is_held;
         outgoing.promised = 0;
         if !outgoing.drain || used_up {
             return self.grant(at, turn);
@@ -167,6 +171,14 @@ impl AmqpSession {
 
     fn send_drained(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
         self.send_flow(at, true, turn);
+    }
+
+    /// Tells the client what it asked for ahead of our attach.
+    pub(super) fn send_owed_flow(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
+        let Some(outgoing) = self.link_at(at).and_then(|link| link.end.outgoing()) else { return };
+        if std::mem::take(&mut outgoing.owes_flow) {
+            self.send_link_flow(at, turn);
+        }
     }
 
     /// Tells the client how far a link has come.
@@ -283,7 +295,7 @@ impl AmqpSession {
 
     /// Sends what waits, as far as the client's window goes.
     pub(super) fn send_pending(&mut self, channel: u16, turn: &mut Turn<'_>) {
-        let max_bytes = (self.peer.max_frame_bytes as usize).max(512);
+        let max_bytes = self.peer.frame_bytes_max();
         loop {
             let Some(known) = self.channels.get_mut(&channel) else { return };
             match known.pending.front_mut() {

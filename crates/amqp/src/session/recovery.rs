@@ -111,14 +111,15 @@ impl AmqpSession {
         answer: &mut Attach,
     ) -> Option<(Kept, ResumeLink)> {
         let Some(TargetTerminus::Target(target)) = &attach.target else { return None };
-        let name_bytes =
-            |to: &Destination| to.name.len() + self.peer.container.len() + attach.name.as_str().len();
+        let user = self.peer.user.clone().unwrap_or_default();
+        let own_bytes = user.len() + self.peer.container.len() + attach.name.as_str().len();
+        let name_bytes = |to: &Destination| to.name.len() + own_bytes;
         let to = to.filter(|to| !to.temporary && name_bytes(to) <= NAME_BYTES_MAX);
         let kept = to.and_then(|_| kept(target));
         answer_kept(answer, kept);
         let ((policy, timeout_s), to) = (kept?, to?.clone());
         let (container, name) = (self.peer.container.clone(), attach.name.as_str().into());
-        let link = Arc::new(LinkName { container, name, to });
+        let link = Arc::new(LinkName { user, container, name, to });
         let resume = ResumeLink {
             link: link.clone(),
             holder: ConsumerKey::new(self.id, at.number),
@@ -142,7 +143,7 @@ impl AmqpSession {
 
     /// The core says what it knows; its reply follows.
     pub(super) fn unsettled(&mut self, ticket: Ticket, deliveries: Vec<(Bytes, Option<Refusal>)>) {
-        let max_bytes = self.peer.max_frame_bytes as usize;
+        let max_bytes = self.peer.frame_bytes_max();
         let Some(Then::Attached(attaching)) = self.replies.then(ticket) else { return };
         let (at, answer) = (attaching.at, &mut attaching.answer);
         let known: Vec<(Bytes, Option<Error>)> =

@@ -28,6 +28,9 @@ const NO_LOCAL: (u64, &str) = (0x0000_468c_0000_0003, "apache.org:no-local-filte
 /// What transactions can do here (4.5.7).
 const TRANSACTIONS: [&str; 2] = ["amqp:local-transactions", "amqp:multi-txns-per-ssn"];
 
+/// Number of the lifetime policy of a node that ends with its link (3.5.10).
+const DELETE_ON_CLOSE: u64 = 0x2b;
+
 /// Capability of a source that is a subscription with several readers.
 const SHARED: &str = "shared";
 
@@ -80,6 +83,55 @@ fn kept(source: &Source, subscription: bool) -> (TerminusDurability, TerminusExp
     }
 }
 
+/// How a source gives its messages away (3.3.2), which an answer says where there is a choice: of a queue they are taken unless
+/// the client wants copies. Of a topic everybody has copies of its own, and nothing is to be chosen.
+fn mode_of(source: &Source, from: &Destination) -> Option<DistributionMode> {
+    match from.kind {
+        DestinationKind::Queue => Some(source.distribution_mode.unwrap_or(DistributionMode::Move)),
+        DestinationKind::Topic => source.distribution_mode,
+    }
+}
+
+/// Those of the wished capabilities that a terminus has: an answer names no others.
+fn met(wished: &[Symbol]) -> Vec<Symbol> {
+    let is_met = |wish: &&Symbol| {
+        **wish == *SHARED
+            || **wish == *GLOBAL
+            || address::CAPABILITIES.iter().any(|(name, ..)| **wish == *name)
+    };
+    wished.iter().filter(is_met).cloned().collect()
+}
+
+/// What there is to say of a node that was made for a link: it ends when the link is closed, or with its connection (3.5.10), whatever
+/// was wished for.
+fn made_properties() -> ValueMap {
+    let ends = Described { descriptor: Value::Ulong(DELETE_ON_CLOSE), value: Value::List(Vec::new()) };
+    let mut properties = ValueMap::default();
+    properties.push("lifetime-policy", Value::Described(Box::new(ends)));
+    properties
+}
+
+/// What the client is told of its source: what it is like, whatever was wished for.
+fn told_source(
+    wished: &Source,
+    (from, made): (&Destination, Option<&Destination>),
+    (durable, expiry_policy): (TerminusDurability, TerminusExpiry),
+    met_filters: ValueMap,
+) -> Source {
+    let address = made.map(|made| address::dynamic_address(made).into());
+    Source {
+        address: address.or_else(|| wished.address.clone()),
+        durable,
+        expiry_policy,
+        timeout: 0,
+        dynamic_node_properties: made.map(|_| made_properties()),
+        distribution_mode: mode_of(wished, from),
+        filter: Some(met_filters).filter(|met| !met.is_empty()),
+        capabilities: met(&wished.capabilities),
+        ..wished.clone()
+    }
+}
+
 /// Our end of a link by which the client receives.
 fn outgoing_end(
     attach: &Attach,
@@ -93,6 +145,7 @@ fn outgoing_end(
     outgoing.browses = browses;
     outgoing.subscription = subscription;
     outgoing.default_outcome = source.default_outcome.clone();
+    outgoing.is_held = attach.incomplete_unsettled;
     outgoing.max_message_bytes = attach.max_message_size.filter(|max| *max > 0).unwrap_or(u64::MAX);
     outgoing
 }
@@ -187,9 +240,18 @@ impl AmqpSession {
         if target.dynamic {
             let made = self.new_node(&target.capabilities, turn);
             let address = Some(address::dynamic_address(&made).into());
-            answer.target = Some(TargetTerminus::Target(Target { address, ..target.clone() }));
+            let dynamic_node_properties = Some(made_properties());
+            let made_target = Target {
+                address,
+                dynamic_node_properties,
+                capabilities: met(&target.capabilities),
+                ..target.clone()
+            };
+            answer.target = Some(TargetTerminus::Target(made_target));
             return Ok((To::Destination(made.clone()), Some(made)));
         }
+        let met = Target { capabilities: met(&target.capabilities), ..target.clone() };
+        answer.target = Some(TargetTerminus::Target(met));
         match target.address.as_ref().filter(|address| !address.is_empty()) {
             // Each message says where it goes ("Using the Anonymous Terminus for Message Routing").
             None => Ok((To::Anywhere, None)),
@@ -223,18 +285,14 @@ impl AmqpSession {
         let (from, made) = self.source(source, turn)?;
         let (subscription, share) = self.subscription_of(attach, source, &from);
         let browses =
-            source.distribution_mode == Some(DistributionMode::Copy) && from.kind == DestinationKind::Queue;
+            from.kind == DestinationKind::Queue && mode_of(source, &from) == Some(DistributionMode::Copy);
         let number = self.next_number();
         self.consumers.insert(number, at);
         let lasting = subscription.clone().filter(|_| share != Share::Volatile);
         let outgoing = outgoing_end(attach, source, number, browses, lasting);
-        let address = made
-            .as_ref()
-            .map_or_else(|| source.address.clone(), |made| Some(address::dynamic_address(made).into()));
-        let filter = (!filters.met.is_empty()).then_some(filters.met);
-        let (durable, expiry_policy) = kept(source, outgoing.subscription.is_some());
-        let kept = Source { durable, expiry_policy, timeout: 0, ..source.clone() };
-        answer.source = Some(SourceTerminus::Source(Source { address, filter, ..kept }));
+        let lasts = kept(source, outgoing.subscription.is_some());
+        let told = told_source(source, (&from, made.as_ref()), lasts, filters.met);
+        answer.source = Some(SourceTerminus::Source(told));
         if let Some(link) = self.link_at(at) {
             link.end = LinkEnd::Outgoing(Box::new(outgoing));
             link.dynamic = made.clone();
@@ -260,7 +318,8 @@ impl AmqpSession {
             client_id: self.peer.container.clone(),
         }));
         // Its name is the container's and the link's: who reads it now is this link, left over (2.6.1).
-        let steals = share == Share::No && subscription.is_some();
+        let steals = subscription.is_some() && share == Share::No;
+        let steals = steals.then(|| self.peer.user.clone().unwrap_or_default());
         turn.events.push(Event::Attach(model::Attach {
             consumer: self.key(number),
             source: from,

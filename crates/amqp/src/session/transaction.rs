@@ -11,6 +11,7 @@ use super::channel::ChannelAt;
 use super::disposition::{Meaning, Share, add_to};
 use super::fault::{TIMED_OUT, error};
 use super::incoming::Receipt;
+use super::link::LinkAt;
 use super::replies::Then;
 use super::sequence::Sequence;
 use super::{AmqpSession, Turn};
@@ -134,6 +135,10 @@ impl AmqpSession {
     }
 
     fn discharge(&mut self, number: u64, fail: bool, receipt: Receipt, turn: &mut Turn<'_>) {
+        if self.has_part_of(number) {
+            let text = "a part of a message was sent in the transaction, and not its end (4.4.1)";
+            return self.detach_by(receipt.at, error("amqp:transaction:rollback", text), turn);
+        }
         let Some(open) = self.transactions.open.remove(&number) else { return };
         if !fail && open.doomed {
             self.roll_back(number, open, turn);
@@ -147,6 +152,13 @@ impl AmqpSession {
             true => Event::Rollback { transaction, ticket: Some(ticket) },
             false => Event::Commit { transaction, participants: Vec::new(), ticket },
         });
+    }
+
+    /// Whether the end of a message is still to come that was begun in a transaction.
+    fn has_part_of(&mut self, number: u64) -> bool {
+        let txn_id = Bytes::copy_from_slice(&number.to_be_bytes());
+        let mut links = self.channels.values_mut().flat_map(|known| known.links.values_mut());
+        links.any(|link| link.end.incoming().is_some_and(|incoming| incoming.has_part_of(&txn_id)))
     }
 
     /// The core has ended a transaction.
@@ -180,7 +192,8 @@ impl AmqpSession {
         }
     }
 
-    /// What the client had settled goes back to its queue, counted as delivered; what it had not is its own again.
+    /// What the client had settled has its source's default outcome (4.4.4.2): without one it goes back to its queue, counted as
+    /// delivered. What it had not settled is its own again.
     fn rolled_back(&mut self, open: Open, turn: &mut Turn<'_>) {
         let mut shares = Vec::new();
         for (number, tag) in open.settled {
@@ -188,7 +201,9 @@ impl AmqpSession {
         }
         let back = Meaning { outcome: Outcome::Released { failed: true }, reason: None };
         for share in shares {
-            self.push_settle(share, &back, None, turn);
+            let default = self.default_outcome(share.number);
+            let meaning = default.as_ref().and_then(Meaning::of);
+            self.push_settle(share, meaning.as_ref().unwrap_or(&back), None, turn);
         }
         for (at, sequence) in open.unsettled {
             if let Some(held) = self.channel_at(at).and_then(|known| known.unsettled.get_mut(&sequence)) {
@@ -211,6 +226,31 @@ impl AmqpSession {
             if let Some(open) = self.transactions.open.remove(&number) {
                 self.roll_back(number, open, turn);
             }
+        }
+    }
+
+    /// Whether another transaction decides already about one of these deliveries.
+    pub(super) fn is_of_another(
+        &mut self,
+        at: ChannelAt,
+        (first, last): (Sequence, Sequence),
+        transaction: u64,
+    ) -> bool {
+        let Some(known) = self.channel_at(at) else { return false };
+        let mut deciding = known.unsettled.range(first..=last).filter_map(|(_, held)| held.transaction);
+        deciding.any(|number| number != transaction)
+    }
+
+    /// A delivery was to be settled in two transactions: the later one's coordinator ends, and with it what it declared (4.4.2).
+    pub(super) fn end_coordinator(&mut self, transaction: u64, turn: &mut Turn<'_>) {
+        let Some(number) = self.transactions.open.get(&transaction).map(|open| open.link) else { return };
+        let at = self.channels.iter().find_map(|(channel, known)| {
+            let (handle, _) = known.links.iter().find(|(_, link)| link.number == number)?;
+            Some(LinkAt { channel: *channel, handle: *handle, number })
+        });
+        if let Some(at) = at {
+            let text = "the delivery belongs to another transaction already (4.4.2)";
+            self.detach_by(at, error("amqp:transaction:rollback", text), turn);
         }
     }
 

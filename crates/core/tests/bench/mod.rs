@@ -15,7 +15,7 @@
 //! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due until then).
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
 //! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and share it, `share=durable`
-//! or `share=volatile`, or take nothing of its own client, `nolocal`, or take the subscription from its reader, `steals`; `unsubscribe 1 s` ends one. `send 1 a,#t m` is one message for several addresses.
+//! or `share=volatile`, or take nothing of its own client, `nolocal`, or take the subscription from a reader that says the same, `steals` or `steals:USER`; `unsubscribe 1 s` ends one. `send 1 a,#t m` is one message for several addresses.
 //!
 //! A consumer of a pattern of queues, `attach 1.2 a.> 5`, has members `1.2/1`, `1.2/2` in them, which settle.
 //!
@@ -586,7 +586,7 @@ impl Bench {
             priority: priority.unwrap_or(0) as i8,
             no_local: plain.contains(&"nolocal"),
             share,
-            steals: plain.contains(&"steals"),
+            steals: plain.iter().find_map(|word| word.strip_prefix("steals")).map(Arc::from),
             at: is_wildcard(&source.name)
                 .then(|| self.settings.addressing.partition_of(self.settings.placement, &source)),
             retroactive: plain.contains(&"retroactive"),
@@ -704,7 +704,7 @@ impl Bench {
 }
 
 fn link_name(name: &str, to: &Destination) -> Arc<LinkName> {
-    Arc::new(LinkName { container: "c".into(), name: name.into(), to: to.clone() })
+    Arc::new(LinkName { user: "".into(), container: "c".into(), name: name.into(), to: to.clone() })
 }
 
 /// `p7.3` is the third message of producer 7.

@@ -186,7 +186,7 @@ impl OpenWireSession {
                 selector: selector.clone(),
                 subscription: subscription.clone(),
                 share: Share::No,
-                steals: false,
+                steals: None,
                 retroactive: info.retroactive,
                 at: part.at,
                 notice: self.notice(&info, mode, part).map(Arc::new),

@@ -37,6 +37,16 @@ class QpidLimitsTest extends QpidTest {
             messages_max = 2
             at_limit = "fail"
             at_limit_wait_ms = 200
+            [[tenant]]
+            name = "acme"
+            destinations = ["queue://acme.>"]
+            messages_max = 2
+            at_limit = "fail"
+            at_limit_wait_ms = 200
+            [[tenant]]
+            name = "patient"
+            destinations = ["queue://patient.>"]
+            messages_max = 2
             [[policy]]
             destination = "queue://ring.>"
             messages_max = 2
@@ -109,6 +119,40 @@ class QpidLimitsTest extends QpidTest {
         assertEquals(List.of("m0", "m1"), texts(consumer, 2));
         producer.send(session.createTextMessage("m3"));
         assertEquals("m3", text(receive(consumer)));
+    }
+
+    @Test
+    void allQueuesOfATenantHaveOneLimitTogetherAndOthersGoOn() throws Exception {
+        Session session = autoAcknowledge(connection());
+        Queue first = queueOf(session, "acme");
+        Queue second = queueOf(session, "acme");
+        send(session, first, "m0", "m1");
+        MessageProducer producer = session.createProducer(second);
+        ResourceAllocationException refused = assertThrows(ResourceAllocationException.class,
+                () -> producer.send(session.createTextMessage("m2")));
+        assertTrue(refused.getMessage().contains("the tenant acme is at the limit"), refused.getMessage());
+        Queue other = queueOf(session, "elsewhere");
+        send(session, other, "o0", "o1", "o2");
+        assertEquals(List.of("o0", "o1", "o2"), texts(session.createConsumer(other), 3));
+        assertEquals(List.of("m0"), texts(session.createConsumer(first), 1));
+        producer.send(session.createTextMessage("m3"));
+        assertEquals(List.of("m3"), texts(session.createConsumer(second), 1));
+    }
+
+    @Test
+    void aSendAtTheLimitOfATenantThatWaitsIsTakenOnceAnotherQueueOfItHasRoom() throws Exception {
+        Connection connection = connection();
+        Session blocked = autoAcknowledge(connection);
+        Queue first = queueOf(blocked, "patient");
+        Queue second = queueOf(blocked, "patient");
+        send(blocked, first, "m0", "m1");
+        CompletableFuture<Void> sent = sending(blocked, second, "m2");
+        Thread.sleep(SILENCE_MS);
+        assertFalse(sent.isDone(), "the producer must wait");
+        Session other = autoAcknowledge(connection);
+        assertEquals(List.of("m0", "m1"), texts(other.createConsumer(first), 2));
+        sent.get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+        assertEquals(List.of("m2"), texts(other.createConsumer(second), 1));
     }
 
     @ParameterizedTest
