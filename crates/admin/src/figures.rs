@@ -126,6 +126,8 @@ pub struct JournalFigures {
     pub file_bytes: u64,
     /// Bytes of bodies in them that are still needed.
     pub live_bytes: u64,
+    /// Memory that the indexes of segments take.
+    pub index_bytes: u64,
     /// Bytes of payloads by the id of what they are encrypted with, or `none`.
     pub bytes_by_key: Vec<(String, u64)>,
     /// Damaged places found since the start.

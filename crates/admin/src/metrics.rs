@@ -185,6 +185,9 @@ pub const METRICS: &[Metric] = &[
     gauge("postroad_journal_live_bytes", "bytes of bodies in them that are still needed", |figures| {
         one(figures.journal.live_bytes)
     }),
+    gauge("postroad_journal_index_bytes", "memory that indexes of segments take", |figures| {
+        one(figures.journal.index_bytes)
+    }),
     gauge(
         "postroad_journal_key_bytes",
         "bytes of payloads in them, live or not, by the id of their key, or none; a key that is not listed is needed no more",

@@ -8,6 +8,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::{Damage, OpenError};
 use crate::format::{FIRST_GROUP, GroupNumber, SegmentNumber, segment_name, version_to_write};
 use crate::group::Draft;
+use crate::index::Indexes;
 use crate::journal::{Current, Journal, Options};
 use crate::keys::Keys;
 use crate::prepare::{PreparedSegment, SegmentRequest};
@@ -58,6 +59,10 @@ impl<D: Disk> Assembly<D> {
         let failed = |source| OpenError::Io { file: self.disk.path(""), source };
         let encryptor = Encryptor::begin(&self.disk, &self.keys).map_err(failed)?;
         let last_number = self.numbers.last().copied().unwrap_or_default().max(current.header.number);
+        let read = verified.segments.iter().filter(|segment| segment.index.is_some());
+        let waiting =
+            read.map(|segment| segment.header.number).filter(|&number| number != current.header.number);
+        let indexes = Indexes::new(waiting.collect());
         let room = Room { spare, dead: VecDeque::new(), outstanding: None, last_number, refused: false };
         let mut journal = Journal {
             disk: self.disk,
@@ -70,6 +75,7 @@ impl<D: Disk> Assembly<D> {
             stopped,
             room,
             handles: Handles::new(),
+            indexes,
             checkpoints,
             compactions: Compactions::after_start(self.obsolete),
             failed: false,

@@ -61,6 +61,10 @@ impl<D: Disk> Journal<D> {
             open.push(OpenSegment { name: segment_name(number), end: current.end, capacity_bytes });
         }
         names.extend(self.checkpoints.kept.iter().map(|kept| checkpoint_name(kept.sequence)));
+        for name in self.segments.iter().filter_map(|segment| segment.index_name()) {
+            // Without it whoever starts from the backup makes it.
+            let _ = self.disk.link(&name, to, &name);
+        }
         let failed = |name: &String, source| BackupError::Io { file: self.disk.path(name), source };
         for name in &names {
             self.disk.link(name, to, name).map_err(|error| failed(name, error))?;

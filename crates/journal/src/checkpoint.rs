@@ -203,6 +203,7 @@ impl<D: Disk> Journal<D> {
         self.plan_compaction(sequence, &summary);
         self.checkpoints.last_sequence = sequence;
         self.checkpoints.busy = true;
+        self.indexes.failed = false;
         self.checkpoints.committed_bytes = 0;
         self.compactions.released_bytes = 0;
         self.rekeying.begin_checkpoint();
@@ -272,7 +273,10 @@ impl<D: Disk> Journal<D> {
         let end = Place { segment: self.last.segment, offset: self.last.offset, group: None };
         let first_after = |(&partition, &last): (&PartitionId, &Position)| {
             let after = positions.get(&partition).map_or(Position::FIRST, |position| position.next());
-            let (segment, entry) = if last < after { None } else { self.segments.find(partition, after) }?;
+            let segment = if last < after { None } else { self.segments.find(partition, after) }?;
+            // If its index is not in memory some more is read.
+            let index = segment.index.clone().or_else(|| self.indexes.look(segment.header.number));
+            let entry = segment.start_of(partition, after, index.as_deref())?;
             Some(Place { segment: segment.header.number, offset: entry.offset, group: Some(entry.group) })
         };
         let places = self.positions.iter().filter_map(first_after);

@@ -11,12 +11,14 @@ use crate::format::{
     NUMBER_MAX, PLAIN_VERSION, SECTOR_BYTES, SegmentHeader, SegmentNumber, seal, unseal, version_of,
     version_to_write,
 };
+use crate::index::{IndexEntry, SegmentIndex};
 use crate::keys::{KeyId, Keys};
-use crate::segment::{IndexEntry, Range, Segment};
+use crate::segment::{Range, Segment};
 use bytes::{Buf, BufMut, Bytes};
 use postroad_model::{PartitionId, Position};
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 /// What a checkpoint says besides the segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +85,9 @@ pub(crate) fn encode(content: &Content, segments: &[&Segment], keys: &Keys) -> C
         body.put_u64_le(if key.is_some() { sealed_state_bytes(bytes) } else { bytes } as u64);
     }
     for segment in segments {
-        encode_segment(&mut body, segment, version);
+        // All others are complete, and their index is beside them.
+        let index = segment.index.as_deref().filter(|_| segment.header.number == content.end.segment);
+        encode_segment(&mut body, segment, index, version);
     }
     let sequence = content.sequence;
     let states = content.partitions.iter().map(|entry| (entry.name(sequence), entry.state.clone())).collect();
@@ -135,20 +139,27 @@ impl CheckpointDraft {
     }
 }
 
-/// A segment's entry, for a file of this version.
-pub(crate) fn encode_segment(body: &mut Vec<u8>, segment: &Segment, version: u32) {
+/// A segment's entry, for a file of this version; without an index it says where the records of each partition begin.
+pub(crate) fn encode_segment(
+    body: &mut Vec<u8>,
+    segment: &Segment,
+    index: Option<&SegmentIndex>,
+    version: u32,
+) {
     body.put_u64_le(segment.header.number.0);
     body.put_u64_le(segment.header.salt);
     body.put_u64_le(segment.header.capacity_bytes);
     body.put_u64_le(segment.end);
     body.put_u64_le(segment.ranges.len() as u64);
     for (partition, range) in &segment.ranges {
+        let begin = [range.begin()];
+        let entries = index.map_or(&begin[..], |index| index.of(*partition));
         body.put_u32_le(u32::from(partition.0));
-        body.put_u32_le(range.index.len() as u32);
+        body.put_u32_le(entries.len() as u32);
         body.put_u64_le(range.first.get());
         body.put_u64_le(range.last.get());
         body.put_u64_le(range.live);
-        for entry in &range.index {
+        for entry in entries {
             body.put_u64_le(entry.first.get());
             body.put_u64_le(entry.offset);
             body.put_u64_le(entry.group.0);
@@ -207,8 +218,12 @@ pub(crate) fn decode_body(extent: &BodyExtent, body: &Bytes, keys: &Keys) -> Opt
         partitions.push(entry);
         state_bytes.push(bytes);
     }
-    let segments =
+    let mut segments =
         (0..segment_count).map(|_| decode_segment(&mut rest, version)).collect::<Option<Vec<Segment>>>()?;
+    // Only that of the segment which was being filled is complete.
+    for segment in segments.iter_mut().filter(|segment| segment.header.number != end.segment) {
+        segment.index = None;
+    }
     for (entry, bytes) in partitions.iter_mut().zip(state_bytes) {
         if rest.len() < bytes {
             return None;
@@ -243,26 +258,26 @@ pub(crate) fn decode_segment(rest: &mut Bytes, version: u32) -> Option<Segment> 
     };
     let end = number(rest)?;
     let range_count = number(rest)?;
-    let mut ranges = BTreeMap::new();
+    let (mut ranges, mut index) = (BTreeMap::new(), SegmentIndex::default());
     for _ in 0..range_count {
         let partition = PartitionId(u16::try_from(rest.try_get_u32_le().ok()?).ok()?);
         let index_count = rest.try_get_u32_le().ok()?;
         let first = Position::new(number(rest)?)?;
         let last = Position::new(number(rest)?)?;
         let live = number(rest)?;
-        let index = (0..index_count).map(|_| decode_entry(rest)).collect::<Option<Vec<IndexEntry>>>()?;
-        if last < first || index.is_empty() {
-            return None;
-        }
+        let entries = (0..index_count).map(|_| decode_entry(rest)).collect::<Option<Vec<IndexEntry>>>()?;
+        let &IndexEntry { offset, group, .. } = entries.first().filter(|_| first <= last)?;
         let records = last.get() - first.get() + 1;
-        ranges.insert(partition, Range { first, last, records, live, live_bytes: 0, index });
+        ranges.insert(partition, Range { first, last, records, live, live_bytes: 0, offset, group });
+        index.insert(partition, entries);
     }
     let keys = if KEYS_SINCE <= version {
         decode_keys(rest)?
     } else {
         BTreeMap::from([(None, end.saturating_sub(FIRST_GROUP))])
     };
-    (FIRST_GROUP <= end).then_some(Segment { header, end, ranges, keys, compacted: None })
+    let index = Some(Arc::new(index));
+    (FIRST_GROUP <= end).then_some(Segment { header, end, ranges, keys, compacted: None, index })
 }
 
 fn decode_keys(rest: &mut Bytes) -> Option<BTreeMap<Option<KeyId>, u64>> {

@@ -243,11 +243,12 @@ impl<D: Disk> Journal<D> {
         let busy = std::mem::take(&mut self.compactions.busy);
         self.compactions.failed = answer.is_err();
         let last_sequence = self.checkpoints.last_sequence;
-        let CompactedSegment { mut segment, file, replaced } = answer.inspect_err(|error| {
+        let CompactedSegment { segment, file, replaced } = answer.inspect_err(|error| {
             if !error.is_full() {
                 busy.into_iter().for_each(|number| self.compactions.set_back(number, last_sequence));
             }
         })?;
+        let mut segment = Segment { index: None, ..segment };
         for range in segment.ranges.values_mut() {
             (range.live, range.live_bytes) = (0, 0);
         }
@@ -259,8 +260,9 @@ impl<D: Disk> Journal<D> {
                     new.live_bytes += range.live_bytes;
                 }
             }
-            self.handles.forget(number);
+            self.forget(number);
             self.compactions.obsolete.push(old.file_name());
+            self.compactions.obsolete.extend(old.index_name());
         }
         self.handles.keep(segment.header.number, std::sync::Arc::new(file));
         self.segments.insert(segment);

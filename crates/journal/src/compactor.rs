@@ -1,7 +1,7 @@
 //! Writing a compacted segment, on whatever thread: live records of a run of segments into one new file.
 
 use crate::cipher::Encryptor;
-use crate::compacted::{Run, UNFINISHED, encode};
+use crate::compacted::{Run, UNFINISHED};
 use crate::disk::{Disk, DiskFile, write_all_at};
 use crate::error::{CompactionError, Damage, DamageKind};
 use crate::format::{
@@ -9,13 +9,15 @@ use crate::format::{
     version_to_write,
 };
 use crate::group::{Draft, measure, stored};
+use crate::index::{IndexEntry, READ_STEP_BYTES, SegmentIndex};
+use crate::index_file::{Form, Lookup, encode};
 use crate::keys::Keys;
 use crate::live::LiveSet;
 use crate::pace::Pace;
 use crate::record::{Payload, Record};
 use crate::salvage::Salvaged;
 use crate::scan::{GroupHead, Window};
-use crate::segment::{INDEX_STRIDE_BYTES, IndexEntry, Range, Segment};
+use crate::segment::{Range, Segment};
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
 use std::collections::BTreeMap;
@@ -96,10 +98,11 @@ impl<F: DiskFile> CompactionRequest<F> {
     ) -> Result<CompactedSegment<F>, CompactionError> {
         let failed = |source| CompactionError::Io { file: disk.path(UNFINISHED), source };
         let mut output = Output::begin(disk, self.run, &self.keys).map_err(failed)?;
+        let sources: Vec<_> = self.sources.iter().map(|source| (source, source.index(disk))).collect();
         for (&partition, keep) in &self.keep {
-            for source in &self.sources {
+            for (source, index) in &sources {
                 let Some(range) = source.segment.ranges.get(&partition) else { continue };
-                source.copy(disk, partition, range, keep, &mut output, pace)?;
+                source.copy(disk, partition, (range, index), keep, &mut output, pace)?;
             }
         }
         output.write_batch(disk)?;
@@ -129,8 +132,7 @@ pub(crate) fn rescue<D: Disk>(
     let failed = |source| CompactionError::Io { file: disk.path(UNFINISHED), source };
     let mut output = Output::begin(disk, run, keys).map_err(failed)?;
     for (&partition, keep) in keep {
-        let mut window =
-            Window::with_keys(&*source.file, INDEX_STRIDE_BYTES as usize, source.segment.end, keys);
+        let mut window = Window::with_keys(&*source.file, READ_STEP_BYTES, source.segment.end, keys);
         for &offset in groups {
             let head = damaged.head(&mut window, offset).map_err(failed)?;
             let head = head.ok_or_else(|| source.damaged(partition, offset, DamageKind::Group))?;
@@ -147,26 +149,37 @@ pub(crate) fn rescue<D: Disk>(
 }
 
 impl<F: DiskFile> Source<F> {
+    fn index<D: Disk<File = F>>(&self, disk: &D) -> Arc<SegmentIndex> {
+        match &self.segment.index {
+            Some(index) => index.clone(),
+            None if self.segment.needs_index() => Lookup::new(&self.segment).find(disk, &self.file).index,
+            None => Arc::default(),
+        }
+    }
+
     /// Copies the records of one partition that are to be kept; reads only the parts of the file that have some.
     fn copy<D: Disk<File = F>>(
         &self,
         disk: &D,
         partition: PartitionId,
-        range: &Range,
+        (range, index): (&Range, &SegmentIndex),
         keep: &LiveSet,
         output: &mut Output<F>,
         pace: &mut dyn Pace,
     ) -> Result<(), CompactionError> {
-        for (index, entry) in range.index.iter().enumerate() {
-            let next = range.index.get(index + 1);
+        let begin = [range.begin()];
+        // Of one that is damaged there may be no more than what is behind the damage.
+        let entries = Some(index.of(partition)).filter(|entries| entries.first() == begin.first());
+        let entries = entries.unwrap_or(&begin);
+        for (place, entry) in entries.iter().enumerate() {
+            let next = entries.get(place + 1);
             let before = |next: &IndexEntry| Position::new(next.first.get() - 1);
             let last = next.map_or(Some(range.last), before).unwrap_or(entry.first);
             if keep.between(entry.first, last).is_empty() {
                 continue;
             }
             let end = next.map_or(self.segment.end, |next| next.offset);
-            let mut window =
-                Window::with_keys(&*self.file, INDEX_STRIDE_BYTES as usize, self.segment.end, &output.keys);
+            let mut window = Window::with_keys(&*self.file, READ_STEP_BYTES, self.segment.end, &output.keys);
             let mut offset = entry.offset;
             while offset < end {
                 offset = self.copy_group(partition, keep, &mut window, offset, output)?;
@@ -285,7 +298,7 @@ impl<F: DiskFile> Output<F> {
             range.live = range.records;
         }
         self.segment.header.capacity_bytes = self.segment.end;
-        let (header, index) = encode(&self.segment, run);
+        let (header, index) = encode(Form::Compacted(run), &self.segment, self.segment.header.version);
         write_all_at(&self.file, &mut [IoSlice::new(&index)], self.segment.end)?;
         write_all_at(&self.file, &mut [IoSlice::new(&header)], 0)?;
         debug_assert!(FIRST_GROUP <= self.segment.end);

@@ -228,6 +228,16 @@ impl PrepareError {
     }
 }
 
+/// Why the index of a segment could not be written beside it: it stays in memory.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", file.display())]
+pub struct IndexError {
+    /// The file that was to be made.
+    pub file: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
+}
+
 /// Why a checkpoint was not written. The ones before stay valid; try again later.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

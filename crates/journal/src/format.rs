@@ -44,6 +44,8 @@ const SEGMENT_MAGIC: &[u8; 8] = b"PR-SEGMT";
 pub(crate) const CHECKPOINT_MAGIC: &[u8; 8] = b"PR-CHKPT";
 /// The same of a compacted segment.
 pub(crate) const COMPACTED_MAGIC: &[u8; 8] = b"PR-CMPCT";
+/// The same of the index beside a segment.
+pub(crate) const INDEX_MAGIC: &[u8; 8] = b"PR-INDEX";
 /// Numbers and offsets stay far below overflow; a larger one on the disk is damage under a right checksum.
 pub(crate) const NUMBER_MAX: u64 = 1 << 56;
 /// Bytes of a group's length; version 1 had two more, which were zero.
@@ -322,6 +324,7 @@ pub(crate) fn group_bytes(payload_bytes: impl ExactSizeIterator<Item = u64>) -> 
 const SEGMENT_SUFFIX: &str = ".segment";
 const CHECKPOINT_SUFFIX: &str = ".checkpoint";
 const COMPACTED_SUFFIX: &str = ".compacted";
+const INDEX_SUFFIX: &str = ".index";
 
 /// File name of a segment.
 pub(crate) fn segment_name(number: SegmentNumber) -> String {
@@ -331,6 +334,16 @@ pub(crate) fn segment_name(number: SegmentNumber) -> String {
 /// The segment of this file name, if it is one.
 pub(crate) fn segment_of(name: &str) -> Option<SegmentNumber> {
     numbered(name, SEGMENT_SUFFIX).map(SegmentNumber)
+}
+
+/// File name of the index beside a segment.
+pub(crate) fn index_name(number: SegmentNumber) -> String {
+    format!("{:016x}{INDEX_SUFFIX}", number.0)
+}
+
+/// The segment beside which an index of this file name is, if it is one.
+pub(crate) fn index_of(name: &str) -> Option<SegmentNumber> {
+    numbered(name, INDEX_SUFFIX).map(SegmentNumber)
 }
 
 /// File name of a checkpoint.

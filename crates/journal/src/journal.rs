@@ -7,6 +7,7 @@ use crate::disk::{Disk, DiskFile, write_all_at};
 use crate::error::{CommitError, Damage, ReopenError};
 use crate::format::{GroupEnd, GroupHeader, GroupNumber, SECTOR_BYTES, SegmentHeader, segment_name};
 use crate::group::{Draft, measure, stored};
+use crate::index::Indexes;
 use crate::keys::Keys;
 use crate::prepare::PreparedSegment;
 use crate::read::Handles;
@@ -59,6 +60,7 @@ pub struct Journal<D: Disk> {
     pub(crate) stopped: BTreeMap<PartitionId, Damage>,
     pub(crate) room: Room<D::File>,
     pub(crate) handles: Handles<D::File>,
+    pub(crate) indexes: Indexes,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) compactions: Compactions,
     /// A write or sync failed: nothing is written until `reopen` succeeds.
@@ -319,6 +321,8 @@ impl<D: Disk> Journal<D> {
         self.tell_filled();
         if self.segments.contains(left.header.number) {
             self.handles.keep(left.header.number, left.file);
+            self.indexes.waiting.push_back(left.header.number);
+            self.indexes.failed = false;
         } else {
             // Not one durable group in it: nothing on the disk refers to it.
             self.discard(segment_name(left.header.number), left.header.capacity_bytes, true);

@@ -13,6 +13,9 @@ mod journal;
 
 mod group;
 
+mod index;
+mod index_file;
+
 mod cipher;
 
 mod room;
@@ -69,10 +72,11 @@ pub use compaction::RemovalRequest;
 pub use compactor::{CompactedSegment, CompactionRequest};
 pub use disk::{Disk, DiskFile};
 pub use error::{
-    BackupError, CheckpointError, CommitError, CompactionError, Damage, DamageKind, OpenError, PrepareError,
-    ReadError, ReopenError, RepairError,
+    BackupError, CheckpointError, CommitError, CompactionError, Damage, DamageKind, IndexError, OpenError,
+    PrepareError, ReadError, ReopenError, RepairError,
 };
 pub use format::{FORMAT_VERSION, SegmentNumber};
+pub use index_file::{FoundIndex, IndexRequest, WrittenIndex};
 pub use journal::{Journal, Options};
 pub use keys::{KEY_BYTES, Key, KeyId, KeySet, Keys};
 pub use near::{NearRecords, NearRequest};

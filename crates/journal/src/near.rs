@@ -10,10 +10,11 @@ use postroad_model::{PartitionId, Position};
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::ReadError;
+use crate::index::READ_STEP_BYTES;
+use crate::index_file::FoundIndex;
 use crate::journal::Journal;
 use crate::read::ReadRequest;
 use crate::scan::{GroupHead, Window};
-use crate::segment::INDEX_STRIDE_BYTES;
 
 /// Records of one request: as many as the core asks for at once.
 const RECORDS_MAX: usize = 64;
@@ -39,6 +40,8 @@ pub struct NearRecords<F> {
     pub records: Vec<(Position, Result<Bytes, ReadError>)>,
     /// The rest, to be run next.
     pub rest: Option<NearRequest<F>>,
+    /// An index that had to be read for it: give it to [`Journal::keep_index`].
+    pub index: Option<FoundIndex>,
 }
 
 impl<D: Disk> Journal<D> {
@@ -64,24 +67,44 @@ impl<D: Disk> Journal<D> {
     }
 }
 
+impl<F> ReadRequest<F> {
+    /// Whether it starts close behind another.
+    fn is_near(&self, first: &ReadRequest<F>) -> bool {
+        self.offset.checked_sub(first.offset).is_some_and(|ahead| ahead < NEAR_BYTES)
+    }
+}
+
 impl<F: DiskFile> NearRequest<F> {
     fn takes(&self, request: &ReadRequest<F>) -> bool {
         let (Some(first), Some(last)) = (self.requests.first(), self.requests.last()) else { return false };
         self.requests.len() < RECORDS_MAX
             && (request.partition, request.salt) == (first.partition, first.salt)
             && last.from < request.from
-            && request.offset.checked_sub(first.offset).is_some_and(|ahead| ahead < NEAR_BYTES)
+            && (request.lookup.is_some() || first.lookup.is_some() || request.is_near(first))
+    }
+
+    /// Looks where each of them starts, if that is not known yet.
+    fn look_up<D: Disk<File = F>>(&mut self, disk: &D) -> Option<FoundIndex> {
+        let found = self.requests.iter_mut().find_map(|request| request.look_up(disk))?;
+        for request in self.requests.iter_mut().filter(|request| request.lookup.is_some()) {
+            request.start_by(&found.index);
+        }
+        Some(found)
     }
 
     /// Reads, until all are there or enough.
-    pub fn run(self) -> NearRecords<F> {
+    pub fn run<D: Disk<File = F>>(mut self, disk: &D) -> NearRecords<F> {
+        let index = self.look_up(disk);
         let mut records = Vec::with_capacity(self.requests.len());
         let mut payload_bytes = 0;
-        let Some(last) = self.requests.last() else { return NearRecords { records, rest: None } };
+        let Some(last) = self.requests.last() else { return NearRecords { records, rest: None, index } };
         // From the first request to the last the current segment may have grown, and keys have come.
         let (file, end, keys) = (last.file.clone(), last.end, last.keys.clone());
-        let window = Window::with_keys(&*file, INDEX_STRIDE_BYTES as usize, end, &keys);
+        let window = Window::with_keys(&*file, READ_STEP_BYTES, end, &keys);
         let mut passage = Passage { window, group: None };
+        let far = |request: &ReadRequest<F>| !request.is_near(&self.requests[0]);
+        let behind = self.requests.iter().position(far).unwrap_or(self.requests.len());
+        let mut later = self.requests.split_off(behind);
         let mut requests = self.requests.into_iter();
         for request in requests.by_ref() {
             let position = request.from;
@@ -96,9 +119,10 @@ impl<F: DiskFile> NearRequest<F> {
                 break;
             }
         }
-        let requests: Vec<ReadRequest<F>> = requests.collect();
+        let mut requests: Vec<ReadRequest<F>> = requests.collect();
+        requests.append(&mut later);
         let rest = (!requests.is_empty()).then_some(NearRequest { requests });
-        NearRecords { records, rest }
+        NearRecords { records, rest, index }
     }
 }
 

@@ -3,11 +3,12 @@
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Damage, DamageKind, ReadError};
 use crate::format::SegmentNumber;
+use crate::index::{READ_STEP_BYTES, SegmentIndex};
+use crate::index_file::{FoundIndex, Lookup};
 use crate::journal::Journal;
 use crate::keys::Keys;
 use crate::record::StoredRecord;
 use crate::scan::{GroupHead, Window};
-use crate::segment::INDEX_STRIDE_BYTES;
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
 use std::collections::VecDeque;
@@ -50,6 +51,8 @@ pub(crate) struct ReadRequest<F> {
     pub(crate) salt: u64,
     /// Where to start looking, and the end of the segment's groups.
     pub(crate) offset: u64,
+    /// Where it is said how much later to start, if that is not known yet.
+    pub(crate) lookup: Option<Lookup>,
     pub(crate) end: u64,
     pub(crate) partition: PartitionId,
     pub(crate) from: Position,
@@ -66,7 +69,7 @@ impl<D: Disk> Journal<D> {
     /// # Errors
     /// [`ReadError::NotFound`]: never committed, recycled, or left out as it was dead. [`ReadError::Damaged`]: the disk lost it.
     pub fn read(&mut self, partition: PartitionId, position: Position) -> Result<Bytes, ReadError> {
-        self.read_request(partition, position, 1, u64::MAX)?.run_alone()
+        self.ready_request(partition, position, 1, u64::MAX)?.run_alone()
     }
 
     /// Durable records of a partition from `from` on, in order: at least one; at most `records_max`, and not beyond
@@ -81,7 +84,22 @@ impl<D: Disk> Journal<D> {
         records_max: usize,
         bytes_max: u64,
     ) -> Result<Vec<StoredRecord>, ReadError> {
-        self.read_request(partition, from, records_max, bytes_max)?.run()
+        self.ready_request(partition, from, records_max, bytes_max)?.run()
+    }
+
+    /// A planned read that knows where to start.
+    fn ready_request(
+        &mut self,
+        partition: PartitionId,
+        from: Position,
+        records_max: usize,
+        bytes_max: u64,
+    ) -> Result<ReadRequest<D::File>, ReadError> {
+        let mut request = self.read_request(partition, from, records_max, bytes_max)?;
+        if let Some(found) = request.look_up(&self.disk) {
+            self.keep_index(found);
+        }
+        Ok(request)
     }
 
     /// Plans what [`Journal::read_many`] does, to be run elsewhere.
@@ -96,18 +114,33 @@ impl<D: Disk> Journal<D> {
         bytes_max: u64,
     ) -> Result<ReadRequest<D::File>, ReadError> {
         let not_found = ReadError::NotFound { partition, position: from };
-        let Some((segment, entry)) = self.segments.find(partition, from) else { return Err(not_found) };
+        let Some(segment) = self.segments.find(partition, from) else { return Err(not_found) };
         let (header, end) = (segment.header, segment.end);
-        let Some(last) = segment.ranges.get(&partition).map(|range| range.last) else {
+        let index = segment.index.clone().or_else(|| self.indexes.take_up(header.number));
+        let lookup = (index.is_none() && segment.needs_index()).then(|| Lookup::new(segment));
+        let range = segment.range_at(partition, from);
+        let Some((entry, range)) = segment.start_of(partition, from, index.as_deref()).zip(range) else {
             return Err(not_found);
         };
+        let (offset, last) = (entry.offset, range.last);
         let name = segment.file_name();
         let path = self.disk.path(&name);
         let file = self.handle(header.number, &name)?;
-        let (salt, offset) = (header.salt, entry.offset);
-        let records_max = records_max.max(1);
-        let keys = self.keys.clone();
-        Ok(ReadRequest { file, path, salt, offset, end, partition, from, last, records_max, bytes_max, keys })
+        let (salt, records_max, keys) = (header.salt, records_max.max(1), self.keys.clone());
+        Ok(ReadRequest {
+            file,
+            path,
+            salt,
+            offset,
+            lookup,
+            end,
+            partition,
+            from,
+            last,
+            records_max,
+            bytes_max,
+            keys,
+        })
     }
 
     fn handle(&mut self, number: SegmentNumber, name: &str) -> Result<Arc<D::File>, ReadError> {
@@ -125,12 +158,25 @@ impl<D: Disk> Journal<D> {
 }
 
 impl<F: DiskFile> ReadRequest<F> {
+    /// Looks where to start, if that is not known yet; returns what was found for it.
+    pub(crate) fn look_up<D: Disk<File = F>>(&mut self, disk: &D) -> Option<FoundIndex> {
+        let found = self.lookup.take()?.find(disk, &self.file);
+        self.start_by(&found.index);
+        Some(found)
+    }
+
+    pub(crate) fn start_by(&mut self, index: &SegmentIndex) {
+        self.lookup = None;
+        let entry = index.find(self.partition, self.from);
+        self.offset = entry.map_or(self.offset, |entry| entry.offset);
+    }
+
     /// Reads.
     ///
     /// # Errors
     /// As [`Journal::read_many`].
     fn run(self) -> Result<Vec<StoredRecord>, ReadError> {
-        let mut window = Window::with_keys(&*self.file, INDEX_STRIDE_BYTES as usize, self.end, &self.keys);
+        let mut window = Window::with_keys(&*self.file, READ_STEP_BYTES, self.end, &self.keys);
         let mut found = Vec::new();
         let mut payload_bytes = 0;
         let mut offset = self.offset;

@@ -7,7 +7,7 @@ use crate::checkpoint_load::{self, Loaded};
 use crate::compacted::{self, Compacted};
 use crate::disk::{Disk, DiskFile, read_full_at, write_all_at};
 use crate::error::{Damage, DamageKind, OpenError};
-use crate::format::{GroupEnd, SECTOR_BYTES, SegmentNumber, segment_name, segment_of};
+use crate::format::{GroupEnd, SECTOR_BYTES, SegmentNumber, index_of, segment_name, segment_of};
 use crate::journal::{Journal, Options};
 use crate::keys::{KeyId, Keys};
 use crate::recovered::{Part, Recovered};
@@ -62,7 +62,10 @@ impl<D: Disk> Journal<D> {
         let chain = chain::link(found, start, end, missing)?;
         let (verified, unused, dead) = verify(&disk, &loaded, &numbers, compacted, chain, &keys, watch)?;
         check_keys(&disk, &verified.segments, &keys)?;
-        let obsolete = obsolete.into_iter().chain(dead).collect();
+        let indexes = names
+            .iter()
+            .filter(|name| index_of(name).is_some_and(|number| !verified.segments.has_file(number)));
+        let obsolete = obsolete.into_iter().chain(dead).chain(indexes.cloned()).collect();
         wipe(&verified.stale)?;
         settle_tail(&verified)?;
         // Entries seen here may be those of a process that ended before it synced them.

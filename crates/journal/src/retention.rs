@@ -4,7 +4,7 @@ use crate::disk::Disk;
 use crate::format::{FIRST_GROUP, GroupNumber, SegmentHeader, SegmentNumber};
 use crate::journal::Journal;
 use crate::live::LiveSet;
-use crate::segment::{IndexEntry, Range, Segment, Stored};
+use crate::segment::{Range, Segment, Stored};
 use postroad_model::{MessageRow, PartitionId, Position};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,11 +82,17 @@ impl Segments {
         self.table.values()
     }
 
-    /// The segment in which a record lies, and where in it to start looking.
-    pub(crate) fn find(&self, partition: PartitionId, position: Position) -> Option<(&Segment, IndexEntry)> {
-        let number = self.place(partition, position)?;
-        let segment = self.table.get(&number)?;
-        Some((segment, segment.entry(partition, position)?))
+    /// The segment in which a record lies.
+    pub(crate) fn find(&self, partition: PartitionId, position: Position) -> Option<&Segment> {
+        let segment = self.table.get(&self.place(partition, position)?)?;
+        segment.range_at(partition, position).map(|_| segment)
+    }
+
+    /// The index of a segment is on the disk, or needs not be there.
+    pub(crate) fn drop_index(&mut self, number: SegmentNumber) {
+        if let Some(segment) = self.table.get_mut(&number) {
+            segment.index = None;
+        }
     }
 
     pub(crate) fn get(&self, number: SegmentNumber) -> Option<&Segment> {
@@ -255,6 +261,12 @@ impl<D: Disk> Journal<D> {
         })
     }
 
+    /// Keeps nothing open or in memory of a segment that is no more.
+    pub(crate) fn forget(&mut self, number: SegmentNumber) {
+        self.handles.forget(number);
+        self.indexes.forget(number);
+    }
+
     /// Takes dead segments out of service. A segment is dead if nothing in it is live, now and in the older of the two
     /// checkpoints kept, and that checkpoint covers all its records: then recovery needs it from neither.
     pub(crate) fn recycle_dead(&mut self) {
@@ -270,10 +282,11 @@ impl<D: Disk> Journal<D> {
             .collect();
         for number in dead {
             if let Some(segment) = self.segments.remove(number) {
-                self.handles.forget(number);
+                self.forget(number);
                 match segment.compacted {
                     Some(_) => self.compactions.obsolete.push(segment.file_name()),
                     None => {
+                        self.compactions.obsolete.extend(segment.index_name());
                         let reusable = !segment.is_outdated(&self.keys);
                         self.discard(segment.file_name(), segment.header.capacity_bytes, reusable);
                     }

@@ -203,7 +203,10 @@ impl<D: Disk> Salvage<D> {
         intact: bool,
     ) -> Result<Option<Bytes>, ReadError> {
         for file in &self.files {
-            let Some(entry) = file.segment.entry(partition, position) else { continue };
+            let Some(entry) = file.segment.start_of(partition, position, file.segment.index.as_deref())
+            else {
+                continue;
+            };
             let failed = |source| ReadError::Io { file: file.path.clone(), source };
             let (salt, end) = (file.segment.header.salt, file.segment.end);
             let mut window = Window::with_keys(&*file.file, SCAN_STEP_BYTES, end, &self.keys);

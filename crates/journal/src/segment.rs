@@ -1,14 +1,14 @@
-//! What is known in memory of one segment that holds groups: its extent, its records' ranges, a sparse index.
+//! What is known in memory of one segment that holds groups: its extent, and its records' ranges.
 
 use crate::compacted::Run;
-use crate::format::{GroupNumber, SegmentHeader, SegmentNumber, compacted_name, segment_name};
+use crate::format::{
+    FIRST_GROUP, GroupNumber, SegmentHeader, SegmentNumber, compacted_name, index_name, segment_name,
+};
+use crate::index::{INDEX_STRIDE_BYTES, IndexEntry, SegmentIndex};
 use crate::keys::{KeyId, Keys};
 use postroad_model::{PartitionId, Position};
 use std::collections::BTreeMap;
-
-/// A partition gets one index entry for each stride of a segment that it has records in. 64 KiB are read in one
-/// go, and 64 MiB segments then cost at most 24 KiB of memory for each partition.
-pub(crate) const INDEX_STRIDE_BYTES: u64 = 64 << 10;
+use std::sync::Arc;
 
 /// A segment with its records' ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub(crate) struct Segment {
     pub keys: BTreeMap<Option<KeyId>, u64>,
     /// The segments whose place it has taken; `None` if it was never compacted.
     pub compacted: Option<Run>,
+    /// Complete, while groups are appended and until it is on the disk; `None` from then on: see [`crate::index_file`].
+    pub index: Option<Arc<SegmentIndex>>,
 }
 
 /// The records of one partition in one segment.
@@ -34,8 +36,9 @@ pub(crate) struct Range {
     pub live: u64,
     /// Bytes of these messages; 0 until they are counted anew after a start.
     pub live_bytes: u64,
-    /// Rising in all fields; never empty.
-    pub index: Vec<IndexEntry>,
+    /// Where the group of its first record starts, and that group's number.
+    pub offset: u64,
+    pub group: GroupNumber,
 }
 
 /// What a record takes on the disk, and what it is encrypted with.
@@ -45,18 +48,17 @@ pub(crate) struct Stored {
     pub bytes: u64,
 }
 
-/// Where a group starts that holds records of the partition, from `first` on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct IndexEntry {
-    pub first: Position,
-    pub offset: u64,
-    pub group: GroupNumber,
+impl Range {
+    /// Where its first record is.
+    pub(crate) fn begin(&self) -> IndexEntry {
+        IndexEntry { first: self.first, offset: self.offset, group: self.group }
+    }
 }
 
 impl Segment {
     pub(crate) fn new(header: SegmentHeader) -> Segment {
-        let end = crate::format::FIRST_GROUP;
-        Segment { header, end, ranges: BTreeMap::new(), keys: BTreeMap::new(), compacted: None }
+        let (ranges, keys, index) = (BTreeMap::new(), BTreeMap::new(), Some(Arc::default()));
+        Segment { header, end: FIRST_GROUP, ranges, keys, compacted: None, index }
     }
 
     /// Notes one record of the group that starts at `offset`. Returns true if it is the partition's first in here.
@@ -69,28 +71,40 @@ impl Segment {
         group: GroupNumber,
     ) -> bool {
         *self.keys.entry(stored.key).or_default() += stored.bytes;
-        let entry = IndexEntry { first: position, offset, group };
+        if let Some(index) = &mut self.index {
+            Arc::make_mut(index).add(partition, IndexEntry { first: position, offset, group });
+        }
         let Some(range) = self.ranges.get_mut(&partition) else {
-            let (first, last, index) = (position, position, vec![entry]);
-            self.ranges.insert(partition, Range { first, last, records: 1, live: 0, live_bytes: 0, index });
+            let (first, last) = (position, position);
+            let range = Range { first, last, records: 1, live: 0, live_bytes: 0, offset, group };
+            self.ranges.insert(partition, range);
             return true;
         };
         range.last = position;
         range.records += 1;
-        if range.index.last().is_none_or(|last| last.offset + INDEX_STRIDE_BYTES <= offset) {
-            range.index.push(entry);
-        }
         false
     }
 
-    /// Where to start looking for a record.
-    pub(crate) fn entry(&self, partition: PartitionId, position: Position) -> Option<IndexEntry> {
-        let range = self.ranges.get(&partition)?;
-        if position < range.first || range.last < position {
-            return None;
-        }
-        let after = range.index.partition_point(|entry| entry.first <= position);
-        range.index.get(after.checked_sub(1)?).copied()
+    /// The range of a partition in which a record lies.
+    pub(crate) fn range_at(&self, partition: PartitionId, position: Position) -> Option<&Range> {
+        self.ranges.get(&partition).filter(|range| (range.first..=range.last).contains(&position))
+    }
+
+    /// Where to start looking for a record; without an index at the partition's first one.
+    pub(crate) fn start_of(
+        &self,
+        partition: PartitionId,
+        position: Position,
+        index: Option<&SegmentIndex>,
+    ) -> Option<IndexEntry> {
+        let range = self.range_at(partition, position)?;
+        let found = index.and_then(|index| index.find(partition, position));
+        Some(found.unwrap_or_else(|| range.begin()))
+    }
+
+    /// Whether it is so long that an index says more than where the records of each partition begin.
+    pub(crate) fn needs_index(&self) -> bool {
+        FIRST_GROUP + INDEX_STRIDE_BYTES < self.end
     }
 
     /// The same as a compacted one: it knows how many records it has.
@@ -110,6 +124,12 @@ impl Segment {
     /// The file it is in.
     pub(crate) fn file_name(&self) -> String {
         self.compacted.map_or_else(|| segment_name(self.header.number), compacted_name)
+    }
+
+    /// The file that its index may be in beside it.
+    pub(crate) fn index_name(&self) -> Option<String> {
+        let beside = self.compacted.is_none() && self.needs_index();
+        beside.then(|| index_name(self.header.number))
     }
 
     /// The first segment of its run, or itself.

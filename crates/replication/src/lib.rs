@@ -5,12 +5,14 @@
 //! gathered into one group, one write and one sync.
 //! Never here: what a record means, threads, sockets, clocks.
 
+mod job;
 mod local;
 mod log;
 mod writer;
 mod written;
 
+pub use job::{Job, JobDone, JobKind};
 pub use local::{LocalLog, Port};
 pub use log::{LogEvent, Proposal, ReplLog};
-pub use writer::{Change, Job, JobDone, JobKind, LogWriter, Note, Opened, ToPartition, ToWriter, Trouble};
+pub use writer::{Change, LogWriter, Note, Opened, ToPartition, ToWriter, Trouble};
 pub use written::Written;

@@ -8,13 +8,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use postroad_journal::{
-    Backup, BackupError, Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment,
-    CompactionError, CompactionRequest, Damage, Disk, Journal, KeyId, NearRecords, NearRequest, Pace,
-    PrepareError, PreparedSegment, Record, RemovalRequest, SegmentNumber, SegmentRequest, SegmentUse, Space,
-    Walk, WrittenCheckpoint,
+    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, Journal, KeyId, NearRecords, Record,
+    SegmentNumber, SegmentUse, Space,
 };
 use postroad_model::{PartitionId, Position};
 
+use crate::job::{Job, JobDone};
 use crate::written::Written;
 
 /// What partitions tell the journal.
@@ -142,101 +141,6 @@ impl ToPartition {
             | ToPartition::SnapshotWanted { partition }
             | ToPartition::Read { partition, .. } => Some(*partition),
             ToPartition::Space { .. } => None,
-        }
-    }
-}
-
-/// Work that another thread may do while the next group is written.
-#[derive(Debug)]
-pub enum Job<F> {
-    /// Make the next segment ready.
-    Segment(SegmentRequest),
-    /// Write a checkpoint.
-    Checkpoint(CheckpointRequest),
-    /// Read records.
-    Read {
-        /// Whose log.
-        partition: PartitionId,
-        /// Which ones, and where they are.
-        request: NearRequest<F>,
-    },
-    /// Write what is live of some segments into one.
-    Compaction(CompactionRequest<F>),
-    /// Remove files that nothing refers to.
-    Removal(RemovalRequest),
-    /// Read a sealed segment, to find damage before somebody needs what it hits.
-    Scrub(Walk<F>),
-}
-
-/// See [`Job::kind`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobKind {
-    /// Reading bodies back.
-    Read,
-    /// Making the next segment.
-    Segment,
-    /// Writing a checkpoint.
-    Checkpoint,
-    /// Everything that may take as long as it likes.
-    Background,
-}
-
-/// A job's result, to be given to [`LogWriter::finish`].
-#[derive(Debug)]
-pub enum JobDone<F> {
-    /// A segment, or why there is none.
-    Segment(Result<PreparedSegment<F>, PrepareError>),
-    /// A checkpoint, or why there is none.
-    Checkpoint(Result<WrittenCheckpoint, CheckpointError>),
-    /// Records, or why they cannot be had.
-    Read {
-        /// Whose log.
-        partition: PartitionId,
-        /// What came of it.
-        found: NearRecords<F>,
-    },
-    /// A compacted segment, or why there is none.
-    Compaction(Result<CompactedSegment<F>, CompactionError>),
-    /// Files are gone.
-    Removal,
-    /// What was found in a segment, or why it could not be read.
-    Scrub {
-        /// Which one.
-        number: SegmentNumber,
-        /// Which life of it.
-        salt: u64,
-        /// Damaged places.
-        found: Result<Vec<Damage>, String>,
-    },
-}
-
-impl<F: postroad_journal::DiskFile> Job<F> {
-    /// What kind of work it is. One kind must not wait for another: readers wait for bodies, the journal for its next
-    /// segment, a full disk for checkpoints, and nobody for compaction.
-    pub fn kind(&self) -> JobKind {
-        match self {
-            Job::Read { .. } => JobKind::Read,
-            Job::Segment(_) => JobKind::Segment,
-            Job::Checkpoint(_) => JobKind::Checkpoint,
-            Job::Compaction(_) | Job::Removal(_) | Job::Scrub(_) => JobKind::Background,
-        }
-    }
-
-    /// Does the work; one that takes long calls `pace` after each step, to rest as long as it sees fit.
-    pub fn run<D: Disk<File = F>>(self, disk: &D, pace: &mut dyn Pace) -> JobDone<F> {
-        match self {
-            Job::Compaction(request) => JobDone::Compaction(request.run(disk, pace)),
-            Job::Removal(request) => {
-                request.run(disk);
-                JobDone::Removal
-            }
-            Job::Scrub(walk) => {
-                let found = walk.run(pace, &mut |_| ()).map_err(|error| error.to_string());
-                JobDone::Scrub { number: walk.number(), salt: walk.salt(), found }
-            }
-            Job::Segment(request) => JobDone::Segment(request.prepare(disk, pace)),
-            Job::Checkpoint(request) => JobDone::Checkpoint(request.write(disk, pace)),
-            Job::Read { partition, request } => JobDone::Read { partition, found: request.run() },
         }
     }
 }
@@ -385,6 +289,11 @@ impl<D: Disk> LogWriter<D> {
     /// See [`Journal::segments`].
     pub fn segments(&self) -> impl Iterator<Item = SegmentUse> {
         self.journal.segments()
+    }
+
+    /// See [`Journal::index_bytes`].
+    pub fn index_bytes(&self) -> u64 {
+        self.journal.index_bytes()
     }
 
     /// See [`Journal::bytes_by_key`].
@@ -583,6 +492,10 @@ impl<D: Disk> LogWriter<D> {
 
     /// Orders what the journal needs next, and tells the partitions if there is more or less room than before.
     fn order_next(&mut self) {
+        // Ahead of the next segment, whose zeros take long.
+        if let Some(request) = self.journal.wants_index() {
+            self.jobs.push_back(Job::Index(request));
+        }
         if let Some(request) = self.journal.wants_segment() {
             self.jobs.push_back(Job::Segment(request));
         }
@@ -657,6 +570,7 @@ impl<D: Disk> LogWriter<D> {
     }
 
     fn was_read(&mut self, partition: PartitionId, found: NearRecords<D::File>) {
+        found.index.into_iter().for_each(|index| self.journal.keep_index(index));
         for (position, record) in found.records {
             let record = record.map_err(|error| error.to_string());
             self.out.push_back(ToPartition::Read { partition, position, record });
@@ -750,6 +664,12 @@ impl<D: Disk> LogWriter<D> {
                 self.journal.provide(answer);
                 self.tell_space(self.journal.space());
                 self.trouble.segment.clone()
+            }
+            JobDone::Index(answer) => {
+                let failed = self.journal.finish_index(answer).err();
+                self.written.failed_jobs += u64::from(failed.is_some());
+                self.order_next();
+                failed.map(|error| error.to_string())
             }
             JobDone::Checkpoint(answer) => {
                 let failed = self.journal.finish_checkpoint(answer).err();

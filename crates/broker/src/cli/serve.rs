@@ -67,7 +67,7 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     let partitions = config.runtime.partitions;
     let policies = Arc::new(config.policies()?);
     let addressing = config.addressing()?;
-    let store = Store::open(
+    let mut store = Store::open(
         &config.data,
         partitions,
         config.store.disk_bytes_max(),
@@ -90,6 +90,8 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         },
     )
     .with_context(|| format!("cannot open the store {}", config.data.display()))?;
+    // Of the quarter that is neither for durable messages nor for others.
+    store.journal.bound_indexes(config.memory_bytes / 16);
     let partitions = store.placement.partitions;
     let openwire = openwire_options(config, partitions, listeners.address(Service::OpenWire)?);
     let keys = TenantKeys { tenants: policies.tenants.clone(), keys: keys.tenants };

@@ -274,6 +274,7 @@ impl Writing {
             checkpoints,
             compactions,
             failed_jobs,
+            index_bytes: self.writer.index_bytes(),
             damaged_places: self.writer.damaged_places() as u64,
             full: self.writer.is_full(),
             broken: self.writer.trouble_with_writing().map(str::to_owned),

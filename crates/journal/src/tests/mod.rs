@@ -5,6 +5,7 @@ mod damage;
 mod encryption;
 mod fixture;
 mod fuzzed;
+mod index;
 mod model;
 mod real;
 mod repair;

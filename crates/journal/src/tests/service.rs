@@ -1,8 +1,8 @@
 //! The journal in service, on the simulated disk: commit, read, checkpoint, recycle, full and broken disks.
 
 use crate::{
-    Checkpoint, CheckpointError, CommitError, Disk, Fault, Journal, NearRecords, NearRequest, Operation,
-    Options, Pace, Payload, ReadError, Record, Recovered, SimulatedDisk, Space, StoredRecord,
+    Checkpoint, CheckpointError, CommitError, Disk, Fault, Journal, NearRecords, Operation, Options, Pace,
+    Payload, ReadError, Record, Recovered, SimulatedDisk, Space, StoredRecord,
 };
 use bytes::Bytes;
 use postroad_model::{MessageRow, PartitionId, Position};
@@ -55,6 +55,9 @@ fn records(recovered: &Recovered<<SimulatedDisk as Disk>::File>) -> Vec<StoredRe
 pub(super) fn serve(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk) {
     if let Some(request) = journal.wants_segment() {
         journal.provide(request.prepare(disk, &mut ()));
+    }
+    while let Some(request) = journal.wants_index() {
+        journal.finish_index(request.write(disk)).unwrap();
     }
 }
 
@@ -295,7 +298,8 @@ pub(super) fn read_near(
     let count = requests.len();
     for mut request in requests {
         loop {
-            let NearRecords { records, rest } = request.run();
+            let NearRecords { records, rest, index } = request.run(&journal.disk);
+            index.into_iter().for_each(|index| journal.keep_index(index));
             assert!(!records.is_empty());
             let records = records.into_iter();
             got.extend(records.map(|(at, record)| (at, record.map_err(|error| error.to_string()))));
@@ -346,7 +350,8 @@ fn records_that_lie_close_together_are_read_in_one_go() {
 fn much_that_lies_close_together_is_read_in_several_goes() {
     const LARGE: usize = 400 << 10;
     let options = Options { segment_bytes: 8 << 20, ..OPTIONS };
-    let (mut journal, _) = Journal::open(SimulatedDisk::new(6), options).unwrap();
+    let disk = SimulatedDisk::new(6);
+    let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
     let group: Vec<Record> = (1..=5).map(|number| record(0, number, LARGE)).collect();
     journal.commit(&group).unwrap();
     let mut request = journal.near_request(PartitionId(0), position(1), None).unwrap().unwrap();
@@ -355,7 +360,7 @@ fn much_that_lies_close_together_is_read_in_several_goes() {
         assert!(own.is_none());
     }
     let (mut goes, mut rest) = (Vec::new(), Some(request));
-    while let Some(NearRecords { records, rest: left }) = rest.map(NearRequest::run) {
+    while let Some(NearRecords { records, rest: left, .. }) = rest.map(|rest| rest.run(&disk)) {
         for (at, record) in &records {
             assert_eq!(record.as_ref().unwrap(), &payload(0, at.get(), LARGE));
         }

@@ -7,8 +7,9 @@ use super::model::{Model, Step, decode_step};
 use super::service::{read_near, row};
 use crate::{
     Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment, CompactionError,
-    CompactionRequest, Disk, Fault, Journal, KeySet, Keys, OpenError, Operation, Options, Record, Recovered,
-    RemovalRequest, SegmentRequest, SimulatedDisk, WrittenCheckpoint,
+    CompactionRequest, Disk, Fault, IndexError, IndexRequest, Journal, KeySet, Keys, OpenError, Operation,
+    Options, Record, Recovered, RemovalRequest, SegmentRequest, SimulatedDisk, WrittenCheckpoint,
+    WrittenIndex,
 };
 use bytes::Bytes;
 use postroad_model::PartitionId;
@@ -64,10 +65,22 @@ fn acknowledged_is_recovered_and_failed_never_reappears() {
         lost_tails,
         backups,
         rotations,
+        indexes,
+        spoiled_indexes,
         ..
     } = total;
-    let rare =
-        [compactions, segments_compacted, torn, segments_recycled, appends, lost_tails, backups, rotations];
+    let rare = [
+        compactions,
+        segments_compacted,
+        torn,
+        segments_recycled,
+        appends,
+        lost_tails,
+        backups,
+        rotations,
+        indexes,
+        spoiled_indexes,
+    ];
     assert!(!many || rare.iter().all(|&count| SEEDS / 3 < count), "hardly anything happened: {total:?}");
 }
 
@@ -92,6 +105,8 @@ struct Counts {
     backups: u64,
     rotations: u64,
     completed_rotations: u64,
+    indexes: u64,
+    spoiled_indexes: u64,
 }
 
 impl Counts {
@@ -114,6 +129,8 @@ impl Counts {
         self.backups += other.backups;
         self.rotations += other.rotations;
         self.completed_rotations += other.completed_rotations;
+        self.indexes += other.indexes;
+        self.spoiled_indexes += other.spoiled_indexes;
     }
 }
 
@@ -132,6 +149,8 @@ struct Run {
     compaction_request: Option<CompactionRequest<File>>,
     compaction_answer: Option<Result<CompactedSegment<File>, CompactionError>>,
     removal: Option<RemovalRequest>,
+    index_request: Option<IndexRequest>,
+    index_answer: Option<Result<WrittenIndex, IndexError>>,
     /// Checkpoints written since one was damaged.
     checkpoints_in_a_row: u64,
     counts: Counts,
@@ -171,6 +190,8 @@ impl Run {
             compaction_request: None,
             compaction_answer: None,
             removal: None,
+            index_request: None,
+            index_answer: None,
             checkpoints_in_a_row: 0,
             counts: Counts::default(),
             lags: seed % 2 == 1,
@@ -197,12 +218,16 @@ impl Run {
             46..53 => self.compact(),
             53 if self.random.one_in(2) => self.stop_in_a_compaction(),
             54 if self.random.one_in(2) => self.ripen(),
-            22..26 => self.serve_segment(),
+            22..26 => {
+                self.serve_segment();
+                self.serve_index();
+            }
             26..30 => self.checkpoint(),
             30..32 => self.read_one(),
             32..34 => self.plan_fault(),
             34 => self.squeeze(),
-            35 | 36 => self.disk.set_capacity(None),
+            35 => self.disk.set_capacity(None),
+            36 => self.spoil_an_index(),
             37 if self.random.one_in(2) => self.stop(true),
             38 => self.stop_in_a_commit(),
             56 | 57 => {
@@ -322,6 +347,33 @@ impl Run {
         }
     }
 
+    /// The next step of an index on its way to the disk.
+    fn serve_index(&mut self) {
+        if let Some(answer) = self.index_answer.take() {
+            self.counts.indexes += u64::from(self.journal.finish_index(answer).is_ok());
+        } else if let Some(request) = self.index_request.take() {
+            self.index_answer = Some(request.write(&self.disk));
+        } else {
+            self.index_request = self.journal.wants_index();
+        }
+    }
+
+    /// An index beside a segment goes, or one of its bytes changes: whoever needs it makes it again.
+    fn spoil_an_index(&mut self) {
+        let names = self.disk.list().unwrap_or_default().into_iter();
+        let indexes: Vec<String> = names.filter(|name| name.ends_with(".index")).collect();
+        let Some(name) = indexes.get(self.random.below(1000) as usize % indexes.len().max(1)) else { return };
+        match self.disk.contents(name) {
+            Some(mut bytes) if !bytes.is_empty() && !self.random.one_in(3) => {
+                let offset = self.random.below(bytes.len() as u64) as usize;
+                bytes[offset] ^= 1 << self.random.below(8);
+                self.disk.set_contents(name, bytes);
+            }
+            _ => drop(self.disk.remove(name)),
+        }
+        self.counts.spoiled_indexes += 1;
+    }
+
     fn checkpoint(&mut self) {
         if let Some(answer) = self.checkpoint_answer.take() {
             let before = self.journal.segments().count();
@@ -433,6 +485,8 @@ impl Run {
         self.compaction_request = None;
         self.compaction_answer = None;
         self.removal = None;
+        self.index_request = None;
+        self.index_answer = None;
         if power_cut {
             self.counts.crashes += 1;
             self.disk.crash();
@@ -509,6 +563,8 @@ impl Run {
             }
         };
         self.journal = journal;
+        // Some are held, and most are not.
+        self.journal.bound_indexes(1 << 10);
         assert_eq!(recovered.damaged, vec![]);
         for record in recovered.records() {
             let record = record.unwrap();

@@ -29,6 +29,17 @@ pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
             locked += u64::from(matches!(seen.payload, Err(DamageKind::KeyUnknown { .. })));
         })?;
         segments += 1;
+        if let Some(index) = stopped.journal.damaged_index(used.number) {
+            let file = index.display().to_string();
+            say_line(
+                &mut out,
+                arguments.place.json,
+                &file,
+                0,
+                None,
+                "the index is damaged; it is made anew",
+            )?;
+        }
         let new = |damage: &Damage| {
             !places.iter().any(|known| (&known.file, known.offset) == (&damage.file, damage.offset))
         };
@@ -49,8 +60,28 @@ pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
         )?;
     }
     let damaged = places.len() + stopped.report.skipped_checkpoints.len();
+    let sums = Sums { segments, records, bytes, locked, damaged };
     let torn = stopped.report.torn.as_ref().map(|torn| (torn.file.display().to_string(), torn.offset));
-    if arguments.place.json {
+    sum_up(&mut out, arguments.place.json, &sums, torn)?;
+    if 0 < damaged {
+        bail!("{damaged} damaged places in {}", arguments.place.data.display());
+    }
+    Ok(())
+}
+
+/// What was read.
+struct Sums {
+    segments: u64,
+    records: u64,
+    bytes: u64,
+    /// Records that are encrypted with a key that was not given.
+    locked: u64,
+    damaged: usize,
+}
+
+fn sum_up(out: &mut impl Write, json: bool, sums: &Sums, torn: Option<(String, u64)>) -> std::io::Result<()> {
+    let Sums { segments, records, bytes, locked, damaged } = sums;
+    if json {
         let summary = serde_json::json!({
             "segments": segments, "records": records, "payload_bytes": bytes, "damaged": damaged,
             "locked": locked,
@@ -64,7 +95,7 @@ pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
                 "{file}: byte {offset}: a write that was never confirmed ends here; the next start cuts it off"
             )?;
         }
-        if 0 < locked {
+        if 0 < *locked {
             writeln!(
                 out,
                 "{locked} records are encrypted: their checksums hold; with --config their content is looked at, too"
@@ -74,9 +105,6 @@ pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
             out,
             "{segments} segments, {records} records, {bytes} bytes of payload: {damaged} damaged places"
         )?;
-    }
-    if 0 < damaged {
-        bail!("{damaged} damaged places in {}", arguments.place.data.display());
     }
     Ok(())
 }
