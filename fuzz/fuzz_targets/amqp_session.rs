@@ -124,6 +124,7 @@ fuzz_target!(|input: &[u8]| {
         max_inactivity_ms: 60_000,
         mechanisms: vec!["PLAIN", "ANONYMOUS"],
         must_login: false,
+        partitions: 2,
         broker_name: "postroad".to_owned(),
     };
     let mut session = AmqpSession::new(ConnectionId::new(0, 1), options, foreign);

@@ -1,11 +1,15 @@
 """python-qpid-proton against the broker at POSTROAD_AMQP."""
 
+import contextlib
 import os
+import socket
+import threading
 import time
 import unittest
 import uuid
+from urllib.parse import urlsplit
 
-from proton import Disposition, Message, symbol
+from proton import ConnectionException, Disposition, Message, Timeout, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container, Copy, DurableSubscription, Selector
 from proton.utils import BlockingConnection, LinkDetached, SendException
@@ -33,6 +37,38 @@ class Waiting(MessagingHandler):
 
     def stop(self, event):
         event.connection.close()
+
+
+class Wire:
+    """A way to the broker that can be cut, without a word to either side."""
+
+    def __init__(self):
+        broker = urlsplit(URL)
+        self.door = socket.create_server(("127.0.0.1", 0))
+        self.url = f"amqp://127.0.0.1:{self.door.getsockname()[1]}"
+        self.ends = []
+        threading.Thread(target=self.relay, args=(broker.hostname, broker.port), daemon=True).start()
+
+    def relay(self, host, port):
+        client, _ = self.door.accept()
+        broker = socket.create_connection((host, port))
+        self.ends = [client, broker]
+        for here, there in ((client, broker), (broker, client)):
+            threading.Thread(target=self.pump, args=(here, there), daemon=True).start()
+
+    @staticmethod
+    def pump(here, there):
+        try:
+            while data := here.recv(65536):
+                there.sendall(data)
+        except OSError:
+            pass  # It was cut.
+
+    def cut(self):
+        for end in (self.door, *self.ends):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
 
 
 class ProtonTest(unittest.TestCase):
@@ -240,14 +276,34 @@ class ProtonTest(unittest.TestCase):
         self.assertEqual((again.body, again.delivery_count), ("first", 1))
         new.accept()
 
-    def test_a_pattern_of_topics_is_one_and_a_queue_has_just_its_name(self):
+    def test_what_a_lost_connection_had_comes_again_and_what_it_sent_is_there(self):
+        queue, wire = unique("lost"), Wire()
+        lost = BlockingConnection(wire.url, timeout=PATIENCE)
+        lost.create_sender(queue).send(Message(body="a", durable=True))
+        self.assertEqual(lost.create_receiver(queue, credit=1).receive().body, "a")
+        wire.cut()
+        with self.assertRaises(ConnectionException):
+            lost.create_sender(queue).send(Message(body="never"))
+        receiver = self.connect().create_receiver(queue, credit=2)
+        message = receiver.receive()
+        self.assertEqual((message.body, message.delivery_count), ("a", 1))
+        receiver.accept()
+        with self.assertRaises(Timeout):
+            receiver.receive(timeout=0.5)
+
+    def test_a_pattern_is_every_topic_or_queue_that_matches(self):
         connection, root = self.connect(), unique("pattern")
         receiver = connection.create_receiver(f"topic://{root}.*", credit=5)
         connection.create_sender(f"topic://{root}.a").send(Message(body="of a topic"))
         self.assertEqual(receiver.receive().body, "of a topic")
-        for name in ("a", "*"):
+        for name in ("a", "b"):
             connection.create_sender(f"queue://{root}.{name}").send(Message(body=name))
-        self.assertEqual(connection.create_receiver(f"queue://{root}.*", credit=5).receive().body, "*")
+        receiver = connection.create_receiver(f"queue://{root}.*", credit=5)
+        self.assertEqual(sorted(receiver.receive().body for _ in "ab"), ["a", "b"])
+        connection.create_sender(f"queue://{root}.later").send(Message(body="later"))
+        self.assertEqual(receiver.receive().body, "later")
+        for _ in range(3):
+            receiver.accept()
 
     def test_credentials_are_taken_and_malformed_ones_refused(self):
         connection = self.connect(user="me", password="secret", allowed_mechs="PLAIN")

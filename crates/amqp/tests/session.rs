@@ -46,6 +46,7 @@ impl Bench {
             broker_name: "postroad".to_owned(),
             mechanisms: vec!["PLAIN", "ANONYMOUS"],
             must_login: false,
+            partitions: 1,
         }
     }
 
@@ -122,6 +123,10 @@ impl Bench {
     }
 
     fn deliver(&mut self, number: u32, tag: u64, protocol: Protocol) {
+        self.deliver_to(key(number), tag, protocol);
+    }
+
+    fn deliver_to(&mut self, consumer: ConsumerKey, tag: u64, protocol: Protocol) {
         let message = Message {
             encoding: Encoding { protocol, version: 0 },
             persistent: true,
@@ -130,7 +135,6 @@ impl Bench {
             rare: None,
             bytes: Bytes::from_static(BODY),
         };
-        let consumer = key(number);
         let delivery = Delivery {
             consumer,
             source: None,
@@ -2099,4 +2103,105 @@ fn what_a_client_comes_back_to_is_its_users() {
         panic!("{events:?}")
     };
     assert_eq!((attach.steals.as_deref(), &*resume.link.user), (Some("ann"), "ann"));
+}
+
+#[test]
+fn a_pattern_is_read_in_each_partition_with_one_credit() {
+    let begin = || Begin { incoming_window: 100, outgoing_window: 100, ..Begin::default() };
+    let options = || AmqpOptions { partitions: 3, ..Bench::options() };
+    let attach = |address: &str| {
+        let source = Source { address: Some(address.into()), ..Source::default() };
+        Attach { source: Some(SourceTerminus::Source(source)), ..receiver(Attach::default()) }
+    };
+    let places = |events: &[Event]| -> Vec<(String, Option<u16>, bool)> {
+        let place = |event: &Event| match event {
+            Event::Attach(attach) => {
+                (attach.source.to_string(), attach.at.map(|at| at.0), attach.notice.is_some())
+            }
+            other => panic!("{other:?}"),
+        };
+        events.iter().map(place).collect()
+    };
+    for (address, everywhere) in [
+        ("a.*", true),
+        ("queue://a.>", true),
+        ("topic://*.a", true),
+        ("a*", false),
+        ("topic://a", false),
+        ("temp-queue://*", false),
+    ] {
+        let mut bench = Bench::begun_as(options(), begin());
+        bench.send(attach(address));
+        let name = if address.contains("://") { address.to_owned() } else { format!("queue://{address}") };
+        let want = match everywhere {
+            true => (0..3).map(|at| (name.clone(), Some(at), at == 0)).collect(),
+            false => vec![(name, None, true)],
+        };
+        assert_eq!(places(&bench.events()), want, "{address}");
+    }
+
+    let mut bench = Bench::begun_as(options(), begin());
+    bench.send(attach("a.*"));
+    let events = bench.events();
+    let consumers: Vec<(ConsumerKey, Ticket)> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Attach(attach) => Some((attach.consumer, attach.ticket)),
+            _ => None,
+        })
+        .collect();
+    for (count, (_, ticket)) in consumers.iter().enumerate() {
+        assert_eq!((bench.frames(), count), (vec![], count), "not before all agree");
+        bench.reply(*ticket, Ok(()));
+    }
+    assert!(matches!(bench.frames()[..], [Performative::Attach(_)]));
+    bench.send(Flow { handle: Some(0), link_credit: Some(1), ..windows() });
+    assert!(matches!(
+        bench.events()[..],
+        [Event::Credit { add: 1, .. }, Event::Credit { .. }, Event::Credit { .. }]
+    ));
+    // The first gets it; what the second sent meanwhile goes back. A member of a pattern settles what it sent.
+    let member = consumers[1].0.with_member(7);
+    bench.deliver_to(member, 1, Protocol::Amqp);
+    bench.deliver_to(consumers[0].0, 2, Protocol::Amqp);
+    assert_eq!(settles(&bench.events()), [(vec![2], Outcome::Released { failed: false })]);
+    assert!(matches!(bench.frames()[..], [Performative::Transfer(_)]));
+    bench.send(verdict(0, None, true, Some(DeliveryState::Accepted(Accepted {}))));
+    let events = bench.events();
+    let [Event::Settle(settle)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((settle.consumer, settle.outcome), (member, Outcome::Accepted));
+    // It is drained once all are.
+    bench.send(Flow {
+        handle: Some(0),
+        delivery_count: Some(1),
+        link_credit: Some(5),
+        drain: true,
+        ..windows()
+    });
+    let drains: Vec<ConsumerKey> = bench
+        .events()
+        .iter()
+        .filter_map(|event| match event {
+            Event::Drain { consumer } => Some(*consumer),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(drains, consumers.iter().map(|(consumer, _)| *consumer).collect::<Vec<_>>());
+    for consumer in drains {
+        assert_eq!(bench.frames(), []);
+        bench.answer(ToSession::Drained { consumer });
+    }
+    let frames = bench.frames();
+    let [Performative::Flow(flow)] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!((flow.delivery_count, flow.link_credit, flow.drain), (Some(6), Some(0), true));
+    bench.send(Detach { handle: 0, closed: true, error: None });
+    let events = bench.events();
+    let left = |event: &Event| matches!(event, Event::Detach { ticket: Some(_), .. });
+    assert_eq!((events.len(), events.iter().all(left)), (3, true), "{events:?}");
+    for event in events {
+        assert_eq!(bench.frames(), []);
+        let Event::Detach { ticket: Some(ticket), .. } = event else { panic!("{event:?}") };
+        bench.reply(ticket, Ok(()));
+    }
+    assert_eq!(ends(&bench.frames()), [("detach", None)]);
 }

@@ -192,3 +192,33 @@ async fn a_link_that_is_attached_again_gets_anew_what_it_had_not_settled() {
     receiver.close().await.unwrap();
     client.close().await;
 }
+
+#[tokio::test]
+async fn a_pattern_is_read_in_every_partition() {
+    let broker = Broker::start_in(tempfile::tempdir().unwrap(), "[runtime]\npartitions = 4\n");
+    let (mut client, _) = Client::connect(&broker).await;
+    let names: Vec<String> = (0..8).map(|number| format!("orders.{number}")).collect();
+    for kind in ["queue", "topic"] {
+        let mut receiver = None;
+        if kind == "topic" {
+            receiver = Some(client.receiver("topic://orders.*").await);
+        }
+        for name in &names {
+            client.send(&format!("{kind}://{name}"), &[name]).await;
+        }
+        let mut receiver = match receiver {
+            Some(receiver) => receiver,
+            None => client.receiver("queue://orders.*").await,
+        };
+        let mut got = Vec::new();
+        for _ in &names {
+            let delivery = next(&mut receiver).await;
+            receiver.accept(&delivery).await.unwrap();
+            got.push(seen(&delivery).0.to_owned());
+        }
+        got.sort();
+        assert_eq!(got, names, "{kind}");
+        receiver.close().await.unwrap();
+    }
+    client.close().await;
+}

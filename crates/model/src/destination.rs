@@ -34,6 +34,11 @@ impl Destination {
     pub fn topic(name: &str) -> Destination {
         Destination { kind: DestinationKind::Topic, temporary: false, name: name.into() }
     }
+
+    /// Whether a reader of it reads whatever matches it: a word of its name is `*` or `>`.
+    pub fn is_pattern(&self) -> bool {
+        !self.temporary && self.name.split('.').any(|word| word == "*" || word == ">")
+    }
 }
 
 impl std::fmt::Display for Destination {

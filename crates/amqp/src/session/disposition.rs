@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use postroad_model::{EntryTag, Event, Outcome, Settle};
+use postroad_model::{ConsumerKey, EntryTag, Event, Outcome, Settle};
 
 use super::channel::ChannelAt;
 use super::fault::Fault;
@@ -20,8 +20,8 @@ use crate::codec::{
 /// A delivery that the client has not settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The core's number for its consumer.
-    pub number: u32,
+    /// The consumer that the core sent it to.
+    pub consumer: ConsumerKey,
     /// The core's name for it.
     pub tag: EntryTag,
     /// Nothing was taken from the queue.
@@ -43,8 +43,8 @@ pub struct Verdict {
 /// One consumer's share of a verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// The core's number for the consumer.
-    pub number: u32,
+    /// The core's name for the consumer.
+    pub consumer: ConsumerKey,
     /// Its entries.
     pub tags: Vec<EntryTag>,
 }
@@ -147,7 +147,7 @@ impl AmqpSession {
         let mut shares: Vec<Share> = Vec::with_capacity(1);
         for sequence in sequences {
             let Some(held) = known.unsettled.remove(&sequence).filter(|held| !held.browses) else { continue };
-            add_to(&mut shares, held.number, held.tag);
+            add_to(&mut shares, held.consumer, held.tag);
         }
         shares
     }
@@ -161,7 +161,7 @@ impl AmqpSession {
         turn: &mut Turn<'_>,
     ) {
         for share in self.take_held(at, range) {
-            let default = self.default_outcome(share.number);
+            let default = self.default_outcome(share.consumer);
             let meaning = state.and_then(Meaning::of).or(default.as_ref().and_then(Meaning::of));
             let meaning =
                 meaning.unwrap_or(Meaning { outcome: Outcome::Released { failed: false }, reason: None });
@@ -169,8 +169,8 @@ impl AmqpSession {
         }
     }
 
-    pub(super) fn default_outcome(&mut self, number: u32) -> Option<DeliveryState> {
-        let at = self.consumers.get(&number).copied()?;
+    pub(super) fn default_outcome(&mut self, consumer: ConsumerKey) -> Option<DeliveryState> {
+        let at = self.consumers.get(&consumer.number).copied()?;
         match &self.link_at(at)?.end {
             LinkEnd::Outgoing(outgoing) => outgoing.default_outcome.as_deref().cloned(),
             _ => None,
@@ -186,7 +186,7 @@ impl AmqpSession {
     ) {
         let transaction = transaction.map(|number| self.transactions.key(self.id, number));
         turn.events.push(Event::Settle(Settle {
-            consumer: self.key(share.number),
+            consumer: share.consumer,
             tags: share.tags,
             outcome: meaning.outcome,
             transaction,
@@ -207,9 +207,9 @@ impl AmqpSession {
         let shares = self.take_held(at, (first, last));
         let verdict = Verdict { channel: at, first, last, state, shares: shares.clone() };
         let ticket = self.replies.wait(0, Then::Settled(Box::new(verdict)));
-        for Share { number, tags } in shares.iter().cloned() {
+        for Share { consumer, tags } in shares.iter().cloned() {
             turn.events.push(Event::Settle(Settle {
-                consumer: self.key(number),
+                consumer,
                 tags,
                 outcome: meaning.outcome,
                 transaction: None,
@@ -263,10 +263,10 @@ impl AmqpSession {
 }
 
 /// Adds an entry to its consumer's share.
-pub fn add_to(shares: &mut Vec<Share>, number: u32, tag: EntryTag) {
-    match shares.iter_mut().find(|share| share.number == number) {
+pub fn add_to(shares: &mut Vec<Share>, consumer: ConsumerKey, tag: EntryTag) {
+    match shares.iter_mut().find(|share| share.consumer == consumer) {
         Some(share) => share.tags.push(tag),
-        None => shares.push(Share { number, tags: vec![tag] }),
+        None => shares.push(Share { consumer, tags: vec![tag] }),
     }
 }
 

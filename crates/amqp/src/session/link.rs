@@ -296,10 +296,12 @@ impl AmqpSession {
                 }
             }
             LinkEnd::Outgoing(outgoing) => {
-                self.consumers.remove(&outgoing.number);
-                let (consumer, delivered) = (self.key(outgoing.number), Delivered::None);
-                turn.events.push(Event::Detach { consumer, delivered, ticket });
-                answers += 1;
+                for part in outgoing.parts {
+                    self.consumers.remove(&part.number);
+                    let (consumer, delivered) = (self.key(part.number), Delivered::None);
+                    turn.events.push(Event::Detach { consumer, delivered, ticket });
+                    answers += 1;
+                }
             }
             LinkEnd::Nothing | LinkEnd::Subscription(_) => {}
         }

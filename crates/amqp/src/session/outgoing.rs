@@ -2,11 +2,14 @@
 //!
 //! The core gets to know as much of a link's credit as the channel's window can carry; what it has been told and has not
 //! used yet is `promised`. Credit that the client takes back is taken back from the core by a drain.
+//!
+//! A link that reads a pattern reads a [`Part`] of it in each partition, and each part is promised the link's credit: what
+//! comes beyond it goes back.
 
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes};
-use postroad_model::{ConsumerKey, Delivery, DetachCause, EntryTag, Event, Outcome, Settle};
+use postroad_model::{ConnectionId, ConsumerKey, Delivery, DetachCause, EntryTag, Event, Outcome, Settle};
 
 use super::disposition::Held;
 use super::link::{Link, LinkAt, LinkEnd, Stage};
@@ -22,19 +25,28 @@ const PROMISED_MAX: u32 = 2048;
 /// Deliveries of one channel that may wait for the client's verdict; it gets no more until it has spoken.
 pub const UNSETTLED_MAX: usize = 1 << 16;
 
-/// Our end of a link by which the client receives.
-#[derive(Default)]
-pub struct Outgoing {
+/// What one partition has to do with a link.
+#[derive(Debug, Default)]
+pub struct Part {
     /// The core's number for its consumer.
     pub number: u32,
-    /// Messages that the client takes.
-    credit: u32,
-    /// Messages sent.
-    delivery_count: u32,
     /// Credit that the core has.
     promised: u32,
     /// The core was asked to give it back.
     taking_back: bool,
+    /// It had given none back: there may be more messages.
+    used_up: bool,
+}
+
+/// Our end of a link by which the client receives.
+#[derive(Default)]
+pub struct Outgoing {
+    /// One, but for a pattern in several partitions.
+    pub parts: Vec<Part>,
+    /// Messages that the client takes.
+    credit: u32,
+    /// Messages sent.
+    delivery_count: u32,
     /// The client wants to have its credit used up, or ended.
     drain: bool,
     /// The client wants no messages that it would have to settle.
@@ -63,8 +75,6 @@ pub enum Pending {
 
 /// A message that was not sent whole.
 pub struct Unsent {
-    /// The core's number for its consumer.
-    number: u32,
     handle: u32,
     delivery: Sequence,
     settled: bool,
@@ -75,15 +85,42 @@ pub struct Unsent {
     rest: Bytes,
     /// Bytes of a large body that are still to come.
     to_come: u64,
-    /// The core's name for it, while they are.
+    /// The core's name for it.
     consumer: ConsumerKey,
     tag: EntryTag,
 }
 
 impl Outgoing {
-    /// Without credit yet.
-    pub fn new(number: u32) -> Outgoing {
-        Outgoing { number, ..Outgoing::default() }
+    /// Without credit yet; `numbers` are the core's for its consumers.
+    pub fn new(numbers: &[u32]) -> Outgoing {
+        let parts = numbers.iter().map(|number| Part { number: *number, ..Part::default() }).collect();
+        Outgoing { parts, ..Outgoing::default() }
+    }
+
+    fn part(&mut self, number: u32) -> Option<&mut Part> {
+        self.parts.iter_mut().find(|part| part.number == number)
+    }
+
+    /// Whether the core may be told of more credit.
+    fn is_short(&self) -> bool {
+        self.parts.iter().any(|part| part.promised < self.credit.min(PROMISED_MAX))
+    }
+
+    /// Tells the core of the credit, as far as `window` goes.
+    fn promise(&mut self, id: ConnectionId, window: u32, events: &mut Vec<Event>) {
+        let wanted = if self.is_held { 0 } else { self.credit.min(PROMISED_MAX).min(window) };
+        for part in self.parts.iter_mut().filter(|part| !part.taking_back) {
+            let consumer = ConsumerKey::new(id, part.number);
+            if part.promised < wanted {
+                events.push(Event::Credit { consumer, add: wanted - part.promised });
+                part.promised = wanted;
+            }
+            let ends = self.drain && (part.promised > 0 || self.credit == 0 || self.is_held);
+            if ends || self.credit < part.promised {
+                part.taking_back = true;
+                events.push(Event::Drain { consumer });
+            }
+        }
     }
 
     /// The client says how far it has come, and how much more it takes.
@@ -107,7 +144,7 @@ impl AmqpSession {
     pub(super) fn grant_channel(&mut self, channel: u16, turn: &mut Turn<'_>) {
         let Some(known) = self.channels.get(&channel) else { return };
         let short = |link: &Link| match &link.end {
-            LinkEnd::Outgoing(outgoing) => outgoing.promised < outgoing.credit.min(PROMISED_MAX),
+            LinkEnd::Outgoing(outgoing) => outgoing.is_short(),
             _ => false,
         };
         let links = known.links.iter().filter(|(_, link)| short(link));
@@ -125,22 +162,8 @@ impl AmqpSession {
         let room = UNSETTLED_MAX.saturating_sub(known.unsettled.len()) as u32;
         let window = known.remote_window.min(room);
         let Some(link) = self.link_at(at).filter(|link| link.stage == Stage::Attached) else { return };
-        let Some(outgoing) = link.end.outgoing().filter(|outgoing| !outgoing.taking_back) else { return };
-        let consumer = ConsumerKey::new(id, outgoing.number);
-        let wanted = if outgoing.is_held { 0 } else { outgoing.credit.min(PROMISED_MAX).min(window) };
-        if outgoing.credit < outgoing.promised {
-            outgoing.taking_back = true;
-            turn.events.push(Event::Drain { consumer });
-            return;
-        }
-        if outgoing.promised < wanted {
-            let add = wanted - outgoing.promised;
-            outgoing.promised = wanted;
-            turn.events.push(Event::Credit { consumer, add });
-        }
-        if outgoing.drain && (outgoing.promised > 0 || outgoing.credit == 0 || outgoing.is_held) {
-            outgoing.taking_back = true;
-            turn.events.push(Event::Drain { consumer });
+        if let Some(outgoing) = link.end.outgoing() {
+            outgoing.promise(id, window, turn.events);
         }
     }
 
@@ -148,15 +171,18 @@ impl AmqpSession {
     pub(super) fn drained(&mut self, number: u32, turn: &mut Turn<'_>) {
         let Some(at) = self.consumers.get(&number).copied() else { return };
         let Some(outgoing) = self.link_at(at).and_then(|link| link.end.outgoing()) else { return };
+        let Some(part) = outgoing.part(number) else { return };
         // A browse that is over says so unasked.
-        let asked = std::mem::take(&mut outgoing.taking_back);
-        let over = outgoing.browses && !asked;
-        if !asked {
+        if !std::mem::take(&mut part.taking_back) {
             return;
         }
-        let used_up = outgoing.promised == 0 && outgoing.credit > 0 && !over && !outgoing.is_held;
-        outgoing.promised = 0;
-        if !outgoing.drain || used_up {
+        part.used_up = part.promised == 0;
+        part.promised = 0;
+        if outgoing.parts.iter().any(|part| part.taking_back) {
+            return;
+        }
+        let used_up = outgoing.parts.iter_mut().any(|part| std::mem::take(&mut part.used_up));
+        if !outgoing.drain || used_up && outgoing.credit > 0 && !outgoing.is_held {
             return self.grant(at, turn);
         }
         outgoing.drain = false;
@@ -223,7 +249,9 @@ impl AmqpSession {
         let Some(at) = self.consumers.get(&consumer.number).copied() else { return };
         let translate = self.translate;
         let Some(outgoing) = self.link_at(at).and_then(|link| link.end.outgoing()) else { return };
-        outgoing.promised = outgoing.promised.saturating_sub(1);
+        let Some(part) = outgoing.part(consumer.number) else { return };
+        part.promised = part.promised.saturating_sub(1);
+        let promised = part.promised;
         let settle = |outcome, reason: Option<Arc<str>>| {
             let tags = vec![tag];
             Event::Settle(Settle { consumer, tags, outcome, transaction: None, reason, ticket: None })
@@ -252,8 +280,8 @@ impl AmqpSession {
         }
         outgoing.credit -= 1;
         outgoing.delivery_count = outgoing.delivery_count.wrapping_add(1);
-        let (number, settled, browses) = (outgoing.number, outgoing.presettled, outgoing.browses);
-        let low = outgoing.promised <= PROMISED_MAX / 2 && outgoing.promised < outgoing.credit;
+        let (settled, browses) = (outgoing.presettled, outgoing.browses);
+        let low = promised <= PROMISED_MAX / 2 && promised < outgoing.credit;
         if settled && !browses {
             turn.events.push(settle(Outcome::Accepted, None));
         }
@@ -261,11 +289,10 @@ impl AmqpSession {
         let Some(handle) = known.links.get(&at.handle).map(|link| link.handle) else { return };
         let sequence = known.next_delivery.take();
         if !settled {
-            known.unsettled.insert(sequence, Held { number, tag, browses, transaction: None });
+            known.unsettled.insert(sequence, Held { consumer, tag, browses, transaction: None });
         }
         let to_come = message.chunk_bytes();
         let unsent = Unsent {
-            number,
             handle,
             delivery: sequence,
             settled,
@@ -375,18 +402,20 @@ impl AmqpSession {
         turn.events.push(Event::Settle(Settle::rejected(delivery.consumer, delivery.tag, reason)));
         let Some(at) = self.consumers.get(&delivery.consumer.number).copied() else { return };
         let Some(outgoing) = self.link_at(at).and_then(|link| link.end.outgoing()) else { return };
-        outgoing.promised = outgoing.promised.saturating_sub(1);
+        if let Some(part) = outgoing.part(delivery.consumer.number) {
+            part.promised = part.promised.saturating_sub(1);
+        }
         self.grant(at, turn);
     }
 
     /// A link is gone: what it was sent is settled by its end, and what waits is not sent.
     pub(super) fn forget_deliveries(&mut self, channel: u16, gone: &Link) {
         let LinkEnd::Outgoing(outgoing) = &gone.end else { return };
-        let number = outgoing.number;
+        let is_its = |consumer: ConsumerKey| outgoing.parts.iter().any(|part| part.number == consumer.number);
         let Some(known) = self.channels.get_mut(&channel) else { return };
-        known.unsettled.retain(|_, held| held.number != number);
+        known.unsettled.retain(|_, held| !is_its(held.consumer));
         known.pending.retain(|pending| match pending {
-            Pending::Transfer(unsent) => unsent.number != number,
+            Pending::Transfer(unsent) => !is_its(unsent.consumer),
             Pending::Flow(at) => at.number != gone.number,
         });
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    self as model, ConsumerMode, ConsumerNotice, Destination, DestinationKind, Event, ProducerNotice, Share,
+    self as model, ConsumerMode, ConsumerNotice, Destination, DestinationKind, Event, PartitionId,
+    ProducerNotice, Share,
 };
 
 use super::address;
@@ -136,11 +137,11 @@ fn told_source(
 fn outgoing_end(
     attach: &Attach,
     source: &Source,
-    number: u32,
+    numbers: &[u32],
     browses: bool,
     subscription: Option<Arc<str>>,
 ) -> Outgoing {
-    let mut outgoing = Outgoing::new(number);
+    let mut outgoing = Outgoing::new(numbers);
     outgoing.presettled = attach.snd_settle_mode == SenderSettleMode::Settled;
     outgoing.browses = browses;
     outgoing.subscription = subscription;
@@ -148,6 +149,12 @@ fn outgoing_end(
     outgoing.is_held = attach.incomplete_unsettled;
     outgoing.max_message_bytes = attach.max_message_size.filter(|max| *max > 0).unwrap_or(u64::MAX);
     outgoing
+}
+
+/// The precedence that the client wishes for its link among the readers of a node.
+fn priority_of(attach: &Attach) -> i8 {
+    let priority = AmqpSession::number_in(attach.properties.as_ref(), "priority").unwrap_or(0);
+    priority.clamp(i8::MIN.into(), i8::MAX.into()) as i8
 }
 
 /// The name of the subscription that a link reads.
@@ -286,10 +293,11 @@ impl AmqpSession {
         let (subscription, share) = self.subscription_of(attach, source, &from);
         let browses =
             from.kind == DestinationKind::Queue && mode_of(source, &from) == Some(DistributionMode::Copy);
-        let number = self.next_number();
-        self.consumers.insert(number, at);
+        let places = self.places_of(&from);
+        let numbers: Vec<u32> = places.iter().map(|_| self.next_number()).collect();
+        self.consumers.extend(numbers.iter().map(|number| (*number, at)));
         let lasting = subscription.clone().filter(|_| share != Share::Volatile);
-        let outgoing = outgoing_end(attach, source, number, browses, lasting);
+        let outgoing = outgoing_end(attach, source, &numbers, browses, lasting);
         let lasts = kept(source, outgoing.subscription.is_some());
         let told = told_source(source, (&from, made.as_ref()), lasts, filters.met);
         answer.source = Some(SourceTerminus::Source(told));
@@ -297,35 +305,21 @@ impl AmqpSession {
             link.end = LinkEnd::Outgoing(Box::new(outgoing));
             link.dynamic = made.clone();
         }
-        let answers = 1 + u32::from(made.is_some());
+        let answers = numbers.len() as u32 + u32::from(made.is_some());
         let ticket = self.replies.wait(answers, Then::Attached(Box::new(Attaching { at, answer })));
         if let Some(destination) = made {
             turn.events.push(Event::Declare { destination, connection: self.id, ticket });
         }
-        let priority = AmqpSession::number_in(attach.properties.as_ref(), "priority").unwrap_or(0);
-        let priority = priority.clamp(i8::MIN.into(), i8::MAX.into()) as i8;
         let mode = if browses { ConsumerMode::Browse } else { ConsumerMode::Shared };
-        let notice = Some(Arc::new(ConsumerNotice {
-            name: self.notice_name(at.channel, number),
-            source: from.clone(),
-            mode,
-            prefetch: 0,
-            priority,
-            no_local: filters.no_local,
-            retroactive: false,
-            selector: filters.selector.clone(),
-            subscription: subscription.is_some().then(|| attach.name.as_str().into()),
-            client_id: self.peer.container.clone(),
-        }));
         // Its name is the container's and the link's: who reads it now is this link, left over (2.6.1).
         let steals = subscription.is_some() && share == Share::No;
         let steals = steals.then(|| self.peer.user.clone().unwrap_or_default());
-        turn.events.push(Event::Attach(model::Attach {
-            consumer: self.key(number),
+        let part = model::Attach {
+            consumer: self.key(numbers[0]),
             source: from,
             mode,
             credit: 0,
-            priority,
+            priority: priority_of(attach),
             no_local: filters.no_local,
             client: Some(self.peer.container.clone()),
             selector: filters.selector,
@@ -334,10 +328,40 @@ impl AmqpSession {
             steals,
             retroactive: false,
             at: None,
-            notice,
+            notice: None,
             ticket,
-        }));
+        };
+        // Others are told of the link once.
+        let mut notice = Some(Arc::new(self.consumer_notice(at, &attach.name, &part)));
+        for (number, at) in numbers.into_iter().zip(places) {
+            let (consumer, notice) = (self.key(number), notice.take());
+            turn.events.push(Event::Attach(model::Attach { consumer, at, notice, ..part.clone() }));
+        }
         Ok(())
+    }
+
+    /// What others are told of a link by which the client receives.
+    fn consumer_notice(&self, at: LinkAt, link: &Text, part: &model::Attach) -> ConsumerNotice {
+        ConsumerNotice {
+            name: self.notice_name(at.channel, part.consumer.number),
+            source: part.source.clone(),
+            mode: part.mode,
+            prefetch: 0,
+            priority: part.priority,
+            no_local: part.no_local,
+            retroactive: false,
+            selector: part.selector.clone(),
+            subscription: part.subscription.is_some().then(|| link.as_str().into()),
+            client_id: self.peer.container.clone(),
+        }
+    }
+
+    /// Where the core has a consumer of a source: one, but for a pattern, which is read in each partition.
+    fn places_of(&self, from: &Destination) -> Vec<Option<PartitionId>> {
+        match from.is_pattern() {
+            true => (0..self.options.partitions).map(|partition| Some(PartitionId(partition))).collect(),
+            false => vec![None],
+        }
     }
 
     /// Where a source leads, and the node that is made for it.

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use postroad_model::{ConnectionId, EntryTag, Event, Outcome, TransactionKey};
+use postroad_model::{ConnectionId, ConsumerKey, EntryTag, Event, Outcome, TransactionKey};
 
 use super::channel::ChannelAt;
 use super::disposition::{Meaning, Share, add_to};
@@ -38,7 +38,7 @@ pub struct Open {
     /// A part of it could not be done, so nothing of it may be.
     doomed: bool,
     /// What the client has settled in it.
-    settled: Vec<(u32, EntryTag)>,
+    settled: Vec<(ConsumerKey, EntryTag)>,
     /// What we settle at its end.
     unsettled: Vec<(ChannelAt, Sequence)>,
     /// Outcomes that the core does not know in transactions.
@@ -196,12 +196,12 @@ impl AmqpSession {
     /// delivered. What it had not settled is its own again.
     fn rolled_back(&mut self, open: Open, turn: &mut Turn<'_>) {
         let mut shares = Vec::new();
-        for (number, tag) in open.settled {
-            add_to(&mut shares, number, tag);
+        for (consumer, tag) in open.settled {
+            add_to(&mut shares, consumer, tag);
         }
         let back = Meaning { outcome: Outcome::Released { failed: true }, reason: None };
         for share in shares {
-            let default = self.default_outcome(share.number);
+            let default = self.default_outcome(share.consumer);
             let meaning = default.as_ref().and_then(Meaning::of);
             self.push_settle(share, meaning.as_ref().unwrap_or(&back), None, turn);
         }
@@ -274,12 +274,12 @@ impl AmqpSession {
             held.transaction = Some(transaction);
             if settled {
                 gone.push(*sequence);
-                open.settled.push((held.number, held.tag));
+                open.settled.push((held.consumer, held.tag));
             } else {
                 open.unsettled.push((at, *sequence));
             }
             if !held.browses {
-                add_to(&mut shares, held.number, held.tag);
+                add_to(&mut shares, held.consumer, held.tag);
             }
         }
         for sequence in gone {

@@ -192,6 +192,7 @@ fn amqp_options(config: &Config, partitions: u16) -> AmqpOptions {
         broker_name: config.broker_name.clone(),
         mechanisms: Vec::new(),
         must_login: true,
+        partitions,
     }
 }
 

@@ -104,7 +104,7 @@ pub fn is_composite(wire: &codec::Destination) -> bool {
 
 /// Whether a consumer of this name would read from every destination that it matches.
 pub fn is_wildcard(wire: &codec::Destination) -> bool {
-    parts(wire).iter().any(|part| to_model(part).name.split('.').any(|word| word == "*" || word == ">"))
+    parts(wire).iter().any(|part| to_model(part).is_pattern())
 }
 
 /// The same destination in memory of its own.
