@@ -265,6 +265,7 @@ fn each_row_of_the_table_has_its_test() {
             "crates/model/src/portable/id.rs",
             "crates/openwire/src/session/consumer.rs",
             "tests/jms/src/fidelity/java/postroad/jms/FidelityTest.java",
+            "tests/jms/src/fidelity/java/postroad/jms/UnusualMessagesTest.java",
         ])
         .map(|path| std::fs::read_to_string(root.join(path)).unwrap())
         .collect();

@@ -63,6 +63,20 @@ class FidelityTest {
     }
 
     private Connection openWire(String... options) throws JMSException {
+        return kept(startedOpenWire(options));
+    }
+
+    private Connection amqp() throws JMSException {
+        return kept(startedAmqp());
+    }
+
+    private Connection kept(Connection connection) {
+        connections.add(connection);
+        return connection;
+    }
+
+    /** A connection of activemq-client, whose closing is the caller's. */
+    static Connection startedOpenWire(String... options) throws JMSException {
         String bounds = "?jms.connectResponseTimeout=15000&jms.closeTimeout=5000";
         ActiveMQConnectionFactory factory =
                 new ActiveMQConnectionFactory(SharedBroker.url() + String.join("&", bounds, String.join("&", options)));
@@ -70,27 +84,27 @@ class FidelityTest {
         return started(factory.createConnection());
     }
 
-    private Connection amqp() throws JMSException {
+    /** A connection of qpid-jms, likewise. */
+    static Connection startedAmqp() throws JMSException {
         String bounds = "?jms.requestTimeout=15000&jms.closeTimeout=5000&amqp.idleTimeout=60000"
                 + "&jms.deserializationPolicy.allowList=*";
         return started(new JmsConnectionFactory(SharedBroker.amqpUrl() + bounds).createConnection());
     }
 
-    private Connection started(Connection connection) throws JMSException {
-        connections.add(connection);
+    private static Connection started(Connection connection) throws JMSException {
         connection.start();
         return connection;
     }
 
-    private static Session session(Connection connection) throws JMSException {
+    static Session session(Connection connection) throws JMSException {
         return connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
     }
 
-    private static String unique() {
+    static String unique() {
         return "test.fidelity." + UUID.randomUUID();
     }
 
-    private static Message receive(MessageConsumer consumer) throws JMSException {
+    static Message receive(MessageConsumer consumer) throws JMSException {
         Message message = consumer.receive(PATIENCE_MS);
         assertNotNull(message, "no message within " + PATIENCE_MS + " ms");
         return message;
@@ -166,7 +180,7 @@ class FidelityTest {
                     "object ArrayList [a, 1]"),
             new Case("null object", session -> session.createObjectMessage((Serializable) null), "object null"));
 
-    private static String seen(Message message) throws JMSException {
+    static String seen(Message message) throws JMSException {
         if (message instanceof TextMessage text) {
             return "text " + text.getText();
         } else if (message instanceof BytesMessage bytes) {
@@ -194,7 +208,7 @@ class FidelityTest {
         return "message";
     }
 
-    private static String value(Object value) {
+    static String value(Object value) {
         if (value instanceof byte[] bytes) {
             return "byte[] " + HexFormat.of().formatHex(bytes);
         }
