@@ -15,16 +15,16 @@ QUEUE = o.queue("disk")
 RESUME_S = 8
 
 
-def mounted(folder):
+def mounted(folder, mib=DISK_MIB):
     """How the folder became a small disk; None and the reason if it could not."""
     tmpfs = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "postroad-hostile", folder], capture_output=True, text=True
+        ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "postroad-hostile", folder], capture_output=True, text=True
     )
     if tmpfs.returncode == 0:
         return "tmpfs", None
     image = folder + ".image"
     with open(image, "wb") as out:
-        out.truncate(DISK_MIB << 20)
+        out.truncate(mib << 20)
     made = subprocess.run(["mkfs.ext4", "-q", "-F", image], capture_output=True, text=True)
     loop = subprocess.run(["mount", "-o", "loop", image, folder], capture_output=True, text=True)
     if made.returncode == 0 and loop.returncode == 0:

@@ -75,21 +75,27 @@ mod tests {
         let figures = Figures {
             connections: vec![ConnectionFigures { protocol: "AMQP", open: 1, opened: 2 }],
             queues: vec![queue],
-            journal: JournalFigures {
-                group_micros: Distribution { counts: vec![1, 0, 2], sum: 9 },
-                ..JournalFigures::default()
-            },
+            journals: vec![
+                JournalFigures {
+                    store: "main".to_owned(),
+                    group_micros: Distribution { counts: vec![1, 0, 2], sum: 9 },
+                    bytes_by_key: vec![("none".to_owned(), 5)],
+                    ..JournalFigures::default()
+                },
+                JournalFigures { store: "fast".to_owned(), full: true, ..JournalFigures::default() },
+            ],
             ..Figures::default()
         };
         let text = write(&figures);
         for want in [
             "# TYPE postroad_connections gauge\npostroad_connections{protocol=\"AMQP\"} 1\n",
             "postroad_queue_depth{destination=\"queue://a\\\"b\\\\c\\nd\",subscription=\"s\"} 3\n",
-            "postroad_journal_group_seconds_bucket{le=\"0.000001\"} 1\n",
-            "postroad_journal_group_seconds_bucket{le=\"0.000004\"} 3\n",
-            "postroad_journal_group_seconds_bucket{le=\"+Inf\"} 3\npostroad_journal_group_seconds_sum 0.000009\n",
-            "postroad_journal_group_seconds_count 3\n",
-            "\npostroad_journal_full 0\n",
+            "postroad_journal_group_seconds_bucket{store=\"main\",le=\"0.000001\"} 1\n",
+            "postroad_journal_group_seconds_bucket{store=\"main\",le=\"0.000004\"} 3\n",
+            "postroad_journal_group_seconds_bucket{store=\"main\",le=\"+Inf\"} 3\npostroad_journal_group_seconds_sum{store=\"main\"} 0.000009\n",
+            "postroad_journal_group_seconds_count{store=\"main\"} 3\n",
+            "\npostroad_journal_full{store=\"main\"} 0\npostroad_journal_full{store=\"fast\"} 1\n",
+            "\npostroad_journal_key_bytes{store=\"main\",key=\"none\"} 5\n",
         ] {
             assert!(text.contains(want), "{want} is missing in\n{text}");
         }

@@ -13,8 +13,8 @@ pub struct Figures {
     pub queues_unlisted: u64,
     /// Tenants with a limit, and the broker if it has one, by name.
     pub tenants: Vec<TenantFigures>,
-    /// The journal.
-    pub journal: JournalFigures,
+    /// The journals, that of the main store first.
+    pub journals: Vec<JournalFigures>,
 }
 
 /// What all queues of a tenant hold together.
@@ -101,9 +101,11 @@ pub struct QueueFigures {
     pub replaced: u64,
 }
 
-/// The journal.
+/// The journal of a store.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JournalFigures {
+    /// What the store is called.
+    pub store: String,
     /// Records in a group.
     pub group_records: Distribution,
     /// Microseconds that a group took from its first byte until it was confirmed.

@@ -13,7 +13,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 
 use crate::exposition;
-use crate::figures::Figures;
+use crate::figures::{Figures, JournalFigures};
 
 /// A request's head arrives within this time, on a connection that is kept open too.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
@@ -71,15 +71,18 @@ async fn answer(method: &Method, path: &str, source: &impl Source) -> Response<F
     if path == "/metrics" {
         return text(StatusCode::OK, exposition::write(&figures));
     }
-    match unready(&figures) {
-        None => text(StatusCode::OK, "ready\n".to_owned()),
-        Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    let mut journals = figures.journals.iter();
+    // What is not placed elsewhere lives in the main store, and so clients can do little without it.
+    if let Some(why) = journals.next().and_then(trouble) {
+        return text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"));
     }
+    let further =
+        journals.filter_map(|journal| Some(format!("store {}: {}\n", journal.store, trouble(journal)?)));
+    text(StatusCode::OK, "ready\n".to_owned() + &further.collect::<String>())
 }
 
-/// Why clients had better go elsewhere for now.
-fn unready(figures: &Figures) -> Option<String> {
-    let journal = &figures.journal;
+/// Why clients had better go elsewhere for now, if they need this store.
+fn trouble(journal: &JournalFigures) -> Option<String> {
     if let Some(reason) = &journal.broken {
         return Some(format!("nothing is written: {reason}"));
     }
@@ -97,7 +100,6 @@ fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::JournalFigures;
     use http_body_util::BodyExt;
 
     #[derive(Clone)]
@@ -114,11 +116,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_path_has_its_answer() {
-        let journal = |journal| Some(Figures { journal, ..Figures::default() });
+        let all = |journals| Some(Figures { journals, ..Figures::default() });
+        let journal = |journal| all(vec![journal]);
         let well = || journal(JournalFigures::default());
         let full = || journal(JournalFigures { full: true, ..JournalFigures::default() });
         let broken = journal(JournalFigures { broken: Some("EIO".to_owned()), ..JournalFigures::default() });
+        let fast = JournalFigures { store: "fast".to_owned(), full: true, ..JournalFigures::default() };
+        let partly = all(vec![JournalFigures::default(), fast]);
+        let told = "ready\nstore fast: persistent messages are refused: the disk is full\n";
         for (case, method, path, figures, status, begin) in [
+            ("another store's disk is full", Method::GET, "/health/ready", partly, 200, told),
             ("well", Method::GET, "/health/ready", well(), 200, "ready\n"),
             ("full", Method::GET, "/health/ready", full(), 503, "persistent messages are refused"),
             ("broken", Method::GET, "/health/ready", broken, 503, "nothing is written: EIO\n"),

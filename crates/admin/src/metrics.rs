@@ -1,7 +1,7 @@
 //! Every metric: its name, what it is, and where it comes from. docs/features/metrics.md has the same rows.
 
 use crate::exposition::Sample;
-use crate::figures::{Distribution, Figures, PartitionFigures, QueueFigures, TenantFigures};
+use crate::figures::{Distribution, Figures, JournalFigures, PartitionFigures, QueueFigures, TenantFigures};
 
 /// Queues of one partition that have figures of their own: with seven to each, so many lines are what a scrape can carry.
 pub const QUEUES_MAX: usize = 1000;
@@ -153,66 +153,90 @@ pub const METRICS: &[Metric] = &[
         partitions(figures, |partition| partition.volatile_bytes)
     }),
     histogram("postroad_journal_group_records", "records written together", |figures| {
-        buckets(&figures.journal.group_records, 1.0)
+        distributions(figures, |journal| &journal.group_records, 1.0)
     }),
     histogram(
         "postroad_journal_group_seconds",
         "seconds from the first byte of a group until it was confirmed: its write, and its sync if it waits for one",
-        |figures| buckets(&figures.journal.group_micros, 1e6),
+        |figures| distributions(figures, |journal| &journal.group_micros, 1e6),
     ),
-    counter("postroad_journal_syncs_total", "syncs of the journal", |figures| one(figures.journal.syncs)),
-    counter("postroad_journal_bytes_total", "bytes of records written", |figures| one(figures.journal.bytes)),
+    counter("postroad_journal_syncs_total", "syncs of the journal", |figures| {
+        journals(figures, |journal| journal.syncs)
+    }),
+    counter("postroad_journal_bytes_total", "bytes of records written", |figures| {
+        journals(figures, |journal| journal.bytes)
+    }),
     counter(
         "postroad_journal_wait_seconds_total",
         "seconds that records waited while their group was written, all records together",
-        |figures| vec![Sample::of_f64(figures.journal.record_wait_micros as f64 / 1e6)],
+        |figures| {
+            let sample = |of: &JournalFigures| {
+                Sample::of_f64(of.record_wait_micros as f64 / 1e6).label("store", &of.store)
+            };
+            figures.journals.iter().map(sample).collect()
+        },
     ),
     counter("postroad_journal_checkpoints_total", "checkpoints written", |figures| {
-        one(figures.journal.checkpoints)
+        journals(figures, |journal| journal.checkpoints)
     }),
     counter("postroad_journal_compactions_total", "runs of segments compacted", |figures| {
-        one(figures.journal.compactions)
+        journals(figures, |journal| journal.compactions)
     }),
     counter(
         "postroad_journal_failed_jobs_total",
         "segments, checkpoints and compactions that failed; each is tried again",
-        |figures| one(figures.journal.failed_jobs),
+        |figures| journals(figures, |journal| journal.failed_jobs),
     ),
     gauge("postroad_journal_segments", "segments with groups in them", |figures| {
-        one(figures.journal.segments)
+        journals(figures, |journal| journal.segments)
     }),
-    gauge("postroad_journal_file_bytes", "bytes of their files", |figures| one(figures.journal.file_bytes)),
+    gauge("postroad_journal_file_bytes", "bytes of their files", |figures| {
+        journals(figures, |journal| journal.file_bytes)
+    }),
     gauge("postroad_journal_live_bytes", "bytes of bodies in them that are still needed", |figures| {
-        one(figures.journal.live_bytes)
+        journals(figures, |journal| journal.live_bytes)
     }),
     gauge("postroad_journal_index_bytes", "memory that indexes of segments take", |figures| {
-        one(figures.journal.index_bytes)
+        journals(figures, |journal| journal.index_bytes)
     }),
     gauge(
         "postroad_journal_key_bytes",
         "bytes of payloads in them, live or not, by the id of their key, or none; a key that is not listed is needed no more",
         |figures| {
-            let by_key = figures.journal.bytes_by_key.iter();
-            by_key.map(|(key, bytes)| Sample::of(*bytes).label("key", key)).collect()
+            let by_key =
+                figures.journals.iter().flat_map(|of| of.bytes_by_key.iter().map(|row| (&of.store, row)));
+            let sample = |(store, (key, bytes)): (&String, &(String, u64))| {
+                Sample::of(*bytes).label("store", store).label("key", key)
+            };
+            by_key.map(sample).collect()
         },
     ),
     gauge("postroad_journal_damaged_places", "damaged places found since the start", |figures| {
-        one(figures.journal.damaged_places)
+        journals(figures, |journal| journal.damaged_places)
     }),
     gauge(
         "postroad_journal_full",
         "1 while persistent messages are refused for want of disk space",
-        |figures| one(u64::from(figures.journal.full)),
+        |figures| journals(figures, |journal| u64::from(journal.full)),
     ),
     gauge(
         "postroad_journal_broken",
         "1 while nothing is written because a write or a sync failed",
-        |figures| one(u64::from(figures.journal.broken.is_some())),
+        |figures| journals(figures, |journal| u64::from(journal.broken.is_some())),
     ),
 ];
 
-fn one(value: u64) -> Vec<Sample> {
-    vec![Sample::of(value)]
+fn journals(figures: &Figures, value: fn(&JournalFigures) -> u64) -> Vec<Sample> {
+    figures.journals.iter().map(|of| Sample::of(value(of)).label("store", &of.store)).collect()
+}
+
+fn distributions(
+    figures: &Figures,
+    value: fn(&JournalFigures) -> &Distribution,
+    per_unit: f64,
+) -> Vec<Sample> {
+    let of = |journal: &JournalFigures| buckets(value(journal), per_unit, &journal.store);
+    figures.journals.iter().flat_map(of).collect()
 }
 
 fn queues(figures: &Figures, value: fn(&QueueFigures) -> u64) -> Vec<Sample> {
@@ -234,17 +258,18 @@ fn partitions(figures: &Figures, value: fn(&PartitionFigures) -> u64) -> Vec<Sam
 }
 
 /// Bucket by bucket, each with all below it; `per_unit` of the values make one unit.
-fn buckets(distribution: &Distribution, per_unit: f64) -> Vec<Sample> {
+fn buckets(distribution: &Distribution, per_unit: f64, store: &str) -> Vec<Sample> {
     let mut below = 0;
     let mut samples = Vec::with_capacity(distribution.counts.len() + 3);
     for (power, count) in distribution.counts.iter().enumerate() {
         below += count;
         let bound = (1_u64 << power.min(63)) as f64 / per_unit;
-        samples.push(Sample::of(below).suffix("_bucket").label("le", &bound.to_string()));
+        samples
+            .push(Sample::of(below).suffix("_bucket").label("store", store).label("le", &bound.to_string()));
     }
-    samples.push(Sample::of(below).suffix("_bucket").label("le", "+Inf"));
-    samples.push(Sample::of_f64(distribution.sum as f64 / per_unit).suffix("_sum"));
-    samples.push(Sample::of(below).suffix("_count"));
+    samples.push(Sample::of(below).suffix("_bucket").label("store", store).label("le", "+Inf"));
+    samples.push(Sample::of_f64(distribution.sum as f64 / per_unit).suffix("_sum").label("store", store));
+    samples.push(Sample::of(below).suffix("_count").label("store", store));
     samples
 }
 

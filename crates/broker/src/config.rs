@@ -2,6 +2,7 @@
 
 mod destinations;
 mod encryption;
+mod stores;
 mod tenants;
 mod tls;
 
@@ -10,13 +11,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use postroad_net::TlsConfig;
-use postroad_routing::{Addressing, Limit, Policies};
+use postroad_routing::{Addressing, Homes, Limit, Policies};
 use postroad_security::{Door, Users};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
 
 pub use encryption::{EncryptionConfig, StoreKeys, TenantKeyConfig, key_in_file};
+pub use stores::StoresConfig;
 pub use tls::TlsFileConfig;
 
 use destinations::AtSharedLimitConfig;
@@ -45,8 +47,8 @@ pub struct Config {
     pub tls: TlsFileConfig,
     /// Who is let in.
     pub security: SecurityConfig,
-    /// Disk space.
-    pub store: StoreConfig,
+    /// Where messages are kept beside `data`, and disk space.
+    pub store: StoresConfig,
     /// What is on the disk for whoever has a key.
     pub encryption: EncryptionConfig,
     /// Threads and partitions.
@@ -99,29 +101,6 @@ pub struct SecurityConfig {
     users: PathBuf,
     /// With users, whether those are let in too who do not say who they are.
     anonymous: bool,
-}
-
-/// Disk space, and when what is on it is synced.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StoreConfig {
-    /// What all files of the store may take, in bytes; 0 for what the disk has.
-    disk_bytes_max: u64,
-    /// How long it takes at most until what is confirmed before it is synced is synced.
-    pub async_sync_ms: u64,
-}
-
-impl Default for StoreConfig {
-    fn default() -> StoreConfig {
-        StoreConfig { disk_bytes_max: 0, async_sync_ms: 100 }
-    }
-}
-
-impl StoreConfig {
-    /// The limit, if there is one.
-    pub fn disk_bytes_max(&self) -> Option<u64> {
-        Some(self.disk_bytes_max).filter(|&bytes| bytes != 0)
-    }
 }
 
 /// Threads and partitions.
@@ -200,7 +179,7 @@ impl Default for Config {
             ports: Ports::default(),
             tls: TlsFileConfig::default(),
             security: SecurityConfig::default(),
-            store: StoreConfig::default(),
+            store: StoresConfig::default(),
             encryption: EncryptionConfig::default(),
             runtime: RuntimeConfig::default(),
             openwire: OpenWireConfig::default(),
@@ -293,9 +272,6 @@ impl Limits {
     }
 }
 
-/// Four segments of 64 MiB: one that is written, one ahead of it, and two that wait for checkpoints or are compacted.
-const DISK_BYTES_MIN: u64 = 256 << 20;
-
 /// Half of it holds bodies; less would read every other message back from disk.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
@@ -355,7 +331,7 @@ impl Config {
             ("openwire.max_frame_bytes", max_frame_bytes, FRAME_BYTES_MIN),
             ("amqp.max_frame_bytes", self.amqp.max_frame_bytes.into(), FRAME_BYTES_MIN),
             ("amqp.max_message_bytes", self.amqp.max_message_bytes, FRAME_BYTES_MIN),
-            ("store.async_sync_ms", self.store.async_sync_ms, 1),
+            ("store.async_sync_ms", self.store.main.async_sync_ms, 1),
             ("limits.transaction_bytes", self.limits.transaction_bytes, 1),
             ("limits.outbox_bytes", self.limits.outbox_bytes, 1),
             ("limits.large_message_bytes", self.limits.large_message_bytes, LARGE_MESSAGE_BYTES_MIN),
@@ -372,11 +348,7 @@ impl Config {
                 bail!("configuration: {key} is {value}; the most is {most}");
             }
         }
-        if let Some(bytes) = self.store.disk_bytes_max().filter(|&bytes| bytes < DISK_BYTES_MIN) {
-            bail!(
-                "configuration: store.disk_bytes_max is {bytes}; the least is {DISK_BYTES_MIN}, or 0 for no limit"
-            );
-        }
+        self.store.check(&self.data)?;
         if max_inactivity_ms < 0 {
             bail!("configuration: openwire.max_inactivity_ms is {max_inactivity_ms}; use 0 for never");
         }
@@ -430,7 +402,26 @@ impl Config {
     /// # Errors
     /// A pattern cannot be read, or a rule would make a topic feed queues that the rule cannot tell apart from it.
     pub fn addressing(&self) -> anyhow::Result<Addressing> {
-        destinations::addressing(&self.virtual_topic, &self.composite, &self.mirrored_queues)
+        let mut addressing =
+            destinations::addressing(&self.virtual_topic, &self.composite, &self.mirrored_queues)?;
+        addressing.homes = self.homes()?;
+        Ok(addressing)
+    }
+
+    /// Which addresses live in which store.
+    fn homes(&self) -> anyhow::Result<Homes> {
+        let mut homes = Homes::default();
+        for (number, config) in (1..).zip(&self.policy) {
+            config
+                .place(&self.store, &mut homes)
+                .with_context(|| format!("configuration: store of [[policy]] {number}"))?;
+        }
+        for (number, config) in (1..).zip(&self.tenant) {
+            config
+                .place(&self.store, &mut homes)
+                .with_context(|| format!("configuration: store of [[tenant]] {number}"))?;
+        }
+        Ok(homes)
     }
 
     /// What is decided about destinations; all that a running broker can be told anew.

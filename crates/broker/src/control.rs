@@ -5,20 +5,21 @@
 //!
 //! Never here: what partitions make of an order, anything for clients of the broker.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use postroad_journal::{Disk, RealDisk};
+use postroad_journal::{Backup, Disk, RealDisk};
 use postroad_model::{BranchId, BranchStanding, Destination, Redrive};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
-use crate::runtime::{JournalDoor, LAYOUT_FILE, Order, Orders, Outcome};
+use crate::runtime::{LAYOUT_FILE, NamedDoor, Order, Orders, Outcome};
 
 /// Its name in the data directory.
 pub const SOCKET_NAME: &str = "control.sock";
@@ -40,6 +41,9 @@ pub enum Request {
     Backup {
         /// Where: a new directory on the same file system, by its full path.
         to: PathBuf,
+        /// As that, for each store beside the main one.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        stores: BTreeMap<String, PathBuf>,
     },
     /// All branches that wait for a word of their managers.
     Transactions,
@@ -100,7 +104,7 @@ impl Listed {
 pub enum Answer {
     /// The backup is whole and durable.
     Backup {
-        /// Files of the journal in it.
+        /// Files of the journals in it.
         files: u64,
     },
     /// The branches.
@@ -132,22 +136,25 @@ pub enum Answer {
 ///
 /// # Errors
 /// There can be no socket there: the path is longer than 107 bytes, say.
-pub fn serve(data: &Path, journal: JournalDoor, orders: Orders) -> io::Result<tokio::task::JoinHandle<()>> {
+pub fn serve(
+    data: &Path,
+    journals: Vec<NamedDoor>,
+    orders: Orders,
+) -> io::Result<tokio::task::JoinHandle<()>> {
     let path = data.join(SOCKET_NAME);
     // Of a process that is gone: the lock says so.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path)?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-    let data = data.to_owned();
     Ok(tokio::spawn(async move {
         let mut conversations = JoinSet::new();
         while let Ok((stream, _)) = listener.accept().await {
             if conversations.len() >= CONVERSATIONS_MAX {
                 conversations.join_next().await;
             }
-            let (data, journal, orders) = (data.clone(), journal.clone(), orders.clone());
+            let (journals, orders) = (journals.clone(), orders.clone());
             conversations.spawn(async move {
-                if let Err(error) = converse(stream, data, journal, &orders).await {
+                if let Err(error) = converse(stream, journals, &orders).await {
                     tracing::warn!(%error, "a conversation at the control socket ended early");
                 }
             });
@@ -155,19 +162,14 @@ pub fn serve(data: &Path, journal: JournalDoor, orders: Orders) -> io::Result<to
     }))
 }
 
-async fn converse(
-    stream: UnixStream,
-    data: PathBuf,
-    journal: JournalDoor,
-    orders: &Orders,
-) -> io::Result<()> {
+async fn converse(stream: UnixStream, journals: Vec<NamedDoor>, orders: &Orders) -> io::Result<()> {
     let mut stream = BufReader::new(stream.take(REQUEST_BYTES_MAX));
     let mut line = String::new();
     let read = tokio::time::timeout(PATIENCE, stream.read_line(&mut line));
     read.await.map_err(|_| io::ErrorKind::TimedOut)??;
     let answer = match serde_json::from_str(&line) {
         Ok(request) => {
-            let done = carry_out(request, data, journal, orders).await;
+            let done = carry_out(request, journals, orders).await;
             done.unwrap_or_else(|error| Answer::Error(format!("{error:#}")))
         }
         Err(error) => Answer::Error(format!("the request is not understood: {error}")),
@@ -177,16 +179,11 @@ async fn converse(
     stream.get_mut().get_mut().write_all(&text).await
 }
 
-async fn carry_out(
-    request: Request,
-    data: PathBuf,
-    journal: JournalDoor,
-    orders: &Orders,
-) -> anyhow::Result<Answer> {
+async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) -> anyhow::Result<Answer> {
     match request {
-        Request::Backup { to } => {
+        Request::Backup { to, stores } => {
             // It waits for disks.
-            let files = tokio::task::spawn_blocking(move || back_up(&data, &to, &journal)).await??;
+            let files = tokio::task::spawn_blocking(move || back_up(&journals, &to, &stores)).await??;
             Ok(Answer::Backup { files })
         }
         Request::Transactions => {
@@ -237,31 +234,86 @@ fn queue(text: &str) -> anyhow::Result<Destination> {
     Ok(Destination::queue(name))
 }
 
-/// Makes the backup under another name, which it loses once it is whole.
-fn back_up(data: &Path, to: &Path, journal: &JournalDoor) -> anyhow::Result<u64> {
-    if !to.is_absolute() {
-        bail!("{} is no full path", to.display());
+/// Makes the backups of all stores under other names, which they lose once all are whole.
+fn back_up(journals: &[NamedDoor], to: &Path, stores: &BTreeMap<String, PathBuf>) -> anyhow::Result<u64> {
+    let targets = targets(journals, to, stores)?;
+    let disks = targets.iter().map(|target| RealDisk::open(&target.unfinished));
+    let disks = disks.collect::<Result<Vec<_>, _>>()?;
+    let backups = NamedDoor::back_up_all(journals, &disks).context("nothing was backed up")?;
+    let mut files = 0;
+    for (((backup, disk), target), NamedDoor { path, .. }) in
+        backups.into_iter().zip(&disks).zip(&targets).zip(journals)
+    {
+        files += backup.files;
+        target.finish(backup, disk, path).with_context(|| format!("in {}", target.unfinished.display()))?;
     }
-    if to.exists() {
-        bail!("{} exists; a backup is made into a new directory", to.display());
+    for Target { to, unfinished } in &targets {
+        let place = || format!("in {}", unfinished.display());
+        std::fs::rename(unfinished, to).with_context(place)?;
+        let parent = to.parent().context("no directory can be made there")?;
+        std::fs::File::open(parent).and_then(|parent| parent.sync_all()).with_context(place)?;
     }
-    let mut unfinished = to.as_os_str().to_owned();
-    unfinished.push(".unfinished");
-    let unfinished = PathBuf::from(unfinished);
-    if unfinished.exists() {
-        bail!("{} is left of a backup that was not finished; remove it", unfinished.display());
-    }
-    let disk = RealDisk::open(&unfinished)?;
-    let backup = journal.back_up(&disk).context("nothing was backed up")?;
-    let files = backup.files;
-    let place = || format!("in {}", unfinished.display());
-    backup.finish(&disk).with_context(place)?;
-    std::fs::copy(data.join(LAYOUT_FILE), unfinished.join(LAYOUT_FILE)).with_context(place)?;
-    std::fs::File::open(unfinished.join(LAYOUT_FILE)).and_then(|file| file.sync_all()).with_context(place)?;
-    disk.sync_directory().with_context(place)?;
-    std::fs::rename(&unfinished, to).with_context(place)?;
-    let parent = to.parent().context("no directory can be made there")?;
-    std::fs::File::open(parent).and_then(|parent| parent.sync_all()).with_context(place)?;
     tracing::info!(to = %to.display(), files, "a backup was made");
     Ok(files)
+}
+
+/// Where the backup of one store goes.
+struct Target {
+    to: PathBuf,
+    /// Its name until all are whole.
+    unfinished: PathBuf,
+}
+
+/// One for each store, in their order.
+fn targets(
+    journals: &[NamedDoor],
+    to: &Path,
+    stores: &BTreeMap<String, PathBuf>,
+) -> anyhow::Result<Vec<Target>> {
+    let further = journals.iter().skip(1).map(|journal| &*journal.store);
+    if let Some(unknown) = stores.keys().find(|name| further.clone().all(|store| store != name.as_str())) {
+        bail!("there is no store {unknown} beside the main one");
+    }
+    let missing: Vec<&str> = further.filter(|name| !stores.contains_key(*name)).collect();
+    if !missing.is_empty() {
+        bail!(
+            "the backup of a broker with several stores has a directory for each, on its own file system: name those of {} with --store NAME=DIR",
+            missing.join(", ")
+        );
+    }
+    let target = |journal: &NamedDoor| Target::new(stores.get(&*journal.store).map_or(to, PathBuf::as_path));
+    let targets = journals.iter().map(target).collect::<anyhow::Result<Vec<_>>>()?;
+    for (place, target) in targets.iter().enumerate() {
+        if targets[..place].iter().any(|other| other.to == target.to) {
+            bail!("{} is named for two stores", target.to.display());
+        }
+    }
+    Ok(targets)
+}
+
+impl Target {
+    fn new(to: &Path) -> anyhow::Result<Target> {
+        if !to.is_absolute() {
+            bail!("{} is no full path", to.display());
+        }
+        if to.exists() {
+            bail!("{} exists; a backup is made into a new directory", to.display());
+        }
+        let mut unfinished = to.as_os_str().to_owned();
+        unfinished.push(".unfinished");
+        let unfinished = PathBuf::from(unfinished);
+        if unfinished.exists() {
+            bail!("{} is left of a backup that was not finished; remove it", unfinished.display());
+        }
+        Ok(Target { to: to.to_owned(), unfinished })
+    }
+
+    /// Makes it whole and durable. `from` is the store's directory.
+    fn finish(&self, backup: Backup, disk: &RealDisk, from: &Path) -> anyhow::Result<()> {
+        backup.finish(disk)?;
+        let layout = self.unfinished.join(LAYOUT_FILE);
+        std::fs::copy(from.join(LAYOUT_FILE), &layout)?;
+        std::fs::File::open(&layout).and_then(|file| file.sync_all())?;
+        Ok(disk.sync_directory()?)
+    }
 }

@@ -727,8 +727,8 @@ fn metrics_count_what_happened_and_the_broker_is_well() {
         "postroad_queue_enqueued_total{destination=\"queue://orders\"} 3",
         "postroad_queue_dequeued_total{destination=\"queue://orders\"} 1",
         "postroad_delivered_total{partition=\"0\"}",
-        "postroad_journal_segments 1",
-        "postroad_journal_full 0",
+        "postroad_journal_segments{store=\"main\"} 1",
+        "postroad_journal_full{store=\"main\"} 0",
     ] {
         assert!(metrics.lines().any(|line| line.starts_with(want)), "no {want} in\n{metrics}");
     }
@@ -736,9 +736,15 @@ fn metrics_count_what_happened_and_the_broker_is_well() {
         let line = metrics.lines().find(|line| line.split(' ').next() == Some(name));
         line.unwrap_or_else(|| panic!("no {name} in\n{metrics}")).split(' ').nth(1).unwrap().parse().unwrap()
     };
-    assert!(4.0 <= value("postroad_journal_group_records_sum"), "three sends and an acknowledgement");
-    assert!(0.0 < value("postroad_journal_group_seconds_sum"));
-    assert!(value("postroad_journal_group_records_count") <= value("postroad_journal_syncs_total"));
+    assert!(
+        4.0 <= value("postroad_journal_group_records_sum{store=\"main\"}"),
+        "three sends and an acknowledgement"
+    );
+    assert!(0.0 < value("postroad_journal_group_seconds_sum{store=\"main\"}"));
+    assert!(
+        value("postroad_journal_group_records_count{store=\"main\"}")
+            <= value("postroad_journal_syncs_total{store=\"main\"}")
+    );
 }
 
 /// The groups of a segment: where each begins, and how many records it has.
@@ -1025,8 +1031,9 @@ fn an_encrypted_store_can_be_read_with_its_key_alone_and_comes_to_another_by_its
         let end = Instant::now() + PATIENCE;
         loop {
             let metrics = get(broker, "/metrics").1;
-            let keys =
-                metrics.lines().filter_map(|line| line.strip_prefix("postroad_journal_key_bytes{key=\""));
+            let keys = metrics
+                .lines()
+                .filter_map(|line| line.strip_prefix("postroad_journal_key_bytes{store=\"main\",key=\""));
             let keys: Vec<&str> = keys.map(|rest| rest.split('"').next().unwrap()).collect();
             if keys == ids {
                 return;

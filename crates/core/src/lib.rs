@@ -57,6 +57,7 @@ mod spread;
 mod subscription;
 mod transaction;
 mod waiting;
+mod whereabouts;
 
 pub use account::Account;
 pub use ahead::UnwrittenPages;

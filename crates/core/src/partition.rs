@@ -509,12 +509,6 @@ impl Partition {
         self.bodies.memory()
     }
 
-    /// Every lasting queue, by its name; subscriptions have none.
-    pub fn lasting_queues(&self) -> impl Iterator<Item = &Destination> {
-        let lasting = self.queues.values().filter(|queue| !queue.id.is_volatile());
-        lasting.filter(|queue| queue.subscription.is_none()).map(|queue| &queue.source)
-    }
-
     /// Queues with their number of entries, in no particular order.
     pub fn queues(&self) -> impl Iterator<Item = (&Destination, u64)> {
         self.queues.values().map(|queue| (&queue.source, queue.len()))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bench::{Bench, QUESTIONS, settings};
 use postroad_core::{Counters, Partition, Settings};
-use postroad_model::{Durability, PartitionId};
+use postroad_model::{Command, Durability, PartitionId};
 use postroad_routing::{DeadLetterQueue, DeadLetters, DestinationPattern, Policies, Policy, Redelivery};
 
 /// Runs each case in a new broker of one partition, and compares all that it said. To each consumer it says the same without
@@ -821,6 +821,59 @@ fn a_transaction_over_two_partitions_is_one() {
     assert_eq!(bench.run("release 1.1 m\nattach 2.1 a 1"), "ok 1.1<m ok", "and may give it back");
     bench.restart();
     assert_eq!(bench.held(), "a:1", "a share is gone: nothing of it happened");
+}
+
+#[test]
+fn a_transaction_is_whole_whatever_each_journal_has_lost_that_nobody_waited_for() {
+    let placement = settings(2).placement;
+    let home = placement.partition_of("a");
+    let name = (0..).map(|number| format!("b{number}")).find(|name| placement.partition_of(name) != home);
+    let name = name.expect("some name lies elsewhere");
+    let done = || {
+        let mut bench = Bench::new(settings(2));
+        bench.run(&format!(
+            "send 1 a m
+             attach 1.1 a 9
+             accept 1.1 m tx=1
+             send 1 {name} n tx=1
+             commit 1 1"
+        ));
+        bench
+    };
+    let logs = done().log;
+    let (mut undone, mut carried_out) = (0, 0);
+    for first in 0..=logs[0].len() {
+        for second in 0..=logs[1].len() {
+            let kept = [&logs[0][..first], &logs[1][..second]];
+            let commands = kept.map(|log| {
+                let decoded =
+                    log.iter().map(|record| postroad_core::decode_record(record).expect("a record"));
+                decoded.collect::<Vec<Command>>()
+            });
+            let has = |is: fn(&Command) -> bool| commands.iter().filter(|log| log.iter().any(is)).count();
+            let prepared = has(|command| matches!(command, Command::Prepare { .. }));
+            let decided = has(|command| matches!(command, Command::Decide { .. }));
+            let committed = has(|command| matches!(command, Command::Commit { .. }));
+            let forgotten = has(|command| matches!(command, Command::Forget { .. }));
+            let sent = has(|command| matches!(command, Command::Enqueue(_)));
+            // Whoever is told of a record is told behind its sync.
+            let may_be = sent == 1
+                && (decided == 0 || prepared == 2)
+                && (committed == 0 || decided == 1)
+                && (forgotten == 0 || committed == 2);
+            if !may_be {
+                continue;
+            }
+            let mut bench = done();
+            bench.restart_with(&[first, second]);
+            let want = if decided == 1 { format!("{name}:1") } else { "a:1".to_owned() };
+            assert_eq!(bench.held(), want, "{commands:?}");
+            bench.restart();
+            assert_eq!(bench.held(), want, "once more, after {commands:?}");
+            *(if decided == 1 { &mut carried_out } else { &mut undone }) += 1;
+        }
+    }
+    assert!(undone >= 4 && carried_out >= 5, "{undone} {carried_out}: {logs:?}");
 }
 
 #[test]

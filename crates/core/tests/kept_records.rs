@@ -204,7 +204,7 @@ fn partition_with_bindings() -> Partition {
 fn settings() -> Settings {
     Settings {
         id: PartitionId(2),
-        placement: Placement { partitions: 8 },
+        placement: Placement::over(8),
         incarnation: 1,
         resident_bytes_max: 1 << 20,
         page_entries: 512,

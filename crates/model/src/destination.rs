@@ -52,29 +52,76 @@ impl std::fmt::Display for Destination {
     }
 }
 
-/// Which partition owns which address: a hash of the name, the same on every machine and in every run.
+/// Partitions with numbers in a row: those of one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placement {
-    /// How many partitions this broker has; at least one.
-    pub partitions: u16,
+pub struct PartitionRange {
+    /// The first of them.
+    pub first: PartitionId,
+    /// How many there are; at least one.
+    pub count: u16,
 }
 
-impl Placement {
-    /// The owner of the address of this name: FNV-1a with a finaliser, because the data directory depends on it for ever.
-    pub fn partition_of(self, name: &str) -> PartitionId {
-        self.owner_of(name.bytes())
+impl PartitionRange {
+    /// All of them, in order.
+    pub fn iter(self) -> impl Iterator<Item = PartitionId> {
+        (self.first.0..self.end()).map(PartitionId)
     }
 
-    /// Who coordinates the branch: whoever asks for it later has only its id to find it by.
-    pub fn coordinator_of(self, branch: &BranchId) -> PartitionId {
-        self.owner_of(branch.transaction.iter().chain(branch.qualifier.iter()).copied())
+    /// The number behind the last one.
+    pub fn end(self) -> u16 {
+        self.first.0.saturating_add(self.count)
+    }
+
+    /// Whether it is one of them.
+    pub fn contains(self, id: PartitionId) -> bool {
+        (self.first.0..self.end()).contains(&id.0)
+    }
+
+    /// The one of them that owns the address of this name: FNV-1a with a finaliser, because the data directory depends on it for ever.
+    pub fn partition_of(self, name: &str) -> PartitionId {
+        self.owner_of(name.bytes())
     }
 
     fn owner_of(self, key: impl Iterator<Item = u8>) -> PartitionId {
         let hash = key.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        PartitionId(((mix(hash) >> 32) % u64::from(self.partitions.max(1))) as u16)
+        PartitionId(self.first.0 + ((mix(hash) >> 32) % u64::from(self.count.max(1))) as u16)
+    }
+}
+
+/// Which partition owns which address that is not placed by name: a hash of the name, the same on every machine and in every run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// How many partitions this broker has, in all its stores; at least one.
+    pub partitions: u16,
+    /// How many of them, from the first on, are the main store's. Names are spread over these.
+    pub hashed: u16,
+}
+
+impl Placement {
+    /// So many partitions, over which all names are spread.
+    pub const fn over(partitions: u16) -> Placement {
+        Placement { partitions, hashed: partitions }
+    }
+
+    /// The owner of the address of this name, unless it is placed elsewhere.
+    pub fn partition_of(self, name: &str) -> PartitionId {
+        self.main().partition_of(name)
+    }
+
+    /// Who coordinates the branch: whoever asks for it later has only its id to find it by.
+    pub fn coordinator_of(self, branch: &BranchId) -> PartitionId {
+        self.main().owner_of(branch.transaction.iter().chain(branch.qualifier.iter()).copied())
+    }
+
+    /// Whether there are stores beside the main one.
+    pub fn has_further(self) -> bool {
+        self.hashed < self.partitions
+    }
+
+    fn main(self) -> PartitionRange {
+        PartitionRange { first: PartitionId(0), count: self.hashed }
     }
 }
 
@@ -94,7 +141,7 @@ mod tests {
     #[test]
     fn alike_names_spread_over_the_partitions() {
         for partitions in [2_u16, 3, 8] {
-            let placement = Placement { partitions };
+            let placement = Placement::over(partitions);
             let mut counts = vec![0_u32; usize::from(partitions)];
             for number in 0..1000 {
                 let PartitionId(owner) = placement.partition_of(&format!("queue.{number}"));
@@ -107,8 +154,7 @@ mod tests {
 
     #[test]
     fn the_placement_never_changes() {
-        let owners =
-            ["orders", "ActiveMQ.DLQ", ""].map(|name| Placement { partitions: 7 }.partition_of(name).0);
+        let owners = ["orders", "ActiveMQ.DLQ", ""].map(|name| Placement::over(7).partition_of(name).0);
         assert_eq!(owners, OWNERS_OF_SEVEN);
     }
 

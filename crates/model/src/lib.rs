@@ -25,7 +25,7 @@ mod session;
 pub use command::{
     Binding, Changes, Command, Compression, Durability, Sent, SettleCause, Settlement, Subscription, Urgency,
 };
-pub use destination::{Destination, DestinationKind, Placement};
+pub use destination::{Destination, DestinationKind, PartitionRange, Placement};
 pub use effect::{Delivery, DetachCause, Effect};
 pub use event::{
     Attach, ConsumerMode, Decision, Delivered, Event, Outcome, Peer, Publish, Redrive, Retain, Settle, Share,

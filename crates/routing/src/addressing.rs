@@ -7,6 +7,7 @@ use postroad_model::{Destination, DestinationKind, PartitionId, Placement};
 use postroad_selector::Properties;
 
 use crate::composite::{Composite, MirroredQueues};
+use crate::homes::Homes;
 use crate::pattern::{Pattern, is_wildcard};
 use crate::virtual_topic::VirtualTopic;
 
@@ -23,8 +24,12 @@ pub struct Addressing {
     pub composites: Vec<Composite>,
     /// Queues with a topic for those who look on.
     pub mirrored: Option<MirroredQueues>,
-    /// Queues that are elsewhere than their names say, because the rules were others when they were made.
+    /// Which addresses live in which store.
+    pub homes: Homes,
+    /// Queues that are elsewhere than the rules say, because these were others when they were made.
     pub settled: BTreeMap<Arc<str>, PartitionId>,
+    /// Topics that are elsewhere than the rules say, because of what they feed.
+    pub settled_topics: BTreeMap<Arc<str>, PartitionId>,
 }
 
 /// A topic that feeds a queue.
@@ -50,7 +55,9 @@ impl Default for Addressing {
             virtual_topics: topics.into_iter().map(rule).collect(),
             composites: Vec::new(),
             mirrored: None,
+            homes: Homes::default(),
             settled: BTreeMap::new(),
+            settled_topics: BTreeMap::new(),
         }
     }
 }
@@ -111,43 +118,71 @@ impl Addressing {
         if placement.partitions <= 1 {
             return PartitionId(0);
         }
-        if destination.kind == DestinationKind::Queue && !destination.temporary {
-            if let Some(partition) = self.settled.get(&destination.name) {
-                return *partition;
-            }
-            let topic = self.virtual_topics.iter().find_map(|rule| rule.topic_of(&destination.name));
-            if let Some(topic) = topic.filter(|topic| !is_wildcard(topic)) {
-                return self.partition_of_topic(placement, topic);
-            }
+        if destination.temporary {
+            return self.home_of(placement, destination.kind, true, &destination.name);
         }
-        match destination.kind {
-            DestinationKind::Topic if !destination.temporary => {
-                self.partition_of_topic(placement, &destination.name)
-            }
-            _ => placement.partition_of(&destination.name),
+        let name = &*destination.name;
+        if destination.kind == DestinationKind::Topic {
+            return self.partition_of_topic(placement, name);
         }
+        if let Some(partition) = self.settled.get(name) {
+            return *partition;
+        }
+        let topic = self.virtual_topics.iter().find_map(|rule| rule.topic_of(name));
+        match topic.filter(|topic| !is_wildcard(topic)) {
+            Some(topic) => self.partition_of_topic(placement, topic),
+            None => self.home_of(placement, DestinationKind::Queue, false, name),
+        }
+    }
+
+    /// An address stays where it is, whatever the rules say.
+    pub fn settle(&mut self, address: &Destination, partition: PartitionId) {
+        let settled = match address.kind {
+            DestinationKind::Queue => &mut self.settled,
+            DestinationKind::Topic => &mut self.settled_topics,
+        };
+        settled.insert(address.name.clone(), partition);
     }
 
     /// The topic of a mirrored queue lives with the queue: a send to both is one record.
     fn partition_of_topic(&self, placement: Placement, topic: &str) -> PartitionId {
+        if let Some(partition) = self.settled_topics.get(topic) {
+            return *partition;
+        }
         let queue = self.mirrored.as_ref().and_then(|mirrored| mirrored.queue_of(topic));
         match queue {
             Some(queue) => match self.settled.get(queue) {
                 Some(partition) => *partition,
-                None => placement.partition_of(queue),
+                None => self.home_of(placement, DestinationKind::Queue, false, queue),
             },
-            None => placement.partition_of(topic),
+            None => self.home_of(placement, DestinationKind::Topic, false, topic),
+        }
+    }
+
+    /// Where an address lives that lives with no other.
+    fn home_of(
+        &self,
+        placement: Placement,
+        kind: DestinationKind,
+        temporary: bool,
+        name: &str,
+    ) -> PartitionId {
+        match self.homes.of(kind, temporary, name) {
+            Some(range) => range.partition_of(name),
+            None => placement.partition_of(name),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use postroad_model::PartitionRange;
+
     use super::*;
 
     #[test]
     fn a_queue_lives_with_the_topic_that_feeds_it() {
-        let placement = Placement { partitions: 7 };
+        let placement = Placement::over(7);
         let topic = Destination::topic("VirtualTopic.x");
         let mut addressing = Addressing::default();
         let of = |addressing: &Addressing, name: &str| {
@@ -165,6 +200,65 @@ mod tests {
             PartitionId(home.0 ^ 1),
             "where it is, it stays"
         );
+    }
+
+    #[test]
+    fn addresses_live_in_the_store_that_is_named_for_them_with_all_that_belongs_to_them() {
+        let placement = Placement { partitions: 5, hashed: 2 };
+        let fast = PartitionRange { first: PartitionId(2), count: 2 };
+        let slow = PartitionRange { first: PartitionId(4), count: 1 };
+        let pattern = |text: &str| crate::DestinationPattern::parse(text).unwrap();
+        let mut homes = Homes::default();
+        homes.set_policy(&pattern("queue://fast.>"), Some("fast"));
+        homes.set_policy(&pattern("queue://fast.not.*"), Some(crate::MAIN_STORE));
+        homes.set_policy(&pattern("queue://acme.plain"), None);
+        homes.set_policy(&pattern("topic://VirtualTopic.fast.>"), Some("fast"));
+        homes.set_policy(&pattern("temp-queue://>"), Some("slow"));
+        homes.set_tenant(&pattern("queue://acme.>"), Some("slow"));
+        homes.set_tenant(&pattern("queue://acme.other.>"), None);
+        homes.set_tenant(&pattern("queue://fast.of.acme"), Some("slow"));
+        homes.place("fast", fast);
+        homes.place("slow", slow);
+        let mirrored = MirroredQueues {
+            queues: Pattern::parse("fast.>").unwrap(),
+            prefix: "Mirror.".into(),
+            postfix: "".into(),
+        };
+        let mut addressing = Addressing { homes, mirrored: Some(mirrored), ..Addressing::default() };
+        let store_of = |addressing: &Addressing, destination: Destination| {
+            let partition = addressing.partition_of(placement, &destination);
+            [(fast, "fast"), (slow, "slow")]
+                .into_iter()
+                .find_map(|(range, name)| range.contains(partition).then_some(name))
+                .unwrap_or("main")
+        };
+        let temporary = Destination { temporary: true, ..Destination::queue("t") };
+        for (case, destination, want) in [
+            ("nobody says anything", Destination::queue("other"), "main"),
+            ("a policy", Destination::queue("fast.a"), "fast"),
+            ("of queues alone", Destination::topic("fast.a"), "main"),
+            ("a narrower one", Destination::queue("fast.not.this"), "main"),
+            ("a tenant", Destination::queue("acme.a"), "slow"),
+            ("another tenant", Destination::queue("acme.other.a"), "main"),
+            ("a tenant whose policy says nothing of it", Destination::queue("acme.plain"), "slow"),
+            ("a policy against a tenant", Destination::queue("fast.of.acme"), "fast"),
+            ("a temporary queue", temporary, "slow"),
+            ("a topic", Destination::topic("VirtualTopic.fast.x"), "fast"),
+            ("what it feeds", Destination::queue("Consumer.A.VirtualTopic.fast.x"), "fast"),
+            ("the topic of a mirrored queue", Destination::topic("Mirror.fast.a"), "fast"),
+        ] {
+            assert_eq!(store_of(&addressing, destination), want, "case: {case}");
+        }
+        addressing.settle(&Destination::queue("fast.a"), PartitionId(0));
+        addressing.settle(&Destination::topic("VirtualTopic.fast.x"), PartitionId(4));
+        for (case, destination, want) in [
+            ("a queue stays", Destination::queue("fast.a"), "main"),
+            ("with its mirror", Destination::topic("Mirror.fast.a"), "main"),
+            ("a topic stays", Destination::topic("VirtualTopic.fast.x"), "slow"),
+            ("with what it feeds", Destination::queue("Consumer.A.VirtualTopic.fast.x"), "slow"),
+        ] {
+            assert_eq!(store_of(&addressing, destination), want, "case: {case}");
+        }
     }
 
     #[test]
@@ -263,7 +357,7 @@ mod tests {
         }
         let nobody = addressing.targets_of([Destination::queue("by.colour")].iter(), &Colour("green"));
         assert_eq!(nobody, [], "no target wants it");
-        let placement = Placement { partitions: 7 };
+        let placement = Placement::over(7);
         let of = |destination: Destination| addressing.partition_of(placement, &destination);
         for name in ["seen.a", "seen.b", "seen.c"] {
             let mirror = format!("VirtualTopic.Mirror.{name}");

@@ -14,9 +14,11 @@ mod virtual_topic;
 mod composite;
 
 mod addressing;
+mod homes;
 
 pub use addressing::{Addressing, Feed};
 pub use composite::{Composite, MirroredQueues, Target};
+pub use homes::{Homes, MAIN_STORE};
 pub use pattern::{Pattern, PatternError, is_wildcard};
 pub use pattern_map::PatternMap;
 pub use policy::{

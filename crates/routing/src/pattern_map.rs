@@ -8,13 +8,13 @@ use crate::pattern::{Pattern, Word, words_of_name};
 ///
 /// A look-up visits only what agrees with the name so far: one node for each word where no wildcards are, and never one
 /// twice.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternMap<T> {
     root: Node<T>,
     len: usize,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Node<T> {
     literal: BTreeMap<Box<str>, Node<T>>,
     any: Option<Box<Node<T>>>,

@@ -98,7 +98,7 @@ impl Simulation {
     fn new(seed: u64, options: Options) -> Result<Simulation, String> {
         let mut random = Random::new(seed);
         let partitions = 1 + random.below(3) as u16;
-        let placement = Placement { partitions };
+        let placement = Placement::over(partitions);
         let scene = Scene::choose(&mut random, placement);
         let policies = policies(&scene, compression_of(seed))?;
         let settings = settings(&mut random, placement, policies);

@@ -23,7 +23,7 @@ use crate::cli::listeners::Listeners;
 use crate::config::Config;
 use crate::control;
 use crate::runtime::{
-    Everybody, LAYOUT_FILE, Runtime, RuntimeOptions, Service, Store, TenantKeys, read_portable,
+    Directories, Everybody, LAYOUT_FILE, Runtime, RuntimeOptions, Service, Stores, TenantKeys, read_portable,
 };
 
 /// After a failed accept (out of descriptors, say), how long until the next.
@@ -64,16 +64,16 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         bail!("the store {} is a file; name a directory with --data", config.data.display());
     }
     look_at_disk(&config.data);
-    let partitions = config.runtime.partitions;
+    let directories = Directories {
+        main: &config.data,
+        partitions: config.runtime.partitions,
+        disk_bytes_max: config.store.main.disk_bytes_max(),
+        further: &config.store.further,
+    };
     let policies = Arc::new(config.policies()?);
     let addressing = config.addressing()?;
-    let mut store = Store::open(
-        &config.data,
-        partitions,
-        config.store.disk_bytes_max(),
-        keys.journal,
-        addressing,
-        |id, placement, incarnation| Settings {
+    let mut stores =
+        Stores::open(directories, keys.journal, addressing, |id, placement, incarnation| Settings {
             id,
             placement,
             addressing: Arc::default(),
@@ -87,17 +87,17 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
             audited_producers_max: config.limits.audited_producers,
             outbox_bytes_max: config.limits.outbox_bytes,
             policies: policies.clone(),
-        },
-    )
-    .with_context(|| format!("cannot open the store {}", config.data.display()))?;
+        })
+        .with_context(|| format!("cannot open the store {}", config.data.display()))?;
     // Of the quarter that is neither for durable messages nor for others.
-    store.journal.bound_indexes(config.memory_bytes / 16);
-    let partitions = store.placement.partitions;
+    let index_bytes = config.memory_bytes / 16 / stores.stores.len() as u64;
+    stores.stores.iter_mut().for_each(|store| store.journal.bound_indexes(index_bytes));
+    let partitions = stores.placement.partitions;
     let openwire = openwire_options(config, partitions, listeners.address(Service::OpenWire)?);
     let keys = TenantKeys { tenants: policies.tenants.clone(), keys: keys.tenants };
     let options = runtime_options(config, &openwire, keys);
     let amqp = amqp_options(config, partitions);
-    let runtime = Runtime::start(store, &options, move |service, id, visit| match service {
+    let runtime = Runtime::start(stores, &options, move |service, id, visit| match service {
         Service::OpenWire => openwire_session(id, visit, &openwire),
         Service::Amqp => amqp_session(id, visit, &amqp),
     })?;
@@ -130,7 +130,7 @@ fn runtime_options(config: &Config, openwire: &OpenWireOptions, keys: TenantKeys
         broker_url: openwire.broker_url.clone(),
         cores: config.runtime.cores,
         pin: config.runtime.pin,
-        sync_within: Duration::from_millis(config.store.async_sync_ms),
+        sync_within: Duration::from_millis(config.store.main.async_sync_ms),
         keys: Arc::new(keys),
     }
 }
@@ -198,7 +198,7 @@ fn amqp_options(config: &Config, partitions: u16) -> AmqpOptions {
 
 /// Answers commands on this machine; a broker that cannot serves its clients all the same.
 fn serve_control(data: &Path, runtime: &Runtime) -> Option<tokio::task::JoinHandle<()>> {
-    let control = control::serve(data, runtime.journal(), runtime.orders());
+    let control = control::serve(data, runtime.journals(), runtime.orders());
     control.inspect_err(|error| tracing::warn!(%error, "no control socket: no backups can be made, and no transactions ended")).ok()
 }
 

@@ -3,12 +3,14 @@
 use anyhow::{Context, bail};
 use postroad_model::{Compression, Destination, Durability};
 use postroad_routing::{
-    Addressing, Advised, AtLimit, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, Limit,
+    Addressing, Advised, AtLimit, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, Homes, Limit,
     MirroredQueues, Pattern, Policies, Policy, Recovery, Redelivery, Returning, Slow, Target, TimeToLive,
     VirtualTopic, WhenSlow,
 };
 use postroad_selector::Selector;
 use serde::Deserialize;
+
+use super::StoresConfig;
 
 /// One `[[policy]]`: what is decided about the destinations that a pattern matches. What it does not say is the
 /// default, whatever wider patterns say.
@@ -17,6 +19,8 @@ use serde::Deserialize;
 pub struct PolicyConfig {
     /// Which destinations: `queue://orders.>`.
     pub destination: String,
+    /// The store in which they live that do not exist yet when the broker starts.
+    pub store: Option<String>,
     /// Where messages go that can never be processed: see [`DeadLetterQueue::named`].
     pub dead_letter_queue: Option<String>,
     /// Whether messages go there whose time is over.
@@ -187,6 +191,16 @@ impl From<CompressionConfig> for Compression {
 }
 
 impl PolicyConfig {
+    /// Notes the store of its destinations.
+    ///
+    /// # Errors
+    /// There is no such store, or the pattern cannot be read.
+    pub fn place(&self, stores: &StoresConfig, homes: &mut Homes) -> anyhow::Result<()> {
+        self.store.as_deref().map_or(Ok(()), |name| stores.check_name(name))?;
+        homes.set_policy(&DestinationPattern::parse(&self.destination)?, self.store.as_deref());
+        Ok(())
+    }
+
     fn limit(&self) -> Limit {
         let fallback = Limit::default();
         let some = |max: Option<u64>| max.filter(|max| *max > 0);

@@ -1,9 +1,10 @@
 //! Who owns which destinations, as the configuration file says it.
 
 use anyhow::{Context, bail};
-use postroad_routing::{DestinationPattern, Limit, Tenant, Tenants};
+use postroad_routing::{DestinationPattern, Homes, Limit, Tenant, Tenants};
 use serde::Deserialize;
 
+use super::StoresConfig;
 use super::destinations::AtSharedLimitConfig;
 
 /// One `[[tenant]]`: an owner of destinations.
@@ -14,6 +15,8 @@ pub struct TenantConfig {
     pub name: String,
     /// What it owns: names or patterns, as for a policy.
     pub destinations: Vec<String>,
+    /// The store in which they live that do not exist yet when the broker starts, unless a policy names another.
+    pub store: Option<String>,
     /// Messages that all of it may hold together; 0 for any number.
     #[serde(default)]
     pub messages_max: u64,
@@ -32,6 +35,18 @@ pub struct TenantConfig {
 }
 
 impl TenantConfig {
+    /// Notes the store of what it owns.
+    ///
+    /// # Errors
+    /// There is no such store, or a pattern cannot be read.
+    pub fn place(&self, stores: &StoresConfig, homes: &mut Homes) -> anyhow::Result<()> {
+        self.store.as_deref().map_or(Ok(()), |name| stores.check_name(name))?;
+        for pattern in &self.destinations {
+            homes.set_tenant(&DestinationPattern::parse(pattern)?, self.store.as_deref());
+        }
+        Ok(())
+    }
+
     fn add_to(&self, tenants: &mut Tenants) -> anyhow::Result<()> {
         if self.name.is_empty() {
             bail!("its name is empty");

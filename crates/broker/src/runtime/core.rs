@@ -3,29 +3,25 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use postroad_admin::ConnectionFigures;
 use postroad_core::{Partition, UnwrittenPages, chunk_in_record, encode_record, sent_in_record};
 use postroad_model::{
-    Announcement, ConnectionId, Destination, Effect, Event, MessageKey, Notice, PartitionId, Placement,
-    Position, Publish, Sent, Ticket, ToSession, TransactionKey,
+    Announcement, ConnectionId, Destination, Effect, Event, MessageKey, Notice, PartitionId, PartitionRange,
+    Placement, Position, Publish, Sent, Ticket, ToSession, TransactionKey,
 };
 use postroad_openwire::{Advisories, Advisory};
-use postroad_replication::{LocalLog, LogEvent, Port, Proposal, ReplLog, ToPartition, ToWriter};
+use postroad_replication::{LogEvent, Proposal, ReplLog};
 use postroad_routing::{Addressing, Policies};
 use rustc_hash::FxHashMap;
 
 use crate::runtime::figures::CoreFigures;
-use crate::runtime::journal::JournalDoor;
+use crate::runtime::logs::{LogLink, Logs};
 use crate::runtime::mailbox::Mailbox;
 use crate::runtime::now_ms;
-use crate::runtime::pace::Pace;
-use crate::runtime::ring::{Receiver, Sender, WakingSender};
+use crate::runtime::ring::{Receiver, WakingSender};
 use crate::runtime::tenant_keys::TenantKeys;
-
-/// Records that nobody waits for ride with the next that somebody does, but wait no longer than this.
-const LAZY: Duration = Duration::from_millis(5);
 
 /// What cores tell each other.
 pub enum ToCore {
@@ -33,25 +29,6 @@ pub enum ToCore {
     Event(PartitionId, Event),
     /// A message for one of your connections.
     Session(ConnectionId, ToSession),
-}
-
-/// The log's rings, as the log wants to see them.
-pub struct LogRing {
-    /// To the journal's thread.
-    pub sender: Sender<ToWriter>,
-    /// From it.
-    pub receiver: Receiver<ToPartition>,
-}
-
-impl Port for LogRing {
-    fn send(&mut self, message: ToWriter) -> Result<(), ToWriter> {
-        self.sender.send(message);
-        Ok(())
-    }
-
-    fn receive(&mut self) -> Option<ToPartition> {
-        self.receiver.pop()
-    }
 }
 
 /// Where addresses live.
@@ -78,10 +55,8 @@ pub struct Links {
     pub to_cores: Vec<Option<WakingSender<ToCore>>>,
     /// From each other core.
     pub from_cores: Vec<Receiver<ToCore>>,
-    /// To and from the journal.
-    pub log: LogRing,
-    /// The journal.
-    pub journal: JournalDoor,
+    /// To each store.
+    pub logs: Vec<LogLink>,
 }
 
 /// State of one core, shared by its tasks and by nobody else.
@@ -90,11 +65,9 @@ pub struct Core {
     cores: u16,
     places: Places,
     partitions: BTreeMap<PartitionId, Partition>,
-    log: LocalLog<LogRing>,
+    logs: Logs,
     to_cores: Vec<Option<WakingSender<ToCore>>>,
     from_cores: Vec<Receiver<ToCore>>,
-    journal: JournalDoor,
-    pace: Pace,
     /// The event that is worked off is a message from a producer.
     publishing: bool,
     mailboxes: FxHashMap<ConnectionId, Rc<Mailbox>>,
@@ -110,7 +83,6 @@ pub struct Core {
     snapshots: VecDeque<(PartitionId, UnwrittenPages)>,
     advisories: Advisories,
     now_ms: u64,
-    lazy_until: Option<Instant>,
     /// The time for which a turn is expected already.
     alarm_ms: Option<u64>,
     /// Something waits to be sent on by [`Core::flush`].
@@ -131,19 +103,16 @@ impl Core {
         links: Links,
         advisories: Advisories,
     ) -> Core {
-        let Links { to_cores, from_cores, log, journal } = links;
-        let logs = partitions.iter().map(|(id, partition)| (*id, partition.applied())).collect::<Vec<_>>();
-        let pace = Pace::new(to_cores.len() == 1);
+        let Links { to_cores, from_cores, logs } = links;
+        let ends: Vec<_> = partitions.iter().map(|(id, partition)| (*id, partition.applied())).collect();
         Core {
             number,
             cores: to_cores.len() as u16,
             places,
             partitions,
-            log: LocalLog::new(log, logs),
+            logs: Logs::new(logs, &ends, to_cores.len() == 1),
             to_cores,
             from_cores,
-            journal,
-            pace,
             publishing: false,
             mailboxes: FxHashMap::default(),
             next_connection: 1,
@@ -155,7 +124,6 @@ impl Core {
             advisories,
             now_ms: 0,
             snapshots: VecDeque::new(),
-            lazy_until: None,
             alarm_ms: None,
             unsent: false,
         }
@@ -245,8 +213,8 @@ impl Core {
                 }
             }
         }
-        while let Some(event) = self.log.poll() {
-            self.logged(event);
+        while let Some((store, event)) = self.logs.poll() {
+            self.logged(store, event);
         }
         if self.due_ms().is_some_and(|due| due <= now_ms()) {
             self.tick();
@@ -302,27 +270,10 @@ impl Core {
     /// Sends on its way what has gathered for the journal and the other cores.
     pub fn flush(&mut self) {
         self.unsent = false;
-        let now = Instant::now();
-        let due = self.lazy_until.is_some_and(|until| until <= now);
-        let wanted = self.log.flush(due);
-        self.lazy_until = self.log.has_lazy().then(|| self.lazy_until.filter(|_| !due).unwrap_or(now + LAZY));
-        if self.log.port().sender.flush() && wanted {
-            // What nobody waits for is no reason to make anybody wait.
-            if due || !self.pace.writes_itself() || !self.write_here(now) {
-                self.journal.hand_over();
-            }
-        }
+        self.logs.flush();
         for other in self.to_cores.iter_mut().flatten() {
             other.flush();
         }
-    }
-
-    fn write_here(&mut self, begin: Instant) -> bool {
-        let written = self.journal.write_here();
-        if written {
-            self.pace.wrote(begin.elapsed());
-        }
-        written
     }
 
     /// Whether something has gathered that [`Core::turn`] sends on its way.
@@ -332,16 +283,16 @@ impl Core {
 
     /// When records that nobody waits for must go, if there are any.
     pub fn lazy_until(&self) -> Option<Instant> {
-        self.lazy_until
+        self.logs.lazy_until()
     }
 
     /// Sends everything on its way, whether anybody waits for it or not.
     pub fn flush_all(&mut self) {
-        self.lazy_until = Some(Instant::now());
+        self.logs.flush_all();
         self.flush();
     }
 
-    fn logged(&mut self, event: LogEvent) {
+    fn logged(&mut self, store: PartitionRange, event: LogEvent) {
         match event {
             LogEvent::Committed { partition, position, command } => {
                 self.with(partition, |partition, effects| partition.apply(position, command, effects));
@@ -354,7 +305,7 @@ impl Core {
                 });
             }
             LogEvent::Space { ample } => {
-                for id in self.partitions.keys() {
+                for id in self.partitions.keys().filter(|id| store.contains(**id)) {
                     self.work.push_back((*id, Event::Space { ample }));
                 }
             }
@@ -396,7 +347,7 @@ impl Core {
                 micros,
                 "a partition's state was written down"
             );
-            self.log.snapshot(id, position, state);
+            self.logs.of(id).snapshot(id, position, state);
         }
     }
 
@@ -444,7 +395,7 @@ impl Core {
         let waiting = self.chunk_reads.entry((id, position)).or_default();
         waiting.push(connection);
         if waiting.len() == 1 {
-            self.log.read(id, position);
+            self.logs.of(id).read(id, position);
             self.unsent = true;
         }
     }
@@ -463,7 +414,7 @@ impl Core {
         match effect {
             Effect::Propose { command, urgency, durability, compression } => {
                 let (record, key) = (encode_record(&command, compression), self.places.keys.key_of(&command));
-                self.log.propose(id, Proposal { command, record, urgency, durability, key });
+                self.logs.of(id).propose(id, Proposal { command, record, urgency, durability, key });
                 self.unsent = true;
             }
             Effect::Reply { connection, ticket, result } => {
@@ -471,7 +422,7 @@ impl Core {
             }
             Effect::Deliver(delivery) => {
                 if self.publishing {
-                    self.pace.passed_the_disk_by();
+                    self.logs.passed_the_disk_by();
                 }
                 self.post(delivery.consumer.connection, ToSession::Deliver(delivery));
             }
@@ -495,11 +446,11 @@ impl Core {
             Effect::Fetch { keys } => self.fetch(id, keys),
             Effect::ReadChunk { connection, position } => self.read_chunk(id, position, connection),
             Effect::Retain { position, count, bytes } => {
-                self.log.retain(id, position, count, bytes);
+                self.logs.of(id).retain(id, position, count, bytes);
                 self.unsent = true;
             }
             Effect::Release { position, bytes } => {
-                self.log.release(id, position, bytes);
+                self.logs.of(id).release(id, position, bytes);
                 self.unsent = true;
             }
             Effect::Announce(announcement) => self.announce(*announcement),
@@ -538,7 +489,7 @@ impl Core {
             let waiting = self.reads.entry((id, position)).or_default();
             waiting.push(key);
             if waiting.len() == 1 {
-                self.log.read(id, position);
+                self.logs.of(id).read(id, position);
                 self.unsent = true;
             }
         }

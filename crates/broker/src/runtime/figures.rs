@@ -3,6 +3,7 @@
 //! Never here: counting. Each core and the journal's writer count for themselves.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use postroad_admin::{
     ConnectionFigures, Figures, JournalFigures, PartitionFigures, QUEUES_MAX, QueueFigures, Source,
@@ -12,10 +13,13 @@ use postroad_core::{Counters, Memory, Partition};
 use postroad_model::PartitionId;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::runtime::JournalDoor;
+use crate::runtime::NamedDoor;
 
 /// Questions that wait for a core; whoever asks more waits too.
 pub const QUESTIONS_MAX: usize = 4;
+
+/// A journal whose disk hangs is told of as such after this time; it is well within what whoever asks waits.
+const JOURNAL_WITHIN: Duration = Duration::from_millis(500);
 
 /// A question to a core.
 pub type Question = oneshot::Sender<CoreFigures>;
@@ -34,7 +38,7 @@ pub struct CoreFigures {
 #[derive(Clone)]
 pub struct Everybody {
     pub cores: Vec<mpsc::Sender<Question>>,
-    pub journal: JournalDoor,
+    pub journals: Vec<NamedDoor>,
 }
 
 impl Source for Everybody {
@@ -46,9 +50,9 @@ impl Source for Everybody {
             let _ = core.send(question).await;
             answers.push(answer);
         }
-        let journal = self.journal.clone();
-        // It may have to wait for a sync.
-        let journal = tokio::task::spawn_blocking(move || journal.figures());
+        // Each may have to wait for a sync, and one must not hold up what another says.
+        let ask = |door: NamedDoor| tokio::task::spawn_blocking(move || door.figures());
+        let journals: Vec<_> = self.journals.iter().cloned().map(ask).collect();
         let mut figures = Figures::default();
         let mut connections: BTreeMap<&'static str, ConnectionFigures> = BTreeMap::new();
         let mut tenants: BTreeMap<String, TenantFigures> = BTreeMap::new();
@@ -77,11 +81,15 @@ impl Source for Everybody {
         figures.tenants = tenants.into_values().collect();
         figures.partitions.sort_unstable_by_key(|partition| partition.partition);
         figures.queues.sort_unstable_by(|a, b| name(a).cmp(&name(b)));
-        let gone = || JournalFigures {
-            broken: Some("the journal's thread is gone".to_owned()),
-            ..Default::default()
-        };
-        figures.journal = journal.await.ok().flatten().unwrap_or_else(gone);
+        for (journal, NamedDoor { store, .. }) in journals.into_iter().zip(&self.journals) {
+            let said = tokio::time::timeout(JOURNAL_WITHIN, journal).await;
+            let silent = || JournalFigures {
+                store: store.to_string(),
+                broken: Some(format!("its journal is busy for more than {} ms", JOURNAL_WITHIN.as_millis())),
+                ..JournalFigures::default()
+            };
+            figures.journals.push(said.ok().and_then(Result::ok).unwrap_or_else(silent));
+        }
         figures
     }
 }

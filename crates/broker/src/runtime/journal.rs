@@ -2,6 +2,7 @@
 //!
 //! Who writes holds the journal's turn: its thread, or a core that is alone ([`JournalDoor::write_here`]).
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
@@ -54,6 +55,49 @@ pub struct JournalLinks {
     pub stop: Arc<AtomicBool>,
 }
 
+/// The journal of one of the stores.
+#[derive(Clone)]
+pub struct NamedDoor {
+    /// What the store is called.
+    pub store: Arc<str>,
+    /// Its directory.
+    pub path: PathBuf,
+    /// The way to its journal.
+    pub door: JournalDoor,
+}
+
+impl NamedDoor {
+    /// Begins backups of all stores as they are at one moment, each in an empty directory on the same device as the store; to be
+    /// finished without holding the journals up. None of them writes until each file has a further name, so that no
+    /// transaction over several is in one and not in another.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn back_up_all(doors: &[NamedDoor], to: &[RealDisk]) -> anyhow::Result<Vec<Backup>> {
+        let mut turns = Vec::with_capacity(doors.len());
+        // Nobody else holds two turns, so they are taken in any order.
+        for NamedDoor { store, door, .. } in doors {
+            let Ok(turn) = door.writing.lock() else { bail!("the journal's thread of {store} is gone") };
+            turns.push(turn);
+        }
+        let backups = turns.iter_mut().zip(to).map(|(turn, to)| turn.writer.back_up(to));
+        let backups = backups.collect::<Result<Vec<_>, _>>()?;
+        drop(turns);
+        // Time is kept by their threads.
+        doors.iter().for_each(|door| door.door.waker.wake());
+        Ok(backups)
+    }
+
+    /// How the journal is. Waits for its turn.
+    pub fn figures(&self) -> JournalFigures {
+        let gone = || JournalFigures {
+            broken: Some("the journal's thread is gone".to_owned()),
+            ..JournalFigures::default()
+        };
+        JournalFigures { store: self.store.to_string(), ..self.door.figures().unwrap_or_else(gone) }
+    }
+}
+
 /// The way of a core to the journal. What it has for it lies in its ring.
 #[derive(Clone)]
 pub struct JournalDoor {
@@ -62,22 +106,8 @@ pub struct JournalDoor {
 }
 
 impl JournalDoor {
-    /// Begins a backup in an empty directory on the same device; to be finished without holding the journal up. Waits for the
-    /// journal's turn, and for as long as it takes to give each file a further name.
-    ///
-    /// # Errors
-    /// Why there is none.
-    pub fn back_up(&self, to: &RealDisk) -> anyhow::Result<Backup> {
-        let Ok(mut writing) = self.writing.lock() else { bail!("the journal's thread is gone") };
-        let backup = writing.writer.back_up(to)?;
-        drop(writing);
-        // Time is kept by its thread.
-        self.waker.wake();
-        Ok(backup)
-    }
-
     /// How the journal is; `None` if its thread is gone. Waits for the journal's turn.
-    pub fn figures(&self) -> Option<JournalFigures> {
+    fn figures(&self) -> Option<JournalFigures> {
         Some(self.writing.lock().ok()?.figures())
     }
 
@@ -105,8 +135,10 @@ impl JournalDoor {
     }
 }
 
-/// Starts them all; the handle is that of the one that writes, and wakes it.
+/// Starts them all; the handle is that of the one that writes, and wakes it. What they log is marked with the store, if there
+/// are several.
 pub fn start(
+    store: Option<&str>,
     disk: RealDisk,
     writer: LogWriter<RealDisk>,
     links: JournalLinks,
@@ -136,12 +168,16 @@ pub fn start(
     };
     let writing = Arc::new(Mutex::new(writing));
     let door = JournalDoor { writing: writing.clone(), waker: waker.clone() };
-    let journal = thread::Builder::new().name("journal".into()).spawn(move || serve(&writing, &stop))?;
+    let mark = store.map_or_else(tracing::Span::none, |name| tracing::error_span!("store", name));
+    let marked = mark.clone();
+    let serve = move || marked.in_scope(|| serve(&writing, &stop));
+    let journal = thread::Builder::new().name("journal".into()).spawn(serve)?;
     waker.set(journal.thread().clone());
     for ((_, name, rest_share), list) in WORKERS.into_iter().zip(lists) {
         let (disk, done, stop) = (disk.clone(), done.clone(), workers_stop.clone());
         let worker = Worker { disk, list, done, stop, rest_share, journal: journal.thread().clone() };
-        thread::Builder::new().name(name.into()).spawn(move || worker.run())?;
+        let mark = mark.clone();
+        thread::Builder::new().name(name.into()).spawn(move || mark.in_scope(|| worker.run()))?;
     }
     Ok((journal, door))
 }

@@ -337,8 +337,11 @@ mod tests {
     const CONNECTION: ConnectionId = ConnectionId::new(0, 1);
 
     fn router(partitions: u16) -> Router {
-        let places =
-            Places { placement: Placement { partitions }, addressing: Arc::default(), keys: Arc::default() };
+        let places = Places {
+            placement: Placement::over(partitions),
+            addressing: Arc::default(),
+            keys: Arc::default(),
+        };
         Router::new(CONNECTION, places)
     }
 
@@ -396,7 +399,7 @@ mod tests {
 
     /// Two names in partition 0 of two, and one in partition 1.
     fn names() -> (String, String, String) {
-        let placement = Placement { partitions: 2 };
+        let placement = Placement::over(2);
         let mut names = [Vec::new(), Vec::new()];
         for number in 0..100 {
             let name = format!("q{number}");
@@ -466,11 +469,8 @@ mod tests {
             rule("queue://none", vec![target("a", Some("FALSE"))]),
         ];
         let addressing = postroad_routing::Addressing { composites, ..Default::default() };
-        let places = Places {
-            placement: Placement { partitions: 1 },
-            addressing: Arc::new(addressing),
-            keys: Arc::default(),
-        };
+        let places =
+            Places { placement: Placement::over(1), addressing: Arc::new(addressing), keys: Arc::default() };
         let mut router = Router::new(CONNECTION, places);
         for (name, want) in [("all", "0: a,b"), ("none", "0: commit over 0"), ("other", "0: other")] {
             let mut said = Vec::new();

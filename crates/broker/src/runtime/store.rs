@@ -1,4 +1,4 @@
-//! The data directory: opened, locked, and read back into partitions.
+//! One store: a directory that is opened, locked, and read back into partitions. Several together: see `stores`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,23 +10,19 @@ use postroad_core::{
     Firing, Partition, RecordError, Settings, SnapshotError, decode_record, message_in_record,
 };
 use postroad_journal::{
-    Damage, Disk, Journal, Keys, OpenError, Options, ReadError, ReadOnly, RealDisk, Recovered, TornTail,
+    CommitError, Damage, Disk, Journal, Keys, OpenError, Options, ReadError, ReadOnly, RealDisk, Recovered,
+    TornTail,
 };
 use postroad_model::{
-    DeadLetter, Effect, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol, Revived,
+    DeadLetter, Effect, Message, MessageKey, Origin, PartitionId, PartitionRange, Placement, Position,
+    Protocol, Revived,
 };
 use postroad_openwire::StoredProperties;
-use postroad_routing::{Addressing, is_wildcard};
+use postroad_routing::Addressing;
 use postroad_selector::Properties;
-use serde::{Deserialize, Serialize};
 
+use crate::runtime::layout::{LAYOUT_FILE, Layout};
 use crate::runtime::opening::{Opening, Stage};
-
-/// The file beside the journal that says how the directory is laid out.
-pub const LAYOUT_FILE: &str = "layout.json";
-
-/// The layout that this build writes, and the newest that it reads.
-const LAYOUT_VERSION: u32 = 1;
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +41,9 @@ pub enum StoreError {
     /// The journal does not open.
     #[error(transparent)]
     Journal(OpenError),
+    /// The first records of a new store cannot be written.
+    #[error(transparent)]
+    First(CommitError),
     /// A record cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -73,6 +72,38 @@ pub enum StoreError {
         found: u64,
         /// The newest one known here.
         known: u32,
+    },
+    /// A store beside the main one is not what it should be.
+    #[error("the store {name} in {}: {reason}", path.display())]
+    Further {
+        /// What it is called.
+        name: String,
+        /// Where it is, or should be.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A store is there, and the configuration does not name it.
+    #[error(
+        "{}: the store {name} belongs to it, with what was sent there, and the configuration has no [[store]] of that name",
+        directory.display()
+    )]
+    Unnamed {
+        /// The data directory.
+        directory: PathBuf,
+        /// What it is called.
+        name: String,
+    },
+    /// The directory is no data directory, but one of several of another.
+    #[error(
+        "{} is the store {name} of another data directory; name that with --data, and this as a [[store]] of its configuration",
+        directory.display()
+    )]
+    NotMain {
+        /// The directory.
+        directory: PathBuf,
+        /// What it is called there.
+        name: String,
     },
     /// A partition's snapshot cannot be understood.
     #[error("partition {partition}: {source}")]
@@ -104,22 +135,6 @@ impl From<OpenError> for StoreError {
     }
 }
 
-/// Facts of a data directory that never change after it was made.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Layout {
-    version: u32,
-    pub(super) partitions: u16,
-    /// How often it was opened: makes the transaction ids of each run its own.
-    pub(super) starts: u64,
-}
-
-impl Layout {
-    pub(super) fn new(partitions: u16, starts: u64) -> Layout {
-        Layout { version: LAYOUT_VERSION, partitions: partitions.max(1), starts }
-    }
-}
-
 /// What was found wrong with a directory when it was opened.
 #[derive(Debug, Default)]
 pub struct Report {
@@ -144,7 +159,7 @@ impl Report {
 /// A directory of a broker that does not run: read, and not changed.
 pub type Stopped = Store<ReadOnly<RealDisk>>;
 
-/// An open data directory with the state that it held.
+/// An open directory with the state that it held.
 pub struct Store<D: Disk = RealDisk> {
     /// The disk, for jobs beside the journal.
     pub disk: D,
@@ -152,59 +167,13 @@ pub struct Store<D: Disk = RealDisk> {
     pub journal: Journal<D>,
     /// What was wrong.
     pub report: Report,
-    /// Every partition, recovered.
+    /// Every partition that lives here, recovered.
     pub partitions: BTreeMap<PartitionId, Partition>,
-    /// How many partitions there are.
-    pub placement: Placement,
-    /// Where addresses live, and what feeds them.
-    pub addressing: Arc<Addressing>,
-}
-
-impl Store {
-    /// Opens or makes the directory, whose files together take no more than `disk_bytes_max` if they can help it.
-    /// `partitions` counts only for a new one; `settings` makes those of one partition.
-    /// Queues that are in another partition than `addressing` says stay there.
-    ///
-    /// # Errors
-    /// [`StoreError`]: in use, damaged, of a newer version, or refused by the system.
-    pub fn open(
-        directory: &Path,
-        partitions: u16,
-        disk_bytes_max: Option<u64>,
-        keys: Keys,
-        addressing: Addressing,
-        settings: impl Fn(PartitionId, Placement, u64) -> Settings,
-    ) -> Result<Store, StoreError> {
-        let opening = Opening::begin();
-        let disk = RealDisk::open(directory)?.limited(disk_bytes_max);
-        let layout = find_layout(directory, partitions)?;
-        if 0 < layout.starts {
-            check_segments(directory, &disk)?;
-        }
-        let layout = Layout { starts: layout.starts + 1, ..layout };
-        let current = keys.current();
-        let store = Store::recover(disk, &layout, keys, addressing, settings, opening)?;
-        if let Some(key) = current {
-            tracing::info!(%key, "what is new is encrypted");
-        }
-        // Behind the first segment: a layout without any means that they were lost.
-        write_layout(directory, &layout)?;
-        for damage in &store.report.damaged {
-            tracing::error!(%damage, "a partition is stopped");
-        }
-        for file in &store.report.skipped_checkpoints {
-            tracing::error!(file = %file.display(), "a checkpoint is damaged; the one before is used");
-        }
-        if let Some(torn) = &store.report.torn {
-            let file = torn.file.display();
-            tracing::info!(%file, offset = torn.offset, "cut off a write that was never confirmed");
-        }
-        Ok(store)
-    }
 }
 
 impl Stopped {
-    /// Reads the directory of a broker that does not run, and changes nothing in it but the lock.
+    /// Reads the directory of a broker that does not run, and changes nothing in it but the lock. Other stores that belong to it
+    /// are not looked at.
     ///
     /// # Errors
     /// [`StoreError`]: there is none, or it is in use, or so damaged that a broker would not start with it.
@@ -215,7 +184,12 @@ impl Stopped {
         settings: impl Fn(PartitionId, Placement, u64) -> Settings,
     ) -> Result<Stopped, StoreError> {
         let (disk, layout) = Stopped::find(directory)?;
-        Store::recover(disk, &layout, keys, addressing, settings, Opening::begin())
+        let placement = layout.placement();
+        let settings = |id| settings(id, placement, layout.starts);
+        let mut stopped = Store::recover(disk, layout.range(), keys, settings, Opening::begin())?;
+        let addressing = Arc::new(addressing);
+        stopped.partitions.values_mut().for_each(|partition| partition.address_by(addressing.clone()));
+        Ok(stopped)
     }
 
     /// As much as can be told of a directory without its keys: the journal, and no partition.
@@ -223,33 +197,34 @@ impl Stopped {
     /// # Errors
     /// As [`Stopped::look`].
     pub fn look_without_keys(directory: &Path) -> Result<Stopped, StoreError> {
-        let (disk, layout) = Stopped::find(directory)?;
+        let (disk, _) = Stopped::find(directory)?;
         let opened =
             Journal::open_with(disk.clone(), Options::default(), Keys::done_without(), &mut |_, _| ());
         let (journal, recovered) = opened?;
-        let (report, placement) = (Report::of(&recovered), Placement { partitions: layout.partitions });
-        let (partitions, addressing) = (BTreeMap::new(), Arc::default());
-        Ok(Store { disk, journal, report, partitions, placement, addressing })
+        let (report, partitions) = (Report::of(&recovered), BTreeMap::new());
+        Ok(Store { disk, journal, report, partitions })
     }
 
     fn find(directory: &Path) -> Result<(ReadOnly<RealDisk>, Layout), StoreError> {
-        let file = directory.join(LAYOUT_FILE);
-        let bytes = std::fs::read(&file).map_err(|source| StoreError::Io { file: file.clone(), source })?;
-        let layout = read_layout(&file, &bytes)?;
+        let missing =
+            || StoreError::Io { file: directory.join(LAYOUT_FILE), source: io::ErrorKind::NotFound.into() };
+        let layout = Layout::find(directory)?.ok_or_else(missing)?;
         Ok((ReadOnly(RealDisk::open(directory)?), layout))
     }
 }
 
 impl<D: Disk> Store<D> {
-    fn recover(
+    /// Reads the journal of the directory, and from it the partitions in the range.
+    ///
+    /// # Errors
+    /// [`StoreError`]: damaged, of a newer version, or refused by the system.
+    pub(super) fn recover(
         disk: D,
-        layout: &Layout,
+        range: PartitionRange,
         keys: Keys,
-        addressing: Addressing,
-        settings: impl Fn(PartitionId, Placement, u64) -> Settings,
+        settings: impl Fn(PartitionId) -> Settings,
         opening: Opening,
     ) -> Result<Store<D>, StoreError> {
-        let placement = Placement { partitions: layout.partitions };
         opening.enter(Stage::Checkpoint, 0);
         let (mut journal, mut recovered) =
             Journal::open_with(disk.clone(), Options::default(), keys, &mut |done, of| {
@@ -259,7 +234,6 @@ impl<D: Disk> Store<D> {
                 opening.done(done);
             })?;
         let mut partitions: BTreeMap<PartitionId, Partition> = BTreeMap::new();
-        let settings = |id| settings(id, placement, layout.starts);
         opening.enter(Stage::States, recovered.checkpoints.len() as u64);
         // Each state goes once it is taken over.
         for (checkpoint, number) in std::mem::take(&mut recovered.checkpoints).into_iter().zip(1..) {
@@ -271,7 +245,7 @@ impl<D: Disk> Store<D> {
             partitions.insert(id, partition);
             opening.done(number);
         }
-        for id in (0..placement.partitions).map(PartitionId) {
+        for id in range.iter() {
             partitions.entry(id).or_insert_with(|| Partition::new(settings(id)));
         }
         partitions.values_mut().for_each(equip);
@@ -283,10 +257,6 @@ impl<D: Disk> Store<D> {
             records += 1;
             opening.done(records);
         }
-        let addressing = Arc::new(settle(addressing, placement, &partitions));
-        for partition in partitions.values_mut() {
-            partition.address_by(addressing.clone());
-        }
         opening.enter(Stage::Needed, partitions.len() as u64);
         for ((id, partition), number) in partitions.iter().zip(1..) {
             journal.recount(*id, partition.live_messages());
@@ -294,28 +264,8 @@ impl<D: Disk> Store<D> {
         }
         opening.end(records);
         let report = Report::of(&recovered);
-        Ok(Store { disk, journal, report, partitions, placement, addressing })
+        Ok(Store { disk, journal, report, partitions })
     }
-}
-
-/// Rules may have changed since a queue was made: it stays where it is.
-fn settle(
-    mut addressing: Addressing,
-    placement: Placement,
-    partitions: &BTreeMap<PartitionId, Partition>,
-) -> Addressing {
-    for (id, partition) in partitions {
-        for queue in partition.lasting_queues().filter(|queue| !is_wildcard(&queue.name)) {
-            if addressing.partition_of(placement, queue) == *id {
-                continue;
-            }
-            if !addressing.feeds_of(queue).is_empty() {
-                tracing::warn!(%queue, "no virtual topic feeds it: it was made in another partition; delete it once it is empty");
-            }
-            addressing.settled.insert(queue.name.clone(), *id);
-        }
-    }
-    addressing
 }
 
 /// Reads the bodies of prepared messages back: where they go may depend on them.
@@ -401,64 +351,4 @@ fn replay(
     let mut effects: Vec<Effect> = Vec::new();
     partition.apply(position, command, &mut effects);
     Ok(())
-}
-
-/// Refuses a directory that was in use before and has not one segment: all its messages would be gone without a word.
-fn check_segments(directory: &Path, disk: &RealDisk) -> Result<(), StoreError> {
-    let names = disk.list().map_err(|source| StoreError::Io { file: directory.to_owned(), source })?;
-    if names.iter().any(|name| name.ends_with(".segment")) {
-        return Ok(());
-    }
-    let reason = format!(
-        "the store was in use before, and all its segments are gone: restore them, or remove {LAYOUT_FILE} to begin anew"
-    );
-    Err(StoreError::Layout { file: directory.to_owned(), reason })
-}
-
-/// Reads the layout file; without one that of a new directory, which has seen no start.
-fn find_layout(directory: &Path, partitions: u16) -> Result<Layout, StoreError> {
-    let file = directory.join(LAYOUT_FILE);
-    match std::fs::read(&file) {
-        Ok(bytes) => read_layout(&file, &bytes),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Layout::new(partitions, 0)),
-        Err(source) => Err(StoreError::Io { file, source }),
-    }
-}
-
-pub(super) fn write_layout(directory: &Path, layout: &Layout) -> Result<(), StoreError> {
-    let file = directory.join(LAYOUT_FILE);
-    let io = |source| StoreError::Io { file: file.clone(), source };
-    let text = serde_json::to_vec_pretty(layout).map_err(|error| io(error.into()))?;
-    let fresh = directory.join(format!("{LAYOUT_FILE}.new"));
-    write_synced(&fresh, &text).map_err(io)?;
-    std::fs::rename(&fresh, &file).map_err(io)?;
-    std::fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)
-}
-
-fn write_synced(file: &Path, text: &[u8]) -> io::Result<()> {
-    use std::io::Write;
-    let mut file = std::fs::File::create(file)?;
-    file.write_all(text)?;
-    file.sync_all()
-}
-
-/// What a layout file says.
-///
-/// # Errors
-/// [`StoreError::LayoutVersion`]; [`StoreError::Layout`] if it is damaged.
-pub(super) fn read_layout(file: &Path, bytes: &[u8]) -> Result<Layout, StoreError> {
-    let wrong = |reason: String| StoreError::Layout { file: file.to_owned(), reason };
-    // The version comes first: what else a newer one says is unknown.
-    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
-    let known = LAYOUT_VERSION;
-    match value.get("version").and_then(serde_json::Value::as_u64) {
-        Some(version) if version == u64::from(known) => {}
-        Some(found) => return Err(StoreError::LayoutVersion { file: file.to_owned(), found, known }),
-        None => return Err(wrong("it names no layout version".to_owned())),
-    }
-    let layout: Layout = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
-    if layout.partitions == 0 {
-        return Err(wrong("partitions is 0; a store has at least one".to_owned()));
-    }
-    Ok(layout)
 }

@@ -19,13 +19,14 @@ use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 use crate::runtime::connection::{self, CoreHandle};
-use crate::runtime::core::{Core, Links, LogRing, Places, ToCore, owner};
+use crate::runtime::core::{Core, Links, Places, ToCore, owner};
 use crate::runtime::figures::{Everybody, QUESTIONS_MAX, Question};
-use crate::runtime::journal::{self, JournalDoor, JournalLinks};
+use crate::runtime::journal::{self, JournalLinks, NamedDoor};
+use crate::runtime::logs::{LogLink, LogRing};
 use crate::runtime::now_ms;
 use crate::runtime::orders::{self, Given, Orders};
 use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender, ring};
-use crate::runtime::store::Store;
+use crate::runtime::stores::{NamedStore, Stores};
 use crate::runtime::tenant_keys::TenantKeys;
 use crate::runtime::translate::read_portable;
 
@@ -133,8 +134,8 @@ impl Service {
 pub struct Runtime {
     sockets: Vec<mpsc::Sender<NewSocket>>,
     cores: Vec<JoinHandle<()>>,
-    journal: JoinHandle<()>,
-    door: JournalDoor,
+    journals: Vec<JoinHandle<()>>,
+    doors: Vec<NamedDoor>,
     stop_cores: Arc<Stop>,
     stop_journal: Arc<AtomicBool>,
     policies: watch::Sender<Arc<Policies>>,
@@ -165,12 +166,12 @@ struct CoreParts {
 }
 
 impl Runtime {
-    /// Starts all threads over an open store. `make` makes the session of a new connection.
+    /// Starts all threads over open stores. `make` makes the session of a new connection.
     ///
     /// # Errors
     /// The system starts no thread.
     pub fn start(
-        store: Store,
+        stores: Stores,
         options: &RuntimeOptions,
         make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + Send + 'static,
     ) -> std::io::Result<Runtime> {
@@ -178,21 +179,10 @@ impl Runtime {
         let wakers: Vec<Arc<Notify>> = (0..count).map(|_| Arc::new(Notify::new())).collect();
         let stop_cores = Arc::new(Stop { asked: AtomicBool::new(false), wakers: wakers.clone() });
         let stop_journal = Arc::new(AtomicBool::new(false));
-        let Store { disk, journal, partitions, placement, addressing, .. } = store;
+        let Stores { stores, partitions, placement, addressing } = stores;
         let places = Places { placement, addressing, keys: options.keys.clone() };
-        let writer = LogWriter::new(journal, partitions.keys().copied());
-
-        let journal_waker = Arc::new(ThreadWaker::default());
-        let (mut log_rings, mut from_cores, mut to_cores) = (Vec::new(), Vec::new(), Vec::new());
-        for waker in &wakers {
-            let (to_writer, from_core) = ring(waker.clone());
-            let (to_core, from_writer) = ring(journal_waker.clone());
-            log_rings.push(LogRing { sender: to_writer, receiver: from_writer });
-            from_cores.push(from_core);
-            to_cores.push(WakingSender { sender: to_core, waker: waker.clone() });
-        }
-        let links = JournalLinks { from_cores, to_cores, stop: stop_journal.clone() };
-        let (journal, door) = journal::start(disk, writer, links, options.sync_within, &journal_waker)?;
+        let Journals { journals, doors, links } =
+            start_journals(stores, &wakers, &stop_journal, options.sync_within)?;
 
         let shares = dealt(partitions, count);
         let (mut sockets, mut cores, mut questions) = (Vec::new(), Vec::new(), Vec::new());
@@ -201,13 +191,13 @@ impl Runtime {
         let (orders, given) = Orders::channel();
         let mut given = Some(given);
         let rings = core_rings(&wakers);
-        let shares = shares.into_iter().zip(rings).zip(log_rings).enumerate();
-        for (index, ((partitions, (to_cores, from_cores)), log)) in shares {
+        let shares = shares.into_iter().zip(rings).zip(links).enumerate();
+        for (index, ((partitions, (to_cores, from_cores)), logs)) in shares {
             let (sender, receiver) = mpsc::channel(NEW_SOCKETS_MAX);
             sockets.push(sender);
             let (question, asked) = mpsc::channel(QUESTIONS_MAX);
             questions.push(question);
-            let links = Links { to_cores, from_cores, log, journal: door.clone() };
+            let links = Links { to_cores, from_cores, logs };
             let parts = CoreParts {
                 number: index as u16,
                 partitions,
@@ -229,8 +219,8 @@ impl Runtime {
         Ok(Runtime {
             sockets,
             cores,
-            journal,
-            door,
+            journals,
+            doors,
             stop_cores,
             stop_journal,
             policies,
@@ -249,12 +239,12 @@ impl Runtime {
 
     /// Who knows how the broker is.
     pub fn everybody(&self) -> Everybody {
-        Everybody { cores: self.questions.clone(), journal: self.door.clone() }
+        Everybody { cores: self.questions.clone(), journals: self.doors.clone() }
     }
 
-    /// The way to the journal.
-    pub fn journal(&self) -> JournalDoor {
-        self.door.clone()
+    /// The ways to the journals, that of the main store first.
+    pub fn journals(&self) -> Vec<NamedDoor> {
+        self.doors.clone()
     }
 
     /// The way of what operators want.
@@ -280,11 +270,56 @@ impl Runtime {
             }
         }
         self.stop_journal.store(true, Ordering::Release);
-        self.journal.thread().unpark();
-        if self.journal.join().is_err() {
-            tracing::error!("the journal thread had panicked");
+        self.journals.iter().for_each(|journal| journal.thread().unpark());
+        for journal in self.journals {
+            if journal.join().is_err() {
+                tracing::error!("the journal thread had panicked");
+            }
         }
     }
+}
+
+/// The threads of all stores, and the ways to them.
+struct Journals {
+    journals: Vec<JoinHandle<()>>,
+    doors: Vec<NamedDoor>,
+    /// Of each core, to each store.
+    links: Vec<Vec<LogLink>>,
+}
+
+fn start_journals(
+    stores: Vec<NamedStore>,
+    cores: &[Arc<Notify>],
+    stop: &Arc<AtomicBool>,
+    sync_within: Duration,
+) -> std::io::Result<Journals> {
+    let mut started = Journals {
+        journals: Vec::new(),
+        doors: Vec::new(),
+        links: cores.iter().map(|_| Vec::new()).collect(),
+    };
+    let are_several = 1 < stores.len();
+    for NamedStore { name, path, range, disk, journal } in stores {
+        let writer = LogWriter::new(journal, range.iter());
+        let waker = Arc::new(ThreadWaker::default());
+        let (mut rings, mut from_cores, mut to_cores) = (Vec::new(), Vec::new(), Vec::new());
+        for core in cores {
+            let (to_writer, from_core) = ring(core.clone());
+            let (to_core, from_writer) = ring(waker.clone());
+            rings.push(LogRing { sender: to_writer, receiver: from_writer });
+            from_cores.push(from_core);
+            to_cores.push(WakingSender { sender: to_core, waker: core.clone() });
+        }
+        let links = JournalLinks { from_cores, to_cores, stop: stop.clone() };
+        let mark = are_several.then_some(&*name);
+        let (thread, door) = journal::start(mark, disk, writer, links, sync_within, &waker)?;
+        for (core, ring) in started.links.iter_mut().zip(rings) {
+            core.push(LogLink { range, ring, journal: door.clone() });
+        }
+        started.journals.push(thread);
+        started.doors.push(NamedDoor { store: name, path, door });
+    }
+    Ok(started)
 }
 
 /// Each core's partitions.

@@ -9,8 +9,9 @@ use postroad_core::{Mended, Mending, Partition, Settings, decode_record, message
 use postroad_journal::{Checkpoint, Keys, LostRecords, Met, Options, ReadError, RealDisk, Repaired, Salvage};
 use postroad_model::{Command, Message, MessageKey, PartitionId, Placement, Position, Sent};
 
+use super::layout::{LAYOUT_FILE, Layout};
 use super::read_portable;
-use super::store::{LAYOUT_FILE, Layout, StoreError, equip, read_layout, write_layout};
+use super::store::{StoreError, equip};
 
 /// What damaged files are kept in, with a number from 1.
 const ASIDE: &str = "damaged-";
@@ -64,7 +65,7 @@ impl Wreck {
         }
         let seen = count_partitions(&salvage)?;
         let (layout, layout_damage) = layout_of(directory, seen, partitions)?;
-        let placement = Placement { partitions: layout.partitions };
+        let placement = layout.placement();
         let settings = |id| settings(id, placement, layout.starts);
         let mut mending: BTreeMap<PartitionId, Mending> = BTreeMap::new();
         for checkpoint in salvage.checkpoints() {
@@ -75,7 +76,7 @@ impl Wreck {
             read_prepared(&salvage, id, &mut partition)?;
             mending.insert(id, begin(&salvage, id, partition));
         }
-        for id in (0..placement.partitions).map(PartitionId) {
+        for id in layout.range().iter() {
             mending.entry(id).or_insert_with(|| begin(&salvage, id, Partition::new(settings(id))));
         }
         let mut lost = Vec::new();
@@ -133,7 +134,7 @@ impl Wreck {
                 std::fs::rename(&file, aside.join(LAYOUT_FILE))
                     .with_context(|| format!("cannot move {}", file.display()))?;
             }
-            write_layout(&self.directory, &self.layout)?;
+            self.layout.write(&self.directory)?;
         }
         Ok((aside, repaired))
     }
@@ -184,12 +185,10 @@ fn layout_of(
     partitions: Option<u16>,
 ) -> anyhow::Result<(Layout, Option<String>)> {
     let file = directory.join(LAYOUT_FILE);
-    let found = match std::fs::read(&file) {
-        Ok(bytes) => read_layout(&file, &bytes),
-        Err(source) => Err(StoreError::Io { file: file.clone(), source }),
-    };
+    let missing = || StoreError::Io { file: file.clone(), source: std::io::ErrorKind::NotFound.into() };
+    let found = Layout::find(directory).and_then(|layout| layout.ok_or_else(missing));
     let wrong = match (found, partitions) {
-        (Ok(layout), None) if seen <= layout.partitions => return Ok((layout, None)),
+        (Ok(layout), None) if seen <= layout.range().end() => return Ok((layout, None)),
         (Ok(layout), Some(partitions)) if layout.partitions == partitions => return Ok((layout, None)),
         (Ok(layout), _) => format!("it says {} partitions", layout.partitions),
         (Err(error @ StoreError::LayoutVersion { .. }), None) => return Err(error.into()),

@@ -79,7 +79,7 @@ impl Partition {
             let mut message =
                 (self.write_due)(&stored.message, &Firing { job: &job, now_ms: self.now_ms, number });
             message.persistent = false;
-            let to = self.settings.placement.partition_of(&reply_to.name);
+            let to = self.partition_of(&reply_to);
             let sent = Box::new(Sent::new(reply_to, message));
             self.tell(to, Peer::Offer { sent }, effects);
         }

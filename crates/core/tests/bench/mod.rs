@@ -70,7 +70,7 @@ pub struct Bench {
 pub fn settings(partitions: u16) -> Settings {
     Settings {
         id: PartitionId(0),
-        placement: Placement { partitions },
+        placement: Placement::over(partitions),
         incarnation: 1,
         resident_bytes_max: 1 << 20,
         page_entries: 4,
@@ -233,6 +233,15 @@ impl Bench {
             self.partitions[usize::from(id)] = partition;
         }
         self.start();
+    }
+
+    /// As `restart`, with only so many of each partition's records: their journals may have lost what is behind them.
+    pub fn restart_with(&mut self, records: &[usize]) {
+        for ((log, position), records) in self.log.iter_mut().zip(&mut self.positions).zip(records) {
+            log.truncate(*records);
+            *position = Position::new(log.len() as u64 + 1).expect("more than 0");
+        }
+        self.restart();
     }
 
     /// As `restart`, from a snapshot of each partition.

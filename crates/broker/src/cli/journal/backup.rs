@@ -17,12 +17,22 @@ pub struct BackupArguments {
     /// Where the backup goes: a new directory on the same file system.
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
+    /// Where the backup of a further store goes: a new directory on the file system of that store. For each of them.
+    #[arg(long = "store", value_name = "NAME=DIR", value_parser = named_directory)]
+    stores: Vec<(String, PathBuf)>,
+}
+
+fn named_directory(text: &str) -> Result<(String, PathBuf), String> {
+    let parts = text.split_once('=').filter(|(name, path)| !name.is_empty() && !path.is_empty());
+    let (name, path) = parts.ok_or("it is the name of a store, =, and a directory")?;
+    Ok((name.to_owned(), std::path::absolute(path).map_err(|error| error.to_string())?))
 }
 
 /// Asks, and waits for the answer.
 pub fn run(arguments: &BackupArguments) -> anyhow::Result<()> {
     let to = std::path::absolute(&arguments.to)?;
-    let answer = ask(&arguments.data, &Request::Backup { to });
+    let stores = arguments.stores.iter().cloned().collect();
+    let answer = ask(&arguments.data, &Request::Backup { to, stores });
     let hint = || {
         let data = arguments.data.display();
         format!("nothing was backed up; if no broker runs in {data}, copy the directory")

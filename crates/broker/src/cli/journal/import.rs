@@ -10,15 +10,14 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use clap::Args;
 use postroad_core::{decode_record, encode_record};
-use postroad_journal::{Journal, Keys, Payload, RealDisk, Record};
-use postroad_model::{Chunks, Command, Compression, PartitionId, Placement, Position, Sent};
-use postroad_routing::Addressing;
+use postroad_journal::{Payload, Record};
+use postroad_model::{Chunks, Command, Compression, PartitionId, Position, Sent};
 
 use super::line::{End, Entry, Head, Piece, VERSION, VERSION_MIN};
 use super::settings;
 use crate::cli::base64;
 use crate::config::Config;
-use crate::runtime::Store;
+use crate::runtime::{Directories, Stores};
 
 /// Messages are made durable in groups of about this many bytes.
 const GROUP_BYTES: usize = 1 << 20;
@@ -76,7 +75,7 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     if end != found {
         bail!("{}: the last line counts {end:?}, and there are {found:?}", arguments.from.display());
     }
-    let mut target = Target::open(&arguments.data, Config::of(arguments.config.as_deref())?.keys()?.journal)?;
+    let mut target = Target::open(&arguments.data, &Config::of(arguments.config.as_deref())?)?;
     each_line(&arguments.from, &mut |line| match line {
         Line::Piece(piece) => target.add_piece(decode(&piece)?),
         Line::Entry(entry) => {
@@ -154,10 +153,9 @@ fn sent(entry: &Entry) -> anyhow::Result<Option<Sent>> {
 
 /// The directory that is filled.
 struct Target {
-    journal: Journal<RealDisk>,
-    placement: Placement,
-    addressing: Arc<Addressing>,
-    group: Vec<Record>,
+    stores: Stores,
+    /// In the order of the stores, what is to be written to each.
+    groups: Vec<Vec<Record>>,
     group_bytes: usize,
     next: BTreeMap<PartitionId, Position>,
     /// Of the next message, where its body lies.
@@ -166,25 +164,30 @@ struct Target {
 }
 
 impl Target {
-    fn open(data: &Path, keys: Keys) -> anyhow::Result<Target> {
-        let config = Config::default();
-        let (partitions, settings) = (config.runtime.partitions, settings(&config)?);
-        let opened = Store::open(data, partitions, None, keys, config.addressing()?, settings);
-        let store = opened.with_context(|| format!("cannot open {}", data.display()))?;
-        let Store { journal, placement, addressing, .. } = store;
-        let (group, next, pieces) = (Vec::new(), BTreeMap::new(), Vec::new());
-        Ok(Target { journal, placement, addressing, group, group_bytes: 0, next, pieces, imported: 0 })
+    fn open(data: &Path, config: &Config) -> anyhow::Result<Target> {
+        let directories = Directories {
+            main: data,
+            partitions: config.runtime.partitions,
+            disk_bytes_max: None,
+            further: &config.store.further,
+        };
+        let (keys, addressing) = (config.keys()?.journal, config.addressing()?);
+        let opened = Stores::open(directories, keys, addressing, settings(config)?);
+        let stores = opened.with_context(|| format!("cannot open {}", data.display()))?;
+        let groups = stores.stores.iter().map(|_| Vec::new()).collect();
+        let (next, pieces) = (BTreeMap::new(), Vec::new());
+        Ok(Target { stores, groups, group_bytes: 0, next, pieces, imported: 0 })
     }
 
     fn add(&mut self, sent: Sent, body: Option<Chunks>) -> anyhow::Result<()> {
-        let partition = self.addressing.partition_of(self.placement, &sent.to);
+        let partition = self.stores.addressing.partition_of(self.stores.placement, &sent.to);
         let message = sent.message.with_chunks(body.map(Arc::new));
         self.imported += 1;
         self.put(partition, &Command::Enqueue(Sent { message, ..sent })).map(drop)
     }
 
     fn add_piece(&mut self, piece: Bytes) -> anyhow::Result<()> {
-        if 1 < self.placement.partitions {
+        if 1 < self.stores.placement.partitions {
             bail!("a large message needs a store with one partition");
         }
         let bytes = piece.len() as u64;
@@ -213,13 +216,15 @@ impl Target {
     }
 
     fn put(&mut self, partition: PartitionId, command: &Command) -> anyhow::Result<Position> {
-        let last = self.journal.last_position(partition);
+        let place = self.stores.stores.iter().position(|store| store.range.contains(partition));
+        let place = place.with_context(|| format!("no store has partition {}", partition.0))?;
+        let last = self.stores.stores[place].journal.last_position(partition);
         let position =
             *self.next.entry(partition).or_insert_with(|| last.map_or(Position::FIRST, Position::next));
         self.next.insert(partition, position.next());
         let payload = Payload::from(encode_record(command, Compression::None));
         self.group_bytes += payload.byte_length() as usize;
-        self.group.push(Record { partition, position, payload, reserve: false, key: None });
+        self.groups[place].push(Record { partition, position, payload, reserve: false, key: None });
         if GROUP_BYTES <= self.group_bytes {
             self.commit()?;
         }
@@ -227,10 +232,11 @@ impl Target {
     }
 
     fn commit(&mut self) -> anyhow::Result<()> {
-        self.journal
-            .commit(&self.group)
-            .with_context(|| format!("about {} messages were imported", self.imported))?;
-        self.group.clear();
+        for (store, group) in self.stores.stores.iter_mut().zip(&mut self.groups) {
+            let failed = || format!("about {} messages were imported", self.imported);
+            store.journal.commit(group).with_context(failed)?;
+            group.clear();
+        }
         self.group_bytes = 0;
         Ok(())
     }

@@ -1,0 +1,234 @@
+//! The layout of a store's directory: what it is part of, and which partitions live in it.
+//!
+//! Never here: journals, and what partitions hold.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use postroad_model::{PartitionId, PartitionRange, Placement};
+use serde::{Deserialize, Serialize};
+
+use crate::runtime::store::StoreError;
+
+/// The file beside the journal that says how the directory is laid out.
+pub const LAYOUT_FILE: &str = "layout.json";
+
+/// The newest layout that this build reads. Without further stores the first is written.
+const LAYOUT_VERSION: u32 = 2;
+
+/// An identity has so many random bytes.
+const IDENTITY_BYTES: usize = 16;
+
+/// Facts of a store's directory that never change after it was made, but for `starts`, and further stores that are added.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layout {
+    version: u32,
+    /// How many partitions it has.
+    pub partitions: u16,
+    /// How often it was opened: makes the transaction ids of each run its own.
+    pub starts: u64,
+    /// What tells it from all others; made with the first further store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// The further stores that belong to it, by their partitions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stores: Vec<FurtherLayout>,
+    /// What it belongs to, if it is a further store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub further: Option<Belonging>,
+}
+
+/// A store beside the main one, as that remembers it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FurtherLayout {
+    /// What it is called.
+    pub name: String,
+    /// Its own [`Layout::identity`].
+    pub identity: String,
+    /// The first of its partitions.
+    pub first: u16,
+    /// How many it has.
+    pub partitions: u16,
+}
+
+impl FurtherLayout {
+    /// Its partitions.
+    pub fn range(&self) -> PartitionRange {
+        PartitionRange { first: PartitionId(self.first), count: self.partitions }
+    }
+}
+
+/// What a further store says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Belonging {
+    /// What it is called.
+    pub name: String,
+    /// The identity of the main store.
+    pub of: String,
+    /// The first of its partitions.
+    pub first: u16,
+}
+
+impl Layout {
+    /// Of a data directory.
+    pub fn new(partitions: u16, starts: u64) -> Layout {
+        let (identity, stores, further) = (None, Vec::new(), None);
+        Layout { version: LAYOUT_VERSION, partitions: partitions.max(1), starts, identity, stores, further }
+    }
+
+    /// The partitions that live in it.
+    pub fn range(&self) -> PartitionRange {
+        let first = self.further.as_ref().map_or(0, |further| further.first);
+        PartitionRange { first: PartitionId(first), count: self.partitions }
+    }
+
+    /// The number behind the last partition of all its stores.
+    pub fn end(&self) -> u16 {
+        self.stores.iter().map(|store| store.range().end()).fold(self.range().end(), u16::max)
+    }
+
+    /// Of all that is known here. How names are spread over other stores than this is not, and nobody asks.
+    pub fn placement(&self) -> Placement {
+        let hashed = if self.further.is_some() { self.range().first.0 } else { self.partitions };
+        Placement { partitions: self.end(), hashed }
+    }
+
+    /// The layout in the directory; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`StoreError::LayoutVersion`]; [`StoreError::Layout`] if it is damaged; [`StoreError::Io`].
+    pub fn find(directory: &Path) -> Result<Option<Layout>, StoreError> {
+        let file = directory.join(LAYOUT_FILE);
+        match std::fs::read(&file) {
+            Ok(bytes) => read_layout(&file, &bytes).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(StoreError::Io { file, source }),
+        }
+    }
+
+    /// Makes it the layout of the directory, durably.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`]: what was there is still there.
+    pub fn write(&self, directory: &Path) -> Result<(), StoreError> {
+        let file = directory.join(LAYOUT_FILE);
+        let io = |source| StoreError::Io { file: file.clone(), source };
+        let plain = self.identity.is_none() && self.further.is_none();
+        let layout = Layout { version: if plain { 1 } else { LAYOUT_VERSION }, ..self.clone() };
+        let text = serde_json::to_vec_pretty(&layout).map_err(|error| io(error.into()))?;
+        let fresh = directory.join(unfinished());
+        write_synced(&fresh, &text).map_err(io)?;
+        std::fs::rename(&fresh, &file).map_err(io)?;
+        std::fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)
+    }
+}
+
+/// The layout's name while it is written.
+pub fn unfinished() -> String {
+    format!("{LAYOUT_FILE}.new")
+}
+
+/// A new identity, unlike any other.
+///
+/// # Errors
+/// The system has no random bytes.
+pub fn new_identity() -> io::Result<String> {
+    let mut bytes = [0; IDENTITY_BYTES];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(data_encoding::HEXLOWER.encode(&bytes))
+}
+
+fn write_synced(file: &Path, text: &[u8]) -> io::Result<()> {
+    use std::io::Write;
+    let mut file = std::fs::File::create(file)?;
+    file.write_all(text)?;
+    file.sync_all()
+}
+
+/// What a layout file says.
+///
+/// # Errors
+/// [`StoreError::LayoutVersion`]; [`StoreError::Layout`] if it is damaged.
+pub fn read_layout(file: &Path, bytes: &[u8]) -> Result<Layout, StoreError> {
+    let wrong = |reason: String| StoreError::Layout { file: file.to_owned(), reason };
+    // The version comes first: what else a newer one says is unknown.
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+    let known = LAYOUT_VERSION;
+    match value.get("version").and_then(serde_json::Value::as_u64) {
+        Some(version) if (1..=u64::from(known)).contains(&version) => {}
+        Some(found) => return Err(StoreError::LayoutVersion { file: PathBuf::from(file), found, known }),
+        None => return Err(wrong("it names no layout version".to_owned())),
+    }
+    let layout: Layout = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+    if layout.partitions == 0 || layout.stores.iter().any(|store| store.partitions == 0) {
+        return Err(wrong("partitions is 0; a store has at least one".to_owned()));
+    }
+    let mut next = layout.range().end();
+    for store in &layout.stores {
+        if store.first != next || store.range().end() == u16::MAX {
+            return Err(wrong(format!("the partitions of {} do not begin at {next}", store.name)));
+        }
+        next = store.range().end();
+    }
+    if layout.further.as_ref().is_some_and(|further| further.first == 0 || !layout.stores.is_empty()) {
+        return Err(wrong(
+            "a further store has no further ones, and the first partition is not in it".to_owned(),
+        ));
+    }
+    Ok(layout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Layout, String> {
+        read_layout(Path::new("layout.json"), text.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_layout_without_further_stores_is_written_as_the_first_version() {
+        let directory = tempfile::tempdir().unwrap();
+        Layout::new(3, 7).write(directory.path()).unwrap();
+        let text = std::fs::read_to_string(directory.path().join(LAYOUT_FILE)).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value, serde_json::json!({"version": 1, "partitions": 3, "starts": 7}));
+        let further = FurtherLayout { name: "fast".into(), identity: "f".into(), first: 3, partitions: 2 };
+        let identity = Some("m".to_owned());
+        let layout = Layout { identity, stores: vec![further], ..Layout::new(3, 7) };
+        layout.write(directory.path()).unwrap();
+        assert_eq!(Layout::find(directory.path()).unwrap(), Some(layout.clone()));
+        assert_eq!((layout.end(), layout.placement()), (5, Placement { partitions: 5, hashed: 3 }));
+        assert_eq!(Layout::find(&directory.path().join("none")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_layout_that_makes_no_sense_is_refused() {
+        let further = r#"{"name":"a","identity":"x","first":FIRST,"partitions":1}"#;
+        let stores =
+            |first: &str| format!(r#""identity":"m","stores":[{}]"#, further.replace("FIRST", first));
+        for (rest, want) in [
+            (r#""partitions":0,"starts":1"#.to_owned(), "partitions is 0; a store has at least one"),
+            (
+                format!(r#""partitions":2,"starts":1,{}"#, stores("1")),
+                "the partitions of a do not begin at 2",
+            ),
+            (
+                format!(r#""partitions":65533,"starts":1,{}"#, stores("65534")),
+                "the partitions of a do not begin at 65533",
+            ),
+            (
+                r#""partitions":1,"starts":1,"further":{"name":"a","of":"m","first":0}"#.to_owned(),
+                "a further store has no further ones, and the first partition is not in it",
+            ),
+        ] {
+            let text = format!(r#"{{"version":2,{rest}}}"#);
+            assert_eq!(read(&text).unwrap_err(), format!("layout.json: {want}"), "{rest}");
+        }
+        let newer = read(r#"{"version":3,"anything":1}"#).unwrap_err();
+        assert_eq!(newer, "layout.json: layout version 3 is unknown; this Postroad reads up to 2");
+    }
+}

@@ -1,0 +1,584 @@
+//! All stores of a broker: the data directory, which is the main one, and those that operators have put beside it. Each has a
+//! journal and partitions of its own; none is ever begun anew without a word.
+//!
+//! A further store is made in steps, each of which a crash may follow:
+//! ```text
+//!  the main store has an identity ─▶ the directory says what it belongs to ─▶ its journal begins
+//!      ─▶ the main store lists it: from here on it must be there
+//! ```
+//!
+//! Never here: what an opened store is used for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use postroad_core::{Partition, Settings, encode_record, sent_in_record};
+use postroad_journal::{Disk, Journal, Keys, OpenError, Payload, RealDisk, Record};
+use postroad_model::{
+    Command, Compression, Destination, DestinationKind, MessageKey, PartitionId, PartitionRange, Placement,
+    Position,
+};
+use postroad_routing::{Addressing, MAIN_STORE, is_wildcard};
+
+use crate::runtime::layout::{Belonging, FurtherLayout, LAYOUT_FILE, Layout, new_identity, unfinished};
+use crate::runtime::opening::Opening;
+use crate::runtime::store::{Store, StoreError};
+
+/// What may lie in a directory in which a store is made: the lock, an unfinished layout, and what a new file system has.
+const HARMLESS: [&str; 4] = [".", "..", "LOCK", "lost+found"];
+
+/// The directories of a broker.
+#[derive(Clone, Copy, Debug)]
+pub struct Directories<'a> {
+    /// The data directory.
+    pub main: &'a Path,
+    /// Its partitions, if it is a new one.
+    pub partitions: u16,
+    /// What its files together take, if they can help it.
+    pub disk_bytes_max: Option<u64>,
+    /// Those beside it.
+    pub further: &'a [FurtherStore],
+}
+
+/// A store beside the main one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FurtherStore {
+    /// What it is called.
+    pub name: String,
+    /// Its directory.
+    pub path: PathBuf,
+    /// Its partitions, if it is a new one.
+    pub partitions: u16,
+    /// As [`Directories::disk_bytes_max`].
+    pub disk_bytes_max: Option<u64>,
+}
+
+/// One of the stores.
+pub struct NamedStore {
+    /// What it is called.
+    pub name: Arc<str>,
+    /// Its directory.
+    pub path: PathBuf,
+    /// The partitions that live in it.
+    pub range: PartitionRange,
+    /// The disk, for jobs beside the journal.
+    pub disk: RealDisk,
+    /// The journal.
+    pub journal: Journal<RealDisk>,
+}
+
+/// See the head of this file.
+pub struct Stores {
+    /// The main one first.
+    pub stores: Vec<NamedStore>,
+    /// Every partition, recovered.
+    pub partitions: BTreeMap<PartitionId, Partition>,
+    /// How many partitions there are.
+    pub placement: Placement,
+    /// Where addresses live, and what feeds them.
+    pub addressing: Arc<Addressing>,
+}
+
+/// A directory that is locked, and will be opened.
+struct Found {
+    name: String,
+    path: PathBuf,
+    disk: RealDisk,
+    layout: Layout,
+    /// It was listed by the main store, or is that.
+    known: bool,
+}
+
+impl Stores {
+    /// Opens or makes the directories. `settings` makes those of one partition. Addresses that are in another partition than
+    /// `addressing` says stay there.
+    ///
+    /// # Errors
+    /// [`StoreError`]: one is in use, missing, another's, damaged, of a newer version, or refused by the system.
+    pub fn open(
+        directories: Directories<'_>,
+        keys: Keys,
+        mut addressing: Addressing,
+        settings: impl Fn(PartitionId, Placement, u64) -> Settings,
+    ) -> Result<Stores, StoreError> {
+        // That of the first store covers the look at all directories.
+        let mut opening = Some(Opening::begin());
+        let found = find_all(directories)?;
+        let main = found[0].layout.clone();
+        let (placement, starts) = (main.placement(), main.starts + 1);
+        let mut opened = Stores {
+            stores: Vec::with_capacity(found.len()),
+            partitions: BTreeMap::new(),
+            placement,
+            addressing: Arc::default(),
+        };
+        let mut layouts = Vec::with_capacity(found.len());
+        let current = keys.current();
+        for Found { name, path, disk, layout, known } in found {
+            let (range, settings) = (layout.range(), |id| settings(id, placement, starts));
+            let opening = opening.take().unwrap_or_else(Opening::begin);
+            let store = Store::recover(disk, range, keys.clone(), settings, opening)?;
+            tell(&store);
+            let Store { disk, mut journal, mut partitions, .. } = store;
+            if !known && let Some(first) = opened.partitions.get(&PartitionId(0)) {
+                read_everywhere(first, &mut journal, &mut partitions)?;
+            }
+            if name != MAIN_STORE {
+                addressing.homes.place(&name, range);
+            }
+            opened.partitions.append(&mut partitions);
+            layouts.push((path.clone(), layout));
+            opened.stores.push(NamedStore { name: name.into(), path, range, disk, journal });
+        }
+        if let Some(key) = current {
+            tracing::info!(%key, "what is new is encrypted");
+        }
+        opened.settle(addressing)?;
+        // Behind the first segments: a layout without any means that they were lost. The main one, which lists the others, comes last.
+        for (path, mut layout) in layouts.into_iter().rev() {
+            layout.starts = starts;
+            layout.write(&path)?;
+        }
+        Ok(opened)
+    }
+
+    fn settle(&mut self, addressing: Addressing) -> Result<(), StoreError> {
+        let mut held: BTreeMap<Destination, BTreeSet<PartitionId>> = BTreeMap::new();
+        let mut hold = |address: &Destination, id: PartitionId| {
+            if !is_wildcard(&address.name) && !address.temporary {
+                held.entry(address.clone()).or_default().insert(id);
+            }
+        };
+        for (id, partition) in &self.partitions {
+            partition.held_addresses().for_each(|address| hold(address, *id));
+        }
+        // With one store rules change no place of an address that has jobs, as it is that of its name.
+        if self.placement.has_further() {
+            for store in &mut self.stores {
+                for id in store.range.iter() {
+                    let Some(partition) = self.partitions.get(&id) else { continue };
+                    for address in addresses_of_jobs(&mut store.journal, id, partition) {
+                        hold(&address, id);
+                    }
+                }
+            }
+        }
+        let addressing = Arc::new(settled(addressing, self.placement, &held));
+        for partition in self.partitions.values_mut() {
+            partition.address_by(addressing.clone());
+        }
+        self.addressing = addressing;
+        Ok(())
+    }
+}
+
+/// Logs what is wrong with a store, and goes on.
+fn tell(store: &Store) {
+    for damage in &store.report.damaged {
+        tracing::error!(%damage, "a partition is stopped");
+    }
+    for file in &store.report.skipped_checkpoints {
+        tracing::error!(file = %file.display(), "a checkpoint is damaged; the one before is used");
+    }
+    if let Some(torn) = &store.report.torn {
+        let file = torn.file.display();
+        tracing::info!(%file, offset = torn.offset, "cut off a write that was never confirmed");
+    }
+}
+
+/// Rules may have changed since an address was first used: what is held somewhere stays there, and a topic stays with the queues
+/// that it feeds.
+fn settled(
+    mut addressing: Addressing,
+    placement: Placement,
+    held: &BTreeMap<Destination, BTreeSet<PartitionId>>,
+) -> Addressing {
+    for (address, holders) in held {
+        let home = addressing.partition_of(placement, address);
+        let Some(first) = holders.first().filter(|_| !holders.contains(&home)) else { continue };
+        if 1 < holders.len() {
+            tracing::error!(%address, ?holders, "it is in several partitions, of which only the first is used");
+        }
+        addressing.settle(address, *first);
+    }
+    for queue in held.keys().filter(|address| address.kind == DestinationKind::Queue) {
+        let place = addressing.partition_of(placement, queue);
+        for feed in addressing.feeds_of(queue) {
+            let home = addressing.partition_of(placement, &feed.topic);
+            if is_wildcard(&feed.topic.name) || home == place {
+                continue;
+            }
+            let lives_there = |other: &Destination| {
+                *other == feed.topic
+                    || addressing.partition_of(placement, other) == home
+                        && addressing.feeds_of(other).iter().any(|also| also.topic == feed.topic)
+            };
+            if held.keys().any(lives_there) {
+                tracing::warn!(%queue, "no virtual topic feeds it: it was made in another partition; delete it once it is empty");
+            } else {
+                addressing.settle(&feed.topic, place);
+            }
+        }
+    }
+    addressing
+}
+
+/// Where jobs will send. What cannot be read is told of when it is due.
+fn addresses_of_jobs(
+    journal: &mut Journal<RealDisk>,
+    id: PartitionId,
+    partition: &Partition,
+) -> BTreeSet<Destination> {
+    let mut addresses = BTreeSet::new();
+    for key in partition.job_messages() {
+        let MessageKey::Durable { position, ordinal } = key else { continue };
+        let Ok(record) = journal.read(id, position) else { continue };
+        if let Ok(Some(sent)) = sent_in_record(&record, ordinal) {
+            addresses.extend(sent.targets().cloned());
+        }
+    }
+    addresses
+}
+
+/// A new store's partitions have all that reads what lives anywhere, as every other has.
+fn read_everywhere(
+    other: &Partition,
+    journal: &mut Journal<RealDisk>,
+    partitions: &mut BTreeMap<PartitionId, Partition>,
+) -> Result<(), StoreError> {
+    let commands = other.read_everywhere();
+    // One that has anything has these too: they are its first group.
+    let new = partitions.iter().filter(|(_, partition)| partition.applied().is_none()).map(|(id, _)| *id);
+    let positions = || std::iter::successors(Some(Position::FIRST), |position| Some(position.next()));
+    let record = |partition: PartitionId, position: Position, command: &Command| {
+        let payload = Payload::from(encode_record(command, Compression::None));
+        Record { partition, position, payload, reserve: false, key: None }
+    };
+    let group: Vec<Record> = new
+        .flat_map(|id| {
+            positions().zip(&commands).map(move |(position, command)| record(id, position, command))
+        })
+        .collect();
+    if group.is_empty() {
+        return Ok(());
+    }
+    journal.commit(&group).map_err(StoreError::First)?;
+    for partition in partitions.values_mut().filter(|partition| partition.applied().is_none()) {
+        for (position, command) in positions().zip(&commands) {
+            partition.apply(position, command.clone(), &mut Vec::new());
+        }
+    }
+    Ok(())
+}
+
+/// Locks all directories, and finds out what each is.
+fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> {
+    let Directories { main: directory, partitions, disk_bytes_max, further } = directories;
+    let disk = RealDisk::open(directory)?.limited(disk_bytes_max);
+    let mut layout = Layout::find(directory)?.unwrap_or_else(|| Layout::new(partitions, 0));
+    if let Some(Belonging { name, .. }) = layout.further {
+        return Err(StoreError::NotMain { directory: directory.to_owned(), name });
+    }
+    if 0 < layout.starts {
+        check_segments(directory, &disk)?;
+    }
+    let is_configured = |store: &&FurtherLayout| further.iter().any(|of| of.name == store.name);
+    if let Some(missing) = layout.stores.iter().find(|store| !is_configured(store)) {
+        let (directory, name) = (directory.to_owned(), missing.name.clone());
+        return Err(StoreError::Unnamed { directory, name });
+    }
+    let main_identity = match &layout.identity {
+        Some(identity) => identity.clone(),
+        None if further.is_empty() => String::new(),
+        None => {
+            let io = |source| StoreError::Io { file: directory.join(LAYOUT_FILE), source };
+            let identity = new_identity().map_err(io)?;
+            layout.identity = Some(identity.clone());
+            layout.write(directory)?;
+            identity
+        }
+    };
+    let mut found = Vec::with_capacity(further.len());
+    // In the order of their partitions, as the layout lists them; new ones follow.
+    let listed = layout.stores.clone();
+    for store in &listed {
+        for of in further.iter().filter(|of| of.name == store.name) {
+            found.push(find_listed(of, store, &main_identity)?);
+        }
+    }
+    for of in further.iter().filter(|of| listed.iter().all(|store| store.name != of.name)) {
+        let first = layout.end();
+        let new = find_new(of, first, &main_identity)?;
+        let identity = new.layout.identity.clone().unwrap_or_default();
+        let partitions = new.layout.partitions;
+        if u16::MAX - first <= partitions {
+            return Err(of.wrong(format!("{first} partitions and {partitions} more are too many")));
+        }
+        layout.stores.push(FurtherLayout { name: of.name.clone(), identity, first, partitions });
+        found.push(new);
+    }
+    let name = MAIN_STORE.to_owned();
+    found.insert(0, Found { name, path: directory.to_owned(), disk, layout, known: true });
+    Ok(found)
+}
+
+/// A store that must be there.
+fn find_listed(of: &FurtherStore, store: &FurtherLayout, main: &str) -> Result<Found, StoreError> {
+    if !of.path.is_dir() {
+        return Err(of.wrong("there is no such directory; is its device mounted?".to_owned()));
+    }
+    let Some(layout) = Layout::find(&of.path)? else {
+        return Err(of.wrong(format!("there is no {LAYOUT_FILE} in it; is its device mounted?")));
+    };
+    let belongs = Belonging { name: store.name.clone(), of: main.to_owned(), first: store.first };
+    if layout.further.as_ref() != Some(&belongs)
+        || layout.identity.as_ref() != Some(&store.identity)
+        || layout.partitions != store.partitions
+    {
+        return Err(of.another(&layout));
+    }
+    let disk = of.lock()?;
+    check_segments(&of.path, &disk)?;
+    Ok(Found { name: of.name.clone(), path: of.path.clone(), disk, layout, known: true })
+}
+
+/// A store that is to be made, or was being made when the broker ended.
+fn find_new(of: &FurtherStore, first: u16, main: &str) -> Result<Found, StoreError> {
+    let disk = of.lock()?;
+    let belongs = Belonging { name: of.name.clone(), of: main.to_owned(), first };
+    let layout = match Layout::find(&of.path)? {
+        Some(layout) if layout.further.as_ref() == Some(&belongs) && layout.identity.is_some() => layout,
+        Some(layout) => return Err(of.another(&layout)),
+        None => {
+            let io = |source| StoreError::Io { file: of.path.clone(), source };
+            let names = disk.list().map_err(io)?;
+            if let Some(name) =
+                names.iter().find(|name| !HARMLESS.contains(&name.as_str()) && **name != unfinished())
+            {
+                return Err(
+                    of.wrong(format!("a new store needs a directory of its own, and {name} is in it"))
+                );
+            }
+            let mut layout = Layout::new(of.partitions, 0);
+            (layout.identity, layout.further) = (Some(new_identity().map_err(io)?), Some(belongs));
+            layout.write(&of.path)?;
+            layout
+        }
+    };
+    Ok(Found { name: of.name.clone(), path: of.path.clone(), disk, layout, known: false })
+}
+
+impl FurtherStore {
+    fn lock(&self) -> Result<RealDisk, OpenError> {
+        Ok(RealDisk::open(&self.path)?.limited(self.disk_bytes_max))
+    }
+
+    fn wrong(&self, reason: String) -> StoreError {
+        StoreError::Further { name: self.name.clone(), path: self.path.clone(), reason }
+    }
+
+    /// The directory is something else.
+    fn another(&self, layout: &Layout) -> StoreError {
+        self.wrong(match &layout.further {
+            Some(Belonging { name, first, .. }) => format!(
+                "what is there is the store {name} with the partitions from {first} on, of this or another data directory"
+            ),
+            None => "what is there is a data directory itself".to_owned(),
+        })
+    }
+}
+
+/// Refuses a directory that was in use before and has not one segment: all its messages would be gone without a word.
+fn check_segments(directory: &Path, disk: &RealDisk) -> Result<(), StoreError> {
+    let names = disk.list().map_err(|source| StoreError::Io { file: directory.to_owned(), source })?;
+    if names.iter().any(|name| name.ends_with(".segment")) {
+        return Ok(());
+    }
+    let reason = format!(
+        "the store was in use before, and all its segments are gone: restore them, or remove {LAYOUT_FILE} to begin anew"
+    );
+    Err(StoreError::Layout { file: directory.to_owned(), reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use postroad_model::{
+        Binding, Encoding, Message, NORMAL_PRIORITY, Protocol, Schedule, Sent, Subscription,
+    };
+    use postroad_routing::{DestinationPattern, Policies};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn settings(id: PartitionId, placement: Placement, incarnation: u64) -> Settings {
+        Settings {
+            id,
+            placement,
+            addressing: Arc::default(),
+            incarnation,
+            resident_bytes_max: 0,
+            page_entries: postroad_core::PAGE_ENTRIES,
+            volatile_bytes_max: 0,
+            recent_bytes_max: 0,
+            transaction_bytes_max: 0,
+            transaction_ms_max: None,
+            outbox_bytes_max: 0,
+            audited_producers_max: 0,
+            policies: Arc::new(Policies::default()),
+        }
+    }
+
+    fn further(home: &TempDir, name: &str) -> FurtherStore {
+        let path = home.path().join(name);
+        FurtherStore { name: name.to_owned(), path, partitions: 1, disk_bytes_max: None }
+    }
+
+    fn open(home: &TempDir, further: &[FurtherStore], rules: &[(&str, &str)]) -> Result<Stores, String> {
+        let main = home.path().join("data");
+        let mut addressing = Addressing::default();
+        for (pattern, store) in rules {
+            addressing.homes.set_policy(&DestinationPattern::parse(pattern).unwrap(), Some(store));
+        }
+        let directories = Directories { main: &main, partitions: 1, disk_bytes_max: None, further };
+        Stores::open(directories, Keys::default(), addressing, settings).map_err(|error| error.to_string())
+    }
+
+    /// Puts records into the main store.
+    fn put(stores: &mut Stores, commands: &[Command]) {
+        let (journal, partition) = (&mut stores.stores[0].journal, PartitionId(0));
+        for command in commands {
+            let position = journal.last_position(partition).map_or(Position::FIRST, Position::next);
+            let payload = Payload::from(encode_record(command, Compression::None));
+            journal.commit(&[Record { partition, position, payload, reserve: false, key: None }]).unwrap();
+        }
+    }
+
+    fn due_later(to: &str) -> Command {
+        let message = Message {
+            encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
+            persistent: true,
+            priority: NORMAL_PRIORITY,
+            expires_at_ms: 0,
+            rare: None,
+            bytes: Bytes::from_static(b"body"),
+        };
+        let schedule = Schedule::once("job".into(), u64::MAX);
+        Command::Enqueue(Sent {
+            schedule: Some(Box::new(schedule)),
+            ..Sent::new(Destination::queue(to), message)
+        })
+    }
+
+    fn subscribe(topic: &str) -> Command {
+        let (topic, name) = (Destination::topic(topic), "1:c:s".into());
+        Command::Subscribe(Subscription { name, topic, selector: "".into(), skips: None, shared: false })
+    }
+
+    #[test]
+    fn what_exists_stays_where_it_is_and_what_is_new_goes_to_its_store() {
+        let home = tempfile::tempdir().unwrap();
+        let stores = [further(&home, "fast")];
+        let fed = Binding {
+            topic: Destination::topic("VirtualTopic.x"),
+            queue: Destination::queue("Consumer.A.VirtualTopic.x"),
+            selectors: vec!["".into()],
+        };
+        let declare = |name| Command::Declare { queue: Destination::queue(name) };
+        let there = [declare("old"), subscribe("read"), Command::Bind(fed), due_later("later")];
+        put(&mut open(&home, &stores, &[]).unwrap(), &there);
+        let rules = [("queue://>", "fast"), ("topic://>", "fast"), ("queue://not", "main")];
+        for start in 1..=2 {
+            let opened = open(&home, &stores, &rules).unwrap();
+            for (case, address, want) in [
+                ("a queue", Destination::queue("old"), 0),
+                ("a topic that is read", Destination::topic("read"), 0),
+                ("a topic by what it feeds", Destination::topic("VirtualTopic.x"), 0),
+                ("what it feeds later", Destination::queue("Consumer.B.VirtualTopic.x"), 0),
+                ("where a job will send", Destination::queue("later"), 0),
+                ("a new queue", Destination::queue("new"), 1),
+                ("a new topic", Destination::topic("new"), 1),
+                ("a new queue of the main store", Destination::queue("not"), 0),
+            ] {
+                let partition = opened.addressing.partition_of(opened.placement, &address);
+                assert_eq!(partition, PartitionId(want), "start {start}: {case}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_new_store_has_what_reads_everywhere_once() {
+        let home = tempfile::tempdir().unwrap();
+        put(&mut open(&home, &[], &[]).unwrap(), &[subscribe("a.>"), subscribe("b")]);
+        put(&mut open(&home, &[], &[]).unwrap(), &[subscribe("a.>")]);
+        let stores = [further(&home, "fast"), further(&home, "slow")];
+        let layout = home.path().join("data").join(LAYOUT_FILE);
+        open(&home, &stores[..1], &[]).unwrap();
+        // A crash right before the new store was listed.
+        let mut unlisted = Layout::find(&home.path().join("data")).unwrap().unwrap();
+        unlisted.stores.clear();
+        unlisted.write(&home.path().join("data")).unwrap();
+        for start in 1..=2 {
+            let opened = open(&home, &stores, &[]).unwrap();
+            assert_eq!(opened.placement, Placement { partitions: 3, hashed: 1 }, "start {start}");
+            for id in [1, 2].map(PartitionId) {
+                let partition = &opened.partitions[&id];
+                assert_eq!(partition.read_everywhere(), [subscribe("a.>")], "start {start}: {id:?}");
+                assert_eq!(partition.applied(), Some(Position::FIRST), "start {start}: {id:?}");
+            }
+        }
+        assert!(std::fs::read_to_string(layout).unwrap().contains("\"name\": \"slow\""));
+    }
+
+    #[test]
+    fn a_store_that_is_not_what_it_was_is_refused_and_nothing_is_made() {
+        let home = tempfile::tempdir().unwrap();
+        let (fast, slow) = (further(&home, "fast"), further(&home, "slow"));
+        let both = [fast.clone(), slow.clone()];
+        open(&home, &both, &[]).unwrap();
+        let at =
+            |store: &FurtherStore, path: &str| FurtherStore { path: home.path().join(path), ..store.clone() };
+        let renamed = FurtherStore { name: "quick".to_owned(), ..fast.clone() };
+        std::fs::create_dir(home.path().join("empty")).unwrap();
+        std::fs::create_dir(home.path().join("used")).unwrap();
+        std::fs::write(home.path().join("used").join("letters.txt"), "text").unwrap();
+        let (exchanged, new) = (at(&fast, "slow"), further(&home, "used"));
+        for (case, stores, want) in [
+            ("unnamed", vec![slow.clone()], "the store fast belongs to it"),
+            ("renamed", vec![renamed, slow.clone()], "the store fast belongs to it"),
+            (
+                "missing",
+                vec![at(&fast, "gone"), slow.clone()],
+                "there is no such directory; is its device mounted?",
+            ),
+            (
+                "empty",
+                vec![at(&fast, "empty"), slow.clone()],
+                "there is no layout.json in it; is its device mounted?",
+            ),
+            (
+                "another's",
+                vec![exchanged, at(&slow, "fast")],
+                "what is there is the store slow with the partitions from 2 on",
+            ),
+            (
+                "the main one",
+                vec![at(&fast, "data"), slow.clone()],
+                "what is there is a data directory itself",
+            ),
+            ("new among other files", vec![fast.clone(), slow.clone(), new], "letters.txt is in it"),
+        ] {
+            let error = open(&home, &stores, &[]).err().unwrap_or_else(|| panic!("case: {case}: it opened"));
+            assert!(error.contains(want), "case: {case}: {error}");
+        }
+        assert!(!home.path().join("gone").exists(), "nothing is made in place of what is missing");
+        let other = tempfile::tempdir().unwrap();
+        let error = open(&other, &both, &[]).err().unwrap();
+        assert!(error.contains("what is there is the store fast"), "another broker's: {error}");
+        std::fs::rename(home.path().join("data"), home.path().join("main")).unwrap();
+        std::fs::rename(&fast.path, home.path().join("data")).unwrap();
+        let error = open(&home, &[], &[]).err().unwrap();
+        assert!(error.contains("is the store fast of another data directory"), "{error}");
+    }
+}
