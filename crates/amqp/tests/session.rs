@@ -2205,3 +2205,50 @@ fn a_pattern_is_read_in_each_partition_with_one_credit() {
     }
     assert_eq!(ends(&bench.frames()), [("detach", None)]);
 }
+
+#[test]
+fn a_link_whose_messages_wait_gets_no_more_credit_and_others_go_on() {
+    let mut bench = Bench::begun();
+    bench.sender(0, target("full"));
+    bench.sender(1, target("q"));
+    bench.frames();
+    (0..1000).for_each(|number| bench.send_on(0, transfer(number), BODY));
+    let waiting: Vec<Ticket> = bench
+        .events()
+        .iter()
+        .filter_map(|event| match event {
+            Event::Publish(publish) => Some(publish.ticket),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(waiting.len(), 1000);
+    let of_link = |frames: Vec<Performative>, handle| -> Vec<Option<u32>> {
+        let credit = |frame: &Performative| match frame {
+            Performative::Flow(flow) if flow.handle == Some(handle) => Some(flow.link_credit),
+            _ => None,
+        };
+        frames.iter().filter_map(credit).collect()
+    };
+    assert_eq!(of_link(bench.frames(), 0), [], "nobody has taken anything");
+    bench.send_on(0, Transfer { handle: 1, ..transfer(1000) }, BODY);
+    assert!(matches!(bench.events()[..], [Event::Publish(_)]), "the other link goes on");
+    bench.send_on(0, transfer(1001), BODY);
+    assert_eq!(ends(&bench.frames()), [("detach", Some("amqp:link:transfer-limit-exceeded"))]);
+
+    // There is room again.
+    let mut bench = Bench::begun();
+    bench.sender(0, target("full"));
+    bench.frames();
+    (0..1000).for_each(|number| bench.send_on(0, transfer(number), BODY));
+    let events = bench.events();
+    for (count, event) in events.iter().enumerate() {
+        let Event::Publish(publish) = event else { panic!("{event:?}") };
+        bench.reply(publish.ticket, Ok(()));
+        let credit = of_link(bench.frames(), 0);
+        match count + 1 {
+            500 => assert_eq!(credit, [Some(500)]),
+            1000 => assert_eq!(credit, [Some(1000)]),
+            _ => assert_eq!(credit, [], "{count}"),
+        }
+    }
+}
