@@ -2230,6 +2230,10 @@ fn a_link_whose_messages_wait_gets_no_more_credit_and_others_go_on() {
         frames.iter().filter_map(credit).collect()
     };
     assert_eq!(of_link(bench.frames(), 0), [], "nobody has taken anything");
+    for delivery_count in [0, 500, 1000, 1] {
+        bench.send(Flow { handle: Some(0), delivery_count: Some(delivery_count), ..windows() });
+        assert_eq!(of_link(bench.frames(), 0), [], "nor is credit to be had by counting back");
+    }
     bench.send_on(0, Transfer { handle: 1, ..transfer(1000) }, BODY);
     assert!(matches!(bench.events()[..], [Event::Publish(_)]), "the other link goes on");
     bench.send_on(0, transfer(1001), BODY);

@@ -360,9 +360,9 @@ pub struct Attach {
     pub subscription: Option<Arc<str>>,
     /// Whether others may read the subscription at the same time.
     pub share: Share,
-    /// Topics: a durable subscription with one reader at a time is taken from whoever reads it for the same user, and who ends; empty
-    /// where nobody has logged in. For protocols in which only its own client is to name it, so that the reader is what is left of a
-    /// connection that the client has lost. Readers without this are left alone.
+    /// Topics: a durable subscription with one reader at a time is taken from whoever reads it for this user, empty where nobody has
+    /// logged in; that reader ends. For protocols in which only its own client is to name it, so that the reader is what is left of a
+    /// connection that the client has lost. From readers that have `None` here it is not taken.
     pub steals: Option<Arc<str>>,
     /// Topics: begin with what the topic keeps for those who come later, if its policy keeps anything.
     pub retroactive: bool,

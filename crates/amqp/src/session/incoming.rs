@@ -145,12 +145,13 @@ impl Incoming {
         self.partial.as_mut()?.upload.take()
     }
 
-    /// The client says how many deliveries there were: it may pass over some, which takes the credit for them (2.6.7).
+    /// The client says how many deliveries there were: it may pass over some, which takes the credit for them (2.6.7). Whoever
+    /// counts back has no more credit for that.
     pub fn take_count(&mut self, delivery_count: u32) {
         let limit = self.delivery_count.wrapping_add(self.credit);
         let left = limit.wrapping_sub(delivery_count);
         self.delivery_count = delivery_count;
-        self.credit = if left <= LINK_CREDIT { left } else { 0 };
+        self.credit = if left <= LINK_CREDIT { left.min(self.credit) } else { 0 };
     }
 
     /// Whether a part of a message that belongs to the transaction has come, and its end has not.
