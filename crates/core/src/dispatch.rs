@@ -9,8 +9,15 @@ use crate::group::GroupTurn;
 use crate::queue::{LaneNumber, Queue, State};
 use crate::selection::Selected;
 
-/// Bodies that are read back from the log at once: enough that a disk read pays, few enough to stay small.
-const FETCH_MESSAGES_MAX: usize = 64;
+/// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read pays, few enough to stay small.
+const FETCH_MESSAGES_MIN: u64 = 64;
+
+/// As many where consumers have credit for them: a body is there after a sync of the journal, or several, and all of these arrive
+/// in that time...
+const FETCH_MESSAGES_MAX: u64 = 512;
+
+/// ... if they are small: together no more than this.
+const FETCH_BYTES_MAX: u64 = 1 << 20;
 
 /// What became of one attempt to send something.
 enum Step {
@@ -199,25 +206,52 @@ impl Partition {
         Step::Waits
     }
 
-    /// Asks for the body of an entry in an open page, and for those behind it in its lane.
+    /// Asks for the body of an entry in an open page, and for those behind it in its lane. Where half of them are on their way it
+    /// asks for no more yet: what is asked for together is read together.
     pub(crate) fn fetch_behind(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) {
-        let (number, mut sequence) = crate::queue::untag(from);
+        let (number, first) = crate::queue::untag(from);
+        let messages_max = self.fetch_messages_max(id);
         let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
-        let Some(lane) = lane else { return };
-        let mut keys = Vec::new();
-        for _ in 0..FETCH_MESSAGES_MAX {
-            let Some((_, found)) = lane.next_visible(sequence) else { break };
-            // A page further on is opened when its turn comes.
-            let Some(key) = lane.get(found).map(|entry| entry.key) else { break };
-            if self.bodies.resident(key).is_some() {
+        let half = lane.and_then(|lane| lane.get(first + messages_max / 2));
+        let keys = match half {
+            Some(half) if self.fetches.contains_key(&half.key) => Vec::new(),
+            _ => self.absent_from(id, (number, first), messages_max),
+        };
+        self.await_bodies(id, from, keys, effects);
+    }
+
+    /// How many bodies of the queue are read ahead: as many as its consumers may be sent, within bounds.
+    fn fetch_messages_max(&self, id: QueueId) -> u64 {
+        let consumers = self.queues.get(&id).into_iter().flat_map(|queue| &queue.consumers);
+        let consumers = consumers.filter_map(|key| self.consumers.get(key));
+        let credit: u64 = consumers.map(|consumer| u64::from(consumer.credit)).sum();
+        credit.clamp(FETCH_MESSAGES_MIN, FETCH_MESSAGES_MAX)
+    }
+
+    /// Messages from this entry on, in its page and the next, whose bodies are neither here nor on their way.
+    fn absent_from(&mut self, id: QueueId, (number, first): (u8, u64), messages_max: u64) -> Vec<MessageKey> {
+        let (mut keys, mut bytes, mut sequence) = (Vec::new(), 0, first);
+        for count in 0..messages_max {
+            let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
+            let Some(lane) = lane else { break };
+            let end = lane.page_of(first) + 2 * lane.page_entries();
+            let Some((_, found)) = lane.next_visible(sequence).filter(|(_, found)| *found < end) else {
+                break;
+            };
+            let Some(key) = self.entry(id, crate::queue::tag(number, found)).map(|entry| entry.key) else {
+                break;
+            };
+            if self.bodies.resident(key).is_some() || FETCH_MESSAGES_MIN <= count && FETCH_BYTES_MAX <= bytes
+            {
                 break;
             }
+            bytes += self.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
             if !self.fetches.contains_key(&key) {
                 keys.push(key);
             }
             sequence = found + 1;
         }
-        self.await_bodies(id, from, keys, effects);
+        keys
     }
 
     fn await_bodies(&mut self, id: QueueId, due: EntryTag, keys: Vec<MessageKey>, effects: &mut Vec<Effect>) {

@@ -124,15 +124,11 @@ impl Partition {
             Some([browse, view.map(crate::queue::View::cursor)])
         };
         let cursors = queue.consumers.iter().filter_map(at).flatten().flatten();
-        // What comes first is due for any of them, and what comes then is soon.
+        // What comes first is due for any of them, and what comes then is soon: bodies are read ahead.
         let first = (!queue.consumers.is_empty()).then(|| lane.cursor());
-        let mut pages: Vec<u64> = cursors.map(|cursor| lane.page_of(cursor)).collect();
+        let mut pages: Vec<u64> = cursors.chain(first).map(|cursor| lane.page_of(cursor)).collect();
         pages.dedup();
-        pages.extend(first.into_iter().flat_map(|cursor| {
-            let page = lane.page_of(cursor);
-            [page, page + lane.page_entries()]
-        }));
-        pages
+        pages.iter().flat_map(|page| [*page, page + lane.page_entries()]).collect()
     }
 
     fn fold(&mut self, id: QueueId, number: LaneNumber, page: u64) {

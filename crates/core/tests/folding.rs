@@ -87,13 +87,14 @@ fn many_pages_are_one_until_somebody_comes_to_them() {
 #[test]
 fn what_a_reader_has_passed_is_folded_again() {
     let mut bench = Bench::new(pinched());
-    bench.run(&fill("a"));
-    bench.run("attach 1.1 a 9 where=k=8");
-    assert_eq!(folded(&bench), 2, "all but the first two pages, the last one opened, and the newest");
-    bench.run("attach 1.2 a 9 browse");
-    assert_eq!(folded(&bench), 2, "the browser's pages too");
+    let fill: String = (0..17).map(|number| format!("send 1 a m{number}?k={number}\n")).collect();
+    bench.run(&fill);
+    bench.run("attach 1.1 a 17 where=k=16");
+    assert_eq!(folded(&bench), 8, "all but the first two pages, the last two opened, and the newest");
+    bench.run("attach 1.2 a 17 browse");
+    assert_eq!(folded(&bench), 8, "the browser's pages too");
     bench.run("close 1");
-    assert_eq!(bench.held(), "a:9");
+    assert_eq!(bench.held(), "a:17");
 }
 
 #[test]
@@ -307,5 +308,20 @@ fn what_is_written_ahead_of_a_snapshot_is_what_it_would_write() {
         let mut late = Bench::new(roomy());
         late.run(&so_far);
         assert_eq!(ahead.partitions[0].snapshot(), late.partitions[0].snapshot(), "behind {line}");
+    }
+}
+
+#[test]
+fn bodies_are_read_ahead_as_far_as_consumers_have_credit() {
+    let fill: String = (0..600).map(|number| format!("send 1 a m{number}\n")).collect();
+    for (case, credit, want) in [
+        ("little credit", 1, 64),
+        ("as far as they have credit", 200, 200),
+        ("no further than is read at once", 2000, 512),
+    ] {
+        let mut bench = Bench::new(Settings { resident_bytes_max: 0, page_entries: 512, ..settings(1) });
+        bench.run(&fill);
+        bench.run(&format!("attach 1.1 a {credit}"));
+        assert_eq!(bench.fetched_at_once, want, "case: {case}");
     }
 }

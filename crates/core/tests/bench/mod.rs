@@ -65,6 +65,8 @@ pub struct Bench {
     last_ticket: u64,
     /// Notices are said too.
     listens: bool,
+    /// Bodies that were asked for at once, at the most.
+    pub fetched_at_once: usize,
 }
 
 pub fn settings(partitions: u16) -> Settings {
@@ -173,6 +175,7 @@ impl Bench {
             durabilities: Vec::new(),
             compression: Compression::None,
             listens: false,
+            fetched_at_once: 0,
         };
         bench.start();
         bench
@@ -339,6 +342,7 @@ impl Bench {
     }
 
     fn fetch(&mut self, id: PartitionId, keys: Vec<MessageKey>) {
+        self.fetched_at_once = self.fetched_at_once.max(keys.len());
         for key in keys {
             let sent = self.stored(id, key);
             let event = match sent.schedule {
