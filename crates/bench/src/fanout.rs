@@ -9,14 +9,11 @@ use hdrhistogram::Histogram;
 use postroad_openwire::codec::Destination;
 use serde::Serialize;
 
-use crate::load::{Counters, drain, durable_message, publish, sample, subscription};
+use crate::load::{Counters, drain, durable_message, histogram, publish, sample, subscription};
 use crate::{BrokerUrl, Link, LinkError, ServerTime};
 
 /// Queues whose messages are counted afterwards; of more, every n-th is.
 const CHECKED_QUEUES_MAX: u32 = 100;
-
-/// Microseconds; the longest send that is told apart.
-const LATENCY_US_MAX: u64 = 60_000_000;
 
 /// How it is measured.
 #[derive(Clone, Debug)]
@@ -85,11 +82,6 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Vec<Measurement>, Link
         }
     }
     all.into_iter().map(|series| finish(plan, series, stop)).collect()
-}
-
-/// Three digits of every value, up to a minute.
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_max(LATENCY_US_MAX, 3).expect("the bounds are constants, and legal")
 }
 
 fn queue(topic: &str, number: u32) -> Destination {

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use hdrhistogram::Histogram;
 use postroad_openwire::client::{ClientEvent, Outgoing, OutgoingBody, Subscription, Verdict};
 use postroad_openwire::codec::{Destination, Message, Primitive};
 
@@ -21,6 +22,14 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// Messages that the broker may send a consumer ahead.
 const PREFETCH: u16 = 1000;
+
+/// Microseconds; the longest send that is told apart.
+const LATENCY_US_MAX: u64 = 60_000_000;
+
+/// Of microseconds: three digits of every value, up to a minute.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(LATENCY_US_MAX, 3).expect("the bounds are constants, and legal")
+}
 
 /// What the threads of one load count, and how they are told to end.
 #[derive(Default)]

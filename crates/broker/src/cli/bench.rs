@@ -6,6 +6,7 @@ mod disk;
 mod fanout;
 mod filters;
 mod sync;
+mod upkeep;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -29,6 +30,8 @@ pub enum Bench {
     Disk(disk::DiskArguments),
     /// Senders that wait for each confirmation, beside the disk's own rate of syncs.
     Sync(sync::SyncArguments),
+    /// The latency of sends while a running broker writes checkpoints and compacts its journal, beside while it does neither.
+    Upkeep(upkeep::UpkeepArguments),
 }
 
 /// Which broker is measured, and who reads the result.
@@ -69,5 +72,6 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Depth(arguments) => depth::run(arguments),
         Bench::Disk(arguments) => disk::run(arguments),
         Bench::Sync(arguments) => sync::run(arguments),
+        Bench::Upkeep(arguments) => upkeep::run(arguments),
     }
 }

@@ -1,0 +1,319 @@
+//! The latency of sends while the broker writes checkpoints and compacts its journal, beside the latency while it does neither.
+//!
+//! One publisher sends and waits. Beside it others pass messages through a queue that is read at once: that makes the broker write
+//! checkpoints; and leave one in each stretch of the journal: that makes it compact. How often it did is asked of the broker itself, so that nothing
+//! is claimed which did not happen.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use postroad_openwire::client::{ClientEvent, Verdict};
+use postroad_openwire::codec::Destination;
+use serde::Serialize;
+
+use crate::load::{Counters, Worker, drain, durable_message, histogram, join, pause, publish, subscription};
+use crate::{BrokerUrl, Link, LinkError, Waited};
+
+/// A message stays in so much of what passes: less than a segment, so that there is one in each.
+const KEPT_EVERY_BYTES: u64 = 48 << 20;
+
+/// Bytes of each message that passes: large enough that the pace is the disk's and not the protocol's.
+const PASSING_BODY_BYTES: usize = 16 << 10;
+
+/// Messages that pass and are not confirmed yet.
+const PASSING_WINDOW: u64 = 64;
+
+/// How long it may take until the broker compacts for the first time.
+const LEAD_MAX: Duration = Duration::from_secs(120);
+
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A queue that is silent for so long is empty, once nobody sends to it.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// How long the broker's metrics may take.
+const METRICS_MAX: Duration = Duration::from_secs(10);
+
+/// How it is measured.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The broker.
+    pub url: BrokerUrl,
+    /// Where it tells its metrics: host and port.
+    pub metrics: (String, u16),
+    /// Each window.
+    pub window: Duration,
+    /// Bytes of each body whose send is measured.
+    pub body_bytes: usize,
+    /// Bytes in a second that pass through the journal beside it.
+    pub passing_bytes_per_second: u64,
+    /// Tells queues of different runs apart.
+    pub run: String,
+}
+
+/// What goes on beside the sends that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Beside {
+    /// Nothing.
+    Nothing,
+    /// Messages pass, and all are consumed: checkpoints.
+    Passing,
+    /// One in each stretch of the journal stays: checkpoints and compaction.
+    Keeping,
+}
+
+/// What one window gave.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measurement {
+    /// What went on.
+    pub beside: Beside,
+    /// Confirmed sends of the publisher that waits for each.
+    pub published: u64,
+    /// Median time from a send to its confirmation.
+    pub p50_us: u64,
+    /// 99 of 100 sends took no longer.
+    pub p99_us: u64,
+    /// 999 of 1,000 sends took no longer.
+    pub p999_us: u64,
+    /// The longest.
+    pub max_us: u64,
+    /// Messages that passed.
+    pub passed: u64,
+    /// Checkpoints that the broker wrote meanwhile.
+    pub checkpoints: u64,
+    /// Runs of segments that it compacted.
+    pub compactions: u64,
+}
+
+impl Measurement {
+    /// Bytes of bodies that passed.
+    pub fn passed_bytes(&self) -> u64 {
+        self.passed * PASSING_BODY_BYTES as u64
+    }
+}
+
+/// Why there is no measurement.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpkeepError {
+    /// The broker did not do as it should.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The metrics cannot be had.
+    #[error("http://{host}:{port}/metrics: {source}")]
+    Metrics {
+        /// Where they should be.
+        host: String,
+        /// Port.
+        port: u16,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// There is no such line on the page of metrics: it is another broker's, or an older one's.
+    #[error("the metrics have no {name}")]
+    NoMetric {
+        /// Which one.
+        name: &'static str,
+    },
+    /// The broker did not do what was to be measured.
+    #[error("no {what} in the window of {seconds:.0} s: measure for longer, or let more pass")]
+    Idle {
+        /// What it did not do.
+        what: &'static str,
+        /// How long the window was.
+        seconds: f64,
+    },
+}
+
+/// How much upkeep the broker has done since its start.
+#[derive(Clone, Copy)]
+struct Done {
+    checkpoints: u64,
+    compactions: u64,
+}
+
+/// Measures all three windows. Takes what it left in its queues out again.
+///
+/// # Errors
+/// The broker cannot be reached, refuses something, or does no upkeep; somebody asked us to stop.
+pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Vec<Measurement>, UpkeepError> {
+    let each = [Beside::Nothing, Beside::Passing, Beside::Keeping];
+    each.into_iter().map(|beside| window(plan, beside, stop)).collect()
+}
+
+fn queue(plan: &Plan, name: &str) -> Destination {
+    Destination::Queue(format!("postroad.bench.{}.{name}", plan.run).into())
+}
+
+fn window(plan: &Plan, beside: Beside, stop: &Arc<AtomicBool>) -> Result<Measurement, UpkeepError> {
+    let (ends, passed, kept) =
+        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let taker = |name: &'static str, count: &Arc<AtomicU64>| {
+        let (plan, count, ends) = (plan.clone(), count.clone(), ends.clone());
+        thread::spawn(move || take(&plan, name, &count, &ends))
+    };
+    // What stays anywhere would make the broker compact.
+    let mut workers: Vec<Worker> = vec![taker("measured", &Arc::default())];
+    if beside != Beside::Nothing {
+        workers.push(taker("passing", &passed));
+        let (plan, ends, kept, keeps) = (plan.clone(), ends.clone(), kept.clone(), beside == Beside::Keeping);
+        workers.push(thread::spawn(move || pass(&plan, keeps, &kept, &ends)));
+    }
+    let measured = measure(plan, beside, &passed, stop);
+    ends.store(true, Ordering::Release);
+    join(workers)?;
+    let measurement = measured?;
+    drain(&plan.url, queue(plan, "kept"), kept.load(Ordering::Acquire), stop)?;
+    Ok(measurement)
+}
+
+fn measure(
+    plan: &Plan,
+    beside: Beside,
+    passed: &AtomicU64,
+    stop: &Arc<AtomicBool>,
+) -> Result<Measurement, UpkeepError> {
+    await_first(plan, beside, stop)?;
+    let (before, passed_before) = (done(plan)?, passed.load(Ordering::Acquire));
+    let mut latency = histogram();
+    let published = send(plan, &mut latency, stop)?;
+    let (after, passed) = (done(plan)?, passed.load(Ordering::Acquire) - passed_before);
+    let (checkpoints, compactions) =
+        (after.checkpoints - before.checkpoints, after.compactions - before.compactions);
+    let idle = match beside {
+        Beside::Nothing => None,
+        Beside::Passing => (checkpoints == 0).then_some("checkpoint"),
+        Beside::Keeping => (compactions == 0).then_some("compaction"),
+    };
+    if let Some(what) = idle {
+        return Err(UpkeepError::Idle { what, seconds: plan.window.as_secs_f64() });
+    }
+    Ok(Measurement {
+        beside,
+        published,
+        p50_us: latency.value_at_quantile(0.5),
+        p99_us: latency.value_at_quantile(0.99),
+        p999_us: latency.value_at_quantile(0.999),
+        max_us: latency.max(),
+        passed,
+        checkpoints,
+        compactions,
+    })
+}
+
+/// Waits until the broker does what is to be measured.
+fn await_first(plan: &Plan, beside: Beside, stop: &AtomicBool) -> Result<(), UpkeepError> {
+    let (begin, before) = (Instant::now(), done(plan)?);
+    let has_begun = |now: Done| match beside {
+        Beside::Nothing => true,
+        Beside::Passing => before.checkpoints < now.checkpoints,
+        Beside::Keeping => before.compactions < now.compactions,
+    };
+    while !has_begun(done(plan)?) && begin.elapsed() < LEAD_MAX {
+        pause(LOOK, stop)?;
+    }
+    Ok(())
+}
+
+/// Sends and waits for each confirmation, as long as the window is; returns how many.
+fn send(plan: &Plan, latency: &mut Histogram<u64>, stop: &Arc<AtomicBool>) -> Result<u64, LinkError> {
+    let counters = Arc::new(Counters::default());
+    let message = durable_message(&queue(plan, "measured"), vec![b'x'; plan.body_bytes].into(), Vec::new())?;
+    let link = Link::open(&plan.url, None, None, Arc::default())?;
+    let timer = {
+        let (ends, stop, window) = (counters.publishers_stop.clone(), stop.clone(), plan.window);
+        thread::spawn(move || {
+            let paused = pause(window, &stop);
+            ends.store(true, Ordering::Release);
+            paused
+        })
+    };
+    publish(link, &message, 1, &counters, |time| {
+        latency.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    })?;
+    join(vec![timer])?;
+    Ok(counters.published.load(Ordering::Acquire))
+}
+
+/// Publishes what passes at its pace, and what stays.
+fn pass(plan: &Plan, keeps: bool, kept: &AtomicU64, ends: &AtomicBool) -> Result<(), LinkError> {
+    let body = bytes::Bytes::from(vec![b'x'; PASSING_BODY_BYTES]);
+    let passing = durable_message(&queue(plan, "passing"), body.clone(), Vec::new())?;
+    let staying = durable_message(&queue(plan, "kept"), body, Vec::new())?;
+    let mut link = Link::open(&plan.url, None, None, Arc::default())?;
+    let begin = Instant::now();
+    let (mut begun, mut confirmed, mut kept_bytes) = (0_u64, 0_u64, 0_u64);
+    loop {
+        let goes_on = !ends.load(Ordering::Acquire);
+        let due = (begin.elapsed().as_secs_f64() * plan.passing_bytes_per_second as f64) as u64;
+        while goes_on && begun - confirmed < PASSING_WINDOW && begun * (PASSING_BODY_BYTES as u64) < due {
+            let stays = keeps && kept_bytes + KEPT_EVERY_BYTES <= begun * PASSING_BODY_BYTES as u64;
+            if stays {
+                kept_bytes = begun * PASSING_BODY_BYTES as u64;
+                kept.fetch_add(1, Ordering::AcqRel);
+            }
+            link.client().send(if stays { staying.clone() } else { passing.clone() }, true)?;
+            begun += 1;
+        }
+        if !goes_on && begun == confirmed {
+            return link.close();
+        }
+        let mut event = match link.wait(Some(Instant::now() + Duration::from_millis(5)))? {
+            Waited::Event(event) => Some(event),
+            _ => None,
+        };
+        while let Some(one) = event {
+            confirmed += u64::from(matches!(one, ClientEvent::Done(_)));
+            event = link.at_hand()?;
+        }
+    }
+}
+
+/// Consumes what comes into a queue, until nobody sends any more and nothing is left.
+fn take(plan: &Plan, name: &str, count: &AtomicU64, ends: &AtomicBool) -> Result<(), LinkError> {
+    let mut link = Link::open(&plan.url, None, None, Arc::default())?;
+    let (_, consumer) = link.client().subscribe(&subscription(queue(plan, name)))?;
+    loop {
+        match link.wait(Some(Instant::now() + SILENCE))? {
+            Waited::Event(ClientEvent::Delivered(incoming)) => {
+                link.client().acknowledge(&incoming, &incoming, 1, Verdict::Consumed, false)?;
+                count.fetch_add(1, Ordering::AcqRel);
+            }
+            Waited::Event(_) => {}
+            Waited::Timeout | Waited::Stopped if ends.load(Ordering::Acquire) => break,
+            Waited::Timeout | Waited::Stopped => {}
+        }
+    }
+    let gone = link.client().unsubscribe(consumer, None)?;
+    link.wait_for(gone, |_| ())?;
+    link.close()
+}
+
+/// What the broker says of itself.
+fn done(plan: &Plan) -> Result<Done, UpkeepError> {
+    let (host, port) = plan.metrics.clone();
+    let page = page(&host, port).map_err(|source| UpkeepError::Metrics { host, port, source })?;
+    let value = |name: &'static str| {
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value = line.and_then(|value| value.trim().parse().ok());
+        value.ok_or(UpkeepError::NoMetric { name })
+    };
+    let checkpoints = value("postroad_journal_checkpoints_total")?;
+    Ok(Done { checkpoints, compactions: value("postroad_journal_compactions_total")? })
+}
+
+fn page(host: &str, port: u16) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect((host, port))?;
+    stream.set_read_timeout(Some(METRICS_MAX))?;
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n")?;
+    let mut page = Vec::new();
+    stream.read_to_end(&mut page)?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
+}

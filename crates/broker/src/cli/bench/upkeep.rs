@@ -1,0 +1,82 @@
+//! `postroad bench upkeep`: what checkpoints and compaction cost those who send meanwhile.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use postroad_bench::BrokerUrl;
+use postroad_bench::upkeep::{self, Beside, Measurement, Plan};
+
+use crate::cli::bench::run_name;
+use crate::cli::names::parse_url;
+use crate::cli::stop::Stop;
+
+/// What `bench upkeep` can be told.
+#[derive(Debug, Args)]
+pub struct UpkeepArguments {
+    /// The broker's URL. It must be a Postroad: it is asked how much upkeep it did.
+    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616", value_parser = parse_url)]
+    url: BrokerUrl,
+    /// The broker's HTTP port, on the same host.
+    #[arg(long, value_name = "PORT", default_value_t = 8161)]
+    http_port: u16,
+    /// Seconds of each of the three windows.
+    #[arg(long, value_name = "S", default_value_t = 20.0)]
+    seconds: f64,
+    /// Bytes of each body whose send is measured.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    body_bytes: usize,
+    /// Megabytes a second that pass through the journal beside it.
+    #[arg(long, value_name = "MB", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    passing: u64,
+    /// Print JSON, one object to a line, and no table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures, and prints a table.
+pub fn run(arguments: &UpkeepArguments) -> anyhow::Result<()> {
+    let seconds = arguments.seconds;
+    let plan = Plan {
+        url: arguments.url.clone(),
+        metrics: (arguments.url.host.clone(), arguments.http_port),
+        window: Duration::try_from_secs_f64(seconds)
+            .with_context(|| format!("--seconds {seconds} is no time"))?,
+        body_bytes: arguments.body_bytes,
+        passing_bytes_per_second: arguments.passing * 1_000_000,
+        run: run_name(),
+    };
+    let measurements = upkeep::run(&plan, &Stop::on_signal()?.flag())?;
+    let mut out = std::io::stdout();
+    if arguments.json {
+        for measurement in &measurements {
+            writeln!(out, "{}", serde_json::to_string(measurement)?)?;
+        }
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "| beside | published | p50 µs | p99 µs | p99.9 µs | max µs | MB/s passed | checkpoints | compactions |"
+    )?;
+    writeln!(out, "|---|---:|---:|---:|---:|---:|---:|---:|---:|")?;
+    for measurement in &measurements {
+        print(&mut out, measurement, seconds)?;
+    }
+    Ok(())
+}
+
+fn print(out: &mut impl Write, measurement: &Measurement, seconds: f64) -> std::io::Result<()> {
+    let Measurement { beside, published, p50_us, p99_us, p999_us, max_us, checkpoints, compactions, .. } =
+        measurement;
+    let beside = match beside {
+        Beside::Nothing => "nothing",
+        Beside::Passing => "messages that pass",
+        Beside::Keeping => "messages that pass, one in 48 MiB stays",
+    };
+    let passed = measurement.passed_bytes() as f64 / 1e6 / seconds;
+    writeln!(
+        out,
+        "| {beside} | {published} | {p50_us} | {p99_us} | {p999_us} | {max_us} | {passed:.0} | {checkpoints} | {compactions} |"
+    )
+}
