@@ -27,12 +27,28 @@ pub struct Connection {
     pub client: Option<Arc<ClientNotice>>,
     /// What others are told that it sends by, by name and address.
     pub producers: BTreeMap<(Arc<str>, Destination), Arc<ProducerNotice>>,
+    /// Consumers that the broker has ended, the latest of them: what their client still says about what they had comes too late.
+    pub ousted: BTreeSet<ConsumerKey>,
     /// Messages that its client may have sent before, and that wait for what is ahead of them in the log.
     pub resends: u32,
     /// Such a message has waited: what was on its way when the connection came is in the log.
     pub resent: bool,
     /// Bytes of deliveries that wait in its outbox.
     pub unwritten_bytes: u64,
+}
+
+/// Far more consumers than end while a word of their client is on its way.
+const OUSTED_MAX: usize = 1024;
+
+impl Connection {
+    /// The broker has ended this consumer.
+    pub fn note_ousted(&mut self, consumer: ConsumerKey) {
+        if self.ousted.len() == OUSTED_MAX {
+            // Their numbers rise.
+            self.ousted.pop_first();
+        }
+        self.ousted.insert(consumer);
+    }
 }
 
 /// Connections that have ended here, the latest of them: a coordinator's word about one that is not among them may be ahead

@@ -231,7 +231,7 @@ impl Partition {
         for key in draining {
             self.leave_line(key);
             if let Some(consumer) = self.consumers.get_mut(&key) {
-                consumer.draining = false;
+                (consumer.draining, consumer.pace.withheld) = (false, 0);
                 consumer.credit = 0;
                 effects.push(Effect::Drained { consumer: key });
             }
@@ -259,6 +259,9 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) -> Vec<QueueId> {
         effects.push(Effect::Detached { consumer: key.whole(), cause });
+        if let Some(connection) = self.connections.get_mut(&key.connection) {
+            connection.note_ousted(key.whole());
+        }
         self.remove_consumer(key.whole(), Delivered::All, effects)
     }
 

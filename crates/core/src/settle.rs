@@ -21,18 +21,23 @@ impl Partition {
     pub(crate) fn settle(&mut self, settle: Settle, effects: &mut Vec<Effect>) {
         let Settle { consumer, tags, outcome, transaction, reason, ticket } = settle;
         let answer = ticket.map(|ticket| (consumer.connection, ticket));
-        let Some(queue) = self.consumers.get(&consumer).map(|consumer| consumer.queue) else {
-            if let Some(transaction) = transaction {
-                self.open_transaction(transaction);
-            }
-            return self.answer(answer, Ok(()), effects);
+        let queue = self.consumers.get(&consumer).map(|consumer| consumer.queue);
+        let too_late = match queue {
+            Some(_) => !self.has_spoken(consumer, &tags, effects),
+            None => self.was_ousted(consumer, outcome),
         };
-        if !self.has_spoken(consumer, &tags, effects) {
+        if too_late {
             if let Some(transaction) = transaction {
                 self.open_transaction(transaction).refuse(Refusal::TakenBack);
             }
             return self.answer(answer, Err(Refusal::TakenBack), effects);
         }
+        let Some(queue) = queue else {
+            if let Some(transaction) = transaction {
+                self.open_transaction(transaction);
+            }
+            return self.answer(answer, Ok(()), effects);
+        };
         match (outcome, transaction) {
             (Outcome::Accepted | Outcome::Expired, Some(transaction)) => {
                 if let Some(refusal) = self.timed_out_refusal(transaction) {
@@ -59,6 +64,13 @@ impl Partition {
                 self.answer(answer, Ok(()), effects);
             }
         }
+    }
+
+    /// Whether the broker has ended the consumer, so that what it had is delivered again, and its client would have it otherwise.
+    fn was_ousted(&self, consumer: ConsumerKey, outcome: Outcome) -> bool {
+        let is_end = !matches!(outcome, Outcome::Released { .. } | Outcome::Retried);
+        let connection = self.connections.get(&consumer.connection);
+        is_end && connection.is_some_and(|connection| connection.ousted.contains(&consumer.whole()))
     }
 
     /// Those of `tags` that the consumer really holds, outside any transaction.

@@ -48,7 +48,7 @@ impl Partition {
     }
 
     /// A consumer speaks about messages. Those that were taken back from it are its own again if nobody else has had them:
-    /// `false` if one of them is lost to it, so that the others must not be confirmed either.
+    /// `false` if one of them is lost to it, so that the others must not be confirmed either; these it holds again.
     pub(crate) fn has_spoken(
         &mut self,
         key: ConsumerKey,
@@ -63,11 +63,19 @@ impl Partition {
         let (queue, pace) = (consumer.queue, &mut consumer.pace);
         (pace.spoke_ms, pace.is_slow) = (now_ms, false);
         let withheld = std::mem::take(&mut pace.withheld);
-        let taken: Vec<EntryTag> = tags.iter().filter(|tag| pace.taken.remove(*tag)).copied().collect();
+        let mut taken: Vec<EntryTag> = tags.iter().filter(|tag| pace.taken.contains(tag)).copied().collect();
         if self.settings.policies.any_slow() {
             self.next_look_ms.get_or_insert(now_ms + LOOK_MS);
         }
-        let lost = !taken.into_iter().all(|tag| self.hold_once_more(queue, key, tag));
+        let asked = taken.len();
+        taken.retain(|tag| self.hold_once_more(queue, key, *tag));
+        let lost = taken.len() < asked;
+        // What is lost stays so, however often the consumer speaks about it.
+        if let Some(consumer) = self.consumers.get_mut(&key) {
+            for tag in &taken {
+                consumer.pace.taken.remove(tag);
+            }
+        }
         if withheld > 0 {
             self.credit(key, withheld, effects);
         }

@@ -396,6 +396,7 @@ fn a_consumer_that_says_nothing_for_too_long_is_slow() {
     };
     let begin = "time 10\nattach 1.1 a 2\nsend 2 a m\nsend 2 a n\nsend 2 a o\nattach 2.1 a 0\nlisten\n";
     let begun = "ok 1.1<m ok 1.1<n ok ok ok";
+    let lost = "no: the message was taken back, for the consumer said nothing about it for too long, and was delivered to another";
     for (case, then, script, want) in [
         ("not yet", WhenSlow::Detach, "time 999\ntime 1009", ""),
         ("told once", WhenSlow::Tell, "time 1010\ntime 1210\ntime 9000", " [1.1 slow]"),
@@ -418,6 +419,14 @@ fn a_consumer_that_says_nothing_for_too_long_is_slow() {
             " 2.1<o [1.1 slow] 1.1 detached [1.1 gone] 2.1<m!1 2.1<n!1",
         ),
         (
+            "what it says once it is detached comes too late",
+            WhenSlow::Detach,
+            "time 1010\naccept 1.1 m\nreject 1.1 m\nrelease 1.1 n\naccept 1.1 n tx=1\ncommit 1 1\ncredit 2.1 9",
+            &format!(
+                " [1.1 slow] 1.1 detached [1.1 gone] {lost} {lost} ok {lost} {lost} 2.1<m!1 2.1<n!1 2.1<o"
+            ),
+        ),
+        (
             "taken back, in order, and given to others",
             WhenSlow::TakeBack,
             "time 1010\ncredit 2.1 9\naccept 2.1 m n o",
@@ -436,6 +445,18 @@ fn a_consumer_that_says_nothing_for_too_long_is_slow() {
             "time 1010\ncredit 2.1 1\naccept 1.1 m n",
             " [1.1 slow] 2.1<m!1 no: the message was taken back, for the consumer said nothing about it for too long, and was \
              delivered to another",
+        ),
+        (
+            "credit that it has drained does not come back when it speaks",
+            WhenSlow::TakeBack,
+            "credit 1.1 2\ntime 1010\ndrain 1.1\naccept 1.1 m\ncredit 1.1 1",
+            " 1.1<o [1.1 slow] 1.1 drained ok 1.1<n!1",
+        ),
+        (
+            "however often it says so",
+            WhenSlow::TakeBack,
+            "time 1010\ncredit 2.1 1\naccept 1.1 m n\naccept 1.1 m\naccept 1.1 n\ncredit 2.1 9",
+            &format!(" [1.1 slow] 2.1<m!1 {lost} {lost} ok 2.1<o"),
         ),
         (
             "in a transaction",
