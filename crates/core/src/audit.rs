@@ -139,8 +139,14 @@ impl Partition {
         publish: Publish,
         effects: &mut Vec<Effect>,
     ) -> Option<Publish> {
+        if !publish.sent.message.persistent {
+            return Some(publish);
+        }
         let names_producer = || (self.origin_of)(&publish.sent.message).is_some();
-        if !publish.resent || !publish.sent.message.persistent || !names_producer() {
+        let connection = self.connections.get(&publish.connection);
+        // What is sent behind one that waits waits behind it.
+        let is_behind = connection.is_some_and(|connection| connection.resends > 0);
+        if !is_behind && (!publish.resent || !names_producer()) {
             return Some(publish);
         }
         // It has come just now: its connection is there.

@@ -11,7 +11,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::limit::Expecting;
+use crate::limit::{Expecting, HeldBy};
 use crate::transaction::VolatileChanges;
 
 /// What follows one proposal.
@@ -202,6 +202,7 @@ impl Partition {
         for completion in failed {
             self.fail(completion, &refusal, effects);
         }
+        self.unpark_held_by(HeldBy::Log, effects);
     }
 
     fn fail(&mut self, completion: Completion, refusal: &Refusal, effects: &mut Vec<Effect>) {

@@ -33,6 +33,9 @@ pub struct Connection {
     pub resends: u32,
     /// Such a message has waited: what was on its way when the connection came is in the log.
     pub resent: bool,
+    /// So many proposals had been made when it last sent something through the log for the sake of one of several addresses: see
+    /// `follows_the_log`.
+    pub follows: u64,
     /// Bytes of deliveries that wait in its outbox.
     pub unwritten_bytes: u64,
 }

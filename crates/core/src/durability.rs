@@ -78,3 +78,16 @@ impl Partition {
         Some(self.settings.policies.durability_of(&queue.source))
     }
 }
+
+/// Whether something durable may be bound to an address by this command.
+pub fn may_begin_binding(command: &Command) -> bool {
+    matches!(command, Command::Subscribe(_) | Command::Bind(_))
+}
+
+/// Whether what was bound to an address may end by this command, so that messages for it go past the log from then on.
+pub fn may_end_binding(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Subscribe(_) | Command::Unsubscribe { .. } | Command::Unbind { .. } | Command::Delete { .. }
+    )
+}

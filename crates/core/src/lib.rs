@@ -40,6 +40,7 @@ mod lines;
 mod link;
 mod mend;
 mod notice;
+mod parked;
 mod partition;
 mod publish;
 mod queue;

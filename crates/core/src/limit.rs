@@ -8,12 +8,10 @@
 //! | drop the newest | the same, but it is the newest that leaves |
 //!
 //! Sends wait for what the queue holds, in consumers' hands or not; what drops is what waits for consumers alone.
-//! Whoever waits, waits in line by the address: what was sent later does not overtake. What the broker itself moves (dead
+//! Whoever waits, waits in line by the address: what its producer sent later does not overtake. What the broker itself moves (dead
 //! letters, messages that are due) waits for nobody. What is sent in a transaction cannot wait: it is refused at once.
 //!
 //! A drop is decided here and in the log like an expiry, so that a replay knows of it; until it is, the entry is leaving.
-
-use std::collections::VecDeque;
 
 use postroad_model::{
     ConnectionId, Destination, Effect, EntryTag, MessageEvent, Notice, Publish, QueueId, Refusal, Sent,
@@ -23,16 +21,8 @@ use postroad_routing::AtLimit;
 
 use crate::Partition;
 use crate::account::{AccountNumber, Owners};
+use crate::parked::{Ahead, Parked};
 use crate::queue::{Queue, State};
-
-/// A send that waits.
-#[derive(Debug)]
-pub struct Parked {
-    /// The message.
-    pub publish: Publish,
-    /// When it is refused, in ms since 1970; `None` for never.
-    pub until_ms: Option<u64>,
-}
 
 /// What the first send to an address waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +33,10 @@ pub enum HeldBy {
     Account(AccountNumber),
     /// Memory for what this queue may have there.
     Share(QueueId),
+    /// What the same connection sent before, to several addresses.
+    Own(ConnectionId),
+    /// What was on its way to the log.
+    Log,
     /// Memory.
     Memory,
     /// The disk.
@@ -104,13 +98,13 @@ impl Partition {
         &self,
         sent: &Sent,
         receivers: &[QueueId],
-        is_behind: bool,
+        ahead: Ahead,
     ) -> Option<Option<u64>> {
         if !self.settings.policies.any_limit() {
             return None;
         }
-        let queues = self.full_queues(sent, receivers, is_behind).map(|queue| queue.limit);
-        let accounts = self.full_accounts(sent, receivers, is_behind);
+        let queues = self.full_queues(sent, receivers, ahead.here).map(|queue| queue.limit);
+        let accounts = self.full_accounts(sent, receivers, ahead.here);
         let accounts = accounts.into_iter().map(|number| self.account(number).limit);
         let full = queues.chain(accounts).map(|limit| match limit.action {
             AtLimit::Fail => Some(self.now_ms.saturating_add(limit.wait_ms)),
@@ -134,17 +128,24 @@ impl Partition {
 
     /// What the first send to this address waits for, if one waits.
     pub(crate) fn what_holds(&self, to: &Destination) -> Option<HeldBy> {
-        let first = &self.parked.get(to)?.front()?.publish;
+        let parked = self.parked.first(to)?;
+        let first = &parked.publish;
         let admitted = self.admit(&first.sent);
         let receivers = self.receivers_if_needed(first, &admitted);
         if admitted.is_err() {
             return Some(HeldBy::Disk);
+        }
+        if self.parked.ahead_of_first(parked).own {
+            return Some(HeldBy::Own(first.connection));
         }
         if let Some(queue) = self.full_queues(&first.sent, &receivers, false).next() {
             return Some(HeldBy::Queue(queue.id));
         }
         if let Some(account) = self.full_accounts(&first.sent, &receivers, false).first() {
             return Some(HeldBy::Account(*account));
+        }
+        if self.follows_the_log(first, &admitted) {
+            return Some(HeldBy::Log);
         }
         let share = receivers.iter().find(|queue| !self.share_has_room_for(**queue, &first.sent));
         Some(share.map_or(HeldBy::Memory, |queue| HeldBy::Share(*queue)))
@@ -159,9 +160,9 @@ impl Partition {
 
     /// Whether a message that cannot wait would have to.
     pub(crate) fn is_full_for(&self, sent: &Sent, from: ConnectionId) -> bool {
-        let is_behind = self.parked.contains_key(&sent.to);
+        let ahead = Ahead { here: self.parked.is_at(&sent.to), own: false };
         self.settings.policies.any_limit()
-            && self.wait_for_room(sent, &self.receivers_of(sent, Some(from)), is_behind).is_some()
+            && self.wait_for_room(sent, &self.receivers_of(sent, Some(from)), ahead).is_some()
     }
 
     /// What is refused if it cannot wait, or has waited long enough.
@@ -185,14 +186,14 @@ impl Partition {
             return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
         let destination = publish.sent.to.clone();
-        if !self.parked.contains_key(&destination) {
+        let is_first = !self.parked.is_at(&destination);
+        if is_first {
             self.announce(Notice::Full { destination: destination.clone() }, effects);
         }
         self.announce_fast_producer(publish.connection, &destination, effects);
         self.next_refusal_ms = self.next_refusal_ms.into_iter().chain(until_ms).min();
-        let line = self.parked.entry(destination.clone()).or_default();
-        line.push_back(Parked { publish, until_ms });
-        if line.len() == 1 {
+        self.parked.push(publish, until_ms);
+        if is_first {
             self.note_what_holds(&destination);
         }
     }
@@ -203,15 +204,9 @@ impl Partition {
             return;
         }
         let now_ms = self.now_ms;
-        let mut late = Vec::new();
-        for line in self.parked.values_mut() {
-            let is_late = |parked: &Parked| parked.until_ms.is_some_and(|until_ms| until_ms <= now_ms);
-            let (gone, left): (VecDeque<Parked>, VecDeque<Parked>) = line.drain(..).partition(is_late);
-            late.extend(gone);
-            *line = left;
-        }
-        self.parked.retain(|_, line| !line.is_empty());
-        self.next_refusal_ms = self.parked.values().flatten().filter_map(|parked| parked.until_ms).min();
+        let is_late = |parked: &Parked| parked.until_ms.is_some_and(|until_ms| until_ms <= now_ms);
+        let late = self.parked.take_out(is_late);
+        self.next_refusal_ms = self.parked.iter().filter_map(|parked| parked.until_ms).min();
         for Parked { publish, .. } in late {
             let refusal = self.full(&publish.sent, publish.connection);
             self.reply(publish.connection, publish.ticket, Err(refusal), effects);

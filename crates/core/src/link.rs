@@ -21,6 +21,7 @@ use postroad_model::{
 use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
+use crate::parked::Parked;
 
 /// Links that one partition remembers: one for each thread of some hundred clients.
 const LINKS_MAX: usize = 4096;
@@ -220,6 +221,8 @@ impl Partition {
             let by_it =
                 |publish: &Publish| publish.delivery.as_ref().is_some_and(|delivery| delivery.link == name);
             self.forget_parked(before.connection, by_it, effects);
+            // Others may have waited behind them alone.
+            self.unpark(effects);
         }
         tell(self.links.answer(&name), effects);
     }
@@ -265,19 +268,10 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let goes = |publish: &Publish| publish.connection == connection && goes(publish);
-        let mut gone = Vec::new();
-        for line in self.parked.values_mut() {
-            line.retain(|parked| {
-                let goes = goes(&parked.publish);
-                if goes && parked.publish.delivery.is_some() {
-                    gone.push(parked.publish.ticket);
-                }
-                !goes
-            });
-        }
-        self.parked.retain(|_, line| !line.is_empty());
-        for ticket in gone {
-            tell(self.links.end((connection, ticket), None), effects);
+        for Parked { publish, .. } in self.parked.take_out(|parked| goes(&parked.publish)) {
+            if publish.delivery.is_some() {
+                tell(self.links.end((connection, publish.ticket), None), effects);
+            }
         }
     }
 

@@ -20,12 +20,14 @@ use crate::chunks::{self, Uploads};
 use crate::completion::Completion;
 use crate::connection::{Connection, Ended};
 use crate::consumer::Consumer;
+use crate::durability;
 use crate::ending::Endings;
 use crate::expiry::Expiries;
 use crate::figures::QueueCounts;
-use crate::limit::{HeldBy, Parked};
+use crate::limit::HeldBy;
 use crate::lines::WaitingLines;
 use crate::link::Links;
+use crate::parked::ParkedSends;
 use crate::queue::{Entry, LaneNumber, Load, Queue, State, untag};
 use crate::recent::Recent;
 use crate::redrive::{Redrives, Revive};
@@ -161,7 +163,7 @@ pub struct Partition {
     /// Exclusive names, each with its holder and the holder's connection.
     pub(crate) claims: HashMap<Arc<str>, (Arc<str>, ConnectionId)>,
     /// Sends that wait for memory, or for room in a queue, by address, in order.
-    pub(crate) parked: BTreeMap<Destination, VecDeque<Parked>>,
+    pub(crate) parked: ParkedSends,
     /// The addresses of these, by what the first of each waits for.
     pub(crate) lines: WaitingLines,
     /// What tenants and the broker hold.
@@ -180,6 +182,10 @@ pub struct Partition {
     /// What topics keep for subscribers that come later.
     pub(crate) recent: Recent,
     pub(crate) proposals: VecDeque<Completion>,
+    /// How many proposals there were in this run.
+    pub(crate) proposals_made: u64,
+    /// So many of them had been made when something durable last ended: see `follows_the_log`.
+    pub(crate) follows: u64,
     /// Durable subscriptions by name.
     pub(crate) subscriptions: HashMap<Arc<str>, QueueId>,
     /// Subscriptions that end with the last of their readers, by name.
@@ -244,7 +250,7 @@ impl Partition {
             connections: HashMap::default(),
             ended: Ended::default(),
             claims: HashMap::new(),
-            parked: BTreeMap::new(),
+            parked: ParkedSends::default(),
             lines: WaitingLines::default(),
             accounts: Accounts::default(),
             recent: Recent::default(),
@@ -255,6 +261,8 @@ impl Partition {
             links: Links::default(),
             is_live: false,
             proposals: VecDeque::new(),
+            proposals_made: 0,
+            follows: 0,
             subscriptions: HashMap::new(),
             shared_volatile: HashMap::new(),
             skipping_subscriptions: 0,
@@ -317,6 +325,7 @@ impl Partition {
     /// through the log, so replicas need not know it.
     pub fn follow(&mut self, policies: Arc<Policies>, effects: &mut Vec<Effect>) {
         self.settings.policies = policies;
+        self.follows = self.proposals_made;
         let first = effects.len();
         self.limit_anew(effects);
         self.return_anew();
@@ -336,6 +345,10 @@ impl Partition {
         );
         self.applied = Some(position);
         let first = effects.len();
+        let begins = durability::may_begin_binding(&command);
+        if durability::may_end_binding(&command) {
+            self.follows = self.proposals_made;
+        }
         match command {
             Command::Declare { queue } => {
                 self.declare_queue(&queue);
@@ -367,6 +380,11 @@ impl Partition {
         }
         if let Some(completion) = self.proposals.pop_front() {
             self.complete(completion, effects);
+            if begins {
+                // What waited for memory may go through the log now.
+                self.unpark(effects);
+            }
+            self.unpark_held_by(HeldBy::Log, effects);
         }
         self.note_answers(first, effects);
         self.announce_addresses(effects);
@@ -549,6 +567,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         self.proposals.push_back(completion);
+        self.proposals_made += 1;
         let durability = self.durability_of(&command);
         let compression = self.compression_of(&command);
         effects.push(Effect::Propose { command, urgency, durability, compression });

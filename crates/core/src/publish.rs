@@ -1,5 +1,6 @@
 //! A message comes in: what becomes durable, what stays in memory, and which queues get it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use postroad_model::{
@@ -10,7 +11,8 @@ use postroad_model::{
 use crate::Partition;
 use crate::address::Address;
 use crate::completion::Completion;
-use crate::limit::{HeldBy, Parked};
+use crate::limit::HeldBy;
+use crate::parked::{Ahead, Parked};
 
 /// The part of the memory for non-persistent messages that one queue may take: a quarter, so that a few slow consumers
 /// leave room for all others.
@@ -61,8 +63,8 @@ impl Partition {
             self.tell_all(publish, receivers, effects);
             return self.reply(connection, ticket, Ok(()), effects);
         }
-        let is_behind = self.parked.contains_key(&publish.sent.to);
-        match self.must_wait(&publish.sent, &admitted, &receivers, is_behind) {
+        let ahead = self.parked.ahead_of(&publish);
+        match self.must_wait(&publish, &admitted, &receivers, ahead) {
             Some(until_ms) => self.park(publish, until_ms, effects),
             None => self.take_in(publish, admitted, &receivers, effects),
         }
@@ -84,26 +86,43 @@ impl Partition {
         }
     }
 
-    /// How long the message has to wait: for memory, for room in a queue, or for the disk; `None` if it need not,
-    /// `Some(None)` for as long as it takes.
+    /// Whether the message goes past the log, and must wait until that has what its producer may have sent before: through the log,
+    /// because something durable was bound to the address until then, or to one of several addresses.
+    pub(crate) fn follows_the_log(&self, publish: &Publish, admitted: &Result<Admitted, Refusal>) -> bool {
+        let connection = self.connections.get(&publish.connection);
+        let follows = self.follows.max(connection.map_or(0, |connection| connection.follows));
+        publish.sent.message.persistent
+            && matches!(admitted, Ok(Admitted::Volatile))
+            && self.proposals_made - (self.proposals.len() as u64) < follows
+    }
+
+    /// How long the message has to wait: for memory, for room in a queue, for the disk, or for what its producer has sent before;
+    /// `None` if it need not, `Some(None)` for as long as it takes.
     fn must_wait(
         &self,
-        sent: &Sent,
+        publish: &Publish,
         admitted: &Result<Admitted, Refusal>,
         receivers: &[QueueId],
-        is_behind: bool,
+        ahead: Ahead,
     ) -> Option<Option<u64>> {
+        let sent = &publish.sent;
+        let for_room = || self.wait_for_room(sent, receivers, ahead);
         match admitted {
             Err(Refusal::StoreFull { .. }) => {
                 let waits = |to: &Destination| self.settings.policies.of(to).limit.waits_for_disk;
                 sent.targets().any(waits).then_some(None)
             }
-            Ok(Admitted::Durable) => self.wait_for_room(sent, receivers, is_behind),
+            // What is ahead may wait for memory, if nothing durable was bound when it came.
+            Ok(Admitted::Durable) => for_room().or(ahead.own.then_some(None)),
             Ok(Admitted::Volatile) => {
-                let no_memory = is_behind || !self.has_memory_for(sent, receivers);
-                self.wait_for_room(sent, receivers, is_behind).or(no_memory.then_some(None))
+                let waits = ahead.here
+                    || ahead.own
+                    || self.follows_the_log(publish, admitted)
+                    || !self.has_memory_for(sent, receivers);
+                for_room().or(waits.then_some(None))
             }
-            Ok(Admitted::NeedsQueue(_)) | Err(_) => None,
+            Ok(Admitted::NeedsQueue(_)) => ahead.own.then_some(None),
+            Err(_) => None,
         }
     }
 
@@ -118,6 +137,7 @@ impl Partition {
         let (connection, ticket) = (publish.connection, publish.ticket);
         match admitted {
             Ok(Admitted::Durable) => {
+                let goes_both_ways = self.goes_both_ways(&publish.sent);
                 let expecting = self.expect(&publish.sent, receivers);
                 let bytes = publish.sent.message.size();
                 let command = Command::Enqueue(self.without_idle_client(publish.sent));
@@ -126,6 +146,9 @@ impl Partition {
                     false => Completion::Sent { connection, ticket, expecting, bytes },
                 };
                 self.propose(command, Urgency::Waiting, completion, effects);
+                if goes_both_ways {
+                    self.connections.entry(connection).or_default().follows = self.proposals_made;
+                }
             }
             Ok(Admitted::Volatile) => {
                 self.hand_out(publish.sent, receivers, publish.retain, effects);
@@ -136,6 +159,15 @@ impl Partition {
             }
             Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
         }
+    }
+
+    /// Whether it goes through the log for the sake of some of its addresses: what is sent to others of them alone does not.
+    fn goes_both_ways(&self, sent: &Sent) -> bool {
+        let past_log = |to: &Destination| to.temporary || self.wanted_by(to) == Durability::Memory;
+        sent.message.persistent
+            && sent.schedule.is_none()
+            && !sent.also.is_empty()
+            && sent.targets().any(past_log)
     }
 
     /// Decides how safe a message will be, and refuses what cannot be taken.
@@ -244,39 +276,53 @@ impl Partition {
             return;
         }
         self.lines.clear();
-        for to in self.parked.keys().cloned().collect::<Vec<_>>() {
-            self.unpark_address(&to, effects);
+        let mut moved = BTreeSet::new();
+        for to in self.parked.addresses() {
+            while let Some((publish, admitted, receivers)) = self.next_parked(&to) {
+                moved.insert(HeldBy::Own(publish.connection));
+                self.take_in(publish, admitted, &receivers, effects);
+            }
+            self.note_what_holds(&to);
         }
+        self.unpark_held_by_all(moved, effects);
     }
 
     /// As `unpark`, where it was this that held sends up: others need not be asked.
     pub(crate) fn unpark_held_by(&mut self, held_by: HeldBy, effects: &mut Vec<Effect>) {
-        if self.lines.is_empty() {
-            return;
+        if !self.lines.is_empty() {
+            self.unpark_held_by_all(BTreeSet::from([held_by]), effects);
         }
+    }
+
+    fn unpark_held_by_all(&mut self, mut moved: BTreeSet<HeldBy>, effects: &mut Vec<Effect>) {
+        while let Some(held_by) = moved.pop_first().filter(|_| !self.lines.is_empty()) {
+            self.unpark_line(held_by, &mut moved, effects);
+        }
+    }
+
+    /// What goes on out of this line moves what waits behind it in others.
+    fn unpark_line(&mut self, held_by: HeldBy, moved: &mut BTreeSet<HeldBy>, effects: &mut Vec<Effect>) {
+        let mut stay = Vec::new();
         while let Some(to) = self.lines.take_first(held_by) {
             if let Some((publish, admitted, receivers)) = self.next_parked(&to) {
+                moved.insert(HeldBy::Own(publish.connection));
                 self.take_in(publish, admitted, &receivers, effects);
                 // Its next one has its turn behind those of the others.
-                if self.parked.contains_key(&to) {
+                if self.parked.is_at(&to) {
                     self.lines.put(to, held_by, false);
                 }
                 continue;
             }
-            match self.what_holds(&to) {
+            match (self.what_holds(&to), held_by) {
+                // Each waits for something of its own.
+                (Some(still), HeldBy::Own(_) | HeldBy::Log) if still == held_by => stay.push(to),
                 // There is no room for what has waited longest: what came later waits behind it.
-                Some(still) if still == held_by => return self.lines.put(to, held_by, true),
-                Some(other) => self.lines.put(to, other, false),
-                None => {}
+                (Some(still), _) if still == held_by => return self.lines.put(to, held_by, true),
+                (Some(other), _) => self.lines.put(to, other, false),
+                (None, _) => {}
             }
         }
-    }
-
-    fn unpark_address(&mut self, to: &Destination, effects: &mut Vec<Effect>) {
-        while let Some((publish, admitted, receivers)) = self.next_parked(to) {
-            self.take_in(publish, admitted, &receivers, effects);
-        }
-        self.note_what_holds(to);
+        stay.into_iter().for_each(|to| self.lines.put(to, held_by, false));
     }
 
     /// Takes the oldest send to this address out of the waiting room, if it need not wait any longer.
@@ -285,15 +331,15 @@ impl Partition {
         &mut self,
         to: &Destination,
     ) -> Option<(Publish, Result<Admitted, Refusal>, Vec<QueueId>)> {
-        let first = &self.parked.get(to)?.front()?.publish;
+        let parked = self.parked.first(to)?;
+        let first = &parked.publish;
         let admitted = self.admit(&first.sent);
         let receivers = self.receivers_if_needed(first, &admitted);
-        let waits = self.must_wait(&first.sent, &admitted, &receivers, false).is_some();
-        let line = self.parked.get_mut(to).filter(|_| !waits)?;
-        let Parked { publish, .. } = line.pop_front()?;
-        if line.is_empty() {
-            self.parked.remove(to);
+        let ahead = self.parked.ahead_of_first(parked);
+        if self.must_wait(first, &admitted, &receivers, ahead).is_some() {
+            return None;
         }
+        let Parked { publish, .. } = self.parked.take_first(to)?;
         Some((publish, admitted, receivers))
     }
 

@@ -17,6 +17,22 @@ fn check(policies: &Policies, cases: &[(&str, &str, &str, &str)]) {
 }
 
 #[test]
+fn what_waited_behind_a_link_that_has_a_new_holder_goes_on() {
+    let limit = Limit { bytes_max: Some(10), action: AtLimit::Block, ..Limit::default() };
+    let mut policies = Policies::with_dead_letters_in("dead");
+    let policy = Policy { limit, ..policies.fallback().clone() };
+    policies.set(&DestinationPattern::parse("queue://a").expect("a sound pattern"), policy);
+    let waits = "send 2 a m\nlink 1 l a none\nsend 1 a nnnnnnnnnnnn link=l\nsend 3 a o\n";
+    check(
+        &policies,
+        &[
+            ("behind it", waits, "ok known ok", "a:1"),
+            ("without it", &format!("{waits}link 4 l a"), "ok known ok 1.0 detached known ok ok", "a:2"),
+        ],
+    );
+}
+
+#[test]
 fn whoever_comes_back_is_told_what_was_taken_in() {
     let sent = "link 1 l a none\nsend 1 a m link=l\nsend 1 a n link=l\n";
     let script = |then: &str| format!("{sent}{then}");

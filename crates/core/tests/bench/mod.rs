@@ -217,6 +217,41 @@ impl Bench {
         self.run("")
     }
 
+    /// Nothing that is proposed from now on is durable before it is said to be.
+    pub fn late_from_now_on(&mut self) {
+        self.late = Some(Vec::new());
+    }
+
+    /// The first of what was held back is durable.
+    pub fn first_durable(&mut self) {
+        let late = self.late.as_mut().filter(|late| !late.is_empty());
+        if let Some((id, command)) = late.map(|late| late.remove(0)) {
+            self.apply(id, command);
+        }
+        self.settle_down();
+    }
+
+    /// All that was held back is durable; says what was said since the last time.
+    pub fn all_durable(&mut self) -> String {
+        while self.late.as_ref().is_some_and(|late| !late.is_empty()) {
+            self.first_durable();
+        }
+        self.late = None;
+        self.run("")
+    }
+
+    /// The log takes nothing of what was held back; says what was said since the last time.
+    pub fn all_fail(&mut self) -> String {
+        let late = self.late.take().unwrap_or_default();
+        let mut partitions: Vec<PartitionId> = late.into_iter().map(|(id, _)| id).collect();
+        partitions.dedup();
+        for id in partitions {
+            self.work.push_back((id, Event::ProposalsFailed { reason: "broken".into() }));
+        }
+        self.settle_down();
+        self.run("")
+    }
+
     fn run_silently(&mut self, line: &str) {
         self.line(line);
         self.settle_down();

@@ -267,35 +267,16 @@ impl Oracle {
             return Ok(());
         }
         let Some(letter) = self.letters.get(&spot.1).filter(|letter| !letter.resent) else { return Ok(()) };
-        if let Place::Named(name) = &spot.0
-            && !self.names.is_promised(name, spot.1)
-        {
-            // When it was sent the topic had no durable subscription: it may have waited for memory since.
-            return Ok(());
-        }
-        let persistent = letter.sent.message.persistent;
-        if matches!(spot.0, Place::Subscription(_)) && persistent && !self.goes_through_log(spot.1) {
-            // The same: what came later may have gone through the log, for the sake of a queue that was bound meanwhile.
-            return Ok(());
-        }
-        let is_fed = self.is_fed(spot);
-        if is_fed && !self.feeds.is_promised(spot) {
-            // As with a durable subscription.
-            return Ok(());
-        }
-        let several = !letter.sent.also.is_empty();
-        let forgotten = letter.sent.targets().any(|to| self.is_forgetful(to));
-        let may_wait = self.is_to_narrow(spot.1) || !letter.sent.message.persistent || forgotten;
-        if several && (may_wait || !matches!(spot.0, Place::Queue(_))) {
-            // It may have waited at another of its addresses: for room, or for the log.
+        if !letter.sent.also.is_empty() && !letter.sent.message.persistent {
+            // It may have waited for another of its addresses, which was new.
             return Ok(());
         }
         let group = letter.sent.message.group().map(|group| group.id.clone());
-        // What a durable subscription takes too goes through the log, and what is not persistent ahead of it.
-        let by_log = matches!(spot.0, Place::Subscription(_)) && letter.sent.message.persistent;
+        // A subscription keeps in memory what is persistent too, which need not come in the order of what is not.
+        let persistent = letter.sent.message.persistent;
         // What waits for memory or room waits by the address that it was sent to.
-        let by_topic = is_fed && (copy.volatile || self.is_to_narrow(spot.1));
-        let lane = lane | u8::from(by_log) << 7 | u8::from(by_topic) << 6;
+        let by_topic = self.is_fed(spot);
+        let lane = lane & !1 | u8::from(persistent) << 7 | u8::from(by_topic) << 6;
         let line = (from, in_transaction, spot.0.clone(), lane, group);
         match self.last.insert(line, spot.1) {
             Some(last) if spot.1 < last => Err(format!("{what}: delivered behind message {last}")),

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use postroad_model::{ConnectionId, ConsumerMode, Destination, DestinationKind, Ticket};
+use postroad_model::{ConnectionId, ConsumerMode, Destination, DestinationKind, Sent, Ticket};
 
 use crate::selectors::wants;
 
-use super::{Ask, Checked, Fate, Hold, MessageNumber, Operation, Oracle, Place, Spot};
+use super::{Ask, Checked, Fate, Hold, Letter, MessageNumber, Operation, Oracle, Place, Spot};
 
 impl Oracle {
     /// Nothing is under way any more: every connected client has its answers, every subscription its messages.
@@ -15,9 +15,9 @@ impl Oracle {
     /// # Errors
     /// Who waits for what.
     pub fn check_quiet(&self, connected: &BTreeSet<ConnectionId>, may_wait: bool) -> Checked {
-        let waits = |(_, (connection, ask)): &(&Ticket, &(ConnectionId, Ask))| {
-            let parked = matches!(ask, Ask::Publish(_, message) if self.is_volatile(*message) || self.is_to_narrow(*message));
-            connected.contains(connection) && !(may_wait && parked)
+        let parked = if may_wait { self.may_be_parked() } else { BTreeSet::new() };
+        let waits = |(ticket, (connection, _)): &(&Ticket, &(ConnectionId, Ask))| {
+            connected.contains(connection) && !parked.contains(ticket)
         };
         if let Some((ticket, (connection, _))) = self.asks.iter().find(waits) {
             return Err(format!("{ticket:?} of {connection:?} is never answered"));
@@ -31,6 +31,26 @@ impl Oracle {
             Some((key, message)) => Err(format!("message {message} does not come to subscription {key:?}")),
             None => Ok(()),
         }
+    }
+
+    /// Sends that have no answer because they may have to wait: for memory or room, or behind others that do.
+    fn may_be_parked(&self) -> BTreeSet<Ticket> {
+        let mut parked: Vec<(Ticket, ConnectionId, &Sent)> = Vec::new();
+        for (ticket, (connection, ask)) in &self.asks {
+            let Ask::Publish(_, message) = ask else { continue };
+            let Some(Letter { sent, .. }) = self.letters.get(message) else { continue };
+            let is_ahead = |(_, other, before): &(Ticket, ConnectionId, &Sent)| {
+                // Whoever waits at an address at all is in nobody's way but those behind it there.
+                before.to == sent.to
+                    || other == connection
+                        && before.message.persistent == sent.message.persistent
+                        && before.targets().any(|to| sent.targets().any(|same| same == to))
+            };
+            if self.is_volatile(*message) || self.is_to_narrow(*message) || parked.iter().any(is_ahead) {
+                parked.push((*ticket, *connection, sent));
+            }
+        }
+        parked.into_iter().map(|(ticket, ..)| ticket).collect()
     }
 
     /// Nothing waits in a queue that a consumer of it wants and has credit for.

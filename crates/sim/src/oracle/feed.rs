@@ -40,16 +40,6 @@ impl Feeds {
         self.queues.get(queue).filter(|_| by_topic)
     }
 
-    /// Whether it was sure that the message comes there when it was sent.
-    pub fn is_promised(&self, spot: &Spot) -> bool {
-        self.promised.contains(spot)
-    }
-
-    /// The same of any queue.
-    pub fn is_promised_any(&self, message: MessageNumber) -> bool {
-        self.queues.keys().any(|queue| self.is_promised(&(Place::Queue(queue.clone()), message)))
-    }
-
     fn asked_for(&mut self, queue: &Destination, selector: &Arc<str>, clock: u64) {
         let Some(fed) = self.queues.get_mut(queue) else { return };
         let selector = if fed.selects { selector.clone() } else { "".into() };

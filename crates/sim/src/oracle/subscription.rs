@@ -86,11 +86,6 @@ impl Names {
         self.by_name.get(name).is_none_or(|named| named.may_have_ended)
     }
 
-    /// Whether the message was sent while the subscription was surely there.
-    pub fn is_promised(&self, name: &Arc<str>, message: MessageNumber) -> bool {
-        self.promised.contains(&(name.clone(), message))
-    }
-
     pub fn topic_of(&self, name: &Arc<str>) -> Option<&Destination> {
         self.by_name.get(name).map(|named| &named.topic)
     }
@@ -112,14 +107,6 @@ impl Names {
 }
 
 impl Oracle {
-    /// Whether it is sure how a persistent message to topics goes: through the log, because something durable was bound when it was
-    /// sent, or in any case the same way as all others.
-    pub(super) fn goes_through_log(&self, message: MessageNumber) -> bool {
-        let nothing_is_durable = self.names.by_name.is_empty();
-        let promised = self.names.by_name.keys().any(|name| self.names.is_promised(name, message));
-        nothing_is_durable || promised || self.feeds.is_promised_any(message)
-    }
-
     /// Somebody who had asked for the end of a subscription was answered.
     pub(super) fn unsubscribed(&mut self, name: &Arc<str>, asked: u64, good: bool) {
         let Some(named) = self.names.by_name.get_mut(name) else { return };

@@ -1,0 +1,133 @@
+//! Sends that wait: for memory, for room, for the disk, or for what their producers sent before.
+//!
+//! Each waits in the line of the address that it was sent to. One that was sent to several addresses is in the way of what its
+//! producer sends to any of them: an earlier send is never behind a later one, so nobody waits in a circle.
+//! Never here: what the first of a line waits for (`limit`, `lines`).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use postroad_model::{ConnectionId, Destination, Publish};
+
+/// A send that waits.
+#[derive(Debug)]
+pub struct Parked {
+    /// The message.
+    pub publish: Publish,
+    /// When it is refused, in ms since 1970; `None` for never.
+    pub until_ms: Option<u64>,
+    /// Rises from one to the next.
+    number: u64,
+}
+
+/// What waits ahead of a send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// Something at its address.
+    pub here: bool,
+    /// What its own producer sent to one of its addresses, persistent as it is or not: that must not be overtaken.
+    pub own: bool,
+}
+
+/// Whose it is, whether it is persistent, and one of the addresses that it is for.
+type Way = (ConnectionId, bool, Destination);
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct ParkedSends {
+    lines: BTreeMap<Destination, VecDeque<Parked>>,
+    /// The numbers of those on each way.
+    ways: BTreeMap<Way, BTreeSet<u64>>,
+    next_number: u64,
+}
+
+fn ways_of(publish: &Publish) -> impl Iterator<Item = Way> {
+    let persistent = publish.sent.message.persistent;
+    publish.sent.targets().map(move |to| (publish.connection, persistent, to.clone()))
+}
+
+impl ParkedSends {
+    /// Puts one behind all others of its address.
+    pub fn push(&mut self, publish: Publish, until_ms: Option<u64>) {
+        let number = self.next_number;
+        self.next_number += 1;
+        for way in ways_of(&publish) {
+            self.ways.entry(way).or_default().insert(number);
+        }
+        let line = self.lines.entry(publish.sent.to.clone()).or_default();
+        line.push_back(Parked { publish, until_ms, number });
+    }
+
+    /// The one that has waited longest at this address.
+    pub fn first(&self, to: &Destination) -> Option<&Parked> {
+        self.lines.get(to)?.front()
+    }
+
+    /// Takes the first one at this address out.
+    pub fn take_first(&mut self, to: &Destination) -> Option<Parked> {
+        let line = self.lines.get_mut(to)?;
+        let first = line.pop_front()?;
+        if line.is_empty() {
+            self.lines.remove(to);
+        }
+        self.forget(&first);
+        Some(first)
+    }
+
+    /// Takes out all that this is true of, those of each address in order.
+    pub fn take_out(&mut self, goes: impl Fn(&Parked) -> bool) -> Vec<Parked> {
+        let mut all = Vec::new();
+        for line in self.lines.values_mut() {
+            let (gone, left): (VecDeque<Parked>, VecDeque<Parked>) = line.drain(..).partition(&goes);
+            *line = left;
+            all.extend(gone);
+        }
+        self.lines.retain(|_, line| !line.is_empty());
+        all.iter().for_each(|parked| self.forget(parked));
+        all
+    }
+
+    fn forget(&mut self, parked: &Parked) {
+        for way in ways_of(&parked.publish) {
+            let Some(numbers) = self.ways.get_mut(&way) else { continue };
+            numbers.remove(&parked.number);
+            if numbers.is_empty() {
+                self.ways.remove(&way);
+            }
+        }
+    }
+
+    /// What waits ahead of this send, which has just come.
+    pub fn ahead_of(&self, publish: &Publish) -> Ahead {
+        Ahead { here: self.is_at(&publish.sent.to), own: self.has_own_ahead(publish, u64::MAX) }
+    }
+
+    /// What waits ahead of the first at some address.
+    pub fn ahead_of_first(&self, first: &Parked) -> Ahead {
+        Ahead { here: false, own: self.has_own_ahead(&first.publish, first.number) }
+    }
+
+    fn has_own_ahead(&self, publish: &Publish, number: u64) -> bool {
+        let earliest = |way: Way| self.ways.get(&way).and_then(BTreeSet::first);
+        !self.ways.is_empty() && ways_of(publish).filter_map(earliest).any(|earliest| *earliest < number)
+    }
+
+    /// Whether something waits at this address.
+    pub fn is_at(&self, to: &Destination) -> bool {
+        self.lines.contains_key(to)
+    }
+
+    /// Addresses at which something waits.
+    pub fn addresses(&self) -> Vec<Destination> {
+        self.lines.keys().cloned().collect()
+    }
+
+    /// All of them, by address.
+    pub fn iter(&self) -> impl Iterator<Item = &Parked> {
+        self.lines.values().flatten()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+}

@@ -1,0 +1,174 @@
+//! The order of what one producer sends to one address, while its way there changes: with something durable bound to a topic
+//! its messages go through the log, without anything past it. See `bench` for the words.
+
+mod bench;
+
+use bench::{Bench, settings};
+use postroad_core::Settings;
+use postroad_routing::{AtLimit, DestinationPattern, Limit, Policies, Policy};
+
+/// A broker with memory for four bytes.
+fn narrow() -> Bench {
+    Bench::new(Settings { volatile_bytes_max: 4, ..settings(1) })
+}
+
+#[test]
+fn what_waits_for_memory_is_not_overtaken_through_the_log() {
+    let full = "attach 2.1 #t 9\nsend 1 #t mmmm\n";
+    for (case, script, want) in [
+        (
+            "it goes through the log itself once something durable is bound",
+            "send 1 #t n\nattach 3.1 #t 9 sub=s\nsend 1 #t o",
+            "ok 3.1<n 2.1<n ok 3.1<o 2.1<o ok",
+        ),
+        (
+            "behind what is not persistent it waits, and what follows behind it",
+            "send 4 #t n volatile\nsend 1 #t o\nattach 3.1 #t 9 sub=s\nsend 1 #t p\naccept 2.1 mmmm",
+            "ok 3.1<n 2.1<n ok 3.1<o 2.1<o ok 3.1<p 2.1<p ok ok",
+        ),
+        (
+            "another producer need not wait for it",
+            "send 4 #t n volatile\nsend 1 #t o\nattach 3.1 #t 9 sub=s\nsend 5 #t p",
+            "ok 3.1<p 2.1<p ok",
+        ),
+        (
+            "a queue that the topic feeds is durable too",
+            "send 1 #VirtualTopic.v n\nattach 3.1 Consumer.c.VirtualTopic.v 9\nsend 1 #VirtualTopic.v o",
+            "2.2<n ok 3.1<n ok 3.1<o 2.2<o ok",
+        ),
+        (
+            "whoever leaves is in nobody's way",
+            "send 4 #t n volatile\nsend 1 #t o\nattach 3.1 #t 9 sub=s\nclose 1\nsend 5 #t p\nclose 4",
+            "ok 3.1<p 2.1<p ok",
+        ),
+    ] {
+        let mut bench = narrow();
+        assert_eq!(bench.run(full), "ok 2.1<mmmm ok", "case: {case}");
+        if script.contains("Virtual") {
+            assert_eq!(bench.run("attach 2.2 #VirtualTopic.v 9"), "ok", "case: {case}");
+        }
+        assert_eq!(bench.run(script), want, "case: {case}");
+    }
+}
+
+#[test]
+fn what_is_on_its_way_to_the_log_is_not_overtaken_past_it() {
+    let begun = "attach 2.1 #t 9\nattach 3.1 #t 9 sub=s\ndetach 3.1 all";
+    for (case, first, then, want) in [
+        (
+            "once nothing durable is bound any more",
+            "unsubscribe 3 s\nsend 1 #t m",
+            "send 1 #t n",
+            "ok 2.1<m ok 2.1<n ok",
+        ),
+        (
+            "what is not persistent goes another way in any case",
+            "unsubscribe 3 s\nsend 1 #t m",
+            "send 1 #t n volatile",
+            "ok 2.1<n ok 2.1<m ok",
+        ),
+        (
+            "what is sent then is not waited for",
+            "unsubscribe 3 s\nsend 1 #t m",
+            "send 1 a n\nsend 1 #t o\nsend 1 a p",
+            "ok 2.1<m ok 2.1<o ok ok ok",
+        ),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.run(begun);
+        bench.late_from_now_on();
+        let mut said = bench.run(first);
+        bench.first_durable();
+        said += &bench.run(then);
+        said += " ";
+        said += &bench.all_durable();
+        assert_eq!(said, want, "case: {case}");
+        assert_eq!(bench.run("send 1 #t z"), "2.1<z ok", "case: {case}: nothing is ahead any more");
+    }
+}
+
+#[test]
+fn what_is_sent_to_several_addresses_is_overtaken_at_none() {
+    let full = "send 2 a z\nattach 2.2 a 9\nattach 2.4 b 9";
+    let mut policies = Policies::with_dead_letters_in("dead");
+    let limit = Limit { messages_max: Some(1), action: AtLimit::Block, ..Limit::default() };
+    let policy = Policy { limit, ..policies.fallback().clone() };
+    policies.set(&DestinationPattern::parse("queue://a").expect("a sound pattern"), policy);
+    for (case, script, want) in [
+        (
+            "what waits at one of them",
+            "send 1 a,b n\nsend 1 b o\nsend 5 b p\naccept 2.2 z",
+            "2.4<p ok 2.2<n 2.4<n ok 2.4<o ok ok",
+        ),
+        (
+            "what waits behind that at another",
+            "send 1 a,b n\nsend 1 b,c o\nsend 1 c p\naccept 2.2 z",
+            "2.2<n 2.4<n ok 2.4<o ok ok ok",
+        ),
+        (
+            "persistent or not, each for itself",
+            "send 1 a,b n\nsend 1 b o volatile\naccept 2.2 z",
+            "2.4<o ok 2.2<n 2.4<n ok ok",
+        ),
+        ("if its producer leaves, nothing", "send 1 a,b n\nsend 1 b o\nclose 1\nsend 5 b p", "2.4<p ok"),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.follow(policies.clone());
+        assert_eq!(bench.run(full), "ok ok 2.2<z ok", "case: {case}");
+        assert_eq!(bench.run(script), want, "case: {case}");
+    }
+    let mut bench = Bench::new(settings(1));
+    bench.run("attach 2.1 #t 9\nattach 2.2 a 9");
+    bench.late_from_now_on();
+    assert_eq!(bench.run("send 1 #t,a m\nsend 5 #t o\nsend 1 #t n"), "2.1<o ok", "another's may go past it");
+    assert_eq!(bench.all_durable(), "2.2<m 2.1<m ok 2.1<n ok", "through the log for the sake of one");
+}
+
+#[test]
+fn a_queue_that_is_in_memory_from_now_on_waits_for_what_is_on_its_way_to_the_log() {
+    let mut bench = Bench::new(settings(1));
+    bench.run("attach 2.1 a 9");
+    let mut policies = Policies::with_dead_letters_in("dead");
+    let mut policy = policies.fallback().clone();
+    policy.durability = postroad_model::Durability::Memory;
+    policies.set(&DestinationPattern::parse("queue://a").expect("a sound pattern"), policy);
+    bench.late_from_now_on();
+    bench.run("send 1 a m");
+    bench.follow(policies);
+    bench.run("send 1 a n");
+    assert_eq!(bench.all_durable(), "2.1<m ok 2.1<n ok");
+}
+
+#[test]
+fn a_log_that_fails_lets_go_on_what_waited_for_it() {
+    let mut bench = Bench::new(settings(1));
+    bench.run("attach 2.1 #t 9\nattach 3.1 #t 9 sub=s\ndetach 3.1 all");
+    bench.late_from_now_on();
+    bench.run("unsubscribe 3 s\nsend 1 #t m");
+    bench.first_durable();
+    assert_eq!(bench.run("send 1 #t n"), "ok");
+    assert_eq!(bench.all_fail(), "no: the store could not write: broken 2.1<n ok");
+}
+
+#[test]
+fn what_is_sent_once_more_is_not_overtaken_by_what_is_new() {
+    for (case, script, want) in [
+        (
+            "behind one that may have come before",
+            "send 1 a p7.1 again\nsend 1 a n",
+            "ok ok ok 2.1<p7.1 2.1<n",
+        ),
+        (
+            "behind several",
+            "send 1 a p7.1 again\nsend 1 a p7.2 again\nsend 1 a o",
+            "ok ok ok ok 2.1<p7.1 2.1<p7.2 2.1<o",
+        ),
+        ("another producer need not wait", "send 1 a p7.1 again\nsend 3 a n", "ok ok ok 2.1<n 2.1<p7.1"),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.late_from_now_on();
+        assert_eq!(bench.run(script), "", "case: {case}");
+        let said = bench.all_durable();
+        assert_eq!(format!("{said} {}", bench.run("attach 2.1 a 9")), want, "case: {case}");
+    }
+}
