@@ -346,7 +346,7 @@ impl Partition {
             .chain(self.live_pieces())
     }
 
-    fn live_pieces(&self) -> impl Iterator<Item = MessageRow> {
+    pub(crate) fn live_pieces(&self) -> impl Iterator<Item = MessageRow> {
         let large = self.bodies.durable().filter_map(|(_, message, _)| message.chunks());
         let large = large.chain(self.uploads.scheduled().map(|(_, chunks)| chunks));
         large.flat_map(|chunks| chunks.iter()).map(|(first, body_bytes)| MessageRow {

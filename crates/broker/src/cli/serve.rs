@@ -44,6 +44,9 @@ const HTTP_CONNECTIONS_MAX: usize = 64;
 /// A core's runtime has a poller and a waker, each with a copy for a moment.
 const DESCRIPTORS_PER_CORE: u64 = 4;
 
+/// The journal of each further store keeps as many sealed segments open, with its current and next one, checkpoints and directory.
+const DESCRIPTORS_PER_STORE: u64 = 80;
+
 /// Clients gather frames in a message.
 const WEBSOCKET_BYTES_MAX_MIN: usize = 16 << 20;
 
@@ -51,7 +54,11 @@ const WEBSOCKET_BYTES_MAX_MIN: usize = 16 << 20;
 pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     log_to_stderr();
     let config = Config::load(arguments)?;
-    let places = Places::new(connections_max(raise_descriptor_limit(), config.runtime.cores));
+    let places = Places::new(connections_max(
+        raise_descriptor_limit(),
+        config.runtime.cores,
+        config.store.further.len(),
+    ));
     let admin = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     admin.block_on(serve(&config, arguments, places))
 }
@@ -324,8 +331,9 @@ fn raise_descriptor_limit() -> u64 {
 
 /// Connections served at once under a limit on open files. Where the limit is too small for the reserve, a quarter of
 /// it: less would serve nobody.
-fn connections_max(descriptors_max: u64, cores: u16) -> usize {
-    let reserve = DESCRIPTOR_RESERVE + DESCRIPTORS_PER_CORE * u64::from(cores);
+fn connections_max(descriptors_max: u64, cores: u16, further_stores: usize) -> usize {
+    let stores = DESCRIPTORS_PER_STORE * further_stores as u64;
+    let reserve = DESCRIPTOR_RESERVE + DESCRIPTORS_PER_CORE * u64::from(cores) + stores;
     let connections = descriptors_max.saturating_sub(reserve).max(descriptors_max / 4).max(1);
     usize::try_from(connections).unwrap_or(usize::MAX)
 }
@@ -336,13 +344,14 @@ mod tests {
 
     #[test]
     fn connections_leave_descriptors_for_the_store() {
-        for (name, descriptors_max, cores, want) in [
-            ("a common limit", 1024, 2, 1024 - 160 - 8),
-            ("no limit", u64::MAX, 2, usize::MAX - 160 - 8),
-            ("less than the reserve", 64, 2, 16),
-            ("next to nothing", 1, 2, 1),
+        for (name, descriptors_max, cores, further_stores, want) in [
+            ("a common limit", 1024, 2, 0, 1024 - 160 - 8),
+            ("two more stores", 1024, 2, 2, 1024 - 160 - 8 - 160),
+            ("no limit", u64::MAX, 2, 0, usize::MAX - 160 - 8),
+            ("less than the reserve", 64, 2, 0, 16),
+            ("next to nothing", 1, 2, 0, 1),
         ] {
-            assert_eq!(connections_max(descriptors_max, cores), want, "case: {name}");
+            assert_eq!(connections_max(descriptors_max, cores, further_stores), want, "case: {name}");
         }
     }
 }

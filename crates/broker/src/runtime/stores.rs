@@ -122,7 +122,13 @@ impl Stores {
             tell(&store);
             let Store { disk, mut journal, mut partitions, .. } = store;
             if !known && let Some(first) = opened.partitions.get(&PartitionId(0)) {
-                read_everywhere(first, &mut journal, &mut partitions)?;
+                if first.has_large_messages() {
+                    return Err(StoreError::LargeMessages { name, path });
+                }
+                if !read_everywhere(first, &mut journal, &mut partitions)? {
+                    let reason = "it was begun and not finished, and subscriptions with wildcards have changed since: empty the directory";
+                    return Err(StoreError::Further { name, path, reason: reason.to_owned() });
+                }
             }
             if name != MAIN_STORE {
                 addressing.homes.place(&name, range);
@@ -196,11 +202,13 @@ fn settled(
 ) -> Addressing {
     for (address, holders) in held {
         let home = addressing.partition_of(placement, address);
-        let Some(first) = holders.first().filter(|_| !holders.contains(&home)) else { continue };
+        let used = if holders.contains(&home) { home } else { *holders.first().unwrap_or(&home) };
         if 1 < holders.len() {
-            tracing::error!(%address, ?holders, "it is in several partitions, of which only the first is used");
+            tracing::error!(%address, ?holders, ?used, "it is in several partitions, of which only one is used");
         }
-        addressing.settle(address, *first);
+        if used != home {
+            addressing.settle(address, used);
+        }
     }
     for queue in held.keys().filter(|address| address.kind == DestinationKind::Queue) {
         let place = addressing.partition_of(placement, queue);
@@ -241,14 +249,18 @@ fn addresses_of_jobs(
     addresses
 }
 
-/// A new store's partitions have all that reads what lives anywhere, as every other has.
+/// A new store's partitions have all that reads what lives anywhere, as every other has. `false` if one has something else.
 fn read_everywhere(
     other: &Partition,
     journal: &mut Journal<RealDisk>,
     partitions: &mut BTreeMap<PartitionId, Partition>,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     let commands = other.read_everywhere();
-    // One that has anything has these too: they are its first group.
+    // One that has anything has these: they are its first group.
+    let mut begun = partitions.values().filter(|partition| partition.applied().is_some());
+    if begun.any(|partition| partition.read_everywhere() != commands) {
+        return Ok(false);
+    }
     let new = partitions.iter().filter(|(_, partition)| partition.applied().is_none()).map(|(id, _)| *id);
     let positions = || std::iter::successors(Some(Position::FIRST), |position| Some(position.next()));
     let record = |partition: PartitionId, position: Position, command: &Command| {
@@ -261,7 +273,7 @@ fn read_everywhere(
         })
         .collect();
     if group.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     journal.commit(&group).map_err(StoreError::First)?;
     for partition in partitions.values_mut().filter(|partition| partition.applied().is_none()) {
@@ -269,7 +281,7 @@ fn read_everywhere(
             partition.apply(position, command.clone(), &mut Vec::new());
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Locks all directories, and finds out what each is.
@@ -280,8 +292,11 @@ fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> {
     if let Some(Belonging { name, .. }) = layout.further {
         return Err(StoreError::NotMain { directory: directory.to_owned(), name });
     }
-    if 0 < layout.starts {
-        check_segments(directory, &disk)?;
+    if 0 < layout.starts && !has_segments(directory, &disk)? {
+        let reason = format!(
+            "the store was in use before, and all its segments are gone: restore them, or remove {LAYOUT_FILE} to begin anew"
+        );
+        return Err(StoreError::Layout { file: directory.to_owned(), reason });
     }
     let is_configured = |store: &&FurtherLayout| further.iter().any(|of| of.name == store.name);
     if let Some(missing) = layout.stores.iter().find(|store| !is_configured(store)) {
@@ -339,7 +354,9 @@ fn find_listed(of: &FurtherStore, store: &FurtherLayout, main: &str) -> Result<F
         return Err(of.another(&layout));
     }
     let disk = of.lock()?;
-    check_segments(&of.path, &disk)?;
+    if !has_segments(&of.path, &disk)? {
+        return Err(of.wrong("it was in use before, and all its segments are gone: restore them".to_owned()));
+    }
     Ok(Found { name: of.name.clone(), path: of.path.clone(), disk, layout, known: true })
 }
 
@@ -389,23 +406,18 @@ impl FurtherStore {
     }
 }
 
-/// Refuses a directory that was in use before and has not one segment: all its messages would be gone without a word.
-fn check_segments(directory: &Path, disk: &RealDisk) -> Result<(), StoreError> {
+/// Whether there is one segment at least. Without any in a directory that was in use before, all its messages would be gone without
+/// a word.
+fn has_segments(directory: &Path, disk: &RealDisk) -> Result<bool, StoreError> {
     let names = disk.list().map_err(|source| StoreError::Io { file: directory.to_owned(), source })?;
-    if names.iter().any(|name| name.ends_with(".segment")) {
-        return Ok(());
-    }
-    let reason = format!(
-        "the store was in use before, and all its segments are gone: restore them, or remove {LAYOUT_FILE} to begin anew"
-    );
-    Err(StoreError::Layout { file: directory.to_owned(), reason })
+    Ok(names.iter().any(|name| name.ends_with(".segment")))
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
     use postroad_model::{
-        Binding, Encoding, Message, NORMAL_PRIORITY, Protocol, Schedule, Sent, Subscription,
+        Binding, Chunks, Encoding, Message, NORMAL_PRIORITY, Protocol, Schedule, Sent, Subscription,
     };
     use postroad_routing::{DestinationPattern, Policies};
     use tempfile::TempDir;
@@ -519,6 +531,10 @@ mod tests {
         let mut unlisted = Layout::find(&home.path().join("data")).unwrap().unwrap();
         unlisted.stores.clear();
         unlisted.write(&home.path().join("data")).unwrap();
+        put(&mut open(&home, &[], &[]).unwrap(), &[Command::Unsubscribe { name: "1:c:s".into() }]);
+        let error = open(&home, &stores, &[]).err().unwrap();
+        assert!(error.contains("subscriptions with wildcards have changed since"), "{error}");
+        put(&mut open(&home, &[], &[]).unwrap(), &[subscribe("a.>")]);
         for start in 1..=2 {
             let opened = open(&home, &stores, &[]).unwrap();
             assert_eq!(opened.placement, Placement { partitions: 3, hashed: 1 }, "start {start}");
@@ -529,6 +545,22 @@ mod tests {
             }
         }
         assert!(std::fs::read_to_string(layout).unwrap().contains("\"name\": \"slow\""));
+    }
+
+    #[test]
+    fn no_store_is_added_beside_large_messages() {
+        let home = tempfile::tempdir().unwrap();
+        let Command::Enqueue(sent) = due_later("large") else { panic!("it is no message") };
+        let chunks = Chunks { bytes: 4, piece_bytes: 4, positions: [Position::FIRST].into() };
+        let message = sent.message.with_chunks(Some(Arc::new(chunks)));
+        let sent = Sent { message, schedule: None, ..sent };
+        put(
+            &mut open(&home, &[], &[]).unwrap(),
+            &[Command::Chunk(Bytes::from_static(b"body")), Command::Enqueue(sent)],
+        );
+        let error = open(&home, &[further(&home, "fast")], &[]).err().unwrap();
+        assert!(error.contains("cannot be added yet: there are large messages"), "{error}");
+        assert_eq!(open(&home, &[], &[]).unwrap().placement, Placement::over(1), "nothing was added");
     }
 
     #[test]
