@@ -56,6 +56,8 @@ pub struct PartitionFigures {
     pub duplicates: u64,
     /// Non-persistent messages that could never be processed and so ended.
     pub dropped: u64,
+    /// Dead letters that went back to where they were.
+    pub redriven: u64,
     /// Entries that left because their queue held more than its policy allows.
     pub overflowed: u64,
     /// Entries that a newer one with the same value took the place of.
@@ -68,6 +70,8 @@ pub struct PartitionFigures {
     pub missed_notices: u64,
     /// Entries set aside because their body could not be read.
     pub unreadable: u64,
+    /// Messages that are due later.
+    pub scheduled: u64,
     /// Messages that some queue refers to.
     pub messages: u64,
     /// Bytes of durable bodies in memory.

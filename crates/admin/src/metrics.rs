@@ -121,6 +121,9 @@ pub const METRICS: &[Metric] = &[
         "messages that could never be processed and had no dead-letter queue",
         |figures| partitions(figures, |partition| partition.dropped),
     ),
+    counter("postroad_redriven_total", "dead letters that went back to where they were", |figures| {
+        partitions(figures, |partition| partition.redriven)
+    }),
     counter(
         "postroad_overflowed_total",
         "messages dropped at the limits of queues and subscriptions, listed or not",
@@ -142,6 +145,9 @@ pub const METRICS: &[Metric] = &[
     }),
     counter("postroad_unreadable_total", "messages set aside because the disk lost their body", |figures| {
         partitions(figures, |partition| partition.unreadable)
+    }),
+    gauge("postroad_scheduled", "messages that are due later", |figures| {
+        partitions(figures, |partition| partition.scheduled)
     }),
     gauge("postroad_messages", "messages that some queue or transaction needs", |figures| {
         partitions(figures, |partition| partition.messages)

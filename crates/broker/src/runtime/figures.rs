@@ -129,7 +129,7 @@ impl CoreFigures {
 }
 
 fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures {
-    let Counters { delivered, discarded, duplicates, dropped, overflowed, replaced, .. } =
+    let Counters { delivered, discarded, duplicates, dropped, redriven, overflowed, replaced, .. } =
         partition.counters();
     let Counters { slow_consumers, timed_out_transactions, missed_notices, unreadable, .. } =
         partition.counters();
@@ -140,12 +140,14 @@ fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures
         discarded,
         duplicates,
         dropped,
+        redriven,
         overflowed,
         replaced,
         slow_consumers,
         timed_out_transactions,
         missed_notices,
         unreadable,
+        scheduled: partition.scheduled() as u64,
         messages,
         resident_bytes,
         volatile_bytes,
