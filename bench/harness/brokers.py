@@ -97,6 +97,8 @@ class Broker:
 
 class Postroad(Broker):
     name = "postroad"
+    # Of its own, if it is not to take a quarter of the machine's.
+    memory_bytes = None
     port_offset = 300
     port = 61616 + port_offset
 
@@ -112,8 +114,18 @@ class Postroad(Broker):
         )
         self.version = commit.stdout.strip()
 
+    @property
+    def configuration(self):
+        return os.path.join(self.data, "postroad.toml")
+
+    def prepare(self):
+        if self.memory_bytes is not None:
+            with open(self.configuration, "w", encoding="utf-8") as file:
+                file.write(f"memory_bytes = {self.memory_bytes}\n")
+
     def command(self):
-        return [self.binary, "serve", "--data", os.path.join(self.data, "data"), "--port-offset", str(self.port_offset)]
+        command = [self.binary, "serve", "--data", os.path.join(self.data, "data"), "--port-offset", str(self.port_offset)]
+        return command if self.memory_bytes is None else [*command, "--config", self.configuration]
 
 
 class ActiveMQ(Broker):

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postroad_openwire::codec::Destination;
+use bytes::Bytes;
+use postroad_openwire::codec::{Destination, Primitive};
 use serde::Serialize;
 
 use crate::load::{Counters, Worker, durable_message, join, publish, sample};
@@ -26,12 +27,39 @@ pub struct Plan {
     pub window: u32,
     /// Messages in all.
     pub messages: u64,
+    /// No longer than this, however many they are by then.
+    pub time_max: Option<Duration>,
     /// Bytes of each body.
     pub body_bytes: usize,
+    /// When the messages are due, if not at once.
+    pub due: Option<DueLater>,
     /// How often it is looked.
     pub interval: Duration,
     /// Tells queues of different runs apart.
     pub run: String,
+}
+
+/// Messages that the broker keeps for later.
+#[derive(Clone, Copy, Debug)]
+pub struct DueLater {
+    /// When the first one is due, from when it was sent.
+    pub first: Duration,
+    /// The others are due within so long behind that, in no order.
+    pub spread: Duration,
+}
+
+impl DueLater {
+    /// How long after its send the message of this number is due, in ms (a multiplicative hash by the golden ratio).
+    fn delay_ms(self, number: u64) -> u64 {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let place = u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) * u128::from(ms(self.spread));
+        ms(self.first).saturating_add((place >> 64) as u64)
+    }
+}
+
+/// What has a message delivered so many milliseconds after the broker took it.
+pub(crate) fn delayed(ms: u64) -> Vec<(String, Primitive)> {
+    vec![("AMQ_SCHEDULED_DELAY".to_owned(), Primitive::Long(i64::try_from(ms).unwrap_or(i64::MAX)))]
 }
 
 /// One interval.
@@ -52,6 +80,8 @@ pub struct Look {
 pub struct Measurement {
     /// Each interval.
     pub looks: Vec<Look>,
+    /// Confirmed sends.
+    pub published: u64,
     /// Confirmed sends per second, over all.
     pub published_per_second: f64,
     /// Processor time of the server for each send, if its process is known.
@@ -81,20 +111,27 @@ pub fn run(
     mut each: impl FnMut(&Look),
 ) -> Result<Measurement, LinkError> {
     let counters = Arc::new(Counters { limit: Some(plan.messages), ..Counters::default() });
-    let message = durable_message(&destination(plan), vec![b'x'; plan.body_bytes].into(), Vec::new())?;
+    let (destination, due) = (destination(plan), plan.due);
+    let body: Bytes = vec![b'x'; plan.body_bytes].into();
+    let plain = durable_message(&destination, body.clone(), Vec::new())?;
+    let message = move |number| match due {
+        Some(due) => durable_message(&destination, body.clone(), delayed(due.delay_ms(number))),
+        None => Ok(plain.clone()),
+    };
     let mut workers: Vec<Worker> = Vec::new();
     let before = sample(plan.server, &counters);
     for _ in 0..plan.publishers {
         let link = Link::open(&plan.url, None, None, Arc::default())?;
         let (counters, message, window) = (counters.clone(), message.clone(), plan.window);
-        workers.push(thread::spawn(move || publish(link, &message, window, &counters, |_| ())));
+        workers.push(thread::spawn(move || publish(link, message, window, &counters, |_| ())));
     }
     let mut looks = Vec::new();
     let (mut last_at, mut last_published) = (before.at, 0);
     while workers.iter().any(|worker| !worker.is_finished()) {
         let end = Instant::now() + plan.interval;
         while Instant::now() < end && workers.iter().any(|worker| !worker.is_finished()) {
-            if stop.load(Ordering::Acquire) {
+            let is_over = plan.time_max.is_some_and(|max| max <= before.at.elapsed());
+            if is_over || stop.load(Ordering::Acquire) {
                 counters.publishers_stop.store(true, Ordering::Release);
             }
             thread::sleep(Duration::from_millis(20));
@@ -119,6 +156,7 @@ pub fn run(
     let seconds = after.at.duration_since(before.at).as_secs_f64();
     Ok(Measurement {
         looks,
+        published: after.published,
         published_per_second: after.published as f64 / seconds,
         server_cpu_us: after.cpu_us_per_message(&before),
     })

@@ -151,6 +151,8 @@ fn load(plan: &Plan, messages: u64) -> backlog::Plan {
         publishers: plan.publishers,
         window: plan.window,
         messages,
+        time_max: None,
+        due: None,
         body_bytes: plan.body_bytes,
         interval: Duration::from_secs(5),
         run: plan.run.clone(),

@@ -115,9 +115,15 @@ fn round(plan: &Plan, series: &mut Series, stop: &Arc<AtomicBool>) -> Result<(),
         })
     };
     let latency = &mut series.latency;
-    publish(link, &message, 1, &counters, |time| {
-        latency.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
-    })?;
+    publish(
+        link,
+        |_| Ok(message.clone()),
+        1,
+        &counters,
+        |time| {
+            latency.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        },
+    )?;
     let after = sample(plan.server, &counters);
     crate::load::join(vec![timer])?;
     series.published += after.published;

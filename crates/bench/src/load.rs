@@ -123,11 +123,11 @@ pub(crate) fn durable_message(
     Ok(outgoing.to_message()?)
 }
 
-/// Sends one message again and again, `window` of them ahead of their confirmations, until told to stop. `each` gets the
+/// Sends messages, each by its number among those of this load, `window` of them ahead of their confirmations, until told to stop. `each` gets the
 /// time from the send to its confirmation; with a window above one that includes the wait behind the others.
 pub(crate) fn publish(
     mut link: Link,
-    message: &Message,
+    mut message: impl FnMut(u64) -> Result<Message, LinkError>,
     window: u32,
     counters: &Counters,
     mut each: impl FnMut(Duration),
@@ -136,10 +136,12 @@ pub(crate) fn publish(
     loop {
         let mut goes_on = !counters.publishers_stop.load(Ordering::Acquire);
         while goes_on && begun.len() < window as usize {
-            goes_on = counters.may_begin();
-            if goes_on {
+            let number = counters.begin();
+            goes_on = number.is_some();
+            if let Some(number) = number {
+                let message = message(number)?;
                 begun.push_back(Instant::now());
-                link.client().send(message.clone(), true)?;
+                link.client().send(message, true)?;
             }
         }
         if begun.is_empty() {
@@ -198,7 +200,9 @@ pub(crate) fn drain(
 }
 
 impl Counters {
-    fn may_begin(&self) -> bool {
-        self.limit.is_none_or(|limit| self.begun.fetch_add(1, Ordering::AcqRel) < limit)
+    /// The number of the next send, from 0; `None` if there are enough.
+    fn begin(&self) -> Option<u64> {
+        let number = self.begun.fetch_add(1, Ordering::AcqRel);
+        self.limit.is_none_or(|limit| number < limit).then_some(number)
     }
 }

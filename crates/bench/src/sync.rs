@@ -114,6 +114,8 @@ fn load(plan: &Plan, senders: u32) -> backlog::Plan {
         window: 1,
         messages: plan.messages * u64::from(senders),
         body_bytes: plan.body_bytes,
+        time_max: None,
+        due: None,
         interval: Duration::from_secs(5),
         run: format!("{}.{senders}", plan.run),
     }

@@ -235,9 +235,15 @@ fn send(plan: &Plan, latency: &mut Histogram<u64>, stop: &Arc<AtomicBool>) -> Re
             paused
         })
     };
-    publish(link, &message, 1, &counters, |time| {
-        latency.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
-    })?;
+    publish(
+        link,
+        |_| Ok(message.clone()),
+        1,
+        &counters,
+        |time| {
+            latency.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        },
+    )?;
     join(vec![timer])?;
     Ok(counters.published.load(Ordering::Acquire))
 }

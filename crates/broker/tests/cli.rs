@@ -971,7 +971,10 @@ fn dead_letters_go_back_to_where_they_were() {
     }
     let one = broker.run(&["redrive", "--origin", "orders", "--timeout", "300"]);
     assert_eq!((one.status.code(), errors(&one).contains("1 stayed")), (Some(0), true), "{}", errors(&one));
-    broker.says(&["redrive", "--to", "elsewhere", "--timeout", "300"]);
+    // The broker by itself, which counts them; the other is a client as any.
+    let inside =
+        postroad(&["redrive", "--to", "elsewhere", "--data", text(&broker.data())]).output().unwrap();
+    assert!(errors(&inside).starts_with("1 sent back"), "{}", errors(&inside));
     for (queue, body) in [("orders", "m"), ("elsewhere", "n")] {
         let message = &broker.objects(&["receive", queue, "--json", "--timeout", "10000"])[0];
         assert_eq!(
@@ -981,6 +984,29 @@ fn dead_letters_go_back_to_where_they_were() {
         );
     }
     assert_eq!(dead(), 0);
+    let metrics = get(&broker, "/metrics").1;
+    let line = "postroad_redriven_total{partition=\"0\"} 1";
+    assert!(metrics.lines().any(|found| found == line), "no {line} in\n{metrics}");
+}
+
+#[test]
+fn messages_that_are_due_later_are_measured_and_counted() {
+    let broker = Broker::start();
+    let data = broker.data();
+    let few = ["--messages", "500", "--probe", "20", "--probe-per-second", "100"];
+    let few = [&["bench", "schedules", "--data", text(&data), "--json"][..], &few].concat();
+    let [measured] = &broker.objects(&few)[..] else { panic!("not one object") };
+    assert_eq!(measured["messages"], 500);
+    for probe in ["alone", "beside"] {
+        assert_eq!(
+            (&measured[probe]["came"], &measured[probe]["early"]),
+            (&Value::from(20), &Value::from(0)),
+            "{measured}"
+        );
+    }
+    let metrics = get(&broker, "/metrics").1;
+    let line = "postroad_scheduled{partition=\"0\"} 500";
+    assert!(metrics.lines().any(|found| found == line), "no {line} in\n{metrics}");
 }
 
 /// Files of a directory that have these bytes in them.

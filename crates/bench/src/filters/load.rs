@@ -215,7 +215,8 @@ fn publish_all(
     for _ in 0..point.publishers {
         let link = open(&plan.url, &Arc::default())?;
         let (counters, message) = (counters.clone(), message.clone());
-        workers.push(thread::spawn(move || publish(link, &message, window, &counters, |_| ())));
+        workers
+            .push(thread::spawn(move || publish(link, |_| Ok(message.clone()), window, &counters, |_| ())));
     }
     Ok(workers)
 }

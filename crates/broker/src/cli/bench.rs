@@ -5,6 +5,7 @@ mod depth;
 mod disk;
 mod fanout;
 mod filters;
+mod schedules;
 mod sync;
 mod upkeep;
 
@@ -26,6 +27,8 @@ pub enum Bench {
     Backlog(backlog::BacklogArguments),
     /// A deep queue beside an empty one: pace at both ends, memory of the server, and its start after a kill.
     Depth(depth::DepthArguments),
+    /// Messages that are due later: memory of the server, and how late others come meanwhile.
+    Schedules(schedules::SchedulesArguments),
     /// The disk under a directory: writes, reads and syncs, and what they mean for a broker.
     Disk(disk::DiskArguments),
     /// Senders that wait for each confirmation, beside the disk's own rate of syncs.
@@ -70,6 +73,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Fanout(arguments) => fanout::run(arguments),
         Bench::Backlog(arguments) => backlog::run(arguments),
         Bench::Depth(arguments) => depth::run(arguments),
+        Bench::Schedules(arguments) => schedules::run(arguments),
         Bench::Disk(arguments) => disk::run(arguments),
         Bench::Sync(arguments) => sync::run(arguments),
         Bench::Upkeep(arguments) => upkeep::run(arguments),

@@ -20,6 +20,9 @@ pub struct BacklogArguments {
     /// Messages in all.
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     messages: u64,
+    /// Seconds after which it ends, even if these were not all.
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds_max: Option<u64>,
     /// Publishers, each with a connection of its own.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     publishers: u32,
@@ -40,7 +43,9 @@ pub fn run(arguments: &BacklogArguments) -> anyhow::Result<()> {
         publishers: arguments.publishers,
         window: arguments.window,
         messages: arguments.messages,
+        time_max: arguments.seconds_max.map(Duration::from_secs),
         body_bytes: arguments.body_bytes,
+        due: None,
         interval: Duration::from_secs(5),
         run: run_name(),
     };
