@@ -1,11 +1,13 @@
 //! Consumers: attach, credit, drain, detach.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, DetachCause, Effect,
     Event, Message, QueueId, Refusal, Share, Ticket,
 };
+use postroad_routing::Prefetch;
 use postroad_selector::Selector;
 
 use crate::Partition;
@@ -48,6 +50,7 @@ pub struct Consumer {
 
 impl Partition {
     pub(crate) fn attach(&mut self, attach: Attach, effects: &mut Vec<Effect>) {
+        let attach = self.with_prefetch(attach, effects);
         let Some(attach) = self.attach_to_pattern(attach, effects) else { return };
         let (connection, ticket) = (attach.consumer.connection, attach.ticket);
         match self.source_of(&attach, effects) {
@@ -68,6 +71,27 @@ impl Partition {
             }
             Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
         }
+    }
+
+    /// The credit that the policy decides, where the client leaves it open. The client learns it ahead of the answer, for one without
+    /// any has to ask for each message.
+    fn with_prefetch(&self, mut attach: Attach, effects: &mut Vec<Effect>) -> Attach {
+        let is_open = std::mem::take(&mut attach.credit_by_default);
+        let Prefetch { consumers, durable, browsers } = self.settings.policies.prefetch(&attach.source);
+        let decided = match attach.mode {
+            ConsumerMode::Browse => browsers.map(NonZeroU32::get),
+            _ if attach.source.kind == DestinationKind::Topic && attach.subscription.is_some() => durable,
+            _ => consumers,
+        };
+        let Some(messages) = decided.filter(|messages| is_open && *messages != attach.credit) else {
+            return attach;
+        };
+        attach.credit = messages;
+        if let Some(notice) = &mut attach.notice {
+            Arc::make_mut(notice).prefetch = messages;
+        }
+        effects.push(Effect::Prefetch { consumer: attach.consumer, messages });
+        attach
     }
 
     /// Whether the log has to learn first what feeds the consumer's queue, or is learning it for another consumer.

@@ -38,6 +38,13 @@ pub enum Effect {
         /// The consumer.
         consumer: ConsumerKey,
     },
+    /// A policy gives the consumer, which is being attached, another credit than its client asked for.
+    Prefetch {
+        /// The consumer.
+        consumer: ConsumerKey,
+        /// Messages that it is sent ahead.
+        messages: u32,
+    },
     /// The consumer is no more, and did not ask for that.
     Detached {
         /// The consumer.

@@ -348,6 +348,8 @@ pub struct Attach {
     pub mode: ConsumerMode,
     /// How many messages it may be sent at first.
     pub credit: u32,
+    /// Its client has left that at the client's own default: a policy may decide it (see [`crate::Effect::Prefetch`]).
+    pub credit_by_default: bool,
     /// Consumers of higher priority are served first.
     pub priority: i8,
     /// Topics: skip what its own connection publishes, or for a durable subscription its own client.

@@ -31,6 +31,13 @@ pub enum ToSession {
         /// The consumer.
         consumer: ConsumerKey,
     },
+    /// See [`crate::Effect::Prefetch`].
+    Prefetch {
+        /// The consumer.
+        consumer: ConsumerKey,
+        /// Messages that it is sent ahead.
+        messages: u32,
+    },
     /// See [`crate::Effect::Ended`].
     Ended {
         /// The session's number for its share.

@@ -23,7 +23,7 @@ pub use pattern::{Pattern, PatternError, is_wildcard};
 pub use pattern_map::PatternMap;
 pub use policy::{
     Advised, AtLimit, DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Limit,
-    Policies, Policy, Recovery, Redelivery, Returning, Slow, TimeToLive, WhenSlow,
+    Policies, Policy, Prefetch, Recovery, Redelivery, Returning, Slow, TimeToLive, WhenSlow,
 };
 pub use tenant::{Tenant, TenantError, Tenants};
 pub use virtual_topic::VirtualTopic;

@@ -1,5 +1,6 @@
 //! Policies: what operators decide about the destinations that a pattern matches.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use postroad_model::{Compression, Destination, DestinationKind, Durability};
@@ -48,6 +49,20 @@ pub struct Policy {
     pub last_value: Option<Arc<str>>,
     /// What is told of each of its messages, or of those who send them, to whom listens.
     pub advisories: Advised,
+    /// How many messages consumers are sent ahead.
+    pub prefetch: Prefetch,
+}
+
+/// How many messages consumers are sent ahead whose clients leave that at their own default, as in ActiveMQ's policies; `None` decides
+/// nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prefetch {
+    /// Those of a queue, and volatile subscribers of a topic.
+    pub consumers: Option<u32>,
+    /// Those of a durable subscription.
+    pub durable: Option<u32>,
+    /// Browsers, which would otherwise see nothing: at least 1.
+    pub browsers: Option<NonZeroU32>,
 }
 
 /// What is told of messages that come and go as they should, and of producers that are too fast: each costs a message of its own.
@@ -322,6 +337,8 @@ struct Asked {
     last_value: bool,
     /// Advisories of ordinary messages, or of fast producers.
     advisories: bool,
+    /// What consumers are sent ahead.
+    prefetch: bool,
 }
 
 impl Asked {
@@ -336,6 +353,7 @@ impl Asked {
             returning: policy.returning.after_ms.is_some(),
             last_value: policy.last_value.is_some(),
             advisories: policy.advisories != Advised::default(),
+            prefetch: policy.prefetch != Prefetch::default(),
         }
     }
 
@@ -350,6 +368,7 @@ impl Asked {
             returning: self.returning || other.returning,
             last_value: self.last_value || other.last_value,
             advisories: self.advisories || other.advisories,
+            prefetch: self.prefetch || other.prefetch,
         }
     }
 }
@@ -422,6 +441,14 @@ impl Policies {
         match self.asked.advisories {
             true => self.of(destination).advisories,
             false => Advised::default(),
+        }
+    }
+
+    /// How many messages consumers of this destination are sent ahead.
+    pub fn prefetch(&self, destination: &Destination) -> Prefetch {
+        match self.asked.prefetch {
+            true => self.of(destination).prefetch,
+            false => Prefetch::default(),
         }
     }
 

@@ -289,6 +289,7 @@ impl Client {
         let mut events = self.attach_to(world, source, mode, credit);
         for (_, event) in &mut events {
             let Event::Attach(attach) = event else { continue };
+
             if world.scene.selects && world.random.one_in(2) {
                 attach.selector = world.random.pick(&SELECTORS).map_or("", |(text, _)| *text).into();
             }
@@ -341,6 +342,7 @@ impl Client {
             source,
             mode,
             credit,
+            credit_by_default: false,
             priority: world.random.below(3) as i8,
             no_local: world.random.one_in(4),
             share: Share::No,

@@ -579,6 +579,12 @@ impl Oracle {
                 }
                 Ok(())
             }
+            Effect::Prefetch { consumer, messages } => {
+                if let Some(reader) = self.readers.get_mut(consumer) {
+                    reader.credit = *messages;
+                }
+                Ok(())
+            }
             Effect::Detached { consumer, cause } => {
                 let reader = self.readers.remove(consumer);
                 if let Some(name) = reader.and_then(|reader| reader.name) {

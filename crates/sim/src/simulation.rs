@@ -450,6 +450,9 @@ impl Simulation {
             }
             Effect::Deliver(delivery) => (delivery.consumer.connection, ToSession::Deliver(delivery.clone())),
             Effect::Drained { consumer } => (consumer.connection, ToSession::Drained { consumer: *consumer }),
+            Effect::Prefetch { consumer, messages } => {
+                (consumer.connection, ToSession::Prefetch { consumer: *consumer, messages: *messages })
+            }
             Effect::Detached { consumer, cause } => {
                 (consumer.connection, ToSession::Detached { consumer: *consumer, cause: *cause })
             }

@@ -352,8 +352,11 @@ impl Session for AmqpSession {
                 self.unsettled(ticket, deliveries);
                 Ok(())
             }
-            // Nobody asks for branches, or for dead letters to go back, by AMQP.
-            ToSession::Ended { .. } | ToSession::Branches { .. } | ToSession::Redriven { .. } => Ok(()),
+            // Credit is the client's own, and nobody asks for branches, or for dead letters to go back, by AMQP.
+            ToSession::Prefetch { .. }
+            | ToSession::Ended { .. }
+            | ToSession::Branches { .. }
+            | ToSession::Redriven { .. } => Ok(()),
             ToSession::Evicted => {
                 let text = "its client connected anew".to_owned();
                 let fault = Fault::connection("amqp:connection:forced", text);

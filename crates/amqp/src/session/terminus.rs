@@ -319,6 +319,7 @@ impl AmqpSession {
             source: from,
             mode,
             credit: 0,
+            credit_by_default: false,
             priority: priority_of(attach),
             no_local: filters.no_local,
             client: Some(self.peer.container.clone()),

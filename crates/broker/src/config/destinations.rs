@@ -1,11 +1,13 @@
 //! What operators decide about destinations, as the configuration file says it.
 
+use std::num::NonZeroU32;
+
 use anyhow::{Context, bail};
 use postroad_model::{Compression, Destination, Durability};
 use postroad_routing::{
     Addressing, Advised, AtLimit, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, Homes, Limit,
-    MirroredQueues, Pattern, Policies, Policy, Recovery, Redelivery, Returning, Slow, Target, TimeToLive,
-    VirtualTopic, WhenSlow,
+    MirroredQueues, Pattern, Policies, Policy, Prefetch, Recovery, Redelivery, Returning, Slow, Target,
+    TimeToLive, VirtualTopic, WhenSlow,
 };
 use postroad_selector::Selector;
 use serde::Deserialize;
@@ -73,6 +75,12 @@ pub struct PolicyConfig {
     pub when_slow: Option<WhenSlowConfig>,
     /// Of the messages with the same value of this property the last one is kept.
     pub last_value_property: Option<String>,
+    /// How many messages consumers of a queue, or volatile subscribers of a topic, are sent ahead: see [`Prefetch`]; below 0 clients decide.
+    pub prefetch: Option<i32>,
+    /// How many messages readers of durable subscriptions are sent ahead; below 0 clients decide.
+    pub durable_prefetch: Option<i32>,
+    /// How many messages browsers are sent ahead; below 1 clients decide.
+    pub browser_prefetch: Option<i32>,
     /// What is told of ordinary messages and fast producers: see [`Advised`].
     pub advisories: Option<Vec<AdvisoryConfig>>,
 }
@@ -214,6 +222,15 @@ impl PolicyConfig {
         }
     }
 
+    fn prefetch(&self) -> Prefetch {
+        let decided = |messages: Option<i32>| u32::try_from(messages?).ok();
+        Prefetch {
+            consumers: decided(self.prefetch),
+            durable: decided(self.durable_prefetch),
+            browsers: decided(self.browser_prefetch).and_then(NonZeroU32::new),
+        }
+    }
+
     fn advised(&self) -> Advised {
         let wants = |kind| self.advisories.as_ref().is_some_and(|kinds| kinds.contains(&kind));
         Advised {
@@ -260,6 +277,7 @@ impl PolicyConfig {
                 then: self.when_slow.map_or(WhenSlow::Tell, WhenSlow::from),
             },
             advisories: self.advised(),
+            prefetch: self.prefetch(),
             last_value: self.last_value_property.as_deref().filter(|name| !name.is_empty()).map(Into::into),
         }
     }

@@ -427,6 +427,9 @@ impl Core {
                 self.post(delivery.consumer.connection, ToSession::Deliver(delivery));
             }
             Effect::Drained { consumer } => self.post(consumer.connection, ToSession::Drained { consumer }),
+            Effect::Prefetch { consumer, messages } => {
+                self.post(consumer.connection, ToSession::Prefetch { consumer, messages });
+            }
             Effect::Detached { consumer, cause } => {
                 self.post(consumer.connection, ToSession::Detached { consumer, cause });
             }

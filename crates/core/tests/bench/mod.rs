@@ -359,6 +359,9 @@ impl Bench {
                     self.said.push(format!("{moved} back, {stayed} left"));
                 }
                 Effect::Drained { consumer } => self.said.push(format!("{} drained", name(consumer))),
+                Effect::Prefetch { consumer, messages } => {
+                    self.said.push(format!("{} is sent {messages} ahead", name(consumer)));
+                }
                 Effect::Detached { consumer, .. } => self.said.push(format!("{} detached", name(consumer))),
                 Effect::Deliver(delivery) => {
                     let body = String::from_utf8(delivery.message.bytes.to_vec()).expect("a sound script");
@@ -631,6 +634,7 @@ impl Bench {
             source: source.clone(),
             mode,
             credit: plain[2].parse().expect("a sound script"),
+            credit_by_default: plain.contains(&"by-default"),
             priority: priority.unwrap_or(0) as i8,
             no_local: plain.contains(&"nolocal"),
             share,

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DetachCause, Event, PartitionId, Share,
+    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, DetachCause, Event,
+    PartitionId, Share,
 };
 use rustc_hash::FxHashMap;
 
@@ -180,6 +181,7 @@ impl OpenWireSession {
                 source: names::to_model(&part.destination),
                 mode,
                 credit: prefetch,
+                credit_by_default: is_default_prefetch(&info),
                 priority: info.priority as i8,
                 no_local: info.no_local,
                 client: self.introduction.client().map(|client| client.client_id.clone()),
@@ -305,6 +307,20 @@ impl OpenWireSession {
             turn.events.push(Event::Credit { consumer: self.key(number), add });
         }
         Ok(Done::Now)
+    }
+
+    /// A policy has decided how much one part of a consumer gets ahead. A client that gets nothing ahead must know it, to ask for each
+    /// message.
+    pub(super) fn prefetch_decided(&mut self, number: u32, messages: u32, turn: &mut Turn<'_>) {
+        let Some(consumer) =
+            self.consumers.by_number(number).filter(|consumer| consumer.prefetch != messages)
+        else {
+            return;
+        };
+        consumer.prefetch = messages;
+        let (consumer_id, prefetch) =
+            (Some(consumer.id.clone()), i32::try_from(messages).unwrap_or(i32::MAX));
+        self.send(ConsumerControl { consumer_id, prefetch, ..ConsumerControl::default() }.into(), turn);
     }
 
     /// A client without prefetch wants one message (timeout in ms: 0 waits for ever, negative not at all).
@@ -522,6 +538,21 @@ fn check_supported(info: &ConsumerInfo) -> Result<(), Exception> {
         return Err(Exception::jms("networks of brokers are not supported yet"));
     }
     Ok(())
+}
+
+/// Whether the application has said nothing about how much it wants ahead, as far as one can see: ActiveMQ's clients send their defaults
+/// then (`ActiveMQPrefetchPolicy` of activemq-client, and `PolicyEntry.configurePrefetch` of activemq-broker).
+fn is_default_prefetch(info: &ConsumerInfo) -> bool {
+    let of_topic =
+        info.destination.as_ref().is_some_and(|at| names::to_model(at).kind == DestinationKind::Topic);
+    let defaults: &[i32] = match (info.browser, of_topic, &info.subscription_name) {
+        (true, ..) => &[500],
+        (false, false, _) => &[1000],
+        // The second is that of clients that acknowledge in batches.
+        (false, true, Some(_)) => &[100, 1000],
+        (false, true, None) => &[i16::MAX as i32],
+    };
+    defaults.contains(&info.prefetch_size)
 }
 
 fn own_consumer(id: &ConsumerId) -> ConsumerId {

@@ -276,6 +276,9 @@ impl Session for OpenWireSession {
             ToSession::Deliver(delivery) => self.deliver(delivery, &mut turn)?,
             // The runtime gives it to `body`, in its turn.
             ToSession::Chunk { .. } => {}
+            ToSession::Prefetch { consumer, messages } => {
+                self.prefetch_decided(consumer.number, messages, &mut turn);
+            }
             ToSession::Drained { consumer } => self.drained(consumer.number, &mut turn),
             ToSession::Detached { consumer, cause } => self.detached(consumer.number, cause, &mut turn),
             ToSession::Ended { transaction, committed } => self.ended(transaction, committed),

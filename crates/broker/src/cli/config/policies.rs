@@ -56,10 +56,6 @@ const POLICY: &[(&str, &str)] = &[
     ("maxQueueAuditDepth", "nothing follows: limits.audited_producers holds for all destinations"),
     ("maxProducersToAudit", "not translated: limits.audited_producers holds for all destinations"),
     ("messageGroupMapFactoryType", "nothing follows: groups keep their order beyond any number"),
-    ("queuePrefetch", "not translated: clients say how much they want ahead"),
-    ("queueBrowserPrefetch", "not translated: clients say how much they want ahead"),
-    ("topicPrefetch", "not translated: clients say how much they want ahead"),
-    ("durableTopicPrefetch", "not translated: clients say how much they want ahead"),
     ("gcInactiveDestinations", "not translated: idle queues are kept"),
     ("inactiveTimeoutBeforeGC", "not translated: idle queues are kept"),
     ("inactiveTimoutBeforeGC", "not translated: idle queues are kept"),
@@ -86,6 +82,31 @@ const ADVISORIES: [(&str, &str); 4] = [
     ("sendAdvisoryIfNoConsumers", "no-consumer"),
     ("advisoryForFastProducers", "fast-producer"),
 ];
+
+/// How many messages a policyEntry sends ahead: for queues, and for topics.
+const PREFETCH: [(&str, [(&str, &str); 2]); 2] = [
+    ("queue", [("queuePrefetch", "prefetch"), ("queueBrowserPrefetch", "browser_prefetch")]),
+    ("topic", [("topicPrefetch", "prefetch"), ("durableTopicPrefetch", "durable_prefetch")]),
+];
+
+/// What an entry says about prefetch, as far as it concerns the kind of its pattern.
+fn prefetch(entry: &Element<'_>, pattern: &str, keys: &mut Keys, translation: &mut Translation) {
+    let kind = pattern.split_once("://").map_or("", |(scheme, _)| scheme.trim_start_matches("temp-"));
+    for (of, attributes) in PREFETCH {
+        for (attribute, key) in attributes {
+            let number = entry.number(attribute, translation).filter(|_| of == kind);
+            let least = i64::from(key == "browser_prefetch");
+            match number.map(|number| (number >= least).then(|| u32::try_from(number).ok()).flatten()) {
+                Some(Some(messages)) => keys.push((key, u64::from(messages).into())),
+                Some(None) => {
+                    let why = format!("{attribute}: not translated: it is {least} or more");
+                    translation.note(entry, &why);
+                }
+                None => {}
+            }
+        }
+    }
+}
 
 /// Elements of a policyEntry that need no key, or have none.
 const INNER: &[(&str, &str)] = &[
@@ -165,6 +186,7 @@ impl Rules {
         if let Some(always) = entry.flag("alwaysRetroactive", translation) {
             keys.push(("retroactive_always", always.into()));
         }
+        prefetch(entry, &pattern, &mut keys, translation);
         let told =
             ADVISORIES.iter().filter(|(attribute, _)| entry.flag(attribute, translation) == Some(true));
         let told: Vec<Value> = told.map(|(_, kind)| (*kind).into()).collect();
