@@ -2,7 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 use postroad_amqp::codec::{Field, Header, Properties, Timestamp, Value, ValueMap};
-use postroad_amqp::message::StoredProperties;
+use postroad_amqp::message::{StoredProperties, mark_dead_letter};
+use postroad_model::{DeadLetter, Destination, Encoding, Message, Protocol};
 use postroad_selector::{Properties as _, Value as Seen};
 
 fn message(header: Header, properties: Properties, application: &[(&str, Value)]) -> Bytes {
@@ -80,6 +81,30 @@ fn application_properties_of_any_type_are_seen() {
     for (value, want) in cases {
         let bytes = message(Header::default(), Properties::default(), &[("p", value.clone())]);
         assert_eq!(StoredProperties::of(&bytes, 0).property("p"), want, "{value:?}");
+    }
+}
+
+#[test]
+fn the_cause_of_a_dead_letter_goes_by_the_name_that_jms_clients_know() {
+    let sent = |application: &[(&str, Value)]| Message {
+        encoding: Encoding { protocol: Protocol::Amqp, version: 0 },
+        persistent: true,
+        priority: 4,
+        expires_at_ms: 0,
+        rare: None,
+        bytes: message(Header::default(), Properties::default(), application),
+    };
+    let queue = Destination::queue;
+    let past = DeadLetter { queue: queue("DLQ"), origin: queue("orders"), reason: Some("too old".into()) };
+    let own = (DeadLetter::CAUSE, Value::from("mine"));
+    for (case, bytes, want) in [
+        ("no dead letter", sent(&[]).bytes, None),
+        ("a dead letter", mark_dead_letter(&sent(&[]), &past).bytes, Some("too old")),
+        ("with the sender's own property", mark_dead_letter(&sent(&[own]), &past).bytes, Some("mine")),
+    ] {
+        let seen = StoredProperties::of(&bytes, 0);
+        assert_eq!(seen.property(DeadLetter::CAUSE), want.map(Seen::from), "{case}");
+        assert_eq!(seen.property("dlq"), None, "{case}");
     }
 }
 

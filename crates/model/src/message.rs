@@ -191,3 +191,8 @@ pub struct DeadLetter {
     /// Why, if the consumer said so.
     pub reason: Option<Arc<str>>,
 }
+
+impl DeadLetter {
+    /// The property in which JMS clients and their selectors look for the reason (`ActiveMQMessage.DLQ_DELIVERY_FAILURE_CAUSE_PROPERTY`).
+    pub const CAUSE: &str = "dlqDeliveryFailureCause";
+}

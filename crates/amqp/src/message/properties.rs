@@ -6,9 +6,11 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use bytes::Bytes;
+use postroad_model::DeadLetter;
 use postroad_selector::{Properties as SelectorProperties, Value as SelectorValue};
 
 use super::Sections;
+use super::dead_letter::REASON;
 use crate::codec::{Header, Properties, Text, Timestamp, Value, ValueMap};
 use crate::portable::read_id;
 
@@ -53,6 +55,14 @@ impl<'a> StoredProperties<'a> {
         Some(self.application.get_or_init(read))
     }
 
+    /// Why it is a dead letter: a JMS client sees it as a property (docs/protocols/fidelity.md).
+    fn cause(&self) -> Option<SelectorValue<'_>> {
+        match self.sections.as_ref()?.message_annotations(self.message).ok()?.get(REASON)? {
+            Value::String(reason) => Some(SelectorValue::String(reason.as_str().to_owned().into())),
+            _ => None,
+        }
+    }
+
     fn jms_header(&self, name: &str) -> Option<SelectorValue<'_>> {
         match name {
             "JMSDeliveryMode" => {
@@ -95,7 +105,10 @@ impl SelectorProperties for StoredProperties<'_> {
         {
             return Some(value);
         }
-        match self.application()?.get(name)? {
+        let Some(value) = self.application().and_then(|application| application.get(name)) else {
+            return (name == DeadLetter::CAUSE).then(|| self.cause()).flatten();
+        };
+        match value {
             Value::Null => None,
             Value::Boolean(value) => Some(SelectorValue::Boolean(*value)),
             Value::Byte(value) => Some(SelectorValue::Long((*value).into())),

@@ -26,16 +26,16 @@ pub fn revived(
 #[cfg(test)]
 mod tests {
     use bytes::BytesMut;
+    use postroad_model::DeadLetter;
 
     use super::*;
     use crate::codec::{LocalTransactionId, Primitive, PrimitiveMap, WireString};
-    use crate::session::CAUSE;
 
     fn letter(cause: Option<&str>, original: Option<&str>) -> Message {
         let mut properties = PrimitiveMap::default();
         properties.0.push(("k".into(), Primitive::Int(5)));
         if let Some(cause) = cause {
-            properties.0.push((CAUSE.into(), Primitive::String(cause.into())));
+            properties.0.push((DeadLetter::CAUSE.into(), Primitive::String(cause.into())));
         }
         let mut marshalled = BytesMut::new();
         properties.encode(&mut marshalled).unwrap();

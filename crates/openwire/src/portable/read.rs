@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use postroad_model::portable::{Body, Headers, Id, Map, Portable, Text, TranslationError, Value};
-use postroad_model::{Message, Protocol};
+use postroad_model::{DeadLetter, Message, Protocol};
 
 use super::inflate::inflate;
 use super::names;
@@ -11,7 +11,7 @@ use crate::client::message_id_text;
 use crate::codec::{
     self, Destination, MessageKind, Primitive, PrimitiveMap, WireError, decode_text_body, from_stored,
 };
-use crate::session::{CAUSE, SCHEDULE_PREFIX, to_model_destination};
+use crate::session::{SCHEDULE_PREFIX, to_model_destination};
 
 /// A stored OpenWire message as every protocol understands it. Its parts are slices of the stored bytes, but for a body
 /// that was deflated.
@@ -74,7 +74,7 @@ fn place(portable: &mut Portable, name: Text, value: Value) {
             portable.annotations.push((note.into(), value));
             return;
         }
-        _ if name == *CAUSE => &mut headers.dead_letter_cause,
+        _ if name == *DeadLetter::CAUSE => &mut headers.dead_letter_cause,
         _ => {
             portable.properties.push((name, value));
             return;

@@ -4,7 +4,7 @@ use std::hash::Hasher;
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::{Body, Headers, Map, Portable, Text, TranslationError, Value};
-use postroad_model::{DestinationKind, EntryTag, Protocol};
+use postroad_model::{DeadLetter, DestinationKind, EntryTag, Protocol};
 
 use super::names;
 use super::value::{write, write_map, write_text};
@@ -12,7 +12,6 @@ use crate::codec::{
     Destination, Message, MessageId, MessageKind, ProducerId, WireError, WireString, encode_text_body,
     to_stored,
 };
-use crate::session::CAUSE;
 
 /// What makes a message's OpenWire id, which has no room for ids of other protocols.
 ///
@@ -114,7 +113,7 @@ fn properties(portable: &Portable) -> Result<Option<Bytes>, WireError> {
     ] {
         push(format!("{}{name}", names::PREFIX), header.clone().map(Value::String));
     }
-    push(CAUSE.to_owned(), headers.dead_letter_cause.clone().map(Value::String));
+    push(DeadLetter::CAUSE.to_owned(), headers.dead_letter_cause.clone().map(Value::String));
     for (name, value) in &portable.annotations {
         push(format!("{}{}{name}", names::PREFIX, names::ANNOTATION), Some(value.clone()));
     }

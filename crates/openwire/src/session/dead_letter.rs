@@ -6,9 +6,6 @@ use postroad_model::{DeadLetter, Message, Revived};
 use super::names::to_model;
 use crate::codec::{Destination, Primitive, PrimitiveMap, WireError, from_stored, to_stored};
 
-/// The property in which clients look for the cause (`ActiveMQMessage.DLQ_DELIVERY_FAILURE_CAUSE_PROPERTY`).
-pub const CAUSE: &str = "dlqDeliveryFailureCause";
-
 /// The message with its past in it: the original destination, and the cause as a property. One that cannot be read or
 /// written anew stays as it was sent.
 pub fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
@@ -54,7 +51,11 @@ fn rewrite(message: &Message, past: &DeadLetter) -> Option<bytes::Bytes> {
     dead.expiration_ms = 0;
     let origin = past.origin.to_string();
     let cause = past.reason.as_deref().unwrap_or("rejected by the consumer");
-    put_property(&mut dead, CAUSE, Primitive::String(format!("{cause} (at {origin})").as_str().into()))?;
+    put_property(
+        &mut dead,
+        DeadLetter::CAUSE,
+        Primitive::String(format!("{cause} (at {origin})").as_str().into()),
+    )?;
     to_stored(&dead, version).ok()
 }
 
@@ -76,7 +77,7 @@ pub fn revive_dead_letter(message: &Message) -> Revived {
 pub fn origin_of_dead_letter(message: &crate::codec::Message) -> Option<Destination> {
     let properties = properties_of(message).ok()?;
     let cause = properties.0.iter().find_map(|(name, value)| match value {
-        Primitive::String(text) if name.to_str() == CAUSE => Some(text.to_str()),
+        Primitive::String(text) if name.to_str() == DeadLetter::CAUSE => Some(text.to_str()),
         _ => None,
     });
     let named = cause.as_deref().and_then(|cause| cause.strip_suffix(')')?.rsplit_once(" (at "));
@@ -97,7 +98,7 @@ pub fn without_past(
     destination: Destination,
 ) -> Result<crate::codec::Message, WireError> {
     let mut properties = properties_of(message)?;
-    properties.0.retain(|(name, _)| name.to_str() != CAUSE);
+    properties.0.retain(|(name, _)| name.to_str() != DeadLetter::CAUSE);
     let mut marshalled = BytesMut::new();
     properties.encode(&mut marshalled)?;
     Ok(crate::codec::Message {

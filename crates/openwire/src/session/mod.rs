@@ -40,7 +40,6 @@ use replies::Waiting;
 use temporary::Temporaries;
 use transaction::Transactions;
 
-pub(crate) use dead_letter::CAUSE;
 pub(crate) use dead_letter::without_past;
 pub use dead_letter::{mark_dead_letter, origin_of_dead_letter, revive_dead_letter};
 pub(crate) use names::to_model as to_model_destination;
