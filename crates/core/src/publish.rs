@@ -162,7 +162,7 @@ impl Partition {
     }
 
     /// Whether it goes through the log for the sake of some of its addresses: what is sent to others of them alone does not.
-    fn goes_both_ways(&self, sent: &Sent) -> bool {
+    pub(crate) fn goes_both_ways(&self, sent: &Sent) -> bool {
         let past_log = |to: &Destination| to.temporary || self.wanted_by(to) == Durability::Memory;
         sent.message.persistent
             && sent.schedule.is_none()
@@ -307,9 +307,11 @@ impl Partition {
             if let Some((publish, admitted, receivers)) = self.next_parked(&to) {
                 moved.insert(HeldBy::Own(publish.connection));
                 self.take_in(publish, admitted, &receivers, effects);
-                // Its next one has its turn behind those of the others.
-                if self.parked.is_at(&to) {
-                    self.lines.put(to, held_by, false);
+                // Its next one has its turn behind those of the others, unless it waits for something of its own.
+                match self.what_holds(&to) {
+                    Some(own @ HeldBy::Own(_)) => self.lines.put(to, own, false),
+                    Some(_) => self.lines.put(to, held_by, false),
+                    None => {}
                 }
                 continue;
             }

@@ -125,6 +125,15 @@ fn what_is_sent_to_several_addresses_is_overtaken_at_none() {
 }
 
 #[test]
+fn a_transaction_keeps_the_order_of_what_goes_through_the_log_and_past_it() {
+    let mut bench = Bench::new(settings(1));
+    assert_eq!(
+        bench.run("attach 2.1 #t 9\nsend 1 #t m tx=1\nsend 1 #t,a n tx=1\nsend 1 #t o tx=1\ncommit 1 1"),
+        "ok ok ok ok 2.1<m 2.1<n 2.1<o ok"
+    );
+}
+
+#[test]
 fn a_queue_that_is_in_memory_from_now_on_waits_for_what_is_on_its_way_to_the_log() {
     let mut bench = Bench::new(settings(1));
     bench.run("attach 2.1 a 9");

@@ -306,10 +306,14 @@ impl Partition {
         changes: &mut Changes,
         volatile: &mut VolatileChanges,
     ) {
+        let both_ways = open.sends.iter().any(|sent| self.goes_both_ways(sent));
+        // What else is persistent keeps its place ahead of one that goes through the log for the sake of another address.
+        let past_log =
+            |sent: &Sent| !(both_ways && sent.message.persistent && sent.targets().all(|to| !to.temporary));
         for sent in open.sends {
             match self.admit(&sent) {
                 // A queue that does not exist yet is made by the record that holds the message.
-                Ok(Admitted::Volatile) => volatile.sends.push((connection, sent)),
+                Ok(Admitted::Volatile) if past_log(&sent) => volatile.sends.push((connection, sent)),
                 _ => {
                     volatile.senders.push(connection);
                     changes.sends.push(self.without_idle_client(sent));
