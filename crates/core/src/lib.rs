@@ -7,69 +7,35 @@
 //!
 //! One [`Partition`] owns the addresses whose names hash to it. A durable change is decided by
 //! `soft`, proposed to the log, and carried out by `apply` once it is durable: standalone, on a
-//! replica, after a restart and in the simulator alike. Start at [`Partition`], then `publish`,
-//! `consumer` and `dispatch`, which are a message's way through; `transaction` may wait.
+//! replica, after a restart and in the simulator alike.
+//!
+//! Start at [`Partition`]. The folders follow a message: `intake`, `queue`, `delivery`, `settling`; beside its way are `addresses`,
+//! `transaction`, `schedule`, what waits in `memory`, and what goes to the `log`.
 
-mod account;
-mod address;
-mod ahead;
-mod audit;
-mod binding;
-mod bodies;
-mod chunks;
-mod columns;
-mod completion;
-mod compressed;
+mod addresses;
 mod connection;
-mod consumer;
-mod destination;
-mod dispatch;
-mod durability;
-mod ending;
-mod expiry;
+mod delivery;
 mod figures;
-mod folding;
-mod folds;
-mod group;
-mod held;
-mod idle;
-mod last_value;
-mod limit;
-mod line;
-mod lines;
-mod link;
-mod mend;
+mod intake;
+mod log;
+mod memory;
 mod notice;
-mod parked;
 mod partition;
-mod publish;
 mod queue;
-mod recent;
-mod record;
-mod redrive;
-mod release;
-mod rest;
 mod schedule;
-mod selection;
-mod settle;
-mod slow;
-mod snapshot;
-mod spread;
-mod subscription;
+mod settling;
 mod transaction;
-mod waiting;
-mod whereabouts;
 
-pub use account::Account;
-pub use ahead::UnwrittenPages;
-pub use audit::OriginOf;
+pub use delivery::selection::PropertiesOf;
 pub use figures::{QueueCounts, QueueFigures};
-pub use mend::{Doubts, Holder, LostMessage, Mended, Mending};
-pub use partition::{CountRetained, Counters, MarkDead, Memory, PAGE_ENTRIES, Partition, Settings};
-pub use record::{
+pub use intake::account::Account;
+pub use intake::audit::OriginOf;
+pub use log::ahead::UnwrittenPages;
+pub use log::mend::{Doubts, Holder, LostMessage, Mended, Mending};
+pub use log::record::{
     RecordError, chunk_in_record, decode_record, encode_record, message_in_record, sent_in_record,
 };
-pub use redrive::Revive;
+pub use log::snapshot::{HeldEntry, SnapshotError};
+pub use partition::{CountRetained, Counters, MarkDead, Memory, PAGE_ENTRIES, Partition, Settings};
 pub use schedule::{Firing, WriteDue};
-pub use selection::PropertiesOf;
-pub use snapshot::{HeldEntry, SnapshotError};
+pub use settling::redrive::Revive;

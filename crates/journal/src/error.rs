@@ -1,7 +1,7 @@
 //! Everything that can go wrong, with the file, the offset and the numbers.
 
-use crate::format::{FORMAT_VERSION, SegmentNumber};
 use crate::keys::KeyId;
+use crate::layout::format::{FORMAT_VERSION, SegmentNumber};
 use postroad_model::{PartitionId, Position};
 use std::io;
 use std::path::PathBuf;
@@ -224,7 +224,7 @@ pub struct PrepareError {
 impl PrepareError {
     /// Whether the disk is full, as opposed to broken.
     pub fn is_full(&self) -> bool {
-        crate::disk::is_full(&self.source)
+        crate::disks::disk::is_full(&self.source)
     }
 }
 
@@ -289,7 +289,7 @@ pub enum CompactionError {
 impl CompactionError {
     /// Whether the disk is full, as opposed to broken.
     pub fn is_full(&self) -> bool {
-        matches!(self, CompactionError::Io { source, .. } if crate::disk::is_full(source))
+        matches!(self, CompactionError::Io { source, .. } if crate::disks::disk::is_full(source))
     }
 }
 

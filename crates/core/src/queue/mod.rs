@@ -16,12 +16,12 @@ use postroad_model::{
 };
 use postroad_routing::{Limit, Policies, Returning, Slow};
 
-use crate::account::Owners;
-use crate::binding::Fed;
+use crate::addresses::binding::Fed;
+use crate::delivery::idle::Selecting;
 use crate::figures::QueueCounts;
-use crate::idle::Selecting;
-use crate::last_value::LastValues;
-use crate::redrive::Returns;
+use crate::intake::account::Owners;
+use crate::settling::last_value::LastValues;
+use crate::settling::redrive::Returns;
 
 pub use groups::Groups;
 pub use lane::{Entry, Lane, Span, State, TakenPage};

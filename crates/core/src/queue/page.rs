@@ -16,8 +16,8 @@ use postroad_model::{Message, MessageRow, Position};
 
 use super::lanes::SEQUENCE_BITS;
 use super::load::Load;
-use crate::columns::{Numbers, Run, Runs, Steps, put_column, put_number, wrong};
-use crate::record::{Reader, RecordError, Writer};
+use crate::log::columns::{Numbers, Run, Runs, Steps, put_column, put_number, wrong};
+use crate::log::record::{Reader, RecordError, Writer};
 
 /// The most entries that a page may have: bounds what one from outside makes us reserve.
 pub const PAGE_ENTRIES_MAX: u64 = 4096;

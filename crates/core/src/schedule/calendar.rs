@@ -15,8 +15,8 @@ use bytes::Bytes;
 use postroad_model::{Due, Position};
 
 use super::Job;
-use crate::columns::{Numbers, Steps, put_column, put_number, wrong};
-use crate::record::RecordError;
+use crate::log::columns::{Numbers, Steps, put_column, put_number, wrong};
+use crate::log::record::RecordError;
 
 /// The most jobs that a page may have: bounds what one from outside makes us reserve.
 const PAGE_JOBS_MAX: u64 = 1 << 16;

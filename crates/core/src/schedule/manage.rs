@@ -8,7 +8,7 @@ use postroad_model::{
 
 use super::{Firing, digest, key_of};
 use crate::Partition;
-use crate::completion::Completion;
+use crate::log::completion::Completion;
 
 /// Jobs that one record ends.
 const ENDED_MAX: usize = 10_000;

@@ -21,8 +21,8 @@ use postroad_model::{
 use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
-use crate::completion::Completion;
-use crate::record::RecordError;
+use crate::log::completion::Completion;
+use crate::log::record::RecordError;
 pub use calendar::{Calendar, WrittenPage};
 use cron::Cron;
 use manage::Browsed;

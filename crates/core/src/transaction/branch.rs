@@ -19,7 +19,7 @@ use postroad_model::{
 
 use super::coordinator::{Coordination, Purpose};
 use crate::Partition;
-use crate::completion::Completion;
+use crate::log::completion::Completion;
 
 /// The branches that a partition coordinates.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::completion::Completion;
+use crate::log::completion::Completion;
 
 /// A transaction that this partition coordinates; forgotten by a restart, unlike its decision.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::completion::Completion;
-use crate::publish::Admitted;
+use crate::intake::publish::Admitted;
+use crate::log::completion::Completion;
 use crate::queue::State;
 
 /// What a transaction has done here so far.

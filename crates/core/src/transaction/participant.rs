@@ -6,8 +6,8 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::completion::Completion;
-use crate::publish::retained;
+use crate::intake::publish::retained;
+use crate::log::completion::Completion;
 use crate::queue::State;
 use crate::transaction::open::{Asked, OpenTransaction};
 

@@ -1,9 +1,9 @@
 //! Encryption: what is on the disk, which keys a directory needs, and how it comes from one key to another.
 
 use super::service::{OPTIONS, position, record, row, serve, stored};
-use crate::disk::write_all_at;
-use crate::format::{GROUP_HEADER_BYTES, RECORD_HEADER_BYTES, RecordHeader};
-use crate::scan::{GroupHead, Window};
+use crate::disks::disk::write_all_at;
+use crate::layout::format::{GROUP_HEADER_BYTES, RECORD_HEADER_BYTES, RecordHeader};
+use crate::reading::scan::{GroupHead, Window};
 use crate::{
     Checkpoint, DamageKind, Disk, Journal, KEY_BYTES, Key, KeyId, KeySet, Keys, Payload, Record, Salvage,
     SimulatedDisk, StoredRecord,

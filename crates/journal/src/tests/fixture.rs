@@ -2,7 +2,7 @@
 
 use super::encryption::key;
 use super::service::{OPTIONS, open, position, record, serve, stored};
-use crate::format::segment_name;
+use crate::layout::format::segment_name;
 use crate::{
     Checkpoint, DamageKind, Disk, FORMAT_VERSION, Journal, KeySet, Keys, OpenError, Record, SimulatedDisk,
 };

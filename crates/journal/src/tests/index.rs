@@ -2,8 +2,8 @@
 
 use super::damage::flip;
 use super::service::{OPTIONS, open, payload, position, record, serve};
-use crate::format::{index_name, index_of};
-use crate::index::INDEX_STRIDE_BYTES;
+use crate::layout::format::{index_name, index_of};
+use crate::retaining::index::INDEX_STRIDE_BYTES;
 use crate::{Checkpoint, Disk, Fault, Journal, Operation, SegmentNumber, SimulatedDisk};
 use bytes::Bytes;
 use postroad_model::PartitionId;
@@ -68,7 +68,7 @@ fn neither_memory_nor_a_checkpoint_grows_with_the_indexes_of_complete_segments()
     journal.bound_indexes(2 << 10);
     let sizes = |journal: &mut Journal<SimulatedDisk>| {
         checkpoint(journal);
-        let name = crate::format::checkpoint_name(journal.checkpoints.last_sequence);
+        let name = crate::layout::format::checkpoint_name(journal.checkpoints.last_sequence);
         let mut bytes = disk.contents(&name).unwrap();
         let end = 512 + u64::from_le_bytes(bytes[24..32].try_into().unwrap());
         bytes.truncate(end as usize);

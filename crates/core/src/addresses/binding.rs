@@ -1,0 +1,155 @@
+//! Bindings: topics that feed queues with names of their own (virtual topics). Which do follows from the operator's rules
+//! when a queue is made; then it is in the log, so that a replay needs no rules.
+
+use std::sync::Arc;
+
+use postroad_model::{Attach, Binding, Command, ConsumerMode, Destination, Effect, Event, Urgency};
+use postroad_routing::Feed;
+
+use crate::Partition;
+use crate::delivery::selection;
+use crate::intake::limit::HeldBy;
+use crate::log::completion::Completion;
+
+/// Selectors that one binding remembers: beyond it the queue takes everything, and its consumers choose.
+const SELECTORS_MAX: usize = 64;
+
+/// A topic that feeds a queue, as the queue keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fed {
+    /// The topic, or a pattern of topics.
+    pub topic: Destination,
+    /// See [`Binding::selectors`].
+    pub selectors: Vec<Arc<str>>,
+}
+
+impl Partition {
+    /// What has to be in the log before the queue can be as the operator's rules want it: its bindings. Empty if it is,
+    /// or if no topic feeds it.
+    pub(crate) fn missing_bindings(&self, queue: &Destination, attach: Option<&Attach>) -> Vec<Binding> {
+        let feeds = self.settings.addressing.feeds_of(queue);
+        let feeds = feeds.into_iter().filter(|feed| self.lives_here(&feed.topic));
+        feeds.filter_map(|feed| self.missing_binding(queue, feed, attach)).collect()
+    }
+
+    /// A queue that was made under other rules may live apart from its topic: nothing feeds it then.
+    fn lives_here(&self, topic: &Destination) -> bool {
+        let is_pattern = postroad_routing::is_wildcard(&topic.name);
+        is_pattern || self.partition_of(topic) == self.settings.id
+    }
+
+    fn missing_binding(&self, queue: &Destination, feed: Feed, attach: Option<&Attach>) -> Option<Binding> {
+        let known = self.addresses.get(queue).and_then(|address| address.bound.own());
+        let known = known.and_then(|id| self.queues.get(&id));
+        let fed = known.and_then(|queue| queue.fed_by.iter().find(|fed| fed.topic == feed.topic));
+        let everything: Arc<str> = "".into();
+        let Feed { topic, selector_aware } = feed;
+        if !selector_aware {
+            let selectors = vec![everything];
+            let is_so = fed.is_some_and(|fed| fed.selectors == selectors);
+            return (!is_so).then(|| Binding { topic, queue: queue.clone(), selectors });
+        }
+        let reader = attach.filter(|attach| attach.mode != ConsumerMode::Browse);
+        let wanted = reader.map(|attach| Arc::<str>::from(attach.selector.trim()));
+        let mut selectors = match known {
+            // Nobody reads it: what former readers selected counts no more once another selects.
+            Some(queue) if queue.consumers.is_empty() && wanted.is_some() => Vec::new(),
+            _ => fed.map(|fed| fed.selectors.clone()).unwrap_or_default(),
+        };
+        selectors.extend(wanted.filter(|wanted| !selectors.contains(wanted)));
+        if selectors.len() > SELECTORS_MAX || selectors.contains(&everything) {
+            selectors = vec![everything];
+        }
+        let is_so = fed.is_some_and(|fed| fed.selectors == selectors);
+        (!is_so).then(|| Binding { topic, queue: queue.clone(), selectors })
+    }
+
+    /// Makes a queue in the log, with what feeds it; the last record has the completion.
+    pub(crate) fn propose_queue(
+        &mut self,
+        queue: Destination,
+        attach: Option<&Attach>,
+        completion: Completion,
+        effects: &mut Vec<Effect>,
+    ) {
+        for binding in self.missing_bindings(&queue, attach) {
+            self.propose(Command::Bind(binding), Urgency::Waiting, Completion::Nothing, effects);
+        }
+        self.propose(Command::Declare { queue }, Urgency::Waiting, completion, effects);
+    }
+
+    /// Whether a consumer has to wait until the log knows what feeds its queue.
+    pub(crate) fn changes_bindings(&self, attach: &Attach) -> bool {
+        !self.missing_bindings(&attach.source, Some(attach)).is_empty()
+    }
+
+    /// A message is sent to a queue: one that does not exist yet is bound before it is made by the message's record.
+    pub(crate) fn bind_new_queue(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
+        // Few queues are fed by topics; nothing else is looked up for the others.
+        if self.settings.addressing.feeds_of(queue).is_empty()
+            || self.addresses.get(queue).is_some()
+            || self.waiting.is_for_queue(queue)
+        {
+            return;
+        }
+        for binding in self.missing_bindings(queue, None) {
+            self.propose(Command::Bind(binding), Urgency::Waiting, Completion::Nothing, effects);
+        }
+    }
+
+    pub(crate) fn apply_bind(&mut self, binding: Binding) {
+        let Binding { topic, queue, selectors } = binding;
+        let id = self.declare_queue(&queue);
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.fed_by.retain(|fed| fed.topic != topic);
+            queue.fed_by.push(Fed { topic: topic.clone(), selectors: selectors.clone() });
+        }
+        let takes_everything = selectors.iter().any(|selector| selector.is_empty());
+        let chosen = selectors.iter().filter_map(|text| selection::of_binding(text)).collect();
+        self.addresses.bound_mut(&topic).insert(id, (!takes_everything).then_some(chosen));
+    }
+
+    pub(crate) fn apply_unbind(
+        &mut self,
+        topic: &Destination,
+        queue: &Destination,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(id) = self.addresses.get(queue).and_then(|address| address.bound.own()) else { return };
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.fed_by.retain(|fed| fed.topic != *topic);
+        }
+        self.addresses.unbind(topic, id);
+        // It may have been this queue that held up sends to the topic.
+        self.unpark_held_by(HeldBy::Queue(id), effects);
+    }
+
+    /// After a start: queues that the log knows are bound as the operator's rules want it now.
+    pub(crate) fn bind_by_rules(&mut self, effects: &mut Vec<Effect>) {
+        let lasting =
+            self.queues.values().filter(|queue| !queue.id.is_volatile() && queue.subscription.is_none());
+        let mut queues: Vec<_> =
+            lasting.map(|queue| (queue.id, queue.source.clone(), queue.fed_by.clone())).collect();
+        queues.sort_unstable_by_key(|(id, ..)| *id);
+        for (_, queue, fed_by) in queues {
+            let feeds = self.settings.addressing.feeds_of(&queue);
+            for Fed { topic, .. } in fed_by {
+                if !feeds.iter().any(|feed| feed.topic == topic) {
+                    let command = Command::Unbind { topic, queue: queue.clone() };
+                    self.propose(command, Urgency::Lazy, Completion::Nothing, effects);
+                }
+            }
+            for binding in self.missing_bindings(&queue, None) {
+                self.propose(Command::Bind(binding), Urgency::Lazy, Completion::Nothing, effects);
+            }
+        }
+    }
+}
+
+/// The consumer of an event that was put off, if it is one that attaches.
+pub(crate) fn attach_of(event: &Event) -> Option<&Attach> {
+    match event {
+        Event::Attach(attach) => Some(attach),
+        _ => None,
+    }
+}

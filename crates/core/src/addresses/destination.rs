@@ -1,0 +1,125 @@
+//! Destinations that clients make and delete.
+
+use postroad_model::{
+    Binding, Command, ConnectionId, Destination, DestinationKind, Effect, QueueId, Refusal, Ticket, Urgency,
+};
+
+use crate::Partition;
+use crate::addresses::binding::Fed;
+use crate::log::completion::Completion;
+
+impl Partition {
+    pub(crate) fn declare(
+        &mut self,
+        destination: Destination,
+        connection: ConnectionId,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        if destination.temporary {
+            let is_new = self.addresses.get(&destination).is_none();
+            let result = self.declare_temporary(&destination, connection);
+            return match result.is_ok() && is_new {
+                true => self.announce_first(&destination, (connection, ticket), effects),
+                false => self.reply(connection, ticket, result, effects),
+            };
+        }
+        if destination.kind == DestinationKind::Queue && self.addresses.get(&destination).is_none() {
+            let completion = Completion::Reply { connection, ticket };
+            return self.propose_queue(destination, None, completion, effects);
+        }
+        self.reply(connection, ticket, Ok(()), effects);
+    }
+
+    pub(crate) fn declare_temporary(
+        &mut self,
+        destination: &Destination,
+        connection: ConnectionId,
+    ) -> Result<(), Refusal> {
+        match self.addresses.get(destination) {
+            Some(address) if address.owner == Some(connection) => return Ok(()),
+            Some(_) => return Err(Refusal::NotOwner(destination.clone())),
+            None => {}
+        }
+        self.addresses.get_or_make(destination).owner = Some(connection);
+        if destination.kind == DestinationKind::Queue {
+            self.bind_volatile(destination, None);
+        }
+        self.connections.entry(connection).or_default().temporary.insert(destination.clone());
+        Ok(())
+    }
+
+    pub(crate) fn delete(
+        &mut self,
+        destination: Destination,
+        connection: ConnectionId,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(address) = self.addresses.get(&destination) else {
+            return self.reply(connection, ticket, Ok(()), effects);
+        };
+        if destination.temporary && address.owner != Some(connection) {
+            return self.reply(connection, ticket, Err(Refusal::NotOwner(destination)), effects);
+        }
+        // Queues that a topic feeds are destinations of their own.
+        let bound = address.bound.iter().filter_map(|id| self.queues.get(&id));
+        let bound = bound.filter(|queue| queue.source == destination);
+        let consumers: u64 = bound.map(|queue| queue.consumers.len() as u64).sum();
+        if consumers > 0 {
+            let refusal = Refusal::InUse { destination, consumers };
+            return self.reply(connection, ticket, Err(refusal), effects);
+        }
+        let is_in_log = !destination.temporary
+            && (destination.kind == DestinationKind::Queue || address.bound.has_durable());
+        if !is_in_log {
+            self.delete_address(&destination, effects);
+            return self.reply(connection, ticket, Ok(()), effects);
+        }
+        let completion = Completion::Reply { connection, ticket };
+        self.propose(Command::Delete { queue: destination }, Urgency::Waiting, completion, effects);
+    }
+
+    pub(crate) fn delete_address(&mut self, destination: &Destination, effects: &mut Vec<Effect>) {
+        let Some(address) = self.addresses.remove(destination) else { return };
+        if let Some(connection) = address.owner.and_then(|owner| self.connections.get_mut(&owner)) {
+            connection.temporary.remove(destination);
+        }
+        for id in address.bound.iter() {
+            match self.queues.get(&id).is_some_and(|queue| queue.source == *destination) {
+                true => self.delete_queue(id, effects),
+                // The topic fed it; it has a name and a life of its own.
+                false => self.feed_again(id, destination),
+            }
+        }
+    }
+
+    fn feed_again(&mut self, id: QueueId, topic: &Destination) {
+        let Some(queue) = self.queues.get(&id) else { return };
+        let fed = queue.fed_by.iter().find(|fed| fed.topic == *topic).cloned();
+        if let Some(Fed { topic, selectors }) = fed {
+            self.apply_bind(Binding { topic, queue: queue.source.clone(), selectors });
+        }
+    }
+
+    /// The queue ends, with its entries and its consumers.
+    pub(crate) fn delete_queue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        let Some(queue) = self.queues.remove(&id) else { return };
+        self.accounts.close(&queue);
+        let skips = queue.subscription.as_ref().is_some_and(|subscription| subscription.skips.is_some());
+        self.skipping_subscriptions -= u64::from(skips);
+        self.addresses.unbind(&queue.source, id);
+        for fed in &queue.fed_by {
+            self.addresses.unbind(&fed.topic, id);
+        }
+        if let Some(name) = queue.subscription.as_ref().map(|subscription| &subscription.name) {
+            let names = if id.is_volatile() { &mut self.shared_volatile } else { &mut self.subscriptions };
+            names.remove(name);
+        }
+        for key in queue.consumers {
+            self.forget_reader(key, effects);
+        }
+        self.let_go(id, queue.lanes, effects);
+        self.unpark(effects);
+    }
+}

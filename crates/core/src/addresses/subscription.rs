@@ -1,0 +1,159 @@
+//! Subscriptions with names: queues bound to a topic that outlive a reader, or that several share.
+//!
+//! | share | without a name | with a name |
+//! |---|---|---|
+//! | no | ends with its reader | durable, one reader at a time |
+//! | durable | | durable, any number of readers |
+//! | volatile | | ends with its last reader |
+
+use std::sync::Arc;
+
+use postroad_model::{
+    Attach, ConnectionId, ConsumerKey, DetachCause, Effect, Event, QueueId, Refusal, Share, Subscription,
+    Ticket,
+};
+
+use crate::Partition;
+use crate::delivery::selection;
+use crate::queue::Queue;
+
+impl Partition {
+    /// The queue of a durable subscription; `None` if the log must make it first, or is making it. One that was made with another
+    /// selector or topic is made anew (JMS 3.1, section 8.3.3).
+    pub(crate) fn find_subscription(
+        &self,
+        attach: &Attach,
+        name: &Arc<str>,
+    ) -> Result<Option<QueueId>, Refusal> {
+        let queue = self.subscriptions.get(name).and_then(|id| self.queues.get(id));
+        let Some(queue) = queue.filter(|_| !self.waiting.is_for_subscription(name)) else { return Ok(None) };
+        let wanted = wanted(attach, name);
+        let Some(found) = queue.subscription.as_ref() else { return Ok(None) };
+        let same = *found == wanted;
+        if found.shared != wanted.shared {
+            return Err(Refusal::SubscriptionOfOtherKind { name: name.clone(), shared: found.shared });
+        }
+        let is_free = queue.consumers.is_empty() || same && found.shared;
+        if !is_free {
+            return Err(Refusal::SubscriptionInUse { name: name.clone() });
+        }
+        Ok(same.then_some(queue.id))
+    }
+
+    /// Whether whoever reads a subscription is what the same user has left behind: what others read is theirs.
+    pub(crate) fn may_steal(&self, attach: &Attach, name: &Arc<str>) -> bool {
+        let queue = self.subscriptions.get(name).and_then(|id| self.queues.get(id));
+        let mut readers = queue.into_iter().flat_map(|queue| &queue.consumers);
+        let is_its = |reader: &ConsumerKey| {
+            self.consumers.get(reader).is_some_and(|reader| reader.steals == attach.steals)
+        };
+        attach.steals.is_some() && readers.all(is_its)
+    }
+
+    /// Ends the reader of a durable subscription that is not shared: its own client reads it by another connection now.
+    pub(crate) fn take_subscription(&mut self, name: &Arc<str>, effects: &mut Vec<Effect>) {
+        let queue = self.subscriptions.get(name).and_then(|id| self.queues.get(id));
+        let alone = |queue: &&Queue| queue.subscription.as_ref().is_some_and(|found| !found.shared);
+        let readers = queue.filter(alone).map_or_else(Vec::new, |queue| queue.consumers.clone());
+        for reader in readers {
+            // What it held waits for the reader to come.
+            let _ = self.oust(reader, DetachCause::Stolen, effects);
+        }
+    }
+
+    /// The queue of a subscription that ends with its last reader, made for its first one.
+    pub(crate) fn shared_subscription(
+        &mut self,
+        attach: &Attach,
+        name: &Arc<str>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<QueueId, Refusal> {
+        let wanted = wanted(attach, name);
+        if let Some(queue) = self.shared_volatile.get(name).and_then(|id| self.queues.get(id)) {
+            return match queue.subscription.as_ref() == Some(&wanted) {
+                true => Ok(queue.id),
+                false => Err(Refusal::SubscriptionInUse { name: name.clone() }),
+            };
+        }
+        let selector = selection::parse(&attach.selector)?;
+        let id = self.subscribe(attach, selector, effects);
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.subscription = Some(wanted);
+        }
+        self.shared_volatile.insert(name.clone(), id);
+        Ok(id)
+    }
+
+    /// A durable subscription was made: what it has missed is in memory alone, as in ActiveMQ.
+    pub(crate) fn begin_subscription(&mut self, attach: &Attach, effects: &mut Vec<Effect>) {
+        let id = attach.subscription.as_ref().and_then(|name| self.subscriptions.get(name)).copied();
+        let Some(id) = id.filter(|id| self.queues.get(id).is_some_and(|queue| queue.len() == 0)) else {
+            return;
+        };
+        let selector = selection::parse(&attach.selector).ok().flatten();
+        let missed = self.missed_by(attach, selector.as_ref());
+        self.begin_with(id, missed, effects);
+    }
+
+    pub(crate) fn apply_subscribe(&mut self, subscription: Subscription, effects: &mut Vec<Effect>) {
+        let existing = self.subscriptions.get(&subscription.name).and_then(|id| self.queues.get(id));
+        if existing.is_some_and(|queue| queue.subscription.as_ref() == Some(&subscription)) {
+            return;
+        }
+        self.apply_unsubscribe(&subscription.name, effects);
+        let id = QueueId(self.next_queue);
+        self.next_queue += 1;
+        self.bind_subscription(self.new_queue(id, subscription.topic.clone()), subscription);
+    }
+
+    /// Makes the queue a durable subscription.
+    pub(crate) fn bind_subscription(&mut self, mut queue: Queue, subscription: Subscription) {
+        let selector = selection::of_binding(&subscription.selector);
+        let selectors = selector.map(|selector| vec![selector]);
+        self.addresses.bound_mut(&subscription.topic).insert(queue.id, selectors);
+        self.subscriptions.insert(subscription.name.clone(), queue.id);
+        self.skipping_subscriptions += u64::from(subscription.skips.is_some());
+        queue.subscription = Some(subscription);
+        self.queues.insert(queue.id, queue);
+    }
+
+    pub(crate) fn apply_unsubscribe(&mut self, name: &Arc<str>, effects: &mut Vec<Effect>) {
+        if let Some(id) = self.subscriptions.remove(name) {
+            self.delete_queue(id, effects);
+        }
+    }
+
+    pub(crate) fn unsubscribe(
+        &mut self,
+        name: Arc<str>,
+        connection: ConnectionId,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self
+            .waiting
+            .wait_for_subscription(&name, &Event::Unsubscribe { name: name.clone(), connection, ticket })
+        {
+            return;
+        }
+        let queue = self.subscriptions.get(&name).and_then(|id| self.queues.get(id));
+        let refusal = match queue {
+            None => Refusal::NoSuchSubscription { name },
+            Some(queue) if !queue.consumers.is_empty() => Refusal::SubscriptionInUse { name },
+            Some(_) => {
+                return self.end_subscription(name, (connection, ticket), effects);
+            }
+        };
+        self.reply(connection, ticket, Err(refusal), effects);
+    }
+}
+
+pub(crate) fn wanted(attach: &Attach, name: &Arc<str>) -> Subscription {
+    Subscription {
+        name: name.clone(),
+        topic: attach.source.clone(),
+        selector: attach.selector.trim().into(),
+        skips: attach.client.clone().filter(|_| attach.no_local),
+        shared: attach.share == Share::Durable,
+    }
+}

@@ -1,0 +1,345 @@
+//! Consumers: attach, credit, drain, detach.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use postroad_model::{
+    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, DetachCause, Effect,
+    Event, Message, QueueId, Refusal, Share, Ticket,
+};
+use postroad_routing::Prefetch;
+use postroad_selector::Selector;
+
+use crate::Partition;
+use crate::delivery::dispatch::Browse;
+use crate::delivery::held::Held;
+use crate::delivery::selection::{self, Selection};
+use crate::delivery::slow::Pace;
+
+/// An attached reader of one queue.
+pub struct Consumer {
+    /// What it reads from.
+    pub queue: QueueId,
+    /// How it reads.
+    pub mode: ConsumerMode,
+    /// How many more messages it may be sent.
+    pub credit: u32,
+    /// Those of the highest priority are served first; of exclusive ones, only the first of them.
+    pub priority: i8,
+    /// Skips what its own connection publishes.
+    pub no_local: bool,
+    /// What it was sent and has not settled, in the order of sending.
+    pub held: Held,
+    /// Its view, if it browses.
+    pub browse: Option<Browse>,
+    /// What it wants of a queue, if not everything.
+    pub selection: Option<Selection>,
+    /// Its credit ends as soon as the bodies that are being read have been sent.
+    pub draining: bool,
+    /// It waits in its queue's line, or is idle: see `idle`.
+    pub in_line: bool,
+    /// A member of a consumer of several queues, which had its turn without credit and waits for some.
+    pub starved: bool,
+    /// What others are told of it; of a member nothing.
+    pub notice: Option<Arc<ConsumerNotice>>,
+    /// Whether it is slow.
+    pub pace: Pace,
+    /// Whose consumer may take its subscription: see [`Attach::steals`].
+    pub steals: Option<Arc<str>>,
+}
+
+impl Partition {
+    pub(crate) fn attach(&mut self, attach: Attach, effects: &mut Vec<Effect>) {
+        let attach = self.with_prefetch(attach, effects);
+        let Some(attach) = self.attach_to_pattern(attach, effects) else { return };
+        let (connection, ticket) = (attach.consumer.connection, attach.ticket);
+        match self.source_of(&attach, effects) {
+            Ok(Some(_)) if self.must_wait_for_bindings(&attach) => {
+                let queue = attach.source.clone();
+                self.declare_first(queue, Event::Attach(attach), effects);
+            }
+            Ok(Some(queue)) => {
+                self.reply(connection, ticket, Ok(()), effects);
+                self.attach_to(queue, attach, effects);
+            }
+            Ok(None) if let Some(name) = attach.subscription.clone() => {
+                self.subscribe_first(&name, attach, effects);
+            }
+            Ok(None) => {
+                let queue = attach.source.clone();
+                self.declare_first(queue, Event::Attach(attach), effects);
+            }
+            Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
+        }
+    }
+
+    /// The credit that the policy decides, where the client leaves it open. The client learns it ahead of the answer, for one without
+    /// any has to ask for each message.
+    fn with_prefetch(&self, mut attach: Attach, effects: &mut Vec<Effect>) -> Attach {
+        let is_open = std::mem::take(&mut attach.credit_by_default);
+        let Prefetch { consumers, durable, browsers } = self.settings.policies.prefetch(&attach.source);
+        let decided = match attach.mode {
+            ConsumerMode::Browse => browsers.map(NonZeroU32::get),
+            _ if attach.source.kind == DestinationKind::Topic && attach.subscription.is_some() => durable,
+            _ => consumers,
+        };
+        let Some(messages) = decided.filter(|messages| is_open && *messages != attach.credit) else {
+            return attach;
+        };
+        attach.credit = messages;
+        if let Some(notice) = &mut attach.notice {
+            Arc::make_mut(notice).prefetch = messages;
+        }
+        effects.push(Effect::Prefetch { consumer: attach.consumer, messages });
+        attach
+    }
+
+    /// Whether the log has to learn first what feeds the consumer's queue, or is learning it for another consumer.
+    fn must_wait_for_bindings(&self, attach: &Attach) -> bool {
+        let is_queue = attach.source.kind == DestinationKind::Queue && !attach.source.temporary;
+        is_queue && (self.waiting.is_for_queue(&attach.source) || self.changes_bindings(attach))
+    }
+
+    /// The queue to read from; `None` if it must be declared first.
+    fn source_of(&mut self, attach: &Attach, effects: &mut Vec<Effect>) -> Result<Option<QueueId>, Refusal> {
+        let source = &attach.source;
+        self.check_new(attach.consumer)?;
+        let address = self.addresses.get(source);
+        if source.temporary {
+            let address = address.ok_or_else(|| Refusal::NoSuchDestination(source.clone()))?;
+            if address.owner != Some(attach.consumer.connection) {
+                return Err(Refusal::NotOwner(source.clone()));
+            }
+        }
+        let selector = selection::parse(&attach.selector)?;
+        match (source.kind, &attach.subscription) {
+            (DestinationKind::Topic, Some(name)) if attach.share == Share::Volatile => {
+                self.shared_subscription(attach, name, effects).map(Some)
+            }
+            (DestinationKind::Topic, Some(name)) => {
+                let found = self.find_subscription(attach, name);
+                match found {
+                    Err(Refusal::SubscriptionInUse { .. }) if self.may_steal(attach, name) => {
+                        self.take_subscription(name, effects);
+                        self.find_subscription(attach, name)
+                    }
+                    found => found,
+                }
+            }
+            (DestinationKind::Topic, None) => Ok(Some(self.subscribe(attach, selector, effects))),
+            (DestinationKind::Queue, _) => Ok(address.and_then(|address| address.bound.own())),
+        }
+    }
+
+    /// Refuses a number that is taken.
+    pub(crate) fn check_new(&self, key: ConsumerKey) -> Result<(), Refusal> {
+        match self.consumers.contains_key(&key) || self.spreads.contains_key(&key) {
+            true => Err(Refusal::ConsumerExists { number: key.number }),
+            false => Ok(()),
+        }
+    }
+
+    /// A volatile subscription, which begins with what the topic retains, and what it keeps for those who come later.
+    pub(crate) fn subscribe(
+        &mut self,
+        attach: &Attach,
+        selector: Option<Selector>,
+        effects: &mut Vec<Effect>,
+    ) -> QueueId {
+        let wants = |message: &Message| {
+            selector.as_ref().is_none_or(|selector| selector.matches(&*(self.properties_of)(message)))
+        };
+        let topics = self.addresses.matching(&attach.source);
+        let retained = topics.into_iter().flat_map(|address| self.retained_of(address));
+        let retained: Vec<Message> = retained.filter(wants).collect();
+        let missed = self.missed_by(attach, selector.as_ref());
+        let queue = self.bind_volatile(&attach.source, selector);
+        self.begin_with(queue, retained.into_iter().chain(missed), effects);
+        queue
+    }
+
+    /// Puts messages into a new subscription, in memory alone.
+    pub(crate) fn begin_with(
+        &mut self,
+        queue: QueueId,
+        messages: impl IntoIterator<Item = Message>,
+        effects: &mut Vec<Effect>,
+    ) {
+        for message in messages {
+            let key = self.insert_volatile(message, effects);
+            self.bodies.refer(key);
+            self.push_entry(queue, key);
+            self.drop_reference(key, effects);
+        }
+    }
+
+    fn attach_to(&mut self, id: QueueId, attach: Attach, effects: &mut Vec<Effect>) {
+        let key = attach.consumer;
+        self.connections.entry(key.connection).or_default().consumers.insert(key);
+        self.announce_consumer(attach.notice.as_ref(), true, effects);
+        self.seat(id, key, &attach);
+        self.dispatch(id, effects);
+    }
+
+    /// Gives a consumer its place in a queue.
+    pub(crate) fn seat(&mut self, id: QueueId, key: ConsumerKey, attach: &Attach) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        // A subscription takes only what matches; on a queue it is the consumer that selects.
+        let selects = queue.source.kind == DestinationKind::Queue;
+        let selector = selection::parse(&attach.selector).ok().flatten().filter(|_| selects);
+        let browse = (attach.mode == ConsumerMode::Browse).then(|| Browse::of(queue));
+        let grouped = queue.groups.is_some() && browse.is_none();
+        let sharing = attach.mode == ConsumerMode::Shared && key.member == 0;
+        if let Some(selector) = selector.clone().filter(|_| sharing) {
+            queue.add_selecting(key, selector);
+        }
+        queue.consumers.push(key);
+        queue.exclusive_consumers += u32::from(attach.mode == ConsumerMode::Exclusive);
+        let consumer = Consumer {
+            queue: id,
+            mode: attach.mode,
+            credit: attach.credit,
+            priority: attach.priority,
+            no_local: attach.no_local,
+            held: Held::default(),
+            browse,
+            selection: (selector.is_some() || grouped).then(|| Selection::new(selector)),
+            draining: false,
+            in_line: false,
+            starved: false,
+            notice: attach.notice.clone().filter(|_| key.member == 0),
+            pace: Pace::default(),
+            steals: attach.steals.clone(),
+        };
+        self.consumers.insert(key, consumer);
+        self.line_up_all_if_exclusive(id);
+        self.line_up(key);
+        self.share_groups(id, key);
+    }
+
+    pub(crate) fn credit(&mut self, key: ConsumerKey, add: u32, effects: &mut Vec<Effect>) {
+        if let Some(spread) = self.spreads.get_mut(&key) {
+            spread.credit = spread.credit.saturating_add(add);
+            return self.feed(key, effects);
+        }
+        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        consumer.credit = consumer.credit.saturating_add(add);
+        let id = consumer.queue;
+        self.line_up(key);
+        self.dispatch(id, effects);
+    }
+
+    pub(crate) fn drain(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        if let Some(spread) = self.spreads.get_mut(&key) {
+            spread.draining = true;
+            self.feed(key, effects);
+            return self.finish_drain_of_members(key, effects);
+        }
+        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        consumer.draining = true;
+        let id = consumer.queue;
+        self.dispatch(id, effects);
+        self.finish_drains(id, effects);
+    }
+
+    /// Ends the credit of draining consumers, unless a body that may be theirs is still on its way.
+    pub(crate) fn finish_drains(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        let Some(queue) = self.queues.get(&id).filter(|queue| !queue.fetching) else { return };
+        let drains = |key: &ConsumerKey| self.consumers.get(key).is_some_and(|consumer| consumer.draining);
+        let draining: Vec<ConsumerKey> = queue.consumers.iter().filter(|key| drains(key)).copied().collect();
+        let members = queue.consumers.iter().filter(|key| key.member != 0);
+        let wholes: Vec<ConsumerKey> = members.map(|key| key.whole()).collect();
+        for whole in wholes {
+            self.finish_drain_of_members(whole, effects);
+        }
+        for key in draining {
+            self.leave_line(key);
+            if let Some(consumer) = self.consumers.get_mut(&key) {
+                (consumer.draining, consumer.pace.withheld) = (false, 0);
+                consumer.credit = 0;
+                effects.push(Effect::Drained { consumer: key });
+            }
+        }
+    }
+
+    pub(crate) fn detach(
+        &mut self,
+        key: ConsumerKey,
+        delivered: Delivered,
+        ticket: Option<Ticket>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let queues = self.remove_consumer(key, delivered, effects);
+        self.dispatch_all(queues, effects);
+        self.answer(ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
+    }
+
+    /// Ends a consumer that did not ask for it; its application may have seen all that it held. The queues that got that back are
+    /// then to be dispatched.
+    pub(crate) fn oust(
+        &mut self,
+        key: ConsumerKey,
+        cause: DetachCause,
+        effects: &mut Vec<Effect>,
+    ) -> Vec<QueueId> {
+        effects.push(Effect::Detached { consumer: key.whole(), cause });
+        if let Some(connection) = self.connections.get_mut(&key.connection) {
+            connection.note_ousted(key.whole());
+        }
+        self.remove_consumer(key.whole(), Delivered::All, effects)
+    }
+
+    /// The consumer is gone, and what it held is back in its queues, which are then to be dispatched.
+    pub(crate) fn remove_consumer(
+        &mut self,
+        key: ConsumerKey,
+        delivered: Delivered,
+        effects: &mut Vec<Effect>,
+    ) -> Vec<QueueId> {
+        let last_seen = match delivered {
+            Delivered::All => u64::MAX,
+            Delivered::None => 0,
+            Delivered::Through { member, tag } => {
+                let reader = self.consumers.get(&key.with_member(member));
+                reader.map_or(0, |reader| reader.held.order_of(tag))
+            }
+        };
+        if let Some(connection) = self.connections.get_mut(&key.connection) {
+            connection.consumers.remove(&key);
+        }
+        let readers = self.readers_of(key);
+        if let Some(spread) = self.spreads.remove(&key) {
+            self.announce_consumer(spread.notice(), false, effects);
+        }
+        // What one of them gives back goes to no other of them: nothing is dispatched until all have left.
+        readers.into_iter().filter_map(|reader| self.remove_reader(reader, last_seen, effects)).collect()
+    }
+
+    fn remove_reader(
+        &mut self,
+        key: ConsumerKey,
+        last_seen: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Option<QueueId> {
+        self.leave_line(key);
+        let consumer = self.consumers.remove(&key)?;
+        self.announce_consumer(consumer.notice.as_ref(), false, effects);
+        let id = consumer.queue;
+        let queue = self.queues.get_mut(&id)?;
+        queue.consumers.retain(|other| *other != key);
+        queue.remove_selecting(key);
+        queue.exclusive_consumers -= u32::from(consumer.mode == ConsumerMode::Exclusive);
+        if id.is_volatile() && queue.source.kind == DestinationKind::Topic && queue.consumers.is_empty() {
+            self.delete_queue(id, effects);
+            return None;
+        }
+        self.free_groups(id, key, consumer.selection.as_ref());
+        let (seen, unseen) = consumer.held.split(last_seen);
+        self.release(id, key, &seen, true, effects);
+        self.release(id, key, &unseen, false, effects);
+        if consumer.mode == ConsumerMode::Exclusive {
+            self.line_up_all(id);
+        }
+        Some(id)
+    }
+}

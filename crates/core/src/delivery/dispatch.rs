@@ -1,0 +1,334 @@
+//! Ready entries meet waiting consumers.
+
+use std::collections::BTreeMap;
+
+use postroad_model::{ConsumerKey, ConsumerMode, Delivery, Effect, EntryTag, Message, MessageKey, QueueId};
+
+use crate::Partition;
+use crate::delivery::group::GroupTurn;
+use crate::delivery::selection::Selected;
+use crate::queue::{LaneNumber, Queue, State};
+
+/// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read pays, few enough to stay small.
+const FETCH_MESSAGES_MIN: u64 = 64;
+
+/// As many where consumers have credit for them: a body is there after a sync of the journal, or several, and all of these arrive
+/// in that time...
+const FETCH_MESSAGES_MAX: u64 = 512;
+
+/// ... if they are small: together no more than this.
+const FETCH_BYTES_MAX: u64 = 1 << 20;
+
+/// What became of one attempt to send something.
+enum Step {
+    Sent,
+    /// The last of a message group: others may begin it anew.
+    SentLast,
+    Skipped,
+    Nothing,
+    Waits,
+}
+
+impl Partition {
+    /// Sends what is ready to consumers that can take it, in turns; and to browsers what they have not seen.
+    pub(crate) fn dispatch(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        if self.settings.policies.any_last_value() {
+            self.drop_superseded(id, effects);
+        }
+        self.dispatch_line(id, ConsumerMode::Browse, effects);
+        self.dispatch_line(id, ConsumerMode::Shared, effects);
+        if self.settings.policies.any_limit() {
+            self.trim(id, effects);
+        }
+    }
+
+    fn dispatch_line(&mut self, id: QueueId, mode: ConsumerMode, effects: &mut Vec<Effect>) {
+        // Consumers ahead of this place found nothing that they want.
+        let mut place = 0;
+        loop {
+            let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
+            let Some(consumer) = queue.line(mode).get(place) else { return };
+            if consumer.member != 0 && !self.has_credit(consumer) {
+                self.starve(consumer);
+                continue;
+            }
+            match self.send_next(id, consumer, effects) {
+                Step::Sent => self.next_turn(id, mode, place, consumer),
+                Step::SentLast => {
+                    self.next_turn(id, mode, place, consumer);
+                    place = 0;
+                }
+                Step::Skipped => {}
+                Step::Nothing if mode == ConsumerMode::Browse => self.finish_browse(consumer, effects),
+                Step::Nothing if self.fall_idle(id, place, consumer) => {}
+                Step::Nothing if self.selects(consumer) => place += 1,
+                Step::Nothing | Step::Waits => return,
+            }
+        }
+    }
+
+    /// The consumer at this place has had its turn: behind its equals, or out of the line if it can take no more.
+    fn next_turn(&mut self, id: QueueId, mode: ConsumerMode, place: usize, key: ConsumerKey) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let line = queue.line(mode);
+        // What was sent may have made room for other messages, whose turns have been already.
+        let Some((priority, _)) =
+            line.get(place).filter(|front| *front == key).and_then(|_| line.take(place))
+        else {
+            return;
+        };
+        let takes_more = (key.member != 0 || self.has_credit(key)) && !self.outbox_is_full(key.connection);
+        if let Some(queue) = self.queues.get_mut(&id).filter(|_| takes_more) {
+            queue.line(mode).push(priority, key);
+        }
+        if let Some(consumer) = self.consumers.get_mut(&key) {
+            consumer.in_line = takes_more;
+        }
+    }
+
+    fn selects(&self, consumer: ConsumerKey) -> bool {
+        self.consumers.get(&consumer).is_some_and(|consumer| consumer.selection.is_some())
+    }
+
+    /// The entry that is due for the consumer.
+    fn next_for(&mut self, id: QueueId, key: ConsumerKey) -> Selected {
+        let Some(consumer) = self.consumers.get(&key) else { return Selected::Nothing };
+        let Some(queue) = self.queues.get_mut(&id) else { return Selected::Nothing };
+        let next = match (&consumer.browse, &consumer.selection) {
+            (Some(browse), _) => queue.next_visible(&browse.cursor).filter(|tag| browse.covers(*tag)),
+            (None, Some(_)) => return self.next_selected(id, key),
+            (None, None) => queue.next_ready(),
+        };
+        next.map_or(Selected::Nothing, Selected::Entry)
+    }
+
+    fn send_next(&mut self, id: QueueId, consumer: ConsumerKey, effects: &mut Vec<Effect>) -> Step {
+        let tag = match self.next_for(id, consumer) {
+            Selected::Entry(tag) => tag,
+            Selected::Nothing => return Step::Nothing,
+            Selected::Absent(tag) => return self.fetch_from(id, tag, effects),
+        };
+        let browsing = self.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
+        let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
+        let (key, failed_deliveries) = (entry.key, entry.failed_deliveries + entry.uncounted_deliveries);
+        let Some((headers, _)) = self.bodies.headers(key) else { return Step::Nothing };
+        if self.is_over(headers) && !browsing {
+            if self.bodies.resident(key).is_none() && self.grave_of(id, key).is_some() {
+                return self.fetch_from(id, tag, effects);
+            }
+            self.expire(id, tag, effects);
+            return Step::Skipped;
+        }
+        let Some(message) = self.bodies.resident(key).cloned() else {
+            return self.fetch_from(id, tag, effects);
+        };
+        if browsing && self.passes_over(consumer, tag, &message) {
+            return Step::Skipped;
+        }
+        self.selected(consumer, tag);
+        self.lend(&message, effects);
+        self.hand_over(id, tag, consumer, &message);
+        self.counters.delivered += 1;
+        let turn = if browsing { GroupTurn::default() } else { self.take_group(id, consumer, &message) };
+        let first_of_group = turn.first;
+        let source = self.queues.get(&id).filter(|_| consumer.member != 0).map(|queue| queue.source.clone());
+        let by_policy = failed_deliveries > 0 && self.redelivers(id);
+        let delivery =
+            Delivery { consumer, source, tag, failed_deliveries, by_policy, first_of_group, message };
+        effects.push(Effect::Deliver(delivery));
+        if turn.ended { Step::SentLast } else { Step::Sent }
+    }
+
+    /// A browser with a selector sees only what matches.
+    fn passes_over(&mut self, key: ConsumerKey, tag: EntryTag, message: &Message) -> bool {
+        let Some(consumer) = self.consumers.get_mut(&key) else { return false };
+        let Some(selection) = &consumer.selection else { return false };
+        let passes = !selection.wants(&*(self.properties_of)(message));
+        if let Some(browse) = consumer.browse.as_mut().filter(|_| passes) {
+            browse.pass(tag);
+        }
+        passes
+    }
+
+    fn is_over(&self, headers: &Message) -> bool {
+        headers.expires_at_ms != 0 && headers.expires_at_ms <= self.now_ms
+    }
+
+    fn hand_over(&mut self, id: QueueId, tag: EntryTag, by: ConsumerKey, message: &Message) {
+        self.pace_begins(by);
+        self.spend_credit(by);
+        let Some(consumer) = self.consumers.get_mut(&by) else { return };
+        if let Some(connection) = self.connections.get_mut(&by.connection) {
+            connection.unwritten_bytes += message.bytes.len() as u64;
+        }
+        if let Some(browse) = &mut consumer.browse {
+            browse.pass(tag);
+            return;
+        }
+        consumer.pace.taken.remove(&tag);
+        consumer.held.push(self.next_hold, tag);
+        self.next_hold += 1;
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        queue.away.add(message.size());
+        if let Some(entry) = queue.entry(tag) {
+            entry.state = State::Held { by, in_transaction: false };
+            let key = entry.key;
+            self.bodies.pin(key);
+        }
+    }
+
+    /// A browser that has seen everything is told so, and leaves the line.
+    fn finish_browse(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        self.leave_line(key);
+        if let Some(browse) = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut()) {
+            browse.is_over = true;
+        }
+        match key.member {
+            0 => effects.push(Effect::Drained { consumer: key }),
+            _ => self.end_browse_of_members(key.whole(), effects),
+        }
+    }
+
+    /// Asks for the body that is due, and for those behind it in its lane. Of a message that another queue has too the body may
+    /// be here, though this queue had its page folded: then nothing waits.
+    fn fetch_from(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) -> Step {
+        self.open_page(id, from);
+        let due = self.entry(id, from).map(|entry| entry.key);
+        if due.is_some_and(|key| self.bodies.resident(key).is_some()) {
+            return Step::Skipped;
+        }
+        let Some(queue) = self.queues.get_mut(&id) else { return Step::Nothing };
+        if queue.lanes.get(LaneNumber::of_tag(from)).is_none() {
+            return Step::Nothing;
+        }
+        queue.fetching = true;
+        self.fetch_behind(id, from, effects);
+        Step::Waits
+    }
+
+    /// Asks for the body of an entry in an open page, and for those behind it in its lane. Where half of them are on their way it
+    /// asks for no more yet: what is asked for together is read together.
+    pub(crate) fn fetch_behind(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) {
+        let (number, first) = crate::queue::untag(from);
+        let messages_max = self.fetch_messages_max(id);
+        let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
+        let half = lane.and_then(|lane| lane.get(first + messages_max / 2));
+        let keys = match half {
+            Some(half) if self.fetches.contains_key(&half.key) => Vec::new(),
+            _ => self.absent_from(id, (number, first), messages_max),
+        };
+        self.await_bodies(id, from, keys, effects);
+    }
+
+    /// How many bodies of the queue are read ahead: as many as its consumers may be sent, within bounds.
+    fn fetch_messages_max(&self, id: QueueId) -> u64 {
+        let consumers = self.queues.get(&id).into_iter().flat_map(|queue| &queue.consumers);
+        let consumers = consumers.filter_map(|key| self.consumers.get(key));
+        let credit: u64 = consumers.map(|consumer| u64::from(consumer.credit)).sum();
+        credit.clamp(FETCH_MESSAGES_MIN, FETCH_MESSAGES_MAX)
+    }
+
+    /// Messages from this entry on, in its page and the next, whose bodies are neither here nor on their way.
+    fn absent_from(&mut self, id: QueueId, (number, first): (u8, u64), messages_max: u64) -> Vec<MessageKey> {
+        let (mut keys, mut bytes, mut sequence) = (Vec::new(), 0, first);
+        for count in 0..messages_max {
+            let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
+            let Some(lane) = lane else { break };
+            let end = lane.page_of(first) + 2 * lane.page_entries();
+            let Some((_, found)) = lane.next_visible(sequence).filter(|(_, found)| *found < end) else {
+                break;
+            };
+            let Some(key) = self.entry(id, crate::queue::tag(number, found)).map(|entry| entry.key) else {
+                break;
+            };
+            if self.bodies.resident(key).is_some() || FETCH_MESSAGES_MIN <= count && FETCH_BYTES_MAX <= bytes
+            {
+                break;
+            }
+            bytes += self.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
+            if !self.fetches.contains_key(&key) {
+                keys.push(key);
+            }
+            sequence = found + 1;
+        }
+        keys
+    }
+
+    fn await_bodies(&mut self, id: QueueId, due: EntryTag, keys: Vec<MessageKey>, effects: &mut Vec<Effect>) {
+        if let Some(key) = self.entry(id, due).map(|entry| entry.key) {
+            self.fetches.entry(key).or_default().push(id);
+        }
+        for key in &keys {
+            self.fetches.entry(*key).or_default();
+        }
+        if !keys.is_empty() {
+            effects.push(Effect::Fetch { keys });
+        }
+    }
+
+    /// A body came back from the log.
+    pub(crate) fn fetched(
+        &mut self,
+        key: MessageKey,
+        message: Result<Message, String>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let waiting = self.fetches.remove(&key).unwrap_or_default();
+        self.redrives.fetched(key);
+        let Ok(message) = message else {
+            if self.set_job_aside(key) {
+                return;
+            }
+            return self.set_aside(key, waiting, effects);
+        };
+        self.bodies.restore(key, message);
+        self.go_on(waiting, effects);
+    }
+
+    /// A body cannot be read: its entries stay on disk, undelivered and counted, and the others go on.
+    fn set_aside(&mut self, key: MessageKey, waiting: Vec<QueueId>, effects: &mut Vec<Effect>) {
+        for id in &waiting {
+            let Some(tag) = self.queues.get(id).and_then(|queue| queue.find(key)) else { continue };
+            self.set_state(*id, tag, State::Leaving);
+            self.counters.unreadable += 1;
+        }
+        self.go_on(waiting, effects);
+    }
+
+    fn go_on(&mut self, waiting: Vec<QueueId>, effects: &mut Vec<Effect>) {
+        for id in waiting {
+            if let Some(queue) = self.queues.get_mut(&id) {
+                queue.fetching = false;
+            }
+            self.dispatch(id, effects);
+            self.finish_drains(id, effects);
+        }
+    }
+}
+
+/// What a browser has seen, and where its view ends.
+#[derive(Clone, Debug, Default)]
+pub struct Browse {
+    pub(crate) cursor: BTreeMap<u8, u64>,
+    end: BTreeMap<u8, u64>,
+    /// It has seen all, and was told so.
+    pub(crate) is_over: bool,
+}
+
+impl Browse {
+    /// A view of what the queue holds now.
+    pub(crate) fn of(queue: &Queue) -> Browse {
+        let end = queue.lanes.iter().map(|(number, lane)| (number.0, lane.next_sequence())).collect();
+        Browse { cursor: BTreeMap::new(), end, is_over: false }
+    }
+
+    fn covers(&self, tag: EntryTag) -> bool {
+        let (lane, sequence) = crate::queue::untag(tag);
+        self.end.get(&lane).is_some_and(|end| sequence < *end)
+    }
+
+    fn pass(&mut self, tag: EntryTag) {
+        let (lane, sequence) = crate::queue::untag(tag);
+        self.cursor.insert(lane, sequence + 1);
+    }
+}

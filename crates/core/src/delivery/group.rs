@@ -1,0 +1,102 @@
+//! Message groups meet consumers: who begins one, who loses them, and who takes some over.
+//!
+//! As soon as a queue has seen a message of a group, its consumers have views of their own (see `selection`): each passes
+//! over what is another's. What was passed over and becomes free is found by stepping back.
+
+use std::collections::{BTreeMap, HashSet};
+
+use postroad_model::{ConsumerKey, ConsumerMode, EntryTag, Message, QueueId};
+
+use crate::Partition;
+use crate::delivery::selection::Selection;
+use crate::log::completion::Completion;
+use crate::queue::View;
+
+/// What a delivery means for its group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupTurn {
+    /// The consumer has begun the group.
+    pub first: bool,
+    /// The message ends the group.
+    pub ended: bool,
+}
+
+impl Partition {
+    /// The queue's first message of a group has come.
+    pub(crate) fn begin_groups(&mut self, id: QueueId) {
+        self.wake_all_idle(id);
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        queue.groups.get_or_insert_default();
+        for key in &queue.consumers {
+            if let Some(consumer) = self.consumers.get_mut(key).filter(|consumer| consumer.browse.is_none()) {
+                consumer.selection.get_or_insert_with(|| Selection::new(None));
+            }
+        }
+    }
+
+    /// The consumer is sent this message: its group is the consumer's from now on, or over.
+    pub(crate) fn take_group(&mut self, id: QueueId, key: ConsumerKey, message: &Message) -> GroupTurn {
+        let Some(group) = message.group() else { return GroupTurn::default() };
+        let exclusive =
+            self.consumers.get(&key).is_none_or(|consumer| consumer.mode == ConsumerMode::Exclusive);
+        let groups = self.queues.get_mut(&id).filter(|_| !exclusive).and_then(|queue| queue.groups.as_mut());
+        let Some(groups) = groups else { return GroupTurn::default() };
+        let first = groups.take(&group.id, key);
+        let ended = group.sequence < 0 && groups.end(&group.id);
+        if ended {
+            self.offer_again(id, key, None);
+        }
+        GroupTurn { first, ended }
+    }
+
+    /// The consumer has left: what it had is anybody's.
+    pub(crate) fn free_groups(&mut self, id: QueueId, key: ConsumerKey, selection: Option<&Selection>) {
+        let groups = self.queues.get_mut(&id).and_then(|queue| queue.groups.as_mut());
+        if groups.is_some_and(|groups| groups.leave(key)) {
+            self.offer_again(id, key, selection.map(Selection::views));
+        }
+    }
+
+    /// The consumer has joined: it gets its share of the groups of which nothing is under way.
+    pub(crate) fn share_groups(&mut self, id: QueueId, key: ConsumerKey) {
+        let Some(queue) = self.queues.get(&id).filter(|queue| queue.groups.is_some()) else { return };
+        let sharing = |key: &ConsumerKey| {
+            self.consumers.get(key).is_some_and(|consumer| consumer.mode == ConsumerMode::Shared)
+        };
+        let consumers: Vec<ConsumerKey> = queue.consumers.iter().copied().filter(sharing).collect();
+        // A selector may not want what comes next of a group, which nobody else could have then.
+        let selects = self.consumers.get(&key).and_then(|consumer| consumer.selection.as_ref());
+        if consumers.last() != Some(&key) || selects.is_some_and(Selection::has_selector) {
+            return;
+        }
+        let holders = consumers.iter().filter_map(|key| self.consumers.get(key));
+        let held = holders.flat_map(|consumer| consumer.held.tags());
+        let under_way: Vec<EntryTag> = held.chain(self.committing(id)).collect();
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let keys: Vec<_> = under_way.into_iter().filter_map(|tag| Some(queue.entry(tag)?.key)).collect();
+        let Some(groups) = &mut queue.groups else { return };
+        let headers = keys.into_iter().filter_map(|key| self.bodies.headers(key));
+        let busy: HashSet<_> =
+            headers.filter_map(|(headers, _)| Some(groups.key_of(&headers.group()?.id))).collect();
+        groups.join(&consumers, &busy);
+    }
+
+    /// Entries of the queue that transactions on their way to the log have settled: consumers hold them again if those fail.
+    fn committing(&self, id: QueueId) -> impl Iterator<Item = EntryTag> {
+        let proposed = self.proposals.iter().filter_map(Completion::volatile);
+        let holders = proposed.chain(self.prepared_volatile.values()).flat_map(|changes| &changes.holders);
+        holders.filter(move |(_, end)| end.queue == id).map(|(_, end)| end.tag)
+    }
+
+    /// What `owner` had to itself is free: the others look again at what it has not come to.
+    fn offer_again(&mut self, id: QueueId, owner: ConsumerKey, views: Option<&BTreeMap<u8, View>>) {
+        let own = self.consumers.get(&owner).and_then(|consumer| consumer.selection.as_ref());
+        let views = views.or(own.map(Selection::views)).cloned().unwrap_or_default();
+        let Some(queue) = self.queues.get(&id) else { return };
+        for key in queue.consumers.iter().filter(|key| **key != owner) {
+            if let Some(selection) = self.consumers.get_mut(key).and_then(|other| other.selection.as_mut()) {
+                selection.step_back(&views);
+            }
+        }
+    }
+}

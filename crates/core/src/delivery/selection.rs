@@ -1,0 +1,197 @@
+//! Selectors: which messages a subscription takes, and which entries of a queue a consumer wants.
+
+use std::collections::BTreeMap;
+
+use postroad_model::{ConsumerKey, ConsumerMode, EntryTag, Message, MessageKey, QueueId, Refusal};
+use postroad_selector::{Properties, Selector, Value};
+
+use crate::Partition;
+use crate::memory::bodies::Bodies;
+use crate::queue::{Entry, Groups, Lane, LaneNumber, Lanes, Look, Verdict, View, tag, untag};
+
+/// How the assembly reads the headers and properties of a message, whatever its protocol.
+pub type PropertiesOf = for<'a> fn(&'a Message) -> Box<dyn Properties + 'a>;
+
+/// A message without properties.
+struct Bare;
+
+impl Properties for Bare {
+    fn property(&self, _: &str) -> Option<Value<'_>> {
+        None
+    }
+}
+
+/// Until told otherwise no message has properties.
+pub(crate) fn no_properties(_: &Message) -> Box<dyn Properties + '_> {
+    Box::new(Bare)
+}
+
+/// What a consumer takes, if not everything, and how far in each lane it has looked.
+pub struct Selection {
+    selector: Option<Selector>,
+    views: BTreeMap<u8, View>,
+}
+
+impl Selection {
+    /// A selector that has judged nothing yet; `None` takes everything that no message group forbids.
+    pub fn new(selector: Option<Selector>) -> Selection {
+        Selection { selector, views: BTreeMap::new() }
+    }
+
+    /// Whether the message matches.
+    pub fn wants(&self, properties: &dyn Properties) -> bool {
+        self.selector.as_ref().is_none_or(|selector| selector.matches(properties))
+    }
+
+    /// Whether messages are judged by what is in them.
+    pub fn has_selector(&self) -> bool {
+        self.selector.is_some()
+    }
+
+    /// What `other` had to itself is free: see [`View::step_back`].
+    pub fn step_back(&mut self, other: &BTreeMap<u8, View>) {
+        for (lane, view) in &mut self.views {
+            view.step_back(other.get(lane));
+        }
+    }
+
+    /// Of all that is there this entry alone is wanted, and what may follow it in its lane.
+    pub fn go_to(&mut self, lanes: &Lanes, wanted: EntryTag) {
+        let (wanted_lane, sequence) = untag(wanted);
+        for (number, lane) in lanes.iter() {
+            let cursor = if number.0 == wanted_lane { sequence } else { lane.next_sequence() };
+            self.views.entry(number.0).or_default().go_to(cursor, lane.return_of(cursor));
+        }
+    }
+
+    /// How far it has looked, by lane.
+    pub fn views(&self) -> &BTreeMap<u8, View> {
+        &self.views
+    }
+}
+
+/// What a consumer with a selector gets next.
+pub enum Selected {
+    /// This entry.
+    Entry(EntryTag),
+    /// Nothing that is there matches.
+    Nothing,
+    /// This entry cannot be judged before its body is read from the disk.
+    Absent(EntryTag),
+}
+
+/// The selector of this text; `None` for an empty one.
+///
+/// # Errors
+/// The text does not follow the grammar.
+pub fn parse(text: &str) -> Result<Option<Selector>, Refusal> {
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    let refused = |error: postroad_selector::SelectorError| Refusal::BadSelector {
+        selector: text.into(),
+        reason: error.to_string(),
+    };
+    Selector::parse(text).map(Some).map_err(refused)
+}
+
+/// The selector of a binding that is in the log. It was parsed before it got there; one that a later grammar refuses
+/// takes nothing.
+pub fn of_binding(text: &str) -> Option<Selector> {
+    parse(text).unwrap_or_else(|_| Selector::parse("FALSE").ok())
+}
+
+/// One consumer's look at a queue.
+struct Judge<'a> {
+    key: ConsumerKey,
+    selector: Option<&'a Selector>,
+    /// The groups of the queue, if they bind the consumer.
+    groups: Option<&'a Groups>,
+    bodies: &'a Bodies,
+    properties_of: PropertiesOf,
+    /// What its selector does not want.
+    refused: Vec<MessageKey>,
+    /// What cannot be judged before its body is read; nothing behind it is looked at.
+    absent: Option<EntryTag>,
+}
+
+impl Judge<'_> {
+    /// Stamp and sequence of the first entry in the lane that the consumer wants.
+    fn next(&mut self, view: &mut View, number: LaneNumber, lane: &Lane) -> Option<(u64, u64)> {
+        if self.absent.is_some() {
+            return None;
+        }
+        match view.look(lane, |entry| self.judge(entry)) {
+            Look::Found(stamp, sequence) => Some((stamp, sequence)),
+            Look::Unknown(sequence) => {
+                self.absent = Some(tag(number.0, sequence));
+                None
+            }
+            Look::Nothing => None,
+        }
+    }
+
+    fn judge(&mut self, entry: &Entry) -> Verdict {
+        if let Some(groups) = self.groups
+            && let Some(group) = self.bodies.headers(entry.key).and_then(|(headers, _)| headers.group())
+            && !groups.admits(&group.id, self.key)
+        {
+            return Verdict::Refused;
+        }
+        let Some(selector) = self.selector else { return Verdict::Wanted };
+        let Some(message) = self.bodies.resident(entry.key) else { return Verdict::Unknown };
+        if selector.matches(&*(self.properties_of)(message)) {
+            return Verdict::Wanted;
+        }
+        self.refused.push(entry.key);
+        Verdict::Refused
+    }
+}
+
+impl Partition {
+    /// The entry that is due for the consumer: as for others, but among those that its selector matches and whose group
+    /// is not another's. Each is judged once, unless it was given back.
+    pub(crate) fn next_selected(&mut self, id: QueueId, key: ConsumerKey) -> Selected {
+        let Some(queue) = self.queues.get(&id) else { return Selected::Nothing };
+        let Some(consumer) = self.consumers.get_mut(&key) else { return Selected::Nothing };
+        let exclusive = consumer.mode == ConsumerMode::Exclusive;
+        let Some(Selection { selector, views }) = &mut consumer.selection else { return Selected::Nothing };
+        let mut judge = Judge {
+            key,
+            selector: selector.as_ref(),
+            // An exclusive consumer gets everything.
+            groups: queue.groups.as_deref().filter(|_| !exclusive),
+            bodies: &self.bodies,
+            properties_of: self.properties_of,
+            refused: Vec::new(),
+            absent: None,
+        };
+        let found =
+            queue.lanes.next(|number, lane| judge.next(views.entry(number.0).or_default(), number, lane));
+        let Judge { refused, absent, .. } = judge;
+        self.forget_bodies(refused);
+        match (absent, found) {
+            (Some(absent), _) => Selected::Absent(absent),
+            (None, Some(entry)) => Selected::Entry(entry),
+            (None, None) => Selected::Nothing,
+        }
+    }
+
+    /// Bodies that were read only to be judged leave memory again, if it is short.
+    fn forget_bodies(&mut self, keys: Vec<MessageKey>) {
+        for key in keys {
+            if self.bodies.resident_bytes > self.settings.resident_bytes_max {
+                self.bodies.evict(key);
+            }
+        }
+    }
+
+    /// The consumer was sent the entry: it need not be judged again.
+    pub(crate) fn selected(&mut self, key: ConsumerKey, entry: EntryTag) {
+        let (lane, sequence) = untag(entry);
+        if let Some(selection) = self.consumers.get_mut(&key).and_then(|consumer| consumer.selection.as_mut())
+        {
+            selection.views.entry(lane).or_default().pass(sequence);
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Consumers of every queue that a pattern matches: a member in each, in queues that come later too.
+//!
+//! A member stands in its queue like any other consumer, with what it holds and how far it has looked. Credit alone belongs
+//! to the whole. A member whose turn comes while there is none leaves its line and is noted as starved; when credit comes,
+//! the starved are served in the order in which they ran out, so that no queue keeps the others from it.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use postroad_model::{
+    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Destination, DestinationKind, DetachCause, Effect,
+    Event, QueueId, Urgency,
+};
+use postroad_routing::Pattern;
+
+use crate::Partition;
+use crate::delivery::selection;
+use crate::log::completion::Completion;
+
+/// A consumer of a pattern of queues, as a whole.
+pub struct Spread {
+    pattern: Pattern,
+    /// How each member reads.
+    attach: Attach,
+    /// How many more messages its members may be sent together.
+    pub credit: u32,
+    /// Its credit ends as soon as the bodies that are being read have been sent.
+    pub draining: bool,
+    /// Its members, each a consumer of one queue.
+    pub members: BTreeSet<u32>,
+    last_member: u32,
+    starved: VecDeque<u32>,
+}
+
+impl Spread {
+    /// What others are told of it.
+    pub fn notice(&self) -> Option<&Arc<ConsumerNotice>> {
+        self.attach.notice.as_ref()
+    }
+}
+
+/// The pattern of queues that a consumer is to read, if it is to read one.
+fn pattern_of(attach: &Attach) -> Option<Pattern> {
+    let Destination { kind, temporary, name } = &attach.source;
+    let may = *kind == DestinationKind::Queue && !temporary && attach.at.is_some();
+    Pattern::parse(name).ok().filter(|pattern| may && pattern.is_wildcard())
+}
+
+impl Partition {
+    /// Attaches a consumer of a pattern of queues; gives back any other.
+    pub(crate) fn attach_to_pattern(&mut self, attach: Attach, effects: &mut Vec<Effect>) -> Option<Attach> {
+        let Some(pattern) = pattern_of(&attach) else { return Some(attach) };
+        let (key, ticket) = (attach.consumer, attach.ticket);
+        if let Err(refusal) = self.check_new(key).and_then(|()| selection::parse(&attach.selector).map(drop))
+        {
+            self.reply(key.connection, ticket, Err(refusal), effects);
+            return None;
+        }
+        let queues = self.addresses.queues_matching(&pattern);
+        // As in ActiveMQ: where nothing matches yet, a queue of the pattern's own name collects what the topics send.
+        let is_fed = !self.settings.addressing.feeds_of(&attach.source).is_empty();
+        if queues.is_empty() && is_fed && attach.mode != ConsumerMode::Browse {
+            self.declare_first(attach.source.clone(), Event::Attach(attach), effects);
+            return None;
+        }
+        self.bind_for_reader(&queues, &attach, effects);
+        self.reply(key.connection, ticket, Ok(()), effects);
+        let spread = Spread {
+            pattern,
+            credit: attach.credit,
+            attach,
+            draining: false,
+            members: BTreeSet::new(),
+            last_member: 0,
+            starved: VecDeque::new(),
+        };
+        self.spreads.insert(key, spread);
+        self.connections.entry(key.connection).or_default().consumers.insert(key);
+        let notice = self.spreads.get(&key).and_then(Spread::notice).cloned();
+        self.announce_consumer(notice.as_ref(), true, effects);
+        let queues: Vec<QueueId> =
+            queues.iter().filter_map(|queue| self.addresses.get(queue)?.bound.own()).collect();
+        for id in &queues {
+            self.join(key, *id);
+        }
+        for id in &queues {
+            self.dispatch(*id, effects);
+        }
+        if queues.is_empty() {
+            self.end_browse_of_members(key, effects);
+        }
+        None
+    }
+
+    /// What feeds the queues of a pattern heeds the selector of the new reader.
+    fn bind_for_reader(&mut self, queues: &[Destination], attach: &Attach, effects: &mut Vec<Effect>) {
+        for queue in queues {
+            for binding in self.missing_bindings(queue, Some(attach)) {
+                let command = postroad_model::Command::Bind(binding);
+                self.propose(command, Urgency::Waiting, Completion::Nothing, effects);
+            }
+        }
+    }
+
+    fn join(&mut self, whole: ConsumerKey, id: QueueId) {
+        let Some(spread) = self.spreads.get_mut(&whole) else { return };
+        spread.last_member += 1;
+        spread.members.insert(spread.last_member);
+        let (member, attach) = (whole.with_member(spread.last_member), spread.attach.clone());
+        self.seat(id, member, &attach);
+    }
+
+    /// A queue was made: whoever reads a pattern that it matches reads it too. A browser sees what was there when it came.
+    pub(crate) fn join_spreads(&mut self, id: QueueId, queue: &Destination) {
+        if self.spreads.is_empty() || queue.temporary {
+            return;
+        }
+        let wants = |spread: &Spread| {
+            spread.attach.mode != ConsumerMode::Browse && spread.pattern.matches(&queue.name)
+        };
+        let wholes: Vec<ConsumerKey> =
+            self.spreads.iter().filter(|(_, spread)| wants(spread)).map(|(key, _)| *key).collect();
+        for whole in wholes {
+            self.join(whole, id);
+        }
+    }
+
+    /// Whether a consumer may be sent a message, as far as its credit goes.
+    pub(crate) fn has_credit(&self, key: ConsumerKey) -> bool {
+        match self.spreads.get(&key.whole()).filter(|_| key.member != 0) {
+            Some(spread) => spread.credit > 0,
+            None => self.consumers.get(&key).is_some_and(|consumer| consumer.credit > 0),
+        }
+    }
+
+    /// One message is sent to it.
+    pub(crate) fn spend_credit(&mut self, key: ConsumerKey) {
+        let of_whole = self.spreads.get_mut(&key.whole()).filter(|_| key.member != 0);
+        let credit = match of_whole {
+            Some(spread) => &mut spread.credit,
+            None => match self.consumers.get_mut(&key) {
+                Some(consumer) => &mut consumer.credit,
+                None => return,
+            },
+        };
+        *credit -= 1;
+    }
+
+    /// A member has its turn while the whole has no credit: its next turn comes with credit.
+    pub(crate) fn starve(&mut self, key: ConsumerKey) {
+        self.leave_line(key);
+        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        if !std::mem::replace(&mut consumer.starved, true)
+            && let Some(spread) = self.spreads.get_mut(&key.whole())
+        {
+            spread.starved.push_back(key.member);
+        }
+    }
+
+    /// Serves the starved, as long as there is credit.
+    pub(crate) fn feed(&mut self, whole: ConsumerKey, effects: &mut Vec<Effect>) {
+        while let Some(spread) = self.spreads.get_mut(&whole).filter(|spread| spread.credit > 0)
+            && let Some(member) = spread.starved.pop_front()
+        {
+            let key = whole.with_member(member);
+            let Some(consumer) = self.consumers.get_mut(&key) else { continue };
+            consumer.starved = false;
+            let id = consumer.queue;
+            self.line_up(key);
+            self.dispatch(id, effects);
+        }
+    }
+
+    /// The consumers that stand in queues for this one: itself, or its members.
+    pub(crate) fn readers_of(&self, key: ConsumerKey) -> Vec<ConsumerKey> {
+        match self.spreads.get(&key) {
+            Some(spread) => spread.members.iter().map(|member| key.with_member(*member)).collect(),
+            None => vec![key],
+        }
+    }
+
+    /// Ends the credit of a draining whole, unless a body that may be a member's is still on its way.
+    pub(crate) fn finish_drain_of_members(&mut self, whole: ConsumerKey, effects: &mut Vec<Effect>) {
+        if !self.spreads.get(&whole).is_some_and(|spread| spread.draining) {
+            return;
+        }
+        let queue_of = |key: ConsumerKey| self.queues.get(&self.consumers.get(&key)?.queue);
+        let fetching = |key: &ConsumerKey| queue_of(*key).is_some_and(|queue| queue.fetching);
+        if self.readers_of(whole).iter().any(fetching) {
+            return;
+        }
+        if let Some(spread) = self.spreads.get_mut(&whole) {
+            spread.draining = false;
+            spread.credit = 0;
+            effects.push(Effect::Drained { consumer: whole });
+        }
+    }
+
+    /// A browser of a pattern is told once that all its members have seen everything.
+    pub(crate) fn end_browse_of_members(&mut self, whole: ConsumerKey, effects: &mut Vec<Effect>) {
+        let browses =
+            self.spreads.get(&whole).is_some_and(|spread| spread.attach.mode == ConsumerMode::Browse);
+        let is_over = |key: &ConsumerKey| {
+            let browse = self.consumers.get(key).and_then(|consumer| consumer.browse.as_ref());
+            browse.is_none_or(|browse| browse.is_over)
+        };
+        if browses && self.readers_of(whole).iter().all(is_over) {
+            effects.push(Effect::Drained { consumer: whole });
+        }
+    }
+
+    /// A queue has ended under one of its consumers; whether a session has to know.
+    pub(crate) fn forget_reader(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        let consumer = self.consumers.remove(&key);
+        let notice = consumer.as_ref().and_then(|consumer| consumer.notice.as_ref());
+        self.announce_consumer(notice, false, effects);
+        if let Some(spread) = self.spreads.get_mut(&key.whole()).filter(|_| key.member != 0) {
+            spread.members.remove(&key.member);
+            if consumer.and_then(|consumer| consumer.browse).is_some_and(|browse| !browse.is_over) {
+                self.end_browse_of_members(key.whole(), effects);
+            }
+            return;
+        }
+        if let Some(connection) = self.connections.get_mut(&key.connection) {
+            connection.consumers.remove(&key);
+        }
+        effects.push(Effect::Detached { consumer: key, cause: DetachCause::Deleted });
+    }
+}

@@ -1,0 +1,230 @@
+//! Accounts: what all queues of a tenant hold together, and all queues of the broker, and may hold.
+//!
+//! A queue is in two accounts at most, and only in those that have a limit. A message in two queues of a tenant counts twice, as it
+//! does in the two queues. Each partition has an equal part of every limit and keeps its own accounts.
+//!
+//! Who waits for room in an account waits in a line of its own: those of other tenants are not asked.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use postroad_model::{Destination, DestinationKind, QueueId, Sent};
+use postroad_routing::{Limit, Policies};
+
+use crate::Partition;
+use crate::intake::limit::HeldBy;
+use crate::queue::{Load, Queue};
+
+/// Which account of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AccountNumber(u16);
+
+/// The accounts that a queue is in: its tenant's and the broker's.
+pub type Owners = [Option<AccountNumber>; 2];
+
+/// See the head of this file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Whose it is; `None` for the broker's.
+    pub owner: Option<Arc<str>>,
+    /// This partition's part of how much it may hold.
+    pub limit: Limit,
+    /// What its queues hold.
+    pub load: Load,
+    /// Bytes of that which are only in memory.
+    pub volatile_bytes: u64,
+    /// What is on its way to the log and will be in them.
+    pub incoming: Load,
+    /// What is on its way to the log and will be in queues that are made for it.
+    pub unborn: Load,
+}
+
+impl Account {
+    /// Whether so much more may come; an empty account takes anything. Only what is persistent takes the disk.
+    fn has_room_for(&self, more: Load, persistent: bool) -> bool {
+        let Limit { messages_max, bytes_max, disk_bytes_max, .. } = self.limit;
+        let mut held = self.load;
+        held.add_all(self.incoming);
+        held.add_all(self.unborn);
+        let is_empty = held.messages == 0;
+        held.add_all(more);
+        let on_disk = held.bytes.saturating_sub(self.volatile_bytes);
+        let fits = |max: Option<u64>, held: u64| max.is_none_or(|max| held <= max);
+        is_empty
+            || fits(messages_max, held.messages)
+                && fits(bytes_max, held.bytes)
+                && (!persistent || fits(disk_bytes_max, on_disk))
+    }
+}
+
+/// All accounts of a partition.
+#[derive(Debug, Default)]
+pub struct Accounts {
+    all: Vec<Account>,
+    by_owner: HashMap<Option<Arc<str>>, AccountNumber>,
+}
+
+impl Accounts {
+    /// Empty accounts for all that policies limit; `parts` partitions share each limit.
+    fn new(policies: &Policies, parts: u64) -> Accounts {
+        let broker = (None, policies.limit);
+        let tenants = policies.tenants.iter().map(|tenant| (Some(tenant.name.clone()), tenant.limit));
+        let mut accounts = Accounts::default();
+        for (owner, limit) in std::iter::once(broker).chain(tenants).filter(|(_, limit)| !limit.is_none()) {
+            // More tenants than that are held by their queues' limits alone.
+            let Ok(number) = u16::try_from(accounts.all.len()) else { break };
+            accounts.by_owner.insert(owner.clone(), AccountNumber(number));
+            accounts.all.push(Account { owner, limit: limit.part_of(parts), ..Account::default() });
+        }
+        accounts
+    }
+
+    /// The accounts that the queues of this address are in.
+    fn owners_of(&self, address: &Destination, policies: &Policies) -> Owners {
+        if self.all.is_empty() {
+            return Owners::default();
+        }
+        let tenant = policies.tenants.owner_of(address).map(|tenant| Some(tenant.name.clone()));
+        let number = |owner: Option<Arc<str>>| self.by_owner.get(&owner).copied();
+        [tenant.and_then(number), number(None)]
+    }
+
+    fn get_mut(&mut self, number: AccountNumber) -> Option<&mut Account> {
+        self.all.get_mut(usize::from(number.0))
+    }
+
+    fn of_owners(&mut self, owners: Owners, mut change: impl FnMut(&mut Account)) {
+        for number in owners.into_iter().flatten() {
+            self.get_mut(number).into_iter().for_each(&mut change);
+        }
+    }
+
+    /// A queue holds one message more, of which so many bytes are only in memory.
+    pub fn add(&mut self, owners: Owners, bytes: u64, volatile_bytes: u64) {
+        self.of_owners(owners, |account| {
+            account.load.add(bytes);
+            account.volatile_bytes += volatile_bytes;
+        });
+    }
+
+    /// It holds it no more.
+    pub fn remove(&mut self, owners: Owners, bytes: u64, volatile_bytes: u64) {
+        self.of_owners(owners, |account| {
+            account.load.remove(bytes);
+            account.volatile_bytes = account.volatile_bytes.saturating_sub(volatile_bytes);
+        });
+    }
+
+    /// A message is on its way to the log.
+    pub fn expect(&mut self, owners: Owners, bytes: u64) {
+        self.of_owners(owners, |account| account.incoming.add(bytes));
+    }
+
+    /// It is there, or never will be.
+    pub fn expected(&mut self, owners: Owners, bytes: u64) {
+        self.of_owners(owners, |account| account.incoming.remove(bytes));
+    }
+
+    /// A message is on its way to the log, which will make its queue.
+    pub fn expect_unborn(&mut self, owners: Owners, bytes: u64) {
+        self.of_owners(owners, |account| account.unborn.add(bytes));
+    }
+
+    /// It is there, or never will be.
+    pub fn expected_unborn(&mut self, owners: Owners, bytes: u64) {
+        self.of_owners(owners, |account| account.unborn.remove(bytes));
+    }
+
+    /// All that the queue holds.
+    fn open(&mut self, queue: &Queue) {
+        self.of_owners(queue.owners, |account| {
+            account.load.add_all(queue.load);
+            account.incoming.add_all(queue.incoming);
+            account.volatile_bytes += queue.volatile_bytes;
+        });
+    }
+
+    /// The queue is gone with all that it held.
+    pub fn close(&mut self, queue: &Queue) {
+        self.of_owners(queue.owners, |account| {
+            account.load.remove_all(queue.load);
+            account.incoming.remove_all(queue.incoming);
+            account.volatile_bytes = account.volatile_bytes.saturating_sub(queue.volatile_bytes);
+        });
+    }
+}
+
+impl Partition {
+    /// The accounts that have a limit here, each with the number of addresses that wait for room in it.
+    pub fn accounts(&self) -> impl Iterator<Item = (&Account, u64)> {
+        let numbered = (0..).map(AccountNumber).zip(&self.accounts.all);
+        numbered.map(|(number, account)| (account, self.lines.waiting_for(HeldBy::Account(number))))
+    }
+
+    pub(crate) fn owners_of(&self, address: &Destination) -> Owners {
+        self.accounts.owners_of(address, &self.settings.policies)
+    }
+
+    /// Policies have changed, or recovery has ended: every queue is counted anew.
+    pub(crate) fn account_anew(&mut self) {
+        let parts = u64::from(self.settings.placement.partitions);
+        let accounts = Accounts::new(&self.settings.policies, parts);
+        for queue in self.queues.values_mut() {
+            queue.owners = accounts.owners_of(&queue.source, &self.settings.policies);
+        }
+        self.accounts = accounts;
+        self.queues.values().for_each(|queue| self.accounts.open(queue));
+    }
+
+    /// An account that is not the sum of its queues: there must be none.
+    pub(crate) fn is_misaccounted(&self) -> bool {
+        let all = self.accounts.all.iter().map(|account| Account {
+            load: Load::default(),
+            incoming: Load::default(),
+            volatile_bytes: 0,
+            ..account.clone()
+        });
+        let mut sums = Accounts { all: all.collect(), by_owner: HashMap::new() };
+        self.queues.values().for_each(|queue| sums.open(queue));
+        sums.all != self.accounts.all
+    }
+
+    /// The accounts that have no room for the message, or, behind others that wait, any that it would be in.
+    pub(crate) fn full_accounts(
+        &self,
+        sent: &Sent,
+        receivers: &[QueueId],
+        is_behind: bool,
+    ) -> Vec<AccountNumber> {
+        if self.accounts.all.is_empty() {
+            return Vec::new();
+        }
+        let queues = receivers.iter().filter_map(|id| self.queues.get(id)).map(|queue| queue.owners);
+        let mut shares: Vec<(AccountNumber, Load)> = Vec::new();
+        for number in queues.chain(self.owners_of_unborn(sent)).flatten().flatten() {
+            let known = shares.iter().position(|(known, _)| *known == number);
+            let place = known.unwrap_or_else(|| {
+                shares.push((number, Load::default()));
+                shares.len() - 1
+            });
+            shares[place].1.add(sent.message.size());
+        }
+        let is_full = |(number, share): &(AccountNumber, Load)| {
+            let account = &self.accounts.all[usize::from(number.0)];
+            is_behind || !account.has_room_for(*share, sent.message.persistent)
+        };
+        shares.iter().filter(|share| is_full(share)).map(|(number, _)| *number).collect()
+    }
+
+    /// The accounts of the queues that the message is the first of.
+    pub(crate) fn owners_of_unborn(&self, sent: &Sent) -> impl Iterator<Item = Owners> {
+        // What is due later counts when it is due.
+        let counts = !self.accounts.all.is_empty() && sent.schedule.is_none();
+        let queues = sent.targets().filter(move |to| counts && to.kind == DestinationKind::Queue);
+        queues.filter(|to| self.addresses.get(to).is_none()).map(|to| self.owners_of(to))
+    }
+
+    pub(crate) fn account(&self, number: AccountNumber) -> &Account {
+        &self.accounts.all[usize::from(number.0)]
+    }
+}

@@ -1,0 +1,261 @@
+//! Large bodies: pieces in the log ahead of the message that names them, and how long the log keeps them.
+//!
+//! ```text
+//!   Event::Chunk ──▶ waiting ──▶ Command::Chunk in the log ──▶ Upload ──▶ Publish: the message names all its records
+//!                    (few bytes are on their way at once)
+//! ```
+//! Each message counts its records as live, from when it is carried out until it is gone: so one body may belong to several
+//! messages, such as a dead letter and the one that it was. Between its upload and that moment, and while it is being
+//! delivered, the pieces are *lent*: they count once more, as long as anybody outside of this room has them in hand.
+//! None of this is replicated or in a snapshot: after a start nobody has anything in hand.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postroad_model::{
+    Chunks, Command, ConnectionId, Effect, Event, Message, MessageKey, Position, Publish, Refusal, Ticket,
+    Urgency,
+};
+
+use crate::Partition;
+use crate::log::completion::Completion;
+
+/// Bytes of pieces that are on their way to the log at once, of all uploads together: a turn of the journal is not much
+/// longer for them. What one connection sends waits in the session that has it.
+const UNDER_WAY_BYTES_MAX: u64 = 2 << 20;
+
+/// What is lent is looked after so often.
+const LOOK_MS: u64 = 1000;
+
+/// Large bodies on their way in or out.
+#[derive(Default)]
+pub struct Uploads {
+    open: BTreeMap<(ConnectionId, u64), Upload>,
+    /// Pieces that wait for those ahead of them, whoever sent them.
+    waiting: VecDeque<Piece>,
+    under_way_bytes: u64,
+    lent: Vec<Lent>,
+    next_look_ms: Option<u64>,
+    /// Of messages that are due later, whose headers are in the log alone.
+    scheduled: BTreeMap<MessageKey, Arc<Chunks>>,
+}
+
+/// The pieces of one body that are in the log.
+#[derive(Default)]
+struct Upload {
+    bytes: u64,
+    pieces: Vec<(Position, u64)>,
+}
+
+/// A piece on its way to the log.
+#[derive(Debug)]
+struct Piece {
+    connection: ConnectionId,
+    upload: u64,
+    bytes: Bytes,
+    ticket: Ticket,
+}
+
+/// Pieces that count because somebody has them in hand.
+struct Lent {
+    chunks: Arc<Chunks>,
+    /// Nobody has been sent them yet: they need not be lent any more once the message is in the log.
+    is_new: bool,
+}
+
+impl Uploads {
+    /// When it is time to look who has still something in hand.
+    pub fn next_look_ms(&self) -> Option<u64> {
+        self.next_look_ms.filter(|_| !self.lent.is_empty())
+    }
+
+    /// Bodies of messages that are due later.
+    pub fn scheduled(&self) -> impl Iterator<Item = (MessageKey, &Arc<Chunks>)> {
+        self.scheduled.iter().map(|(key, chunks)| (*key, chunks))
+    }
+
+    /// Notes the body of a message that is due later.
+    pub fn schedule(&mut self, key: MessageKey, chunks: Arc<Chunks>) {
+        self.scheduled.insert(key, chunks);
+    }
+}
+
+impl Partition {
+    /// What connections say about pieces.
+    pub(crate) fn pass_on(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Chunk { connection, upload, bytes, ticket } => {
+                self.take_piece(Piece { connection, upload, bytes, ticket }, effects);
+            }
+            Event::Abandon { connection, upload } => self.abandon(connection, upload, effects),
+            Event::WantChunk { consumer, position } => {
+                effects.push(Effect::ReadChunk { connection: consumer.connection, position });
+            }
+            _ => {}
+        }
+    }
+
+    /// One more piece of a large body.
+    fn take_piece(&mut self, piece: Piece, effects: &mut Vec<Effect>) {
+        self.uploads.open.entry((piece.connection, piece.upload)).or_default();
+        self.uploads.waiting.push_back(piece);
+        self.propose_pieces(effects);
+    }
+
+    /// Sends pieces on their way, as many as may be.
+    fn propose_pieces(&mut self, effects: &mut Vec<Effect>) {
+        while self.uploads.under_way_bytes < UNDER_WAY_BYTES_MAX
+            && let Some(piece) = self.uploads.waiting.pop_front()
+        {
+            let Piece { connection, upload, bytes, ticket } = piece;
+            if !self.space_ample {
+                let reason = "the disk is full".to_owned();
+                self.reply(connection, ticket, Err(Refusal::StoreFailed { reason }), effects);
+                continue;
+            }
+            let length = bytes.len() as u64;
+            self.uploads.under_way_bytes += length;
+            let completion = Completion::Piece { connection, upload, bytes: length, ticket };
+            self.propose(Command::Chunk(bytes), Urgency::Waiting, completion, effects);
+        }
+    }
+
+    /// A piece is in the log, as the last record that was applied.
+    pub(crate) fn piece_stored(
+        &mut self,
+        (connection, upload): (ConnectionId, u64),
+        bytes: u64,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.uploads.under_way_bytes -= bytes;
+        // If the upload was given up meanwhile nothing refers to the record, and nothing keeps it.
+        if let (Some(open), Some(position)) = (self.uploads.open.get_mut(&(connection, upload)), self.applied)
+        {
+            debug_assert!(
+                open.pieces.is_empty() || open.pieces.iter().all(|(_, before)| *before == open.pieces[0].1),
+                "only the last piece is shorter"
+            );
+            open.bytes += bytes;
+            open.pieces.push((position, bytes));
+            effects.push(Effect::Retain { position, count: 1, bytes });
+        }
+        self.reply(connection, ticket, Ok(()), effects);
+        self.propose_pieces(effects);
+    }
+
+    /// A piece did not get into the log.
+    pub(crate) fn piece_failed(
+        &mut self,
+        connection: ConnectionId,
+        bytes: u64,
+        (ticket, refusal): (Ticket, &Refusal),
+        effects: &mut Vec<Effect>,
+    ) {
+        self.uploads.under_way_bytes -= bytes;
+        self.reply(connection, ticket, Err(refusal.clone()), effects);
+        self.propose_pieces(effects);
+    }
+
+    /// The rest of an upload will not come.
+    fn abandon(&mut self, connection: ConnectionId, upload: u64, effects: &mut Vec<Effect>) {
+        self.uploads.waiting.retain(|piece| (piece.connection, piece.upload) != (connection, upload));
+        for (position, bytes) in self.uploads.open.remove(&(connection, upload)).unwrap_or_default().pieces {
+            effects.push(Effect::Release { position, bytes });
+        }
+    }
+
+    /// A connection is gone, with what it had not finished.
+    pub(crate) fn abandon_all(&mut self, connection: ConnectionId, effects: &mut Vec<Effect>) {
+        let of = (connection, 0)..=(connection, u64::MAX);
+        let uploads: Vec<u64> = self.uploads.open.range(of).map(|((_, upload), _)| *upload).collect();
+        for upload in uploads {
+            self.abandon(connection, upload, effects);
+        }
+    }
+
+    /// Gives a message the body that has come ahead of it; `false` if there is none.
+    pub(crate) fn finish_upload(&mut self, publish: &mut Publish) -> bool {
+        let Some(upload) = publish.upload.take() else { return true };
+        let Some(Upload { bytes, pieces }) = self.uploads.open.remove(&(publish.connection, upload)) else {
+            return false;
+        };
+        let piece_bytes = pieces.first().map_or(0, |(_, bytes)| *bytes as u32);
+        let positions = pieces.into_iter().map(|(position, _)| position).collect();
+        let chunks = Arc::new(Chunks { bytes, piece_bytes, positions });
+        publish.sent.message = publish.sent.message.clone().with_chunks(Some(chunks.clone()));
+        // They count already, each since it is in the log.
+        self.uploads.lent.push(Lent { chunks, is_new: true });
+        self.look_later();
+        true
+    }
+
+    /// A message refers to its body from now on.
+    pub(crate) fn retain_chunks(&mut self, message: &Message, effects: &mut Vec<Effect>) {
+        let Some(chunks) = message.chunks() else { return };
+        retain(chunks, effects);
+        let is_it = |lent: &Lent| lent.is_new && Arc::ptr_eq(&lent.chunks, chunks);
+        if let Some(index) = self.uploads.lent.iter().position(is_it) {
+            release(&self.uploads.lent.swap_remove(index).chunks, effects);
+        }
+    }
+
+    /// A message that is due later refers to its body from now on.
+    pub(crate) fn schedule_chunks(&mut self, key: MessageKey, message: &Message, effects: &mut Vec<Effect>) {
+        self.retain_chunks(message, effects);
+        if let Some(chunks) = message.chunks() {
+            self.uploads.schedule(key, chunks.clone());
+        }
+    }
+
+    /// A message that was due later is gone.
+    pub(crate) fn release_scheduled(&mut self, key: MessageKey, effects: &mut Vec<Effect>) {
+        if let Some(chunks) = self.uploads.scheduled.remove(&key) {
+            release(&chunks, effects);
+        }
+    }
+
+    /// A message is about to be delivered: its body stays until nobody has the delivery in hand any more, whatever becomes of
+    /// the message.
+    pub(crate) fn lend(&mut self, message: &Message, effects: &mut Vec<Effect>) {
+        let Some(chunks) = message.chunks() else { return };
+        let known = self.uploads.lent.iter_mut().find(|lent| Arc::ptr_eq(&lent.chunks, chunks));
+        match known {
+            Some(lent) => lent.is_new = false,
+            None => {
+                retain(chunks, effects);
+                self.uploads.lent.push(Lent { chunks: chunks.clone(), is_new: false });
+                self.look_later();
+            }
+        }
+    }
+
+    fn look_later(&mut self) {
+        self.uploads.next_look_ms.get_or_insert(self.now_ms + LOOK_MS);
+    }
+
+    /// Takes back what nobody has in hand any more.
+    pub(crate) fn look_who_has_pieces(&mut self, effects: &mut Vec<Effect>) {
+        if self.uploads.next_look_ms.is_none_or(|look_ms| self.now_ms < look_ms) {
+            return;
+        }
+        self.uploads.lent.retain(|lent| {
+            let is_alone = Arc::strong_count(&lent.chunks) == 1;
+            if is_alone {
+                release(&lent.chunks, effects);
+            }
+            !is_alone
+        });
+        self.uploads.next_look_ms = (!self.uploads.lent.is_empty()).then_some(self.now_ms + LOOK_MS);
+    }
+}
+
+fn retain(chunks: &Chunks, effects: &mut Vec<Effect>) {
+    effects.extend(chunks.iter().map(|(position, bytes)| Effect::Retain { position, count: 1, bytes }));
+}
+
+/// A message refers to this body no more.
+pub fn release(chunks: &Chunks, effects: &mut Vec<Effect>) {
+    effects.extend(chunks.iter().map(|(position, bytes)| Effect::Release { position, bytes }));
+}

@@ -1,0 +1,307 @@
+//! Limits: how much a queue may hold, and what becomes of what is more.
+//!
+//! | at the limit | what happens |
+//! |---|---|
+//! | block | a send waits, and its producer with it, until there is room |
+//! | fail | it waits so long as the policy says, then it is refused |
+//! | drop the oldest | it is taken in, and the oldest of the lowest priority that waits for a consumer leaves |
+//! | drop the newest | the same, but it is the newest that leaves |
+//!
+//! Sends wait for what the queue holds, in consumers' hands or not; what drops is what waits for consumers alone.
+//! Whoever waits, waits in line by the address: what its producer sent later does not overtake. What the broker itself moves (dead
+//! letters, messages that are due) waits for nobody. What is sent in a transaction cannot wait: it is refused at once.
+//!
+//! A drop is decided here and in the log like an expiry, so that a replay knows of it; until it is, the entry is leaving.
+
+use postroad_model::{
+    ConnectionId, Destination, Effect, EntryTag, MessageEvent, Notice, Publish, QueueId, Refusal, Sent,
+    SettleCause,
+};
+use postroad_routing::AtLimit;
+
+use crate::Partition;
+use crate::intake::account::{AccountNumber, Owners};
+use crate::intake::parked::{Ahead, Parked};
+use crate::queue::{Queue, State};
+
+/// What the first send to an address waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HeldBy {
+    /// Room in this queue.
+    Queue(QueueId),
+    /// Room among all that a tenant, or the broker, holds.
+    Account(AccountNumber),
+    /// Memory for what this queue may have there.
+    Share(QueueId),
+    /// What the same connection sent before, to several addresses.
+    Own(ConnectionId),
+    /// What was on its way to the log.
+    Log,
+    /// Memory.
+    Memory,
+    /// The disk.
+    Disk,
+}
+
+/// Where a message counts that is on its way to the log.
+#[derive(Debug, Default)]
+pub struct Expecting {
+    /// In these queues.
+    queues: Vec<QueueId>,
+    /// In these accounts too, by queues that its record makes.
+    unborn: Vec<Owners>,
+}
+
+impl Expecting {
+    /// Whether it counts nowhere.
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty() && self.unborn.is_empty()
+    }
+}
+
+impl Partition {
+    /// A queue that has nothing yet, under the policy of its address.
+    pub(crate) fn new_queue(&self, id: QueueId, source: Destination) -> Queue {
+        let mut queue = Queue::new(id, source, self.settings.page_entries);
+        queue.follow(&self.settings.policies);
+        queue.owners = self.owners_of(&queue.source);
+        queue
+    }
+
+    /// Policies have changed: queues that hold too much now lose it, and whoever waits may have room.
+    pub(crate) fn limit_anew(&mut self, effects: &mut Vec<Effect>) {
+        for queue in self.queues.values_mut() {
+            queue.follow(&self.settings.policies);
+        }
+        self.account_anew();
+        self.trim_all(effects);
+        self.unpark(effects);
+        if self.settings.policies.any_slow() {
+            self.next_look_ms.get_or_insert(self.now_ms);
+        }
+    }
+
+    pub(crate) fn trim_all(&mut self, effects: &mut Vec<Effect>) {
+        let over = self.queues.values().filter(|queue| queue.limit.drops() && queue.is_over());
+        let mut over: Vec<QueueId> = over.map(|queue| queue.id).collect();
+        over.sort_unstable();
+        for id in over {
+            self.trim(id, effects);
+        }
+    }
+
+    /// How long a send has to wait for room in one of these queues, or in an account that one is in; `None` if it need not, `Some(None)` for as long as
+    /// it takes.
+    ///
+    /// Those behind others that wait at a limit wait too.
+    pub(crate) fn wait_for_room(
+        &self,
+        sent: &Sent,
+        receivers: &[QueueId],
+        ahead: Ahead,
+    ) -> Option<Option<u64>> {
+        if !self.settings.policies.any_limit() {
+            return None;
+        }
+        let queues = self.full_queues(sent, receivers, ahead.here).map(|queue| queue.limit);
+        let accounts = self.full_accounts(sent, receivers, ahead.here);
+        let accounts = accounts.into_iter().map(|number| self.account(number).limit);
+        let full = queues.chain(accounts).map(|limit| match limit.action {
+            AtLimit::Fail => Some(self.now_ms.saturating_add(limit.wait_ms)),
+            _ => None,
+        });
+        full.reduce(|one, other| one.into_iter().chain(other).min())
+    }
+
+    /// Of these queues those at whose limit the send waits.
+    fn full_queues<'p>(
+        &'p self,
+        sent: &Sent,
+        receivers: &'p [QueueId],
+        is_behind: bool,
+    ) -> impl Iterator<Item = &'p Queue> {
+        let (bytes, persistent) = (sent.message.size(), sent.message.persistent);
+        let queues = receivers.iter().filter_map(|id| self.queues.get(id));
+        let holding = queues.filter(|queue| !queue.limit.drops() && !queue.limit.is_none());
+        holding.filter(move |queue| is_behind || !queue.has_room_for(bytes, persistent))
+    }
+
+    /// What the first send to this address waits for, if one waits.
+    pub(crate) fn what_holds(&self, to: &Destination) -> Option<HeldBy> {
+        let parked = self.parked.first(to)?;
+        let first = &parked.publish;
+        let admitted = self.admit(&first.sent);
+        let receivers = self.receivers_if_needed(first, &admitted);
+        if admitted.is_err() {
+            return Some(HeldBy::Disk);
+        }
+        if self.parked.ahead_of_first(parked).own {
+            return Some(HeldBy::Own(first.connection));
+        }
+        if let Some(queue) = self.full_queues(&first.sent, &receivers, false).next() {
+            return Some(HeldBy::Queue(queue.id));
+        }
+        if let Some(account) = self.full_accounts(&first.sent, &receivers, false).first() {
+            return Some(HeldBy::Account(*account));
+        }
+        if self.follows_the_log(first, &admitted) {
+            return Some(HeldBy::Log);
+        }
+        let share = receivers.iter().find(|queue| !self.share_has_room_for(**queue, &first.sent));
+        Some(share.map_or(HeldBy::Memory, |queue| HeldBy::Share(*queue)))
+    }
+
+    /// Remembers what the first send to this address waits for, if one waits.
+    pub(crate) fn note_what_holds(&mut self, to: &Destination) {
+        if let Some(held_by) = self.what_holds(to) {
+            self.lines.put(to.clone(), held_by, false);
+        }
+    }
+
+    /// Whether a message that cannot wait would have to.
+    pub(crate) fn is_full_for(&self, sent: &Sent, from: ConnectionId) -> bool {
+        let ahead = Ahead { here: self.parked.is_at(&sent.to), own: false };
+        self.settings.policies.any_limit()
+            && self.wait_for_room(sent, &self.receivers_of(sent, Some(from)), ahead).is_some()
+    }
+
+    /// What is refused if it cannot wait, or has waited long enough.
+    pub(crate) fn full(&self, sent: &Sent, from: ConnectionId) -> Refusal {
+        let (to, receivers) = (sent.to.clone(), self.receivers_of(sent, Some(from)));
+        // Behind others it may have waited at a limit that has room now.
+        let holder = [false, true].into_iter().find_map(|is_behind| {
+            let queue = self.full_queues(sent, &receivers, is_behind).next().map(|_| None);
+            queue.or_else(|| self.full_accounts(sent, &receivers, is_behind).first().copied().map(Some))
+        });
+        match holder.flatten() {
+            Some(account) => Refusal::QuotaFull { to, owner: self.account(account).owner.clone() },
+            None => Refusal::QueueFull { to },
+        }
+    }
+
+    /// The send waits behind others for the same address.
+    pub(crate) fn park(&mut self, publish: Publish, until_ms: Option<u64>, effects: &mut Vec<Effect>) {
+        if until_ms.is_some_and(|until_ms| until_ms <= self.now_ms) {
+            let refusal = self.full(&publish.sent, publish.connection);
+            return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
+        }
+        let destination = publish.sent.to.clone();
+        let is_first = !self.parked.is_at(&destination);
+        if is_first {
+            self.announce(Notice::Full { destination: destination.clone() }, effects);
+        }
+        self.announce_fast_producer(publish.connection, &destination, effects);
+        self.next_refusal_ms = self.next_refusal_ms.into_iter().chain(until_ms).min();
+        self.parked.push(publish, until_ms);
+        if is_first {
+            self.note_what_holds(&destination);
+        }
+    }
+
+    /// Refuses those that have waited long enough.
+    pub(crate) fn refuse_late(&mut self, effects: &mut Vec<Effect>) {
+        if self.next_refusal_ms.is_none_or(|until_ms| self.now_ms < until_ms) {
+            return;
+        }
+        let now_ms = self.now_ms;
+        let is_late = |parked: &Parked| parked.until_ms.is_some_and(|until_ms| until_ms <= now_ms);
+        let late = self.parked.take_out(is_late);
+        self.next_refusal_ms = self.parked.iter().filter_map(|parked| parked.until_ms).min();
+        for Parked { publish, .. } in late {
+            let refusal = self.full(&publish.sent, publish.connection);
+            self.reply(publish.connection, publish.ticket, Err(refusal), effects);
+        }
+        // Others may have waited behind them alone.
+        self.unpark(effects);
+    }
+
+    /// A queue that drops what is more than its limit does so.
+    pub(crate) fn trim(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        let mut dropped = Vec::new();
+        while let Some(tag) = self.surplus(id) {
+            self.announce_message(id, tag, MessageEvent::Discarded, None, effects);
+            dropped.extend(self.leave(id, &[tag], SettleCause::Dropped, effects));
+        }
+        self.settle_leaving(dropped, None, effects);
+    }
+
+    /// The entry that the queue drops next; `None` if it holds no more than it may, or if somebody holds all of it.
+    fn surplus(&mut self, id: QueueId) -> Option<EntryTag> {
+        let is_live = self.is_live;
+        let queue = self.queues.get_mut(&id).filter(|queue| is_live && queue.is_over())?;
+        match queue.limit.action {
+            AtLimit::DropOldest => queue.lanes.oldest_of_lowest(),
+            AtLimit::DropNewest => queue.lanes.newest_of_lowest(),
+            AtLimit::Block | AtLimit::Fail => None,
+        }
+    }
+
+    /// The entry waits for no consumer any more, or still does not.
+    pub(crate) fn set_state(&mut self, id: QueueId, tag: EntryTag, state: State) {
+        let Some(entry) = self.entry(id, tag) else { return };
+        let (key, was_ready) = (entry.key, entry.state == State::Ready);
+        entry.state = state;
+        let bytes = self.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
+        if let Some(queue) = self.queues.get_mut(&id).filter(|_| was_ready) {
+            queue.away.add(bytes);
+        }
+    }
+
+    /// The entry is ready again, in its old place.
+    pub(crate) fn give_back(&mut self, id: QueueId, tag: EntryTag) {
+        let Some(key) = self.entry(id, tag).map(|entry| entry.key) else { return };
+        let bytes = self.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.give_back(tag, bytes);
+        }
+        self.wake_who_wants(id, key, tag);
+    }
+
+    /// What is on its way to the log counts already.
+    pub(crate) fn expect(&mut self, sent: &Sent, receivers: &[QueueId]) -> Expecting {
+        if !self.settings.policies.any_limit() {
+            return Expecting::default();
+        }
+        let bytes = sent.message.size();
+        let unborn: Vec<Owners> =
+            self.owners_of_unborn(sent).filter(|owners| *owners != Owners::default()).collect();
+        unborn.iter().for_each(|owners| self.accounts.expect_unborn(*owners, bytes));
+        let mut queues = Vec::new();
+        for id in receivers {
+            let counted = |queue: &&mut Queue| {
+                queue.owners != Owners::default() || !queue.limit.is_none() && !queue.limit.drops()
+            };
+            if let Some(queue) = self.queues.get_mut(id).filter(counted) {
+                queue.incoming.add(bytes);
+                self.accounts.expect(queue.owners, bytes);
+                queues.push(*id);
+            }
+        }
+        Expecting { queues, unborn }
+    }
+
+    /// There may be room again where it counted.
+    pub(crate) fn unpark_held_by_any(&mut self, expecting: &Expecting, effects: &mut Vec<Effect>) {
+        let mut accounts: Vec<AccountNumber> = expecting.unborn.iter().flatten().flatten().copied().collect();
+        for id in &expecting.queues {
+            accounts.extend(self.queues.get(id).into_iter().flat_map(|queue| queue.owners).flatten());
+            self.unpark_held_by(HeldBy::Queue(*id), effects);
+        }
+        accounts.sort_unstable();
+        accounts.dedup();
+        for account in accounts {
+            self.unpark_held_by(HeldBy::Account(account), effects);
+        }
+    }
+
+    /// It has reached the log, or never will.
+    pub(crate) fn expected(&mut self, expecting: &Expecting, bytes: u64) {
+        expecting.unborn.iter().for_each(|owners| self.accounts.expected_unborn(*owners, bytes));
+        for id in &expecting.queues {
+            if let Some(queue) = self.queues.get_mut(id) {
+                queue.incoming.remove(bytes);
+                self.accounts.expected(queue.owners, bytes);
+            }
+        }
+    }
+}

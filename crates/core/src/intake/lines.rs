@@ -1,0 +1,56 @@
+//! Lines of addresses whose first send waits, by what each waits for.
+//!
+//! Whoever makes room asks one line alone, and of that no more than can go on: so it costs the same, however many wait.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use postroad_model::Destination;
+
+use crate::intake::limit::HeldBy;
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct WaitingLines {
+    lines: BTreeMap<HeldBy, VecDeque<Destination>>,
+    /// What each address waits for; an entry in a line that says otherwise is of the past.
+    by_address: BTreeMap<Destination, HeldBy>,
+}
+
+impl WaitingLines {
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.by_address.is_empty()
+    }
+
+    /// How many addresses wait for this, found by asking all: for who wants to know.
+    pub fn waiting_for(&self, held_by: HeldBy) -> u64 {
+        self.by_address.values().filter(|other| **other == held_by).count() as u64
+    }
+
+    /// Nobody waits any more.
+    pub fn clear(&mut self) {
+        *self = WaitingLines::default();
+    }
+
+    /// The address waits for this from now on, behind others or, if it has waited longest, ahead of them.
+    pub fn put(&mut self, to: Destination, held_by: HeldBy, is_first: bool) {
+        if self.by_address.insert(to.clone(), held_by) == Some(held_by) {
+            return;
+        }
+        let line = self.lines.entry(held_by).or_default();
+        if is_first { line.push_front(to) } else { line.push_back(to) }
+    }
+
+    /// The address that has waited for this longest.
+    pub fn take_first(&mut self, held_by: HeldBy) -> Option<Destination> {
+        let line = self.lines.get_mut(&held_by)?;
+        while let Some(to) = line.pop_front() {
+            if self.by_address.get(&to) == Some(&held_by) {
+                self.by_address.remove(&to);
+                return Some(to);
+            }
+        }
+        self.lines.remove(&held_by);
+        None
+    }
+}

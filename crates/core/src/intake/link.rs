@@ -1,0 +1,392 @@
+//! Links: senders that a client comes back to after it has lost its connection.
+//!
+//! It does not know then which of its last messages were taken in. Of each delivery of a link that was attached to be
+//! remembered, this knows by its tag whether it is on its way, was taken in, or was refused: until the client says that it
+//! knows itself, and until some time after nobody has the link any more. Whoever attaches it again is told, once none of
+//! its messages is on its way; what its earlier holder still sends is refused from then on. So nothing is taken in twice.
+//!
+//! ```text
+//!   publish ─▶ on its way ──▶ taken in, or refused ──the client knows, or too long ago──▶ forgotten
+//! ```
+//! Known to this run alone: after a start no link is known, and its client sends anew what it is in doubt about.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postroad_model::{
+    ConnectionId, ConsumerKey, DetachCause, Effect, LinkDelivery, LinkEvent, LinkName, Publish, Refusal,
+    ResumeLink, Ticket,
+};
+use rustc_hash::FxBuildHasher;
+
+use crate::Partition;
+use crate::intake::parked::Parked;
+
+/// Links that one partition remembers: one for each thread of some hundred clients.
+const LINKS_MAX: usize = 4096;
+
+/// Deliveries of one link that are remembered: twice of what a client may have without an answer.
+const LINK_DELIVERIES_MAX: usize = 2048;
+
+/// Deliveries of all links together: some 40 MiB.
+const DELIVERIES_MAX: usize = 1 << 18;
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct Links {
+    by_name: BTreeMap<Arc<LinkName>, Link>,
+    on_their_way: HashMap<(ConnectionId, Ticket), LinkDelivery, FxBuildHasher>,
+    /// Links that nobody has, by the time at which they are forgotten.
+    ends: BTreeSet<(u64, Arc<LinkName>)>,
+    /// Deliveries of all of them.
+    deliveries: usize,
+}
+
+#[derive(Default)]
+struct Link {
+    holder: Option<ConsumerKey>,
+    kept_ms: u64,
+    ends_ms: Option<u64>,
+    deliveries: BTreeMap<Bytes, Known>,
+    /// Their tags in the order in which they came.
+    tags: BTreeMap<u64, Bytes>,
+    last: u64,
+    on_their_way: usize,
+    /// Who wants to know of them.
+    asked: Option<ResumeLink>,
+}
+
+struct Known {
+    order: u64,
+    standing: Standing,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Standing {
+    OnItsWay,
+    TakenIn,
+    Refused(Refusal),
+}
+
+impl Link {
+    /// One more delivery, in place of an earlier one with the same tag.
+    fn insert(&mut self, tag: Bytes) {
+        self.remove(&tag);
+        self.last += 1;
+        self.on_their_way += 1;
+        self.tags.insert(self.last, tag.clone());
+        self.deliveries.insert(tag, Known { order: self.last, standing: Standing::OnItsWay });
+    }
+
+    fn remove(&mut self, tag: &Bytes) {
+        let Some(known) = self.deliveries.remove(tag) else { return };
+        self.tags.remove(&known.order);
+        if known.standing == Standing::OnItsWay {
+            self.on_their_way -= 1;
+        }
+    }
+
+    /// The delivery has its answer, or none will come.
+    fn end(&mut self, tag: &Bytes, standing: Option<Standing>) {
+        let Some(known) = self.deliveries.get_mut(tag) else { return };
+        match standing {
+            Some(standing) => {
+                if known.standing == Standing::OnItsWay {
+                    self.on_their_way -= 1;
+                }
+                known.standing = standing;
+            }
+            None => self.remove(tag),
+        }
+    }
+
+    /// The delivery whose answer was given the longest ago.
+    fn remove_oldest(&mut self) {
+        let has_ended = |tag: &&Bytes| {
+            self.deliveries.get(*tag).is_some_and(|known| known.standing != Standing::OnItsWay)
+        };
+        if let Some(tag) = self.tags.values().find(has_ended).cloned() {
+            self.remove(&tag);
+        }
+    }
+}
+
+impl Links {
+    /// The longest-lost link goes; `false` if somebody has each of them.
+    fn forget_lost(&mut self) -> bool {
+        let Some((_, name)) = self.ends.first().cloned() else { return false };
+        self.forget(&name);
+        true
+    }
+
+    fn forget(&mut self, name: &Arc<LinkName>) {
+        let Some(link) = self.by_name.remove(name) else { return };
+        self.deliveries -= link.deliveries.len();
+        if let Some(ends_ms) = link.ends_ms {
+            self.ends.remove(&(ends_ms, name.clone()));
+        }
+    }
+
+    /// Changes a link, and counts what it has afterwards.
+    fn with<T>(&mut self, name: &LinkName, change: impl FnOnce(&mut Link) -> T) -> Option<T> {
+        let link = self.by_name.get_mut(name)?;
+        let before = link.deliveries.len();
+        let result = change(link);
+        self.deliveries = self.deliveries - before + link.deliveries.len();
+        Some(result)
+    }
+
+    /// One more delivery is on its way.
+    fn note(&mut self, delivery: &LinkDelivery, from: (ConnectionId, Ticket)) {
+        while DELIVERIES_MAX <= self.deliveries && self.forget_lost() {}
+        let is_full = DELIVERIES_MAX <= self.deliveries;
+        self.with(&delivery.link, |link| {
+            if is_full || LINK_DELIVERIES_MAX <= link.deliveries.len() {
+                link.remove_oldest();
+            }
+            link.insert(delivery.tag.clone());
+        });
+        self.on_their_way.insert(from, delivery.clone());
+    }
+
+    /// A message that was on its way has its answer, or none will come; what is to be told to whom because of it.
+    fn end(&mut self, from: (ConnectionId, Ticket), standing: Option<Standing>) -> Option<Answer> {
+        let LinkDelivery { link, tag } = self.on_their_way.remove(&from)?;
+        self.with(&link, |link| link.end(&tag, standing))?;
+        self.answer(&link)
+    }
+
+    /// What is to be told to whoever waits to know of the link, if nothing of it is on its way.
+    fn answer(&mut self, name: &LinkName) -> Option<Answer> {
+        self.with(name, |link| {
+            let asked = link.asked.take_if(|_| link.on_their_way == 0)?;
+            if let Some(in_doubt) = &asked.in_doubt {
+                let in_doubt: BTreeSet<&Bytes> = in_doubt.iter().collect();
+                let known = link.deliveries.keys().filter(|tag| !in_doubt.contains(tag));
+                for tag in known.cloned().collect::<Vec<_>>() {
+                    link.remove(&tag);
+                }
+            }
+            let told = |tag: &Bytes| match &link.deliveries.get(tag)?.standing {
+                Standing::OnItsWay => None,
+                Standing::TakenIn => Some((tag.clone(), None)),
+                Standing::Refused(refusal) => Some((tag.clone(), Some(refusal.clone()))),
+            };
+            let deliveries = link.tags.values().filter_map(told).collect();
+            Some(Answer { connection: asked.connection(), ticket: asked.ticket, deliveries })
+        })?
+    }
+}
+
+/// What is known of a link, for whoever asked.
+struct Answer {
+    connection: ConnectionId,
+    ticket: Ticket,
+    deliveries: Vec<(Bytes, Option<Refusal>)>,
+}
+
+impl Partition {
+    pub(crate) fn about_link(&mut self, event: LinkEvent, effects: &mut Vec<Effect>) {
+        match event {
+            LinkEvent::Resume(resume) => self.resume_link(*resume, effects),
+            LinkEvent::Forget { link, connection, tags } => self.forget_deliveries(&link, connection, &tags),
+            LinkEvent::Leave { link, connection, is_kept } => {
+                self.leave_link(&link, connection, is_kept, effects);
+            }
+        }
+    }
+
+    /// A client attaches a link that is to be remembered.
+    fn resume_link(&mut self, resume: ResumeLink, effects: &mut Vec<Effect>) {
+        let (name, holder) = (resume.link.clone(), resume.holder);
+        let is_known = self.links.by_name.contains_key(&name);
+        if !is_known && LINKS_MAX <= self.links.by_name.len() && !self.links.forget_lost() {
+            let refusal = Refusal::TooManyLinks { max: LINKS_MAX };
+            return self.reply(resume.connection(), resume.ticket, Err(refusal), effects);
+        }
+        let link = self.links.by_name.entry(name.clone()).or_default();
+        link.kept_ms = resume.kept_ms;
+        let before = link.holder.replace(holder).filter(|before| before.connection != holder.connection);
+        let asked = link.asked.replace(resume);
+        if let Some(ends_ms) = link.ends_ms.take() {
+            self.links.ends.remove(&(ends_ms, name.clone()));
+        }
+        self.connections.entry(holder.connection).or_default().links.insert(name.clone());
+        if let Some(asked) = asked {
+            refuse(&asked, effects);
+        }
+        if let Some(before) = before {
+            effects.push(Effect::Detached { consumer: before, cause: DetachCause::Stolen });
+            let by_it =
+                |publish: &Publish| publish.delivery.as_ref().is_some_and(|delivery| delivery.link == name);
+            self.forget_parked(before.connection, by_it, effects);
+            // Others may have waited behind them alone.
+            self.unpark(effects);
+        }
+        tell(self.links.answer(&name), effects);
+    }
+
+    /// A message comes by a link that is remembered; refused if it has a new holder.
+    pub(crate) fn note_delivery(&mut self, publish: &Publish) -> Result<(), Refusal> {
+        let Some(delivery) = &publish.delivery else { return Ok(()) };
+        let holder = self.links.by_name.get(&delivery.link).and_then(|link| link.holder);
+        if holder.is_none_or(|holder| holder.connection != publish.connection) {
+            return Err(Refusal::LinkLost { name: delivery.link.name.clone() });
+        }
+        let from = (publish.connection, publish.ticket);
+        if !self.links.on_their_way.contains_key(&from) {
+            self.links.note(delivery, from);
+        }
+        Ok(())
+    }
+
+    /// Looks for the answers to messages of such links among the effects from `first` on.
+    pub(crate) fn note_answers(&mut self, first: usize, effects: &mut Vec<Effect>) {
+        if self.links.on_their_way.is_empty() {
+            return;
+        }
+        let mut answers = Vec::new();
+        for effect in &effects[first..] {
+            let Effect::Reply { connection, ticket, result } = effect else { continue };
+            let standing = match result {
+                Ok(()) => Standing::TakenIn,
+                Err(refusal) => Standing::Refused(refusal.clone()),
+            };
+            answers.extend(self.links.end((*connection, *ticket), Some(standing)));
+        }
+        for answer in answers {
+            tell(Some(answer), effects);
+        }
+    }
+
+    /// What waits for room and meets the condition will never come in: its connection has no say any more.
+    pub(crate) fn forget_parked(
+        &mut self,
+        connection: ConnectionId,
+        goes: impl Fn(&Publish) -> bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let goes = |publish: &Publish| publish.connection == connection && goes(publish);
+        for Parked { publish, .. } in self.parked.take_out(|parked| goes(&parked.publish)) {
+            if publish.delivery.is_some() {
+                tell(self.links.end((connection, publish.ticket), None), effects);
+            }
+        }
+    }
+
+    /// The client knows what became of these deliveries.
+    fn forget_deliveries(&mut self, name: &LinkName, connection: ConnectionId, tags: &[Bytes]) {
+        self.links.with(name, |link| {
+            if link.holder.is_some_and(|holder| holder.connection == connection) {
+                tags.iter().for_each(|tag| link.remove(tag));
+            }
+        });
+    }
+
+    /// A connection gives up a link, for good unless it `is_kept`.
+    pub(crate) fn leave_link(
+        &mut self,
+        name: &Arc<LinkName>,
+        connection: ConnectionId,
+        is_kept: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(known) = self.connections.get_mut(&connection) {
+            known.links.remove(name);
+        }
+        let now_ms = self.now_ms;
+        let Some(link) = self.links.by_name.get_mut(name) else { return };
+        if link.holder.is_none_or(|holder| holder.connection != connection) {
+            return;
+        }
+        if let Some(asked) = link.asked.take() {
+            refuse(&asked, effects);
+        }
+        if !is_kept || link.kept_ms == 0 {
+            return self.links.forget(name);
+        }
+        let ends_ms = now_ms.saturating_add(link.kept_ms);
+        (link.holder, link.ends_ms) = (None, Some(ends_ms));
+        self.links.ends.insert((ends_ms, name.clone()));
+    }
+
+    /// Links that were lost for long enough are forgotten.
+    pub(crate) fn forget_links(&mut self) {
+        while let Some((ends_ms, _)) = self.links.ends.first()
+            && *ends_ms <= self.now_ms
+        {
+            self.links.forget_lost();
+        }
+    }
+}
+
+/// Whoever asked has lost the link meanwhile.
+fn refuse(asked: &ResumeLink, effects: &mut Vec<Effect>) {
+    let result = Err(Refusal::LinkLost { name: asked.link.name.clone() });
+    effects.push(Effect::Reply { connection: asked.connection(), ticket: asked.ticket, result });
+}
+
+/// Tells what is known of a link, and then answers.
+fn tell(answer: Option<Answer>, effects: &mut Vec<Effect>) {
+    let Some(Answer { connection, ticket, deliveries }) = answer else { return };
+    effects.push(Effect::Unsettled { connection, ticket, deliveries });
+    effects.push(Effect::Reply { connection, ticket, result: Ok(()) });
+}
+
+#[cfg(test)]
+mod tests {
+    use postroad_model::Destination;
+
+    use super::*;
+
+    fn name(number: usize) -> Arc<LinkName> {
+        let (container, name, to) = ("c".into(), format!("l{number}").into(), Destination::queue("q"));
+        Arc::new(LinkName { user: "u".into(), container, name, to })
+    }
+
+    fn delivery(link: usize, number: u64) -> LinkDelivery {
+        LinkDelivery { link: name(link), tag: Bytes::copy_from_slice(&number.to_be_bytes()) }
+    }
+
+    const SENDER: ConnectionId = ConnectionId::new(0, 1);
+
+    #[test]
+    fn a_link_remembers_its_latest_deliveries_and_those_on_their_way() {
+        let mut links = Links::default();
+        links.by_name.insert(name(0), Link::default());
+        for number in 0..2 * LINK_DELIVERIES_MAX as u64 {
+            links.note(&delivery(0, number), (SENDER, Ticket(number)));
+            // The first has no answer yet.
+            if number > 0 {
+                links.end((SENDER, Ticket(number)), Some(Standing::TakenIn));
+            }
+        }
+        let link = &links.by_name[&name(0)];
+        assert_eq!((link.deliveries.len(), link.tags.len(), link.on_their_way), (2048, 2048, 1));
+        assert_eq!((links.deliveries, links.on_their_way.len()), (2048, 1));
+        let first = |at: usize| link.tags.values().nth(at).cloned();
+        assert_eq!([first(0), first(1)], [Some(delivery(0, 0).tag), Some(delivery(0, 2049).tag)]);
+    }
+
+    #[test]
+    fn all_together_have_a_bound_at_which_the_longest_lost_goes() {
+        let mut links = Links::default();
+        let each = LINK_DELIVERIES_MAX as u64;
+        let count = DELIVERIES_MAX / LINK_DELIVERIES_MAX;
+        for number in 0..=count {
+            let ends_ms = (number < 2).then(|| 10 - number as u64);
+            links.by_name.insert(name(number), Link { ends_ms, ..Link::default() });
+            links.ends.extend(ends_ms.map(|ends_ms| (ends_ms, name(number))));
+            for ticket in 0..each {
+                let ticket = Ticket(number as u64 * each + ticket);
+                links.note(&delivery(number, ticket.0), (SENDER, ticket));
+                links.end((SENDER, ticket), Some(Standing::TakenIn));
+            }
+        }
+        let gone: Vec<usize> = (0..=count).filter(|link| !links.by_name.contains_key(&name(*link))).collect();
+        assert_eq!((gone, links.deliveries), (vec![1], DELIVERIES_MAX));
+        let held = links.by_name.values().map(|link| link.deliveries.len()).sum::<usize>();
+        assert_eq!(held, DELIVERIES_MAX);
+    }
+}

@@ -1,0 +1,14 @@
+//! Intake: a message comes in. What it is checked for, what it may have to wait for, and which queues get it.
+//!
+//! Start at [`publish`]. Never here: consumers.
+
+pub mod account;
+pub mod audit;
+pub mod chunks;
+pub mod limit;
+pub mod lines;
+pub mod link;
+pub mod parked;
+pub mod publish;
+pub mod recent;
+pub mod waiting;

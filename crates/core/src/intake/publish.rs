@@ -1,0 +1,564 @@
+//! A message comes in: what becomes durable, what stays in memory, and which queues get it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use postroad_model::{
+    Command, ConnectionId, Destination, DestinationKind, Durability, Effect, Event, Message, MessageKey,
+    Position, Publish, QueueId, RareHeaders, Refusal, Retain, Sent, Ticket, Urgency,
+};
+
+use crate::Partition;
+use crate::addresses::address::Address;
+use crate::intake::limit::HeldBy;
+use crate::intake::parked::{Ahead, Parked};
+use crate::log::completion::Completion;
+
+/// The part of the memory for non-persistent messages that one queue may take: a quarter, so that a few slow consumers
+/// leave room for all others.
+const QUEUE_SHARE: u64 = 4;
+
+impl Partition {
+    pub(crate) fn publish(&mut self, mut publish: Publish, effects: &mut Vec<Effect>) {
+        if !self.finish_upload(&mut publish) {
+            let reason = "its body has not come".to_owned();
+            let refusal = Refusal::StoreFailed { reason };
+            return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
+        }
+        if let Err(refusal) = self.note_delivery(&publish) {
+            return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
+        }
+        // What is due later lives from then on, as its producer said.
+        if publish.sent.schedule.is_none() {
+            let (policies, sent) = (&self.settings.policies, &publish.sent);
+            let end_ms = policies.end_ms(sent.targets(), sent.message.expires_at_ms, self.now_ms);
+            publish.sent.message.expires_at_ms = end_ms;
+        }
+        self.note_last_value(&mut publish.sent);
+        for queue in publish.sent.targets().filter(|to| to.kind == DestinationKind::Queue) {
+            self.bind_new_queue(queue, effects);
+        }
+        if publish.transaction.is_some() {
+            return self.publish_in_transaction(publish, effects);
+        }
+        if let Some(publish) = self.behind_what_came_before(publish, effects) {
+            self.publish_now(publish, effects);
+        }
+    }
+
+    pub(crate) fn publish_now(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
+        if self.came_before(&publish) {
+            self.counters.duplicates += 1;
+            return self.reply(publish.connection, publish.ticket, Ok(()), effects);
+        }
+        let declared = publish.sent.targets().find(|to| self.waiting.is_for_queue(to)).cloned();
+        let at_once = !publish.sent.message.persistent && publish.sent.schedule.is_none();
+        if let Some(queue) = declared.filter(|_| at_once) {
+            return self.declare_first(queue, Event::Publish(publish), effects);
+        }
+        let admitted = self.admit(&publish.sent);
+        let receivers = self.receivers_if_needed(&publish, &admitted);
+        if publish.is_notice {
+            let (connection, ticket) = (publish.connection, publish.ticket);
+            self.tell_all(publish, receivers, effects);
+            return self.reply(connection, ticket, Ok(()), effects);
+        }
+        let ahead = self.parked.ahead_of(&publish);
+        match self.must_wait(&publish, &admitted, &receivers, ahead) {
+            Some(until_ms) => self.park(publish, until_ms, effects),
+            None => self.take_in(publish, admitted, &receivers, effects),
+        }
+    }
+
+    /// The queues that will have the message, as far as anything depends on them yet: for memory, or on their limits.
+    pub(crate) fn receivers_if_needed(
+        &self,
+        publish: &Publish,
+        admitted: &Result<Admitted, Refusal>,
+    ) -> Vec<QueueId> {
+        let unlimited = publish.sent.schedule.is_some() || !self.settings.policies.any_limit();
+        match admitted {
+            Ok(Admitted::Durable) if unlimited => Vec::new(),
+            Ok(Admitted::Durable | Admitted::Volatile) => {
+                self.receivers_of(&publish.sent, Some(publish.connection))
+            }
+            Ok(Admitted::NeedsQueue(_)) | Err(_) => Vec::new(),
+        }
+    }
+
+    /// Whether the message goes past the log, and must wait until that has what its producer may have sent before: through the log,
+    /// because something durable was bound to the address until then, or to one of several addresses.
+    pub(crate) fn follows_the_log(&self, publish: &Publish, admitted: &Result<Admitted, Refusal>) -> bool {
+        let connection = self.connections.get(&publish.connection);
+        let follows = self.follows.max(connection.map_or(0, |connection| connection.follows));
+        publish.sent.message.persistent
+            && matches!(admitted, Ok(Admitted::Volatile))
+            && self.proposals_made - (self.proposals.len() as u64) < follows
+    }
+
+    /// How long the message has to wait: for memory, for room in a queue, for the disk, or for what its producer has sent before;
+    /// `None` if it need not, `Some(None)` for as long as it takes.
+    fn must_wait(
+        &self,
+        publish: &Publish,
+        admitted: &Result<Admitted, Refusal>,
+        receivers: &[QueueId],
+        ahead: Ahead,
+    ) -> Option<Option<u64>> {
+        let sent = &publish.sent;
+        let for_room = || self.wait_for_room(sent, receivers, ahead);
+        match admitted {
+            Err(Refusal::StoreFull { .. }) => {
+                let waits = |to: &Destination| self.settings.policies.of(to).limit.waits_for_disk;
+                sent.targets().any(waits).then_some(None)
+            }
+            // What is ahead may wait for memory, if nothing durable was bound when it came.
+            Ok(Admitted::Durable) => for_room().or(ahead.own.then_some(None)),
+            Ok(Admitted::Volatile) => {
+                let waits = ahead.here
+                    || ahead.own
+                    || self.follows_the_log(publish, admitted)
+                    || !self.has_memory_for(sent, receivers);
+                for_room().or(waits.then_some(None))
+            }
+            Ok(Admitted::NeedsQueue(_)) => ahead.own.then_some(None),
+            Err(_) => None,
+        }
+    }
+
+    /// It need not wait, or no longer.
+    fn take_in(
+        &mut self,
+        publish: Publish,
+        admitted: Result<Admitted, Refusal>,
+        receivers: &[QueueId],
+        effects: &mut Vec<Effect>,
+    ) {
+        let (connection, ticket) = (publish.connection, publish.ticket);
+        match admitted {
+            Ok(Admitted::Durable) => {
+                let goes_both_ways = self.goes_both_ways(&publish.sent);
+                let expecting = self.expect(&publish.sent, receivers);
+                let bytes = publish.sent.message.size();
+                let command = Command::Enqueue(self.without_idle_client(publish.sent));
+                let completion = match expecting.is_empty() {
+                    true => Completion::Reply { connection, ticket },
+                    false => Completion::Sent { connection, ticket, expecting, bytes },
+                };
+                self.propose(command, Urgency::Waiting, completion, effects);
+                if goes_both_ways {
+                    self.connections.entry(connection).or_default().follows = self.proposals_made;
+                }
+            }
+            Ok(Admitted::Volatile) => {
+                self.hand_out(publish.sent, receivers, publish.retain, effects);
+                self.reply(connection, ticket, Ok(()), effects);
+            }
+            Ok(Admitted::NeedsQueue(queue)) => {
+                self.declare_first(queue, Event::Publish(publish), effects);
+            }
+            Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
+        }
+    }
+
+    /// Whether it goes through the log for the sake of some of its addresses: what is sent to others of them alone does not.
+    pub(crate) fn goes_both_ways(&self, sent: &Sent) -> bool {
+        let past_log = |to: &Destination| to.temporary || self.wanted_by(to) == Durability::Memory;
+        sent.message.persistent
+            && sent.schedule.is_none()
+            && !sent.also.is_empty()
+            && sent.targets().any(past_log)
+    }
+
+    /// Decides how safe a message will be, and refuses what cannot be taken.
+    pub(crate) fn admit(&self, sent: &Sent) -> Result<Admitted, Refusal> {
+        if let Some(schedule) = &sent.schedule {
+            self.check_schedule(sent, schedule)?;
+            let full = || Refusal::StoreFull { to: sent.to.clone() };
+            return if self.space_ample { Ok(Admitted::Durable) } else { Err(full()) };
+        }
+        let mut admitted = self.admit_to(&sent.to, sent.message.persistent)?;
+        for to in &sent.also {
+            // One that is kept anywhere is in the log for all.
+            match (self.admit_to(to, sent.message.persistent)?, &admitted) {
+                (Admitted::Volatile, _) | (_, Admitted::NeedsQueue(_)) => {}
+                (other, _) => admitted = other,
+            }
+        }
+        match admitted {
+            Admitted::Durable if !self.space_ample => Err(Refusal::StoreFull { to: sent.to.clone() }),
+            admitted => Ok(admitted),
+        }
+    }
+
+    fn admit_to(&self, to: &Destination, persistent: bool) -> Result<Admitted, Refusal> {
+        let exists = self.addresses.get(to).is_some();
+        let durable = || persistent && self.wanted_by(to) != Durability::Memory;
+        Ok(match to.kind {
+            _ if to.temporary && exists => Admitted::Volatile,
+            _ if to.temporary => return Err(Refusal::NoSuchDestination(to.clone())),
+            // What no durable queue holds is not journaled.
+            DestinationKind::Topic if durable() => Admitted::Durable,
+            DestinationKind::Topic => Admitted::Volatile,
+            DestinationKind::Queue if durable() => Admitted::Durable,
+            DestinationKind::Queue if exists => Admitted::Volatile,
+            DestinationKind::Queue => Admitted::NeedsQueue(to.clone()),
+        })
+    }
+
+    /// Whether there is memory for a message: in all, and in each queue of its address that takes it. So one slow
+    /// subscriber holds up its own topic and nobody else.
+    fn has_memory_for(&self, sent: &Sent, receivers: &[QueueId]) -> bool {
+        fits(self.bodies.volatile_bytes, sent, self.settings.volatile_bytes_max)
+            && receivers.iter().all(|queue| self.share_has_room_for(*queue, sent))
+    }
+
+    /// Whether the queue may have this message in memory too.
+    pub(crate) fn share_has_room_for(&self, queue: QueueId, sent: &Sent) -> bool {
+        let queue = self.queues.get(&queue);
+        queue.is_none_or(|queue| fits(queue.volatile_bytes, sent, self.queue_share()))
+    }
+
+    /// Bytes of memory that the non-persistent messages of one queue may take.
+    pub(crate) fn queue_share(&self) -> u64 {
+        self.settings.volatile_bytes_max / QUEUE_SHARE
+    }
+
+    /// The queues that take a message: those bound to its address whose selectors it matches, but for `noLocal`.
+    fn receivers(&self, to: &Destination, message: &Message, from: Option<ConnectionId>) -> Vec<QueueId> {
+        let bounds = self.addresses.bounds(to);
+        let mut receivers = Vec::new();
+        for bound in &bounds {
+            receivers.extend(bound.taking(|| (self.properties_of)(message)));
+        }
+        if bounds.len() > 1 {
+            receivers.sort_unstable();
+            receivers.dedup();
+        }
+        receivers.retain(|queue| !self.shuts_out(*queue, from) && !self.skips(*queue, message));
+        receivers
+    }
+
+    /// The queues that take a message at any of its addresses.
+    pub(crate) fn receivers_of(&self, sent: &Sent, from: Option<ConnectionId>) -> Vec<QueueId> {
+        let mut receivers = self.receivers(&sent.to, &sent.message, from);
+        for to in &sent.also {
+            receivers.extend(self.receivers(to, &sent.message, from));
+        }
+        receivers
+    }
+
+    /// Whether the queue is a durable subscription that takes nothing of the client that sent the message.
+    fn skips(&self, queue: QueueId, message: &Message) -> bool {
+        let subscription = self.queues.get(&queue).and_then(|queue| queue.subscription.as_ref());
+        message.client().is_some() && subscription.and_then(|own| own.skips.as_ref()) == message.client()
+    }
+
+    /// The message as it gets into the log: who sent it is kept only where a subscription asks.
+    pub(crate) fn without_idle_client(&self, mut sent: Sent) -> Sent {
+        let Some(rare) = sent.message.rare.as_ref().filter(|rare| rare.client.is_some()) else { return sent };
+        let skipped = |to: &Destination| {
+            let bounds = self.addresses.bounds(to);
+            bounds.iter().any(|bound| bound.iter().any(|queue| self.skips(queue, &sent.message)))
+        };
+        let asked =
+            self.skipping_subscriptions > 0 && std::iter::once(&sent.to).chain(&sent.also).any(skipped);
+        if !asked {
+            let rest = RareHeaders { client: None, ..(**rare).clone() };
+            sent.message.rare = (rest != RareHeaders::default()).then(|| Arc::new(rest));
+        }
+        sent
+    }
+
+    /// Lets parked sends in, as far as there is room.
+    pub(crate) fn unpark(&mut self, effects: &mut Vec<Effect>) {
+        if self.parked.is_empty() {
+            return;
+        }
+        self.lines.clear();
+        let mut moved = BTreeSet::new();
+        for to in self.parked.addresses() {
+            while let Some((publish, admitted, receivers)) = self.next_parked(&to) {
+                moved.insert(HeldBy::Own(publish.connection));
+                self.take_in(publish, admitted, &receivers, effects);
+            }
+            self.note_what_holds(&to);
+        }
+        self.unpark_held_by_all(moved, effects);
+    }
+
+    /// As `unpark`, where it was this that held sends up: others need not be asked.
+    pub(crate) fn unpark_held_by(&mut self, held_by: HeldBy, effects: &mut Vec<Effect>) {
+        if !self.lines.is_empty() {
+            self.unpark_held_by_all(BTreeSet::from([held_by]), effects);
+        }
+    }
+
+    fn unpark_held_by_all(&mut self, mut moved: BTreeSet<HeldBy>, effects: &mut Vec<Effect>) {
+        while let Some(held_by) = moved.pop_first().filter(|_| !self.lines.is_empty()) {
+            self.unpark_line(held_by, &mut moved, effects);
+        }
+    }
+
+    /// What goes on out of this line moves what waits behind it in others.
+    fn unpark_line(&mut self, held_by: HeldBy, moved: &mut BTreeSet<HeldBy>, effects: &mut Vec<Effect>) {
+        let mut stay = Vec::new();
+        while let Some(to) = self.lines.take_first(held_by) {
+            if let Some((publish, admitted, receivers)) = self.next_parked(&to) {
+                moved.insert(HeldBy::Own(publish.connection));
+                self.take_in(publish, admitted, &receivers, effects);
+                // Its next one has its turn behind those of the others, unless it waits for something of its own.
+                match self.what_holds(&to) {
+                    Some(own @ HeldBy::Own(_)) => self.lines.put(to, own, false),
+                    Some(_) => self.lines.put(to, held_by, false),
+                    None => {}
+                }
+                continue;
+            }
+            match (self.what_holds(&to), held_by) {
+                // Each waits for something of its own.
+                (Some(still), HeldBy::Own(_) | HeldBy::Log) if still == held_by => stay.push(to),
+                // There is no room for what has waited longest: what came later waits behind it.
+                (Some(still), _) if still == held_by => return self.lines.put(to, held_by, true),
+                (Some(other), _) => self.lines.put(to, other, false),
+                (None, _) => {}
+            }
+        }
+        stay.into_iter().for_each(|to| self.lines.put(to, held_by, false));
+    }
+
+    /// Takes the oldest send to this address out of the waiting room, if it need not wait any longer.
+    #[allow(clippy::type_complexity, reason = "what take_in needs")]
+    fn next_parked(
+        &mut self,
+        to: &Destination,
+    ) -> Option<(Publish, Result<Admitted, Refusal>, Vec<QueueId>)> {
+        let parked = self.parked.first(to)?;
+        let first = &parked.publish;
+        let admitted = self.admit(&first.sent);
+        let receivers = self.receivers_if_needed(first, &admitted);
+        let ahead = self.parked.ahead_of_first(parked);
+        if self.must_wait(first, &admitted, &receivers, ahead).is_some() {
+            return None;
+        }
+        let Parked { publish, .. } = self.parked.take_first(to)?;
+        Some((publish, admitted, receivers))
+    }
+
+    /// Hands a message to every queue that takes it, in memory alone.
+    pub(crate) fn publish_volatile(
+        &mut self,
+        sent: Sent,
+        from: Option<ConnectionId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let receivers = self.receivers_of(&sent, from);
+        self.hand_out(sent, &receivers, None, effects);
+    }
+
+    /// A notice waits for nobody: it goes to the subscriptions that have room for it now.
+    fn tell_all(&mut self, publish: Publish, mut receivers: Vec<QueueId>, effects: &mut Vec<Effect>) {
+        let Publish { sent, retain, .. } = publish;
+        let wanted = receivers.len();
+        receivers.retain(|queue| self.has_memory_for(&sent, std::slice::from_ref(queue)));
+        self.counters.missed_notices += (wanted - receivers.len()) as u64;
+        let (topic, keeps) = (sent.to.clone(), retain.as_ref().is_none_or(|retain| retain.keep));
+        self.hand_out(sent, &receivers, retain, effects);
+        if !keeps {
+            self.addresses.remove_if_idle(&topic);
+        }
+    }
+
+    /// What a topic keeps for those who come later, each as it is now.
+    pub(crate) fn retained_of<'a>(&'a self, address: &'a Address) -> impl Iterator<Item = Message> + 'a {
+        let count = address.retained.len() as u64;
+        address.retained.values().map(move |message| (self.count_retained)(message, count))
+    }
+
+    fn hand_out(
+        &mut self,
+        mut sent: Sent,
+        receivers: &[QueueId],
+        retain: Option<Retain>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(retain) = retain {
+            let address = self.addresses.get_or_make(&sent.to);
+            match retain.keep {
+                true => address.retained.insert(retain.key, sent.message.clone()),
+                false => address.retained.remove(&retain.key),
+            };
+            let count = address.retained.len() as u64;
+            if !receivers.is_empty() {
+                sent.message = (self.count_retained)(&sent.message, count);
+            }
+        }
+        for to in sent.targets() {
+            self.keep_recent(to, &sent.message);
+            self.announce_arrival(&sent.message, to, self.is_read(receivers, to), effects);
+        }
+        let key = self.insert_volatile(sent.message, effects);
+        // Every queue has it before any is served: serving one may expire it there, and let a parked send in behind it.
+        self.bodies.refer(key);
+        for queue in receivers {
+            self.push_entry(*queue, key);
+        }
+        for queue in receivers {
+            self.dispatch(*queue, effects);
+        }
+        self.drop_reference(key, effects);
+    }
+
+    /// Whether the queue belongs to a `noLocal` subscription of the connection that publishes.
+    fn shuts_out(&self, queue: QueueId, from: Option<ConnectionId>) -> bool {
+        let subscription = self
+            .queues
+            .get(&queue)
+            .filter(|queue| queue.id.is_volatile() && queue.source.kind == DestinationKind::Topic);
+        let subscriber = subscription.and_then(|queue| queue.consumers.first());
+        let subscriber = subscriber.filter(|key| Some(key.connection) == from);
+        subscriber.and_then(|key| self.consumers.get(key)).is_some_and(|consumer| consumer.no_local)
+    }
+
+    /// Carries out durable sends: one body each in the store, one entry in each durable queue.
+    pub(crate) fn enqueue_durable(
+        &mut self,
+        position: Position,
+        sends: Vec<Sent>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let messages = sends.len() as u32;
+        let mut touched: Vec<QueueId> = Vec::with_capacity(sends.len());
+        if !sends.is_empty() {
+            effects.push(retained(position, &sends));
+        }
+        for (ordinal, sent) in sends.into_iter().enumerate() {
+            let from = self.proposals.front().and_then(|completion| completion.sender(ordinal));
+            self.audit(&sent.message);
+            let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
+            if let Some(schedule) = &sent.schedule {
+                self.take_job(key, sent.message.bytes.len() as u64, schedule);
+                self.schedule_chunks(key, &sent.message, effects);
+                continue;
+            }
+            self.retain_chunks(&sent.message, effects);
+            self.bodies.insert(key, sent.message);
+            self.bodies.refer(key);
+            for to in std::iter::once(&sent.to).chain(&sent.also) {
+                self.bind_entries(key, to, from, &mut touched, effects);
+            }
+            self.drop_reference(key, effects);
+        }
+        self.dispatch_all(touched, effects);
+        self.evict_over_budget(position, messages);
+    }
+
+    /// One entry in each queue that the address feeds; a queue is made on first use.
+    pub(crate) fn bind_entries(
+        &mut self,
+        key: MessageKey,
+        to: &Destination,
+        from: Option<ConnectionId>,
+        touched: &mut Vec<QueueId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let before = touched.len();
+        self.bind_entries_silently(key, to, from, touched);
+        if self.is_live
+            && let Some(message) = self.bodies.resident(key)
+        {
+            let is_read = self.is_read(&touched[before..], to);
+            self.announce_arrival(message, to, is_read, effects);
+        }
+    }
+
+    /// Whether anybody is there to read what these queues of an address got: on a topic whoever has a subscription.
+    fn is_read(&self, receivers: &[QueueId], to: &Destination) -> bool {
+        let consumed = |id| {
+            let queue = self.queues.get(id).filter(|queue| queue.source == *to);
+            queue.is_some_and(|queue| !queue.consumers.is_empty())
+        };
+        match to.kind {
+            DestinationKind::Queue => receivers.iter().any(consumed),
+            DestinationKind::Topic => !receivers.is_empty(),
+        }
+    }
+
+    fn bind_entries_silently(
+        &mut self,
+        key: MessageKey,
+        to: &Destination,
+        from: Option<ConnectionId>,
+        touched: &mut Vec<QueueId>,
+    ) {
+        if to.kind == DestinationKind::Queue {
+            let queue = self.declare_queue(to);
+            self.push_entry(queue, key);
+            return touched.push(queue);
+        }
+        self.keep_recent_of(key, to);
+        let Some((message, _)) = self.bodies.headers(key) else { return };
+        let receivers = self.receivers(to, message, from);
+        for queue in &receivers {
+            self.push_entry(*queue, key);
+        }
+        touched.extend(receivers);
+    }
+
+    pub(crate) fn dispatch_all(&mut self, mut queues: Vec<QueueId>, effects: &mut Vec<Effect>) {
+        queues.sort_unstable();
+        queues.dedup();
+        for queue in queues {
+            self.dispatch(queue, effects);
+        }
+    }
+
+    /// Leaves the newest bodies to the disk once the budget is spent: the oldest are due first. Of the record's messages some
+    /// may be gone or folded already.
+    fn evict_over_budget(&mut self, position: Position, messages: u32) {
+        for ordinal in 0..messages {
+            if self.bodies.resident_bytes <= self.settings.resident_bytes_max {
+                return;
+            }
+            self.bodies.evict(MessageKey::Durable { position, ordinal });
+        }
+    }
+
+    /// Whoever waits, if anybody does, is told: a client, or a redrive of this partition's own.
+    pub(crate) fn answer(
+        &mut self,
+        to: Option<(ConnectionId, Ticket)>,
+        result: Result<(), Refusal>,
+        effects: &mut Vec<Effect>,
+    ) {
+        match to {
+            None => {}
+            Some((connection, ticket)) if connection == ConnectionId::internal(self.settings.id) => {
+                self.step_ended(ticket, result, effects);
+            }
+            Some((connection, ticket)) => self.reply(connection, ticket, result, effects),
+        }
+    }
+}
+
+/// Whether the message has room beside what is there; beside nothing any has.
+fn fits(taken: u64, sent: &Sent, max: u64) -> bool {
+    taken == 0 || taken + sent.message.bytes.len() as u64 <= max
+}
+
+/// The record's messages must outlive the next checkpoint.
+pub(crate) fn retained(position: Position, sends: &[Sent]) -> Effect {
+    let bytes = sends.iter().map(|sent| sent.message.bytes.len() as u64).sum();
+    Effect::Retain { position, count: sends.len() as u32, bytes }
+}
+
+/// How a message is taken in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// Through the log.
+    Durable,
+    /// In memory.
+    Volatile,
+    /// In memory, once this queue exists.
+    NeedsQueue(Destination),
+}

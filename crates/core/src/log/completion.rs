@@ -1,0 +1,277 @@
+//! What follows once a proposal is durable, or once it has failed.
+//!
+//! Proposals of a partition come back in the order in which they were made, so their completions
+//! wait in one line. Replicas and recovery have none.
+
+use std::sync::Arc;
+
+use postroad_model::{
+    ConnectionId, Destination, Due, Effect, EntryTag, Event, Peer, Publish, QueueId, Refusal, Settlement,
+    Ticket, TransactionId, TransactionKey,
+};
+
+use crate::Partition;
+use crate::intake::limit::{Expecting, HeldBy};
+use crate::transaction::VolatileChanges;
+
+/// What follows one proposal.
+#[derive(Debug)]
+pub enum Completion {
+    /// Somebody waits for it.
+    Reply {
+        /// Who.
+        connection: ConnectionId,
+        /// For what.
+        ticket: Ticket,
+    },
+    /// As `Reply`, for a message to queues that have a limit.
+    Sent {
+        /// Who.
+        connection: ConnectionId,
+        /// For what.
+        ticket: Ticket,
+        /// Where it counts.
+        expecting: Expecting,
+        /// The size of the message.
+        bytes: u64,
+    },
+    /// A piece of a large body.
+    Piece {
+        /// Who sends it.
+        connection: ConnectionId,
+        /// See [`Event::Chunk`].
+        upload: u64,
+        /// Its size.
+        bytes: u64,
+        /// Who waits.
+        ticket: Ticket,
+    },
+    /// Events could not go on without their queue.
+    Declared {
+        /// Which.
+        queue: Destination,
+    },
+    /// Entries were leaving.
+    Settled {
+        /// Which.
+        settlements: Vec<Settlement>,
+        /// Who waits, if anybody does.
+        answer: Option<(ConnectionId, Ticket)>,
+    },
+    /// A delivery count was known here ahead of the log.
+    Counted {
+        /// The queue.
+        queue: QueueId,
+        /// Its entries.
+        tags: Vec<EntryTag>,
+    },
+    /// A transaction within this partition.
+    Transacted {
+        /// Its entries were leaving.
+        settlements: Vec<Settlement>,
+        /// What it does to volatile state.
+        volatile: VolatileChanges,
+        /// Sessions' shares of it, if it is a branch: they are told its end.
+        shares: Vec<TransactionKey>,
+        /// Who waits, if anybody does.
+        answer: Option<(ConnectionId, Ticket)>,
+    },
+    /// This partition's share of a transaction.
+    Prepared {
+        /// The transaction.
+        id: TransactionId,
+        /// Its entries were leaving.
+        settlements: Vec<Settlement>,
+    },
+    /// The coordinator's decision.
+    Decided {
+        /// The transaction.
+        id: TransactionId,
+    },
+    /// A branch that everybody has prepared.
+    Promised {
+        /// The transaction.
+        id: TransactionId,
+    },
+    /// A promise that is withdrawn.
+    Withdrawn {
+        /// The transaction.
+        id: TransactionId,
+    },
+    /// A participant's commit or abort.
+    Ended {
+        /// The transaction.
+        id: TransactionId,
+    },
+    /// Readers could not go on without their subscription.
+    Subscribed {
+        /// What it is called.
+        name: Arc<str>,
+    },
+    /// A subscription ends, and readers may be waiting to begin one of its name.
+    Unsubscribed {
+        /// What it is called.
+        name: Arc<str>,
+        /// Who has ended it.
+        connection: ConnectionId,
+        /// For what.
+        ticket: Ticket,
+    },
+    /// A message that its client may have sent before, behind what was on its way to the log.
+    Resent(Box<Publish>),
+    /// A job was due.
+    Fired {
+        /// Which firing.
+        due: Due,
+    },
+    /// Nothing follows.
+    Nothing,
+}
+
+impl Completion {
+    /// Who has sent a message of the command.
+    pub(crate) fn sender(&self, ordinal: usize) -> Option<ConnectionId> {
+        match self {
+            Completion::Reply { connection, .. } | Completion::Sent { connection, .. } => Some(*connection),
+            Completion::Transacted { volatile, .. } => volatile.senders.get(ordinal).copied(),
+            _ => None,
+        }
+    }
+
+    /// What it will do to volatile state, if it is a transaction.
+    pub(crate) fn volatile(&self) -> Option<&VolatileChanges> {
+        match self {
+            Completion::Transacted { volatile, .. } => Some(volatile),
+            _ => None,
+        }
+    }
+}
+
+impl Partition {
+    /// The proposal is durable and was applied.
+    pub(crate) fn complete(&mut self, completion: Completion, effects: &mut Vec<Effect>) {
+        match completion {
+            Completion::Reply { connection, ticket } => self.reply(connection, ticket, Ok(()), effects),
+            Completion::Sent { connection, ticket, expecting, bytes } => {
+                self.expected(&expecting, bytes);
+                self.reply(connection, ticket, Ok(()), effects);
+                self.unpark_held_by_any(&expecting, effects);
+            }
+            Completion::Piece { connection, upload, bytes, ticket } => {
+                self.piece_stored((connection, upload), bytes, ticket, effects);
+            }
+            Completion::Declared { queue } => {
+                let waiting = self.waiting.take_for_queue(&queue);
+                self.resume(waiting, effects);
+            }
+            Completion::Settled { answer, .. } => self.answer(answer, Ok(()), effects),
+            Completion::Counted { queue, tags } => self.counted(queue, &tags),
+            Completion::Transacted { volatile, shares, answer, .. } => {
+                self.carry_out_volatile(volatile, effects);
+                self.shares_ended(shares, true, effects);
+                self.answer(answer, Ok(()), effects);
+            }
+            Completion::Prepared { id, .. } => {
+                self.tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
+            }
+            Completion::Decided { id } => self.spread_decision(id, effects),
+            Completion::Promised { id } => self.promised(id, effects),
+            Completion::Withdrawn { id } => self.withdrawn(id, effects),
+            Completion::Ended { id } => self.tell(id.coordinator, Peer::Done { id }, effects),
+            Completion::Subscribed { name } => {
+                let waiting = self.waiting.take_for_subscription(&name);
+                if let Some(Event::Attach(attach)) = waiting.first() {
+                    self.begin_subscription(attach, effects);
+                }
+                self.resume(waiting, effects);
+            }
+            Completion::Unsubscribed { name, connection, ticket } => {
+                self.reply(connection, ticket, Ok(()), effects);
+                let waiting = self.waiting.take_for_subscription(&name);
+                self.resume(waiting, effects);
+            }
+            Completion::Resent(publish) => self.resent(*publish, effects),
+            Completion::Fired { .. } | Completion::Nothing => {}
+        }
+    }
+
+    /// Every outstanding proposal failed: each waiter is told, and nothing of it happened.
+    pub(crate) fn proposals_failed(&mut self, reason: &str, effects: &mut Vec<Effect>) {
+        let failed: Vec<Completion> = self.proposals.drain(..).collect();
+        let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
+        for completion in failed {
+            self.fail(completion, &refusal, effects);
+        }
+        self.unpark_held_by(HeldBy::Log, effects);
+    }
+
+    fn fail(&mut self, completion: Completion, refusal: &Refusal, effects: &mut Vec<Effect>) {
+        let no = || Err(refusal.clone());
+        match completion {
+            Completion::Reply { connection, ticket } => self.reply(connection, ticket, no(), effects),
+            Completion::Sent { connection, ticket, expecting, bytes } => {
+                self.expected(&expecting, bytes);
+                self.reply(connection, ticket, no(), effects);
+                self.unpark_held_by_any(&expecting, effects);
+            }
+            Completion::Piece { connection, bytes, ticket, .. } => {
+                self.piece_failed(connection, bytes, (ticket, refusal), effects);
+            }
+            Completion::Declared { queue } => {
+                let waiting = self.waiting.take_for_queue(&queue);
+                self.refuse_waiting(waiting, refusal, effects);
+            }
+            Completion::Settled { settlements, answer: None } => self.unsaved.extend(settlements),
+            Completion::Settled { settlements, answer } => {
+                self.stay(&settlements, effects);
+                self.answer(answer, no(), effects);
+            }
+            Completion::Transacted { settlements, volatile, shares, answer } => {
+                self.put_back(settlements, volatile, effects);
+                self.shares_ended(shares, false, effects);
+                self.answer(answer, no(), effects);
+            }
+            Completion::Prepared { id, settlements } => {
+                let volatile = self.prepared_volatile.remove(&id).unwrap_or_default();
+                self.put_back(settlements, volatile, effects);
+                self.tell(id.coordinator, Peer::Prepared { id, result: no() }, effects);
+            }
+            Completion::Decided { id } | Completion::Promised { id } | Completion::Withdrawn { id } => {
+                self.decision_failed(id, refusal, effects);
+            }
+            Completion::Subscribed { name } => {
+                let waiting = self.waiting.take_for_subscription(&name);
+                self.refuse_waiting(waiting, refusal, effects);
+            }
+            // It is there as before, for whoever waits.
+            Completion::Unsubscribed { name, connection, ticket } => {
+                self.reply(connection, ticket, no(), effects);
+                let waiting = self.waiting.take_for_subscription(&name);
+                self.resume(waiting, effects);
+            }
+            Completion::Resent(publish) => self.resend_failed(&publish, refusal, effects),
+            Completion::Fired { due } => self.not_fired(due),
+            // Known here for this run; the log learns the next count.
+            Completion::Counted { .. } => {}
+            // Asked for again when the log recovers.
+            Completion::Ended { .. } | Completion::Nothing => {}
+        }
+    }
+
+    /// Whether the disk has room; when it has again, what had to wait is proposed again.
+    pub(crate) fn space(&mut self, ample: bool, effects: &mut Vec<Effect>) {
+        self.space_ample = ample;
+        if !ample {
+            return;
+        }
+        let settlements = std::mem::take(&mut self.unsaved);
+        if !settlements.is_empty() {
+            let command = postroad_model::Command::Settle(settlements.clone());
+            let completion = Completion::Settled { settlements, answer: None };
+            self.propose(command, postroad_model::Urgency::Lazy, completion, effects);
+        }
+        self.resolve_transactions(effects);
+        self.pass_time(effects);
+        self.unpark(effects);
+    }
+}

@@ -1,0 +1,12 @@
+//! The log's side: commands as records, the state as a snapshot, and what follows when they are durable.
+//!
+//! Never here: what a command does.
+
+pub mod ahead;
+pub mod columns;
+pub mod completion;
+pub mod compressed;
+pub mod durability;
+pub mod mend;
+pub mod record;
+pub mod snapshot;

@@ -1,0 +1,620 @@
+//! Snapshots: the durable state of a partition at one position, as bytes. See docs/formats/records.md.
+//!
+//! A snapshot holds queue entries and message headers, never bodies: those stay in the log. Full pages lie in it as folded
+//! ones, as most are, and are not opened when it is read: its size, the time to write it and the time to read it depend on
+//! what has changed, and on the number of pages.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postroad_model::{
+    Binding, Destination, Message, MessageKey, MessageRow, Position, QueueId, Subscription, TransactionId,
+};
+
+use crate::Partition;
+use crate::addresses::binding::Fed;
+use crate::intake::audit::{Audit, Last};
+use crate::log::record::{self, Reader, RecordError, Writer};
+use crate::memory::folding::messages_in_pages;
+use crate::partition::Settings;
+use crate::queue::{Entry, Folded, Lane, LaneNumber, Page, Queue, Span, State, tag};
+use crate::schedule::Job;
+use crate::transaction::{Prepared, Promised};
+
+/// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
+/// parts it still has.
+const VERSION: u8 = 11;
+
+/// The first layout with branches that are in doubt.
+const BRANCHES_SINCE: u8 = 3;
+
+/// The first layout with topics that feed queues.
+const BINDINGS_SINCE: u8 = 4;
+
+/// The first layout with the last messages of producers.
+const AUDIT_SINCE: u8 = 5;
+
+/// The first layout with messages that are due later.
+const JOBS_SINCE: u8 = 6;
+
+/// The first layout with folded pages; since version 9 there are wide ones, which earlier builds would refuse.
+const PAGES_SINCE: u8 = 7;
+
+/// The first layout with branches that operators have ended.
+const OVERRULED_SINCE: u8 = 8;
+
+/// The first layout with large bodies of messages that are due later.
+const SCHEDULED_CHUNKS_SINCE: u8 = 10;
+
+/// The first layout with jobs in folded pages.
+const JOB_PAGES_SINCE: u8 = 11;
+
+/// Why bytes are no snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// A newer Postroad wrote it.
+    #[error("snapshot version {found} is unknown; this version of Postroad reads up to {known}")]
+    Version {
+        /// The version in the snapshot.
+        found: u8,
+        /// The newest one known here.
+        known: u8,
+    },
+    /// Its fields do not hold together.
+    #[error("damaged snapshot: {0}")]
+    Damaged(#[from] RecordError),
+    /// Something refers to what is not there.
+    #[error("damaged snapshot: {what} {number} does not exist")]
+    Dangling {
+        /// What kind of thing.
+        what: &'static str,
+        /// Which one.
+        number: u64,
+    },
+}
+
+/// One entry of a durable queue, as [`Partition::durable_entries`] shows it.
+#[derive(Clone, Debug)]
+pub struct HeldEntry<'p> {
+    /// The queue; of a durable subscription, its topic.
+    pub queue: &'p Destination,
+    /// The subscription that the queue is, if it is one.
+    pub subscription: Option<&'p Subscription>,
+    /// The message.
+    pub key: MessageKey,
+    /// Its headers; the body may be on the disk.
+    pub headers: Message,
+    /// Bytes of the body.
+    pub body_bytes: u64,
+    /// How often it was delivered without success.
+    pub failed_deliveries: u32,
+}
+
+impl Partition {
+    /// What all durable queues hold, queue by queue, in each lane in order.
+    pub fn durable_entries(&self) -> impl Iterator<Item = HeldEntry<'_>> {
+        let mut queues: Vec<&Queue> = self.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
+        queues.sort_unstable_by_key(|queue| queue.id);
+        queues.into_iter().flat_map(move |queue| {
+            let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
+            lanes.flat_map(|(_, lane)| lane.spans()).flat_map(move |span| self.entries_of(queue, span))
+        })
+    }
+
+    /// The entries of an open block or a folded page.
+    fn entries_of<'p>(&'p self, queue: &'p Queue, span: Span<'p>) -> Vec<HeldEntry<'p>> {
+        let held = |key, headers: Message, body_bytes, failed_deliveries| HeldEntry {
+            queue: &queue.source,
+            subscription: queue.subscription.as_ref(),
+            key,
+            headers,
+            body_bytes,
+            failed_deliveries,
+        };
+        match span {
+            Span::Open(entry) => {
+                let found = self.bodies.headers(entry.key);
+                let found = found.map(|(headers, body_bytes)| {
+                    held(entry.key, headers.clone(), body_bytes, entry.failed_deliveries)
+                });
+                found.into_iter().collect()
+            }
+            Span::Folded(page) => {
+                let folded = page.entries().into_iter().map(|folded| {
+                    let Folded { position, ordinal, failed_deliveries, headers, body_bytes, .. } = folded;
+                    held(MessageKey::Durable { position, ordinal }, headers, body_bytes, failed_deliveries)
+                });
+                folded.collect()
+            }
+        }
+    }
+
+    /// The durable state as it is after the last applied command.
+    pub fn snapshot(&self) -> Bytes {
+        let mut out = Writer::default();
+        out.u8(VERSION).u64(self.applied.map_or(0, Position::get)).u64(self.next_queue);
+        let mut queues: Vec<&Queue> = self.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
+        queues.sort_unstable_by_key(|queue| queue.id);
+        let parts: Vec<_> = queues.iter().map(|queue| (*queue, self.lanes_of(queue))).collect();
+        let messages = self.outside_pages(parts.iter().flat_map(|(_, lanes)| lanes));
+        out.list(&messages, |out, (key, message, bytes)| {
+            write_key(out, *key);
+            out.headers(message, *bytes);
+        });
+        out.list(&parts, |out, (queue, lanes)| write_queue(out, queue, lanes));
+        let prepared: Vec<_> = self.prepared.iter().collect();
+        out.list(&prepared, |out, (id, prepared)| {
+            out.transaction(**id).settlements(&prepared.settlements);
+            out.list(&prepared.sends, |out, (key, to)| {
+                write_key(out, *key);
+                out.destination(to);
+            });
+        });
+        let decided: Vec<_> = self.decided.iter().collect();
+        out.list(&decided, |out, (id, participants)| {
+            out.transaction(**id).participants(participants);
+        });
+        let promised: Vec<_> = self.branches.promised().collect();
+        out.list(&promised, |out, (branch, promised)| {
+            out.branch(branch).transaction(promised.id).participants(&promised.participants);
+        });
+        out.list(&bindings(&queues), |out, binding| {
+            out.binding(binding);
+        });
+        for generation in self.audit.generations() {
+            out.list(&generation, |out, (producer, last)| {
+                out.u64(*producer as u64).u64((*producer >> 64) as u64).u64(last.sequence);
+                for word in last.seen {
+                    out.u64(word);
+                }
+            });
+        }
+        self.write_jobs(&mut out);
+        let overruled: Vec<_> = self.branches.all_overruled().collect();
+        out.list(&overruled, |out, (branch, committed)| {
+            out.branch(branch).u8(u8::from(*committed));
+        });
+        out.list(&self.uploads.scheduled().collect::<Vec<_>>(), |out, (key, chunks)| {
+            write_key(out, *key);
+            out.chunks(chunks);
+        });
+        out.finish().concat().into()
+    }
+
+    /// The durable lanes of a queue. Every page that has all its entries is written as a folded one, open or not: what is in
+    /// memory costs a snapshot nothing, and a start no more than what is not.
+    fn lanes_of<'p>(&self, queue: &'p Queue) -> Vec<WrittenLane<'p>> {
+        let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
+        let parts = lanes.map(|(number, lane)| {
+            let mut pages: Vec<(u64, &Bytes)> =
+                lane.folded_pages().map(|page| (page.ends().0, page.bytes())).collect();
+            let (mut entries, mut open) = (Vec::new(), lane.open_pages().collect::<Vec<_>>());
+            open.sort_unstable();
+            for page in open {
+                match lane.is_full(page).then(|| self.written_page(lane, page)).flatten() {
+                    Some(written) => pages.push((page, written)),
+                    None => entries.extend(lane.page(page)),
+                }
+            }
+            pages.sort_unstable_by_key(|(first, _)| *first);
+            WrittenLane { number, lane, entries, pages }
+        });
+        parts.collect()
+    }
+
+    /// The messages that entries outside of pages and prepared transactions need, each once.
+    fn outside_pages<'p>(
+        &self,
+        lanes: impl Iterator<Item = &'p WrittenLane<'p>>,
+    ) -> Vec<(MessageKey, &Message, u64)> {
+        let entries = lanes.flat_map(|lane| lane.entries.iter().map(|(_, entry)| entry.key));
+        let prepared = self.prepared.values().flat_map(|prepared| prepared.sends.iter().map(|(key, _)| *key));
+        let mut keys: Vec<MessageKey> = entries.chain(prepared).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let message = |key: MessageKey| {
+            let (headers, body_bytes) = self.bodies.headers(key)?;
+            Some((key, headers, body_bytes))
+        };
+        keys.into_iter().filter_map(message).collect()
+    }
+
+    fn write_jobs(&self, out: &mut Writer) {
+        out.list(&self.jobs.waiting.pages().collect::<Vec<_>>(), |out, (folded, jobs)| {
+            out.blob(folded).list(jobs, |out, (due, job)| {
+                out.due(*due).u32(job.bytes).u64(job.name);
+            });
+        });
+        out.list(&self.jobs.repeating(), |out, (due, again)| {
+            out.due(*due).again(again);
+        });
+        let scheduled = self.prepared.iter().flat_map(|(id, prepared)| {
+            prepared.scheduled.iter().map(move |(key, bytes, schedule)| (*id, *key, *bytes, schedule))
+        });
+        out.list(&scheduled.collect::<Vec<_>>(), |out, (id, key, bytes, schedule)| {
+            out.transaction(*id);
+            write_key(out, *key);
+            out.u64(*bytes).schedule(schedule);
+        });
+    }
+
+    fn read_jobs(&mut self, has_pages: bool, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+        let job =
+            |input: &mut Reader<'_>| Ok((input.due()?, Job { bytes: input.u32()?, name: input.u64()? }));
+        if has_pages {
+            let pages = input.list(|input| Ok((input.blob()?, input.list(job)?)))?;
+            self.jobs.restore(pages, input.list(|input| Ok((input.due()?, input.again()?)))?)?;
+        } else {
+            let jobs = input.list(|input| Ok((job(input)?, input.list(Reader::again)?.pop())))?;
+            jobs.into_iter().for_each(|((due, job), again)| self.jobs.insert(due, job, again));
+        }
+        let scheduled = input
+            .list(|input| Ok((input.transaction()?, (read_key(input)?, input.u64()?, input.schedule()?))))?;
+        for (id, scheduled) in scheduled {
+            let prepared = self.prepared.get_mut(&id);
+            let what = "transaction of scheduled message";
+            prepared.ok_or(SnapshotError::Dangling { what, number: id.number })?.scheduled.push(scheduled);
+        }
+        Ok(())
+    }
+
+    /// A partition as the snapshot describes it; bodies are absent until they are asked for.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]: the snapshot is of a newer version or damaged.
+    pub fn restore(settings: Settings, snapshot: &Bytes) -> Result<Partition, SnapshotError> {
+        let mut partition = Partition::new(settings);
+        let mut input = Reader::new(snapshot);
+        let found = input.u8()?;
+        if VERSION < found || !input.speaks(found.min(record::VERSION)) {
+            return Err(SnapshotError::Version { found, known: VERSION });
+        }
+        partition.applied = Position::new(input.u64()?);
+        partition.next_queue = input.u64()?;
+        let messages = input.list(|input| Ok((read_key(input)?, input.headers()?)))?;
+        for (key, (message, bytes)) in messages {
+            partition.bodies.insert_absent(key, message, bytes);
+        }
+        let has_pages = PAGES_SINCE <= found;
+        let queues = input.list(|input| Ok(partition.read_queue(has_pages, input)))?;
+        queues.into_iter().collect::<Result<(), SnapshotError>>()?;
+        let prepared = input.list(|input| Ok((input.transaction()?, read_prepared(input)?)))?;
+        for (id, prepared) in &prepared {
+            partition.claim_prepared(*id, prepared)?;
+        }
+        partition.bodies.forget_unreferred();
+        partition.bodies.restore_folded(messages_in_pages(partition.queues.values()));
+        for (id, prepared) in prepared {
+            partition.restore_prepared(id, prepared)?;
+        }
+        let decided = input.list(|input| Ok((input.transaction()?, input.participants()?)))?;
+        partition.decided = decided.into_iter().collect();
+        if BRANCHES_SINCE <= found {
+            for (branch, promised) in input.list(|input| Ok((input.branch()?, read_promised(input)?)))? {
+                partition.branches.promise(branch, promised);
+            }
+        }
+        if BINDINGS_SINCE <= found {
+            for (binding, number) in input.list(Reader::binding)?.into_iter().zip(0..) {
+                if partition.addresses.get(&binding.queue).is_none() {
+                    return Err(SnapshotError::Dangling { what: "queue of binding", number });
+                }
+                partition.apply_bind(binding);
+            }
+        }
+        if AUDIT_SINCE <= found {
+            partition.audit = Audit::restore([input.list(read_last)?, input.list(read_last)?]);
+        }
+        if JOBS_SINCE <= found {
+            partition.read_jobs(JOB_PAGES_SINCE <= found, &mut input)?;
+        }
+        if OVERRULED_SINCE <= found {
+            for (branch, committed) in input.list(|input| Ok((input.branch()?, input.boolean("outcome")?)))? {
+                partition.branches.overrule(branch, committed);
+            }
+        }
+        if SCHEDULED_CHUNKS_SINCE <= found {
+            for (key, chunks) in input.list(|input| Ok((read_key(input)?, input.chunks()?)))? {
+                partition.uploads.schedule(key, Arc::new(chunks));
+            }
+        }
+        input.end()?;
+        partition.fold_all();
+        Ok(partition)
+    }
+
+    /// What the journal must keep: each message once, and each piece of a large one for each message that names it.
+    pub fn live_messages(&self) -> impl Iterator<Item = MessageRow> {
+        let own = |message: &Message, bytes: u64| bytes.saturating_sub(message.chunk_bytes());
+        let open = self.bodies.durable().map(move |(key, message, bytes)| (key, own(message, bytes)));
+        let prepared = self.prepared.values().flat_map(|prepared| &prepared.scheduled);
+        let prepared = prepared.map(|(key, bytes, _)| (*key, *bytes));
+        let alone = open.chain(prepared).filter_map(|(key, body_bytes)| match key {
+            MessageKey::Durable { position, ordinal } => {
+                Some(MessageRow { first: position, records: 1, ordinal, body_bytes })
+            }
+            MessageKey::Volatile(_) => None,
+        });
+        let later = self.jobs.iter().map(|(due, job, _)| {
+            let (first, ordinal, body_bytes) = (due.position, due.ordinal, u64::from(job.bytes));
+            MessageRow { first, records: 1, ordinal, body_bytes }
+        });
+        alone
+            .chain(self.bodies.only_folded(messages_in_pages(self.queues.values())))
+            .chain(later)
+            .chain(self.live_pieces())
+    }
+
+    pub(crate) fn live_pieces(&self) -> impl Iterator<Item = MessageRow> {
+        let large = self.bodies.durable().filter_map(|(_, message, _)| message.chunks());
+        let large = large.chain(self.uploads.scheduled().map(|(_, chunks)| chunks));
+        large.flat_map(|chunks| chunks.iter()).map(|(first, body_bytes)| MessageRow {
+            first,
+            records: 1,
+            ordinal: 0,
+            body_bytes,
+        })
+    }
+
+    /// Messages of prepared transactions whose bodies a snapshot left on the disk. They must be read before anything is
+    /// applied: which subscriptions take them may depend on what is in them.
+    pub fn absent_prepared(&self) -> Vec<MessageKey> {
+        let keys = self.prepared.values().flat_map(|prepared| prepared.sends.iter().map(|(key, _)| *key));
+        keys.filter(|key| self.bodies.resident(*key).is_none()).collect()
+    }
+
+    /// Gives a message its body back.
+    pub fn restore_body(&mut self, key: MessageKey, message: Message) {
+        self.bodies.restore(key, message);
+        self.bodies.pin(key);
+    }
+
+    fn read_queue(&mut self, has_pages: bool, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+        let id = QueueId(input.u64()?);
+        let source = input.destination()?;
+        let subscription = input.list(Reader::subscription)?.pop();
+        let mut queue = self.new_queue(id, source.clone());
+        match input.is_unordered() {
+            true => self.read_lane(LaneNumber(0), &mut queue, false, input)?,
+            false => self.read_lanes(&mut queue, has_pages, input)?,
+        }
+        match subscription {
+            Some(subscription) => self.bind_subscription(queue, subscription),
+            None => {
+                self.addresses.get_or_make(&source).bound.insert(id, None);
+                self.queues.insert(id, queue);
+            }
+        }
+        Ok(())
+    }
+
+    fn read_lanes(
+        &mut self,
+        queue: &mut Queue,
+        has_pages: bool,
+        input: &mut Reader<'_>,
+    ) -> Result<(), SnapshotError> {
+        for _ in 0..input.u32()? {
+            let value = input.u8()?;
+            let number = LaneNumber(value);
+            if number.is_volatile() || !number.is_known() || queue.lanes.get(number).is_some() {
+                return Err(RecordError::Unknown { field: "lane", value }.into());
+            }
+            self.read_lane(number, queue, has_pages, input)?;
+        }
+        Ok(())
+    }
+
+    fn read_lane(
+        &mut self,
+        number: LaneNumber,
+        queue: &mut Queue,
+        has_pages: bool,
+        input: &mut Reader<'_>,
+    ) -> Result<(), SnapshotError> {
+        let next = input.u64()?;
+        let entries = input.list(|input| Ok((input.u64()?, input.u32()?, read_key(input)?)))?;
+        let (page_entries, pages) =
+            if has_pages { (u64::from(input.u32()?), input.list(Reader::blob)?) } else { (0, Vec::new()) };
+        let pages = pages.iter().map(|bytes| Page::read(bytes)).collect::<Result<Vec<Page>, _>>()?;
+        let mut parts: Vec<Part> =
+            entries.into_iter().map(Part::Entry).chain(pages.into_iter().map(Part::Page)).collect();
+        parts.sort_by_key(Part::first);
+        let lane = queue.lanes.get_or_make(number);
+        lane.begin_at(parts.first().map_or(next, Part::first));
+        let fits = page_entries == lane.page_entries();
+        for part in parts {
+            match part {
+                Part::Entry(entry) => self.read_entry(number, queue, entry)?,
+                Part::Page(page) if fits => self.read_page(number, queue, page)?,
+                Part::Page(page) => self.read_entries(number, queue, &page)?,
+            }
+        }
+        queue.lanes.get_or_make(number).skip_to(next);
+        Ok(())
+    }
+
+    fn read_entry(
+        &mut self,
+        number: LaneNumber,
+        queue: &mut Queue,
+        (sequence, failed_deliveries, key): OpenEntry,
+    ) -> Result<(), SnapshotError> {
+        let message = self.bodies.claim(key);
+        let (message, bytes) =
+            message.ok_or(SnapshotError::Dangling { what: "message of entry", number: sequence })?;
+        queue.load.add(bytes);
+        queue.counts.found += 1;
+        let value = message.last_value().filter(|_| queue.keeps_last).cloned();
+        begin_groups(queue, message.group().is_some());
+        self.expiries.insert(message.expires_at_ms, queue.id, tag(number.0, sequence));
+        let stamp = queue.next_stamp;
+        queue.next_stamp += 1;
+        let lane = queue.lanes.get_or_make(number);
+        if lane.folded(sequence).is_some() || lane.get(sequence).is_some() {
+            return Err(RecordError::Page { what: "one of its sequences is taken" }.into());
+        }
+        let state = State::Ready;
+        lane.restore(sequence, Entry { key, stamp, failed_deliveries, uncounted_deliveries: 0, state });
+        if let Some(value) = value {
+            queue.note_value(&value, key, tag(number.0, sequence));
+        }
+        Ok(())
+    }
+
+    /// A page takes its place as it is.
+    fn read_page(&mut self, number: LaneNumber, queue: &mut Queue, page: Page) -> Result<(), SnapshotError> {
+        let page = page.stamped(&mut queue.next_stamp);
+        queue.load.add_all(page.load());
+        queue.counts.found += page.len();
+        begin_groups(queue, page.has_groups());
+        self.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));
+        for folded in queue.keeps_last.then(|| page.entries()).into_iter().flatten() {
+            let key = MessageKey::Durable { position: folded.position, ordinal: folded.ordinal };
+            if let Some(value) = folded.headers.last_value() {
+                queue.note_value(value, key, tag(number.0, folded.sequence));
+            }
+        }
+        match queue.lanes.get_or_make(number).restore_folded(page) {
+            true => Ok(()),
+            false => Err(RecordError::Page { what: "it has no place in its lane" }.into()),
+        }
+    }
+
+    /// A page of another size than pages have now becomes entries.
+    fn read_entries(
+        &mut self,
+        number: LaneNumber,
+        queue: &mut Queue,
+        page: &Page,
+    ) -> Result<(), SnapshotError> {
+        for Folded { sequence, position, ordinal, failed_deliveries, headers, body_bytes, .. } in
+            page.entries()
+        {
+            let key = MessageKey::Durable { position, ordinal };
+            if self.bodies.headers(key).is_none() {
+                self.bodies.insert_absent(key, headers, body_bytes);
+            }
+            self.read_entry(number, queue, (sequence, failed_deliveries, key))?;
+        }
+        Ok(())
+    }
+
+    /// A prepared transaction holds what it has sent.
+    fn claim_prepared(&mut self, id: TransactionId, prepared: &Prepared) -> Result<(), SnapshotError> {
+        let dangling = || SnapshotError::Dangling { what: "message of transaction", number: id.number };
+        let mut sends = prepared.sends.iter();
+        sends.try_for_each(|(key, _)| self.bodies.claim(*key).map(drop).ok_or_else(dangling))
+    }
+
+    fn restore_prepared(&mut self, id: TransactionId, prepared: Prepared) -> Result<(), SnapshotError> {
+        // A queue that was deleted meanwhile, or a subscription that was ended, has taken its entries along.
+        for settlement in &prepared.settlements {
+            if !self.queues.contains_key(&settlement.queue) {
+                continue;
+            }
+            let entry = self.entry(settlement.queue, settlement.tag);
+            let number = settlement.tag.0;
+            entry.ok_or(SnapshotError::Dangling { what: "entry of transaction", number })?;
+            self.set_state(settlement.queue, settlement.tag, State::Leaving);
+        }
+        self.prepared.insert(id, prepared);
+        Ok(())
+    }
+}
+
+/// What feeds the queues, beside what is sent to them.
+fn bindings(queues: &[&Queue]) -> Vec<Binding> {
+    let of = |queue: &Queue, fed: &Fed| Binding {
+        topic: fed.topic.clone(),
+        queue: queue.source.clone(),
+        selectors: fed.selectors.clone(),
+    };
+    queues.iter().flat_map(|queue| queue.fed_by.iter().map(|fed| of(queue, fed))).collect()
+}
+
+/// Sequence, deliveries without success, message.
+type OpenEntry = (u64, u32, MessageKey);
+
+/// What lies in a lane.
+enum Part {
+    Entry(OpenEntry),
+    Page(Page),
+}
+
+impl Part {
+    fn first(&self) -> u64 {
+        match self {
+            Part::Entry((sequence, ..)) => *sequence,
+            Part::Page(page) => page.ends().0,
+        }
+    }
+}
+
+/// A message of a group binds the queue's consumers to groups.
+fn begin_groups(queue: &mut Queue, has_group: bool) {
+    if has_group && queue.has_groups() {
+        queue.groups.get_or_insert_default();
+    }
+}
+
+/// A lane as a snapshot has it.
+struct WrittenLane<'p> {
+    number: LaneNumber,
+    lane: &'p Lane,
+    /// Those that are in no page, with their sequences.
+    entries: Vec<(u64, &'p Entry)>,
+    /// Each with a sequence by which they are in order.
+    pages: Vec<(u64, &'p Bytes)>,
+}
+
+fn write_queue(out: &mut Writer, queue: &Queue, lanes: &[WrittenLane<'_>]) {
+    out.u64(queue.id.0).destination(&queue.source);
+    let subscription: Vec<_> = queue.subscription.iter().collect();
+    out.list(&subscription, |out, subscription| {
+        out.subscription(subscription);
+    });
+    out.list(lanes, |out, WrittenLane { number, lane, entries, pages }| {
+        out.u8(number.0).u64(lane.next_sequence());
+        out.list(entries, |out, (sequence, entry)| {
+            out.u64(*sequence).u32(entry.failed_deliveries);
+            write_key(out, entry.key);
+        });
+        out.u32(lane.page_entries() as u32);
+        out.list(pages, |out, (_, page)| {
+            out.blob(page);
+        });
+    });
+}
+
+fn write_key(out: &mut Writer, key: MessageKey) {
+    if let MessageKey::Durable { position, ordinal } = key {
+        out.u64(position.get()).u32(ordinal);
+    }
+}
+
+fn read_key(input: &mut Reader<'_>) -> Result<MessageKey, RecordError> {
+    let position = Position::new(input.u64()?);
+    let position = position.ok_or(RecordError::Unknown { field: "position", value: 0 })?;
+    Ok(MessageKey::Durable { position, ordinal: input.u32()? })
+}
+
+fn read_last(input: &mut Reader<'_>) -> Result<(u128, Last), RecordError> {
+    let producer = u128::from(input.u64()?) | u128::from(input.u64()?) << 64;
+    let (sequence, mut seen) = (input.u64()?, [0; _]);
+    for word in &mut seen {
+        *word = input.u64()?;
+    }
+    Ok((producer, Last { sequence, seen }))
+}
+
+fn read_promised(input: &mut Reader<'_>) -> Result<Promised, RecordError> {
+    Ok(Promised { id: input.transaction()?, participants: input.participants()? })
+}
+
+fn read_prepared(input: &mut Reader<'_>) -> Result<Prepared, RecordError> {
+    let settlements = input.settlements()?;
+    let sends = input.list(|input| Ok((read_key(input)?, input.destination()?)))?;
+    Ok(Prepared { sends, settlements, scheduled: Vec::new() })
+}

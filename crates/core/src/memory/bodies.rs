@@ -1,0 +1,260 @@
+//! The messages of a partition: each once, however many queues hold it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postroad_model::{Chunks, Message, MessageKey, MessageRow};
+use rustc_hash::FxBuildHasher;
+
+use crate::memory::folds::{FOLDS_MAX, Folds, Seen};
+use crate::partition::Memory;
+
+/// What a message takes beside its body while it is here: its headers, and the entries that point to it.
+const HEADERS_BYTES: u64 = 200;
+
+/// All messages that some queue or prepared transaction refers to, but for those in folded pages.
+#[derive(Default)]
+pub struct Bodies {
+    stored: HashMap<MessageKey, Stored, FxBuildHasher>,
+    /// Bytes of durable messages that are in memory.
+    pub resident_bytes: u64,
+    /// Bytes of messages that are only in memory.
+    pub volatile_bytes: u64,
+    /// Messages in folded pages that nothing else holds.
+    folded: u64,
+    /// Folded pages that hold messages of several queues.
+    folds: Folds,
+}
+
+struct Stored {
+    message: Message,
+    /// Of all that it is, pieces of a large body included.
+    bytes: u64,
+    references: u32,
+    pins: u32,
+    resident: bool,
+}
+
+impl Stored {
+    /// Bytes that are in its own record, and in memory while it is resident.
+    fn own_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.message.chunk_bytes())
+    }
+}
+
+/// What a message that is gone leaves in the log.
+pub struct Gone {
+    /// Bytes of it in its own record.
+    pub bytes: u64,
+    /// The pieces of a large body.
+    pub chunks: Option<Arc<Chunks>>,
+}
+
+impl Bodies {
+    /// Stores a message with no reference yet.
+    pub fn insert(&mut self, key: MessageKey, message: Message) {
+        let bytes = message.size();
+        *self.account(key) += message.bytes.len() as u64;
+        self.stored.insert(key, Stored { message, bytes, references: 0, pins: 0, resident: true });
+    }
+
+    /// Stores a durable message whose body stays on disk until it is asked for.
+    pub fn insert_absent(&mut self, key: MessageKey, message: Message, bytes: u64) {
+        self.stored.insert(key, Stored { message, bytes, references: 0, pins: 0, resident: false });
+    }
+
+    /// What all of them take.
+    pub fn memory(&self) -> Memory {
+        let (resident_bytes, volatile_bytes) = (self.resident_bytes, self.volatile_bytes);
+        let messages = self.stored.len() as u64 + self.folded;
+        Memory { messages, folded_messages: self.folded, resident_bytes, volatile_bytes }
+    }
+
+    /// What those that are here take, but for the bodies of messages that are only in memory.
+    pub fn with_headers(&self) -> u64 {
+        self.resident_bytes + self.stored.len() as u64 * HEADERS_BYTES
+    }
+
+    fn account(&mut self, key: MessageKey) -> &mut u64 {
+        match key {
+            MessageKey::Durable { .. } => &mut self.resident_bytes,
+            MessageKey::Volatile(_) => &mut self.volatile_bytes,
+        }
+    }
+
+    /// One more queue or transaction holds it.
+    pub fn refer(&mut self, key: MessageKey) {
+        self.claim(key);
+    }
+
+    /// One more queue holds it: its headers and the size of its body, if it is there.
+    pub fn claim(&mut self, key: MessageKey) -> Option<(&Message, u64)> {
+        let stored = self.stored.get_mut(&key)?;
+        stored.references += 1;
+        Some((&stored.message, stored.bytes))
+    }
+
+    /// One queue fewer holds it; what it leaves if that was the last one, and the message is gone.
+    pub fn unrefer(&mut self, key: MessageKey) -> Option<Gone> {
+        let stored = self.stored.get_mut(&key)?;
+        stored.references = stored.references.saturating_sub(1);
+        if stored.references > 0 {
+            return None;
+        }
+        let gone = Gone { bytes: stored.own_bytes(), chunks: stored.message.chunks().cloned() };
+        self.forget(key);
+        if self.folds.of(key) > 0 {
+            self.folded += 1;
+            return None;
+        }
+        Some(gone)
+    }
+
+    /// Whether a queue may fold the message: no consumer has it by that queue, and there is room to note that it is folded.
+    pub fn is_foldable(&self, key: MessageKey) -> bool {
+        let is_idle = |stored: &Stored| stored.pins == 0 || stored.references > 1;
+        self.stored.get(&key).is_some_and(is_idle) && self.folds.of(key) < FOLDS_MAX
+    }
+
+    /// A queue that holds the message has folded its page.
+    pub fn fold(&mut self, key: MessageKey) {
+        let Some(stored) = self.stored.get_mut(&key) else { return };
+        stored.references = stored.references.saturating_sub(1);
+        let (is_last, has_folds) = (stored.references == 0, self.folds.of(key) > 0);
+        if !is_last || has_folds {
+            self.folds.add(key);
+        }
+        if is_last {
+            self.forget(key);
+            self.folded += 1;
+        }
+    }
+
+    /// A queue that holds the message has opened its page: the opposite of [`Bodies::fold`].
+    pub fn unfold(&mut self, key: MessageKey, headers: Message, bytes: u64) {
+        self.folds.remove(key);
+        if !self.stored.contains_key(&key) {
+            self.insert_absent(key, headers, bytes);
+            self.folded -= 1;
+        }
+        self.refer(key);
+    }
+
+    /// A queue that held the message has ended with its page; whether that was the last one, and the message is gone.
+    pub fn end_folded(&mut self, key: MessageKey) -> bool {
+        self.folds.remove(key);
+        let is_last = self.folds.of(key) == 0 && !self.stored.contains_key(&key);
+        self.folded -= u64::from(is_last);
+        is_last
+    }
+
+    /// After a start: these messages are in folded pages, each as often as it is told; what is not folded is there already.
+    pub fn restore_folded(&mut self, rows: impl Iterator<Item = MessageRow>) {
+        let mut seen = Seen::default();
+        for row in rows {
+            self.folded += seen.add(&row, |chunk, bits| self.folds.add_further(chunk, bits));
+        }
+        for key in self.stored.keys().filter(|key| seen.contains(**key)) {
+            self.folded -= 1;
+            self.folds.add_only(*key);
+        }
+    }
+
+    /// Of messages in folded pages, as often as they are there: those that nothing else holds, each once.
+    pub fn only_folded(&self, rows: impl Iterator<Item = MessageRow>) -> impl Iterator<Item = MessageRow> {
+        let mut left = self.folds.clone();
+        rows.flat_map(move |row| {
+            let whole = (!self.folds.has_any(&row)).then_some(row);
+            let mut singles = Vec::new();
+            for key in whole.is_none().then(|| row.keys()).into_iter().flatten() {
+                if self.is_told(key, &mut left)
+                    && let MessageKey::Durable { position, .. } = key
+                {
+                    singles.push(MessageRow { first: position, records: 1, ..row });
+                }
+            }
+            whole.into_iter().chain(singles)
+        })
+    }
+
+    /// Of a folded message that may be in several pages: whether this is the one that stands for all. `left` counts those
+    /// that are still to come.
+    fn is_told(&self, key: MessageKey, left: &mut Folds) -> bool {
+        let folds = self.folds.of(key);
+        folds == 0 || {
+            let is_first = left.of(key) == folds;
+            left.remove(key);
+            is_first && !self.stored.contains_key(&key)
+        }
+    }
+
+    /// After a start: snapshots of earlier builds have messages too that only subscriptions of their run had, and now nobody.
+    pub fn forget_unreferred(&mut self) {
+        self.stored.retain(|_, stored| stored.references > 0);
+    }
+
+    fn forget(&mut self, key: MessageKey) {
+        if let Some(stored) = self.stored.remove(&key)
+            && stored.resident
+        {
+            *self.account(key) -= stored.own_bytes();
+        }
+    }
+
+    /// The message, if its body is in memory.
+    pub fn resident(&self, key: MessageKey) -> Option<&Message> {
+        self.stored.get(&key).filter(|stored| stored.resident).map(|stored| &stored.message)
+    }
+
+    /// The message's headers, whether or not the body is here, and the size of the body.
+    pub fn headers(&self, key: MessageKey) -> Option<(&Message, u64)> {
+        self.stored.get(&key).map(|stored| (&stored.message, stored.bytes))
+    }
+
+    /// A consumer holds it: the body stays in memory.
+    pub fn pin(&mut self, key: MessageKey) {
+        if let Some(stored) = self.stored.get_mut(&key) {
+            stored.pins += 1;
+        }
+    }
+
+    /// One consumer fewer holds it.
+    pub fn unpin(&mut self, key: MessageKey) {
+        if let Some(stored) = self.stored.get_mut(&key) {
+            stored.pins = stored.pins.saturating_sub(1);
+        }
+    }
+
+    /// Takes the body of a durable message out of memory; it can be read back from the log.
+    pub fn evict(&mut self, key: MessageKey) {
+        if let MessageKey::Durable { .. } = key
+            && let Some(stored) = self.stored.get_mut(&key)
+            && stored.resident
+            && stored.pins == 0
+        {
+            stored.resident = false;
+            stored.message.bytes = Bytes::new();
+            self.resident_bytes -= stored.own_bytes();
+        }
+    }
+
+    /// Puts a body back that was read from the log.
+    pub fn restore(&mut self, key: MessageKey, message: Message) {
+        if let Some(stored) = self.stored.get_mut(&key)
+            && !stored.resident
+        {
+            stored.resident = true;
+            stored.message = message;
+            self.resident_bytes += stored.own_bytes();
+        }
+    }
+
+    /// Every durable message, in no particular order.
+    pub fn durable(&self) -> impl Iterator<Item = (MessageKey, &Message, u64)> {
+        self.stored
+            .iter()
+            .filter(|(key, _)| matches!(key, MessageKey::Durable { .. }))
+            .map(|(key, stored)| (*key, &stored.message, stored.bytes))
+    }
+}

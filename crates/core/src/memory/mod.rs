@@ -1,0 +1,7 @@
+//! Memory: bodies and entries of what waits, in as few bytes as it takes.
+//!
+//! Never here: who waits for them.
+
+pub mod bodies;
+pub mod folding;
+pub mod folds;

@@ -1,0 +1,481 @@
+//! Redrive: dead letters go back to the queues where they could not be processed.
+//!
+//! | who wants it | which go back | then |
+//! |---|---|---|
+//! | an operator | what is there now, and is selected | the message is as its sender sent it |
+//! | the policy of the dead-letter queue | what has lain there for long enough, as often as it allows | it is counted too, so that it ends |
+//!
+//! It is done in steps, one in a millisecond at most. A step looks at some entries, and moves those that go back: out of one
+//! queue and into others in one transaction, so that each message is in one place at any time. What comes after it has begun is
+//! left alone, so nothing goes round in a circle.
+//!
+//! How long a dead letter has lain is known to this run alone: a restart begins the wait anew.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use postroad_model::{
+    ConnectionId, Destination, DestinationKind, Effect, EntryTag, Message, MessageKey, QueueId, Redrive,
+    Refusal, Revived, Sent, SettleCause, Ticket,
+};
+use postroad_routing::Returning;
+use postroad_selector::Selector;
+
+use crate::Partition;
+use crate::delivery::selection::{self, PropertiesOf};
+use crate::memory::bodies::Bodies;
+use crate::queue::{Entry, Look, Verdict, View, tag, untag};
+
+/// How the assembly takes a dead letter's past out of it, whatever its protocol.
+pub type Revive = fn(&Message) -> Revived;
+
+/// Messages that one step moves: one transaction, which pays for its sync and holds up nobody.
+const STEP_MESSAGES: usize = 64;
+
+/// A step moves not more than so many bytes, or one message.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// Entries that one step looks at: some hundred microseconds.
+const STEP_LOOKS: u32 = 256;
+
+/// Between two steps of the same redrive.
+const STEP_MS: u64 = 1;
+
+/// Redrives that may be under way at once.
+const REDRIVES_MAX: usize = 16;
+
+/// Queues whose dead letters go back by themselves are looked at so often.
+const LOOK_MS: u64 = 1000;
+
+/// Moments that are kept of the past of such a queue: what goes back goes not later than by this part of its wait.
+const MARKS: u64 = 64;
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct Redrives {
+    under_way: BTreeMap<u64, UnderWay>,
+    next: u64,
+    /// When it is time to look for those that go back by themselves.
+    next_look_ms: Option<u64>,
+}
+
+impl Redrives {
+    /// When there is something to do.
+    pub fn next_ms(&self) -> Option<u64> {
+        let steps = self.under_way.values().filter(|redrive| redrive.can_go_on());
+        steps.map(|redrive| redrive.next_ms).chain(self.next_look_ms).min()
+    }
+
+    /// A body came from the disk, or cannot be read.
+    pub fn fetched(&mut self, key: MessageKey) {
+        for redrive in self.under_way.values_mut() {
+            redrive.awaits = redrive.awaits.filter(|awaited| *awaited != key);
+        }
+    }
+
+    /// Whoever had asked for it is gone.
+    pub fn forget_those_of(&mut self, connection: ConnectionId) {
+        self.under_way
+            .retain(|_, redrive| !matches!(redrive.by, By::Operator(asks, _) if asks == connection));
+    }
+}
+
+/// One that has begun.
+struct UnderWay {
+    queue: QueueId,
+    wanted: Redrive,
+    selector: Option<Selector>,
+    by: By,
+    /// The stamp of the first entry that came too late for it.
+    end: u64,
+    /// How far it has looked, by lane.
+    views: BTreeMap<u8, View>,
+    /// The body that it waits for.
+    awaits: Option<MessageKey>,
+    /// Messages that are on their way to the log.
+    moving: u64,
+    moved: u64,
+    stayed: u64,
+    next_ms: u64,
+}
+
+/// Who wants it.
+#[derive(Clone, Copy)]
+enum By {
+    /// Somebody who waits for the end.
+    Operator(ConnectionId, Ticket),
+    /// The policy of the queue, so often for each message.
+    Policy { rounds_max: u32 },
+}
+
+impl UnderWay {
+    fn can_go_on(&self) -> bool {
+        self.awaits.is_none() && self.moving == 0
+    }
+
+    fn left(&self) -> u64 {
+        self.wanted.messages_max.saturating_sub(self.moved)
+    }
+
+    /// Whether the message may go back, by its headers.
+    fn allows(&self, headers: &Message) -> bool {
+        match self.by {
+            By::Operator(..) => true,
+            By::Policy { rounds_max } => headers.returns() < rounds_max,
+        }
+    }
+
+    /// Where the message goes, and what goes there; `None` if it stays: it is not asked for, or was in a subscription, whose
+    /// topic would send it to all others too.
+    fn revived(&self, message: &Message, revive: Revive) -> Option<Sent> {
+        let Revived { origin, message: revived } = revive(message);
+        if self.wanted.origin.is_some() && self.wanted.origin != origin {
+            return None;
+        }
+        let is_queue = |at: &Destination| at.kind == DestinationKind::Queue && !at.temporary;
+        let to = self.wanted.to.clone().or_else(|| origin.filter(is_queue))?;
+        let returns = match self.by {
+            By::Operator(..) => 0,
+            By::Policy { .. } => message.returns().saturating_add(1),
+        };
+        (to != self.wanted.from).then(|| Sent::new(to, revived.with_returns(returns)))
+    }
+
+    fn judge(&mut self, entry: &Entry, judges: &Judges<'_>, looks: &mut u32) -> Verdict {
+        if entry.stamp >= self.end {
+            return Verdict::Wanted;
+        }
+        let Some((headers, _)) = judges.bodies.headers(entry.key) else { return Verdict::Refused };
+        if *looks == 0 {
+            return Verdict::Unknown;
+        }
+        *looks -= 1;
+        if !self.allows(headers) {
+            self.stayed += 1;
+            return Verdict::Refused;
+        }
+        let Some(message) = judges.bodies.resident(entry.key) else { return Verdict::Unknown };
+        let is_selected = || {
+            let selector = self.selector.as_ref();
+            selector.is_none_or(|selector| selector.matches(&*(judges.properties_of)(message)))
+        };
+        if is_selected() && self.revived(message, judges.revive).is_some() {
+            return Verdict::Wanted;
+        }
+        self.stayed += 1;
+        Verdict::Refused
+    }
+}
+
+/// What a verdict depends on beside the redrive itself.
+struct Judges<'a> {
+    bodies: &'a Bodies,
+    properties_of: PropertiesOf,
+    revive: Revive,
+}
+
+/// What a step finds next.
+enum Next {
+    /// This entry goes back.
+    Entry(EntryTag),
+    /// This entry must be read first.
+    Absent(EntryTag),
+    /// It has looked at enough for one step.
+    Enough,
+    /// There is nothing more.
+    Nothing,
+}
+
+/// The past of a queue whose dead letters go back by themselves.
+#[derive(Default)]
+pub struct Returns {
+    /// Stamps, each with a moment when all entries below it were there; both rise.
+    marks: VecDeque<(u64, u64)>,
+    /// All entries below this stamp have lain long enough.
+    ripe: u64,
+    /// How far the last redrive has looked, by lane; with a redrive that is under way.
+    views: Option<BTreeMap<u8, View>>,
+}
+
+impl Returns {
+    /// A queue of which nothing is known yet.
+    pub fn new() -> Returns {
+        Returns { views: Some(BTreeMap::new()), ..Returns::default() }
+    }
+
+    /// The next entry will have this stamp.
+    fn note(&mut self, now_ms: u64, next_stamp: u64, after_ms: u64) {
+        let is_new = self.marks.back().is_none_or(|(at_ms, stamp)| {
+            *stamp < next_stamp && at_ms.saturating_add(after_ms / MARKS) <= now_ms
+        });
+        if is_new && self.ripe < next_stamp {
+            self.marks.push_back((now_ms, next_stamp));
+        }
+        while let Some((at_ms, stamp)) = self.marks.front().copied()
+            && at_ms.saturating_add(after_ms) <= now_ms
+        {
+            self.ripe = stamp;
+            self.marks.pop_front();
+        }
+    }
+}
+
+impl Partition {
+    /// Says how to take a dead letter's past out of it, which only its protocol knows. Until then it goes nowhere.
+    pub fn revive_by(&mut self, revive: Revive) {
+        self.revive = revive;
+    }
+
+    pub(crate) fn redrive(
+        &mut self,
+        wanted: Redrive,
+        (connection, ticket): (ConnectionId, Ticket),
+        effects: &mut Vec<Effect>,
+    ) {
+        let selector = match selection::parse(&wanted.selector) {
+            Ok(selector) => selector,
+            Err(refusal) => return self.reply(connection, ticket, Err(refusal), effects),
+        };
+        if self.redrives.under_way.len() >= REDRIVES_MAX {
+            let refusal = Refusal::TooManyRedrives { max: REDRIVES_MAX };
+            return self.reply(connection, ticket, Err(refusal), effects);
+        }
+        let own = self.addresses.get(&wanted.from).and_then(|address| address.bound.own());
+        let Some(queue) = own.filter(|_| wanted.from.kind == DestinationKind::Queue) else {
+            effects.push(Effect::Redriven { connection, ticket, moved: 0, stayed: 0 });
+            return self.reply(connection, ticket, Ok(()), effects);
+        };
+        let end = self.queues.get(&queue).map_or(0, |queue| queue.next_stamp);
+        self.begin_redrive(queue, (wanted, selector), By::Operator(connection, ticket), end, BTreeMap::new());
+    }
+
+    fn begin_redrive(
+        &mut self,
+        queue: QueueId,
+        (wanted, selector): (Redrive, Option<Selector>),
+        by: By,
+        end: u64,
+        views: BTreeMap<u8, View>,
+    ) {
+        let (awaits, moving, moved, stayed) = (None, 0, 0, 0);
+        let next_ms = self.now_ms;
+        let redrive =
+            UnderWay { queue, wanted, selector, by, end, views, awaits, moving, moved, stayed, next_ms };
+        self.redrives.under_way.insert(self.redrives.next, redrive);
+        self.redrives.next += 1;
+    }
+
+    /// Does a step of each redrive that can go on, and begins those that policies ask for.
+    pub(crate) fn go_on_redriving(&mut self, effects: &mut Vec<Effect>) {
+        self.look_for_ripe();
+        let now_ms = self.now_ms;
+        let due = |redrive: &UnderWay| redrive.can_go_on() && redrive.next_ms <= now_ms;
+        let due = self.redrives.under_way.iter().filter(|(_, redrive)| due(redrive));
+        for number in due.map(|(number, _)| *number).collect::<Vec<_>>() {
+            if let Some(mut redrive) = self.redrives.under_way.remove(&number) {
+                redrive.next_ms = now_ms + STEP_MS;
+                self.step(number, redrive, effects);
+            }
+        }
+    }
+
+    /// Whoever decides about dead letters may have decided otherwise.
+    pub(crate) fn return_anew(&mut self) {
+        let returns = self.is_live && self.settings.policies.any_returning();
+        self.redrives.next_look_ms = returns.then_some(self.now_ms);
+    }
+
+    fn look_for_ripe(&mut self) {
+        let now_ms = self.now_ms;
+        if self.redrives.next_look_ms.is_none_or(|at_ms| now_ms < at_ms) {
+            return;
+        }
+        self.redrives.next_look_ms = Some(now_ms + LOOK_MS);
+        let mut ripe = Vec::new();
+        let queues = self.queues.values_mut().filter(|queue| !queue.id.is_volatile());
+        for queue in queues.filter(|queue| queue.source.kind == DestinationKind::Queue) {
+            let Returning { after_ms: Some(after_ms), rounds_max } = queue.returning else { continue };
+            let returns = queue.returns.get_or_insert_with(|| Box::new(Returns::new()));
+            returns.note(now_ms, queue.next_stamp, after_ms);
+            if returns.ripe > 0 && returns.views.is_some() {
+                ripe.push((queue.id, rounds_max));
+            }
+        }
+        ripe.sort_unstable();
+        ripe.truncate(REDRIVES_MAX.saturating_sub(self.redrives.under_way.len()));
+        for (id, rounds_max) in ripe {
+            let Some(queue) = self.queues.get_mut(&id) else { continue };
+            let from = queue.source.clone();
+            let Some(returns) = queue.returns.as_mut() else { continue };
+            let (end, views) = (returns.ripe, returns.views.take().unwrap_or_default());
+            let (selector, messages_max) = ("".into(), u64::MAX);
+            let wanted = Redrive { from, to: None, origin: None, selector, messages_max };
+            self.begin_redrive(id, (wanted, None), By::Policy { rounds_max }, end, views);
+        }
+    }
+
+    fn step(&mut self, number: u64, mut redrive: UnderWay, effects: &mut Vec<Effect>) {
+        if !self.space_ample {
+            let refusal = Refusal::StoreFull { to: redrive.wanted.from.clone() };
+            return self.end_redrive(redrive, Err(refusal), effects);
+        }
+        let (mut going, mut bytes, mut looks) = (Vec::new(), 0, STEP_LOOKS);
+        let left = usize::try_from(redrive.left()).unwrap_or(usize::MAX).min(STEP_MESSAGES);
+        let mut absent = None;
+        while going.len() < left && bytes < STEP_BYTES {
+            match self.next_dead(&mut redrive, &mut looks) {
+                Next::Entry(tag) => {
+                    let (lane, sequence) = untag(tag);
+                    redrive.views.entry(lane).or_default().pass(sequence);
+                    let key = self.entry(redrive.queue, tag).map(|entry| entry.key);
+                    let headers = key.and_then(|key| self.bodies.headers(key));
+                    bytes += headers.map_or(0, |(headers, _)| headers.bytes.len() as u64);
+                    going.push(tag);
+                }
+                Next::Absent(tag) => {
+                    absent = Some(tag);
+                    break;
+                }
+                Next::Enough => break,
+                Next::Nothing if going.is_empty() => return self.end_redrive(redrive, Ok(()), effects),
+                Next::Nothing => break,
+            }
+        }
+        match absent {
+            _ if left == 0 => self.end_redrive(redrive, Ok(()), effects),
+            _ if !going.is_empty() => self.send_back(number, redrive, &going, effects),
+            Some(tag) => self.await_dead(number, redrive, tag, effects),
+            None => drop(self.redrives.under_way.insert(number, redrive)),
+        }
+    }
+
+    /// The next entry that goes back, in the order in which the queue serves them.
+    fn next_dead(&self, redrive: &mut UnderWay, looks: &mut u32) -> Next {
+        let Some(queue) = self.queues.get(&redrive.queue) else { return Next::Nothing };
+        let (properties_of, revive) = (self.properties_of, self.revive);
+        let judges = Judges { bodies: &self.bodies, properties_of, revive };
+        let mut absent = None;
+        let found = queue.lanes.next(|number, lane| {
+            if absent.is_some() {
+                return None;
+            }
+            let mut view = redrive.views.remove(&number.0).unwrap_or_default();
+            let look = view.look(lane, |entry| redrive.judge(entry, &judges, looks));
+            redrive.views.insert(number.0, view);
+            match look {
+                Look::Found(stamp, sequence) => (stamp < redrive.end).then_some((stamp, sequence)),
+                Look::Unknown(sequence) => {
+                    absent = Some(tag(number.0, sequence));
+                    None
+                }
+                Look::Nothing => None,
+            }
+        });
+        match (absent, found) {
+            (Some(_), _) if *looks == 0 => Next::Enough,
+            (Some(absent), _) => Next::Absent(absent),
+            (None, Some(entry)) => Next::Entry(entry),
+            (None, None) => Next::Nothing,
+        }
+    }
+
+    /// The entry cannot be judged yet: its page is folded, or its body on the disk.
+    fn await_dead(&mut self, number: u64, mut redrive: UnderWay, from: EntryTag, effects: &mut Vec<Effect>) {
+        if !self.open_page(redrive.queue, from) {
+            redrive.awaits = self.entry(redrive.queue, from).map(|entry| entry.key);
+            self.fetch_behind(redrive.queue, from, effects);
+        }
+        self.redrives.under_way.insert(number, redrive);
+    }
+
+    /// Out of this queue and into others, all or nothing.
+    fn send_back(
+        &mut self,
+        number: u64,
+        mut redrive: UnderWay,
+        going: &[EntryTag],
+        effects: &mut Vec<Effect>,
+    ) {
+        let (mut sends, mut moving) = (Vec::with_capacity(going.len()), Vec::with_capacity(going.len()));
+        for tag in going {
+            let key = self.entry(redrive.queue, *tag).map(|entry| entry.key);
+            let message = key.and_then(|key| self.bodies.resident(key));
+            let Some(mut sent) = message.and_then(|message| redrive.revived(message, self.revive)) else {
+                continue;
+            };
+            sent.message.expires_at_ms = self.settings.policies.end_ms(sent.targets(), 0, self.now_ms);
+            self.note_last_value(&mut sent);
+            sends.push(sent);
+            moving.push(*tag);
+        }
+        let settlements = self.leave(redrive.queue, &moving, SettleCause::Consumed, effects);
+        redrive.moving = moving.len() as u64;
+        self.redrives.under_way.insert(number, redrive);
+        let answer = Some((ConnectionId::internal(self.settings.id), Ticket(number)));
+        self.move_messages(sends, settlements, answer, effects);
+    }
+
+    /// The transaction of a step has ended.
+    pub(crate) fn step_ended(
+        &mut self,
+        Ticket(number): Ticket,
+        result: Result<(), Refusal>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(redrive) = self.redrives.under_way.get_mut(&number) else { return };
+        let moving = std::mem::take(&mut redrive.moving);
+        if result.is_ok() {
+            redrive.moved += moving;
+            self.counters.redriven += moving;
+            return;
+        }
+        if let Some(redrive) = self.redrives.under_way.remove(&number) {
+            self.end_redrive(redrive, result, effects);
+        }
+    }
+
+    fn end_redrive(&mut self, redrive: UnderWay, result: Result<(), Refusal>, effects: &mut Vec<Effect>) {
+        let UnderWay { queue, by, moved, stayed, views, .. } = redrive;
+        match by {
+            By::Operator(connection, ticket) => {
+                effects.push(Effect::Redriven { connection, ticket, moved, stayed });
+                self.reply(connection, ticket, result, effects);
+            }
+            // What could not go now is looked at again.
+            By::Policy { .. } => {
+                let queue = self.queues.get_mut(&queue);
+                if let Some(returns) = queue.and_then(|queue| queue.returns.as_mut()) {
+                    returns.views = Some(if result.is_ok() { views } else { BTreeMap::new() });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_lain_long_enough_is_ripe_and_marks_are_few() {
+        let mut returns = Returns::new();
+        for (now_ms, next_stamp, ripe) in [
+            (0, 5, 0),
+            (10, 7, 0),
+            (6_399, 9, 0),
+            (6_400, 9, 5),
+            (6_499, 9, 5),
+            // 7 came within the hundredth behind the first mark, and ripens with what came later.
+            (12_798, 9, 5),
+            (12_799, 9, 9),
+            (90_000, 9, 9),
+        ] {
+            returns.note(now_ms, next_stamp, 6_400);
+            assert_eq!(returns.ripe, ripe, "at {now_ms}");
+        }
+        for now_ms in 100_000..120_000 {
+            returns.note(now_ms, now_ms, 6_400);
+            assert!(returns.marks.len() as u64 <= MARKS + 1);
+            assert!(returns.ripe + 6_400 <= now_ms && now_ms - returns.ripe <= 6_500 || now_ms < 106_500);
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Verdicts: entries leave their queues, return to them, or go to the dead letters.
+
+use std::sync::Arc;
+
+use postroad_model::{
+    Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Message, MessageEvent,
+    MessageKey, Outcome, QueueId, Refusal, Sent, Settle, SettleCause, Settlement, Ticket, Urgency,
+};
+
+use crate::Partition;
+use crate::figures::QueueCounts;
+use crate::intake::account::Owners;
+use crate::intake::limit::HeldBy;
+use crate::log::completion::Completion;
+use crate::queue::State;
+
+/// Why a message whose time was over lies among the dead letters.
+const EXPIRED: &str = "expired";
+
+impl Partition {
+    pub(crate) fn settle(&mut self, settle: Settle, effects: &mut Vec<Effect>) {
+        let Settle { consumer, tags, outcome, transaction, reason, ticket } = settle;
+        let answer = ticket.map(|ticket| (consumer.connection, ticket));
+        let queue = self.consumers.get(&consumer).map(|consumer| consumer.queue);
+        let too_late = match queue {
+            Some(_) => !self.has_spoken(consumer, &tags, effects),
+            None => self.was_ousted(consumer, outcome),
+        };
+        if too_late {
+            if let Some(transaction) = transaction {
+                self.open_transaction(transaction).refuse(Refusal::TakenBack);
+            }
+            return self.answer(answer, Err(Refusal::TakenBack), effects);
+        }
+        let Some(queue) = queue else {
+            if let Some(transaction) = transaction {
+                self.open_transaction(transaction);
+            }
+            return self.answer(answer, Ok(()), effects);
+        };
+        match (outcome, transaction) {
+            (Outcome::Accepted | Outcome::Expired, Some(transaction)) => {
+                if let Some(refusal) = self.timed_out_refusal(transaction) {
+                    return self.answer(answer, Err(refusal), effects);
+                }
+                let cause = cause(outcome);
+                self.settle_in_transaction(queue, consumer, &tags, cause, transaction);
+                self.answer(answer, Ok(()), effects);
+            }
+            (Outcome::Accepted, None) => {
+                self.settle_now(queue, consumer, &tags, SettleCause::Consumed, answer, effects);
+            }
+            (Outcome::Expired, None) => self.settle_expired(queue, consumer, &tags, answer, effects),
+            (Outcome::Rejected, _) => self.reject(queue, consumer, &tags, reason, answer, effects),
+            (Outcome::Released { failed }, _) => {
+                self.forget_held(consumer, &tags);
+                self.release(queue, consumer, &tags, failed, effects);
+                self.answer(answer, Ok(()), effects);
+                self.dispatch(queue, effects);
+            }
+            (Outcome::Retried, _) => {
+                let held = self.held_of(queue, consumer, &tags);
+                self.count_failed(queue, &held, effects);
+                self.answer(answer, Ok(()), effects);
+            }
+        }
+    }
+
+    /// Whether the broker has ended the consumer, so that what it had is delivered again, and its client would have it otherwise.
+    fn was_ousted(&self, consumer: ConsumerKey, outcome: Outcome) -> bool {
+        let is_end = !matches!(outcome, Outcome::Released { .. } | Outcome::Retried);
+        let connection = self.connections.get(&consumer.connection);
+        is_end && connection.is_some_and(|connection| connection.ousted.contains(&consumer.whole()))
+    }
+
+    /// Those of `tags` that the consumer really holds, outside any transaction.
+    fn held_of(&mut self, queue: QueueId, by: ConsumerKey, tags: &[EntryTag]) -> Vec<EntryTag> {
+        let held = State::Held { by, in_transaction: false };
+        let mut found = Vec::with_capacity(tags.len());
+        for tag in tags {
+            if self.entry(queue, *tag).is_some_and(|entry| entry.state == held) {
+                found.push(*tag);
+            }
+        }
+        found
+    }
+
+    /// The consumer's own list of what it holds gets shorter.
+    pub(crate) fn forget_held(&mut self, consumer: ConsumerKey, tags: &[EntryTag]) {
+        let Some(consumer) = self.consumers.get_mut(&consumer) else { return };
+        for tag in tags {
+            consumer.held.remove(*tag);
+        }
+    }
+
+    fn settle_now(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerKey,
+        tags: &[EntryTag],
+        cause: SettleCause,
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let held = self.held_of(queue, consumer, tags);
+        self.forget_held(consumer, &held);
+        self.settle_held(queue, &held, cause, answer, effects);
+    }
+
+    /// A consumer found that the time of these was over.
+    fn settle_expired(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerKey,
+        tags: &[EntryTag],
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let held = self.held_of(queue, consumer, tags);
+        self.forget_held(consumer, &held);
+        let (mut buried, mut ended, mut to) = (Vec::new(), Vec::new(), None);
+        for tag in held {
+            self.announce_message(queue, tag, MessageEvent::Expired, Some(consumer), effects);
+            let key = self.entry(queue, tag).map(|entry| entry.key);
+            match key.and_then(|key| self.grave_of(queue, key)) {
+                Some(grave) => {
+                    to = Some(grave);
+                    buried.push(tag);
+                }
+                None => ended.push(tag),
+            }
+        }
+        // One verdict is carried out whole or not at all: what ends without a grave leaves with what is moved.
+        let leaving = self.leave(queue, &ended, SettleCause::Expired, effects);
+        match to {
+            Some(grave) => self.bury_expired((queue, &buried), leaving, grave, answer, effects),
+            None => self.settle_leaving(leaving, answer, effects),
+        }
+    }
+
+    /// Entries of one queue whose time is over move to the dead letters; those that are `leaving` go in the same transaction.
+    pub(crate) fn bury_expired(
+        &mut self,
+        (queue, tags): (QueueId, &[EntryTag]),
+        leaving: Vec<Settlement>,
+        grave: Destination,
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(origin) = self.queues.get(&queue).map(|queue| queue.source.clone()) else { return };
+        let past = DeadLetter { queue: grave.clone(), origin, reason: Some(EXPIRED.into()) };
+        let (mut sends, mut moving) = (Vec::new(), Vec::new());
+        for tag in tags {
+            let key = self.entry(queue, *tag).map(|entry| entry.key);
+            if let Some(message) = key.and_then(|key| self.bodies.resident(key)) {
+                sends.push(Sent::new(grave.clone(), self.dead(message, &past)));
+                moving.push(*tag);
+                self.announce_message(queue, *tag, MessageEvent::DeadLettered, None, effects);
+            }
+        }
+        let mut settlements = leaving;
+        settlements.extend(self.leave(queue, &moving, SettleCause::Expired, effects));
+        self.move_messages(sends, settlements, answer, effects);
+    }
+
+    /// The message as it lies among the dead letters: with its past, and without an end.
+    fn dead(&self, message: &Message, past: &DeadLetter) -> Message {
+        Message { expires_at_ms: 0, ..(self.mark_dead)(message, past) }
+    }
+
+    /// Entries leave their queue for good, as soon as the log has it.
+    pub(crate) fn settle_held(
+        &mut self,
+        queue: QueueId,
+        held: &[EntryTag],
+        cause: SettleCause,
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let settlements = self.leave(queue, held, cause, effects);
+        self.settle_leaving(settlements, answer, effects);
+    }
+
+    /// Entries that are leaving are gone once the log has it.
+    pub(crate) fn settle_leaving(
+        &mut self,
+        settlements: Vec<Settlement>,
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if settlements.is_empty() {
+            return self.answer(answer, Ok(()), effects);
+        }
+        let urgency = if answer.is_some() { Urgency::Waiting } else { Urgency::Lazy };
+        let command = Command::Settle(settlements.clone());
+        self.propose(command, urgency, Completion::Settled { settlements, answer }, effects);
+    }
+
+    /// Volatile entries are gone at once; durable ones are leaving, and their settlements are returned.
+    pub(crate) fn leave(
+        &mut self,
+        queue: QueueId,
+        tags: &[EntryTag],
+        cause: SettleCause,
+        effects: &mut Vec<Effect>,
+    ) -> Vec<Settlement> {
+        let mut settlements = Vec::with_capacity(tags.len());
+        for tag in tags {
+            let Some(entry) = self.entry(queue, *tag) else { continue };
+            match entry.key {
+                MessageKey::Durable { .. } if !queue.is_volatile() => {
+                    self.set_state(queue, *tag, State::Leaving);
+                    settlements.push(Settlement { queue, tag: *tag, cause });
+                }
+                _ => self.end_entry(queue, *tag, cause, effects),
+            }
+        }
+        settlements
+    }
+
+    /// The settlements are in the log: the entries are gone.
+    pub(crate) fn settle_durable(&mut self, settlements: &[Settlement], effects: &mut Vec<Effect>) {
+        for settlement in settlements {
+            self.end_entry(settlement.queue, settlement.tag, settlement.cause, effects);
+        }
+    }
+
+    /// Takes an entry out for good, and counts why.
+    pub(crate) fn end_entry(
+        &mut self,
+        queue: QueueId,
+        tag: EntryTag,
+        cause: SettleCause,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.open_page(queue, tag);
+        if cause == SettleCause::Consumed && self.is_advised_of_ends(queue) {
+            self.announce_message(queue, tag, MessageEvent::Consumed, None, effects);
+        }
+        let removed = self.queues.get_mut(&queue).and_then(|queue| queue.remove(tag));
+        let Some(entry) = removed else { return };
+        let (mut size, mut in_memory, mut value) = (0, 0, None);
+        if let Some((headers, bytes)) = self.bodies.headers(entry.key) {
+            self.expiries.remove(headers.expires_at_ms, queue, tag);
+            size = bytes;
+            in_memory = headers.bytes.len() as u64;
+            value = headers.last_value().cloned();
+        }
+        let mut unknown = QueueCounts::default();
+        let (mut makes_room, mut owners) = (false, Owners::default());
+        let volatile_bytes = if matches!(entry.key, MessageKey::Volatile(_)) { in_memory } else { 0 };
+        let counts = match self.queues.get_mut(&queue) {
+            Some(queue) => {
+                queue.load.remove(size);
+                queue.volatile_bytes -= volatile_bytes;
+                owners = queue.owners;
+                self.accounts.remove(owners, size, volatile_bytes);
+                if entry.state != State::Ready {
+                    queue.away.remove(size);
+                }
+                makes_room = !queue.limit.is_none();
+                if let (Some(value), Some(last_values)) = (value, &mut queue.last_values) {
+                    last_values.forget(&value, tag);
+                }
+                &mut queue.counts
+            }
+            None => &mut unknown,
+        };
+        let (all, own) = match cause {
+            SettleCause::Consumed => (&mut self.counters.consumed, &mut counts.consumed),
+            SettleCause::Expired => (&mut self.counters.expired, &mut counts.expired),
+            SettleCause::DeadLettered => (&mut self.counters.dead_lettered, &mut counts.dead_lettered),
+            SettleCause::Dropped => (&mut self.counters.overflowed, &mut counts.dropped),
+            SettleCause::Replaced => (&mut self.counters.replaced, &mut counts.replaced),
+        };
+        *all += 1;
+        *own += 1;
+        self.drop_reference(entry.key, effects);
+        if makes_room {
+            self.unpark_held_by(HeldBy::Queue(queue), effects);
+        }
+        if volatile_bytes > 0 {
+            self.unpark_held_by(HeldBy::Share(queue), effects);
+        }
+        for owner in owners.into_iter().flatten() {
+            self.unpark_held_by(HeldBy::Account(owner), effects);
+        }
+    }
+
+    fn is_advised_of_ends(&self, queue: QueueId) -> bool {
+        let source = self.queues.get(&queue).map(|queue| &queue.source);
+        self.is_live && source.is_some_and(|source| self.settings.policies.advised(source).consumed)
+    }
+
+    /// The settlements did not reach the log: their entries go back to their places.
+    pub(crate) fn stay(&mut self, settlements: &[Settlement], effects: &mut Vec<Effect>) {
+        let mut queues = Vec::new();
+        for settlement in settlements {
+            let key = self.entry(settlement.queue, settlement.tag).map(|entry| entry.key);
+            if let Some(key) = key {
+                self.give_back(settlement.queue, settlement.tag);
+                queues.push(settlement.queue);
+                self.bodies.unpin(key);
+            }
+        }
+        self.dispatch_all(queues, effects);
+    }
+
+    /// Messages that a consumer gave up on are delivered again after a while, as often as the policy of their queue says. Then
+    /// they can never be processed: they move to the dead letters, in one transaction, as far as the policy keeps them; the
+    /// others end.
+    fn reject(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerKey,
+        tags: &[EntryTag],
+        reason: Option<Arc<str>>,
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(origin) = self.queues.get(&queue).map(|queue| queue.source.clone()) else { return };
+        let held = self.held_of(queue, consumer, tags);
+        self.forget_held(consumer, &held);
+        let given_up = self.rest(queue, held, effects);
+        let policy = &self.settings.policies.of(&origin).dead_letters;
+        let keeps_all = policy.non_persistent;
+        let Some(to) = policy.queue_of(&origin) else {
+            self.counters.dropped += given_up.len() as u64;
+            return self.settle_held(queue, &given_up, SettleCause::DeadLettered, answer, effects);
+        };
+        let past = DeadLetter { queue: to.clone(), origin, reason };
+        let (mut sends, mut moving) = (Vec::new(), Vec::new());
+        for tag in given_up {
+            let Some(key) = self.entry(queue, tag).map(|entry| entry.key) else { continue };
+            // What is in the log can leave it only through the log, even if it did not have to be there.
+            let logged = matches!(key, MessageKey::Durable { .. }) && !queue.is_volatile();
+            let keeps = |message: &&Message| message.persistent || logged || keeps_all;
+            let message = self.bodies.resident(key).filter(keeps);
+            match message.map(|message| self.dead(message, &past)) {
+                Some(message) => {
+                    sends.push(Sent::new(to.clone(), message));
+                    moving.push(tag);
+                    self.announce_message(queue, tag, MessageEvent::DeadLettered, None, effects);
+                }
+                None => {
+                    self.counters.dropped += 1;
+                    self.end_entry(queue, tag, SettleCause::DeadLettered, effects);
+                }
+            }
+        }
+        let settlements = self.leave(queue, &moving, SettleCause::DeadLettered, effects);
+        self.move_messages(sends, settlements, answer, effects);
+    }
+}
+
+fn cause(outcome: Outcome) -> SettleCause {
+    match outcome {
+        Outcome::Expired => SettleCause::Expired,
+        _ => SettleCause::Consumed,
+    }
+}

@@ -1,0 +1,206 @@
+//! A directory of the operating system.
+
+use crate::disks::direct::DirectWay;
+use crate::disks::disk::{Disk, DiskFile};
+use crate::error::OpenError;
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A directory of the operating system, locked against other processes while any clone lives.
+#[derive(Clone, Debug)]
+pub struct RealDisk {
+    locked: Arc<LockedDirectory>,
+    /// What all files together may take; `None` for all that the file system has.
+    bytes_max: Option<u64>,
+}
+
+#[derive(Debug)]
+struct LockedDirectory {
+    path: PathBuf,
+    directory: OwnedFd,
+    /// Held for its lock only: the kernel lets go of it when the process ends, however that happens.
+    _lock: OwnedFd,
+}
+
+/// A file of the operating system.
+#[derive(Debug)]
+pub struct RealFile {
+    file: OwnedFd,
+    direct: DirectWay,
+}
+
+impl RealFile {
+    fn new(file: OwnedFd) -> RealFile {
+        RealFile { file, direct: DirectWay::default() }
+    }
+}
+
+/// `IOV_MAX` of Linux: the most pieces one `pwritev` takes.
+const PIECES_MAX: usize = 1024;
+
+/// Holds the process id of the owner; never removed, as a removed lock file can be locked twice.
+const LOCK_NAME: &str = "LOCK";
+
+impl RealDisk {
+    /// Opens and locks a directory, and makes it (and its parents) if there is none.
+    ///
+    /// # Errors
+    /// [`OpenError::Locked`]: another process owns it, named by its id where that can be read.
+    /// [`OpenError::Io`]: the directory cannot be made, opened or locked.
+    pub fn open(path: impl AsRef<Path>) -> Result<RealDisk, OpenError> {
+        let path = path.as_ref();
+        let failed = |source: io::Error| OpenError::Io { file: path.to_owned(), source };
+        if !path.is_dir() {
+            make_directory(path).map_err(failed)?;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        let lock = lock(&directory, path)?;
+        let locked = Arc::new(LockedDirectory { path: path.to_owned(), directory, _lock: lock });
+        Ok(RealDisk { locked, bytes_max: None })
+    }
+
+    /// The same, as if the file system were so large and held nothing else. What is there already stays.
+    pub fn limited(self, bytes_max: Option<u64>) -> RealDisk {
+        RealDisk { bytes_max, ..self }
+    }
+
+    /// Bytes of all files.
+    fn used_bytes(&self) -> io::Result<u64> {
+        let length = |name: &String| {
+            let found = rustix::fs::statat(&self.locked.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+            // One that was removed since takes nothing.
+            found.map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0))
+        };
+        Ok(self.list()?.iter().map(length).sum())
+    }
+}
+
+/// Makes the directory and syncs the one it lies in, so that it outlives a power cut.
+fn make_directory(path: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(path)?;
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    std::fs::File::open(parent)?.sync_all()
+}
+
+fn lock(directory: &OwnedFd, path: &Path) -> Result<OwnedFd, OpenError> {
+    let file = path.join(LOCK_NAME);
+    let failed = |error: rustix::io::Errno| OpenError::Io { file: file.clone(), source: error.into() };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let lock = rustix::fs::openat(directory, LOCK_NAME, flags, Mode::from_raw_mode(0o640)).map_err(failed)?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let pid = owner(&lock);
+            return Err(OpenError::Locked { file, pid });
+        }
+        Err(error) => return Err(failed(error)),
+    }
+    rustix::fs::ftruncate(&lock, 0).map_err(failed)?;
+    let pid = format!("{}\n", std::process::id());
+    rustix::io::pwrite(&lock, pid.as_bytes(), 0).map_err(failed)?;
+    Ok(lock)
+}
+
+/// The process id its owner wrote into the lock file; `None` if it is not there (yet).
+fn owner(lock: &OwnedFd) -> Option<u32> {
+    let mut text = [0_u8; 16];
+    let length = rustix::io::pread(lock, &mut text, 0).ok()?;
+    std::str::from_utf8(&text[..length]).ok()?.trim().parse().ok()
+}
+
+impl Disk for RealDisk {
+    type File = RealFile;
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.locked.directory)? {
+            if let Ok(name) = entry?.file_name().to_str() {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<RealFile> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        Ok(RealFile::new(rustix::fs::openat(&self.locked.directory, name, flags, Mode::empty())?))
+    }
+
+    fn create(&self, name: &str) -> io::Result<RealFile> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o640);
+        Ok(RealFile::new(rustix::fs::openat(&self.locked.directory, name, flags, mode)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.locked.directory, from, &self.locked.directory, to)?)
+    }
+
+    fn link(&self, name: &str, other: &RealDisk, new_name: &str) -> io::Result<()> {
+        let (from, to) = (&self.locked.directory, &other.locked.directory);
+        Ok(rustix::fs::linkat(from, name, to, new_name, AtFlags::empty())?)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.locked.directory, name, AtFlags::empty())?)
+    }
+
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        let found = rustix::fs::fstatvfs(&self.locked.directory)?;
+        // A file system without a size of its own (tmpfs without a limit, some network ones) says 0 blocks.
+        let free = (found.f_blocks != 0).then(|| found.f_bavail.saturating_mul(found.f_frsize));
+        let Some(bytes_max) = self.bytes_max else { return Ok(free) };
+        let left = bytes_max.saturating_sub(self.used_bytes()?);
+        Ok(Some(free.map_or(left, |free| free.min(left))))
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.locked.directory)?)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.locked.path.join(name)
+    }
+
+    fn salt(&self) -> io::Result<u64> {
+        let mut salt = [0_u8; 8];
+        rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty())?;
+        Ok(u64::from_le_bytes(salt))
+    }
+}
+
+impl DiskFile for RealFile {
+    fn length(&self) -> io::Result<u64> {
+        Ok(u64::try_from(rustix::fs::fstat(&self.file)?.st_size).unwrap_or(0))
+    }
+
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(1 < rustix::fs::fstat(&self.file)?.st_nlink)
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes)?)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(rustix::io::pread(&self.file, buffer, offset)?)
+    }
+
+    fn write_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        if let Some(written) = self.direct.write(&self.file, pieces, offset) {
+            return written;
+        }
+        Ok(rustix::io::pwritev(&self.file, &pieces[..pieces.len().min(PIECES_MAX)], offset)?)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fdatasync(&self.file)?)
+    }
+}

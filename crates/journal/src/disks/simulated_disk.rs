@@ -1,0 +1,192 @@
+//! A disk in memory that forgets what was not synced, and fails on demand.
+
+use crate::disks::disk::{Disk, DiskFile};
+use crate::disks::simulated_state::{FileId, State};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A disk in memory, deterministic from a seed. Clones share it.
+///
+/// It keeps written and synced bytes apart. [`SimulatedDisk::crash`] is a power cut: of what was not synced any subset
+/// of sectors and directory changes survives. [`SimulatedDisk::restart`] is the end of the process: everything written
+/// can still be read. Handles opened before either fail from then on. After a failed sync the bytes it was for
+/// can be read, but later syncs say nothing of them, as on Linux.
+#[derive(Clone, Debug)]
+pub struct SimulatedDisk(Arc<Mutex<State>>);
+
+/// A handle on a file of a [`SimulatedDisk`].
+#[derive(Debug)]
+pub struct SimulatedFile {
+    disk: SimulatedDisk,
+    id: FileId,
+    /// Handles of an earlier life of the process are void.
+    epoch: u64,
+}
+
+/// What a fault is planned for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// Opening a file that does not exist, so that it is made.
+    Create,
+    /// Taking space.
+    Allocate,
+    /// One write call.
+    Write,
+    /// One sync of a file.
+    Sync,
+    /// One sync of the directory.
+    SyncDirectory,
+    /// One rename.
+    Rename,
+    /// One read call.
+    Read,
+}
+
+/// What happens instead of success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// An input/output error; a write or sync may have had any part of its effect.
+    Broken,
+    /// No space; without any effect.
+    Full,
+    /// A read or write of fewer bytes than asked, which is no error. Other operations succeed.
+    Short,
+}
+
+impl SimulatedDisk {
+    /// An empty disk whose every decision follows from `seed`.
+    pub fn new(seed: u64) -> SimulatedDisk {
+        SimulatedDisk(Arc::new(Mutex::new(State::new(seed))))
+    }
+
+    /// Plans a fault for the `nth` operation of this kind from now on; 0 is the next one.
+    pub fn fail(&self, operation: Operation, nth: u64, fault: Fault) {
+        self.state().plan(operation, nth, fault);
+    }
+
+    /// Forgets all faults planned and not yet met.
+    pub fn clear_faults(&self) {
+        self.state().clear_plans();
+    }
+
+    /// Limits the bytes of all files together; `None` lifts the limit. What is stored already stays.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state().set_capacity(bytes);
+    }
+
+    /// Bytes of all files together.
+    pub fn used_bytes(&self) -> u64 {
+        self.state().used_bytes()
+    }
+
+    /// The power fails and comes back.
+    pub fn crash(&self) {
+        self.state().crash();
+    }
+
+    /// The process ends and starts anew; the operating system goes on.
+    pub fn restart(&self) {
+        self.state().restart();
+    }
+
+    /// A disk with the same files, all synced, without faults; changes to one do not show in the other.
+    pub fn copy(&self) -> SimulatedDisk {
+        SimulatedDisk(Arc::new(Mutex::new(self.state().copy())))
+    }
+
+    /// The bytes of a file; `None` if there is none of this name.
+    pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
+        self.state().contents(name)
+    }
+
+    /// Puts a file in place, synced.
+    pub fn set_contents(&self, name: &str, bytes: Vec<u8>) {
+        self.state().set_contents(name, bytes);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A test thread that panicked says nothing about the bytes.
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn handle(&self, id: FileId, epoch: u64) -> SimulatedFile {
+        SimulatedFile { disk: self.clone(), id, epoch }
+    }
+}
+
+impl Disk for SimulatedDisk {
+    type File = SimulatedFile;
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.state().names())
+    }
+
+    fn open(&self, name: &str) -> io::Result<SimulatedFile> {
+        let (id, epoch) = self.state().open(name)?;
+        Ok(self.handle(id, epoch))
+    }
+
+    fn create(&self, name: &str) -> io::Result<SimulatedFile> {
+        let (id, epoch) = self.state().create(name)?;
+        Ok(self.handle(id, epoch))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.state().rename(from, to)
+    }
+
+    /// As a copy: nobody writes to a file that has a further name.
+    fn link(&self, name: &str, other: &SimulatedDisk, new_name: &str) -> io::Result<()> {
+        let bytes = self.contents(name).ok_or(io::ErrorKind::NotFound)?;
+        other.set_contents(new_name, bytes);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.state().remove(name)
+    }
+
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        Ok(self.state().free_bytes())
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.state().sync_directory()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        PathBuf::from(name)
+    }
+
+    fn salt(&self) -> io::Result<u64> {
+        Ok(self.state().random())
+    }
+}
+
+impl DiskFile for SimulatedFile {
+    fn length(&self) -> io::Result<u64> {
+        self.disk.state().length(self.id, self.epoch)
+    }
+
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.disk.state().allocate(self.id, self.epoch, bytes)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.disk.state().read(self.id, self.epoch, buffer, offset)
+    }
+
+    fn write_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+        self.disk.state().write(self.id, self.epoch, &bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.state().sync(self.id, self.epoch)
+    }
+}

@@ -1,0 +1,299 @@
+//! Bytes of a checkpoint file, format version 3; docs/formats/journal.md tells the same in prose.
+//!
+//! ```text
+//! file = header sector | body: front, partitions, segments with ranges and index | states
+//! ```
+
+use crate::disks::disk::Disk;
+use crate::keys::{KeyId, Keys};
+use crate::layout::cipher::{StateCipher, StateName, sealed_state_bytes};
+use crate::layout::format::{
+    CHECKPOINT_MAGIC, FIRST_GROUP, FORMAT_VERSION, GroupEnd, GroupNumber, HeaderFault, KEYS_SINCE,
+    NUMBER_MAX, PLAIN_VERSION, SECTOR_BYTES, SegmentHeader, SegmentNumber, seal, unseal, version_of,
+    version_to_write,
+};
+use crate::retaining::index::{IndexEntry, SegmentIndex};
+use crate::writing::segment::{Range, Segment};
+use bytes::{Buf, BufMut, Bytes};
+use postroad_model::{PartitionId, Position};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// What a checkpoint says besides the segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub sequence: u64,
+    /// Where recovery starts to read.
+    pub start: Place,
+    /// End of the last durable group when it was made; all records up to here are in the index.
+    pub end: GroupEnd,
+    pub partitions: Vec<PartitionEntry>,
+}
+
+/// One partition in a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PartitionEntry {
+    pub partition: PartitionId,
+    /// The last record in the state; `None` if there is no state.
+    pub position: Option<Position>,
+    /// The last durable record.
+    pub last: Position,
+    pub state: Bytes,
+}
+
+/// The start of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub segment: SegmentNumber,
+    pub offset: u64,
+    /// The group's number; `None` at the end of all groups.
+    pub group: Option<GroupNumber>,
+}
+
+/// A checkpoint whose content is fixed; what takes long is left to be done.
+#[derive(Debug)]
+pub(crate) struct CheckpointDraft {
+    sequence: u64,
+    version: u32,
+    /// What the states are encrypted with.
+    key: Option<KeyId>,
+    body: Bytes,
+    /// As they are; shared, not copied.
+    states: Vec<(StateName, Bytes)>,
+}
+
+/// Fixes the content of a checkpoint.
+pub(crate) fn encode(content: &Content, segments: &[&Segment], keys: &Keys) -> CheckpointDraft {
+    let key = keys.current();
+    let encrypted = segments.iter().any(|segment| segment.keys.keys().any(Option::is_some));
+    let version = if encrypted { FORMAT_VERSION } else { version_to_write(keys) };
+    let mut body = Vec::new();
+    body.put_u32_le(content.partitions.len() as u32);
+    body.put_u32_le(segments.len() as u32);
+    body.put_u64_le(content.start.segment.0);
+    body.put_u64_le(content.start.offset);
+    body.put_u64_le(content.start.group.map_or(0, |group| group.0));
+    body.put_u64_le(content.end.segment.0);
+    body.put_u64_le(content.end.offset);
+    body.put_u64_le(content.end.number.0);
+    for entry in &content.partitions {
+        let bytes = entry.state.len();
+        body.put_u64_le(u64::from(entry.partition.0));
+        body.put_u64_le(entry.position.map_or(0, Position::get));
+        body.put_u64_le(entry.last.get());
+        body.put_u64_le(if key.is_some() { sealed_state_bytes(bytes) } else { bytes } as u64);
+    }
+    for segment in segments {
+        // All others are complete, and their index is beside them.
+        let index = segment.index.as_deref().filter(|_| segment.header.number == content.end.segment);
+        encode_segment(&mut body, segment, index, version);
+    }
+    let sequence = content.sequence;
+    let states = content.partitions.iter().map(|entry| (entry.name(sequence), entry.state.clone())).collect();
+    CheckpointDraft { sequence, version, key, body: body.into(), states }
+}
+
+impl PartitionEntry {
+    fn name(&self, sequence: u64) -> StateName {
+        StateName { sequence, partition: self.partition, position: self.position }
+    }
+}
+
+impl CheckpointDraft {
+    /// What its states are encrypted with.
+    pub(crate) fn key(&self) -> Option<KeyId> {
+        self.key
+    }
+
+    /// The pieces of the file, in order, states encrypted if they are to be.
+    ///
+    /// # Errors
+    /// There is no randomness.
+    pub(crate) fn finish<D: Disk>(self, disk: &D, keys: &Keys) -> io::Result<Vec<Bytes>> {
+        let cipher = self.key.map(|key| {
+            let (salt, first_nonce) = (disk.salt()?, disk.salt()?);
+            io::Result::Ok(StateCipher { key, salt, first_nonce })
+        });
+        let cipher = cipher.transpose()?;
+        let states = match cipher {
+            Some(cipher) => cipher.seal(keys, self.states).expect("the current key is known"),
+            None => self.states.into_iter().map(|(_, state)| state).collect(),
+        };
+        let mut pieces: Vec<Bytes> = std::iter::once(self.body).chain(states).collect();
+        let body_bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let checksum = pieces.iter().fold(0, |checksum, piece| crc32c::crc32c_append(checksum, piece));
+        let mut sector = [0; SECTOR_BYTES as usize];
+        let mut header = &mut sector[16..];
+        header.put_u64_le(self.sequence);
+        header.put_u64_le(body_bytes);
+        header.put_u32_le(checksum);
+        if let Some(StateCipher { key, salt, first_nonce }) = cipher {
+            header.put_u32_le(KeyId::number(Some(key)));
+            header.put_u64_le(salt);
+            header.put_u64_le(first_nonce);
+        }
+        seal(CHECKPOINT_MAGIC, &mut sector, self.version);
+        pieces.insert(0, Bytes::copy_from_slice(&sector));
+        Ok(pieces)
+    }
+}
+
+/// A segment's entry, for a file of this version; without an index it says where the records of each partition begin.
+pub(crate) fn encode_segment(
+    body: &mut Vec<u8>,
+    segment: &Segment,
+    index: Option<&SegmentIndex>,
+    version: u32,
+) {
+    body.put_u64_le(segment.header.number.0);
+    body.put_u64_le(segment.header.salt);
+    body.put_u64_le(segment.header.capacity_bytes);
+    body.put_u64_le(segment.end);
+    body.put_u64_le(segment.ranges.len() as u64);
+    for (partition, range) in &segment.ranges {
+        let begin = [range.begin()];
+        let entries = index.map_or(&begin[..], |index| index.of(*partition));
+        body.put_u32_le(u32::from(partition.0));
+        body.put_u32_le(entries.len() as u32);
+        body.put_u64_le(range.first.get());
+        body.put_u64_le(range.last.get());
+        body.put_u64_le(range.live);
+        for entry in entries {
+            body.put_u64_le(entry.first.get());
+            body.put_u64_le(entry.offset);
+            body.put_u64_le(entry.group.0);
+        }
+    }
+    if KEYS_SINCE <= version {
+        body.put_u32_le(segment.keys.len() as u32);
+        for (&key, &bytes) in &segment.keys {
+            body.put_u32_le(KeyId::number(key));
+            body.put_u64_le(bytes);
+        }
+    }
+}
+
+/// Length of the body that follows a header sector, and its checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BodyExtent {
+    pub sequence: u64,
+    pub bytes: u64,
+    pub checksum: u32,
+    pub version: u32,
+    /// How its states are encrypted, if they are.
+    pub cipher: Option<StateCipher>,
+}
+
+/// Reads the header sector.
+pub(crate) fn decode_header(sector: &[u8; SECTOR_BYTES as usize]) -> Result<BodyExtent, HeaderFault> {
+    let mut header = unseal(CHECKPOINT_MAGIC, sector)?;
+    let (sequence, bytes, checksum) = (header.get_u64_le(), header.get_u64_le(), header.get_u32_le());
+    let (key, salt, first_nonce) = (KeyId::of(header.get_u32_le()), header.get_u64_le(), header.get_u64_le());
+    let version = version_of(sector);
+    let cipher = key.filter(|_| KEYS_SINCE <= version).map(|key| StateCipher { key, salt, first_nonce });
+    Ok(BodyExtent { sequence, bytes, checksum, version, cipher })
+}
+
+/// Reads a body whose checksum was verified; `None` if it still makes no sense. States stay encrypted if their key is not known.
+pub(crate) fn decode_body(extent: &BodyExtent, body: &Bytes, keys: &Keys) -> Option<(Content, Vec<Segment>)> {
+    let (sequence, version) = (extent.sequence, extent.version);
+    let mut rest = body.clone();
+    let partition_count = rest.try_get_u32_le().ok()?;
+    let segment_count = rest.try_get_u32_le().ok()?;
+    let start = Place {
+        segment: SegmentNumber(number(&mut rest)?),
+        offset: number(&mut rest)?,
+        group: Some(GroupNumber(number(&mut rest)?)).filter(|group| group.0 != 0),
+    };
+    let end = GroupEnd {
+        segment: SegmentNumber(number(&mut rest)?),
+        offset: number(&mut rest)?,
+        number: GroupNumber(number(&mut rest)?),
+    };
+    let mut partitions = Vec::new();
+    let mut state_bytes = Vec::new();
+    for _ in 0..partition_count {
+        let (entry, bytes) = decode_partition(&mut rest)?;
+        partitions.push(entry);
+        state_bytes.push(bytes);
+    }
+    let mut segments =
+        (0..segment_count).map(|_| decode_segment(&mut rest, version)).collect::<Option<Vec<Segment>>>()?;
+    // Only that of the segment which was being filled is complete.
+    for segment in segments.iter_mut().filter(|segment| segment.header.number != end.segment) {
+        segment.index = None;
+    }
+    for (entry, bytes) in partitions.iter_mut().zip(state_bytes) {
+        if rest.len() < bytes {
+            return None;
+        }
+        entry.state = rest.split_to(bytes);
+    }
+    if let Some(cipher) = extent.cipher.filter(|cipher| keys.get(cipher.key).is_some()) {
+        let sealed =
+            partitions.iter_mut().map(|entry| (entry.name(sequence), std::mem::take(&mut entry.state)));
+        let states = cipher.open(keys, sealed.collect())?;
+        partitions.iter_mut().zip(states).for_each(|(entry, state)| entry.state = state);
+    }
+    rest.is_empty().then_some((Content { sequence, start, end, partitions }, segments))
+}
+
+fn decode_partition(rest: &mut Bytes) -> Option<(PartitionEntry, usize)> {
+    let partition = PartitionId(u16::try_from(number(rest)?).ok()?);
+    let position = Position::new(number(rest)?);
+    let last = Position::new(number(rest)?)?;
+    let bytes = usize::try_from(number(rest)?).ok()?;
+    Some((PartitionEntry { partition, position, last, state: Bytes::new() }, bytes))
+}
+
+/// Reads a segment's entry of a file of this version.
+pub(crate) fn decode_segment(rest: &mut Bytes, version: u32) -> Option<Segment> {
+    let header = SegmentHeader {
+        number: SegmentNumber(number(rest)?),
+        salt: rest.try_get_u64_le().ok()?,
+        capacity_bytes: number(rest)?,
+        // Groups are appended by what the file itself says.
+        version: PLAIN_VERSION,
+    };
+    let end = number(rest)?;
+    let range_count = number(rest)?;
+    let (mut ranges, mut index) = (BTreeMap::new(), SegmentIndex::default());
+    for _ in 0..range_count {
+        let partition = PartitionId(u16::try_from(rest.try_get_u32_le().ok()?).ok()?);
+        let index_count = rest.try_get_u32_le().ok()?;
+        let first = Position::new(number(rest)?)?;
+        let last = Position::new(number(rest)?)?;
+        let live = number(rest)?;
+        let entries = (0..index_count).map(|_| decode_entry(rest)).collect::<Option<Vec<IndexEntry>>>()?;
+        let &IndexEntry { offset, group, .. } = entries.first().filter(|_| first <= last)?;
+        let records = last.get() - first.get() + 1;
+        ranges.insert(partition, Range { first, last, records, live, live_bytes: 0, offset, group });
+        index.insert(partition, entries);
+    }
+    let keys = if KEYS_SINCE <= version {
+        decode_keys(rest)?
+    } else {
+        BTreeMap::from([(None, end.saturating_sub(FIRST_GROUP))])
+    };
+    let index = Some(Arc::new(index));
+    (FIRST_GROUP <= end).then_some(Segment { header, end, ranges, keys, compacted: None, index })
+}
+
+fn decode_keys(rest: &mut Bytes) -> Option<BTreeMap<Option<KeyId>, u64>> {
+    let count = rest.try_get_u32_le().ok()?;
+    (0..count).map(|_| Some((KeyId::of(rest.try_get_u32_le().ok()?), number(rest)?))).collect()
+}
+
+fn decode_entry(rest: &mut Bytes) -> Option<IndexEntry> {
+    Some(IndexEntry {
+        first: Position::new(number(rest)?)?,
+        offset: number(rest)?,
+        group: GroupNumber(number(rest)?),
+    })
+}
+
+/// The next number, if it is one that a writer makes.
+fn number(rest: &mut Bytes) -> Option<u64> {
+    rest.try_get_u64_le().ok().filter(|&number| number <= NUMBER_MAX)
+}

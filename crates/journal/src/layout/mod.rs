@@ -1,0 +1,8 @@
+//! Layout: what stands on the disk, and how it is encrypted.
+//!
+//! Start at [`format`](mod@format). Never here: files.
+
+pub mod checkpoint_bytes;
+pub mod cipher;
+pub mod format;
+pub mod group;

@@ -1,0 +1,184 @@
+//! Putting a journal together from what recovery has found.
+
+use crate::disks::disk::{Disk, DiskFile};
+use crate::error::{Damage, OpenError};
+use crate::keys::Keys;
+use crate::layout::cipher::Encryptor;
+use crate::layout::format::{FIRST_GROUP, GroupNumber, SegmentNumber, segment_name, version_to_write};
+use crate::layout::group::Draft;
+use crate::opening::checkpoint_load::Loaded;
+use crate::opening::recovered::Recovered;
+use crate::opening::recovery::Unused;
+use crate::opening::verify::Verified;
+use crate::reading::read::Handles;
+use crate::retaining::checkpoint::{Checkpoint, Checkpoints, Kept, Summary, UNFINISHED};
+use crate::retaining::compaction::Compactions;
+use crate::retaining::index::Indexes;
+use crate::retaining::rekeying::Rekeying;
+use crate::writing::journal::{Current, Journal, Options};
+use crate::writing::prepare::{PreparedSegment, SegmentRequest};
+use crate::writing::room::Room;
+use postroad_model::PartitionId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Everything a journal is put together from.
+pub(crate) struct Assembly<D: Disk> {
+    pub disk: D,
+    pub options: Options,
+    pub keys: Keys,
+    pub loaded: Loaded,
+    /// All segment files.
+    pub numbers: BTreeSet<SegmentNumber>,
+    pub verified: Verified<D::File>,
+    /// Segment files read that are not part of the journal.
+    pub unused: Unused<D::File>,
+    /// Compacted segments that were compacted again or died.
+    pub obsolete: Vec<String>,
+}
+
+impl<D: Disk> Assembly<D> {
+    pub(crate) fn put_together(mut self) -> Result<(Journal<D>, Recovered<D::File>), OpenError> {
+        let current = self.current()?;
+        let spare = self.spare(current.header.number);
+        let dead = self.dead(current.header.number, spare.as_ref().map(|spare| spare.header.number));
+        let (checkpoints, states) = self.checkpoints();
+        let verified = self.verified;
+        let stopped: BTreeMap<PartitionId, Damage> = verified.damaged;
+        let recovered = Recovered {
+            checkpoints: states,
+            damaged: stopped.values().cloned().collect(),
+            torn: verified.torn,
+            skipped_checkpoints: self.loaded.skipped,
+            elapsed: std::time::Duration::ZERO,
+            positions: verified.applied,
+            stopped: stopped.keys().copied().collect(),
+            parts: verified.parts,
+            keys: self.keys.clone(),
+        };
+        let failed = |source| OpenError::Io { file: self.disk.path(""), source };
+        let encryptor = Encryptor::begin(&self.disk, &self.keys).map_err(failed)?;
+        let last_number = self.numbers.last().copied().unwrap_or_default().max(current.header.number);
+        let read = verified.segments.iter().filter(|segment| segment.index.is_some());
+        let waiting =
+            read.map(|segment| segment.header.number).filter(|&number| number != current.header.number);
+        let indexes = Indexes::new(waiting.collect());
+        let room = Room { spare, dead: VecDeque::new(), outstanding: None, last_number, refused: false };
+        let mut journal = Journal {
+            disk: self.disk,
+            options: self.options,
+            current,
+            segments: verified.segments,
+            last: verified.last,
+            last_number: verified.last.number,
+            positions: verified.positions,
+            stopped,
+            room,
+            handles: Handles::new(),
+            indexes,
+            checkpoints,
+            compactions: Compactions::after_start(self.obsolete),
+            failed: false,
+            sealed: GroupNumber::default(),
+            filled: Arc::default(),
+            draft: Draft::default(),
+            encryptor,
+            rekeying: Rekeying::default(),
+            keys: self.keys,
+            unsynced: Vec::new(),
+        };
+        for (name, bytes) in dead {
+            // What is in them may have been written before anything was encrypted.
+            let reusable = !journal.keys.encrypts();
+            journal.discard(name, bytes, reusable);
+        }
+        Ok((journal, recovered))
+    }
+
+    /// The last segment of the journal; without one a prepared segment, or a new one, allocated only: start-up does
+    /// not wait for zeros.
+    fn current(&mut self) -> Result<Current<D::File>, OpenError> {
+        if let Some(tail) = self.verified.parts.last() {
+            return Ok(Current { header: tail.header, file: tail.file.clone(), end: tail.end });
+        }
+        let prepared = match self.spare(SegmentNumber(0)) {
+            Some(spare) => spare,
+            None => {
+                let number = self.numbers.last().copied().unwrap_or_default().next();
+                let capacity_bytes = self.options.segment_bytes;
+                let (recycle, zero, filled) = (None, false, Arc::default());
+                let version = version_to_write(&self.keys);
+                let request = SegmentRequest { number, capacity_bytes, recycle, zero, filled, version };
+                let made = request.prepare(&self.disk, &mut ());
+                made.map_err(|error| OpenError::Io { file: error.file, source: error.source })?
+            }
+        };
+        Ok(Current { header: prepared.header, file: Arc::new(prepared.file), end: FIRST_GROUP })
+    }
+
+    /// A prepared segment of regular size behind `current`, taken out of the unused ones.
+    fn spare(&mut self, current: SegmentNumber) -> Option<PreparedSegment<D::File>> {
+        let regular = self.options.segment_bytes;
+        let fits = |found: &crate::opening::chain::Found<D::File>| {
+            let suits = |header: crate::layout::format::SegmentHeader| {
+                header.capacity_bytes == regular && header.allows_keys() == self.keys.encrypts()
+            };
+            found.header.is_some_and(suits) && found.limit == regular
+        };
+        let behind = self.unused.range(current.next()..).find(|(_, found)| fits(found));
+        let number = behind.map(|(number, _)| *number)?;
+        let found = self.unused.remove(&number)?;
+        Some(PreparedSegment { header: found.header?, file: Arc::into_inner(found.file)? })
+    }
+
+    /// Segment files without use, with the size in which they can be used again.
+    fn dead(&self, current: SegmentNumber, spare: Option<SegmentNumber>) -> Vec<(String, u64)> {
+        let dead = self.numbers.iter().filter(|&&number| {
+            number != current && Some(number) != spare && !self.verified.segments.has_file(number)
+        });
+        dead.map(|&number| {
+            let name = segment_name(number);
+            let length = self.disk.open(&name).and_then(|file| file.length());
+            (name, length.unwrap_or(0))
+        })
+        .collect()
+    }
+
+    /// The kept checkpoint, and the states in it that are to be used. States of stopped partitions are carried on.
+    fn checkpoints(&mut self) -> (Checkpoints, Vec<Checkpoint>) {
+        let mut checkpoints =
+            Checkpoints { last_sequence: self.loaded.last_sequence, ..Checkpoints::default() };
+        let mut superfluous = std::mem::take(&mut self.loaded.superfluous);
+        // What is written over a file may be shorter, and leave some of what was not encrypted.
+        if !self.keys.encrypts() {
+            let unfinished = superfluous.iter().position(|name| name == UNFINISHED);
+            let reused = unfinished.or(superfluous.len().checked_sub(1));
+            checkpoints.slot = reused.map(|index| superfluous.swap_remove(index));
+        }
+        for name in superfluous {
+            // If it cannot be removed now, the next start tries again.
+            let _ = self.disk.remove(&name);
+        }
+        let Some((content, segments)) = self.loaded.checkpoint.take() else {
+            return (checkpoints, Vec::new());
+        };
+        let live = segments.iter().map(|segment| (segment.header.number, segment.live())).collect();
+        let positions = self.verified.applied.clone();
+        let (sequence, start) = (content.sequence, content.start);
+        checkpoints.kept.extend(self.loaded.before.map(|(sequence, key)| Kept {
+            sequence,
+            key,
+            summary: None,
+        }));
+        let (key, summary) = (self.loaded.key, Some(Summary { positions, live, start }));
+        checkpoints.kept.push_back(Kept { sequence, key, summary });
+        let states = content.partitions.into_iter().filter_map(|entry| {
+            let (partition, state) = (entry.partition, entry.state);
+            entry.position.map(|position| Checkpoint { partition, position, state })
+        });
+        let (carried, states) =
+            states.partition(|state| self.verified.damaged.contains_key(&state.partition));
+        checkpoints.carried = carried;
+        (checkpoints, states)
+    }
+}

@@ -1,0 +1,111 @@
+//! Finding the newest checkpoint that can be read.
+
+use crate::disks::disk::{Disk, DiskFile, read_full_at};
+use crate::error::OpenError;
+use crate::keys::{KeyId, Keys};
+use crate::layout::checkpoint_bytes::{BodyExtent, Content, decode_body, decode_header};
+use crate::layout::format::{HeaderFault, SECTOR_BYTES, checkpoint_name, checkpoint_of};
+use crate::opening::recovery::lacking;
+use crate::retaining::checkpoint::UNFINISHED;
+use crate::writing::segment::Segment;
+use std::path::PathBuf;
+
+/// A checkpoint, and the segments before it.
+pub(crate) type Parsed = (Content, Vec<Segment>);
+
+/// The newest readable checkpoint, and the files around it.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    pub checkpoint: Option<Parsed>,
+    /// What its states are encrypted with.
+    pub key: Option<KeyId>,
+    /// Newer ones that cannot be read, newest first.
+    pub skipped: Vec<PathBuf>,
+    pub last_sequence: u64,
+    /// The one before the newest readable, unread but for what its states are encrypted with: the next start may need it.
+    pub before: Option<(u64, Option<KeyId>)>,
+    /// Names of files that no recovery needs.
+    pub superfluous: Vec<String>,
+}
+
+/// Reads checkpoints, newest first, until one is good.
+///
+/// # Errors
+/// [`OpenError::UnknownVersion`], [`OpenError::KeyUnknown`] and [`OpenError::InTheClear`] only: one that cannot be read for another reason is skipped.
+pub(crate) fn load<D: Disk>(disk: &D, names: &[String], keys: &Keys) -> Result<Loaded, OpenError> {
+    let mut sequences: Vec<u64> = names.iter().filter_map(|name| checkpoint_of(name)).collect();
+    sequences.sort_unstable_by(|a, b| b.cmp(a));
+    let mut loaded = Loaded { last_sequence: sequences.first().copied().unwrap_or(0), ..Loaded::default() };
+    loaded.superfluous.extend(names.iter().filter(|name| *name == UNFINISHED).cloned());
+    for sequence in sequences {
+        let name = checkpoint_name(sequence);
+        if loaded.checkpoint.is_some() {
+            match loaded.before {
+                None => {
+                    let key = read_header(disk, &name).ok().and_then(|(_, extent)| extent.cipher);
+                    loaded.before = Some((sequence, key.map(|cipher| cipher.key)));
+                }
+                Some(_) => loaded.superfluous.push(name),
+            }
+            continue;
+        }
+        match read(disk, &name, sequence, keys) {
+            Ok((checkpoint, key)) => (loaded.checkpoint, loaded.key) = (Some(checkpoint), key),
+            Err(Unreadable::Fault(HeaderFault::Version(found))) => {
+                return Err(OpenError::UnknownVersion { file: disk.path(&name), found });
+            }
+            Err(Unreadable::Lacking(key)) => return Err(lacking(disk.path(&name), key, keys)),
+            Err(Unreadable::Fault(HeaderFault::Invalid)) => {
+                loaded.skipped.push(disk.path(&name));
+                loaded.superfluous.push(name);
+            }
+        }
+    }
+    Ok(loaded)
+}
+
+enum Unreadable {
+    Fault(HeaderFault),
+    /// This key; or none is not enough.
+    Lacking(Option<KeyId>),
+}
+
+impl From<HeaderFault> for Unreadable {
+    fn from(fault: HeaderFault) -> Unreadable {
+        Unreadable::Fault(fault)
+    }
+}
+
+fn read_header<D: Disk>(disk: &D, name: &str) -> Result<(D::File, BodyExtent), HeaderFault> {
+    let invalid = |_| HeaderFault::Invalid;
+    let file = disk.open(name).map_err(invalid)?;
+    let mut sector = [0; SECTOR_BYTES as usize];
+    read_full_at(&file, &mut sector, 0).map_err(invalid)?;
+    let extent = decode_header(&sector)?;
+    Ok((file, extent))
+}
+
+fn read<D: Disk>(
+    disk: &D,
+    name: &str,
+    sequence: u64,
+    keys: &Keys,
+) -> Result<(Parsed, Option<KeyId>), Unreadable> {
+    let (file, extent) = read_header(disk, name)?;
+    let invalid = |_| HeaderFault::Invalid;
+    let length = file.length().map_err(invalid)?;
+    if extent.sequence != sequence || length.saturating_sub(SECTOR_BYTES) < extent.bytes {
+        return Err(HeaderFault::Invalid.into());
+    }
+    let mut body = vec![0; extent.bytes as usize];
+    let read = read_full_at(&file, &mut body, SECTOR_BYTES).map_err(invalid)?;
+    if read < body.len() || crc32c::crc32c(&body) != extent.checksum {
+        return Err(HeaderFault::Invalid.into());
+    }
+    let key = extent.cipher.map(|cipher| cipher.key);
+    if keys.lacks(key) {
+        return Err(Unreadable::Lacking(key));
+    }
+    let parsed = decode_body(&extent, &body.into(), keys).ok_or(HeaderFault::Invalid)?;
+    Ok((parsed, key))
+}

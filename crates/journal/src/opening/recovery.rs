@@ -1,0 +1,243 @@
+//! Opening a journal: the newest readable checkpoint, then every durable group after it.
+
+use crate::disks::disk::{Disk, DiskFile, read_full_at, write_all_at};
+use crate::error::{Damage, DamageKind, OpenError};
+use crate::keys::{KeyId, Keys};
+use crate::layout::checkpoint_bytes::Place;
+use crate::layout::format::{GroupEnd, SECTOR_BYTES, SegmentNumber, index_of, segment_name, segment_of};
+use crate::opening::assembly::Assembly;
+use crate::opening::chain::{self, Chain, Found, Stale};
+use crate::opening::checkpoint_load::{self, Loaded};
+use crate::opening::recovered::{Part, Recovered};
+use crate::opening::verify::Verified;
+use crate::retaining::compacted::{self, Compacted};
+use crate::retaining::retention::Segments;
+use crate::writing::journal::{Journal, Options};
+use crate::writing::segment::Segment;
+use postroad_model::PartitionId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Bytes of the last groups written again at a time.
+const REWRITE_STEP_BYTES: usize = 1 << 20;
+
+impl<D: Disk> Journal<D> {
+    /// Opens the journal of a directory, or makes a new one in an empty directory. Reads the newest checkpoint and what
+    /// came after it, not the backlog; everything it reports is durable by then.
+    ///
+    /// # Errors
+    /// [`OpenError::Damaged`]: promised records are gone and it cannot be told whose; where it can,
+    /// [`Recovered::damaged`] tells, and the journal serves the other partitions.
+    /// [`OpenError::UnknownVersion`], [`OpenError::KeyUnknown`], [`OpenError::Io`]: nothing was changed, or nothing that matters.
+    pub fn open(disk: D, options: Options) -> Result<(Journal<D>, Recovered<D::File>), OpenError> {
+        Journal::open_with(disk, options, Keys::default(), &mut |_, _| ())
+    }
+
+    /// As [`Journal::open`], with keys: what is new is encrypted with the current one. Tells `watch` how many bytes of groups were verified, of how many at most: 0 before the first, and
+    /// again after each group.
+    ///
+    /// # Errors
+    /// Those of [`Journal::open`].
+    pub fn open_with(
+        disk: D,
+        options: Options,
+        keys: Keys,
+        watch: &mut dyn FnMut(u64, u64),
+    ) -> Result<(Journal<D>, Recovered<D::File>), OpenError> {
+        let began = Instant::now();
+        let options = options.in_bounds();
+        let directory_failed = |source| OpenError::Io { file: disk.path(""), source };
+        let names = disk.list().map_err(directory_failed)?;
+        let loaded = checkpoint_load::load(&disk, &names, &keys)?;
+        let numbers: BTreeSet<SegmentNumber> = names.iter().filter_map(|name| segment_of(name)).collect();
+        let content = loaded.checkpoint.as_ref().map(|(content, _)| content);
+        let start = content.map_or(Place::BEGINNING, |content| content.start);
+        let end = content.map_or(GroupEnd::default(), |content| content.end);
+        let (compacted, obsolete) = compacted::load(&disk, &names)?;
+        let found = chain::find(&disk, numbers.iter().copied().filter(|&number| start.segment <= number))?;
+        let missing = |number| missing(&disk, &loaded, number);
+        let chain = chain::link(found, start, end, missing)?;
+        let (verified, unused, dead) = verify(&disk, &loaded, &numbers, compacted, chain, &keys, watch)?;
+        check_keys(&disk, &verified.segments, &keys)?;
+        let indexes = names
+            .iter()
+            .filter(|name| index_of(name).is_some_and(|number| !verified.segments.has_file(number)));
+        let obsolete = obsolete.into_iter().chain(dead).chain(indexes.cloned()).collect();
+        wipe(&verified.stale)?;
+        settle_tail(&verified)?;
+        // Entries seen here may be those of a process that ended before it synced them.
+        disk.sync_directory().map_err(directory_failed)?;
+        let (journal, mut recovered) =
+            Assembly { disk, options, keys, loaded, numbers, verified, unused, obsolete }.put_together()?;
+        recovered.elapsed = began.elapsed();
+        Ok((journal, recovered))
+    }
+}
+
+/// Segment files that are not part of the journal.
+pub(crate) type Unused<F> = BTreeMap<SegmentNumber, Found<F>>;
+
+/// What verification leaves; the third are compacted segments that the checkpoint does not need.
+type Verification<F> = (Verified<F>, Unused<F>, Vec<String>);
+
+/// Refuses a journal with records that are encrypted with a key that is not known, before anything is changed.
+fn check_keys<D: Disk>(disk: &D, segments: &Segments, keys: &Keys) -> Result<(), OpenError> {
+    for segment in segments.iter() {
+        let used = segment.keys.iter().filter(|(_, bytes)| **bytes > 0).map(|(key, _)| *key);
+        if let Some(key) = used.into_iter().find(|&key| keys.lacks(key)) {
+            return Err(lacking(disk.path(&segment.file_name()), key, keys));
+        }
+    }
+    Ok(())
+}
+
+/// A file needs this key, which is not known; or none, which is not enough.
+pub(crate) fn lacking(file: PathBuf, key: Option<KeyId>, keys: &Keys) -> OpenError {
+    match key {
+        Some(key) => OpenError::KeyUnknown { file, key, given: keys.ids().collect() },
+        None => OpenError::InTheClear { file },
+    }
+}
+
+/// What a missing segment means.
+fn missing<D: Disk>(disk: &D, loaded: &Loaded, number: SegmentNumber) -> Damage {
+    let segment = || (disk.path(&segment_name(number)), DamageKind::SegmentMissing);
+    let (file, kind) = match (&loaded.checkpoint, loaded.skipped.first()) {
+        // Recycled, surely, as the checkpoint that cannot be read covers it.
+        (None, Some(checkpoint)) => (checkpoint.clone(), DamageKind::Checkpoint),
+        _ => segment(),
+    };
+    Damage { partition: None, file, offset: 0, kind }
+}
+
+/// Verifies all groups after the checkpoint.
+fn verify<D: Disk>(
+    disk: &D,
+    loaded: &Loaded,
+    numbers: &BTreeSet<SegmentNumber>,
+    mut compacted: Vec<Compacted>,
+    chain: Chain<D::File>,
+    keys: &Keys,
+    watch: &mut dyn FnMut(u64, u64),
+) -> Result<Verification<D::File>, OpenError> {
+    let content = loaded.checkpoint.as_ref().map(|(content, _)| content);
+    let start = content.map_or(Place::BEGINNING, |content| content.start);
+    let mut lost = Vec::new();
+    let mut segments = Segments::default();
+    compacted.retain(|found| found.run.last < start.segment);
+    let mut dead = Vec::new();
+    for found in &compacted {
+        let old = loaded.checkpoint.iter().flat_map(|(_, segments)| segments);
+        let old: Vec<&Segment> = old.filter(|segment| found.run.contains(segment.header.number)).collect();
+        if old.is_empty() {
+            dead.push(found.name.clone());
+        } else {
+            let (segment, missing) = take_over(found, &old);
+            segment.into_iter().for_each(|segment| segments.restore(segment));
+            lost.extend(missing);
+        }
+    }
+    for segment in loaded.checkpoint.iter().flat_map(|(_, segments)| segments) {
+        if compacted.iter().any(|found| found.run.contains(segment.header.number)) {
+            continue;
+        }
+        let gone = segment.header.number < start.segment && !numbers.contains(&segment.header.number);
+        if gone {
+            lost.extend(lost_records(&disk.path(&segment_name(segment.header.number)), segment));
+        }
+        if !gone || 0 < segment.live() {
+            segments.restore(segment.clone());
+        }
+    }
+    let mut verified = Verified::new(segments, content, keys.clone());
+    let tail = chain.links.last().map(|link| link.path.clone());
+    let bytes: u64 = chain.links.iter().map(|link| link.bytes_max(start)).sum();
+    watch(0, bytes);
+    let mut before = 0;
+    for link in chain.links {
+        let bytes_max = link.bytes_max(start);
+        verified.read(link, start, &mut |read| watch(before + read, bytes))?;
+        before += bytes_max;
+    }
+    if let (Some(content), Some(tail)) = (content, tail) {
+        verified.check_ends(content, &tail);
+    }
+    for (partition, damage) in lost {
+        verified.damaged.entry(partition).or_insert(damage);
+    }
+    for unused in chain.unused.values() {
+        unused.check_headerless(verified.last.number)?;
+    }
+    verified.torn = verified.torn.or(chain.torn);
+    verified.stale.extend(chain.stale);
+    Ok((verified, chain.unused, dead))
+}
+
+/// A compacted segment with the live counts of those whose place it takes, and what of theirs is not in it.
+fn take_over(found: &Compacted, old: &[&Segment]) -> (Option<Segment>, Vec<(PartitionId, Damage)>) {
+    let Some(mut segment) = found.segment.clone() else {
+        return (None, old.iter().flat_map(|old| lost_records(&found.path, old)).collect());
+    };
+    segment.ranges.values_mut().for_each(|range| range.live = 0);
+    let mut missing = Vec::new();
+    for (&partition, range) in old.iter().flat_map(|old| &old.ranges) {
+        match segment.ranges.get_mut(&partition) {
+            Some(new) => new.live += range.live,
+            None if range.live == 0 => {}
+            None => {
+                let (file, kind) = (found.path.clone(), DamageKind::SegmentMissing);
+                missing.push((partition, Damage { partition: Some(partition), file, offset: 0, kind }));
+            }
+        }
+    }
+    (Some(segment), missing)
+}
+
+/// The damage that the loss of a segment before the checkpoint means, for each partition with live records in it.
+fn lost_records(file: &Path, segment: &Segment) -> Vec<(PartitionId, Damage)> {
+    let live = segment.ranges.iter().filter(|(_, range)| 0 < range.live);
+    live.map(|(&partition, _)| {
+        let kind = DamageKind::SegmentMissing;
+        (partition, Damage { partition: Some(partition), file: file.to_owned(), offset: 0, kind })
+    })
+    .collect()
+}
+
+/// Takes the headers of void groups off the disk, before new groups with their numbers come there.
+fn wipe<F: DiskFile>(stale: &[Stale<F>]) -> Result<(), OpenError> {
+    for Stale { file, path, offset } in stale {
+        let wiped = write_all_at(&**file, &mut [IoSlice::new(&[0; SECTOR_BYTES as usize])], *offset);
+        let wiped = wiped.and_then(|()| file.sync());
+        wiped.map_err(|source| OpenError::Io { file: path.clone(), source })?;
+    }
+    Ok(())
+}
+
+/// Writes the last groups again and syncs them, from the first that may never have been: after a crash of the process alone,
+/// or a failed sync before it, they may be in the page cache only, and recovery has just read them from there. Their bytes
+/// stay the same, so that a torn write changes nothing.
+fn settle_tail<F: DiskFile>(verified: &Verified<F>) -> Result<(), OpenError> {
+    match (verified.parts.last(), verified.settled) {
+        (Some(tail), Some(start)) if tail.start < tail.end => {
+            rewrite(tail, start).map_err(|source| OpenError::Io { file: tail.path.clone(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn rewrite<F: DiskFile>(tail: &Part<F>, start: u64) -> io::Result<()> {
+    let mut buffer = vec![0; REWRITE_STEP_BYTES.min((tail.end - start) as usize)];
+    let mut offset = start;
+    while offset < tail.end {
+        let length = buffer.len().min((tail.end - offset) as usize);
+        if read_full_at(&*tail.file, &mut buffer[..length], offset)? < length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        write_all_at(&*tail.file, &mut [IoSlice::new(&buffer[..length])], offset)?;
+        offset += length as u64;
+    }
+    tail.file.sync()
+}

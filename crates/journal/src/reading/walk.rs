@@ -1,0 +1,159 @@
+//! Walking through a segment, group by group: to check it, or to show what is in it.
+
+use crate::disks::disk::{Disk, DiskFile};
+use crate::error::{Damage, DamageKind, ReadError};
+use crate::keys::{KeyId, Keys};
+use crate::layout::format::{FIRST_GROUP, GroupNumber, SegmentNumber};
+use crate::reading::scan::{GroupHead, Window};
+use crate::writing::journal::Journal;
+use crate::writing::pace::Pace;
+use postroad_model::{PartitionId, Position};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Bytes read at a time, and between rests.
+const STEP_BYTES: u64 = 256 << 10;
+
+/// A walk through one segment; may run on another thread than the journal's.
+#[derive(Debug)]
+pub struct Walk<F> {
+    file: Arc<F>,
+    path: PathBuf,
+    number: SegmentNumber,
+    salt: u64,
+    end: u64,
+    rises: bool,
+    keys: Keys,
+}
+
+/// One record on the way.
+#[derive(Debug)]
+pub struct Seen<'w> {
+    /// Whose log.
+    pub partition: PartitionId,
+    /// Its place there.
+    pub position: Position,
+    /// Number of its group.
+    pub group: u64,
+    /// Where its payload starts in the file.
+    pub offset: u64,
+    /// Bytes of its payload on the disk.
+    pub stored_bytes: u32,
+    /// What it is encrypted with.
+    pub key: Option<KeyId>,
+    /// Its payload, or what is wrong with it.
+    pub payload: Result<&'w [u8], DamageKind>,
+}
+
+impl<D: Disk> Journal<D> {
+    /// A walk through a segment up to its present end; `None` if the journal has none of this number.
+    ///
+    /// # Errors
+    /// [`ReadError::Io`]: its file cannot be opened.
+    pub fn walk(&self, number: SegmentNumber) -> Result<Option<Walk<D::File>>, ReadError> {
+        let Some(segment) = self.segments.get(number) else { return Ok(None) };
+        let (name, path) = (segment.file_name(), self.disk.path(&segment.file_name()));
+        let file = if number == self.current.header.number {
+            self.current.file.clone()
+        } else {
+            let opened = self.disk.open(&name);
+            Arc::new(opened.map_err(|source| ReadError::Io { file: path.clone(), source })?)
+        };
+        let (salt, end, rises) = (segment.header.salt, segment.end, segment.compacted.is_none());
+        let keys = self.keys.clone();
+        Ok(Some(Walk { file, path, number, salt, end, rises, keys }))
+    }
+
+    /// Whether the segment of a walk is still what it was when the walk was planned: if not, what was found may be of
+    /// another life of its file.
+    pub fn still_has(&self, number: SegmentNumber, salt: u64) -> bool {
+        self.segments.get(number).is_some_and(|segment| segment.header.salt == salt)
+    }
+
+    /// The sealed segment that comes after `last` in number, or the first one.
+    pub fn next_sealed(&self, last: Option<SegmentNumber>) -> Option<SegmentNumber> {
+        let current = self.current.header.number;
+        let mut sealed = self.segments.iter().map(|segment| segment.header.number);
+        let mut sealed = sealed.by_ref().filter(|&number| number != current);
+        sealed.find(|&number| last.is_none_or(|last| last < number))
+    }
+}
+
+impl<F: DiskFile> Walk<F> {
+    /// The segment.
+    pub fn number(&self) -> SegmentNumber {
+        self.number
+    }
+
+    /// What tells this life of the file from others.
+    pub fn salt(&self) -> u64 {
+        self.salt
+    }
+
+    /// The file.
+    pub fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
+    /// Reads all groups, shows each record to `visit`, and returns all damage. Behind a group that cannot be read it goes on
+    /// at the next one that can.
+    ///
+    /// # Errors
+    /// [`ReadError::Io`]: the operating system cannot read the file.
+    pub fn run(
+        &self,
+        pace: &mut dyn Pace,
+        visit: &mut dyn FnMut(&Seen<'_>),
+    ) -> Result<Vec<Damage>, ReadError> {
+        let failed = |source| ReadError::Io { file: self.path.clone(), source };
+        let mut window = Window::with_keys(&*self.file, STEP_BYTES as usize, self.end, &self.keys);
+        let mut damage = Vec::new();
+        let (mut offset, mut last, mut rested) = (FIRST_GROUP, GroupNumber(0), FIRST_GROUP);
+        while offset < self.end {
+            let head = window.head(self.salt, offset).map_err(failed)?;
+            // A compacted segment counts its groups from 1, others in the journal's order.
+            match head.filter(|head| !self.rises || last < head.header.number) {
+                Some(head) => {
+                    self.show(&mut window, &head, visit, &mut damage)?;
+                    (offset, last) = (head.end(), head.header.number);
+                }
+                None => {
+                    damage.push(self.damage(None, offset, DamageKind::Group));
+                    let next = window.search(Some(self.salt), offset + 1, last).map_err(failed)?;
+                    offset = next.unwrap_or(self.end);
+                }
+            }
+            if rested + STEP_BYTES <= offset {
+                pace.step();
+                rested = offset;
+            }
+        }
+        Ok(damage)
+    }
+
+    fn show(
+        &self,
+        window: &mut Window<'_, F>,
+        head: &GroupHead,
+        visit: &mut dyn FnMut(&Seen<'_>),
+        damage: &mut Vec<Damage>,
+    ) -> Result<(), ReadError> {
+        for entry in &head.records {
+            let (partition, position) = (entry.header.partition, entry.header.position);
+            let payload = window.payload(entry);
+            let payload = payload.map_err(|source| ReadError::Io { file: self.path.clone(), source })?;
+            // Without the key there is its checksum, which holds.
+            if let Some(&kind) = payload.as_ref().err().filter(|kind| !kind.is_locked()) {
+                damage.push(self.damage(Some(partition), entry.payload_offset, kind));
+            }
+            let (group, offset) = (head.header.number.0, entry.payload_offset);
+            let (stored_bytes, key) = (entry.header.payload_bytes, entry.header.key);
+            visit(&Seen { partition, position, group, offset, stored_bytes, key, payload });
+        }
+        Ok(())
+    }
+
+    fn damage(&self, partition: Option<PartitionId>, offset: u64, kind: DamageKind) -> Damage {
+        Damage { partition, file: self.path.clone(), offset, kind }
+    }
+}

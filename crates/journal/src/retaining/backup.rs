@@ -1,0 +1,105 @@
+//! A second directory with everything that is durable now, while the journal goes on.
+//!
+//! What is complete gets a further name there: that takes no time and no space, and nobody writes to a file that has one.
+//! Only the segment at the end, to which groups are appended, is copied, as far as it was synced.
+
+use crate::disks::disk::{Disk, DiskFile, read_full_at, write_all_at};
+use crate::error::BackupError;
+use crate::layout::format::{SegmentNumber, checkpoint_name, segment_name};
+use crate::writing::journal::Journal;
+use std::io::{self, IoSlice};
+
+/// Bytes copied at a time.
+const COPY_STEP_BYTES: usize = 1 << 20;
+
+/// What a file that is to be copied is called until then.
+const COPYING_SUFFIX: &str = ".copying";
+
+/// A backup whose files are chosen and held; the rest may take its time, on any thread.
+#[derive(Debug)]
+#[must_use = "the backup is not whole before `Backup::finish`"]
+pub struct Backup {
+    /// Files in it.
+    pub files: u64,
+    open: Vec<OpenSegment>,
+}
+
+/// A segment to which groups may still be appended.
+#[derive(Debug)]
+struct OpenSegment {
+    name: String,
+    /// What counts of it.
+    end: u64,
+    capacity_bytes: u64,
+}
+
+impl<D: Disk> Journal<D> {
+    /// Syncs, and chooses what recovery would need if the machine ended now, into the empty directory `to` of the same device.
+    ///
+    /// # Errors
+    /// [`BackupError`]: what `to` has by then is worth nothing.
+    pub fn begin_backup(&mut self, to: &D) -> Result<Backup, BackupError> {
+        self.seal()?;
+        let mut open: Vec<OpenSegment> = Vec::new();
+        let current = &self.current;
+        let mut names: Vec<String> = Vec::new();
+        for segment in self.segments.iter() {
+            let (number, name) = (segment.header.number, segment.file_name());
+            // Whoever starts from the backup appends behind the last group.
+            if number == self.last.segment && segment.compacted.is_none() {
+                open.push(OpenSegment {
+                    name,
+                    end: segment.end,
+                    capacity_bytes: segment.header.capacity_bytes,
+                });
+            } else {
+                names.push(name);
+            }
+        }
+        let (number, capacity_bytes) = (current.header.number, current.header.capacity_bytes);
+        if self.last.segment == SegmentNumber::default() {
+            open.push(OpenSegment { name: segment_name(number), end: current.end, capacity_bytes });
+        }
+        names.extend(self.checkpoints.kept.iter().map(|kept| checkpoint_name(kept.sequence)));
+        for name in self.segments.iter().filter_map(|segment| segment.index_name()) {
+            // Without it whoever starts from the backup makes it.
+            let _ = self.disk.link(&name, to, &name);
+        }
+        let failed = |name: &String, source| BackupError::Io { file: self.disk.path(name), source };
+        for name in &names {
+            self.disk.link(name, to, name).map_err(|error| failed(name, error))?;
+        }
+        for OpenSegment { name, .. } in &open {
+            let copying = format!("{name}{COPYING_SUFFIX}");
+            self.disk.link(name, to, &copying).map_err(|error| failed(name, error))?;
+        }
+        Ok(Backup { files: (names.len() + open.len()) as u64, open })
+    }
+}
+
+impl Backup {
+    /// Copies what has to be copied, and makes everything in `to` durable.
+    ///
+    /// # Errors
+    /// The operating system refused; a full disk too.
+    pub fn finish<D: Disk>(self, to: &D) -> io::Result<()> {
+        let mut buffer = vec![0; COPY_STEP_BYTES];
+        for OpenSegment { name, end, capacity_bytes } in self.open {
+            let copying = format!("{name}{COPYING_SUFFIX}");
+            let (source, target) = (to.open(&copying)?, to.create(&name)?);
+            target.allocate(capacity_bytes)?;
+            let mut offset = 0;
+            while offset < end {
+                let length = buffer.len().min((end - offset) as usize);
+                if read_full_at(&source, &mut buffer[..length], offset)? < length {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                write_all_at(&target, &mut [IoSlice::new(&buffer[..length])], offset)?;
+                offset += length as u64;
+            }
+            target.sync()?;
+            to.remove(&copying)?;
+        }
+        to.sync_directory()
+    }
+}

@@ -1,0 +1,290 @@
+//! Which segments are compacted, and when: see docs/decisions/0008-compacted-segments.md.
+//!
+//! ```text
+//!  a checkpoint begins ──▶ plan: sparse segments in runs, and which of their records are live in that checkpoint
+//!  both kept checkpoints are that one or newer ──▶ ripe: other records are needed by no recovery
+//!  order ──▶ another thread writes the new file and gives it its name ──▶ the table is changed, old files go
+//! ```
+
+use crate::disks::disk::Disk;
+use crate::error::CompactionError;
+use crate::layout::format::SegmentNumber;
+use crate::retaining::checkpoint::Summary;
+use crate::retaining::compacted::Run;
+use crate::retaining::compactor::{CompactedSegment, CompactionRequest, Source};
+use crate::retaining::live::LiveSet;
+use crate::writing::journal::Journal;
+use crate::writing::room::Space;
+use crate::writing::segment::Segment;
+use postroad_model::PartitionId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What a record takes besides the bytes of its bodies: its place in the table, its headers, padding. An estimate.
+const RECORD_OVERHEAD_BYTES: u64 = 160;
+
+/// A compaction that wins less than this part of a segment is not worth a file.
+const GAIN_SHARE_MIN: u64 = 64;
+
+/// When so many times [`crate::Options::checkpoint_bytes`] were released since the last checkpoint, one is due:
+/// segments wait for checkpoints before they are recycled or compacted, and consumers of large messages write little.
+pub(crate) const RELEASED_SHARE: u64 = 4;
+
+/// What is planned, under way and left over.
+#[derive(Debug, Default)]
+pub(crate) struct Compactions {
+    plan: Option<Plan>,
+    /// Segments that are being read.
+    busy: BTreeSet<SegmentNumber>,
+    /// Segments of which a compaction failed for another reason than space.
+    setbacks: BTreeMap<SegmentNumber, Setback>,
+    /// The last attempt failed: no checkpoint is made only for the next one.
+    pub failed: bool,
+    /// Names of files that were replaced.
+    pub obsolete: Vec<String>,
+    /// Bytes of messages released since the last checkpoint.
+    pub released_bytes: u64,
+}
+
+/// A compaction that failed is tried again, after twice as many checkpoints each time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Setback {
+    failures: u32,
+    /// Not planned with an earlier checkpoint.
+    until: u64,
+}
+
+/// The longest pause is two to this power of checkpoints: at 64 MiB to each, every 4 GiB that are written.
+const FAILURES_COUNTED_MAX: u32 = 6;
+
+/// What may be done once both kept checkpoints are `sequence` or newer.
+#[derive(Debug)]
+struct Plan {
+    sequence: u64,
+    batches: VecDeque<Batch>,
+}
+
+/// Segments that lie one behind the other, to become one.
+#[derive(Debug)]
+struct Batch {
+    segments: Vec<SegmentNumber>,
+    checkpoint: u64,
+    /// What is live of each partition.
+    keep: BTreeMap<PartitionId, LiveSet>,
+}
+
+/// Files that nothing refers to any more; handles on them stay good.
+#[derive(Debug)]
+#[must_use = "the files take space until they are removed"]
+pub struct RemovalRequest(Vec<String>);
+
+impl RemovalRequest {
+    /// Removes them. What cannot be removed now the next start finds.
+    pub fn run<D: Disk>(self, disk: &D) {
+        for name in self.0 {
+            let _ = disk.remove(&name);
+        }
+    }
+}
+
+impl Compactions {
+    pub(crate) fn after_start(obsolete: Vec<String>) -> Compactions {
+        Compactions { obsolete, ..Compactions::default() }
+    }
+
+    pub(crate) fn is_busy(&self, number: SegmentNumber) -> bool {
+        self.busy.contains(&number)
+    }
+
+    fn set_back(&mut self, number: SegmentNumber, checkpoint: u64) {
+        let setback = self.setbacks.entry(number).or_default();
+        setback.failures = (setback.failures + 1).min(FAILURES_COUNTED_MAX);
+        setback.until = checkpoint + (1 << setback.failures);
+    }
+
+    /// Whether something is under way, or will be without a further checkpoint once `oldest` is the older one kept.
+    pub(crate) fn goes_on(&self, oldest: Option<u64>) -> bool {
+        let ripe =
+            |plan: &Plan| !plan.batches.is_empty() && oldest.is_some_and(|oldest| plan.sequence <= oldest);
+        !self.busy.is_empty() || self.plan.as_ref().is_some_and(ripe)
+    }
+
+    pub(crate) fn waits_for_checkpoint(&self) -> bool {
+        !self.failed && self.plan.as_ref().is_some_and(|plan| !plan.batches.is_empty())
+    }
+}
+
+impl Segment {
+    /// What its live messages would take in a file of their own; an estimate.
+    fn needed_bytes(&self) -> u64 {
+        let needed =
+            |range: &crate::writing::segment::Range| range.live_bytes + range.live * RECORD_OVERHEAD_BYTES;
+        self.ranges.values().map(needed).sum()
+    }
+}
+
+impl<D: Disk> Journal<D> {
+    /// Fixes what may be compacted once the checkpoint of this number is the older one kept.
+    pub(crate) fn plan_compaction(&mut self, sequence: u64, summary: &Summary) {
+        let pending = self.compactions.plan.as_ref().is_some_and(|plan| !plan.batches.is_empty());
+        if pending || !self.compactions.busy.is_empty() {
+            return;
+        }
+        let Compactions { setbacks, .. } = &mut self.compactions;
+        setbacks.retain(|number, _| self.segments.contains(*number));
+        let batches = self.batches(sequence, summary);
+        self.compactions.plan = (!batches.is_empty()).then_some(Plan { sequence, batches });
+    }
+
+    /// Runs of neighbours, each of which wins at least as many bytes as it has to write.
+    /// Those that are encrypted otherwise than they would be now move in any case.
+    fn batches(&self, checkpoint: u64, summary: &Summary) -> VecDeque<Batch> {
+        let mut batches = VecDeque::new();
+        let mut run: Vec<&Segment> = Vec::new();
+        let mut needed = 0;
+        for segment in self.segments.iter() {
+            let bytes = segment.needed_bytes();
+            let fits = needed + bytes <= self.options.segment_bytes;
+            let may_move = self.may_move(segment, checkpoint, summary);
+            if !may_move || !fits {
+                batches.extend(self.batch(checkpoint, &std::mem::take(&mut run)));
+                needed = 0;
+            }
+            if may_move && (2 * bytes <= self.options.segment_bytes || segment.is_outdated(&self.keys)) {
+                run.push(segment);
+                needed += bytes;
+            } else {
+                batches.extend(self.batch(checkpoint, &std::mem::take(&mut run)));
+                needed = 0;
+            }
+        }
+        batches.extend(self.batch(checkpoint, &run));
+        batches
+    }
+
+    fn batch(&self, checkpoint: u64, run: &[&Segment]) -> Option<Batch> {
+        let needed: u64 = run.iter().map(|segment| segment.needed_bytes()).sum();
+        let taken: u64 = run.iter().map(|segment| segment.header.capacity_bytes).sum();
+        let gain = taken.saturating_sub(needed);
+        // Without anything live they are recycled as they are.
+        let worth = needed.max(self.options.segment_bytes / GAIN_SHARE_MIN) <= gain;
+        if needed == 0 || !(worth || run.iter().any(|segment| segment.is_outdated(&self.keys))) {
+            return None;
+        }
+        let mut keep: BTreeMap<PartitionId, LiveSet> = BTreeMap::new();
+        let partitions: BTreeSet<PartitionId> =
+            run.iter().flat_map(|segment| segment.ranges.keys().copied()).collect();
+        for partition in partitions {
+            let mut ranges = run.iter().filter_map(|segment| segment.ranges.get(&partition));
+            let Some(first) = ranges.next() else { continue };
+            let last = ranges.next_back().unwrap_or(first);
+            let live = self.segments.live_between(partition, first.first, last.last);
+            if !live.is_empty() {
+                keep.insert(partition, live);
+            }
+        }
+        Some(Batch { segments: run.iter().map(|segment| segment.header.number).collect(), checkpoint, keep })
+    }
+
+    /// Whether recovery from this checkpoint and all later ones needs only live records of the segment.
+    fn may_move(&self, segment: &Segment, checkpoint: u64, summary: &Summary) -> bool {
+        let number = segment.header.number;
+        let known = |partition: &PartitionId| {
+            !self.stopped.contains_key(partition) && !self.segments.is_uncounted(*partition)
+        };
+        number != self.current.header.number
+            && summary.is_past(segment)
+            && segment.ranges.keys().all(known)
+            && self.compactions.setbacks.get(&number).is_none_or(|setback| setback.until <= checkpoint)
+    }
+
+    /// The order for the next compaction, if one is due and none is under way. Ask after every checkpoint and every
+    /// compaction.
+    pub fn wants_compaction(&mut self) -> Option<CompactionRequest<D::File>> {
+        if !self.compactions.busy.is_empty() || self.failed {
+            return None;
+        }
+        let oldest = self.checkpoints.oldest_of_two()?;
+        loop {
+            let plan = self.compactions.plan.as_mut().filter(|plan| plan.sequence <= oldest)?;
+            let batch = plan.batches.pop_front()?;
+            if let Some(request) = self.request(batch) {
+                self.compactions.busy =
+                    request.sources.iter().map(|source| source.segment.header.number).collect();
+                return Some(request);
+            }
+        }
+    }
+
+    /// `None` if everything has died since, or a file cannot be opened.
+    fn request(&mut self, batch: Batch) -> Option<CompactionRequest<D::File>> {
+        let left: Vec<Segment> =
+            batch.segments.iter().filter_map(|&number| self.segments.get(number).cloned()).collect();
+        if left.iter().all(|segment| segment.live() == 0) {
+            return None;
+        }
+        let (first, last) = (left.first()?.first_number(), left.last()?.header.number);
+        let run = Run { first, last, checkpoint: batch.checkpoint };
+        let mut sources = Vec::with_capacity(left.len());
+        for segment in left {
+            let path = self.disk.path(&segment.file_name());
+            let file = std::sync::Arc::new(self.disk.open(&segment.file_name()).ok()?);
+            sources.push(Source { file, path, segment });
+        }
+        Some(CompactionRequest { run, sources, keep: batch.keep, keys: self.keys.clone() })
+    }
+
+    /// Takes the answer to [`Journal::wants_compaction`], good or bad.
+    ///
+    /// # Errors
+    /// The one given: nothing has changed.
+    pub fn finish_compaction(
+        &mut self,
+        answer: Result<CompactedSegment<D::File>, CompactionError>,
+    ) -> Result<(), CompactionError> {
+        let busy = std::mem::take(&mut self.compactions.busy);
+        self.compactions.failed = answer.is_err();
+        let last_sequence = self.checkpoints.last_sequence;
+        let CompactedSegment { segment, file, replaced } = answer.inspect_err(|error| {
+            if !error.is_full() {
+                busy.into_iter().for_each(|number| self.compactions.set_back(number, last_sequence));
+            }
+        })?;
+        let mut segment = Segment { index: None, ..segment };
+        for range in segment.ranges.values_mut() {
+            (range.live, range.live_bytes) = (0, 0);
+        }
+        for number in replaced {
+            let Some(old) = self.segments.remove(number) else { continue };
+            for (partition, range) in &old.ranges {
+                if let Some(new) = segment.ranges.get_mut(partition) {
+                    new.live += range.live;
+                    new.live_bytes += range.live_bytes;
+                }
+            }
+            self.forget(number);
+            self.compactions.obsolete.push(old.file_name());
+            self.compactions.obsolete.extend(old.index_name());
+        }
+        self.handles.keep(segment.header.number, std::sync::Arc::new(file));
+        self.segments.insert(segment);
+        self.rekeying.progress();
+        self.recycle_dead();
+        Ok(())
+    }
+
+    /// Files to be removed, on whatever thread; `None` if there are none.
+    pub fn wants_removal(&mut self) -> Option<RemovalRequest> {
+        let names = std::mem::take(&mut self.compactions.obsolete);
+        (!names.is_empty()).then_some(RemovalRequest(names))
+    }
+
+    /// Whether a checkpoint is due for what was released: see [`RELEASED_SHARE`].
+    pub(crate) fn released_much(&self) -> bool {
+        RELEASED_SHARE * self.options.checkpoint_bytes <= self.compactions.released_bytes
+    }
+
+    /// Whether, on a full disk, a checkpoint brings a compaction nearer.
+    pub(crate) fn checkpoint_compacts(&self) -> bool {
+        self.space() == Space::Low && self.compactions.waits_for_checkpoint()
+    }
+}

@@ -1,0 +1,14 @@
+//! Retaining: what of the past is still needed, and what takes less space than it did: checkpoints, compaction, backups.
+//!
+//! Start at [`retention`]. Never here: new groups.
+
+pub mod backup;
+pub mod checkpoint;
+pub mod compacted;
+pub mod compaction;
+pub mod compactor;
+pub mod index;
+pub mod index_file;
+pub mod live;
+pub mod rekeying;
+pub mod retention;

@@ -1,0 +1,9 @@
+//! Writing: groups go to the disk, into segments that were made ready ahead.
+//!
+//! Start at [`journal`]. Never here: what becomes of them later.
+
+pub mod journal;
+pub mod pace;
+pub mod prepare;
+pub mod room;
+pub mod segment;

@@ -1,0 +1,182 @@
+//! Space ahead: the spare segment, the dead ones that wait for reuse, and what a full disk leaves.
+
+use crate::disks::disk::{Disk, is_full};
+use crate::error::{CommitError, PrepareError};
+use crate::layout::format::{FIRST_GROUP, GroupEnd, SegmentNumber, segment_name, version_to_write};
+use crate::writing::journal::{Journal, Options};
+use crate::writing::prepare::{PreparedSegment, SegmentRequest};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// This part of a segment is kept back while there is no spare segment: only groups of records that free something
+/// ([`crate::Record::reserve`]) may use it. With 64 MiB segments it holds eight thousand settles even if each is
+/// synced alone.
+pub const RESERVE_SHARE: u64 = 16;
+
+/// As if the segment before were full to its last byte, however large it is.
+const FILLED: u64 = 1 << 62;
+
+/// Whether there is disk space ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// As far as the journal knows.
+    Ample,
+    /// No spare segment could be made. Refuse what adds; settles still fit.
+    Low,
+}
+
+/// Segments that hold no groups.
+#[derive(Debug)]
+pub(crate) struct Room<F> {
+    pub spare: Option<PreparedSegment<F>>,
+    /// Names of dead files of regular size.
+    pub dead: VecDeque<String>,
+    /// The request whose answer is awaited.
+    pub outstanding: Option<SegmentNumber>,
+    /// The highest number ever given to a segment.
+    pub last_number: SegmentNumber,
+    /// The last attempt to make a segment failed for want of space. For another reason it says nothing of space:
+    /// commits go on while the current segment lasts, try for themselves then, and name the reason.
+    pub refused: bool,
+}
+
+impl<D: Disk> Journal<D> {
+    /// The order for the next segment, if there is no spare one and none is ordered yet. Ask after every commit, and
+    /// after a failed preparation again after a pause (a second, say) or a checkpoint.
+    pub fn wants_segment(&mut self) -> Option<SegmentRequest> {
+        if self.room.spare.is_some() || self.room.outstanding.is_some() {
+            return None;
+        }
+        let request = self.order(self.options.segment_bytes, true);
+        self.room.outstanding = Some(request.number);
+        Some(request)
+    }
+
+    /// Takes the answer to [`Journal::wants_segment`], good or bad.
+    pub fn provide(&mut self, answer: Result<PreparedSegment<D::File>, PrepareError>) {
+        let number = match &answer {
+            Ok(segment) => segment.header.number,
+            Err(error) => error.number,
+        };
+        if self.room.outstanding == Some(number) {
+            self.room.outstanding = None;
+        }
+        match answer {
+            Ok(segment) => self.accept(segment),
+            Err(error) => self.room.refused = error.is_full(),
+        }
+    }
+
+    /// Whether there is disk space ahead.
+    pub fn space(&self) -> Space {
+        if self.room.refused && self.room.spare.is_none() { Space::Low } else { Space::Ample }
+    }
+
+    /// Makes sure that a group of this size fits behind [`Journal`]'s current end, in a further segment if need be.
+    pub(crate) fn make_room(&mut self, group_bytes: u64, reserve: bool) -> Result<(), CommitError> {
+        if self.fits(group_bytes, reserve) {
+            return Ok(());
+        }
+        let needed = FIRST_GROUP + group_bytes;
+        if needed <= self.options.segment_bytes {
+            if self.room.spare.is_none() {
+                let made = self.take_segment(self.options.segment_bytes);
+                self.room.spare = Some(made.map_err(|error| no_segment(error, group_bytes))?);
+            }
+            // With a spare, what was kept back may be used up.
+            if self.fits(group_bytes, reserve) {
+                return Ok(());
+            }
+        }
+        // The first group of the next segment pins the end of this one: that must be durable by then.
+        self.sync()?;
+        let next = self.take_segment(needed.max(self.options.segment_bytes));
+        self.enter(next.map_err(|error| no_segment(error, group_bytes))?);
+        Ok(())
+    }
+
+    pub(crate) fn fits(&self, group_bytes: u64, reserve: bool) -> bool {
+        if self.must_leave() {
+            return false;
+        }
+        let free = self.current.header.capacity_bytes.saturating_sub(self.current.end);
+        let kept =
+            if reserve || self.room.spare.is_some() { 0 } else { self.options.segment_bytes / RESERVE_SHARE };
+        group_bytes.saturating_add(kept) <= free
+    }
+
+    /// A segment of at least this capacity: the spare one, or one made on the spot and not zeroed.
+    pub(crate) fn take_segment(
+        &mut self,
+        capacity_bytes: u64,
+    ) -> Result<PreparedSegment<D::File>, PrepareError> {
+        if capacity_bytes <= self.options.segment_bytes
+            && let Some(spare) = self.room.spare.take()
+        {
+            // What was refused before it was made, or besides it, says nothing of the one that follows it.
+            self.room.refused = false;
+            return Ok(spare);
+        }
+        let made = self.order(capacity_bytes, false).prepare(&self.disk, &mut ());
+        self.room.refused = made.as_ref().is_err_and(PrepareError::is_full);
+        // Segments are used in the order of their numbers: an older spare can only be recycled.
+        if made.is_ok()
+            && let Some(spare) = self.room.spare.take()
+        {
+            self.discard(segment_name(spare.header.number), spare.header.capacity_bytes, true);
+        }
+        made
+    }
+
+    fn order(&mut self, capacity_bytes: u64, zero: bool) -> SegmentRequest {
+        let number = self.room.last_number.next();
+        self.room.last_number = number;
+        let regular = capacity_bytes == self.options.segment_bytes;
+        let recycle = if regular { self.room.dead.pop_front() } else { None };
+        // While sends are refused for want of this segment nothing fills the one before: waiting for that would not end.
+        let filled = if self.room.refused { Arc::new(AtomicU64::new(FILLED)) } else { self.filled.clone() };
+        let version = version_to_write(&self.keys);
+        SegmentRequest { number, capacity_bytes, recycle, zero, filled, version }
+    }
+
+    fn accept(&mut self, segment: PreparedSegment<D::File>) {
+        self.room.refused = false;
+        if self.room.spare.is_none() && self.current.header.number < segment.header.number {
+            self.room.spare = Some(segment);
+        } else {
+            self.discard(segment_name(segment.header.number), segment.header.capacity_bytes, true);
+        }
+    }
+
+    /// Keeps a file without live records for reuse, or removes it: one in which something is to be read that would be
+    /// encrypted now is not `reusable`. The first segment's stays as it is until a group is
+    /// durable, in whichever segment: recovery knows by it that a journal without groups has lost none. The next start
+    /// finds it dead.
+    pub(crate) fn discard(&mut self, name: String, capacity_bytes: u64, reusable: bool) {
+        if self.last == GroupEnd::default() && name == segment_name(SegmentNumber::FIRST) {
+            return;
+        }
+        let fits = reusable && capacity_bytes == self.options.segment_bytes;
+        if fits && self.room.dead.len() < self.options.dead_segments_max {
+            self.room.dead.push_back(name);
+        } else {
+            // If it cannot be removed now, recovery finds it dead and tries again.
+            let _ = self.disk.remove(&name);
+        }
+    }
+}
+
+fn no_segment(error: PrepareError, group_bytes: u64) -> CommitError {
+    if is_full(&error.source) { CommitError::NoSpace { group_bytes } } else { CommitError::NoSegment(error) }
+}
+
+impl Options {
+    /// With the limits of the format applied.
+    pub(crate) fn in_bounds(mut self) -> Options {
+        let sector = crate::layout::format::SECTOR_BYTES;
+        let bytes = self.segment_bytes.clamp(Options::SEGMENT_BYTES_MIN, 1 << 40);
+        self.segment_bytes = bytes.next_multiple_of(sector);
+        self
+    }
+}
