@@ -179,11 +179,11 @@ impl Partition {
         }
         let mut admitted = self.admit_to(&sent.to, sent.message.persistent)?;
         for to in &sent.also {
-            // One that is kept anywhere is in the log for all.
-            match (self.admit_to(to, sent.message.persistent)?, &admitted) {
-                (Admitted::Volatile, _) | (_, Admitted::NeedsQueue(_)) => {}
-                (other, _) => admitted = other,
-            }
+            // One that is kept anywhere is in the log for all, and its record makes what queues it needs.
+            admitted = match (admitted, self.admit_to(to, sent.message.persistent)?) {
+                (Admitted::Durable, _) | (_, Admitted::Durable) => Admitted::Durable,
+                (needs @ Admitted::NeedsQueue(_), _) | (_, needs) => needs,
+            };
         }
         match admitted {
             Admitted::Durable if !self.space_ample => Err(Refusal::StoreFull { to: sent.to.clone() }),
