@@ -33,22 +33,28 @@ impl Oracle {
         }
     }
 
-    /// Sends that have no answer because they may have to wait: for memory or room, or behind others that do.
+    /// Sends that have no answer because they may have to wait: for memory or room, or behind others that do. Of two connections
+    /// either may have come first.
     fn may_be_parked(&self) -> BTreeSet<Ticket> {
+        let mut waiting: Vec<(Ticket, ConnectionId, &Sent)> = Vec::new();
         let mut parked: Vec<(Ticket, ConnectionId, &Sent)> = Vec::new();
         for (ticket, (connection, ask)) in &self.asks {
             let Ask::Publish(_, message) = ask else { continue };
             let Some(Letter { sent, .. }) = self.letters.get(message) else { continue };
-            let is_ahead = |(_, other, before): &(Ticket, ConnectionId, &Sent)| {
+            let by_itself = self.is_volatile(*message) || self.is_to_narrow(*message);
+            if by_itself { &mut parked } else { &mut waiting }.push((*ticket, *connection, sent));
+        }
+        let mut next = 0;
+        while let Some(&(earlier, other, before)) = parked.get(next) {
+            next += 1;
+            parked.extend(waiting.extract_if(.., |(ticket, connection, sent)| {
+                let is_own = *connection == other && earlier < *ticket;
                 // Whoever waits at an address at all is in nobody's way but those behind it there.
-                before.to == sent.to
-                    || other == connection
+                before.to == sent.to && (is_own || *connection != other)
+                    || is_own
                         && before.message.persistent == sent.message.persistent
                         && before.targets().any(|to| sent.targets().any(|same| same == to))
-            };
-            if self.is_volatile(*message) || self.is_to_narrow(*message) || parked.iter().any(is_ahead) {
-                parked.push((*ticket, *connection, sent));
-            }
+            }));
         }
         parked.into_iter().map(|(ticket, ..)| ticket).collect()
     }
