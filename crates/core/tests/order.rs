@@ -5,6 +5,7 @@ mod bench;
 
 use bench::{Bench, settings};
 use postroad_core::Settings;
+use postroad_model::Durability;
 use postroad_routing::{AtLimit, DestinationPattern, Limit, Policies, Policy};
 
 /// A broker with memory for four bytes.
@@ -122,6 +123,21 @@ fn what_is_sent_to_several_addresses_is_overtaken_at_none() {
     bench.late_from_now_on();
     assert_eq!(bench.run("send 1 #t,a m\nsend 5 #t o\nsend 1 #t n"), "2.1<o ok", "another's may go past it");
     assert_eq!(bench.all_durable(), "2.2<m 2.1<m ok 2.1<n ok", "through the log for the sake of one");
+}
+
+#[test]
+fn what_is_kept_at_one_of_its_addresses_waits_for_no_queue_that_it_makes_at_another() {
+    let mut policies = Policies::with_dead_letters_in("dead");
+    let policy = Policy { durability: Durability::Memory, ..policies.fallback().clone() };
+    policies.set(&DestinationPattern::parse("queue://memory").expect("a sound pattern"), policy);
+    for script in ["send 1 a,memory m\nsend 1 a n", "send 1 memory,a m\nsend 1 a n"] {
+        let mut bench = Bench::new(settings(1));
+        bench.follow(policies.clone());
+        bench.run("attach 2.1 a 9");
+        bench.late_from_now_on();
+        assert_eq!(bench.run(script), "", "{script}");
+        assert_eq!(bench.all_durable(), "2.1<m ok 2.1<n ok", "{script}");
+    }
 }
 
 #[test]
