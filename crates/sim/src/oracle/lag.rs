@@ -48,6 +48,8 @@ impl Oracle {
     }
 
     pub(super) fn note_lagging(&mut self, number: Number) {
+        // Sent again and confirmed again: a power cut before that says nothing about it any more.
+        self.lag.tails.iter_mut().for_each(|tail| tail.retain(|doubted| *doubted != number));
         let operation = &self.operations[number];
         let mut durable = operation.sends.iter().chain(&operation.settles).filter(|(place, message)| {
             let volatile = self.copies.get(&(place.clone(), *message)).is_none_or(|copy| copy.volatile);
