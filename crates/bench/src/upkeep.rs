@@ -306,13 +306,22 @@ fn take(plan: &Plan, name: &str, count: &AtomicU64, ends: &AtomicBool) -> Result
 fn done(plan: &Plan) -> Result<Done, UpkeepError> {
     let (host, port) = plan.metrics.clone();
     let page = page(&host, port).map_err(|source| UpkeepError::Metrics { host, port, source })?;
-    let value = |name: &'static str| {
-        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        let value = line.and_then(|value| value.trim().parse().ok());
-        value.ok_or(UpkeepError::NoMetric { name })
-    };
+    let value = |name: &'static str| total(&page, name).ok_or(UpkeepError::NoMetric { name });
     let checkpoints = value("postroad_journal_checkpoints_total")?;
     Ok(Done { checkpoints, compactions: value("postroad_journal_compactions_total")? })
+}
+
+/// What a page of metrics says of this one, all stores together.
+fn total(page: &str, name: &str) -> Option<u64> {
+    let of_store = |line: &str| {
+        let rest = line.strip_prefix(name)?;
+        let value = match rest.strip_prefix('{') {
+            Some(labelled) => labelled.split_once("} ")?.1,
+            None => rest.strip_prefix(' ')?,
+        };
+        value.trim().parse::<u64>().ok()
+    };
+    page.lines().filter_map(of_store).reduce(|all, one| all + one)
 }
 
 fn page(host: &str, port: u16) -> std::io::Result<String> {
@@ -322,4 +331,18 @@ fn page(host: &str, port: u16) -> std::io::Result<String> {
     let mut page = Vec::new();
     stream.read_to_end(&mut page)?;
     Ok(String::from_utf8_lossy(&page).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_counts_in_all_stores() {
+        let page = "# TYPE a counter\na 7\na_total{store=\"main\"} 2\na_totally 9\n";
+        for (name, want) in [("a", Some(7)), ("a_total", Some(2)), ("b", None)] {
+            assert_eq!(total(page, name), want, "{name}");
+        }
+        assert_eq!(total("a{store=\"x\"} 1\na{store=\"y\"} 2", "a"), Some(3));
+    }
 }
