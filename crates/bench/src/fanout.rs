@@ -1,15 +1,14 @@
 //! Publishing to a topic whose messages go into many durable queues: does a send cost more with each of them?
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use postroad_openwire::codec::Destination;
 use serde::Serialize;
 
-use crate::load::{Counters, drain, durable_message, histogram, publish, sample, subscription};
+use crate::load::{Counters, drain, durable_message, histogram, sample, send_one_by_one, subscription};
 use crate::{BrokerUrl, Link, LinkError, ServerTime};
 
 /// Queues whose messages are counted afterwards; of more, every n-th is.
@@ -101,31 +100,13 @@ fn make_queues(plan: &Plan, topic: &str, queues: u32, stop: &Arc<AtomicBool>) ->
 }
 
 fn round(plan: &Plan, series: &mut Series, stop: &Arc<AtomicBool>) -> Result<(), LinkError> {
-    let counters = Arc::new(Counters::default());
+    let counters = Counters::default();
     let destination = Destination::Topic(series.topic.as_str().into());
     let message = durable_message(&destination, vec![b'x'; plan.body_bytes].into(), Vec::new())?;
     let link = Link::open(&plan.url, None, None, Arc::default())?;
     let before = sample(plan.server, &counters);
-    let timer = {
-        let (counters, stop, window) = (counters.clone(), stop.clone(), plan.window);
-        thread::spawn(move || {
-            let paused = crate::load::pause(window, &stop);
-            counters.publishers_stop.store(true, Ordering::Release);
-            paused
-        })
-    };
-    let latency = &mut series.latency;
-    publish(
-        link,
-        |_| Ok(message.clone()),
-        1,
-        &counters,
-        |time| {
-            latency.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
-        },
-    )?;
+    send_one_by_one(link, &message, plan.window, (&counters, &mut series.latency), stop)?;
     let after = sample(plan.server, &counters);
-    crate::load::join(vec![timer])?;
     series.published += after.published;
     series.seconds += after.at.duration_since(before.at).as_secs_f64();
     let spent = after.cpu.zip(before.cpu).map(|(after, before)| after.saturating_sub(before));

@@ -123,6 +123,27 @@ pub(crate) fn durable_message(
     Ok(outgoing.to_message()?)
 }
 
+/// Sends one message again and again for so long, each time when it was confirmed before, and notes the microseconds that each took.
+pub(crate) fn send_one_by_one(
+    link: Link,
+    message: &Message,
+    window: Duration,
+    (counters, latency): (&Counters, &mut Histogram<u64>),
+    stop: &Arc<AtomicBool>,
+) -> Result<(), LinkError> {
+    let (ends, stop) = (counters.publishers_stop.clone(), stop.clone());
+    let timer = thread::spawn(move || {
+        let paused = pause(window, &stop);
+        ends.store(true, Ordering::Release);
+        paused
+    });
+    let note = |time: Duration| {
+        latency.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    };
+    publish(link, |_| Ok(message.clone()), 1, counters, note)?;
+    join(vec![timer])
+}
+
 /// Sends messages, each by its number among those of this load, `window` of them ahead of their confirmations, until told to stop. `each` gets the
 /// time from the send to its confirmation; with a window above one that includes the wait behind the others.
 pub(crate) fn publish(

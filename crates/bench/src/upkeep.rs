@@ -16,7 +16,9 @@ use postroad_openwire::client::{ClientEvent, Verdict};
 use postroad_openwire::codec::Destination;
 use serde::Serialize;
 
-use crate::load::{Counters, Worker, drain, durable_message, histogram, join, pause, publish, subscription};
+use crate::load::{
+    Counters, Worker, drain, durable_message, histogram, join, pause, send_one_by_one, subscription,
+};
 use crate::{BrokerUrl, Link, LinkError, Waited};
 
 /// A message stays in so much of what passes: less than a segment, so that there is one in each.
@@ -224,27 +226,10 @@ fn await_first(plan: &Plan, beside: Beside, stop: &AtomicBool) -> Result<(), Upk
 
 /// Sends and waits for each confirmation, as long as the window is; returns how many.
 fn send(plan: &Plan, latency: &mut Histogram<u64>, stop: &Arc<AtomicBool>) -> Result<u64, LinkError> {
-    let counters = Arc::new(Counters::default());
+    let counters = Counters::default();
     let message = durable_message(&queue(plan, "measured"), vec![b'x'; plan.body_bytes].into(), Vec::new())?;
     let link = Link::open(&plan.url, None, None, Arc::default())?;
-    let timer = {
-        let (ends, stop, window) = (counters.publishers_stop.clone(), stop.clone(), plan.window);
-        thread::spawn(move || {
-            let paused = pause(window, &stop);
-            ends.store(true, Ordering::Release);
-            paused
-        })
-    };
-    publish(
-        link,
-        |_| Ok(message.clone()),
-        1,
-        &counters,
-        |time| {
-            latency.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
-        },
-    )?;
-    join(vec![timer])?;
+    send_one_by_one(link, &message, plan.window, (&counters, latency), stop)?;
     Ok(counters.published.load(Ordering::Acquire))
 }
 

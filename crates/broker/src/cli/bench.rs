@@ -51,6 +51,20 @@ struct Target {
     json: bool,
 }
 
+/// How a queue is filled by several publishers.
+#[derive(Debug, Args)]
+struct Filling {
+    /// Publishers, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    publishers: u32,
+    /// Sends that each publisher keeps unconfirmed.
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    window: u32,
+    /// Bytes of each body.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    body_bytes: usize,
+}
+
 impl Target {
     fn server(&self) -> anyhow::Result<Option<ServerTime>> {
         let server = self.server_pid.map(ServerTime::of);

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use clap::Args;
 use postroad_bench::depth::{self, Measurement, Pace, Plan};
 
-use crate::cli::bench::{Target, run_name};
+use crate::cli::bench::{Filling, Target, run_name};
 use crate::cli::stop::Stop;
 
 /// What `bench depth` can be told.
@@ -20,15 +20,8 @@ pub struct DepthArguments {
     /// Messages that are published and consumed to measure a pace.
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(4..))]
     probe: u64,
-    /// Publishers, each with a connection of its own.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    publishers: u32,
-    /// Sends that each publisher keeps unconfirmed.
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    window: u32,
-    /// Bytes of each body.
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    body_bytes: usize,
+    #[command(flatten)]
+    filling: Filling,
     /// Kill the broker with the backlog, start it again by this command (split at blanks), and see how soon it delivers. It is
     /// killed once more in the end. Needs --server-pid.
     #[arg(long, value_name = "COMMAND", requires = "server_pid")]
@@ -45,9 +38,9 @@ pub fn run(arguments: &DepthArguments) -> anyhow::Result<()> {
         server: arguments.target.server()?,
         messages: arguments.messages,
         probe: arguments.probe,
-        publishers: arguments.publishers,
-        window: arguments.window,
-        body_bytes: arguments.body_bytes,
+        publishers: arguments.filling.publishers,
+        window: arguments.filling.window,
+        body_bytes: arguments.filling.body_bytes,
         restart,
         run: run_name(),
     };

@@ -10,7 +10,7 @@ use clap::Args;
 use postroad_bench::backlog::{self, DueLater};
 use postroad_bench::schedules::{self, Lateness, Measurement, Plan};
 
-use crate::cli::bench::{Target, run_name};
+use crate::cli::bench::{Filling, Target, run_name};
 use crate::cli::stop::Stop;
 
 /// What `bench schedules` can be told.
@@ -27,15 +27,8 @@ pub struct SchedulesArguments {
     /// Hours over which they are spread.
     #[arg(long, value_name = "H", default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=8760))]
     spread_hours: u64,
-    /// Publishers, each with a connection of its own.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    publishers: u32,
-    /// Sends that each publisher keeps unconfirmed.
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    window: u32,
-    /// Bytes of each body.
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    body_bytes: usize,
+    #[command(flatten)]
+    filling: Filling,
     /// Messages that are due, one after the other, before there are others, and while they wait.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     probe: u32,
@@ -55,11 +48,11 @@ pub fn run(arguments: &SchedulesArguments) -> anyhow::Result<()> {
         url: arguments.target.url.clone(),
         server: arguments.target.server()?,
         targets: 1,
-        publishers: arguments.publishers,
-        window: arguments.window,
+        publishers: arguments.filling.publishers,
+        window: arguments.filling.window,
         messages: arguments.messages,
         time_max: None,
-        body_bytes: arguments.body_bytes,
+        body_bytes: arguments.filling.body_bytes,
         due: Some(due),
         interval: Duration::from_secs(5),
         run: run_name(),
