@@ -74,6 +74,27 @@ pub struct Settings {
     pub policies: Arc<Policies>,
 }
 
+impl Settings {
+    /// Of a partition that nobody connects to: bodies stay on the disk, and names say nothing.
+    pub fn at_rest(id: PartitionId, placement: Placement, incarnation: u64) -> Settings {
+        Settings {
+            id,
+            placement,
+            addressing: Arc::default(),
+            incarnation,
+            resident_bytes_max: 0,
+            page_entries: PAGE_ENTRIES,
+            volatile_bytes_max: 0,
+            recent_bytes_max: 0,
+            transaction_bytes_max: 0,
+            transaction_ms_max: None,
+            audited_producers_max: 0,
+            outbox_bytes_max: 0,
+            policies: Arc::default(),
+        }
+    }
+}
+
 /// How the assembly writes a dead letter's past into a message, whatever its protocol.
 pub type MarkDead = fn(&Message, &DeadLetter) -> Message;
 

@@ -419,28 +419,10 @@ mod tests {
     use postroad_model::{
         Binding, Chunks, Encoding, Message, NORMAL_PRIORITY, Protocol, Schedule, Sent, Subscription,
     };
-    use postroad_routing::{DestinationPattern, Policies};
+    use postroad_routing::DestinationPattern;
     use tempfile::TempDir;
 
     use super::*;
-
-    fn settings(id: PartitionId, placement: Placement, incarnation: u64) -> Settings {
-        Settings {
-            id,
-            placement,
-            addressing: Arc::default(),
-            incarnation,
-            resident_bytes_max: 0,
-            page_entries: postroad_core::PAGE_ENTRIES,
-            volatile_bytes_max: 0,
-            recent_bytes_max: 0,
-            transaction_bytes_max: 0,
-            transaction_ms_max: None,
-            outbox_bytes_max: 0,
-            audited_producers_max: 0,
-            policies: Arc::new(Policies::default()),
-        }
-    }
 
     fn further(home: &TempDir, name: &str) -> FurtherStore {
         let path = home.path().join(name);
@@ -454,7 +436,8 @@ mod tests {
             addressing.homes.set_policy(&DestinationPattern::parse(pattern).unwrap(), Some(store));
         }
         let directories = Directories { main: &main, partitions: 1, disk_bytes_max: None, further };
-        Stores::open(directories, Keys::default(), addressing, settings).map_err(|error| error.to_string())
+        Stores::open(directories, Keys::default(), addressing, Settings::at_rest)
+            .map_err(|error| error.to_string())
     }
 
     /// Puts records into the main store.

@@ -58,20 +58,9 @@ fn settings(config: &Config) -> anyhow::Result<impl Fn(PartitionId, Placement, u
     let policies = Arc::new(config.policies()?);
     let audited_producers_max = config.limits.audited_producers;
     Ok(move |id, placement, incarnation| Settings {
-        id,
-        placement,
-        addressing: Arc::default(),
-        incarnation,
-        // Bodies stay on the disk.
-        resident_bytes_max: 0,
-        page_entries: postroad_core::PAGE_ENTRIES,
-        volatile_bytes_max: 0,
-        recent_bytes_max: 0,
-        transaction_bytes_max: 0,
-        transaction_ms_max: None,
-        outbox_bytes_max: 0,
         audited_producers_max,
         policies: policies.clone(),
+        ..Settings::at_rest(id, placement, incarnation)
     })
 }
 
