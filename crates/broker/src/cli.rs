@@ -29,6 +29,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::config::parse_bytes;
+
 /// Fewer messages came in time than were asked for. Errors exit with 1, misuse of the command line with 2.
 const EXIT_TIMEOUT: u8 = 3;
 
@@ -89,6 +91,9 @@ pub struct ServeArguments {
     /// Added to every port.
     #[arg(long, value_name = "N")]
     pub port_offset: Option<u16>,
+    /// Memory for messages, such as 512MiB [default: a quarter of what there is].
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
 }
 
 /// The error and its causes, in one text. A cause that the text ends with already is not said again.

@@ -2,6 +2,7 @@
 
 mod destinations;
 mod encryption;
+mod memory;
 mod stores;
 mod tenants;
 mod tls;
@@ -18,6 +19,7 @@ use serde::Deserialize;
 use crate::cli::ServeArguments;
 
 pub use encryption::{EncryptionConfig, StoreKeys, TenantKeyConfig, key_in_file};
+pub use memory::parse_bytes;
 pub use stores::StoresConfig;
 pub use tls::TlsFileConfig;
 
@@ -174,7 +176,7 @@ impl Default for Config {
             data: PathBuf::from("data"),
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port_offset: 0,
-            memory_bytes: memory_bytes() / 4,
+            memory_bytes: memory::machine_bytes() / 4,
             dead_letter_queue: "ActiveMQ.DLQ".to_owned(),
             ports: Ports::default(),
             tls: TlsFileConfig::default(),
@@ -287,17 +289,6 @@ const MESSAGE_BYTES_MAX: u64 = 3 << 30;
 /// A greeting and a small message fit in so much.
 const FRAME_BYTES_MIN: u64 = 1024;
 
-/// Memory assumed where the system does not say.
-const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
-
-/// The machine's memory.
-fn memory_bytes() -> u64 {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = total.and_then(|total| total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.map_or(MEMORY_BYTES_UNKNOWN, |kib| kib << 10)
-}
-
 impl Config {
     /// The file, if there is one, and what the command line says on top.
     ///
@@ -316,6 +307,9 @@ impl Config {
         }
         if let Some(offset) = arguments.port_offset {
             config.port_offset = offset;
+        }
+        if let Some(bytes) = arguments.memory {
+            config.memory_bytes = bytes;
         }
         config.check()?;
         Ok(config)
@@ -567,6 +561,23 @@ mod tests {
         let (policy, tenant, tenant_key, composite) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let without = Config { memory_bytes, runtime, policy, tenant, tenant_key, composite, ..all };
         assert_eq!(without, Config::default());
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file() {
+        let mut arguments =
+            ServeArguments { config: None, data: None, bind: None, port_offset: None, memory: None };
+        assert_eq!(Config::load(&arguments).unwrap(), Config::default());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, "memory_bytes = 4194304\nport_offset = 3").unwrap();
+        arguments.config = Some(file.path().to_owned());
+        let of_file = Config { memory_bytes: 4 << 20, port_offset: 3, ..Config::default() };
+        assert_eq!(Config::load(&arguments).unwrap(), of_file);
+        arguments.memory = Some(64 << 20);
+        assert_eq!(Config::load(&arguments).unwrap(), Config { memory_bytes: 64 << 20, ..of_file });
+        arguments.memory = Some(1);
+        let error = Config::load(&arguments).unwrap_err().to_string();
+        assert_eq!(error, "configuration: memory_bytes is 1; the least is 1048576");
     }
 
     /// The keys that are understood in a table, as the error about an unknown one lists them.

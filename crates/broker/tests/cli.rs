@@ -371,6 +371,7 @@ fn misuse_exits_with_2() {
         &["receive", "q", "--json", "--raw"],
         &["browse", "topic://t"],
         &["serve", "--port-offset", "70000"],
+        &["serve", "--memory", "64M"],
         &["unknown"],
     ] {
         let output = postroad(arguments).output().unwrap();

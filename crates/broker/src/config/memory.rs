@@ -1,0 +1,138 @@
+//! How much memory there is for the broker, and how sizes of memory are written on the command line.
+
+use std::fs;
+
+/// Memory assumed where the system does not say.
+const BYTES_UNKNOWN: u64 = 1 << 30;
+
+/// Units of sizes; those of two letters count in thousands, as for disks.
+const UNITS: [(&str, u64); 7] = [
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("kB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("", 1),
+];
+
+/// Bytes of the machine, or of the container or service that the broker runs in, if that may have less.
+pub fn machine_bytes() -> u64 {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let machine = read("/proc/meminfo").and_then(|info| total(&info)).unwrap_or(BYTES_UNKNOWN);
+    let groups = read("/proc/self/cgroup").unwrap_or_default();
+    machine.min(group_limit(&groups, read).unwrap_or(u64::MAX))
+}
+
+/// A size, such as `512MiB`.
+///
+/// # Errors
+/// The text is no size: with what would be one.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|symbol: char| !symbol.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = (&text[..digits], text[digits..].trim_start());
+    let factor = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
+    let bytes =
+        number.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    bytes.ok_or_else(|| "a size is a number of bytes, or of KiB, MiB or GiB, such as 512MiB".to_owned())
+}
+
+/// `MemTotal` of `/proc/meminfo` (proc(5)).
+fn total(info: &str) -> Option<u64> {
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+/// The least limit of the control groups that the lines of `/proc/self/cgroup` name (cgroups(7)), and of those around them. Where a
+/// container sees its own group alone, that is at the root, whatever the line says.
+fn group_limit(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<u64> {
+    let limits = groups.lines().filter_map(|line| {
+        let (_, group) = line.split_once(':')?;
+        let (controllers, path) = group.split_once(':')?;
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => return None,
+        };
+        let outwards = std::iter::successors(Some(path.trim_end_matches('/')), |path| {
+            path.rsplit_once('/').map(|(outer, _)| outer)
+        });
+        outwards.filter_map(|path| read(&format!("{root}{path}/{file}"))?.trim().parse().ok()).min()
+    });
+    limits.min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_has_a_unit_or_counts_bytes() {
+        for (text, bytes) in [
+            ("67108864", Some(64 << 20)),
+            ("64MiB", Some(64 << 20)),
+            ("64 MiB", Some(64 << 20)),
+            ("2GiB", Some(2 << 30)),
+            ("8KiB", Some(8 << 10)),
+            ("3GB", Some(3_000_000_000)),
+            ("1MB", Some(1_000_000)),
+            ("7kB", Some(7_000)),
+            ("", None),
+            ("MiB", None),
+            ("-1", None),
+            ("1.5GiB", None),
+            ("64M", None),
+            ("64mib", None),
+            ("17179869184GiB", None),
+        ] {
+            assert_eq!(parse_bytes(text).ok(), bytes, "{text}");
+        }
+        assert!(parse_bytes("64M").unwrap_err().ends_with("such as 512MiB"));
+    }
+
+    #[test]
+    fn the_machine_says_its_total() {
+        assert_eq!(total("MemTotal:       24689764 kB\nMemFree: 1 kB\n"), Some(24_689_764 << 10));
+        assert_eq!(total("MemFree: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn the_tightest_group_counts() {
+        const V2: &str = "0::/system.slice/postroad.service\n";
+        const V1: &str = "5:cpu,cpuacct:/\n4:memory:/docker/c0ffee\n0::/\n";
+        let (slice, service) = (
+            "/sys/fs/cgroup/system.slice/memory.max",
+            "/sys/fs/cgroup/system.slice/postroad.service/memory.max",
+        );
+        let (v1_root, v1_own) = (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/docker/c0ffee/memory.limit_in_bytes",
+        );
+        for (case, groups, files, limit) in [
+            ("no group", "", vec![], None),
+            ("a group without a limit", V2, vec![(service, "max\n")], None),
+            ("its own limit", V2, vec![(service, "536870912\n")], Some(512 << 20)),
+            ("one around it is tighter", V2, vec![(service, "4096\n"), (slice, "1024\n")], Some(1024)),
+            (
+                "a container of its own view",
+                "0::/\n",
+                vec![("/sys/fs/cgroup/memory.max", "2048\n")],
+                Some(2048),
+            ),
+            (
+                "controllers by line",
+                V1,
+                vec![(v1_own, "8192\n"), (v1_root, "9223372036854771712\n")],
+                Some(8192),
+            ),
+            ("only the root is mounted", V1, vec![(v1_root, "8192\n")], Some(8192)),
+            ("what is no number", V2, vec![(service, "\n")], None),
+        ] {
+            let read =
+                |path: &str| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned());
+            assert_eq!(group_limit(groups, read), limit, "{case}");
+        }
+    }
+}
