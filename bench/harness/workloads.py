@@ -33,6 +33,9 @@ WORKLOADS = [
     Workload(
         "backlog-100", "5 durable queues, 5000 B, 100 producers, no consumer; drained after", "queue", 5, 100, 0, 5000, 2
     ),
+    Workload(
+        "backlog-600", "5 durable queues, 5000 B, 600 producers, no consumer; drained after", "queue", 5, 600, 0, 5000, 2
+    ),
     Workload("small-20-20", "10 durable queues, 128 B, 20 producers, 20 consumers", "queue", 10, 20, 20, 128),
     Workload("topic-20-1", "topic, 128 B, 20 producers, 1 subscriber", "topic", 1, 20, 1, 128),
     Workload("topic-20-10", "topic, 128 B, 20 producers, 10 subscribers", "topic", 1, 20, 10, 128),
