@@ -8,7 +8,7 @@ use crate::{
 use bytes::Bytes;
 use postroad_model::PartitionId;
 
-const PARTITION: PartitionId = PartitionId(0);
+pub(super) const PARTITION: PartitionId = PartitionId(0);
 
 /// Of so many records one stays.
 const KEPT_EVERY: u64 = 40;
@@ -18,7 +18,7 @@ fn state(number: u64) -> Checkpoint {
 }
 
 /// Commits records of 1000 bytes, of which nearly all are released at once, and does everything the journal wants.
-fn pass_through(
+pub(super) fn pass_through(
     journal: &mut Journal<SimulatedDisk>,
     disk: &SimulatedDisk,
     numbers: std::ops::RangeInclusive<u64>,
@@ -51,7 +51,7 @@ fn compacted(journal: &Journal<SimulatedDisk>) -> Vec<SegmentUse> {
     journal.segments().filter(|segment| segment.compacted_from.is_some()).collect()
 }
 
-fn kept(through: u64) -> impl Iterator<Item = u64> {
+pub(super) fn kept(through: u64) -> impl Iterator<Item = u64> {
     (1..=through).filter(|number| number % KEPT_EVERY == 0)
 }
 

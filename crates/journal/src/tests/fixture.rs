@@ -1,7 +1,8 @@
 //! Kept directories of every format version under `fixtures/journal`: whatever becomes of the code, these open like this.
 
+use super::compaction::{PARTITION, kept, pass_through};
 use super::encryption::key;
-use super::service::{OPTIONS, open, position, record, serve, stored};
+use super::service::{OPTIONS, open, payload, position, record, row, serve, stored};
 use crate::layout::format::segment_name;
 use crate::{
     Checkpoint, DamageKind, Disk, FORMAT_VERSION, Journal, KeySet, Keys, OpenError, Record, SimulatedDisk,
@@ -189,4 +190,32 @@ fn a_directory_of_version_3_opens_with_its_keys() {
     let error = Journal::open(load("version-3"), OPTIONS).unwrap_err().to_string();
     let want = "0000000000000002.checkpoint: encrypted with key ";
     assert!(error.starts_with(want) && error.ends_with(", and no key is given"), "{error}");
+}
+
+/// Of version 2, with what came to that version later: indexes beside complete segments, and a compacted segment.
+#[test]
+#[ignore = "writes fixtures/journal"]
+fn make_indexed_fixture() {
+    let disk = SimulatedDisk::new(4);
+    let (mut journal, _) = open(&disk);
+    pass_through(&mut journal, &disk, 1..=130);
+    store("indexed", &disk);
+}
+
+#[test]
+fn a_directory_with_indexes_and_a_compacted_segment_opens() {
+    let disk = load("indexed");
+    let indexes = |disk: &SimulatedDisk| {
+        let names = disk.list().unwrap().into_iter().filter(|name| name.ends_with(".index"));
+        names.map(|name| (disk.contents(&name).unwrap(), name)).collect::<Vec<_>>()
+    };
+    let of_then = indexes(&disk);
+    assert!(!of_then.is_empty() && disk.list().unwrap().iter().any(|name| name.ends_with(".compacted")));
+    let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+    assert_eq!((&recovered.damaged, &recovered.torn), (&vec![], &None));
+    assert_eq!(journal.recount(PARTITION, kept(130).map(|number| row(position(number), 1000))), 0);
+    for number in kept(130) {
+        assert_eq!(journal.read(PARTITION, position(number)).unwrap(), payload(0, number, 1000));
+    }
+    assert_eq!(indexes(&disk), of_then, "they are as this version would make them");
 }
