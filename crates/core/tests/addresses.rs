@@ -210,6 +210,23 @@ fn a_selector_aware_queue_is_fed_what_its_readers_select() {
 }
 
 #[test]
+fn a_selector_aware_queue_is_fed_though_its_first_reader_left_while_it_was_made() {
+    for partitions in [1, 3] {
+        let mut bench = Bench::new(selector_aware(partitions));
+        bench.late_from_now_on();
+        bench.run("attach 1.1 S.A.v.x 0 where=k=1\nclose 1\nsend 2 S.A.v.x l volatile");
+        // What feeds the queue, and the queue.
+        bench.first_durable();
+        bench.first_durable();
+        bench.run("attach 3.1 S.A.v.x 9 where=k=1");
+        bench.all_durable();
+        assert_eq!(bench.run("send 2 #v.x m?k=1"), "3.1<m?k=1 ok");
+        assert_eq!(bench.run("detach 3.1 none\nsend 2 #v.x n?k=1"), "ok");
+        assert_eq!(bench.held(), "S.A.v.x:3", "what the last reader selected");
+    }
+}
+
+#[test]
 fn a_message_for_several_addresses_is_one_record() {
     for (case, script, want) in [
         (

@@ -88,13 +88,14 @@ fn concerns_consumer_of(event: &Event, connection: ConnectionId) -> bool {
 impl Partition {
     /// Puts an event off until its queue is in the log; what comes later for that queue waits behind it.
     pub(crate) fn declare_first(&mut self, queue: Destination, event: Event, effects: &mut Vec<Effect>) {
-        let waiting = self.waiting.for_queues.entry(queue.clone()).or_default();
-        waiting.push(event);
-        if waiting.len() == 1 {
-            let attach = waiting.first().and_then(binding::attach_of).cloned();
-            let completion = Completion::Declared { queue: queue.clone() };
-            self.propose_queue(queue, attach.as_ref(), completion, effects);
+        // A line is there as long as its queue is on the way, even if everybody has left it.
+        if let Some(waiting) = self.waiting.for_queues.get_mut(&queue) {
+            return waiting.push(event);
         }
+        let attach = binding::attach_of(&event).cloned();
+        self.waiting.for_queues.insert(queue.clone(), vec![event]);
+        let completion = Completion::Declared { queue: queue.clone() };
+        self.propose_queue(queue, attach.as_ref(), completion, effects);
     }
 
     /// Puts a reader off until its durable subscription is in the log; what comes later for that subscription waits behind it.
