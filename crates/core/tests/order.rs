@@ -197,3 +197,11 @@ fn what_is_sent_once_more_is_not_overtaken_by_what_is_new() {
         assert_eq!(format!("{said} {}", bench.run("attach 2.1 a 9")), want, "case: {case}");
     }
 }
+
+#[test]
+fn what_waits_behind_a_send_that_waits_for_memory_need_not_wait_for_memory_itself() {
+    let mut bench = narrow();
+    bench.run("attach 2.1 #t 9\nsend 1 #t mmmm\nattach 2.2 #u 9\nattach 2.3 #w 9\nmake 9 a");
+    assert_eq!(bench.run("send 1 #u x\nsend 4 a n volatile\nsend 5 #w zzzz\nsend 1 a,#u p"), "");
+    assert_eq!(bench.run("accept 2.1 mmmm"), "2.2<x ok ok 2.2<p ok ok", "zzzz alone has no room yet");
+}

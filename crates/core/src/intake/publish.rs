@@ -307,11 +307,11 @@ impl Partition {
             if let Some((publish, admitted, receivers)) = self.next_parked(&to) {
                 moved.insert(HeldBy::Own(publish.connection));
                 self.take_in(publish, admitted, &receivers, effects);
-                // Its next one has its turn behind those of the others, unless it waits for something of its own.
-                match self.what_holds(&to) {
-                    Some(own @ HeldBy::Own(_)) => self.lines.put(to, own, false),
-                    Some(_) => self.lines.put(to, held_by, false),
-                    None => {}
+                // Its next one, which may wait for nothing any more, has its turn behind those of the others.
+                if let Some(next) = self.parked.first(&to) {
+                    let own = HeldBy::Own(next.publish.connection);
+                    moved.insert(own);
+                    self.lines.put(to, own, false);
                 }
                 continue;
             }
