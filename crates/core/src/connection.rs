@@ -139,7 +139,8 @@ impl Partition {
     pub(crate) fn closed(&mut self, id: ConnectionId, effects: &mut Vec<Effect>) {
         self.ended.push(id);
         self.abandon_all(id, effects);
-        self.forget_parked(id, |_| true, effects);
+        let staying = self.parked_for_queues(id);
+        self.forget_parked(id, |parked| !staying.contains(&parked.number()), effects);
         self.redrives.forget_those_of(id);
         self.undo_branches_of(id, effects);
         self.waiting.forget_consumers_of(id);

@@ -227,6 +227,15 @@ fn a_selector_aware_queue_is_fed_though_its_first_reader_left_while_it_was_made(
 }
 
 #[test]
+fn whoever_declares_a_selector_aware_queue_takes_nothing_from_its_reader() {
+    let mut bench = Bench::new(selector_aware(1));
+    bench.late_from_now_on();
+    bench.run("attach 1.1 S.A.v.x 9 where=k=1\nmake 2 S.A.v.x");
+    assert_eq!(bench.all_durable(), "ok ok");
+    assert_eq!(bench.run("send 2 #v.x m?k=1"), "1.1<m?k=1 ok");
+}
+
+#[test]
 fn a_message_for_several_addresses_is_one_record() {
     for (case, script, want) in [
         (

@@ -205,3 +205,70 @@ fn what_waits_behind_a_send_that_waits_for_memory_need_not_wait_for_memory_itsel
     assert_eq!(bench.run("send 1 #u x\nsend 4 a n volatile\nsend 5 #w zzzz\nsend 1 a,#u p"), "");
     assert_eq!(bench.run("accept 2.1 mmmm"), "2.2<x ok ok 2.2<p ok ok", "zzzz alone has no room yet");
 }
+
+/// A broker that keeps what is sent to the queues `m` and `n` in memory alone.
+fn forgetful() -> Bench {
+    let mut policies = Policies::with_dead_letters_in("dead");
+    let policy = Policy { durability: Durability::Memory, ..policies.fallback().clone() };
+    for queue in ["queue://m", "queue://n"] {
+        policies.set(&DestinationPattern::parse(queue).expect("a sound pattern"), policy.clone());
+    }
+    let mut bench = Bench::new(settings(1));
+    bench.follow(policies);
+    bench
+}
+
+#[test]
+fn what_needs_a_queue_is_overtaken_at_none_of_its_addresses() {
+    for (case, script, want) in [
+        ("at a topic", "send 1 #t,m x\nsend 1 #t y", "2.1<x ok 2.1<y ok"),
+        ("several queues", "send 1 #t,m,n x\nsend 1 #t y\nsend 1 n z", "2.1<x ok ok 2.1<y ok"),
+        ("not persistent", "send 1 #t,o x volatile\nsend 1 #t y volatile", "2.1<x ok 2.1<y ok"),
+        ("by what needs it too", "send 1 m w\nsend 1 #t,m x\nsend 1 #t y", "ok 2.1<x ok 2.1<y ok"),
+        ("another's waits at its first address alone", "send 1 m,#t x\nsend 3 #t y", "2.1<y ok 2.1<x ok"),
+        (
+            "though its producer leaves, and what is behind it",
+            "send 1 #t,o x volatile\nsend 1 #t y volatile\nclose 1\nsend 3 #t z",
+            "2.1<x ok 2.1<y ok 2.1<z ok",
+        ),
+        (
+            "behind a reader that has it made",
+            "attach 2.2 m 9\nsend 1 #t,m x\nsend 1 m y",
+            "ok 2.1<x 2.2<x ok 2.2<y ok",
+        ),
+    ] {
+        let mut bench = forgetful();
+        bench.run("attach 2.1 #t 9");
+        bench.late_from_now_on();
+        let said = bench.run(script);
+        let said = format!("{said} {}", bench.all_durable());
+        assert_eq!(said.trim(), want, "case: {case}");
+        assert_eq!(bench.run("send 1 #t last"), "2.1<last ok", "case: {case}: nothing is ahead");
+    }
+}
+
+#[test]
+fn what_needs_a_queue_that_the_log_does_not_make_is_refused_once() {
+    let mut bench = forgetful();
+    bench.run("attach 2.1 #t 9");
+    bench.late_from_now_on();
+    assert_eq!(bench.run("send 1 #t,m x\nsend 1 m y\nsend 1 #t z"), "");
+    let no = "no: the store could not write: broken";
+    assert_eq!(bench.all_fail(), format!("{no} {no} 2.1<z ok"));
+    assert_eq!(bench.run("send 1 #t,m x"), "2.1<x ok");
+}
+
+#[test]
+fn what_needed_a_queue_waits_no_longer_for_room_there_than_its_policy_says() {
+    let mut policies = Policies::with_dead_letters_in("dead");
+    let limit = Limit { messages_max: Some(1), action: AtLimit::Fail, wait_ms: 5, ..Limit::default() };
+    let policy = Policy { limit, ..policies.fallback().clone() };
+    policies.set(&DestinationPattern::parse("queue://a").expect("a sound pattern"), policy);
+    let mut bench = Bench::new(settings(1));
+    bench.follow(policies);
+    bench.late_from_now_on();
+    assert_eq!(bench.run("time 10\nsend 1 a x volatile\nsend 1 a y volatile\ntime 20"), "");
+    assert_eq!(bench.all_durable(), "ok");
+    assert_eq!(bench.run("time 24"), "");
+    assert!(bench.run("time 25").starts_with("no: "), "y has waited for room since 20");
+}

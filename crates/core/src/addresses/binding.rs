@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use postroad_model::{Attach, Binding, Command, ConsumerMode, Destination, Effect, Event, Urgency};
+use postroad_model::{Attach, Binding, Command, ConsumerMode, Destination, Effect, Urgency};
 use postroad_routing::Feed;
 
 use crate::Partition;
@@ -143,13 +143,5 @@ impl Partition {
                 self.propose(Command::Bind(binding), Urgency::Lazy, Completion::Nothing, effects);
             }
         }
-    }
-}
-
-/// The consumer of an event that was put off, if it is one that attaches.
-pub(crate) fn attach_of(event: &Event) -> Option<&Attach> {
-    match event {
-        Event::Attach(attach) => Some(attach),
-        _ => None,
     }
 }

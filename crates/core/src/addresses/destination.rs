@@ -26,6 +26,11 @@ impl Partition {
         }
         if destination.kind == DestinationKind::Queue && self.addresses.get(&destination).is_none() {
             let completion = Completion::Reply { connection, ticket };
+            if self.waiting.is_for_queue(&destination) {
+                // A reader has said what it is to be fed.
+                let command = Command::Declare { queue: destination };
+                return self.propose(command, Urgency::Waiting, completion, effects);
+            }
             return self.propose_queue(destination, None, completion, effects);
         }
         self.reply(connection, ticket, Ok(()), effects);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, DetachCause, Effect,
-    Event, Message, QueueId, Refusal, Share, Ticket,
+    Message, QueueId, Refusal, Share, Ticket,
 };
 use postroad_routing::Prefetch;
 use postroad_selector::Selector;
@@ -56,7 +56,7 @@ impl Partition {
         match self.source_of(&attach, effects) {
             Ok(Some(_)) if self.must_wait_for_bindings(&attach) => {
                 let queue = attach.source.clone();
-                self.declare_first(queue, Event::Attach(attach), effects);
+                self.declare_first(queue, attach, effects);
             }
             Ok(Some(queue)) => {
                 self.reply(connection, ticket, Ok(()), effects);
@@ -67,7 +67,7 @@ impl Partition {
             }
             Ok(None) => {
                 let queue = attach.source.clone();
-                self.declare_first(queue, Event::Attach(attach), effects);
+                self.declare_first(queue, attach, effects);
             }
             Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Destination, DestinationKind, DetachCause, Effect,
-    Event, QueueId, Urgency,
+    QueueId, Urgency,
 };
 use postroad_routing::Pattern;
 
@@ -60,7 +60,7 @@ impl Partition {
         // As in ActiveMQ: where nothing matches yet, a queue of the pattern's own name collects what the topics send.
         let is_fed = !self.settings.addressing.feeds_of(&attach.source).is_empty();
         if queues.is_empty() && is_fed && attach.mode != ConsumerMode::Browse {
-            self.declare_first(attach.source.clone(), Event::Attach(attach), effects);
+            self.declare_first(attach.source.clone(), attach, effects);
             return None;
         }
         self.bind_for_reader(&queues, &attach, effects);

@@ -35,7 +35,7 @@ pub enum HeldBy {
     Share(QueueId),
     /// What the same connection sent before, to several addresses.
     Own(ConnectionId),
-    /// What was on its way to the log.
+    /// What was on its way to the log, or a queue that is.
     Log,
     /// Memory.
     Memory,
@@ -144,7 +144,7 @@ impl Partition {
         if let Some(account) = self.full_accounts(&first.sent, &receivers, false).first() {
             return Some(HeldBy::Account(*account));
         }
-        if self.follows_the_log(first, &admitted) {
+        if self.follows_the_log(first, &admitted) || self.awaits_queue(&first.sent, &admitted) {
             return Some(HeldBy::Log);
         }
         let share = receivers.iter().find(|queue| !self.share_has_room_for(**queue, &first.sent));

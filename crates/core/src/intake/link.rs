@@ -218,8 +218,9 @@ impl Partition {
         }
         if let Some(before) = before {
             effects.push(Effect::Detached { consumer: before, cause: DetachCause::Stolen });
-            let by_it =
-                |publish: &Publish| publish.delivery.as_ref().is_some_and(|delivery| delivery.link == name);
+            let by_it = |parked: &Parked| {
+                parked.publish.delivery.as_ref().is_some_and(|delivery| delivery.link == name)
+            };
             self.forget_parked(before.connection, by_it, effects);
             // Others may have waited behind them alone.
             self.unpark(effects);
@@ -264,11 +265,11 @@ impl Partition {
     pub(crate) fn forget_parked(
         &mut self,
         connection: ConnectionId,
-        goes: impl Fn(&Publish) -> bool,
+        goes: impl Fn(&Parked) -> bool,
         effects: &mut Vec<Effect>,
     ) {
-        let goes = |publish: &Publish| publish.connection == connection && goes(publish);
-        for Parked { publish, .. } in self.parked.take_out(|parked| goes(&parked.publish)) {
+        let goes = |parked: &Parked| parked.publish.connection == connection && goes(parked);
+        for Parked { publish, .. } in self.parked.take_out(goes) {
             if publish.delivery.is_some() {
                 tell(self.links.end((connection, publish.ticket), None), effects);
             }

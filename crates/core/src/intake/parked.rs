@@ -1,4 +1,4 @@
-//! Sends that wait: for memory, for room, for the disk, or for what their producers sent before.
+//! Sends that wait: for memory, for room, for the disk, for a queue, or for what their producers sent before.
 //!
 //! Each waits in the line of the address that it was sent to. One that was sent to several addresses is in the way of what its
 //! producer sends to any of them: an earlier send is never behind a later one, so nobody waits in a circle.
@@ -15,8 +15,15 @@ pub struct Parked {
     pub publish: Publish,
     /// When it is refused, in ms since 1970; `None` for never.
     pub until_ms: Option<u64>,
-    /// Rises from one to the next.
-    number: u64,
+    /// Rises from one to the next that is behind it.
+    number: i64,
+}
+
+impl Parked {
+    /// Which of all that wait.
+    pub fn number(&self) -> i64 {
+        self.number
+    }
 }
 
 /// What waits ahead of a send.
@@ -36,8 +43,10 @@ type Way = (ConnectionId, bool, Destination);
 pub struct ParkedSends {
     lines: BTreeMap<Destination, VecDeque<Parked>>,
     /// The numbers of those on each way.
-    ways: BTreeMap<Way, BTreeSet<u64>>,
-    next_number: u64,
+    ways: BTreeMap<Way, BTreeSet<i64>>,
+    next_number: i64,
+    /// The lowest number that was given to one ahead of all others.
+    first_number: i64,
 }
 
 fn ways_of(publish: &Publish) -> impl Iterator<Item = Way> {
@@ -50,11 +59,28 @@ impl ParkedSends {
     pub fn push(&mut self, publish: Publish, until_ms: Option<u64>) {
         let number = self.next_number;
         self.next_number += 1;
-        for way in ways_of(&publish) {
+        self.enter(&publish, number).push_back(Parked { publish, until_ms, number });
+    }
+
+    /// Puts one ahead of all others of its address: it was the first there, and nothing of its producer was ahead of it.
+    pub fn push_first(&mut self, publish: Publish) {
+        self.first_number -= 1;
+        let number = self.first_number;
+        self.enter(&publish, number).push_front(Parked { publish, until_ms: None, number });
+    }
+
+    fn enter(&mut self, publish: &Publish, number: i64) -> &mut VecDeque<Parked> {
+        for way in ways_of(publish) {
             self.ways.entry(way).or_default().insert(number);
         }
-        let line = self.lines.entry(publish.sent.to.clone()).or_default();
-        line.push_back(Parked { publish, until_ms, number });
+        self.lines.entry(publish.sent.to.clone()).or_default()
+    }
+
+    /// The first one at this address is refused then, if it has no such time yet.
+    pub fn end_first(&mut self, to: &Destination, until_ms: Option<u64>) {
+        if let Some(first) = self.lines.get_mut(to).and_then(VecDeque::front_mut) {
+            first.until_ms = first.until_ms.or(until_ms);
+        }
     }
 
     /// The one that has waited longest at this address.
@@ -98,7 +124,7 @@ impl ParkedSends {
 
     /// What waits ahead of this send, which has just come.
     pub fn ahead_of(&self, publish: &Publish) -> Ahead {
-        Ahead { here: self.is_at(&publish.sent.to), own: self.has_own_ahead(publish, u64::MAX) }
+        Ahead { here: self.is_at(&publish.sent.to), own: self.has_own_ahead(publish, i64::MAX) }
     }
 
     /// What waits ahead of the first at some address.
@@ -106,7 +132,7 @@ impl ParkedSends {
         Ahead { here: false, own: self.has_own_ahead(&first.publish, first.number) }
     }
 
-    fn has_own_ahead(&self, publish: &Publish, number: u64) -> bool {
+    fn has_own_ahead(&self, publish: &Publish, number: i64) -> bool {
         let earliest = |way: Way| self.ways.get(&way).and_then(BTreeSet::first);
         !self.ways.is_empty() && ways_of(publish).filter_map(earliest).any(|earliest| *earliest < number)
     }

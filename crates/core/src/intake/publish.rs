@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use postroad_model::{
-    Command, ConnectionId, Destination, DestinationKind, Durability, Effect, Event, Message, MessageKey,
-    Position, Publish, QueueId, RareHeaders, Refusal, Retain, Sent, Ticket, Urgency,
+    Command, ConnectionId, Destination, DestinationKind, Durability, Effect, Message, MessageKey, Position,
+    Publish, QueueId, RareHeaders, Refusal, Retain, Sent, Ticket, Urgency,
 };
 
 use crate::Partition;
@@ -51,11 +51,6 @@ impl Partition {
             self.counters.duplicates += 1;
             return self.reply(publish.connection, publish.ticket, Ok(()), effects);
         }
-        let declared = publish.sent.targets().find(|to| self.waiting.is_for_queue(to)).cloned();
-        let at_once = !publish.sent.message.persistent && publish.sent.schedule.is_none();
-        if let Some(queue) = declared.filter(|_| at_once) {
-            return self.declare_first(queue, Event::Publish(publish), effects);
-        }
         let admitted = self.admit(&publish.sent);
         let receivers = self.receivers_if_needed(&publish, &admitted);
         if publish.is_notice {
@@ -82,7 +77,7 @@ impl Partition {
             Ok(Admitted::Durable | Admitted::Volatile) => {
                 self.receivers_of(&publish.sent, Some(publish.connection))
             }
-            Ok(Admitted::NeedsQueue(_)) | Err(_) => Vec::new(),
+            Ok(Admitted::NeedsQueue) | Err(_) => Vec::new(),
         }
     }
 
@@ -121,7 +116,7 @@ impl Partition {
                     || !self.has_memory_for(sent, receivers);
                 for_room().or(waits.then_some(None))
             }
-            Ok(Admitted::NeedsQueue(_)) => ahead.own.then_some(None),
+            Ok(Admitted::NeedsQueue) => (ahead.here || ahead.own).then_some(None),
             Err(_) => None,
         }
     }
@@ -154,9 +149,7 @@ impl Partition {
                 self.hand_out(publish.sent, receivers, publish.retain, effects);
                 self.reply(connection, ticket, Ok(()), effects);
             }
-            Ok(Admitted::NeedsQueue(queue)) => {
-                self.declare_first(queue, Event::Publish(publish), effects);
-            }
+            Ok(Admitted::NeedsQueue) => self.park_until_declared(publish, effects),
             Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
         }
     }
@@ -182,7 +175,8 @@ impl Partition {
             // One that is kept anywhere is in the log for all, and its record makes what queues it needs.
             admitted = match (admitted, self.admit_to(to, sent.message.persistent)?) {
                 (Admitted::Durable, _) | (_, Admitted::Durable) => Admitted::Durable,
-                (needs @ Admitted::NeedsQueue(_), _) | (_, needs) => needs,
+                (Admitted::NeedsQueue, _) | (_, Admitted::NeedsQueue) => Admitted::NeedsQueue,
+                (Admitted::Volatile, Admitted::Volatile) => Admitted::Volatile,
             };
         }
         match admitted {
@@ -202,7 +196,7 @@ impl Partition {
             DestinationKind::Topic => Admitted::Volatile,
             DestinationKind::Queue if durable() => Admitted::Durable,
             DestinationKind::Queue if exists => Admitted::Volatile,
-            DestinationKind::Queue => Admitted::NeedsQueue(to.clone()),
+            DestinationKind::Queue => Admitted::NeedsQueue,
         })
     }
 
@@ -338,7 +332,13 @@ impl Partition {
         let admitted = self.admit(&first.sent);
         let receivers = self.receivers_if_needed(first, &admitted);
         let ahead = self.parked.ahead_of_first(parked);
-        if self.must_wait(first, &admitted, &receivers, ahead).is_some() {
+        if self.awaits_queue(&first.sent, &admitted) {
+            return None;
+        }
+        if let Some(until_ms) = self.must_wait(first, &admitted, &receivers, ahead) {
+            // What it waits for now may have another end than what it waited for before.
+            self.parked.end_first(to, until_ms);
+            self.next_refusal_ms = self.next_refusal_ms.into_iter().chain(until_ms).min();
             return None;
         }
         let Parked { publish, .. } = self.parked.take_first(to)?;
@@ -559,6 +559,6 @@ pub enum Admitted {
     Durable,
     /// In memory.
     Volatile,
-    /// In memory, once this queue exists.
-    NeedsQueue(Destination),
+    /// In memory, once all its queues exist.
+    NeedsQueue,
 }

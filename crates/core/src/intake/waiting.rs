@@ -1,15 +1,20 @@
 //! Events that cannot go on before the log has made what they need, a queue or a durable subscription, or has ended the subscription
-//! that is there.
+//! that is there. Sends that need a queue wait where other sends do (`parked`), so that none of their producer overtakes them.
 //!
 //! What concerns a consumer that waits here waits behind it. What the log then says is told to each in turn.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use postroad_model::{Attach, Command, ConnectionId, Destination, Effect, Event, Refusal, Ticket, Urgency};
+use postroad_model::{
+    Attach, Command, ConnectionId, Destination, DestinationKind, Effect, Event, Publish, Refusal, Sent,
+    Ticket, Urgency,
+};
 
 use crate::Partition;
-use crate::addresses::binding;
+use crate::intake::limit::HeldBy;
+use crate::intake::parked::Parked;
+use crate::intake::publish::Admitted;
 use crate::log::completion::Completion;
 
 /// See the head of this file.
@@ -86,16 +91,80 @@ fn concerns_consumer_of(event: &Event, connection: ConnectionId) -> bool {
 }
 
 impl Partition {
-    /// Puts an event off until its queue is in the log; what comes later for that queue waits behind it.
-    pub(crate) fn declare_first(&mut self, queue: Destination, event: Event, effects: &mut Vec<Effect>) {
+    /// Puts a reader off until its queue is in the log; what comes later for that reader waits behind it.
+    pub(crate) fn declare_first(&mut self, queue: Destination, attach: Attach, effects: &mut Vec<Effect>) {
+        self.begin_queue(&queue, Some(&attach), effects);
+        self.waiting.for_queues.entry(queue).or_default().push(Event::Attach(attach));
+    }
+
+    /// Has the log make a queue, or bind it as the reader wants it, unless that is under way: what waits then says what else it
+    /// wants.
+    fn begin_queue(&mut self, queue: &Destination, attach: Option<&Attach>, effects: &mut Vec<Effect>) {
         // A line is there as long as its queue is on the way, even if everybody has left it.
-        if let Some(waiting) = self.waiting.for_queues.get_mut(&queue) {
-            return waiting.push(event);
+        if !self.waiting.is_for_queue(queue) {
+            self.waiting.for_queues.insert(queue.clone(), Vec::new());
+            let completion = Completion::Declared { queue: queue.clone() };
+            self.propose_queue(queue.clone(), attach, completion, effects);
         }
-        let attach = binding::attach_of(&event).cloned();
-        self.waiting.for_queues.insert(queue.clone(), vec![event]);
-        let completion = Completion::Declared { queue: queue.clone() };
-        self.propose_queue(queue, attach.as_ref(), completion, effects);
+    }
+
+    /// A send in memory waits, ahead of all others at its address, until the log has made the queues that it needs.
+    pub(crate) fn park_until_declared(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
+        let needed: Vec<Destination> = self.queues_needed(&publish.sent).cloned().collect();
+        for queue in needed {
+            self.begin_queue(&queue, None, effects);
+        }
+        let to = publish.sent.to.clone();
+        self.parked.push_first(publish);
+        self.lines.put(to, HeldBy::Log, false);
+    }
+
+    /// Whether the send waits for queues that are on their way into the log.
+    pub(crate) fn awaits_queue(&self, sent: &Sent, admitted: &Result<Admitted, Refusal>) -> bool {
+        matches!(admitted, Ok(Admitted::NeedsQueue))
+            && self.queues_needed(sent).all(|queue| self.waiting.is_for_queue(queue))
+    }
+
+    /// What the connection has sent that needs nothing but queues, and what waits behind that: it comes in even if the connection ends,
+    /// as it would if the queues were there.
+    pub(crate) fn parked_for_queues(&self, connection: ConnectionId) -> BTreeSet<i64> {
+        let mut own: Vec<&Parked> =
+            self.parked.iter().filter(|parked| parked.publish.connection == connection).collect();
+        own.sort_unstable_by_key(|parked| parked.number());
+        let (mut staying, mut ways) = (BTreeSet::new(), BTreeSet::new());
+        for parked in own {
+            let Sent { message, .. } = &parked.publish.sent;
+            let admitted = self.admit(&parked.publish.sent);
+            let way = |to: &Destination| (message.persistent, to.clone());
+            let is_behind = parked.publish.sent.targets().any(|to| ways.contains(&way(to)));
+            if matches!(admitted, Ok(Admitted::NeedsQueue)) || is_behind && admitted == Ok(Admitted::Volatile)
+            {
+                staying.insert(parked.number());
+                ways.extend(parked.publish.sent.targets().map(way));
+            }
+        }
+        staying
+    }
+
+    /// The queues among its addresses that do not exist.
+    fn queues_needed<'a>(&'a self, sent: &'a Sent) -> impl Iterator<Item = &'a Destination> {
+        let queues = sent.targets().filter(|to| to.kind == DestinationKind::Queue);
+        queues.filter(|queue| self.addresses.get(queue).is_none())
+    }
+
+    /// The log has not made the queue: what needs it is refused.
+    pub(crate) fn queue_failed(&mut self, queue: &Destination, refusal: &Refusal, effects: &mut Vec<Effect>) {
+        let waiting = self.waiting.take_for_queue(queue);
+        self.refuse_waiting(waiting, refusal, effects);
+        let needs = |parked: &&Parked| {
+            let sent = &parked.publish.sent;
+            let is_needed = self.queues_needed(sent).any(|needed| needed == queue);
+            is_needed && matches!(self.admit(sent), Ok(Admitted::NeedsQueue))
+        };
+        let failed: BTreeSet<i64> = self.parked.iter().filter(needs).map(Parked::number).collect();
+        for Parked { publish, .. } in self.parked.take_out(|parked| failed.contains(&parked.number())) {
+            self.reply(publish.connection, publish.ticket, Err(refusal.clone()), effects);
+        }
     }
 
     /// Puts a reader off until its durable subscription is in the log; what comes later for that subscription waits behind it.
@@ -148,7 +217,6 @@ impl Partition {
 /// Who waits for an event to be carried out.
 fn waiter(event: &Event) -> Option<(ConnectionId, Ticket)> {
     match event {
-        Event::Publish(publish) => Some((publish.connection, publish.ticket)),
         Event::Attach(Attach { consumer, ticket, .. }) => Some((consumer.connection, *ticket)),
         Event::Unsubscribe { connection, ticket, .. } => Some((*connection, *ticket)),
         _ => None,

@@ -11,7 +11,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::intake::limit::{Expecting, HeldBy};
+use crate::intake::limit::Expecting;
 use crate::transaction::VolatileChanges;
 
 /// What follows one proposal.
@@ -202,7 +202,8 @@ impl Partition {
         for completion in failed {
             self.fail(completion, &refusal, effects);
         }
-        self.unpark_held_by(HeldBy::Log, effects);
+        // What waited for the log, or behind what was refused now.
+        self.unpark(effects);
     }
 
     fn fail(&mut self, completion: Completion, refusal: &Refusal, effects: &mut Vec<Effect>) {
@@ -217,10 +218,7 @@ impl Partition {
             Completion::Piece { connection, bytes, ticket, .. } => {
                 self.piece_failed(connection, bytes, (ticket, refusal), effects);
             }
-            Completion::Declared { queue } => {
-                let waiting = self.waiting.take_for_queue(&queue);
-                self.refuse_waiting(waiting, refusal, effects);
-            }
+            Completion::Declared { queue } => self.queue_failed(&queue, refusal, effects),
             Completion::Settled { settlements, answer: None } => self.unsaved.extend(settlements),
             Completion::Settled { settlements, answer } => {
                 self.stay(&settlements, effects);

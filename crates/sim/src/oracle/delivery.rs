@@ -267,10 +267,6 @@ impl Oracle {
             return Ok(());
         }
         let Some(letter) = self.letters.get(&spot.1).filter(|letter| !letter.resent) else { return Ok(()) };
-        if !letter.sent.also.is_empty() && !letter.sent.message.persistent {
-            // It may have waited for another of its addresses, which was new.
-            return Ok(());
-        }
         let group = letter.sent.message.group().map(|group| group.id.clone());
         // A subscription keeps in memory what is persistent too, which need not come in the order of what is not.
         let persistent = letter.sent.message.persistent;
