@@ -250,6 +250,7 @@ impl Partition {
     /// An empty partition.
     pub fn new(settings: Settings) -> Partition {
         let page_jobs = usize::try_from(settings.page_entries).unwrap_or(usize::MAX).saturating_mul(4);
+        let memory_bytes = settings.resident_bytes_max;
         Partition {
             settings,
             now_ms: 0,
@@ -295,7 +296,7 @@ impl Partition {
             origin_of: |_| None,
             audit: Audit::default(),
             write_due: |message, _| message.clone(),
-            jobs: Jobs::new(page_jobs),
+            jobs: Jobs::new(page_jobs, memory_bytes),
             waiting: Waiting::default(),
             unsaved: Vec::new(),
             space_ample: true,
@@ -387,6 +388,8 @@ impl Partition {
             Command::Prepare { id, changes } => self.apply_prepare(position, id, changes, effects),
             Command::Fire { due, next, sent } => self.apply_fire(position, due, next, sent, effects),
             Command::Unschedule { jobs } => self.apply_unschedule(&jobs, effects),
+            Command::Shelve { jobs } => self.apply_shelve(position, &jobs, effects),
+            Command::Unshelve { shelf, jobs } => self.apply_unshelve(shelf, &jobs, effects),
             Command::Promise { id, branch, participants } => self.apply_promise(id, branch, participants),
             Command::Decide { id, participants } => self.apply_decide(id, participants),
             Command::Overrule { id, branch, participants, commit } => {
@@ -479,6 +482,7 @@ impl Partition {
             }
             Event::Link(event) => self.about_link(event, effects),
             Event::Recalled { key, sent } => self.recalled(key, sent, effects),
+            Event::ShelfRead { position, jobs } => self.shelf_read(position, jobs, effects),
             Event::ProposalsFailed { reason } => self.proposals_failed(&reason, effects),
             Event::Space { ample } => self.space(ample, effects),
             Event::Tick { now_ms } => self.tick(now_ms, effects),

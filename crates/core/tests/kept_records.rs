@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record};
 use postroad_model::{
-    Again, Binding, BranchId, Changes, Chunks, Command, Compression, Destination, Due, Encoding, EntryTag,
-    Group, Message, MessageKey, NORMAL_PRIORITY, Origin, PartitionId, Placement, Position, Protocol, QueueId,
-    RareHeaders, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
+    Again, Binding, BranchId, Changes, Chunks, Command, Compression, Destination, Due, Effect, Encoding,
+    EntryTag, Event, Group, Message, MessageKey, NORMAL_PRIORITY, Origin, PartitionId, Placement, Position,
+    Protocol, QueueId, RareHeaders, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
 };
 use postroad_routing::Policies;
 
@@ -563,11 +563,46 @@ fn partition_with_many_jobs() -> Partition {
 fn a_snapshot_of_version_11_becomes_the_partition_that_it_was() {
     let snapshot = read(11, "snapshot");
     let restored = Partition::restore(settings_for_pages(), &snapshot).expect("a snapshot");
-    assert_eq!(restored.snapshot(), snapshot, "restored");
-    assert_eq!(partition_with_many_jobs().snapshot(), snapshot, "from its records");
+    assert_eq!(restored.snapshot(), partition_with_many_jobs().snapshot(), "the same as from its records");
     // Pages of another size are pages as well.
     let roomy = Partition::restore(settings(), &snapshot).expect("a snapshot");
     assert_eq!((roomy.scheduled(), restored.scheduled()), (102, 102));
+}
+
+/// As it is written since version 12: with jobs that are in records of their own.
+fn partition_with_shelves() -> Partition {
+    let mut partition = partition_with_many_jobs();
+    for (_, command) in shelf_records() {
+        let position = partition.applied().map_or(Position::FIRST, Position::next);
+        partition.apply(position, command, &mut Vec::new());
+    }
+    partition
+}
+
+/// Jobs of [`partition_with_many_jobs`] leave memory by three records; those of the second one come back.
+fn shelf_records() -> Vec<(&'static str, Command)> {
+    let shelves = ["shelve-1", "shelve-2", "shelve-3"]
+        .map(|name| (name, decode_record(&read(2, name)).expect("a record")));
+    let Command::Shelve { jobs } = shelves[1].1.clone() else { panic!("{shelves:?}") };
+    let shelf = partition_with_many_jobs().applied().map(|last| last.next().next()).expect("records");
+    shelves.into_iter().chain([("unshelve", Command::Unshelve { shelf, jobs })]).collect()
+}
+
+#[test]
+fn records_of_shelves_are_read_and_written() {
+    for (name, command) in shelf_records() {
+        assert_eq!(encode_record(&command, Compression::None).concat(), read(2, name), "case: {name}");
+        assert_eq!(decode_record(&read(2, name)), Ok(command), "case: {name}");
+    }
+}
+
+#[test]
+fn a_snapshot_of_version_12_becomes_the_partition_that_it_was() {
+    let snapshot = read(12, "snapshot");
+    let restored = Partition::restore(settings_for_pages(), &snapshot).expect("a snapshot");
+    assert_eq!(restored.snapshot(), snapshot, "restored");
+    assert_eq!(partition_with_shelves().snapshot(), snapshot, "from its records");
+    assert_eq!((restored.scheduled(), restored.jobs_in_memory()), (102, 86));
 }
 
 /// Ran once for each version. It never replaces a file: kept means kept.
@@ -578,6 +613,18 @@ fn write_the_kept_files() {
         let file = std::fs::OpenOptions::new().write(true).create_new(true).open(file);
         std::io::Write::write_all(&mut file.expect("a new file"), bytes).expect("written");
     };
-    write(kept(2, "enqueue-returned"), &encode_record(&returned_record(), Compression::None).concat());
-    write(kept(11, "snapshot"), &partition_with_many_jobs().snapshot());
+    let mut partition = partition_with_many_jobs();
+    let mut effects = Vec::new();
+    partition.start(&mut effects);
+    partition.soft(Event::Tick { now_ms: 0 }, &mut effects);
+    let proposed = effects.into_iter().filter_map(|effect| match effect {
+        Effect::Propose { command: command @ Command::Shelve { .. }, .. } => Some(command),
+        _ => None,
+    });
+    for (number, command) in (1..=3).zip(proposed) {
+        write(kept(2, &format!("shelve-{number}")), &encode_record(&command, Compression::None).concat());
+    }
+    let (name, unshelve) = shelf_records().pop().expect("the last one");
+    write(kept(2, name), &encode_record(&unshelve, Compression::None).concat());
+    write(kept(12, "snapshot"), &partition_with_shelves().snapshot());
 }

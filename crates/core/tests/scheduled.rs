@@ -173,6 +173,143 @@ fn a_job_that_is_ended_while_it_is_fired_ends() {
     assert_eq!((bench.held().as_str(), bench.partitions[0].scheduled()), ("a:1", 0));
 }
 
+/// Of jobs that are due once at most 32 are in memory, and a shelf has 2.
+fn pinched() -> postroad_core::Settings {
+    postroad_core::Settings { resident_bytes_max: 0, page_entries: 2, ..settings(1) }
+}
+
+/// So many jobs, due in no order between 100 s and 10,000 s; returns when each is due, in order.
+fn schedule_many(bench: &mut Bench, jobs: u64) -> Vec<(u64, u64)> {
+    let due_ms = |number: u64| 100_000 + number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 9_900_000;
+    for number in 0..jobs {
+        assert_eq!(bench.run(&format!("send 1 a {number} at={}", due_ms(number))), "ok");
+    }
+    let mut all: Vec<(u64, u64)> = (0..jobs).map(|number| (due_ms(number), number)).collect();
+    all.sort_unstable();
+    all
+}
+
+fn shelved(bench: &Bench) -> usize {
+    bench.partitions[0].scheduled() - bench.partitions[0].jobs_in_memory()
+}
+
+#[test]
+fn jobs_that_are_due_late_leave_memory_and_come_in_time() {
+    for restarts in [false, true] {
+        let mut bench = Bench::new(pinched());
+        let mut all = schedule_many(&mut bench, 400);
+        assert_eq!(bench.partitions[0].scheduled(), 400);
+        assert!(
+            bench.partitions[0].jobs_in_memory() <= 32,
+            "{} in memory",
+            bench.partitions[0].jobs_in_memory()
+        );
+        assert_eq!(bench.run("attach 1.1 a 2000"), "ok");
+        for now in (0..=10_000_000).step_by(250_000) {
+            if restarts {
+                bench.restart();
+                bench.run("attach 1.1 a 2000");
+            }
+            // Whoever asked to be woken is woken then.
+            let mut said = String::new();
+            while let Some(due_ms) = bench.partitions[0].next_due_ms().filter(|due_ms| *due_ms <= now) {
+                said += " ";
+                said += &bench.run(&format!("time {due_ms}"));
+            }
+            let due: Vec<(u64, u64)> = all.extract_if(.., |(due_ms, _)| *due_ms <= now).collect();
+            let came: Vec<u64> =
+                said.split_whitespace().filter_map(|word| word.strip_prefix("1.1<")?.parse().ok()).collect();
+            assert_eq!(came, due.iter().map(|(_, number)| *number).collect::<Vec<_>>(), "until {now}");
+            bench.run(&came.iter().map(|number| format!("accept 1.1 {number}\n")).collect::<String>());
+            assert!(bench.partitions[0].jobs_in_memory() <= 32 + 4 * 2, "what comes back is bounded");
+        }
+        assert_eq!((bench.partitions[0].scheduled(), bench.held().as_str()), (0, ""));
+        assert_eq!(bench.partitions[0].live_messages().count(), 0, "records of shelves go, too");
+    }
+}
+
+#[test]
+fn jobs_that_are_due_together_do_not_come_back_together() {
+    let mut bench = Bench::new(pinched());
+    for number in 0..1000 {
+        bench.run(&format!("send 1 a {number} at=5000"));
+    }
+    assert!(shelved(&bench) > 900);
+    bench.run("time 4000");
+    assert!(bench.partitions[0].jobs_in_memory() <= 32, "as many as before");
+    bench.run("time 5000");
+    while bench.partitions[0].next_due_ms().is_some() {
+        bench.run("time 5001");
+    }
+    assert_eq!((bench.held().as_str(), bench.partitions[0].scheduled()), ("a:1000", 0));
+}
+
+#[test]
+fn jobs_on_shelves_are_seen_and_ended() {
+    let mut bench = Bench::new(pinched());
+    let all = schedule_many(&mut bench, 500);
+    assert!(shelved(&bench) > 400);
+    bench.run("attach 1.1 r 2000");
+    let names =
+        |jobs: &[(u64, u64)]| jobs.iter().map(|(_, number)| format!(" 1.1<{number}")).collect::<String>();
+    assert_eq!(bench.run("jobs 1 r"), format!("ok{}", names(&all)), "by time");
+    let ended = all[450].1;
+    assert_eq!(bench.run(&format!("cancel 1 {ended}")), "ok");
+    assert_eq!(bench.partitions[0].scheduled(), 499);
+    assert_eq!(bench.run(&format!("cancel 1 {ended}")), "ok", "there is none of this name");
+    bench.restart();
+    assert_eq!(bench.partitions[0].scheduled(), 499);
+    bench.run("attach 1.1 r 2000");
+    let left: Vec<(u64, u64)> = all.iter().copied().filter(|(_, number)| *number != ended).collect();
+    assert_eq!(bench.run("jobs 1 r"), format!("ok{}", names(&left)));
+    assert_eq!(bench.run(&format!("cancel 1 until={}", all[399].0)), "ok");
+    assert_eq!(bench.run("jobs 1 r"), format!("ok{}", names(&left[400..])));
+    assert_eq!(bench.run("cancel 1"), "ok");
+    assert_eq!((bench.partitions[0].scheduled(), bench.partitions[0].live_messages().count()), (0, 0));
+}
+
+#[test]
+fn a_snapshot_keeps_jobs_on_shelves() {
+    let mut bench = Bench::new(pinched());
+    schedule_many(&mut bench, 700);
+    let snapshot = bench.partitions[0].snapshot();
+    let restored = Partition::restore(pinched(), &snapshot).expect("a sound snapshot");
+    assert_eq!(restored.snapshot(), snapshot);
+    let needed = |partition: &Partition| {
+        let mut keys: Vec<_> = partition.live_messages().flat_map(|row| row.keys()).collect();
+        keys.sort_unstable();
+        keys
+    };
+    assert_eq!(needed(&restored), needed(&bench.partitions[0]));
+    assert_eq!(
+        (restored.scheduled(), restored.jobs_in_memory()),
+        (700, bench.partitions[0].jobs_in_memory())
+    );
+}
+
+#[test]
+fn a_shelf_that_the_log_refuses_is_tried_again() {
+    let mut bench = Bench::new(pinched());
+    for number in 0..32 {
+        bench.run(&format!("send 1 a {number} at={}", 1_000_000 + number));
+    }
+    assert_eq!(shelved(&bench), 0);
+    bench.run("send 1 a 32 at=9");
+    let on_shelves = shelved(&bench);
+    assert_eq!(on_shelves, 18, "the last ones, by twos: half of what may be there is left");
+    bench.broken = Some(postroad_model::PartitionId(0));
+    bench.run("time 1000031");
+    assert_eq!((shelved(&bench), bench.held().as_str()), (on_shelves, ""), "nothing comes back");
+    assert_eq!(
+        bench.run("cancel 1 31"),
+        "no: the store could not write: broken",
+        "nobody is told that it has ended"
+    );
+    bench.broken = None;
+    bench.run("time 1001070\ntime 1001071\ntime 1001072");
+    assert_eq!((bench.partitions[0].scheduled(), bench.held().as_str()), (0, "a:33"));
+}
+
 /// Jobs cost entries, not bodies.
 #[test]
 fn bodies_of_jobs_stay_on_the_disk() {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::{
-    Again, BranchId, Destination, Due, EntryTag, Message, PartitionId, QueueId, Schedule, TransactionId,
+    Again, BranchId, Destination, Due, EntryTag, Message, PartitionId, Position, QueueId, Schedule,
+    TransactionId,
 };
 
 /// A durable change of one partition, applied in log order on every replica.
@@ -65,6 +66,18 @@ pub enum Command {
     Unschedule {
         /// Their next firings.
         jobs: Vec<Due>,
+    },
+    /// These jobs leave memory, if all of them are there: from now on this record has them.
+    Shelve {
+        /// Who they are, in order, as the core writes them.
+        jobs: Bytes,
+    },
+    /// The jobs of that record are in memory again.
+    Unshelve {
+        /// The record.
+        shelf: Position,
+        /// What it has.
+        jobs: Bytes,
     },
     /// This partition's share of a transaction over several; binding until the coordinator decides.
     Prepare {

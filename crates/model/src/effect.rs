@@ -98,6 +98,11 @@ pub enum Effect {
         /// Durable keys only.
         keys: Vec<MessageKey>,
     },
+    /// Read the jobs in a record back from the log: answered by [`crate::Event::ShelfRead`].
+    ReadShelf {
+        /// The record.
+        position: Position,
+    },
     /// Read a piece of a large body, and send it to the connection.
     ReadChunk {
         /// Which connection.

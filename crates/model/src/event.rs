@@ -259,6 +259,13 @@ pub enum Event {
         /// The message, its addresses and its schedule.
         sent: Box<Sent>,
     },
+    /// The jobs in a record that was asked for by [`crate::Effect::ReadShelf`].
+    ShelfRead {
+        /// The record.
+        position: Position,
+        /// The jobs as the record has them, or why they cannot be had.
+        jobs: Result<Bytes, String>,
+    },
     /// Something about a link that is remembered.
     Link(LinkEvent),
     /// Every proposal that was not applied yet has failed, and is not on disk.

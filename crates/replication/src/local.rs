@@ -132,6 +132,7 @@ impl<P: Port> LocalLog<P> {
 fn frees(command: &Command) -> bool {
     match command {
         Command::Declare { .. } | Command::Chunk(_) | Command::Enqueue(_) | Command::Fire { .. } => false,
+        Command::Shelve { .. } | Command::Unshelve { .. } => false,
         Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends.is_empty(),
         _ => true,
     }

@@ -4,12 +4,14 @@
 //! threads could reorder is a choice of the caller: each way between two of them is a line of its own.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postroad_core::{Partition, Settings, UnwrittenPages, decode_record, encode_record, sent_in_record};
+use postroad_core::{
+    Partition, Settings, UnwrittenPages, decode_record, encode_record, jobs_in_record, sent_in_record,
+};
 use postroad_journal::{Disk, Journal, Keys, OpenError, Options, SimulatedDisk};
 use postroad_model::{Chunks, Effect, Event, Message, MessageKey, PartitionId, Position};
 use postroad_replication::{
@@ -71,6 +73,8 @@ pub struct Core {
     /// Pieces of delivered messages that are read back, each with its message, its place, and all of them: whoever reads
     /// has them in hand.
     pieces: HashMap<Position, Vec<(MessageNumber, usize, Arc<Chunks>)>>,
+    /// Records with scheduled messages that are being read.
+    shelf_reads: HashSet<Position>,
     /// A snapshot is being made.
     unwritten: Option<UnwrittenPages>,
     /// What was wrong with one of them.
@@ -143,6 +147,7 @@ impl Core {
             }
             LogEvent::Read { position, record, .. } => {
                 self.read_back(position, &record);
+                self.shelf_back(position, &record);
                 for (number, index, chunks) in self.pieces.remove(&position).unwrap_or_default() {
                     self.broken = self.broken.take().or(check_piece(number, index, &chunks, &record).err());
                 }
@@ -179,6 +184,23 @@ impl Core {
         }
     }
 
+    fn read_shelf(&mut self, position: Position) {
+        if self.shelf_reads.insert(position) {
+            self.log.read(self.id, position);
+        }
+    }
+
+    fn shelf_back(&mut self, position: Position, record: &Result<Bytes, String>) {
+        if !self.shelf_reads.remove(&position) {
+            return;
+        }
+        let jobs = record.as_ref().map_err(Clone::clone).and_then(|record| {
+            let jobs = jobs_in_record(record).map_err(|error| error.to_string())?;
+            jobs.ok_or_else(|| "no scheduled messages in the record".to_owned())
+        });
+        self.send(Source::Partition(self.id), Event::ShelfRead { position, jobs });
+    }
+
     /// Whether the journal has said something.
     pub fn has_news(&self) -> bool {
         !self.wire.0.borrow().to_core.is_empty()
@@ -196,6 +218,7 @@ impl Core {
                     self.log.propose(self.id, proposal);
                 }
                 Effect::Fetch { keys } => self.fetch(keys),
+                Effect::ReadShelf { position } => self.read_shelf(*position),
                 Effect::Retain { position, count, bytes } => {
                     self.log.retain(self.id, *position, *count, *bytes);
                 }
@@ -324,7 +347,8 @@ impl Assembly {
             let wire = Wire::default();
             let log = LocalLog::new(wire.clone(), [(id, partition.applied())]);
             let (inbox, reads, pieces) = (BTreeMap::new(), HashMap::new(), HashMap::new());
-            Core { id, partition, log, wire, inbox, reads, pieces, unwritten: None, broken: None, now_ms: 0 }
+            let (shelf_reads, unwritten, broken) = (HashSet::new(), None, None);
+            Core { id, partition, log, wire, inbox, reads, pieces, shelf_reads, unwritten, broken, now_ms: 0 }
         };
         let mut cores: Vec<Core> = partitions.into_iter().map(core).collect();
         let begin = |core: &mut Core| {

@@ -193,8 +193,10 @@ impl Client {
             let key = if world.random.one_in(2) { "a" } else { "b" };
             Retain { key: key.into(), keep: !world.random.one_in(4) }
         });
-        let later = to.kind == DestinationKind::Queue && !to.temporary && world.random.one_in(10);
-        let schedule = later.then(|| Schedule::once("job".into(), world.now_ms + world.random.below(40)));
+        let (of_ten, within_ms) = if world.scene.plans_ahead { (8, 9000) } else { (1, 40) };
+        let later = to.kind == DestinationKind::Queue && !to.temporary && world.random.below(10) < of_ten;
+        let schedule =
+            later.then(|| Schedule::once("job".into(), world.now_ms + world.random.below(within_ms)));
         let is_fed = world.scene.fed.iter().any(|(queue, _)| *queue == to);
         let also = match spreads && !is_fed && !to.temporary && world.random.one_in(3) {
             true => self.others(world, &to),

@@ -33,6 +33,8 @@ pub struct Scene {
     pub limited: Option<(Destination, Limit)>,
     /// Of messages there with the same value the last is kept.
     pub last_values: Option<Destination>,
+    /// Much is scheduled, and far ahead: so much that some of it leaves memory.
+    pub plans_ahead: bool,
 }
 
 /// A topic that feeds queues.
@@ -66,7 +68,19 @@ impl Scene {
         let has_limit = |at: &Destination| limited.as_ref().is_some_and(|(limited, _)| limited == at);
         let last_values = last_values.filter(|at| !has_limit(at));
         let dead_letters = Destination::queue("dead");
-        Scene { destinations, dead_letters, names, fed, selects, lagging, forgetful, limited, last_values }
+        let plans_ahead = random.one_in(4);
+        Scene {
+            destinations,
+            dead_letters,
+            names,
+            fed,
+            selects,
+            lagging,
+            forgetful,
+            limited,
+            last_values,
+            plans_ahead,
+        }
     }
 
     /// A queue that refuses what is more than its limit.

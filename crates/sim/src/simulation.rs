@@ -367,6 +367,12 @@ impl Simulation {
         if let Event::Fetched { message: Err(reason), key } = &event {
             return Err(format!("{key:?} cannot be read back: {reason}"));
         }
+        self.report.shelves_read += u64::from(matches!(event, Event::ShelfRead { .. }));
+        if let Event::ShelfRead { jobs: Err(reason), position } = &event
+            && self.assembly.cores[index].partition.has_shelf(*position)
+        {
+            return Err(format!("the jobs of {position:?} cannot be read back: {reason}"));
+        }
         if let Some(turn) = self.assembly.cores[index].tick(self.now_ms) {
             self.handle(turn)?;
         }

@@ -29,6 +29,8 @@ pub struct Report {
     pub faults: u64,
     /// Bodies that were read back from the disk.
     pub fetched: u64,
+    /// Records with scheduled messages that were read back.
+    pub shelves_read: u64,
     /// Operations that a power cut found confirmed and not synced.
     pub doubted: u64,
     /// Pages of entries that were folded.
@@ -63,6 +65,7 @@ impl Report {
         self.crashes += other.crashes;
         self.faults += other.faults;
         self.fetched += other.fetched;
+        self.shelves_read += other.shelves_read;
         self.doubted += other.doubted;
         self.folded += other.folded;
         self.opened += other.opened;

@@ -1,12 +1,14 @@
 //! One core: its partitions, its share of the log, and its ways to the other cores.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use postroad_admin::ConnectionFigures;
-use postroad_core::{Partition, UnwrittenPages, chunk_in_record, encode_record, sent_in_record};
+use postroad_core::{
+    Partition, UnwrittenPages, chunk_in_record, encode_record, jobs_in_record, sent_in_record,
+};
 use postroad_model::{
     Announcement, ConnectionId, Destination, Effect, Event, MessageKey, Notice, PartitionId, PartitionRange,
     Placement, Position, Publish, Sent, Ticket, ToSession, TransactionKey,
@@ -79,6 +81,8 @@ pub struct Core {
     reads: FxHashMap<(PartitionId, Position), Vec<MessageKey>>,
     /// Pieces of large messages that are read back, and for whom.
     chunk_reads: FxHashMap<(PartitionId, Position), Vec<ConnectionId>>,
+    /// Records with scheduled messages that are being read.
+    shelf_reads: HashSet<(PartitionId, Position)>,
     /// Partitions that are being written down for a checkpoint, and what of them is still to be written ahead.
     snapshots: VecDeque<(PartitionId, UnwrittenPages)>,
     advisories: Advisories,
@@ -121,6 +125,7 @@ impl Core {
             effects: Vec::new(),
             reads: FxHashMap::default(),
             chunk_reads: FxHashMap::default(),
+            shelf_reads: HashSet::default(),
             advisories,
             now_ms: 0,
             snapshots: VecDeque::new(),
@@ -316,6 +321,7 @@ impl Core {
             LogEvent::Read { partition, position, record } => {
                 self.read_back(partition, position, &record);
                 self.chunk_back(partition, position, &record);
+                self.shelf_back(partition, position, &record);
             }
         }
     }
@@ -391,6 +397,28 @@ impl Core {
         }
     }
 
+    fn shelf_back(&mut self, id: PartitionId, position: Position, record: &Result<bytes::Bytes, String>) {
+        if !self.shelf_reads.remove(&(id, position)) {
+            return;
+        }
+        let jobs = record.as_ref().map_err(Clone::clone).and_then(|record| {
+            let jobs = jobs_in_record(record).map_err(|error| error.to_string())?;
+            jobs.ok_or_else(|| format!("record {} has no scheduled messages", position.get()))
+        });
+        if let Err(reason) = &jobs {
+            let (partition, position) = (id.0, position.get());
+            tracing::error!(partition, position, reason, "which messages are scheduled cannot be read");
+        }
+        self.work.push_back((id, Event::ShelfRead { position, jobs }));
+    }
+
+    fn read_shelf(&mut self, id: PartitionId, position: Position) {
+        if self.shelf_reads.insert((id, position)) {
+            self.logs.of(id).read(id, position);
+            self.unsent = true;
+        }
+    }
+
     fn read_chunk(&mut self, id: PartitionId, position: Position, connection: ConnectionId) {
         let waiting = self.chunk_reads.entry((id, position)).or_default();
         waiting.push(connection);
@@ -447,6 +475,7 @@ impl Core {
                 self.post(connection, ToSession::Redriven { ticket, moved, stayed });
             }
             Effect::Fetch { keys } => self.fetch(id, keys),
+            Effect::ReadShelf { position } => self.read_shelf(id, position),
             Effect::ReadChunk { connection, position } => self.read_chunk(id, position, connection),
             Effect::Retain { position, count, bytes } => {
                 self.logs.of(id).retain(id, position, count, bytes);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use postroad_core::{Mended, Mending, Partition, Settings, decode_record, message_in_record};
+use postroad_core::{Mended, Mending, Partition, Settings, decode_record, message_in_record, sent_in_record};
 use postroad_journal::{Checkpoint, Keys, LostRecords, Met, Options, ReadError, RealDisk, Repaired, Salvage};
 use postroad_model::{Command, Message, MessageKey, PartitionId, Placement, Position, Sent};
 
@@ -81,6 +81,9 @@ impl Wreck {
         }
         let mut lost = Vec::new();
         salvage.replay(&mut |met| replay(&mut mending, met, &mut lost))?;
+        for (id, mending) in &mut mending {
+            put_back(&salvage, *id, mending)?;
+        }
         let end =
             |(id, mending): (PartitionId, Mending)| (id, mending.end(|position| salvage.has(id, position)));
         let partitions = mending.into_iter().map(end).collect();
@@ -215,6 +218,22 @@ fn read_prepared(
         let failed = |source| StoreError::Record { partition: id.0, position: position.get(), source };
         if let Some(message) = message.map_err(failed)? {
             partition.restore_body(key, message);
+        }
+    }
+    Ok(())
+}
+
+/// Puts jobs back that were in records of their own, as far as their messages are there.
+fn put_back(salvage: &Salvage<RealDisk>, id: PartitionId, mending: &mut Mending) -> Result<(), StoreError> {
+    for row in mending.take_shelved() {
+        for key in row.keys() {
+            let MessageKey::Durable { position, ordinal } = key else { continue };
+            let failed = |source| StoreError::Record { partition: id.0, position: position.get(), source };
+            let sent = match salvage.read(id, position)? {
+                Some(record) => sent_in_record(&record, ordinal).map_err(failed)?,
+                None => None,
+            };
+            mending.put_back(key, row.body_bytes, sent.as_ref());
         }
     }
     Ok(())

@@ -24,7 +24,7 @@ impl Partition {
         let waiting =
             waiting.map(|(due, _)| MessageKey::Durable { position: due.position, ordinal: due.ordinal });
         let prepared = self.prepared.values().flat_map(|prepared| &prepared.scheduled);
-        waiting.chain(prepared.map(|(key, ..)| *key))
+        waiting.chain(self.shelved_keys()).chain(prepared.map(|(key, ..)| *key))
     }
 
     /// Whether there are messages whose bodies lie in this partition in pieces: neither they nor copies of them can go to another.

@@ -437,7 +437,7 @@ impl Partition {
             self.audit(&sent.message);
             let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
             if let Some(schedule) = &sent.schedule {
-                self.take_job(key, sent.message.bytes.len() as u64, schedule);
+                self.take_job(key, sent.message.bytes.len() as u64, schedule, effects);
                 self.schedule_chunks(key, &sent.message, effects);
                 continue;
             }

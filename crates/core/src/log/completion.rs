@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    ConnectionId, Destination, Due, Effect, EntryTag, Event, Peer, Publish, QueueId, Refusal, Settlement,
-    Ticket, TransactionId, TransactionKey,
+    ConnectionId, Destination, Due, Effect, EntryTag, Event, Peer, Position, Publish, QueueId, Refusal,
+    Settlement, Ticket, TransactionId, TransactionKey,
 };
 
 use crate::Partition;
@@ -124,6 +124,16 @@ pub enum Completion {
         /// Which firing.
         due: Due,
     },
+    /// Jobs were leaving memory.
+    Shelved {
+        /// How many.
+        jobs: usize,
+    },
+    /// The jobs of a shelf were coming back.
+    Unshelved {
+        /// Which.
+        shelf: Position,
+    },
     /// Nothing follows.
     Nothing,
 }
@@ -191,6 +201,11 @@ impl Partition {
                 self.resume(waiting, effects);
             }
             Completion::Resent(publish) => self.resent(*publish, effects),
+            Completion::Shelved { jobs } => self.has_left(jobs, false, effects),
+            Completion::Unshelved { .. } => {
+                self.pass_time(effects);
+                self.search_on(effects);
+            }
             Completion::Fired { .. } | Completion::Nothing => {}
         }
     }
@@ -199,6 +214,7 @@ impl Partition {
     pub(crate) fn proposals_failed(&mut self, reason: &str, effects: &mut Vec<Effect>) {
         let failed: Vec<Completion> = self.proposals.drain(..).collect();
         let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
+        self.fail_searches(reason, effects);
         for completion in failed {
             self.fail(completion, &refusal, effects);
         }
@@ -249,6 +265,8 @@ impl Partition {
             }
             Completion::Resent(publish) => self.resend_failed(&publish, refusal, effects),
             Completion::Fired { due } => self.not_fired(due),
+            Completion::Shelved { jobs } => self.has_left(jobs, true, effects),
+            Completion::Unshelved { shelf } => self.not_unshelved(shelf),
             // Known here for this run; the log learns the next count.
             Completion::Counted { .. } => {}
             // Asked for again when the log recovers.

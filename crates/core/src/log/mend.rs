@@ -10,8 +10,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use postroad_model::{
-    Changes, Command, Destination, Due, Effect, EntryTag, MessageKey, Position, QueueId, SettleCause,
-    Settlement,
+    Changes, Command, Destination, Due, Effect, EntryTag, MessageKey, MessageRow, Position, QueueId, Sent,
+    SettleCause, Settlement,
 };
 
 use crate::Partition;
@@ -159,7 +159,25 @@ impl Mending {
         self.lost.iter().any(|lost| lost.contains(&position))
     }
 
-    /// Behind the last record: ends whatever needs a record that is not there any more.
+    /// Behind the last record: the messages of jobs that are on shelves, all of which end here. Each is to be put back: its own record says
+    /// when it is due, so nothing is asked of the records of shelves.
+    pub fn take_shelved(&mut self) -> Vec<MessageRow> {
+        std::mem::take(&mut self.partition.jobs.shelves).keys.rows().collect()
+    }
+
+    /// A message of [`Mending::take_shelved`], with so many bytes; `None` if its record is not there.
+    pub fn put_back(&mut self, key: MessageKey, body_bytes: u64, sent: Option<&Sent>) {
+        let MessageKey::Durable { position, ordinal } = key else { return };
+        let Some((sent, schedule)) = sent.and_then(|sent| Some((sent, sent.schedule.as_ref()?))) else {
+            let (queue, subscription, holder) = (None, None, Holder::Job);
+            let lost = LostMessage { queue, subscription, position, ordinal, body_bytes, holder };
+            return self.messages.push(lost);
+        };
+        let bytes = sent.message.bytes.len() as u64;
+        self.partition.take_job(key, bytes, schedule, &mut Vec::new());
+    }
+
+    /// Behind the last record, and behind [`Mending::take_shelved`]: ends whatever needs a record that is not there any more.
     pub fn end(mut self, is_there: impl Fn(Position) -> bool) -> Mended {
         self.drop_entries(&is_there);
         self.drop_jobs(&is_there);

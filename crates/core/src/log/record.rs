@@ -118,6 +118,8 @@ mod kind {
     pub const CHUNK: u8 = 19;
     pub const BIND: u8 = 20;
     pub const UNBIND: u8 = 21;
+    pub const SHELVE: u8 = 22;
+    pub const UNSHELVE: u8 = 23;
 }
 
 /// The record of a command, as pieces to be written one behind the other; bodies that are not compressed are shared, not copied.
@@ -149,6 +151,8 @@ pub fn encode_record(command: &Command, compression: Compression) -> Vec<Bytes> 
         Command::Unschedule { jobs } => out.begin(kind::UNSCHEDULE).list(jobs, |out, due| {
             out.due(*due);
         }),
+        Command::Shelve { jobs } => out.begin(kind::SHELVE).shared(jobs),
+        Command::Unshelve { shelf, jobs } => out.begin(kind::UNSHELVE).u64(shelf.get()).shared(jobs),
         Command::Promise { id, branch, participants } => {
             out.begin(kind::PROMISE).transaction(*id).branch(branch).participants(participants)
         }
@@ -201,6 +205,8 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
             Command::Fire { due, next, sent: input.sent()? }
         }
         kind::UNSCHEDULE => Command::Unschedule { jobs: input.list(Reader::due)? },
+        kind::SHELVE => Command::Shelve { jobs: input.rest() },
+        kind::UNSHELVE => Command::Unshelve { shelf: input.position()?, jobs: input.rest() },
         kind::PROMISE => Command::Promise {
             id: input.transaction()?,
             branch: input.branch()?,
@@ -243,6 +249,17 @@ pub fn sent_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Sent>, Reco
 pub fn chunk_in_record(record: &Bytes) -> Result<Option<Bytes>, RecordError> {
     match decode_record(record)? {
         Command::Chunk(bytes) => Ok(Some(bytes)),
+        _ => Ok(None),
+    }
+}
+
+/// The jobs in a record that has some: see [`Command::Shelve`].
+///
+/// # Errors
+/// As for [`decode_record`]; `Ok(None)` if the record is another one.
+pub fn jobs_in_record(record: &Bytes) -> Result<Option<Bytes>, RecordError> {
+    match decode_record(record)? {
+        Command::Shelve { jobs } => Ok(Some(jobs)),
         _ => Ok(None),
     }
 }
@@ -658,9 +675,11 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn due(&mut self) -> Result<Due, RecordError> {
-        let (at_ms, position) = (self.u64()?, Position::new(self.u64()?));
-        let position = position.ok_or(RecordError::Unknown { field: "position", value: 0 })?;
-        Ok(Due { at_ms, position, ordinal: self.u32()? })
+        Ok(Due { at_ms: self.u64()?, position: self.position()?, ordinal: self.u32()? })
+    }
+
+    pub(crate) fn position(&mut self) -> Result<Position, RecordError> {
+        Position::new(self.u64()?).ok_or(RecordError::Unknown { field: "position", value: 0 })
     }
 
     fn sent(&mut self) -> Result<Sent, RecordError> {

@@ -18,12 +18,12 @@ use crate::log::record::{self, Reader, RecordError, Writer};
 use crate::memory::folding::messages_in_pages;
 use crate::partition::Settings;
 use crate::queue::{Entry, Folded, Lane, LaneNumber, Page, Queue, Span, State, tag};
-use crate::schedule::Job;
+use crate::schedule::{Chunk, Job, Shelf, WORDS};
 use crate::transaction::{Prepared, Promised};
 
 /// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
 /// parts it still has.
-const VERSION: u8 = 11;
+const VERSION: u8 = 12;
 
 /// The first layout with branches that are in doubt.
 const BRANCHES_SINCE: u8 = 3;
@@ -48,6 +48,9 @@ const SCHEDULED_CHUNKS_SINCE: u8 = 10;
 
 /// The first layout with jobs in folded pages.
 const JOB_PAGES_SINCE: u8 = 11;
+
+/// The first layout with jobs that are in records of their own.
+const SHELVES_SINCE: u8 = 12;
 
 /// Why bytes are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -179,6 +182,7 @@ impl Partition {
             write_key(out, *key);
             out.chunks(chunks);
         });
+        self.write_shelves(&mut out);
         out.finish().concat().into()
     }
 
@@ -237,6 +241,46 @@ impl Partition {
             write_key(out, *key);
             out.u64(*bytes).schedule(schedule);
         });
+    }
+
+    fn write_shelves(&self, out: &mut Writer) {
+        out.list(&self.jobs.shelves.iter().collect::<Vec<_>>(), |out, shelf| {
+            out.u64(shelf.position.get()).due(shelf.first).due(shelf.last).u32(shelf.jobs).u32(shelf.bytes);
+        });
+        out.list(&self.jobs.shelves.keys.chunks().collect::<Vec<_>>(), |out, ((ordinal, number), chunk)| {
+            out.u32(*ordinal).u64(*number).u64(chunk.body_bytes);
+            // Where all are here, as most often, one word says so.
+            let words = if chunk.bits == [u64::MAX; WORDS] { &[][..] } else { &chunk.bits[..] };
+            out.list(words, |out, word| {
+                out.u64(*word);
+            });
+        });
+    }
+
+    fn read_shelves(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+        let shelf = |input: &mut Reader<'_>| {
+            let (position, first, last) = (input.position()?, input.due()?, input.due()?);
+            Ok(Shelf { position, first, last, jobs: input.u32()?, bytes: input.u32()? })
+        };
+        for shelf in input.list(shelf)? {
+            let number = shelf.position.get();
+            if !self.jobs.shelves.insert(shelf) {
+                return Err(SnapshotError::Dangling { what: "place for shelf", number });
+            }
+        }
+        let chunk = |input: &mut Reader<'_>| {
+            let (number, body_bytes) = ((input.u32()?, input.u64()?), input.u64()?);
+            Ok((number, body_bytes, input.list(Reader::u64)?))
+        };
+        for (number, body_bytes, words) in input.list(chunk)? {
+            let bits = if words.is_empty() { Ok([u64::MAX; WORDS]) } else { words.try_into() };
+            let bits = bits.map_err(|_| SnapshotError::Dangling {
+                what: "chunk of shelved messages",
+                number: number.1,
+            })?;
+            self.jobs.shelves.keys.restore(number, Chunk { bits, body_bytes });
+        }
+        Ok(())
     }
 
     fn read_jobs(&mut self, has_pages: bool, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
@@ -319,6 +363,9 @@ impl Partition {
                 partition.uploads.schedule(key, Arc::new(chunks));
             }
         }
+        if SHELVES_SINCE <= found {
+            partition.read_shelves(&mut input)?;
+        }
         input.end()?;
         partition.fold_all();
         Ok(partition)
@@ -340,9 +387,15 @@ impl Partition {
             let (first, ordinal, body_bytes) = (due.position, due.ordinal, u64::from(job.bytes));
             MessageRow { first, records: 1, ordinal, body_bytes }
         });
+        let shelves = self.jobs.shelves.iter().map(|shelf| {
+            let (first, body_bytes) = (shelf.position, u64::from(shelf.bytes));
+            MessageRow { first, records: 1, ordinal: 0, body_bytes }
+        });
         alone
             .chain(self.bodies.only_folded(messages_in_pages(self.queues.values())))
             .chain(later)
+            .chain(self.jobs.shelves.keys.rows())
+            .chain(shelves)
             .chain(self.live_pieces())
     }
 

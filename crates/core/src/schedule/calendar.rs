@@ -9,17 +9,16 @@
 //! What is folded is known to this run alone: it changes nothing that the log could tell.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{Due, Position};
 
 use super::Job;
-use crate::log::columns::{Numbers, Steps, put_column, put_number, wrong};
+use super::folded::{FoldedJobs, PAGE_JOBS_MAX};
+use crate::log::columns::wrong;
 use crate::log::record::RecordError;
-
-/// The most jobs that a page may have: bounds what one from outside makes us reserve.
-const PAGE_JOBS_MAX: u64 = 1 << 16;
 
 /// Pages beside those that are due soon that may be open.
 const OPEN_PAGES_MAX: usize = 4;
@@ -50,69 +49,13 @@ struct Page {
     jobs: BTreeMap<Due, Job>,
 }
 
-/// Jobs as columns of bytes.
-#[derive(Clone, Default)]
-struct FoldedJobs {
-    bytes: Bytes,
-    count: usize,
-}
-
-impl FoldedJobs {
-    fn of(jobs: &BTreeMap<Due, Job>) -> FoldedJobs {
-        let mut out = Vec::new();
-        put_number(&mut out, jobs.len() as u64);
-        put_column(&mut out, Steps::Told, jobs.keys().map(|due| due.at_ms).collect());
-        put_column(&mut out, Steps::Told, jobs.keys().map(|due| due.position.get()).collect());
-        put_column(&mut out, Steps::None, jobs.keys().map(|due| u64::from(due.ordinal)).collect());
-        put_column(&mut out, Steps::None, jobs.values().map(|job| u64::from(job.bytes)).collect());
-        jobs.values().for_each(|job| out.extend_from_slice(&job.name.to_le_bytes()));
-        FoldedJobs { bytes: out.into_boxed_slice().into(), count: jobs.len() }
-    }
-
-    /// # Errors
-    /// [`RecordError`]: these bytes are no page of jobs.
-    fn read(bytes: &[u8]) -> Result<Vec<(Due, Job)>, RecordError> {
-        let mut input = Numbers { bytes };
-        let count = input.number()?;
-        if count == 0 || PAGE_JOBS_MAX < count {
-            return Err(wrong("the number of its jobs"));
-        }
-        let [at_ms, positions] = [input.column(Steps::Told, count)?, input.column(Steps::Told, count)?];
-        let [ordinals, bytes] = [input.column(Steps::None, count)?, input.column(Steps::None, count)?];
-        let (names, rest) = input.bytes.as_chunks::<8>();
-        if names.len() as u64 != count || !rest.is_empty() {
-            return Err(wrong("its names are not as many as its jobs"));
-        }
-        let small = |number: u64| u32::try_from(number).map_err(|_| wrong("a number is too large"));
-        let job = |place: usize| {
-            let position = Position::new(positions[place]).ok_or(wrong("a position is 0"))?;
-            let due = Due { at_ms: at_ms[place], position, ordinal: small(ordinals[place])? };
-            Ok((due, Job { bytes: small(bytes[place])?, name: u64::from_le_bytes(names[place]) }))
-        };
-        let jobs = (0..names.len()).map(job).collect::<Result<Vec<_>, RecordError>>()?;
-        match jobs.is_sorted_by(|(one, _), (next, _)| one < next) {
-            true => Ok(jobs),
-            false => Err(wrong("its jobs are not in order")),
-        }
-    }
-
-    fn jobs(&self) -> Vec<(Due, Job)> {
-        if self.count == 0 {
-            return Vec::new();
-        }
-        let jobs = FoldedJobs::read(&self.bytes);
-        debug_assert!(jobs.is_ok(), "a page was read when it was made");
-        jobs.unwrap_or_default()
-    }
-}
-
 impl Page {
     fn is_folded(&self) -> bool {
-        self.folded.count > 0
+        self.folded.len() > 0
     }
 
     fn len(&self) -> usize {
-        self.folded.count + self.jobs.len()
+        self.folded.len() + self.jobs.len()
     }
 
     fn open(&mut self) {
@@ -120,7 +63,7 @@ impl Page {
     }
 
     fn fold(&mut self) {
-        self.folded = FoldedJobs::of(&std::mem::take(&mut self.jobs));
+        self.folded = FoldedJobs::of(std::mem::take(&mut self.jobs));
     }
 
     /// Its jobs, in order.
@@ -205,6 +148,74 @@ impl Calendar {
         job
     }
 
+    /// Takes all of these out, which are in order; `false`, and none, if one of them is not here.
+    pub fn extract(&mut self, jobs: &[(Due, Job)]) -> bool {
+        let (Some((first, _)), Some((last, _))) = (jobs.first(), jobs.last()) else { return true };
+        let begin = self.page_of(*first).unwrap_or(BEGINNING);
+        let mut wanted = jobs.iter().peekable();
+        let mut left = Vec::new();
+        for (begin, page) in self.pages.range(begin..=*last) {
+            let is_wanted = |found: &(Due, Job)| wanted.next_if(|wanted| **wanted == *found).is_some();
+            let (out, stay): (Vec<_>, Vec<_>) = page.iter().partition(is_wanted);
+            if !out.is_empty() {
+                left.push((*begin, stay));
+            }
+        }
+        if wanted.next().is_some() {
+            return false;
+        }
+        for (begin, stay) in left {
+            self.open.retain(|open| *open != begin);
+            self.pages.remove(&begin);
+            if !stay.is_empty() {
+                let page = Page { folded: FoldedJobs::default(), jobs: stay.into_iter().collect() };
+                self.pages.insert(begin, page);
+                self.open.push_back(begin);
+            }
+        }
+        self.len -= jobs.len();
+        self.tidy();
+        true
+    }
+
+    /// The last ones that are due before this one and are wanted, in order: so many, or fewer if there are no more.
+    pub fn last_before(
+        &self,
+        before: Option<Due>,
+        count: usize,
+        wanted: impl Fn(Due) -> bool,
+    ) -> Vec<(Due, Job)> {
+        let mut found = Vec::new();
+        let behind = before.map_or(Bound::Unbounded, Bound::Excluded);
+        for (_, page) in self.pages.range((Bound::Unbounded, behind)).rev() {
+            let jobs =
+                page.iter().filter(|(due, _)| before.is_none_or(|before| *due < before) && wanted(*due));
+            let mut jobs: Vec<_> = jobs.collect();
+            jobs.append(&mut found);
+            found = jobs;
+            if count <= found.len() {
+                break;
+            }
+        }
+        found.split_off(found.len().saturating_sub(count))
+    }
+
+    /// Whether at least so many jobs are due before this one. Up to a page of them may be overlooked.
+    pub fn has_before(&self, due: Due, count: usize) -> bool {
+        let begins = self.pages.range(..=due).map(|(_, page)| page.len());
+        let mut before = 0;
+        // The last of these pages may go on behind.
+        let mut last = 0;
+        for len in begins {
+            before += last;
+            last = len;
+            if count <= before {
+                return true;
+            }
+        }
+        count == 0
+    }
+
     fn begin_page(&mut self, begin: Due) -> Due {
         self.pages.insert(begin, Page::default());
         self.open.push_back(begin);
@@ -248,7 +259,7 @@ impl Calendar {
     /// For a snapshot: see [`WrittenPage`].
     pub fn pages(&self) -> impl Iterator<Item = (&Bytes, Vec<(Due, Job)>)> {
         let pages = self.pages.values();
-        pages.map(|page| (&page.folded.bytes, page.jobs.iter().map(|(due, job)| (*due, *job)).collect()))
+        pages.map(|page| (page.folded.bytes(), page.jobs.iter().map(|(due, job)| (*due, *job)).collect()))
     }
 
     /// As a snapshot has it: see [`Calendar::pages`].
@@ -262,14 +273,17 @@ impl Calendar {
         let mut calendar = Calendar::new(page_jobs);
         let mut behind = None;
         for (folded, jobs) in pages {
-            let read = if folded.is_empty() { Vec::new() } else { FoldedJobs::read(&folded)? };
+            let folded = match folded.is_empty() {
+                true => FoldedJobs::default(),
+                false => FoldedJobs::read(&folded)?,
+            };
+            let read = folded.jobs();
             let all = || read.iter().chain(&jobs).map(|(due, _)| *due);
             let (first, last) = all().min().zip(all().max()).ok_or(wrong("it has no jobs"))?;
             if Some(first) <= behind {
                 return Err(wrong("its jobs are not behind those before it"));
             }
             behind = Some(last);
-            let folded = FoldedJobs { count: read.len(), bytes: Bytes::copy_from_slice(&folded) };
             let page = Page { folded, jobs: jobs.into_iter().collect() };
             calendar.len += page.len();
             if !page.is_folded() {
@@ -372,7 +386,7 @@ mod tests {
     fn what_is_no_page_of_jobs_is_refused_wherever_it_is_broken() {
         let jobs: BTreeMap<Due, Job> =
             (1..30).map(|record| (due(anywhere(record), record), job(record))).collect();
-        let FoldedJobs { bytes, .. } = FoldedJobs::of(&jobs);
+        let bytes = FoldedJobs::of(jobs.clone()).bytes().clone();
         for end in 0..bytes.len() {
             assert!(FoldedJobs::read(&bytes[..end]).is_err(), "cut at {end}");
         }

@@ -1,12 +1,15 @@
 //! Jobs seen and ended by those who ask.
 
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use postroad_model::{
-    Command, ConnectionId, Destination, Due, Effect, JobsWanted, MessageKey, Peer, Sent, Ticket, Urgency,
+    Command, ConnectionId, Destination, Due, Effect, JobsWanted, MessageKey, Peer, Position, Refusal, Sent,
+    Ticket, Urgency,
 };
 
-use super::{Firing, digest, key_of};
+use super::{Firing, Job, Shelf, digest, key_of};
 use crate::Partition;
 use crate::log::completion::Completion;
 
@@ -16,20 +19,73 @@ const ENDED_MAX: usize = 10_000;
 /// Jobs that one question is answered with: the earliest.
 const BROWSED_MAX: usize = 10_000;
 
+/// Who may wait to look for jobs on shelves.
+const SEARCHES_MAX: usize = 10_000;
+
+/// While so many shelves are on their way back, those who look for jobs wait.
+const SOUGHT_MAX: usize = 16;
+
 /// A copy of a job's message, as soon as it is read.
 pub struct Browsed {
     due: Due,
     reply_to: Destination,
 }
 
-impl Partition {
-    fn wanted(&self, wanted: &JobsWanted) -> impl Iterator<Item = Due> {
-        let name = wanted.job.as_deref().map(digest);
-        let (from, until) = wanted.due_ms.clone().into_inner();
-        let jobs = self.jobs.waiting.from(from).take_while(move |(due, _)| due.at_ms <= until);
-        jobs.filter(move |(_, job)| name.is_none_or(|name| name == job.name)).map(|(due, _)| due)
+/// Who looks for jobs, wherever they are.
+struct Search {
+    name: Option<u64>,
+    due_ms: RangeInclusive<u64>,
+    /// What was found on shelves, and is not dealt with yet.
+    found: Vec<Due>,
+    purpose: Purpose,
+}
+
+enum Purpose {
+    End { connection: ConnectionId, ticket: Ticket },
+    Show { reply_to: Destination },
+}
+
+/// Those who look for jobs on shelves, one shelf after the other: all who have come meanwhile look together.
+#[derive(Default)]
+pub struct Searches {
+    waiting: Vec<Search>,
+    active: Vec<Search>,
+    /// What these still look at.
+    shelves: VecDeque<Shelf>,
+    reading: Option<Position>,
+}
+
+impl Search {
+    fn matches(&self, due: &Due, job: &Job) -> bool {
+        self.due_ms.contains(&due.at_ms) && self.name.is_none_or(|name| name == job.name)
     }
 
+    /// Whether something that it wants may be on the shelf.
+    fn reaches(&self, shelf: &Shelf) -> bool {
+        let overlaps = *self.due_ms.start() <= shelf.last.at_ms && shelf.first.at_ms <= *self.due_ms.end();
+        let shows_enough = matches!(self.purpose, Purpose::Show { .. }) && BROWSED_MAX <= self.found.len();
+        overlaps && !(shows_enough && self.found.last() < Some(&shelf.first))
+    }
+
+    /// Notes these; of those that are shown the earliest.
+    fn take(&mut self, found: impl Iterator<Item = Due>) {
+        self.found.extend(found);
+        if let Purpose::Show { .. } = self.purpose {
+            self.found.sort_unstable();
+            self.found.dedup();
+            self.found.truncate(BROWSED_MAX);
+        }
+    }
+}
+
+impl Searches {
+    /// Whether nobody looks for anything: meanwhile no job may leave memory, where it could be missed.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.active.is_empty()
+    }
+}
+
+impl Partition {
     /// The answer comes once none of them can come again.
     pub(crate) fn end_jobs(
         &mut self,
@@ -38,7 +94,123 @@ impl Partition {
         ticket: Ticket,
         effects: &mut Vec<Effect>,
     ) {
-        let jobs: Vec<Due> = self.wanted(wanted).collect();
+        self.search(wanted, Purpose::End { connection, ticket }, effects);
+    }
+
+    pub(crate) fn browse_jobs(
+        &mut self,
+        wanted: &JobsWanted,
+        reply_to: &Destination,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.search(wanted, Purpose::Show { reply_to: reply_to.clone() }, effects);
+    }
+
+    fn search(&mut self, wanted: &JobsWanted, purpose: Purpose, effects: &mut Vec<Effect>) {
+        let (name, due_ms) = (wanted.job.as_deref().map(digest), wanted.due_ms.clone());
+        let search = Search { name, due_ms, found: Vec::new(), purpose };
+        match self.jobs.searches.waiting.len() < SEARCHES_MAX {
+            true => self.jobs.searches.waiting.push(search),
+            false => self.refuse_search(search, "too many look for scheduled messages", effects),
+        }
+        self.search_on(effects);
+    }
+
+    /// Has the next shelf read that somebody looks at; behind the last one what is in memory is looked at, so that nothing is missed
+    /// that has come from a shelf meanwhile.
+    pub(crate) fn search_on(&mut self, effects: &mut Vec<Effect>) {
+        while self.jobs.searches.reading.is_none() && self.jobs.shelves.moving() < SOUGHT_MAX {
+            if self.jobs.searches.active.is_empty() && !self.begin_searches() {
+                return self.shelve(effects);
+            }
+            let searches = &mut self.jobs.searches;
+            let Some(shelf) = searches.shelves.pop_front() else {
+                for search in std::mem::take(&mut searches.active) {
+                    self.end_search(search, effects);
+                }
+                continue;
+            };
+            let is_wanted = searches.active.iter().any(|search| search.reaches(&shelf));
+            if is_wanted && self.jobs.shelves.handling(shelf.position).is_some() {
+                searches.reading = Some(shelf.position);
+                effects.push(Effect::ReadShelf { position: shelf.position });
+            }
+        }
+    }
+
+    /// All who wait begin; `false` if there are none, or jobs are on their way between memory and shelves.
+    fn begin_searches(&mut self) -> bool {
+        if self.jobs.searches.waiting.is_empty() || self.jobs.are_leaving() {
+            return false;
+        }
+        let mut active = std::mem::take(&mut self.jobs.searches.waiting);
+        for search in active.iter_mut().filter(|search| matches!(search.purpose, Purpose::Show { .. })) {
+            let found: Vec<Due> = self.wanted(search).take(BROWSED_MAX).collect();
+            search.take(found.into_iter());
+        }
+        let shelves =
+            self.jobs.shelves.iter().filter(|shelf| active.iter().any(|search| search.reaches(shelf)));
+        self.jobs.searches.shelves = shelves.copied().collect();
+        self.jobs.searches.active = active;
+        true
+    }
+
+    /// Those in memory.
+    fn wanted<'p>(&'p self, search: &'p Search) -> impl Iterator<Item = Due> + 'p {
+        let (from, until) = search.due_ms.clone().into_inner();
+        let jobs = self.jobs.waiting.from(from).take_while(move |(due, _)| due.at_ms <= until);
+        jobs.filter(|(due, job)| search.matches(due, job)).map(|(due, _)| due)
+    }
+
+    /// Whether somebody wants to end one of the jobs of this shelf.
+    pub(super) fn is_sought(&self, position: Position, jobs: &[(Due, Job)]) -> bool {
+        let searches = &self.jobs.searches;
+        let mut ending =
+            searches.active.iter().filter(|search| matches!(search.purpose, Purpose::End { .. }));
+        searches.reading == Some(position)
+            && ending.any(|search| jobs.iter().any(|(due, job)| search.matches(due, job)))
+    }
+
+    /// A shelf was read. What is to end is on its way back by now: the log has that first.
+    pub(super) fn look_on(&mut self, position: Position, jobs: &[(Due, Job)], effects: &mut Vec<Effect>) {
+        if self.jobs.searches.reading != Some(position) {
+            return;
+        }
+        self.jobs.searches.reading = None;
+        let mut many = Vec::new();
+        for search in &mut self.jobs.searches.active {
+            let found = jobs.iter().filter(|(due, job)| search.matches(due, job)).map(|(due, _)| *due);
+            let found: Vec<Due> = found.collect();
+            search.take(found.into_iter());
+            if matches!(search.purpose, Purpose::End { .. }) && ENDED_MAX <= search.found.len() {
+                many.push(std::mem::take(&mut search.found));
+            }
+        }
+        for jobs in many {
+            self.propose(Command::Unschedule { jobs }, Urgency::Waiting, Completion::Nothing, effects);
+        }
+        self.search_on(effects);
+    }
+
+    fn end_search(&mut self, mut search: Search, effects: &mut Vec<Effect>) {
+        let found: Vec<Due> = match &search.purpose {
+            Purpose::Show { .. } => self.wanted(&search).take(BROWSED_MAX).collect(),
+            Purpose::End { .. } => self.wanted(&search).collect(),
+        };
+        search.take(found.into_iter());
+        match search.purpose {
+            Purpose::End { connection, ticket } => self.end_found(&search.found, connection, ticket, effects),
+            Purpose::Show { reply_to } => self.show(&search.found, &reply_to, effects),
+        }
+    }
+
+    fn end_found(
+        &mut self,
+        jobs: &[Due],
+        connection: ConnectionId,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
         let mut records = jobs.chunks(ENDED_MAX).peekable();
         if records.peek().is_none() {
             return self.reply(connection, ticket, Ok(()), effects);
@@ -52,21 +224,30 @@ impl Partition {
         }
     }
 
-    pub(crate) fn browse_jobs(
-        &mut self,
-        wanted: &JobsWanted,
-        reply_to: &Destination,
-        effects: &mut Vec<Effect>,
-    ) {
-        let found: Vec<Due> = self.wanted(wanted).take(BROWSED_MAX).collect();
+    fn show(&mut self, found: &[Due], reply_to: &Destination, effects: &mut Vec<Effect>) {
         let mut keys = Vec::with_capacity(found.len());
         for due in found {
-            let copies = self.jobs.browsed.entry(key_of(due)).or_default();
-            copies.push(Browsed { due, reply_to: reply_to.clone() });
-            keys.push(key_of(due));
+            let copies = self.jobs.browsed.entry(key_of(*due)).or_default();
+            copies.push(Browsed { due: *due, reply_to: reply_to.clone() });
+            keys.push(key_of(*due));
         }
         if !keys.is_empty() {
             effects.push(Effect::Fetch { keys });
+        }
+    }
+
+    /// A shelf cannot be read, or the log has failed: nobody can be told that all was found.
+    pub(crate) fn fail_searches(&mut self, reason: &str, effects: &mut Vec<Effect>) {
+        let Searches { waiting, active, .. } = std::mem::take(&mut self.jobs.searches);
+        for search in active.into_iter().chain(waiting) {
+            self.refuse_search(search, reason, effects);
+        }
+    }
+
+    fn refuse_search(&mut self, search: Search, reason: &str, effects: &mut Vec<Effect>) {
+        if let Purpose::End { connection, ticket } = search.purpose {
+            let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
+            self.reply(connection, ticket, Err(refusal), effects);
         }
     }
 

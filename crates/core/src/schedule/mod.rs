@@ -5,13 +5,17 @@
 //!        a little ahead of its time ─▶ body read back ─▶ due ─▶ record Fire: a message like any other
 //!                                                              └─▶ the job goes on, or is over
 //! ```
-//! A job is one entry of a calendar, whatever the size of its message, and some more if it repeats.
+//! A job is one entry of a calendar, whatever the size of its message, and some more if it repeats. Beyond a bound those that are due
+//! last leave memory: they lie on shelves, which are records of their own.
 //! What a job sends is one record, which also says when the job is due next: so no restart fires twice, or never.
 //! Never here: clocks; how protocols say that a message is due later.
 
 mod calendar;
 mod cron;
+mod folded;
 mod manage;
+mod shelf;
+mod shelving;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -25,7 +29,9 @@ use crate::log::completion::Completion;
 use crate::log::record::RecordError;
 pub use calendar::{Calendar, WrittenPage};
 use cron::Cron;
-use manage::Browsed;
+use manage::{Browsed, Searches};
+pub use shelf::{Chunk, Shelf, Shelves, WORDS};
+use shelving::Leaving;
 
 /// How the assembly writes a message that is due now, whatever its protocol.
 pub type WriteDue = fn(&Message, &Firing<'_>) -> Message;
@@ -66,6 +72,13 @@ pub struct Jobs {
     unreadable: Vec<Due>,
     /// Copies that somebody asked for.
     browsed: HashMap<MessageKey, Vec<Browsed>, FxBuildHasher>,
+    /// Jobs that are in the log alone.
+    pub shelves: Shelves,
+    leaving: Leaving,
+    /// Those who look for jobs on shelves.
+    searches: Searches,
+    /// Jobs that are due once: so many may be in memory.
+    once_max: usize,
     /// Nothing is tried before this time.
     rest_until_ms: u64,
 }
@@ -90,10 +103,15 @@ fn key_of(due: Due) -> MessageKey {
 }
 
 impl Jobs {
-    /// No jobs yet; the calendar has pages of at most so many.
-    pub fn new(page_jobs: usize) -> Jobs {
+    /// No jobs yet; the calendar has pages of at most so many, and this much memory is there for all that waits.
+    pub fn new(page_jobs: usize, memory_bytes: u64) -> Jobs {
+        let waiting = Calendar::new(page_jobs);
         Jobs {
-            waiting: Calendar::new(page_jobs),
+            once_max: shelving::once_max(waiting.page_jobs(), memory_bytes),
+            waiting,
+            shelves: Shelves::default(),
+            leaving: Leaving::default(),
+            searches: Searches::default(),
             again: HashMap::default(),
             under_way: HashMap::default(),
             firing: HashSet::default(),
@@ -150,20 +168,25 @@ impl Jobs {
 
     fn remove(&mut self, due: Due) -> Option<Job> {
         self.again.remove(&(due.position, due.ordinal));
-        self.ripe.remove(&due);
-        self.firing.remove(&due);
-        self.under_way.remove(&key_of(due));
+        self.forget_in_run(due);
         self.waiting.remove(due)
     }
 
-    /// All jobs, in the order in which they are due.
+    /// What was begun for a job leads to nothing.
+    fn forget_in_run(&mut self, due: Due) {
+        self.ripe.remove(&due);
+        self.firing.remove(&due);
+        self.under_way.remove(&key_of(due));
+    }
+
+    /// The jobs that are in memory, in the order in which they are due.
     pub fn iter(&self) -> impl Iterator<Item = (Due, Job, Option<&Again>)> {
         self.waiting.iter().map(|(due, job)| (due, job, self.again_of(due)))
     }
 
-    /// How many there are.
+    /// How many there are, on shelves too.
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.shelves.jobs()
     }
 
     /// How many more bodies may be asked for. Those that cannot be read keep no others away.
@@ -178,7 +201,11 @@ impl Jobs {
         let next = jobs.find(|due| !self.under_way.contains_key(&key_of(*due)));
         let unread = next.filter(|_| self.room() > 0);
         let unread = unread.map(|due| due.at_ms.saturating_sub(AHEAD_MS));
-        ripe.into_iter().chain(unread).min().map(|next| next.max(self.rest_until_ms))
+        ripe.into_iter()
+            .chain(unread)
+            .chain(self.next_shelf_ms())
+            .min()
+            .map(|next| next.max(self.rest_until_ms))
     }
 }
 
@@ -186,6 +213,11 @@ impl Partition {
     /// How many messages are scheduled.
     pub fn scheduled(&self) -> usize {
         self.jobs.len()
+    }
+
+    /// How many of these are in memory; the others are in records of their own.
+    pub fn jobs_in_memory(&self) -> usize {
+        self.jobs.waiting.len()
     }
 
     /// When the partition wants to hear of the time, if nothing else happens before; in ms since 1970.
@@ -221,12 +253,19 @@ impl Partition {
     }
 
     /// The record with the message is applied: from now on it waits.
-    pub(crate) fn take_job(&mut self, key: MessageKey, bytes: u64, schedule: &Schedule) {
+    pub(crate) fn take_job(
+        &mut self,
+        key: MessageKey,
+        bytes: u64,
+        schedule: &Schedule,
+        effects: &mut Vec<Effect>,
+    ) {
         let MessageKey::Durable { position, ordinal } = key else { return };
         let cron = schedule.again.as_ref().and_then(|again| Cron::parse(again.cron.as_deref()?).ok());
         let at_ms = cron.and_then(|cron| cron.next_after(schedule.due_ms)).unwrap_or(schedule.due_ms);
         let job = Job { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), name: digest(&schedule.job) };
         self.jobs.insert(Due { at_ms, position, ordinal }, job, schedule.again.clone());
+        self.shelve(effects);
     }
 
     /// Time has passed: bodies are asked for, and what is due is fired.
@@ -234,6 +273,8 @@ impl Partition {
         if self.now_ms < self.jobs.rest_until_ms || !self.space_ample {
             return;
         }
+        self.fetch_shelves(effects);
+        self.shelve(effects);
         while let Some(first) = self.jobs.ripe.first_entry().filter(|first| first.key().at_ms <= self.now_ms)
         {
             let (due, sent) = first.remove_entry();

@@ -149,7 +149,7 @@ impl Partition {
         let Some(prepared) = self.prepared.remove(&id) else { return };
         self.settle_durable(&prepared.settlements, effects);
         for (key, bytes, schedule) in &prepared.scheduled {
-            self.take_job(*key, *bytes, schedule);
+            self.take_job(*key, *bytes, schedule, effects);
         }
         let volatile = self.prepared_volatile.remove(&id);
         let mut touched: Vec<QueueId> = Vec::new();

@@ -29,7 +29,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postroad_core::{Partition, Settings, decode_record, encode_record, sent_in_record};
+use postroad_core::{Partition, Settings, decode_record, encode_record, jobs_in_record, sent_in_record};
 use postroad_model::{
     Again, Attach, BranchId, BranchStanding, Chunks, ClientNotice, Command, Compression, ConnectionId,
     ConsumerKey, ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Destination, DestinationKind,
@@ -374,6 +374,11 @@ impl Bench {
                     self.tags.insert((delivery.consumer, body), delivery.tag);
                 }
                 Effect::Fetch { keys } => self.fetch(id, keys),
+                Effect::ReadShelf { position } => {
+                    let record = &self.log[usize::from(id.0)][position.get() as usize - 1];
+                    let jobs = jobs_in_record(record).expect("a record of ours").expect("one with jobs");
+                    self.work.push_back((id, Event::ShelfRead { position, jobs: Ok(jobs) }));
+                }
                 _ => {}
             }
         }

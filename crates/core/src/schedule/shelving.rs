@@ -1,0 +1,212 @@
+//! Shelving: jobs that are due late leave memory as records of their own, and come back before they are due.
+//!
+//! When a job is on a shelf is a matter of the log, alike for all who apply it; when it should be, of this run.
+
+use bytes::Bytes;
+use postroad_model::{Command, Due, Effect, Position, Urgency};
+
+use super::folded::FoldedJobs;
+use super::shelf::Handling;
+use super::{Job, Jobs, RETRY_MS, Shelf, key_of};
+use crate::Partition;
+use crate::log::completion::Completion;
+
+/// Of the memory for what waits, a job that is due once may have a share of this many bytes: open it takes some 60, folded 14.
+const JOB_MEMORY_BYTES: u64 = 1024;
+
+/// The most jobs in memory, however much of that there is: a checkpoint has all of them.
+const ONCE_MAX: usize = 1 << 17;
+
+/// The least, in pages of the calendar: see [`Calendar::has_before`](super::Calendar::has_before), which may overlook one.
+const ONCE_MIN_PAGES: usize = 4;
+
+/// The least: then a shelf has one job, and what comes back at once is not so much that it must leave again.
+const ONCE_MIN: usize = 16;
+
+/// Records with jobs that are on their way out, or back, at once.
+const MOVING_MAX: usize = 4;
+
+/// A shelf is read so long before the first of its jobs is due: many may overlap.
+const AHEAD_MS: u64 = 60_000;
+
+/// How many jobs that are due once may be in memory.
+pub fn once_max(page_jobs: usize, memory_bytes: u64) -> usize {
+    let share = usize::try_from(memory_bytes / JOB_MEMORY_BYTES).unwrap_or(usize::MAX);
+    share.min(ONCE_MAX).max(page_jobs.saturating_mul(ONCE_MIN_PAGES)).max(ONCE_MIN)
+}
+
+/// Jobs that are leaving, from the last one on, until half of what may be there is left.
+#[derive(Default)]
+pub struct Leaving {
+    /// Records on their way to the log, and the jobs in them.
+    records: usize,
+    jobs: usize,
+    /// Whether it goes on, and before which job.
+    round: Option<Option<Due>>,
+}
+
+impl Jobs {
+    /// Whether some are on their way out of memory.
+    pub(super) fn are_leaving(&self) -> bool {
+        self.leaving.records > 0
+    }
+
+    /// When a shelf must be read, if nothing happens before.
+    pub(super) fn next_shelf_ms(&self) -> Option<u64> {
+        Some(self.wanted_shelf()?.first.at_ms.saturating_sub(AHEAD_MS))
+    }
+
+    /// The shelf whose jobs are to come back next, once its time has come.
+    fn wanted_shelf(&self) -> Option<&Shelf> {
+        let next = self.shelves.next().filter(|_| self.shelves.moving() < MOVING_MAX)?;
+        // As long as many are due before it, it waits for them: so what is due at once takes no more memory than the rest.
+        (!self.waiting.has_before(next.first, self.once_max / 4)).then_some(next)
+    }
+
+    /// Jobs for one more shelf.
+    fn next_to_leave(&mut self) -> Option<Vec<(Due, Job)>> {
+        let stay = self.again.len() + self.under_way.len() + self.leaving.jobs;
+        let once = self.waiting.len().saturating_sub(stay);
+        let before = match self.leaving.round {
+            None if once <= self.once_max => return None,
+            None => None,
+            Some(before) => before,
+        };
+        let is_free = |due: Due| {
+            let key = key_of(due);
+            !self.again.contains_key(&(due.position, due.ordinal)) && !self.under_way.contains_key(&key)
+        };
+        let jobs = match once <= self.once_max / 2 {
+            true => Vec::new(),
+            false => {
+                let count = (self.once_max / ONCE_MIN).min(self.waiting.page_jobs());
+                self.waiting.last_before(before, count, is_free)
+            }
+        };
+        self.leaving.round = match jobs.first() {
+            Some((first, _)) => Some(Some(*first)),
+            // The next round begins at the end, where these are until they have left.
+            None if self.leaving.records == 0 => None,
+            None => Some(before),
+        };
+        (!jobs.is_empty()).then_some(jobs)
+    }
+}
+
+impl Partition {
+    /// Sends jobs that are due last on their way out of memory, if there are too many.
+    pub(crate) fn shelve(&mut self, effects: &mut Vec<Effect>) {
+        let may = self.is_live && self.space_ample && self.jobs.rest_until_ms <= self.now_ms;
+        while may
+            && self.jobs.leaving.records < MOVING_MAX
+            && self.jobs.searches.is_empty()
+            && let Some(jobs) = self.jobs.next_to_leave()
+        {
+            let count = jobs.len();
+            self.jobs.leaving.records += 1;
+            self.jobs.leaving.jobs += count;
+            let command = Command::Shelve { jobs: FoldedJobs::of(jobs).bytes().clone() };
+            self.propose(command, Urgency::Lazy, Completion::Shelved { jobs: count }, effects);
+        }
+    }
+
+    /// A record with jobs is applied; or it failed, and nothing is tried for a while.
+    pub(crate) fn has_left(&mut self, jobs: usize, has_failed: bool, effects: &mut Vec<Effect>) {
+        self.jobs.leaving.records -= 1;
+        self.jobs.leaving.jobs -= jobs;
+        if has_failed {
+            self.jobs.rest_until_ms = self.now_ms + RETRY_MS;
+        }
+        self.search_on(effects);
+    }
+
+    /// From now on these jobs are in that record alone; if one of them is not here any more all of them stay.
+    pub(crate) fn apply_shelve(&mut self, position: Position, bytes: &Bytes, effects: &mut Vec<Effect>) {
+        let Ok(folded) = FoldedJobs::read(bytes) else { return };
+        let jobs = folded.jobs();
+        let (Some((first, _)), Some((last, _))) = (jobs.first(), jobs.last()) else { return };
+        let repeats = |(due, _): &(Due, Job)| self.jobs.again.contains_key(&(due.position, due.ordinal));
+        if jobs.iter().any(repeats) || !self.jobs.waiting.extract(&jobs) {
+            return;
+        }
+        for (due, job) in &jobs {
+            self.jobs.forget_in_run(*due);
+            self.jobs.shelves.keys.add(due, job);
+        }
+        let (count, length) = (jobs.len() as u32, bytes.len() as u32);
+        let shelf = Shelf { position, first: *first, last: *last, jobs: count, bytes: length };
+        let is_new = self.jobs.shelves.insert(shelf);
+        debug_assert!(is_new, "a record is applied once, and a job is in one place");
+        effects.push(Effect::Retain { position, count: 1, bytes: u64::from(length) });
+    }
+
+    /// The jobs of that record are in memory again.
+    pub(crate) fn apply_unshelve(&mut self, position: Position, bytes: &Bytes, effects: &mut Vec<Effect>) {
+        let Ok(folded) = FoldedJobs::read(bytes) else { return };
+        let Some(shelf) = self.jobs.shelves.remove(position) else { return };
+        for (due, job) in folded.jobs() {
+            self.jobs.shelves.keys.remove(&due, &job);
+            self.jobs.waiting.insert(due, job);
+        }
+        effects.push(Effect::Release { position, bytes: u64::from(shelf.bytes) });
+    }
+
+    /// Has shelves read whose jobs are due soon.
+    pub(super) fn fetch_shelves(&mut self, effects: &mut Vec<Effect>) {
+        let until_ms = self.now_ms.saturating_add(AHEAD_MS);
+        while let Some(shelf) = self.jobs.wanted_shelf().filter(|shelf| shelf.first.at_ms <= until_ms) {
+            let position = shelf.position;
+            self.jobs.shelves.handle(position, Handling::Read);
+            effects.push(Effect::ReadShelf { position });
+        }
+    }
+
+    /// The record of a shelf was read for one who wanted it, or cannot be.
+    pub(crate) fn shelf_read(
+        &mut self,
+        position: Position,
+        jobs: Result<Bytes, String>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let read = jobs.and_then(|bytes| match FoldedJobs::read(&bytes) {
+            Ok(folded) => Ok((bytes, folded.jobs())),
+            Err(error) => Err(error.to_string()),
+        });
+        match read {
+            Ok((bytes, jobs)) => {
+                let is_sought = self.is_sought(position, &jobs);
+                let handling = self.jobs.shelves.handling(position);
+                if handling == Some(Handling::Read) || is_sought && handling == Some(Handling::Lies) {
+                    self.jobs.shelves.handle(position, Handling::Comes);
+                    let command = Command::Unshelve { shelf: position, jobs: bytes };
+                    let completion = Completion::Unshelved { shelf: position };
+                    self.propose(command, Urgency::Waiting, completion, effects);
+                }
+                self.look_on(position, &jobs, effects);
+            }
+            // One that is gone by now needs not be read.
+            Err(reason) if self.jobs.shelves.handling(position).is_some() => {
+                self.counters.unreadable += self.jobs.shelves.set_aside(position);
+                self.fail_searches(&reason, effects);
+            }
+            Err(_) => self.look_on(position, &[], effects),
+        }
+        self.pass_time(effects);
+    }
+
+    /// The jobs of a shelf did not come back: they are asked for again after a rest.
+    pub(crate) fn not_unshelved(&mut self, position: Position) {
+        self.jobs.shelves.handle(position, Handling::Lies);
+        self.jobs.rest_until_ms = self.now_ms + RETRY_MS;
+    }
+
+    /// Whether jobs are in that record, and not in memory.
+    pub fn has_shelf(&self, position: Position) -> bool {
+        self.jobs.shelves.handling(position).is_some()
+    }
+
+    /// Messages of jobs that are on shelves.
+    pub(crate) fn shelved_keys(&self) -> impl Iterator<Item = postroad_model::MessageKey> {
+        self.jobs.shelves.keys.iter()
+    }
+}
