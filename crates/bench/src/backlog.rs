@@ -21,6 +21,8 @@ pub struct Plan {
     pub server: Option<ServerTime>,
     /// Where every message goes: each is a queue of its own.
     pub targets: u32,
+    /// Sets of such queues that have their turns, message by message.
+    pub turns: u32,
     /// Publishers, each with a connection of its own.
     pub publishers: u32,
     /// Sends that each publisher keeps unconfirmed.
@@ -95,9 +97,10 @@ impl Measurement {
     }
 }
 
-/// The composite destination of a run: `a,b,c` in a client's words.
-pub fn destination(plan: &Plan) -> Destination {
-    let names = (0..plan.targets).map(|target| format!("postroad.bench.{}.{target}", plan.run));
+/// The composite destination of a turn: `a,b,c` in a client's words.
+pub fn destination(plan: &Plan, turn: u32) -> Destination {
+    let targets = turn * plan.targets..(turn + 1) * plan.targets;
+    let names = targets.map(|target| format!("postroad.bench.{}.{target}", plan.run));
     Destination::Queue(names.collect::<Vec<_>>().join(",").as_str().into())
 }
 
@@ -111,12 +114,19 @@ pub fn run(
     mut each: impl FnMut(&Look),
 ) -> Result<Measurement, LinkError> {
     let counters = Arc::new(Counters { limit: Some(plan.messages), ..Counters::default() });
-    let (destination, due) = (destination(plan), plan.due);
     let body: Bytes = vec![b'x'; plan.body_bytes].into();
-    let plain = durable_message(&destination, body.clone(), Vec::new())?;
-    let message = move |number| match due {
-        Some(due) => durable_message(&destination, body.clone(), delayed(due.delay_ms(number))),
-        None => Ok(plain.clone()),
+    let (turns, due) = (0..plan.turns.max(1), plan.due);
+    let plain = turns.map(|turn| {
+        let destination = destination(plan, turn);
+        durable_message(&destination, body.clone(), Vec::new()).map(|plain| (destination, plain))
+    });
+    let plain = plain.collect::<Result<Arc<[_]>, LinkError>>()?;
+    let message = move |number: u64| {
+        let (destination, plain) = &plain[number as usize % plain.len()];
+        match due {
+            Some(due) => durable_message(destination, body.clone(), delayed(due.delay_ms(number))),
+            None => Ok(plain.clone()),
+        }
     };
     let mut workers: Vec<Worker> = Vec::new();
     let before = sample(plan.server, &counters);

@@ -29,6 +29,8 @@ pub struct Plan {
     pub server: Option<ServerTime>,
     /// Messages of the backlog.
     pub messages: u64,
+    /// Queues that share it; the paces are those of the first.
+    pub queues: u32,
     /// Messages that are published and consumed to measure a pace.
     pub probe: u64,
     /// Publishers, each with a connection of its own.
@@ -133,7 +135,7 @@ pub fn run(
     pace(plan, plan.probe / 4, stop)?;
     let empty = pace(plan, plan.probe, stop)?;
     let resident_before_mib = plan.server.and_then(ServerTime::resident_mib);
-    publish(plan, plan.messages, stop, &mut each)?;
+    publish(&load(plan, plan.messages, plan.queues), stop, &mut each)?;
     let resident_mib = plan.server.and_then(ServerTime::resident_mib);
     let deep = pace(plan, plan.probe, stop)?;
     let restart = match (&plan.restart, plan.server) {
@@ -143,11 +145,12 @@ pub fn run(
     Ok(Measurement { messages: plan.messages, empty, deep, resident_before_mib, resident_mib, restart })
 }
 
-fn load(plan: &Plan, messages: u64) -> backlog::Plan {
+fn load(plan: &Plan, messages: u64, queues: u32) -> backlog::Plan {
     backlog::Plan {
         url: plan.url.clone(),
         server: plan.server,
         targets: 1,
+        turns: queues,
         publishers: plan.publishers,
         window: plan.window,
         messages,
@@ -160,21 +163,20 @@ fn load(plan: &Plan, messages: u64) -> backlog::Plan {
 }
 
 fn publish(
-    plan: &Plan,
-    messages: u64,
+    load: &backlog::Plan,
     stop: &Arc<AtomicBool>,
     each: impl FnMut(&backlog::Look),
 ) -> Result<f64, DepthError> {
-    Ok(backlog::run(&load(plan, messages), stop, each)?.published_per_second)
+    Ok(backlog::run(load, stop, each)?.published_per_second)
 }
 
 fn queue(plan: &Plan) -> Destination {
-    backlog::destination(&load(plan, 0))
+    backlog::destination(&load(plan, 0, 1), 0)
 }
 
 /// Publishes so many to the end, and consumes as many from the front.
 fn pace(plan: &Plan, messages: u64, stop: &Arc<AtomicBool>) -> Result<Pace, DepthError> {
-    let published_per_second = publish(plan, messages, stop, |_| ())?;
+    let published_per_second = publish(&load(plan, messages, 1), stop, |_| ())?;
     let begin = Instant::now();
     let found = drain(&plan.url, queue(plan), messages, stop)?;
     if found < messages {

@@ -96,7 +96,7 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Measurement, SyncError
         backlog::run(&warm, stop, |_| ())?;
         let pace = backlog::run(&load, stop, |_| ())?.published_per_second;
         let want = warm.messages + load.messages;
-        let found = drain(&plan.url, backlog::destination(&load), want, stop)?;
+        let found = drain(&plan.url, backlog::destination(&load, 0), want, stop)?;
         if found < want {
             return Err(SyncError::Missing { want, found });
         }
@@ -110,6 +110,7 @@ fn load(plan: &Plan, senders: u32) -> backlog::Plan {
         url: plan.url.clone(),
         server: plan.server,
         targets: 1,
+        turns: 1,
         publishers: senders,
         window: 1,
         messages: plan.messages * u64::from(senders),

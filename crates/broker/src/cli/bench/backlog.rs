@@ -40,6 +40,7 @@ pub fn run(arguments: &BacklogArguments) -> anyhow::Result<()> {
         url: arguments.target.url.clone(),
         server: arguments.target.server()?,
         targets: arguments.targets,
+        turns: 1,
         publishers: arguments.publishers,
         window: arguments.window,
         messages: arguments.messages,

@@ -17,6 +17,9 @@ pub struct DepthArguments {
     /// Messages of the backlog.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     messages: u64,
+    /// Queues that share the backlog; paces are those of the first.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    queues: u32,
     /// Messages that are published and consumed to measure a pace.
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(4..))]
     probe: u64,
@@ -37,6 +40,7 @@ pub fn run(arguments: &DepthArguments) -> anyhow::Result<()> {
         url: arguments.target.url.clone(),
         server: arguments.target.server()?,
         messages: arguments.messages,
+        queues: arguments.queues,
         probe: arguments.probe,
         publishers: arguments.filling.publishers,
         window: arguments.filling.window,

@@ -48,6 +48,7 @@ pub fn run(arguments: &SchedulesArguments) -> anyhow::Result<()> {
         url: arguments.target.url.clone(),
         server: arguments.target.server()?,
         targets: 1,
+        turns: 1,
         publishers: arguments.filling.publishers,
         window: arguments.filling.window,
         messages: arguments.messages,
