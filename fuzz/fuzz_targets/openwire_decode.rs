@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use postroad_openwire::codec::{
     Command, DataStructure, FrameReader, Message, Primitive, PrimitiveMap, VERSION_MAX, WireError, WireFormat,
-    find_property, from_stored, peek_headers, to_stored,
+    find_property, from_stored, peek_headers, peek_properties, to_stored,
 };
 
 /// Frames one after the other, as on a connection, so that caches fill.
@@ -71,6 +71,7 @@ fn stored(message: &Message, version: u8) {
     let Ok(stored) = to_stored(message, version) else { return };
     let headers = peek_headers(&stored, version).expect("a stored message can be peeked");
     assert_eq!((&headers.destination, &headers.message_id), (&message.destination, &message.message_id));
+    assert_eq!(peek_properties(&stored, version).as_ref(), Ok(&message.marshalled_properties));
     let again = from_stored(&stored, version).expect("a stored message can be read");
     assert_eq!(to_stored(&again, version).as_ref(), Ok(&stored));
 }

@@ -6,7 +6,8 @@ use std::{hint::black_box, time::Instant};
 use bytes::{Bytes, BytesMut};
 use postroad_openwire::codec::{
     Command, ConsumerId, Destination, DispatchHeader, Message, MessageAck, MessageId, MessageKind, Patch,
-    ProducerId, WireError, WireFormat, WireString, encode_dispatch, peek_headers, stored_form,
+    ProducerId, WireError, WireFormat, WireString, encode_dispatch, peek_headers, peek_properties,
+    stored_form,
 };
 
 const ROUNDS: u32 = 1_000_000;
@@ -40,6 +41,7 @@ fn main() -> Result<(), WireError> {
     let Command::Message(decoded) = format.decode(&frame)? else { return Ok(()) };
     let stored = stored_form(&format, &decoded, &frame)?;
     time("peek headers", || peek_headers(black_box(&stored), 12).map(drop))?;
+    time("peek properties", || peek_properties(black_box(&stored), 12).map(drop))?;
     dispatch(&stored)
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use bytes::{Buf, Bytes, BytesMut};
 use postroad_openwire::codec::{
     Command, DataStructure, Message, Patch, PrimitiveMap, VERSION_MAX, VERSION_MIN, WireError, WireFormat,
-    WireFormatOptions, from_stored, peek_headers, stored_form, to_stored,
+    WireFormatOptions, from_stored, peek_headers, peek_properties, stored_form, to_stored,
 };
 
 const TIGHT: u8 = 1;
@@ -277,6 +277,7 @@ fn check_headers(stored: &Bytes, version: u8, message: &Message, name: &str) {
         "{name}"
     );
     assert_eq!(headers.content_bytes, message.content.as_ref().map_or(0, Bytes::len), "{name}");
+    assert_eq!(peek_properties(stored, version).unwrap(), message.marshalled_properties, "{name}");
 }
 
 fn check_dispatch(

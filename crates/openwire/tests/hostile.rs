@@ -175,15 +175,19 @@ fn a_property_is_found_without_the_others() {
         ("b", Primitive::Long(2)),
         ("c", Primitive::String("é".into())),
         ("b", Primitive::Long(3)),
+        ("€\0", Primitive::Boolean(true)),
     ]
     .into_iter()
     .collect();
     let mut bytes = BytesMut::new();
     map.encode(&mut bytes).unwrap();
     let bytes = bytes.freeze();
-    for (name, want) in
-        [("b", Some(Primitive::Long(3))), ("c", Some(Primitive::String("é".into()))), ("d", None)]
-    {
+    for (name, want) in [
+        ("b", Some(Primitive::Long(3))),
+        ("c", Some(Primitive::String("é".into()))),
+        ("€\0", Some(Primitive::Boolean(true))),
+        ("d", None),
+    ] {
         assert_eq!(find_property(&bytes, name), Ok(want), "{name}");
     }
 }

@@ -137,6 +137,18 @@ macro_rules! spans {
                 } )*
                 Ok(spans)
             }
+
+            /// Where the properties stand, which ends the walk; `scanner` stands after the type id.
+            fn properties(scanner: &mut Scanner<'_>) -> Result<Span, WireError> {
+                $( if in_version!(scanner $(since $since)?) {
+                    let start = scanner.offset;
+                    field_skip!(scanner $kind $($T)?);
+                    if stringify!($field) == "marshalled_properties" {
+                        return Ok(Span { start, end: scanner.offset });
+                    }
+                } )*
+                Ok(Span::default())
+            }
         }
     };
 }
@@ -506,6 +518,18 @@ pub fn peek_message_id(stored: &Bytes, version: u8) -> Result<Option<MessageId>,
     scanner.object::<TransactionId>()?;
     scanner.object::<Destination>()?;
     Reader::at(stored, scanner.offset, Layout::stored(version)).object()
+}
+
+/// The properties of a stored message, a primitive map, read without looking at what stands behind them.
+///
+/// # Errors
+/// As [`peek_headers`].
+pub fn peek_properties(stored: &Bytes, version: u8) -> Result<Option<Bytes>, WireError> {
+    let mut scanner = Scanner::new(stored, version);
+    let type_id = scanner.byte()?;
+    message_kind(type_id, 0, version)?;
+    let span = MessageSpans::properties(&mut scanner)?;
+    Reader::at(stored, span.start, Layout::stored(version)).bytes()
 }
 
 /// The type id, the command id and the flag that asks for a response stand ahead of a message's own fields.

@@ -39,7 +39,7 @@ pub use format::WireFormat;
 pub use frame::{FrameReader, SIZE_BYTES, announced_bytes, take_frame};
 pub use message::{
     BlobReference, DispatchHeader, Message, MessageKind, Patch, RoutingHeaders, encode_dispatch, from_stored,
-    peek_headers, peek_message_id, stored_form, to_stored,
+    peek_headers, peek_message_id, peek_properties, stored_form, to_stored,
 };
 pub use options::WireFormatOptions;
 pub use primitive::{

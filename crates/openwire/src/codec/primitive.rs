@@ -155,18 +155,21 @@ impl Primitive {
     }
 }
 
-/// The value of one property, found without decoding the others.
+/// The value of one property, found without decoding the others; their names are compared as bytes.
 ///
 /// # Errors
-/// As [`PrimitiveMap::decode`], for what stands before the end of the map.
+/// As [`PrimitiveMap::decode`], for what has to be passed over or read on the way to the end of the map.
 pub fn find_property(marshalled: &Bytes, name: &str) -> Result<Option<Primitive>, WireError> {
+    let name = WireString::in_place(name);
     let mut input = Input::new(marshalled, 0);
     let mut found = None;
     for _ in 0..input.count()?.unwrap_or(0) {
-        let key = input.short_text()?;
+        let length = u16::from_be_bytes(input.array()?);
+        let start = input.take(length.into())?;
         let offset = input.offset;
+        let is_meant = marshalled[start..offset] == *name;
         input.skip_value()?;
-        if key == *name {
+        if is_meant {
             found = Some(offset);
         }
     }

@@ -39,6 +39,14 @@ impl WireString {
         }
     }
 
+    /// The bytes of a text on the wire; the text's own, unless it has characters that modified UTF-8 writes differently.
+    pub(super) fn in_place(text: &str) -> Cow<'_, [u8]> {
+        match is_plain(text.as_bytes()) {
+            true => Cow::Borrowed(text.as_bytes()),
+            false => Cow::Owned(WireString::from(text).0.to_vec()),
+        }
+    }
+
     /// The text; borrowed unless it has characters that modified UTF-8 writes
     /// differently. A lone surrogate, which no `str` can hold, becomes U+FFFD.
     pub fn to_str(&self) -> Cow<'_, str> {

@@ -8,32 +8,37 @@ use postroad_selector::{Properties, Value};
 
 use crate::client::{Body, message_id_text};
 use crate::codec::{
-    Destination, Primitive, PrimitiveMap, RoutingHeaders, WireString, from_stored, peek_headers,
+    Destination, Primitive, RoutingHeaders, WireString, find_property, from_stored, peek_headers,
+    peek_properties,
 };
 use crate::portable::inflate;
 
-/// A stored message, as a selector sees it. Read on demand, and each part once.
-pub struct StoredProperties {
-    stored: Bytes,
+/// A stored message, as a selector sees it. Read on demand: headers all at once, of the properties only those that are asked for.
+pub struct StoredProperties<'m> {
+    stored: &'m Bytes,
     version: u8,
-    headers: Option<RoutingHeaders>,
-    properties: OnceCell<PrimitiveMap>,
+    headers: OnceCell<Option<Box<RoutingHeaders>>>,
+    marshalled: OnceCell<Option<Bytes>>,
 }
 
-impl StoredProperties {
+impl<'m> StoredProperties<'m> {
     /// The properties of a message in its stored form. What cannot be read has none.
-    pub fn of(stored: &Bytes, version: u8) -> StoredProperties {
-        let headers = peek_headers(stored, version).ok();
-        StoredProperties { stored: stored.clone(), version, headers, properties: OnceCell::new() }
+    pub fn of(stored: &'m Bytes, version: u8) -> StoredProperties<'m> {
+        StoredProperties { stored, version, headers: OnceCell::new(), marshalled: OnceCell::new() }
     }
 
-    fn map(&self) -> Option<&PrimitiveMap> {
-        let marshalled = self.headers.as_ref()?.marshalled_properties.as_ref()?;
-        Some(self.properties.get_or_init(|| PrimitiveMap::decode(marshalled).unwrap_or_default()))
+    fn headers(&self) -> Option<&RoutingHeaders> {
+        let peeked = || peek_headers(self.stored, self.version).ok().map(Box::new);
+        self.headers.get_or_init(peeked).as_deref()
+    }
+
+    fn producers_own(&self, name: &str) -> Option<Primitive> {
+        let marshalled = self.marshalled.get_or_init(|| peek_properties(self.stored, self.version).ok()?);
+        find_property(marshalled.as_ref()?, name).ok()?
     }
 
     fn header(&self, name: &str) -> Option<Value<'_>> {
-        let headers = self.headers.as_ref()?;
+        let headers = self.headers()?;
         match name {
             "JMSDeliveryMode" => {
                 Some(Value::from(if headers.persistent { "PERSISTENT" } else { "NON_PERSISTENT" }))
@@ -56,29 +61,29 @@ impl StoredProperties {
     }
 }
 
-impl Properties for StoredProperties {
+impl Properties for StoredProperties<'_> {
     fn property(&self, name: &str) -> Option<Value<'_>> {
         if name.starts_with("JMS")
             && let Some(value) = self.header(name)
         {
             return Some(value);
         }
-        match self.map()?.get(name)? {
+        match self.producers_own(name)? {
             Primitive::Null => None,
-            Primitive::Boolean(value) => Some(Value::Boolean(*value)),
-            Primitive::Byte(value) => Some(Value::Long((*value).into())),
-            Primitive::Short(value) => Some(Value::Long((*value).into())),
-            Primitive::Int(value) => Some(Value::Long((*value).into())),
-            Primitive::Long(value) => Some(Value::Long(*value)),
-            Primitive::Float(value) => Some(Value::Double((*value).into())),
-            Primitive::Double(value) => Some(Value::Double(*value)),
-            Primitive::String(value) => Some(Value::String(value.to_str())),
+            Primitive::Boolean(value) => Some(Value::Boolean(value)),
+            Primitive::Byte(value) => Some(Value::Long(value.into())),
+            Primitive::Short(value) => Some(Value::Long(value.into())),
+            Primitive::Int(value) => Some(Value::Long(value.into())),
+            Primitive::Long(value) => Some(Value::Long(value)),
+            Primitive::Float(value) => Some(Value::Double(value.into())),
+            Primitive::Double(value) => Some(Value::Double(value)),
+            Primitive::String(value) => Some(Value::String(Cow::Owned(value.to_str().into_owned()))),
             _ => Some(Value::Other),
         }
     }
 
     fn body(&self) -> Option<Cow<'_, str>> {
-        let mut message = from_stored(&self.stored, self.version).ok()?;
+        let mut message = from_stored(self.stored, self.version).ok()?;
         if message.compressed {
             message.content = Some(inflate(message.kind, message.content.as_ref()?).ok()?);
             message.compressed = false;
@@ -105,4 +110,64 @@ fn destination(destination: &Option<Destination>) -> Option<Value<'_>> {
         Destination::TempTopic(_) => "temp-topic",
     };
     Some(Value::String(format!("{scheme}://{}", destination.name().to_str()).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::codec::{Message, PrimitiveMap, to_stored};
+
+    fn stored(properties: &[(&str, Primitive)]) -> Bytes {
+        let mut marshalled = BytesMut::new();
+        let map: PrimitiveMap = properties.iter().cloned().collect();
+        map.encode(&mut marshalled).unwrap();
+        let message = Message {
+            priority: 7,
+            message_type: Some("order".into()),
+            marshalled_properties: Some(marshalled.freeze()),
+            ..Message::default()
+        };
+        to_stored(&message, 12).unwrap()
+    }
+
+    #[test]
+    fn a_header_or_property_is_read_by_its_name() {
+        let stored = stored(&[
+            ("text", Primitive::String("é".into())),
+            ("short", Primitive::Short(-2)),
+            ("float", Primitive::Float(0.5)),
+            ("none", Primitive::Null),
+            ("list", Primitive::List(Vec::new())),
+            ("JMSXMine", Primitive::Boolean(true)),
+            ("JMSType", Primitive::String("not the header".into())),
+        ]);
+        let properties = StoredProperties::of(&stored, 12);
+        for (name, want) in [
+            ("text", Some(Value::from("é"))),
+            ("short", Some(Value::Long(-2))),
+            ("float", Some(Value::Double(0.5))),
+            ("none", None),
+            ("list", Some(Value::Other)),
+            ("unknown", None),
+            ("JMSPriority", Some(Value::Long(7))),
+            ("JMSType", Some(Value::from("order"))),
+            ("JMSXMine", Some(Value::Boolean(true))),
+            ("JMSCorrelationID", None),
+        ] {
+            assert_eq!(properties.property(name), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_has_no_properties() {
+        let whole = stored(&[("a", Primitive::Int(1))]);
+        for length in 0..whole.len() {
+            let cut = whole.slice(..length);
+            let properties = StoredProperties::of(&cut, 12);
+            assert_eq!(properties.property("JMSPriority"), None, "{length} bytes");
+        }
+        assert_eq!(StoredProperties::of(&whole.slice(..20), 12).property("a"), None);
+    }
 }
