@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= $(if $(CI),60,10)
 NIGHTLY_FUZZ_SECONDS ?= 1800
 # How often the nightly run kills the broker under load.
 NIGHTLY_CRASHES ?= 500
-# Seconds of each of two loops that kill it under mixed load: ten minutes.
+# Seconds of each of two loops that kill it under mixed load, and of one that cuts its disk's power: a quarter of an hour.
 NIGHTLY_CRASH_SECONDS ?= 300
 # Seeds of the simulations: of the whole broker's, about six minutes; of the journal's, about five.
 NIGHTLY_SEEDS ?= 100000
@@ -92,6 +92,7 @@ nightly: build
 	@$(STAGE) crash-loop mvn -q -B -f tests/jms/pom.xml -Dpostroad.bin="$(POSTROAD_BINARY)" \
 	    -Dtest=CrashLoopTest -Dcrash.count=$(NIGHTLY_CRASHES) -Dsurefire.failIfNoSpecifiedTests=false test
 	@$(STAGE) kill-loop env CRASH_SECONDS=$(NIGHTLY_CRASH_SECONDS) tests/hostile/run crash
+	@$(STAGE) power-loop env POWER_SECONDS=$(NIGHTLY_CRASH_SECONDS) tests/hostile/run power
 	@$(STAGE) jms-against-activemq bench/with activemq -- mvn -q -B -f tests/jms/pom.xml -pl jakarta,javax -am \
 	    -Dbroker.url={url} test
 	@$(STAGE) simulation env POSTROAD_SEEDS=$(NIGHTLY_SEEDS) cargo test --release --quiet --locked --package postroad-sim \

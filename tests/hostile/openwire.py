@@ -310,12 +310,12 @@ class Client:
             self.read(until - time.monotonic())
         return self.inbox.pop(0)
 
-    def ack(self, delivery, wait=True, kind=INDIVIDUAL):
+    def ack(self, delivery, wait=True, kind=INDIVIDUAL, transaction=None):
         """Acknowledges; returns the command's number."""
         last = delivery["message"][1]["message_id"]
         return self.push(
             MESSAGE_ACK, wait, destination=delivery["destination"], consumer_id=delivery["consumer_id"],
-            ack_type=kind, first=last, last=last, count=1,
+            transaction_id=transaction, ack_type=kind, first=last, last=last, count=1,
         )
 
     def transaction(self, number):

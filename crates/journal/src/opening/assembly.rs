@@ -42,8 +42,10 @@ impl<D: Disk> Assembly<D> {
         let current = self.current()?;
         let spare = self.spare(current.header.number);
         let dead = self.dead(current.header.number, spare.as_ref().map(|spare| spare.header.number));
-        let (checkpoints, states) = self.checkpoints();
+        let (mut checkpoints, states) = self.checkpoints();
         let verified = self.verified;
+        // However often the broker starts, what the next start has to read is bounded.
+        checkpoints.committed(verified.parts.iter().map(|part| part.end - part.start).sum());
         let stopped: BTreeMap<PartitionId, Damage> = verified.damaged;
         let recovered = Recovered {
             checkpoints: states,

@@ -371,6 +371,29 @@ fn much_that_lies_close_together_is_read_in_several_goes() {
 }
 
 #[test]
+fn what_a_start_had_to_read_counts_towards_the_next_checkpoint() {
+    let disk = SimulatedDisk::new(9);
+    let mut starts = 0;
+    for number in 1..=30 {
+        let (mut journal, read) = open(&disk);
+        starts += 1;
+        assert_eq!(read.len(), number as usize - 1, "start {starts}");
+        if journal.checkpoint_due() {
+            let state = Bytes::from_static(b"state");
+            let whole = Checkpoint { partition: PartitionId(0), position: position(number - 1), state };
+            journal.write_checkpoint(vec![whole]).unwrap();
+            assert!(!journal.checkpoint_due(), "it counts anew");
+            break;
+        }
+        journal.commit(&[record(0, number, 1000)]).unwrap();
+    }
+    // 24 KiB in groups of 1.5 KiB each.
+    assert_eq!(starts, 17);
+    let (journal, read) = open(&disk);
+    assert_eq!((read.len(), journal.checkpoint_due()), (0, false), "nothing is left to be read");
+}
+
+#[test]
 fn segments_are_recycled_once_two_checkpoints_cover_them_and_nothing_in_them_is_live() {
     let disk = SimulatedDisk::new(8);
     let (mut journal, _) = open(&disk);
