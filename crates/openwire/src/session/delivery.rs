@@ -281,6 +281,7 @@ impl OpenWireSession {
     /// The client's verdict on one or several deliveries.
     pub(super) fn acknowledge(&mut self, ack: &MessageAck, turn: &mut Turn<'_>) -> Result<Done, Exception> {
         let Some(consumer) = ack.consumer_id.as_ref().and_then(|id| self.consumers.get_mut(id)) else {
+            self.doom_by(ack)?;
             return Err(Exception::jms("MessageAck for a consumer that does not exist"));
         };
         if consumer.browses {
@@ -316,6 +317,18 @@ impl OpenWireSession {
         };
         let key = transaction.map(|number| self.transactions.key(self.id, number));
         Ok(self.settle(outcome, shares, key, ack, turn))
+    }
+
+    /// The broker may have closed the consumer, and what the transaction took from it is delivered again: to commit the rest would do half
+    /// of it.
+    fn doom_by(&mut self, ack: &MessageAck) -> Result<(), Exception> {
+        if let Some(id) = &ack.transaction_id
+            && !matches!(ack.ack_type, MessageAck::DELIVERED | MessageAck::REDELIVERED)
+        {
+            let transaction = self.transactions.find(id)?;
+            self.transactions.doom(Some(transaction));
+        }
+        Ok(())
     }
 
     fn settle(
