@@ -676,6 +676,25 @@ fn priorities_outlive_a_restart() {
 }
 
 #[test]
+fn a_policy_makes_consumers_exclusive_that_do_not_ask_for_it() {
+    for (exclusive, want) in [(true, "1.1<m 1.1<n ok 1.2<n"), (false, "1.1<m 1.2<n ok")] {
+        let mut bench = Bench::new(settings(1));
+        let policy = Policy { exclusive, ..Policy::default() };
+        bench.follow(Policies::new(policy));
+        let said = bench.run(
+            "attach 1.1 a 9\nattach 1.2 a 9\nattach 1.3 #t 9\nattach 1.4 a 9 browse\nsend 1 a m\nsend 1 a n",
+        );
+        let said: Vec<&str> = said
+            .split_whitespace()
+            .filter(|word| word.starts_with("1.1<") || word.starts_with("1.2<"))
+            .collect();
+        let next = bench.run("accept 1.1 m\ndetach 1.1 none");
+        let next: Vec<&str> = next.split_whitespace().filter(|word| word.starts_with("1.2<")).collect();
+        assert_eq!(format!("{} ok {}", said.join(" "), next.join(" ")).trim(), want, "{exclusive}");
+    }
+}
+
+#[test]
 fn an_exclusive_consumer_has_the_queue_for_itself() {
     check(&[
         (

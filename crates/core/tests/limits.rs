@@ -3,7 +3,9 @@
 mod bench;
 
 use bench::{Bench, settings};
-use postroad_routing::{AtLimit, DestinationPattern, Limit, Policies, Policy, Slow, Tenant, WhenSlow};
+use postroad_routing::{
+    AtLimit, DestinationPattern, Evicted, Limit, Pending, Policies, Policy, Slow, Tenant, WhenSlow,
+};
 
 fn limited(pattern: &str, limit: Limit) -> Policies {
     let mut policies = Policies::with_dead_letters_in("dead");
@@ -214,6 +216,56 @@ fn each_subscription_of_a_topic_has_the_limit() {
             2,
         )],
     );
+}
+
+/// What is decided about how much may wait for volatile subscribers of `#t`, which would otherwise hold one message.
+fn pending(pending: Pending) -> Policies {
+    let mut policies = Policies::default();
+    let policy = Policy { pending, limit: messages(1, AtLimit::Block), ..Policy::default() };
+    policies.set(&DestinationPattern::parse("topic://t").expect("a sound pattern"), policy);
+    policies
+}
+
+#[test]
+fn volatile_subscribers_lose_what_is_too_much_for_them() {
+    let two = Pending { messages_max: Some(2), ..Pending::default() };
+    let percent = |percent| Pending { prefetch_percent_max: Some(percent), ..two };
+    for (case, decided, prefetch, came, dropped) in [
+        ("the oldest", two, 0, "1.1<o 1.1<p", 2),
+        ("beyond what it was sent", two, 1, "1.1<m 1.1<o 1.1<p", 1),
+        ("of the lowest priority", Pending { evicted: Evicted::LowestPriority, ..two }, 0, "1.1<m 1.1<p", 2),
+        (
+            "by prefetch, rounded down",
+            Pending { messages_max: None, ..percent(250) },
+            1,
+            "1.1<m 1.1<o 1.1<p",
+            1,
+        ),
+        ("the smaller", percent(100), 1, "1.1<m 1.1<p", 2),
+        ("who asks for each message has no prefetch", percent(100), 0, "1.1<o 1.1<p", 2),
+        ("one at least may wait", Pending { messages_max: Some(0), ..two }, 0, "1.1<p", 3),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.follow(pending(decided));
+        let script = "send 1 #t m volatile priority=9\nsend 1 #t n volatile\nsend 1 #t o volatile\nsend 1 #t p volatile";
+        let said = bench.run(&format!("attach 1.1 #t {prefetch}\n{script}\ncredit 1.1 9"));
+        let said: Vec<&str> = said.split_whitespace().filter(|word| *word != "ok").collect();
+        let lost = bench.partitions[0].counters().overflowed;
+        assert_eq!((said.join(" ").as_str(), lost), (came, dropped), "case: {case}");
+    }
+}
+
+#[test]
+fn durable_subscriptions_keep_what_volatile_ones_lose() {
+    let mut bench = Bench::new(settings(1));
+    bench.follow(pending(Pending { messages_max: Some(1), ..Pending::default() }));
+    let said = bench
+        .run("attach 1.1 #t 0 sub=s\nattach 1.2 #t 0\nsend 1 #t m\nsend 1 #t n\ncredit 1.2 9\ncredit 1.1 9");
+    assert_eq!(
+        said, "ok ok ok 1.2<m 1.1<m",
+        "the limit of the topic is that of its durable subscriptions, and blocks"
+    );
+    assert_eq!(bench.run("accept 1.1 m"), "1.1<n 1.2<n ok ok");
 }
 
 #[test]

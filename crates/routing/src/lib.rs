@@ -22,8 +22,8 @@ pub use homes::{Homes, MAIN_STORE};
 pub use pattern::{Pattern, PatternError, is_wildcard};
 pub use pattern_map::PatternMap;
 pub use policy::{
-    Advised, AtLimit, DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Limit,
-    Policies, Policy, Prefetch, Recovery, Redelivery, Returning, Slow, TimeToLive, WhenSlow,
+    Advised, AtLimit, DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Evicted,
+    Limit, Pending, Policies, Policy, Prefetch, Recovery, Redelivery, Returning, Slow, TimeToLive, WhenSlow,
 };
 pub use tenant::{Tenant, TenantError, Tenants};
 pub use virtual_topic::VirtualTopic;

@@ -43,6 +43,10 @@ pub struct Policy {
     pub time_to_live: TimeToLive,
     /// How much a queue, or each subscription of a topic, may hold.
     pub limit: Limit,
+    /// How much may wait for each volatile subscriber of a topic.
+    pub pending: Pending,
+    /// Consumers of a queue have it for themselves, whether they ask for it or not.
+    pub exclusive: bool,
     /// How long a consumer may say nothing about what it has.
     pub slow: Slow,
     /// Of the messages with the same value of this property, a queue, or each subscription of a topic, keeps the last.
@@ -169,8 +173,10 @@ pub enum AtLimit {
     Block,
     /// Sends wait for a while and are refused then.
     Fail,
-    /// The oldest message leaves that no consumer holds.
+    /// Of the messages that no consumer holds the oldest of the lowest priority leaves.
     DropOldest,
+    /// The oldest message leaves that no consumer holds, whatever its priority.
+    DropFirst,
     /// The newest message leaves.
     DropNewest,
 }
@@ -191,7 +197,43 @@ impl Limit {
 
     /// Whether messages leave at the limit, instead of waiting ahead of it.
     pub fn drops(&self) -> bool {
-        !self.is_none() && matches!(self.action, AtLimit::DropOldest | AtLimit::DropNewest)
+        !self.is_none() && !matches!(self.action, AtLimit::Block | AtLimit::Fail)
+    }
+}
+
+/// How many messages may wait for each volatile subscriber of a topic, beyond those that it was sent: what is more leaves, and durable
+/// subscriptions of the topic keep theirs. As ActiveMQ's pending message limit and eviction strategies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// So many; `None` for any number.
+    pub messages_max: Option<u64>,
+    /// So many for a hundred that the subscriber is sent ahead; `None` for any number. If both are there the smaller counts.
+    pub prefetch_percent_max: Option<u32>,
+    /// Which leave.
+    pub evicted: Evicted,
+}
+
+/// Which of the messages leaves that wait for a volatile subscriber.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Evicted {
+    /// The oldest.
+    #[default]
+    Oldest,
+    /// The oldest of those with the lowest priority.
+    LowestPriority,
+}
+
+impl Pending {
+    /// The limit of a subscriber that is sent so many ahead; `None` if nothing is decided about it. One message at least may wait.
+    pub fn limit(&self, prefetch: u32) -> Option<Limit> {
+        let percent = self.prefetch_percent_max.filter(|_| prefetch > 0);
+        let by_prefetch = percent.map(|percent| u64::from(percent) * u64::from(prefetch) / 100);
+        let messages_max = self.messages_max.into_iter().chain(by_prefetch).min()?;
+        let action = match self.evicted {
+            Evicted::Oldest => AtLimit::DropFirst,
+            Evicted::LowestPriority => AtLimit::DropOldest,
+        };
+        Some(Limit { messages_max: Some(messages_max), action, ..Limit::default() })
     }
 }
 
@@ -339,6 +381,8 @@ struct Asked {
     advisories: bool,
     /// What consumers are sent ahead.
     prefetch: bool,
+    /// Queues whose consumers have them for themselves.
+    exclusive: bool,
 }
 
 impl Asked {
@@ -348,12 +392,13 @@ impl Asked {
             compression: policy.compression != Compression::None,
             recovery: policy.recovery.keeps(),
             time_to_live: policy.time_to_live != TimeToLive::default(),
-            limit: !policy.limit.is_none(),
+            limit: !policy.limit.is_none() || policy.pending.limit(u32::MAX).is_some(),
             slow: policy.slow.after_ms.is_some(),
             returning: policy.returning.after_ms.is_some(),
             last_value: policy.last_value.is_some(),
             advisories: policy.advisories != Advised::default(),
             prefetch: policy.prefetch != Prefetch::default(),
+            exclusive: policy.exclusive,
         }
     }
 
@@ -369,6 +414,7 @@ impl Asked {
             last_value: self.last_value || other.last_value,
             advisories: self.advisories || other.advisories,
             prefetch: self.prefetch || other.prefetch,
+            exclusive: self.exclusive || other.exclusive,
         }
     }
 }
@@ -450,6 +496,11 @@ impl Policies {
             true => self.of(destination).prefetch,
             false => Prefetch::default(),
         }
+    }
+
+    /// Whether consumers of this queue have it for themselves, though they do not ask for it.
+    pub fn is_exclusive(&self, queue: &Destination) -> bool {
+        self.asked.exclusive && self.of(queue).exclusive
     }
 
     /// Whether bodies for any destination are compressed.

@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 use anyhow::{Context, bail};
 use postroad_model::{Compression, Destination, Durability};
 use postroad_routing::{
-    Addressing, Advised, AtLimit, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, Homes, Limit,
-    MirroredQueues, Pattern, Policies, Policy, Prefetch, Recovery, Redelivery, Returning, Slow, Target,
-    TimeToLive, VirtualTopic, WhenSlow,
+    Addressing, Advised, AtLimit, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, Evicted,
+    Homes, Limit, MirroredQueues, Pattern, Pending, Policies, Policy, Prefetch, Recovery, Redelivery,
+    Returning, Slow, Target, TimeToLive, VirtualTopic, WhenSlow,
 };
 use postroad_selector::Selector;
 use serde::Deserialize;
@@ -69,6 +69,14 @@ pub struct PolicyConfig {
     pub at_limit_wait_ms: Option<u64>,
     /// Whether sends wait while the disk is full.
     pub wait_for_disk: Option<bool>,
+    /// How many messages may wait for each volatile subscriber of a topic: see [`Pending`]; 0 for any number.
+    pub pending_max: Option<u64>,
+    /// So many for a hundred that it is sent ahead; 0 for any number.
+    pub pending_max_percent: Option<u32>,
+    /// Which leave.
+    pub pending_evicted: Option<EvictedConfig>,
+    /// Whether consumers of a queue have it for themselves, though they do not ask for it.
+    pub exclusive: Option<bool>,
     /// A consumer that says nothing about its messages for so long is slow; 0 for none.
     pub slow_after_ms: Option<u64>,
     /// What follows: see [`WhenSlow`].
@@ -112,6 +120,24 @@ impl From<WhenSlowConfig> for WhenSlow {
             WhenSlowConfig::Tell => WhenSlow::Tell,
             WhenSlowConfig::Detach => WhenSlow::Detach,
             WhenSlowConfig::TakeBack => WhenSlow::TakeBack,
+        }
+    }
+}
+
+/// See [`Evicted`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "each is the variant of its name")]
+pub enum EvictedConfig {
+    Oldest,
+    LowestPriority,
+}
+
+impl From<EvictedConfig> for Evicted {
+    fn from(config: EvictedConfig) -> Evicted {
+        match config {
+            EvictedConfig::Oldest => Evicted::Oldest,
+            EvictedConfig::LowestPriority => Evicted::LowestPriority,
         }
     }
 }
@@ -222,6 +248,14 @@ impl PolicyConfig {
         }
     }
 
+    fn pending(&self) -> Pending {
+        Pending {
+            messages_max: self.pending_max.filter(|max| *max > 0),
+            prefetch_percent_max: self.pending_max_percent.filter(|percent| *percent > 0),
+            evicted: self.pending_evicted.map_or(Evicted::default(), Evicted::from),
+        }
+    }
+
     fn prefetch(&self) -> Prefetch {
         let decided = |messages: Option<i32>| u32::try_from(messages?).ok();
         Prefetch {
@@ -272,6 +306,8 @@ impl PolicyConfig {
                 max_ms: self.ttl_max_ms.unwrap_or(fallback.time_to_live.max_ms),
             },
             limit: self.limit(),
+            pending: self.pending(),
+            exclusive: self.exclusive.unwrap_or(fallback.exclusive),
             slow: Slow {
                 after_ms: self.slow_after_ms.filter(|ms| *ms > 0),
                 then: self.when_slow.map_or(WhenSlow::Tell, WhenSlow::from),

@@ -50,7 +50,13 @@ pub struct Consumer {
 
 impl Partition {
     pub(crate) fn attach(&mut self, attach: Attach, effects: &mut Vec<Effect>) {
-        let attach = self.with_prefetch(attach, effects);
+        let mut attach = self.with_prefetch(attach, effects);
+        if attach.source.kind == DestinationKind::Queue
+            && attach.mode == ConsumerMode::Shared
+            && self.settings.policies.is_exclusive(&attach.source)
+        {
+            attach.mode = ConsumerMode::Exclusive;
+        }
         let Some(attach) = self.attach_to_pattern(attach, effects) else { return };
         let (connection, ticket) = (attach.consumer.connection, attach.ticket);
         match self.source_of(&attach, effects) {
@@ -154,6 +160,10 @@ impl Partition {
         let retained: Vec<Message> = retained.filter(wants).collect();
         let missed = self.missed_by(attach, selector.as_ref());
         let queue = self.bind_volatile(&attach.source, selector);
+        if let Some(new) = self.queues.get_mut(&queue) {
+            new.prefetch = attach.credit;
+            new.follow(&self.settings.policies);
+        }
         self.begin_with(queue, retained.into_iter().chain(missed), effects);
         queue
     }

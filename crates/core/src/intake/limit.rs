@@ -7,6 +7,9 @@
 //! | drop the oldest | it is taken in, and the oldest of the lowest priority that waits for a consumer leaves |
 //! | drop the newest | the same, but it is the newest that leaves |
 //!
+//! For each volatile subscriber of a topic operators may decide something else: how much may wait for it, beyond what it was sent, and
+//! whether the oldest leaves whatever its priority.
+//!
 //! Sends wait for what the queue holds, in consumers' hands or not; what drops is what waits for consumers alone.
 //! Whoever waits, waits in line by the address: what its producer sent later does not overtake. What the broker itself moves (dead
 //! letters, messages that are due) waits for nobody. What is sent in a transaction cannot wait: it is refused at once.
@@ -231,6 +234,7 @@ impl Partition {
         let queue = self.queues.get_mut(&id).filter(|queue| is_live && queue.is_over())?;
         match queue.limit.action {
             AtLimit::DropOldest => queue.lanes.oldest_of_lowest(),
+            AtLimit::DropFirst => queue.lanes.oldest(),
             AtLimit::DropNewest => queue.lanes.newest_of_lowest(),
             AtLimit::Block | AtLimit::Fail => None,
         }

@@ -121,6 +121,12 @@ impl Lanes {
         first(self.ranked.iter_mut().rev().map(|(number, lane)| (*number, lane)), |_, lane| lane.next_ready())
     }
 
+    /// The oldest ready entry of all.
+    pub fn oldest(&mut self) -> Option<EntryTag> {
+        let lanes = self.ranked.iter_mut().filter_map(|(number, lane)| Some((lane.next_ready()?, number.0)));
+        lanes.min().map(|((_, sequence), lane)| tag(lane, sequence))
+    }
+
     /// The newest ready entry of the lowest priority that has any; one that is ready again after it was delivered may be
     /// passed over.
     pub fn newest_of_lowest(&self) -> Option<EntryTag> {

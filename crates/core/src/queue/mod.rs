@@ -69,6 +69,8 @@ pub struct Queue {
     pub incoming: Load,
     /// How much it may hold.
     pub limit: Limit,
+    /// How many messages its first reader is sent ahead, if it is a volatile subscription.
+    pub prefetch: u32,
     /// What it is counted in together with others.
     pub owners: Owners,
     /// How long its consumers may say nothing.
@@ -107,6 +109,7 @@ impl Queue {
             away: Load::default(),
             incoming: Load::default(),
             limit: Limit::default(),
+            prefetch: 0,
             owners: Owners::default(),
             slow: Slow::default(),
             returning: Returning::default(),
@@ -121,6 +124,9 @@ impl Queue {
     pub fn follow(&mut self, policies: &Policies) {
         let policy = policies.of(&self.source);
         (self.limit, self.slow, self.keeps_last) = (policy.limit, policy.slow, policy.last_value.is_some());
+        if self.id.is_volatile() && self.source.kind == DestinationKind::Topic {
+            self.limit = policy.pending.limit(self.prefetch).unwrap_or(policy.limit);
+        }
         if self.returning != policy.returning {
             (self.returning, self.returns) = (policy.returning, None);
         }

@@ -185,4 +185,129 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn what_may_wait_for_volatile_subscribers_is_translated() {
+        let entry = |inside: &str| {
+            let text = format!(
+                "<broker><destinationPolicy><policyMap><policyEntries><policyEntry topic='t'>{inside}</policyEntry>
+                 <policyEntry queue='q' allConsumersExclusiveByDefault='true'>{inside}</policyEntry></policyEntries></policyMap></destinationPolicy></broker>"
+            );
+            let translation = translate(&text).unwrap();
+            (translation.to_toml("f"), translation.notes_text("f"))
+        };
+        let limit = |strategy: &str| {
+            entry(&format!("<pendingMessageLimitStrategy>{strategy}</pendingMessageLimitStrategy>"))
+        };
+        let evicted =
+            |strategy: &str| entry(&format!("<messageEvictionStrategy>{strategy}</messageEvictionStrategy>"));
+        for (case, (toml, notes), key, note) in [
+            (
+                "a number",
+                limit("<constantPendingMessageLimitStrategy limit='7'/>"),
+                Some("pending_max = 7\n"),
+                None,
+            ),
+            (
+                "the default",
+                limit("<constantPendingMessageLimitStrategy/>"),
+                Some("pending_max = 50\n"),
+                None,
+            ),
+            (
+                "none may wait",
+                limit("<constantPendingMessageLimitStrategy limit='0'/>"),
+                Some("pending_max = 1\n"),
+                Some("one message at least"),
+            ),
+            ("no limit", limit("<constantPendingMessageLimitStrategy limit='-1'/>"), None, None),
+            (
+                "by prefetch",
+                limit("<prefetchRatePendingMessageLimitStrategy multiplier='1.25'/>"),
+                Some("pending_max_percent = 125\n"),
+                None,
+            ),
+            (
+                "its default",
+                limit("<prefetchRatePendingMessageLimitStrategy/>"),
+                Some("pending_max_percent = 250\n"),
+                None,
+            ),
+            (
+                "no number",
+                limit("<prefetchRatePendingMessageLimitStrategy multiplier='x'/>"),
+                None,
+                Some("it is no number"),
+            ),
+            ("a class of one's own", limit("<bean class='Mine'/>"), None, Some("no Java runs")),
+            (
+                "oldest",
+                evicted("<oldestMessageEvictionStrategy/>"),
+                Some("pending_evicted = \"oldest\"\n"),
+                None,
+            ),
+            (
+                "priority",
+                evicted(
+                    "<oldestMessageWithLowestPriorityEvictionStrategy evictExpiredMessagesHighWatermark='9'/>",
+                ),
+                Some("pending_evicted = \"lowest-priority\"\n"),
+                Some("within a second"),
+            ),
+            (
+                "last value",
+                evicted("<uniquePropertyMessageEvictionStrategy propertyName='p'/>"),
+                None,
+                Some("last_value_property"),
+            ),
+        ] {
+            let (topic, queue) = (toml.contains("pending"), toml.contains("exclusive = true"));
+            assert_eq!((topic, queue), (key.is_some(), true), "case: {case}: {toml}");
+            assert_eq!(
+                toml.matches("pending").count(),
+                usize::from(key.is_some()),
+                "case: {case}: not for queues"
+            );
+            assert!(key.is_none_or(|key| toml.contains(key)), "case: {case}: {toml}");
+            assert_eq!(
+                notes.contains("Strategy>") || notes.contains("<bean>"),
+                note.is_some(),
+                "case: {case}: {notes}"
+            );
+            assert!(note.is_none_or(|note| notes.contains(note)), "case: {case}: {notes}");
+            toml::from_str::<crate::config::Config>(&toml).expect("a configuration");
+        }
+    }
+
+    /// All that ActiveMQ's `PolicyEntry` can be told in an attribute.
+    const POLICY_ENTRY: &str = "advancedMessageStatisticsEnabled advancedNetworkStatisticsEnabled advisoryForConsumed advisoryForDelivery \
+        advisoryForDiscardingMessages advisoryForDispatched advisoryForFastProducers advisoryForSlowConsumers advisoryWhenFull \
+        allConsumersExclusiveByDefault allowTempDestinationStealing alwaysRetroactive blockedProducerWarningInterval \
+        consumersBeforeDispatchStarts cursorMemoryHighWaterMark doOptimzeMessageStorage durableTopicPrefetch enableAudit \
+        expireMessagesPeriod gcInactiveDestinations gcWithNetworkConsumers inactiveTimeoutBeforeGC inactiveTimoutBeforeGC \
+        includeBodyForAdvisory lazyDispatch maxAuditDepth maxBrowsePageSize maxDestinations maxExpirePageSize maxPageSize \
+        maxProducersToAudit maxQueueAuditDepth memoryLimit messageGroupMapFactoryType minimumMessageSize \
+        optimizeMessageStoreInFlightLimit optimizedDispatch persistJMSRedelivered prioritizedMessages producerFlowControl \
+        queueBrowserPrefetch queuePrefetch reduceMemoryFootprint sendAdvisoryIfNoConsumers sendDuplicateFromStoreToDLQ \
+        sendFailIfNoSpace sendFailIfNoSpaceAfterTimeout storeUsageHighWaterMark strictOrderDispatch timeBeforeDispatchStarts \
+        topicPrefetch useCache useConsumerPriority usePrefetchExtension useTopicSubscriptionInflightStats";
+
+    #[test]
+    fn every_attribute_of_a_policy_entry_is_known() {
+        for attribute in POLICY_ENTRY.split_whitespace() {
+            let value = if attribute.to_lowercase().contains("prefetch") { "5" } else { "true" };
+            let text = format!(
+                "<broker><destinationPolicy><policyMap><policyEntries><policyEntry queue='q' topic='t' {attribute}='{value}'/></policyEntries></policyMap></destinationPolicy></broker>"
+            );
+            let translation = translate(&text).unwrap();
+            let (toml, notes) = (translation.to_toml("f"), translation.notes_text("f"));
+            assert!(!notes.contains("is not known here"), "{attribute}: {notes}");
+            let is_silent =
+                attribute == "blockedProducerWarningInterval" || attribute == "usePrefetchExtension";
+            assert!(
+                is_silent || notes.contains(attribute) || toml.contains("[[policy]]"),
+                "{attribute}: neither translated nor named"
+            );
+        }
+    }
 }

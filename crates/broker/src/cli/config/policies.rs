@@ -60,7 +60,6 @@ const POLICY: &[(&str, &str)] = &[
     ("inactiveTimeoutBeforeGC", "not translated: idle queues are kept"),
     ("inactiveTimoutBeforeGC", "not translated: idle queues are kept"),
     ("gcWithNetworkConsumers", "not translated: idle queues are kept"),
-    ("allConsumersExclusiveByDefault", "not translated: consumers ask for it, consumer.exclusive=true"),
     ("timeBeforeDispatchStarts", "not translated"),
     ("consumersBeforeDispatchStarts", "not translated"),
     ("maxDestinations", "not translated"),
@@ -71,6 +70,16 @@ const POLICY: &[(&str, &str)] = &[
     ("includeBodyForAdvisory", "not translated: see docs/features/advisories.md"),
     ("sendDuplicateFromStoreToDLQ", "nothing follows: a store without an index has no such duplicates"),
     ("blockedProducerWarningInterval", ""),
+    (
+        "useTopicSubscriptionInflightStats",
+        "nothing follows: what subscribers have and have not acknowledged is always counted",
+    ),
+    ("advancedNetworkStatisticsEnabled", "not translated: there are no networks of brokers yet"),
+    ("advancedMessageStatisticsEnabled", "not translated: see docs/features/metrics.md"),
+    (
+        "allowTempDestinationStealing",
+        "not translated: a temporary destination has the consumers of its own connection alone",
+    ),
     ("sendFailIfNoSpace", "not translated"),
     ("sendFailIfNoSpaceAfterTimeout", "not translated"),
 ];
@@ -119,12 +128,6 @@ const INNER: &[(&str, &str)] = &[
     ("pendingDurableSubscriberPolicy", NO_NEED),
     ("messageGroupMapFactory", "nothing follows: groups keep their order beyond any number"),
     ("networkBridgeFilterFactory", "not translated: there are no networks of brokers yet"),
-    (
-        "pendingMessageLimitStrategy",
-        "not translated: messages_max with at_limit = \"drop-oldest\" does it, to durable subscriptions too; without it a slow \
-         subscriber makes producers of non-persistent messages to its topic wait, and loses nothing",
-    ),
-    ("messageEvictionStrategy", "not translated: nothing is evicted"),
     ("messageInterceptorStrategy", "not translated: no Java runs in Postroad"),
 ];
 
@@ -186,6 +189,11 @@ impl Rules {
         if let Some(always) = entry.flag("alwaysRetroactive", translation) {
             keys.push(("retroactive_always", always.into()));
         }
+        if let Some(exclusive) = entry.flag("allConsumersExclusiveByDefault", translation)
+            && pattern.contains("queue://")
+        {
+            keys.push(("exclusive", exclusive.into()));
+        }
         prefetch(entry, &pattern, &mut keys, translation);
         let told =
             ADVISORIES.iter().filter(|(attribute, _)| entry.flag(attribute, translation) == Some(true));
@@ -200,6 +208,8 @@ impl Rules {
                     dead_letters(&child, pattern.contains("topic://"), &mut keys, translation)
                 }
                 "subscriptionRecoveryPolicy" => recovery(&child, &mut keys, translation),
+                "pendingMessageLimitStrategy" => pending(&child, &pattern, &mut keys, translation),
+                "messageEvictionStrategy" => evicted(&child, &pattern, &mut keys, translation),
                 name => match INNER.iter().find(|(known, _)| *known == name) {
                     Some((_, why)) => translation.note(&child, why),
                     None => translation.note(&child, "is not known here"),
@@ -393,6 +403,64 @@ fn slow_consumers(outer: &Element<'_>, keys: &mut Keys, translation: &mut Transl
         ],
         translation,
     );
+}
+
+/// How many messages may wait for a volatile subscriber. ActiveMQ's defaults stand here.
+fn pending(outer: &Element<'_>, pattern: &str, keys: &mut Keys, translation: &mut Translation) {
+    let Some(strategy) = outer.children().next() else {
+        return translation.note(outer, "has no strategy in it");
+    };
+    let (key, max) = match strategy.name() {
+        "constantPendingMessageLimitStrategy" => {
+            ("pending_max", strategy.number("limit", translation).unwrap_or(50))
+        }
+        "prefetchRatePendingMessageLimitStrategy" => {
+            let multiplier = strategy.value("multiplier", translation).unwrap_or("2.5");
+            let Ok(multiplier) = multiplier.parse::<f64>() else {
+                let why = format!("multiplier=\"{multiplier}\": not translated: it is no number");
+                return translation.note(&strategy, &why);
+            };
+            ("pending_max_percent", (multiplier * 100.0).round() as i64)
+        }
+        _ => return translation.note(&strategy, "not translated: no Java runs in Postroad"),
+    };
+    strategy.note_the_rest(&[], translation);
+    match u64::try_from(max) {
+        _ if !pattern.contains("topic://") => {}
+        Err(_) => {} // Below 0 there is no limit.
+        Ok(0) => {
+            translation.note(&strategy, "one message at least may wait for each subscriber");
+            keys.push((key, 1_u64.into()));
+        }
+        Ok(max) => keys.push((key, max.into())),
+    }
+}
+
+/// Which messages leave that are too many for a volatile subscriber.
+fn evicted(outer: &Element<'_>, pattern: &str, keys: &mut Keys, translation: &mut Translation) {
+    let Some(strategy) = outer.children().next() else {
+        return translation.note(outer, "has no strategy in it");
+    };
+    let which = match strategy.name() {
+        "oldestMessageEvictionStrategy" => "oldest",
+        "oldestMessageWithLowestPriorityEvictionStrategy" => "lowest-priority",
+        "uniquePropertyMessageEvictionStrategy" => {
+            let why = "not translated: last_value_property keeps the last message of each value, for durable subscriptions of the topic too, and \
+                       whether many wait or few";
+            return translation.note(&strategy, why);
+        }
+        _ => return translation.note(&strategy, "not translated: no Java runs in Postroad"),
+    };
+    strategy.note_the_rest(
+        &[(
+            "evictExpiredMessagesHighWatermark",
+            "nothing follows: messages leave within a second of their end",
+        )],
+        translation,
+    );
+    if pattern.contains("topic://") {
+        keys.push(("pending_evicted", which.into()));
+    }
 }
 
 /// The default of both of ActiveMQ's strategies.

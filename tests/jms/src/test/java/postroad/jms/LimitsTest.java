@@ -62,6 +62,16 @@ class LimitsTest extends JmsTest {
             destination = "queue://last.>"
             last_value_property = "stock"
             [[policy]]
+            destination = "topic://pending.>"
+            pending_max = 2
+            [[policy]]
+            destination = "topic://pending.rate.>"
+            pending_max_percent = 250
+            pending_evicted = "lowest-priority"
+            [[policy]]
+            destination = "queue://alone.>"
+            exclusive = true
+            [[policy]]
             destination = "topic://ring.>"
             messages_max = 2
             at_limit = "drop-oldest"
@@ -245,5 +255,57 @@ class LimitsTest extends JmsTest {
         assertEquals(List.of(numbered("m", 6)), texts(quick, 6));
         assertEquals(List.of("m0", "m4", "m5"), texts(slow, 3));
         assertSilent(slow);
+    }
+
+    @Test
+    @DisplayName("a volatile subscriber loses the oldest of what is too much for it, which is told; a durable one keeps everything")
+    void pending() throws Exception {
+        ActiveMQTopic topic = new ActiveMQTopic("pending." + unique("topic"));
+        MessageConsumer advisories = session().createConsumer(AdvisorySupport.getMessageDiscardedAdvisoryTopic(topic));
+        ActiveMQConnection connection = unstarted(factoryFor(broker.url(), "jms.prefetchPolicy.durableTopicPrefetch=1"));
+        connection.setClientID(unique("client"));
+        connection.start();
+        MessageConsumer durable = autoAcknowledge(connection).createDurableSubscriber(topic, "d");
+        MessageConsumer slow = session("jms.prefetchPolicy.topicPrefetch=1").createConsumer(topic);
+        send(session(), topic, numbered("m", 6));
+        assertEquals(List.of("m0", "m4", "m5"), texts(slow, 3));
+        assertSilent(slow);
+        assertEquals(List.of(numbered("m", 6)), texts(durable, 6));
+        for (int dropped = 0; dropped < 3; dropped++) {
+            ActiveMQMessage shown = (ActiveMQMessage) ((ActiveMQMessage) receive(advisories)).getDataStructure();
+            assertEquals(topic, shown.getDestination());
+        }
+        assertSilent(advisories);
+    }
+
+    @Test
+    @DisplayName("how much may wait depends on the prefetch; of the lowest priority the oldest leaves")
+    void pendingByPrefetch() throws Exception {
+        ActiveMQTopic topic = new ActiveMQTopic("pending.rate." + unique("topic"));
+        MessageConsumer slow = session("jms.prefetchPolicy.topicPrefetch=2").createConsumer(topic);
+        Session session = session();
+        MessageProducer producer = session.createProducer(topic);
+        for (int number = 0; number < 10; number++) {
+            int priority = number == 3 ? 9 : 4;
+            producer.send(session.createTextMessage("m" + number), DeliveryMode.NON_PERSISTENT, priority, 0);
+        }
+        // Two were sent ahead, and five wait.
+        assertEquals(List.of("m0", "m1", "m3", "m6", "m7", "m8", "m9"), texts(slow, 7));
+        assertSilent(slow);
+    }
+
+    @Test
+    @DisplayName("consumers of a queue have it one after the other, if its policy says so")
+    void exclusive() throws Exception {
+        ActiveMQQueue queue = new ActiveMQQueue("alone." + unique("queue"));
+        Session session = session();
+        MessageConsumer first = session.createConsumer(queue);
+        MessageConsumer second = session().createConsumer(queue);
+        send(session, queue, numbered("m", 4));
+        assertEquals(List.of(numbered("m", 4)), texts(first, 4));
+        assertSilent(second);
+        first.close();
+        send(session, queue, "next");
+        assertEquals("next", text(receive(second)));
     }
 }
