@@ -77,12 +77,16 @@ impl Pull {
     }
 }
 
-/// The consumers of a connection.
+/// The consumers of a connection. Deliveries name them by the core's numbers, which are found without a secret hash; what a client
+/// names them by is its own choice, and long.
 #[derive(Default)]
 pub struct Consumers {
     last: u32,
-    by_id: HashMap<ConsumerId, Consumer>,
-    ids: FxHashMap<ConsumerNumber, ConsumerId>,
+    /// By the number that their first part had.
+    all: FxHashMap<ConsumerNumber, Consumer>,
+    by_id: HashMap<ConsumerId, ConsumerNumber>,
+    /// Of each part, where its consumer is in `all`.
+    places: FxHashMap<ConsumerNumber, ConsumerNumber>,
     /// Consumers with a pull that ends by itself; keeps the common case free of a search.
     pulls: u32,
 }
@@ -90,17 +94,17 @@ pub struct Consumers {
 impl Consumers {
     /// By the client's name.
     pub fn get_mut(&mut self, id: &ConsumerId) -> Option<&mut Consumer> {
-        self.by_id.get_mut(id)
+        self.all.get_mut(self.by_id.get(id)?)
     }
 
     /// By the core's name.
     pub fn by_number(&mut self, number: u32) -> Option<&mut Consumer> {
-        self.by_id.get_mut(self.ids.get(&ConsumerNumber(number))?)
+        self.all.get_mut(self.places.get(&ConsumerNumber(number))?)
     }
 
     /// All of them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Consumer> {
-        self.by_id.values_mut()
+        self.all.values_mut()
     }
 
     /// When the next pull ends.
@@ -108,20 +112,27 @@ impl Consumers {
         if self.pulls == 0 {
             return None;
         }
-        self.by_id.values().filter_map(|consumer| consumer.pull.as_ref()?.due_ms()).min()
+        self.all.values().filter_map(|consumer| consumer.pull.as_ref()?.due_ms()).min()
+    }
+
+    /// The client's name of the consumer that the part is of.
+    fn id_of(&self, number: ConsumerNumber) -> Option<ConsumerId> {
+        Some(self.all.get(self.places.get(&number)?)?.id.clone())
     }
 
     fn insert(&mut self, consumer: Consumer) {
+        let Some(place) = consumer.parts.first().map(|part| part.number) else { return };
         for part in &consumer.parts {
-            self.ids.insert(part.number, consumer.id.clone());
+            self.places.insert(part.number, place);
         }
-        self.by_id.insert(consumer.id.clone(), consumer);
+        self.by_id.insert(consumer.id.clone(), place);
+        self.all.insert(place, consumer);
     }
 
     fn remove(&mut self, id: &ConsumerId) -> Option<Consumer> {
-        let consumer = self.by_id.remove(id)?;
+        let consumer = self.all.remove(&self.by_id.remove(id)?)?;
         for part in &consumer.parts {
-            self.ids.remove(&part.number);
+            self.places.remove(&part.number);
         }
         self.pulls -= u32::from(consumer.pull.is_some());
         Some(consumer)
@@ -163,7 +174,7 @@ impl OpenWireSession {
             return Err(Exception::jms("the consumer id is in use already"));
         }
         let prefetch = u32::try_from(info.prefetch_size).unwrap_or(0);
-        replies::check_bound("consumers", self.consumers.ids.len(), CONSUMERS_MAX)?;
+        replies::check_bound("consumers", self.consumers.places.len(), CONSUMERS_MAX)?;
         let mode = match (info.browser, info.exclusive) {
             (true, _) => ConsumerMode::Browse,
             (false, true) => ConsumerMode::Exclusive,
@@ -283,7 +294,7 @@ impl OpenWireSession {
 
     pub(super) fn forget_consumers(&mut self, numbers: &[ConsumerNumber]) {
         for number in numbers {
-            if let Some(id) = self.consumers.ids.get(number).cloned() {
+            if let Some(id) = self.consumers.id_of(*number) {
                 self.consumers.remove(&id);
             }
         }
@@ -295,8 +306,7 @@ impl OpenWireSession {
         control: &ConsumerControl,
         turn: &mut Turn<'_>,
     ) -> Result<Done, Exception> {
-        let Some(consumer) = control.consumer_id.as_ref().and_then(|id| self.consumers.by_id.get_mut(id))
-        else {
+        let Some(consumer) = control.consumer_id.as_ref().and_then(|id| self.consumers.get_mut(id)) else {
             return Ok(Done::Now);
         };
         let prefetch = u32::try_from(control.prefetch).unwrap_or(0);
@@ -326,7 +336,7 @@ impl OpenWireSession {
     /// A client without prefetch wants one message (timeout in ms: 0 waits for ever, negative not at all).
     pub(super) fn pull(&mut self, pull: &MessagePull, turn: &mut Turn<'_>) -> Result<Done, Exception> {
         let id = pull.consumer_id.as_ref();
-        let Some(consumer) = id.and_then(|id| self.consumers.by_id.get_mut(id)) else {
+        let Some(consumer) = id.and_then(|id| self.consumers.get_mut(id)) else {
             return Err(Exception::jms("MessagePull for a consumer that does not exist"));
         };
         let numbers: Vec<_> = consumer.parts.iter().map(|part| part.number).collect();
@@ -347,7 +357,7 @@ impl OpenWireSession {
     }
 
     fn drain(&mut self, id: &ConsumerId, turn: &mut Turn<'_>) {
-        let Some(consumer) = self.consumers.by_id.get_mut(id) else { return };
+        let Some(consumer) = self.consumers.get_mut(id) else { return };
         // With several sources the answer of the last one ends the pull.
         consumer.drains += 1;
         let sent = consumer.drains;
@@ -368,7 +378,7 @@ impl OpenWireSession {
             consumer.pull.as_ref().and_then(Pull::due_ms).is_some_and(|due| due <= turn.now.ticks_ms)
         };
         let ids: Vec<ConsumerId> =
-            self.consumers.by_id.values().filter(over).map(|consumer| consumer.id.clone()).collect();
+            self.consumers.all.values().filter(over).map(|consumer| consumer.id.clone()).collect();
         for id in ids {
             self.drain(&id, turn);
         }
@@ -387,7 +397,7 @@ impl OpenWireSession {
 
     /// The last part has answered.
     fn all_drained(&mut self, id: ConsumerId, turn: &mut Turn<'_>) {
-        let Some(consumer) = self.consumers.by_id.get_mut(&id) else { return };
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
         // A browser's parts say once that they were seen whole.
         if !consumer.browses {
             let drained = Some(consumer.drained());
@@ -403,7 +413,7 @@ impl OpenWireSession {
 
     /// The last answer to a drain has come: a pull that waited for it gets its credit.
     fn begin_waiting_pull(&mut self, id: &ConsumerId, turn: &mut Turn<'_>) {
-        let Some(consumer) = self.consumers.by_id.get_mut(id) else { return };
+        let Some(consumer) = self.consumers.get_mut(id) else { return };
         let all_seen = consumer.drained() == consumer.drains;
         let Some(pull) = consumer.pull.as_mut().filter(|pull| pull.waits && all_seen) else { return };
         pull.waits = false;
@@ -428,15 +438,13 @@ impl OpenWireSession {
 
     /// One part of a consumer of several destinations is no more; `false` if it has no others.
     fn forget_part(&mut self, number: ConsumerNumber, turn: &mut Turn<'_>) -> bool {
-        let Some(id) = self.consumers.ids.get(&number).cloned() else { return false };
-        let Some(consumer) = self.consumers.by_id.get_mut(&id).filter(|consumer| consumer.parts.len() > 1)
-        else {
-            return false;
-        };
+        let consumer = self.consumers.by_number(number.0);
+        let Some(consumer) = consumer.filter(|consumer| consumer.parts.len() > 1) else { return false };
+        let id = consumer.id.clone();
         let before = consumer.drained();
         consumer.parts.retain(|part| part.number != number);
         let answered = before < consumer.drained();
-        self.consumers.ids.remove(&number);
+        self.consumers.places.remove(&number);
         if answered {
             // The others had answered before.
             self.all_drained(id, turn);
@@ -449,11 +457,11 @@ impl OpenWireSession {
     pub(super) fn detached(&mut self, number: u32, cause: DetachCause, turn: &mut Turn<'_>) {
         // The client itself knows what was deleted.
         if cause != DetachCause::Deleted
-            && let Some(id) = self.consumers.ids.get(&ConsumerNumber(number)).cloned()
+            && let Some(consumer) = self.consumers.by_number(number)
         {
-            let parts = self.consumers.by_id.get(&id).map(|consumer| consumer.parts.iter());
-            let others: Vec<_> =
-                parts.into_iter().flatten().map(|part| part.number).filter(|part| part.0 != number).collect();
+            let id = consumer.id.clone();
+            let parts = consumer.parts.iter().map(|part| part.number);
+            let others: Vec<_> = parts.filter(|part| part.0 != number).collect();
             for part in others {
                 let (consumer, delivered) = (self.key(part), Delivered::All);
                 turn.events.push(Event::Detach { consumer, delivered, ticket: None });

@@ -291,9 +291,6 @@ impl OpenWireSession {
             Some(id) => Some(self.transactions.find(id)?),
             None => None,
         };
-        let Some(consumer) = ack.consumer_id.as_ref().and_then(|id| self.consumers.get_mut(id)) else {
-            return Ok(Done::Now);
-        };
         let Some(range) = consumer.window.range(ack) else {
             // Committing the rest of the transaction without this would do half of it.
             self.transactions.doom(transaction);
