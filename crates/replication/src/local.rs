@@ -44,7 +44,18 @@ struct Partition {
     notes: Vec<Note>,
 }
 
+const PARTITIONS_ARE_KNOWN: &str = "partitions are given at the start and never change";
+
+/// Records for which a batch makes room at once, if the one before had as many.
+const BATCH_RESERVED_MAX: usize = 256;
+
 impl Partition {
+    /// What has gathered; the next batch mostly has as many.
+    fn take_batch(&mut self) -> Vec<Record> {
+        let next = Vec::with_capacity(self.batch.len().min(BATCH_RESERVED_MAX));
+        std::mem::replace(&mut self.batch, next)
+    }
+
     /// Puts what was noted about the partition's records on its way.
     fn send_notes(&mut self, id: PartitionId, outgoing: &mut VecDeque<ToWriter>) {
         if !self.notes.is_empty() {
@@ -83,22 +94,21 @@ impl<P: Port> LocalLog<P> {
     }
 
     fn partition(&mut self, id: PartitionId) -> &mut Partition {
-        self.partitions.get_mut(&id).expect("partitions are given at the start and never change")
+        self.partitions.get_mut(&id).expect(PARTITIONS_ARE_KNOWN)
     }
 
     fn committed(&mut self, id: PartitionId, epoch: u64, through: Position) {
-        let partition = self.partition(id);
+        let partition = self.partitions.get_mut(&id).expect(PARTITIONS_ARE_KNOWN);
         if partition.epoch != epoch {
             return;
         }
         let durable = partition.proposed.iter().take_while(|(position, _)| *position <= through).count();
-        let durable: Vec<_> = partition.proposed.drain(..durable).collect();
-        let events = durable.into_iter().map(|(position, command)| LogEvent::Committed {
+        let durable = partition.proposed.drain(..durable);
+        self.events.extend(durable.map(|(position, command)| LogEvent::Committed {
             partition: id,
             position,
             command,
-        });
-        self.events.extend(events);
+        }));
     }
 
     fn failed(&mut self, id: PartitionId, epoch: u64, last: Option<Position>, reason: String) {
@@ -167,7 +177,7 @@ impl<P: Port> ReplLog for LocalLog<P> {
                 self.outgoing.push_back(ToWriter::Batch {
                     partition: *id,
                     epoch: partition.epoch,
-                    records: std::mem::take(&mut partition.batch),
+                    records: partition.take_batch(),
                     sync: partition.batch_syncs || lazy_due && partition.lazy_syncs,
                 });
                 (partition.batch_waiting, partition.batch_syncs, partition.lazy_syncs) =
