@@ -1,5 +1,6 @@
 //! One connection: a socket, the layers around what is said over it, and two buffers, all bounded.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
@@ -17,6 +18,17 @@ const PEER_CHECK: Duration = Duration::from_millis(500);
 
 /// What is read at once unless a larger frame is on its way: many small frames, little idle memory.
 const READ_BYTES: usize = 16 << 10;
+
+/// Buffers that a thread keeps for the next connection with something to read: as many as it mostly has in use...
+const SPARES_MAX: usize = 4;
+
+/// ... and none that has grown beyond this.
+const SPARE_BYTES_MAX: usize = 2 * READ_BYTES;
+
+thread_local! {
+    /// An idle connection has no buffer, and asking the allocator for one for each read costs more than the read's frame.
+    static SPARES: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Room is made for so much of a large frame at once, or for as much again as has arrived: what a peer announces and does
 /// not send costs little.
@@ -166,9 +178,27 @@ impl Connection {
             buffer.extend_from_slice(&self.input);
             self.input = buffer;
             self.input_is_large = is_large;
-        } else {
-            self.input.reserve(room);
+            return;
         }
+        if self.input.capacity() == 0 {
+            self.input = SPARES.with_borrow_mut(Vec::pop).unwrap_or_default();
+        }
+        self.input.reserve(room);
+    }
+
+    /// Everything that came is understood: the buffer is for whoever reads next, unless parts of it are still in use and what is
+    /// left is too little to read into.
+    fn lend_input(&mut self) {
+        let mut buffer = std::mem::take(&mut self.input);
+        let is_large = std::mem::take(&mut self.input_is_large);
+        if is_large || !buffer.try_reclaim(READ_BYTES) || SPARE_BYTES_MAX < buffer.capacity() {
+            return;
+        }
+        SPARES.with_borrow_mut(|spares| {
+            if spares.len() < SPARES_MAX {
+                spares.push(buffer);
+            }
+        });
     }
 
     /// Ends the conversation so that the peer can read what it was sent last: closing a socket with unread input would
@@ -227,8 +257,7 @@ impl Connection {
         // An idle connection keeps no buffers.
         self.output = BytesMut::new();
         if self.input.is_empty() {
-            self.input = BytesMut::new();
-            self.input_is_large = false;
+            self.lend_input();
         }
         Ok(())
     }
@@ -270,6 +299,38 @@ mod tests {
             let got = (connection.input.capacity(), connection.input_is_large);
             assert_eq!((&connection.input[..], got), (&b"abc"[..], want), "case: {case}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_buffer_goes_to_whoever_reads_next_unless_it_is_in_use() {
+        const NONE: &[usize] = &[];
+        for (case, capacity, input_is_large, keeps_a_frame, want) in [
+            ("a small one", READ_BYTES, false, false, &[READ_BYTES][..]),
+            ("a large one", READ_BYTES, true, false, NONE),
+            ("none", 0, false, false, NONE),
+            ("one of which a frame is kept", READ_BYTES, false, true, NONE),
+            ("one that is too small", READ_BYTES / 2, false, false, NONE),
+            ("one that has grown", 2 * SPARE_BYTES_MAX, false, false, NONE),
+        ] {
+            SPARES.take();
+            let (mut lender, _peer) = connection(b"", capacity, input_is_large);
+            lender.input.extend_from_slice(&b"frame"[..capacity.min(5)]);
+            let frame = lender.input.split().freeze();
+            let kept = keeps_a_frame.then_some(frame);
+            lender.write().unwrap();
+            assert_eq!((lender.input.capacity(), lender.input_is_large), (0, false), "case: {case}");
+            let spares: Vec<usize> =
+                SPARES.with_borrow(|spares| spares.iter().map(BytesMut::capacity).collect());
+            assert_eq!(spares, want, "case: {case}");
+            let (mut reader, _peer) = connection(b"", 0, false);
+            reader.make_room(READ_BYTES);
+            assert!(READ_BYTES <= reader.input.capacity() && SPARES.take().is_empty(), "case: {case}");
+            drop(kept);
+        }
+        for _ in 0..2 * SPARES_MAX {
+            connection(b"", READ_BYTES, false).0.lend_input();
+        }
+        assert_eq!(SPARES.take().len(), SPARES_MAX);
     }
 
     #[tokio::test]
