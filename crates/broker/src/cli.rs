@@ -7,6 +7,7 @@ mod config;
 mod control;
 mod journal;
 mod key;
+mod queue;
 mod receive;
 mod redrive;
 mod send;
@@ -54,6 +55,9 @@ enum Command {
     Browse(browse::BrowseArguments),
     /// Send dead letters back to where they were.
     Redrive(redrive::RedriveArguments),
+    /// Move queues of a running broker from one store to another.
+    #[command(subcommand)]
+    Queue(queue::Queue),
     /// Measure a broker, or this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -118,6 +122,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Serve(arguments) => serve::run(&arguments)?,
         Command::Send(arguments) => send::run(&arguments)?,
         Command::Redrive(arguments) => redrive::run(&arguments)?,
+        Command::Queue(queue) => queue::run(&queue)?,
         Command::Browse(arguments) => browse::run(&arguments)?,
         Command::Bench(bench) => bench::run(&bench)?,
         Command::Journal(journal) => journal::run(&journal)?,

@@ -470,9 +470,13 @@ fn nearest_key(message: &str) -> Option<String> {
     }
     let mut quoted = message.split('`').skip(1).step_by(2);
     let unknown = quoted.next()?;
+    nearest(unknown, quoted).map(str::to_owned)
+}
+
+/// The known name that an unknown one comes nearest to, if it is near enough to have been meant.
+pub fn nearest<'n>(unknown: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let distance = |known: &str| strsim::damerau_levenshtein(unknown, known);
-    let nearest = quoted.min_by_key(|known| distance(known))?;
-    (distance(nearest) <= unknown.len().div_ceil(2)).then(|| nearest.to_owned())
+    known.min_by_key(|known| distance(known)).filter(|known| distance(known) <= unknown.len().div_ceil(2))
 }
 
 #[cfg(test)]

@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use postroad_journal::{Backup, Disk, RealDisk};
-use postroad_model::{BranchId, BranchStanding, Destination, Redrive};
+use postroad_model::{BranchId, BranchStanding, Destination, Moving, Redrive};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
+use crate::config::nearest;
 use crate::runtime::{LAYOUT_FILE, NamedDoor, Order, Orders, Outcome};
 
 /// Its name in the data directory.
@@ -71,6 +72,15 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         max: Option<u64>,
     },
+    /// A queue that is to move to another store, while it is in use.
+    Move {
+        /// The queue.
+        queue: String,
+        /// The store.
+        to: String,
+    },
+    /// All queues that are on the move.
+    Moves,
     /// A branch whose end is to be told no more.
     Forget {
         /// Which, as [`Listed::branch`].
@@ -95,6 +105,34 @@ impl Listed {
             BranchStanding::Overruled { committed: false } => "rolled back",
         };
         Listed { branch: branch.to_string(), state: state.to_owned() }
+    }
+}
+
+/// A queue that is on the move.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnTheMove {
+    /// The queue.
+    pub queue: String,
+    /// The store where it lives now.
+    pub to: String,
+    /// Messages that have moved since the broker started.
+    pub moved: u64,
+    /// Messages that have not.
+    pub left: u64,
+    /// How many of these consumers have, or are about to go.
+    pub held: u64,
+    /// Transactions that are open or prepared and send to it: they end first.
+    pub transactions: u64,
+    /// Why the last messages were refused where they are to go, if they were; it is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+impl OnTheMove {
+    fn new((moving, to): (Moving, String)) -> OnTheMove {
+        let Moving { queue, moved, left, held, transactions, refused, .. } = moving;
+        let refused = refused.map(|refusal| refusal.to_string());
+        OnTheMove { queue: queue.name.to_string(), to, moved, left, held, transactions, refused }
     }
 }
 
@@ -128,6 +166,15 @@ pub enum Answer {
         /// How many were looked at, and stayed: not asked for, or without a queue to go back to.
         stayed: u64,
     },
+    /// The queue is on its way, whatever happens.
+    Moving {
+        /// The queue.
+        queue: String,
+        /// Where to.
+        to: String,
+    },
+    /// The queues that are on the move.
+    Moves(Vec<OnTheMove>),
     /// Nothing was done, or not all; why.
     Error(String),
 }
@@ -207,6 +254,17 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
             tracing::info!(from, moved, stayed, "an operator has sent dead letters back");
             Ok(Answer::Redriven { moved, stayed })
         }
+        Request::Move { queue: name, to } => {
+            let queue = queue(&name)?;
+            known_store(&journals, &to)?;
+            give(orders, Order::Move { queue: queue.clone(), store: to.clone() }).await?;
+            tracing::info!(%queue, to, "an operator moves a queue to another store");
+            Ok(Answer::Moving { queue: queue.name.to_string(), to })
+        }
+        Request::Moves => {
+            let Outcome { moves, .. } = give(orders, Order::ListMoves).await?;
+            Ok(Answer::Moves(moves.into_iter().map(OnTheMove::new).collect()))
+        }
         Request::Forget { branch } => {
             give(orders, Order::Forget { branch: branch.parse()? }).await?;
             Ok(Answer::Forgotten { branch })
@@ -232,6 +290,18 @@ fn queue(text: &str) -> anyhow::Result<Destination> {
         bail!("{text:?} is no queue; queue://NAME or NAME is one");
     }
     Ok(Destination::queue(name))
+}
+
+/// Refuses a store that there is not.
+fn known_store(journals: &[NamedDoor], store: &str) -> anyhow::Result<()> {
+    let names: Vec<&str> = journals.iter().map(|journal| &*journal.store).collect();
+    if names.contains(&store) {
+        return Ok(());
+    }
+    match nearest(store, names.iter().copied()) {
+        Some(nearest) => bail!("there is no store {store}; did you mean {nearest}?"),
+        None => bail!("there is no store {store}; there are {}", names.join(", ")),
+    }
 }
 
 /// Makes the backups of all stores under other names, which they lose once all are whole.

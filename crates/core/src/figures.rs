@@ -21,12 +21,14 @@ pub struct QueueCounts {
     pub dropped: u64,
     /// Entries that a newer one with the same value took the place of.
     pub replaced: u64,
+    /// Entries that have gone with it to another partition.
+    pub moved: u64,
 }
 
 impl QueueCounts {
     /// All that left it.
     pub fn left(&self) -> u64 {
-        self.consumed + self.expired + self.dead_lettered + self.dropped + self.replaced
+        self.consumed + self.expired + self.dead_lettered + self.dropped + self.replaced + self.moved
     }
 }
 

@@ -10,7 +10,7 @@
 //! replica, after a restart and in the simulator alike.
 //!
 //! Start at [`Partition`]. The folders follow a message: `intake`, `queue`, `delivery`, `settling`; beside its way are `addresses`,
-//! `transaction`, `schedule`, what waits in `memory`, and what goes to the `log`.
+//! `transaction`, `schedule`, queues on the move in `moving`, what waits in `memory`, and what goes to the `log`.
 
 mod addresses;
 mod connection;
@@ -19,6 +19,7 @@ mod figures;
 mod intake;
 mod log;
 mod memory;
+mod moving;
 mod notice;
 mod partition;
 mod queue;

@@ -31,6 +31,7 @@ use crate::intake::waiting::Waiting;
 use crate::log::completion::Completion;
 use crate::log::durability;
 use crate::memory::bodies::{Bodies, Gone};
+use crate::moving::Moves;
 use crate::queue::{Entry, LaneNumber, Load, Queue, State, untag};
 use crate::schedule::{Jobs, WriteDue};
 use crate::settling::expiry::Expiries;
@@ -126,6 +127,8 @@ pub struct Counters {
     pub overflowed: u64,
     /// Entries that a newer message with the same value took the place of.
     pub replaced: u64,
+    /// Entries that have gone with their queue to another partition.
+    pub moved: u64,
     /// How often a consumer was found slow.
     pub slow_consumers: u64,
     /// Transactions and branches that were open for too long.
@@ -219,6 +222,8 @@ pub struct Partition {
     pub(crate) revive: Revive,
     /// Dead letters that are going back.
     pub(crate) redrives: Redrives,
+    /// Queues that are on the move to or from other partitions.
+    pub(crate) moves: Moves,
     /// How to write into a message that a topic keeps how many it keeps.
     pub(crate) count_retained: CountRetained,
     /// How to read what selectors ask for.
@@ -291,6 +296,7 @@ impl Partition {
             mark_dead: |message, _| message.clone(),
             revive: |message| Revived { origin: None, message: message.clone() },
             redrives: Redrives::default(),
+            moves: Moves::default(),
             count_retained: |message, _| message.clone(),
             properties_of: selection::no_properties,
             origin_of: |_| None,
@@ -354,7 +360,8 @@ impl Partition {
         self.note_answers(first, effects);
     }
 
-    /// Says what names mean for the life of this run. To be said before [`Partition::start`].
+    /// Says what names mean from now on. To be said before [`Partition::start`]; afterwards only where a queue lives may change, as
+    /// [`Effect::Place`] says.
     pub fn address_by(&mut self, addressing: Arc<Addressing>) {
         self.settings.addressing = addressing;
     }
@@ -396,6 +403,10 @@ impl Partition {
                 self.apply_overrule((id, branch), participants, commit, effects);
             }
             Command::ForgetBranch { branch } => self.branches.forget(&branch),
+            Command::Leave { queue, to } => {
+                self.apply_leave(queue, to);
+                self.go_on_moving(effects);
+            }
             Command::Commit { id } => self.apply_commit(id, effects),
             Command::Abort { id } => self.apply_abort(id, effects),
             Command::Forget { id } => {
@@ -441,14 +452,17 @@ impl Partition {
                 self.commit(transaction, &participants, ticket, effects);
             }
             Event::Rollback { transaction, ticket } => self.rollback(transaction, ticket, effects),
-            Event::EndBranch { branch, transaction, participants, ticket } => {
-                self.end_branch(branch, transaction, participants, ticket, effects);
-            }
-            Event::PrepareBranch { .. }
+            Event::EndBranch { .. }
+            | Event::PrepareBranch { .. }
             | Event::DecideBranch { .. }
             | Event::ForgetBranch { .. }
             | Event::ListBranches { .. }
             | Event::Redrive { .. } => self.take_order(event, effects),
+            Event::Move { .. }
+            | Event::ListMoves { .. }
+            | Event::Placed { .. }
+            | Event::Follow(_)
+            | Event::Leave { .. } => self.about_moves(event, effects),
             Event::Declare { destination, connection, ticket } => {
                 self.declare(destination, connection, ticket, effects);
             }
@@ -493,6 +507,9 @@ impl Partition {
     /// What managers of transactions and operators say.
     fn take_order(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
+            Event::EndBranch { branch, transaction, participants, ticket } => {
+                self.end_branch(branch, transaction, participants, ticket, effects);
+            }
             Event::PrepareBranch { branch, connection, ticket } => {
                 self.prepare_branch(branch, connection, ticket, effects);
             }
@@ -522,6 +539,7 @@ impl Partition {
         self.look_who_has_pieces(effects);
         self.let_go_some(effects);
         self.go_on_redriving(effects);
+        self.go_on_moving(effects);
         self.forget_links();
     }
 
@@ -626,17 +644,19 @@ impl Partition {
         id
     }
 
-    /// One more entry at the end of a queue, behind all others of its priority.
-    pub(crate) fn push_entry(&mut self, id: QueueId, key: MessageKey) {
+    /// One more entry at the end of a queue, behind all others of its priority; but ahead of what was sent here, if it has `moved`
+    /// here from where the queue lived before. See [`postroad_model::Sent::moved`].
+    pub(crate) fn push_entry(&mut self, id: QueueId, key: MessageKey, moved: Option<u32>) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         let Some((message, bytes)) = self.bodies.claim(key) else { return };
         let in_log = matches!(key, MessageKey::Durable { .. }) && !queue.id.is_volatile();
         let lane = LaneNumber::of(message.priority, !in_log);
+        let lane = if moved.is_some() { lane.ahead() } else { lane };
         let begins_groups = queue.groups.is_none() && queue.has_groups() && message.group().is_some();
         let entry = Entry {
             key,
             stamp: queue.next_stamp,
-            failed_deliveries: 0,
+            failed_deliveries: moved.unwrap_or(0),
             uncounted_deliveries: 0,
             state: State::Ready,
         };

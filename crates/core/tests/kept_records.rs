@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record};
 use postroad_model::{
-    Again, Binding, BranchId, Changes, Chunks, Command, Compression, Destination, Due, Effect, Encoding,
-    EntryTag, Event, Group, Message, MessageKey, NORMAL_PRIORITY, Origin, PartitionId, Placement, Position,
-    Protocol, QueueId, RareHeaders, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
+    Again, Binding, BranchId, Changes, Chunks, Command, Compression, Destination, Due, Encoding, EntryTag,
+    Group, Message, MessageKey, NORMAL_PRIORITY, Origin, PartitionId, Placement, Position, Protocol, QueueId,
+    RareHeaders, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
 };
 use postroad_routing::Policies;
 
@@ -600,9 +600,53 @@ fn records_of_shelves_are_read_and_written() {
 fn a_snapshot_of_version_12_becomes_the_partition_that_it_was() {
     let snapshot = read(12, "snapshot");
     let restored = Partition::restore(settings_for_pages(), &snapshot).expect("a snapshot");
-    assert_eq!(restored.snapshot(), snapshot, "restored");
-    assert_eq!(partition_with_shelves().snapshot(), snapshot, "from its records");
+    assert_eq!(restored.snapshot(), partition_with_shelves().snapshot(), "the same as from its records");
     assert_eq!((restored.scheduled(), restored.jobs_in_memory()), (102, 86));
+}
+
+/// What came with queues that move: one that leaves, a message that has come from elsewhere, and one that is on its way to elsewhere.
+fn records_of_moves() -> Vec<(&'static str, Command)> {
+    let moved = Sent { moved: Some(2), ..sent(Destination::queue("orders"), b"a body") };
+    let changes = |sends, settlements| Changes { sends, settlements };
+    let id = |number| TransactionId { number, ..ID };
+    vec![
+        ("leave", Command::Leave { queue: Destination::queue("audit"), to: PartitionId(5) }),
+        ("prepare-moved", Command::Prepare { id: id(80), changes: changes(vec![moved.clone()], Vec::new()) }),
+        ("transact-moved", Command::Transact(changes(vec![moved], vec![end(7, 8, SettleCause::Moved)]))),
+    ]
+}
+
+#[test]
+fn records_of_moves_are_read_and_written() {
+    for (name, command) in records_of_moves() {
+        assert_eq!(encode_record(&command, Compression::None).concat(), read(2, name), "case: {name}");
+        assert_eq!(decode_record(&read(2, name)), Ok(command), "case: {name}");
+    }
+}
+
+/// As it is written since version 13.
+fn partition_on_the_move() -> Partition {
+    let mut partition = partition_with_jobs();
+    for (_, command) in records_of_moves() {
+        let position = partition.applied().map_or(Position::FIRST, Position::next);
+        partition.apply(position, command, &mut Vec::new());
+    }
+    partition
+}
+
+#[test]
+fn a_snapshot_of_version_13_becomes_the_partition_that_it_was() {
+    let snapshot = read(13, "snapshot");
+    let restored = Partition::restore(settings(), &snapshot).expect("a snapshot");
+    assert_eq!(restored.snapshot(), snapshot, "restored");
+    assert_eq!(partition_on_the_move().snapshot(), snapshot, "from its records");
+    let leaving: Vec<_> = restored.leaving().collect();
+    assert_eq!(leaving, [(&Destination::queue("audit"), PartitionId(5))]);
+    let failed = |partition: &Partition| -> Vec<u32> {
+        let entries = partition.durable_entries().filter(|entry| &*entry.queue.name == "orders");
+        entries.map(|entry| entry.failed_deliveries).collect()
+    };
+    assert_eq!(failed(&restored), [2, 0], "what has moved is ahead");
 }
 
 /// Ran once for each version. It never replaces a file: kept means kept.
@@ -613,18 +657,8 @@ fn write_the_kept_files() {
         let file = std::fs::OpenOptions::new().write(true).create_new(true).open(file);
         std::io::Write::write_all(&mut file.expect("a new file"), bytes).expect("written");
     };
-    let mut partition = partition_with_many_jobs();
-    let mut effects = Vec::new();
-    partition.start(&mut effects);
-    partition.soft(Event::Tick { now_ms: 0 }, &mut effects);
-    let proposed = effects.into_iter().filter_map(|effect| match effect {
-        Effect::Propose { command: command @ Command::Shelve { .. }, .. } => Some(command),
-        _ => None,
-    });
-    for (number, command) in (1..=3).zip(proposed) {
-        write(kept(2, &format!("shelve-{number}")), &encode_record(&command, Compression::None).concat());
+    for (name, command) in records_of_moves() {
+        write(kept(2, name), &encode_record(&command, Compression::None).concat());
     }
-    let (name, unshelve) = shelf_records().pop().expect("the last one");
-    write(kept(2, name), &encode_record(&unshelve, Compression::None).concat());
-    write(kept(12, "snapshot"), &partition_with_shelves().snapshot());
+    write(kept(13, "snapshot"), &partition_on_the_move().snapshot());
 }

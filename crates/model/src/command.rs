@@ -118,6 +118,14 @@ pub enum Command {
         /// The branch.
         branch: BranchId,
     },
+    /// The queue leaves for another partition, step by step: from now on it delivers nothing here, and what it still holds follows. It
+    /// is gone with the `Delete` behind its last entry. Said again it changes nothing.
+    Leave {
+        /// A lasting queue.
+        queue: Destination,
+        /// Where it lives from now on.
+        to: PartitionId,
+    },
     /// A participant carries out what it prepared.
     Commit {
         /// The transaction.
@@ -172,12 +180,15 @@ pub struct Sent {
     pub message: Message,
     /// It is seen when it is due, and not before.
     pub schedule: Option<Box<Schedule>>,
+    /// It comes from where its queue lived before, and was delivered there so often without success. It is older than whatever was sent
+    /// to the queue here.
+    pub moved: Option<u32>,
 }
 
 impl Sent {
     /// A message for one address.
     pub fn new(to: Destination, message: Message) -> Sent {
-        Sent { to, also: Vec::new(), message, schedule: None }
+        Sent { to, also: Vec::new(), message, schedule: None, moved: None }
     }
 
     /// Every address that gets it.
@@ -211,6 +222,8 @@ pub enum SettleCause {
     Dropped = 3,
     /// A newer message with the same value took its place.
     Replaced = 4,
+    /// Its queue has left for another partition, and it with the queue.
+    Moved = 5,
 }
 
 /// The durable changes that a transaction makes in one partition.

@@ -93,6 +93,35 @@ pub enum Effect {
         /// How many were looked at, and left where they are.
         stayed: u64,
     },
+    /// Queues that are leaving; the reply to the same ticket follows.
+    Moves {
+        /// Whose session asked.
+        connection: ConnectionId,
+        /// Which question.
+        ticket: Ticket,
+        /// The queues.
+        moves: Vec<Moving>,
+    },
+    /// The queue lives elsewhere from now on: tell all who send, each of whom answers by [`crate::Event::Placed`] behind what it has sent
+    /// here.
+    Place {
+        /// The queue.
+        queue: Destination,
+        /// Where it lives.
+        to: PartitionId,
+    },
+    /// The queue that this consumer reads has left, and nothing that it was sent here is open: it is to follow, and then to leave.
+    Moved {
+        /// The consumer.
+        consumer: ConsumerKey,
+    },
+    /// The consumer is gone here, and had so much credit left.
+    Left {
+        /// The consumer.
+        consumer: ConsumerKey,
+        /// Messages that it may be sent.
+        credit: u32,
+    },
     /// Read these bodies back from the log, in this order.
     Fetch {
         /// Durable keys only.
@@ -135,6 +164,25 @@ pub enum Effect {
         /// What.
         peer: Peer,
     },
+}
+
+/// A queue that is leaving its partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moving {
+    /// The queue.
+    pub queue: Destination,
+    /// Where it lives now.
+    pub to: PartitionId,
+    /// Messages that have moved in this run.
+    pub moved: u64,
+    /// Messages that are still where it was.
+    pub left: u64,
+    /// How many of them are in the hands of consumers, or leave.
+    pub held: u64,
+    /// Open or prepared transactions that may still send to it.
+    pub transactions: u64,
+    /// Why the last step was refused, if it was.
+    pub refused: Option<Refusal>,
 }
 
 /// One message on its way to one consumer.

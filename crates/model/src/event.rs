@@ -145,6 +145,41 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
+    /// Let a queue leave for another partition while it is in use. The reply says that it has begun, durably: what follows is done
+    /// whatever happens, in later runs too.
+    Move {
+        /// A lasting queue.
+        queue: Destination,
+        /// Where it is to live.
+        to: PartitionId,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
+    /// Which queues are leaving this partition? Answered by [`crate::Effect::Moves`] and a reply.
+    ListMoves {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which question.
+        ticket: Ticket,
+    },
+    /// One of the parts that this process has, each of which sends in an order of its own, has heard of [`crate::Effect::Place`]: all that
+    /// it sent to the queue before has come.
+    Placed {
+        /// The queue.
+        queue: Destination,
+        /// How many such parts there are.
+        of: u16,
+    },
+    /// A consumer whose queue has left reads it where it lives now: as [`Event::Attach`], but nobody is told of it, and it has no credit
+    /// yet.
+    Follow(Attach),
+    /// Nothing more comes here for this consumer, which reads its queue elsewhere now: answered by [`crate::Effect::Left`].
+    Leave {
+        /// The consumer.
+        consumer: ConsumerKey,
+    },
     /// Make a destination: at once if temporary, durably if it is a lasting queue.
     Declare {
         /// What to make.
@@ -503,6 +538,22 @@ pub enum Peer {
         transaction: TransactionKey,
         /// Its sends.
         sends: Vec<Sent>,
+    },
+    /// This queue will live with you, and what it holds here comes ahead of what is sent to it there: take messages in, and deliver none
+    /// before `Arrived`.
+    Expect {
+        /// The queue.
+        queue: Destination,
+    },
+    /// The queue is there, and waits; durably.
+    Expecting {
+        /// The queue.
+        queue: Destination,
+    },
+    /// Nothing is left of the queue here.
+    Arrived {
+        /// The queue.
+        queue: Destination,
     },
     /// A message for an address that lives here, in memory alone.
     Offer {

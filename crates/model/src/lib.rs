@@ -26,7 +26,7 @@ pub use command::{
     Binding, Changes, Command, Compression, Durability, Sent, SettleCause, Settlement, Subscription, Urgency,
 };
 pub use destination::{Destination, DestinationKind, PartitionRange, Placement};
-pub use effect::{Delivery, DetachCause, Effect};
+pub use effect::{Delivery, DetachCause, Effect, Moving};
 pub use event::{
     Attach, ConsumerMode, Decision, Delivered, Event, Outcome, Peer, Publish, Redrive, Retain, Settle, Share,
 };

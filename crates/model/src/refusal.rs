@@ -79,6 +79,17 @@ pub enum Refusal {
         /// Who has it.
         holder: Arc<str>,
     },
+    /// The queue cannot move to another store.
+    #[error("{queue} cannot be moved: {reason}")]
+    NotMovable {
+        /// The queue.
+        queue: Destination,
+        /// What is in the way, and what would be right.
+        reason: String,
+    },
+    /// The queue is moving between stores.
+    #[error("{0} is moving to another store; try again once it is there")]
+    OnTheMove(Destination),
     /// No more links are remembered.
     #[error("{max} links are remembered, and somebody has each of them")]
     TooManyLinks {

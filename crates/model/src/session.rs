@@ -3,8 +3,8 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, Login, LoginAnswer, Position,
-    Refusal, Ticket,
+    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, Login, LoginAnswer, Moving,
+    Position, Refusal, Ticket,
 };
 
 /// What the core sends back to a session.
@@ -67,6 +67,25 @@ pub enum ToSession {
         moved: u64,
         /// How many stayed.
         stayed: u64,
+    },
+    /// See [`crate::Effect::Moves`].
+    Moves {
+        /// Which question.
+        ticket: Ticket,
+        /// Some of the queues; more may follow, then the reply.
+        moves: Vec<Moving>,
+    },
+    /// See [`crate::Effect::Moved`]. For the runtime alone: no session hears of it.
+    Moved {
+        /// The consumer.
+        consumer: ConsumerKey,
+    },
+    /// See [`crate::Effect::Left`]. For the runtime alone: no session hears of it.
+    Left {
+        /// The consumer.
+        consumer: ConsumerKey,
+        /// Messages that it may be sent.
+        credit: u32,
     },
     /// See [`crate::Effect::Evict`].
     Evicted,

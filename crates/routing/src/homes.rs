@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use postroad_model::{DestinationKind, PartitionRange};
+use postroad_model::{DestinationKind, PartitionId, PartitionRange, Placement};
 
 use crate::pattern_map::PatternMap;
 use crate::policy::{DestinationPattern, place};
@@ -41,6 +41,20 @@ impl Homes {
     /// The partitions of a store beside the main one.
     pub fn place(&mut self, store: &str, partitions: PartitionRange) {
         self.ranges.insert(store.into(), partitions);
+    }
+
+    /// The partitions of this store; `None` if there is none of this name.
+    pub fn range_of(&self, placement: Placement, store: &str) -> Option<PartitionRange> {
+        match store {
+            MAIN_STORE => Some(PartitionRange { first: PartitionId(0), count: placement.hashed }),
+            other => self.ranges.get(other).copied(),
+        }
+    }
+
+    /// The store that has this partition.
+    pub fn store_of(&self, partition: PartitionId) -> &str {
+        let found = self.ranges.iter().find(|(_, range)| range.contains(partition));
+        found.map_or(MAIN_STORE, |(name, _)| name)
     }
 
     /// The partitions among which a destination has its home; `None` for the main store's.

@@ -356,7 +356,10 @@ impl Session for AmqpSession {
             ToSession::Prefetch { .. }
             | ToSession::Ended { .. }
             | ToSession::Branches { .. }
-            | ToSession::Redriven { .. } => Ok(()),
+            | ToSession::Redriven { .. }
+            | ToSession::Moves { .. } => Ok(()),
+            // The runtime's own.
+            ToSession::Moved { .. } | ToSession::Left { .. } => Ok(()),
             ToSession::Evicted => {
                 let text = "its client connected anew".to_owned();
                 let fault = Fault::connection("amqp:connection:forced", text);

@@ -1,5 +1,6 @@
 //! One core: its partitions, its share of the log, and its ways to the other cores.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,6 +32,15 @@ pub enum ToCore {
     Event(PartitionId, Event),
     /// A message for one of your connections.
     Session(ConnectionId, ToSession),
+    /// A queue lives elsewhere now; the partition that it was in is to be told once you know.
+    Place {
+        /// The queue.
+        queue: Destination,
+        /// Where it lives.
+        to: PartitionId,
+        /// Where it was.
+        from: PartitionId,
+    },
 }
 
 /// Where addresses live.
@@ -44,7 +54,15 @@ pub struct Places {
     pub keys: Arc<TenantKeys>,
 }
 
+/// What one core knows of that, and its connections with it.
+pub type SharedPlaces = Rc<RefCell<Places>>;
+
 impl Places {
+    /// For all who are on one core.
+    pub fn shared(self) -> SharedPlaces {
+        Rc::new(RefCell::new(self))
+    }
+
     /// The partition that owns the address.
     pub fn partition_of(&self, destination: &Destination) -> PartitionId {
         self.addressing.partition_of(self.placement, destination)
@@ -65,7 +83,7 @@ pub struct Links {
 pub struct Core {
     number: u16,
     cores: u16,
-    places: Places,
+    places: SharedPlaces,
     partitions: BTreeMap<PartitionId, Partition>,
     logs: Logs,
     to_cores: Vec<Option<WakingSender<ToCore>>>,
@@ -112,7 +130,7 @@ impl Core {
         Core {
             number,
             cores: to_cores.len() as u16,
-            places,
+            places: places.shared(),
             partitions,
             logs: Logs::new(logs, &ends, to_cores.len() == 1),
             to_cores,
@@ -150,7 +168,7 @@ impl Core {
     }
 
     /// Where addresses live.
-    pub fn places(&self) -> Places {
+    pub fn places(&self) -> SharedPlaces {
         self.places.clone()
     }
 
@@ -215,6 +233,7 @@ impl Core {
                 match message {
                     ToCore::Event(partition, event) => self.work.push_back((partition, event)),
                     ToCore::Session(connection, message) => self.post(connection, message),
+                    ToCore::Place { queue, to, from } => self.place(queue, to, from),
                 }
             }
         }
@@ -441,7 +460,8 @@ impl Core {
     fn carry_out(&mut self, id: PartitionId, effect: Effect) {
         match effect {
             Effect::Propose { command, urgency, durability, compression } => {
-                let (record, key) = (encode_record(&command, compression), self.places.keys.key_of(&command));
+                let (record, key) =
+                    (encode_record(&command, compression), self.places.borrow().keys.key_of(&command));
                 self.logs.of(id).propose(id, Proposal { command, record, urgency, durability, key });
                 self.unsent = true;
             }
@@ -474,6 +494,14 @@ impl Core {
             Effect::Redriven { connection, ticket, moved, stayed } => {
                 self.post(connection, ToSession::Redriven { ticket, moved, stayed });
             }
+            Effect::Moves { connection, ticket, moves } => {
+                self.post(connection, ToSession::Moves { ticket, moves });
+            }
+            Effect::Place { queue, to } => self.place_everywhere(&queue, to, id),
+            Effect::Moved { consumer } => self.post(consumer.connection, ToSession::Moved { consumer }),
+            Effect::Left { consumer, credit } => {
+                self.post(consumer.connection, ToSession::Left { consumer, credit });
+            }
             Effect::Fetch { keys } => self.fetch(id, keys),
             Effect::ReadShelf { position } => self.read_shelf(id, position),
             Effect::ReadChunk { connection, position } => self.read_chunk(id, position, connection),
@@ -490,6 +518,27 @@ impl Core {
         }
     }
 
+    /// A queue lives elsewhere now: all cores are to know.
+    fn place_everywhere(&mut self, queue: &Destination, to: PartitionId, from: PartitionId) {
+        for other in self.to_cores.iter_mut().flatten() {
+            other.sender.send(ToCore::Place { queue: queue.clone(), to, from });
+            self.unsent = true;
+        }
+        self.place(queue.clone(), to, from);
+    }
+
+    /// Whoever sends on this core knows from here on where the queue lives, and the partition that it was in learns that behind all that
+    /// this core has sent it.
+    fn place(&mut self, queue: Destination, to: PartitionId, from: PartitionId) {
+        let mut places = self.places.borrow_mut();
+        Arc::make_mut(&mut places.addressing).settle(&queue, to);
+        for partition in self.partitions.values_mut() {
+            partition.address_by(places.addressing.clone());
+        }
+        drop(places);
+        self.submit(from, Event::Placed { queue, of: self.cores });
+    }
+
     /// Publishes what a partition tells of itself, for those who listen.
     fn announce(&mut self, announcement: Announcement) {
         let Announcement { notice, answer } = announcement;
@@ -500,7 +549,7 @@ impl Core {
             }
             return;
         };
-        let partition = self.places.partition_of(&topic);
+        let partition = self.places.borrow().partition_of(&topic);
         let (connection, ticket) = answer.unwrap_or((ConnectionId::internal(partition), Ticket(0)));
         let sent = Sent::new(topic, message);
         let publish = Publish { retain, is_notice: true, ..Publish::plain(connection, ticket, sent) };
@@ -511,7 +560,7 @@ impl Core {
     fn is_wanted(&self, notice: &Notice) -> bool {
         let Notice::Message { .. } = notice else { return true };
         let Some(topic) = Advisories::topic_of(notice) else { return false };
-        let partition = self.partitions.get(&self.places.partition_of(&topic));
+        let partition = self.partitions.get(&self.places.borrow().partition_of(&topic));
         partition.is_none_or(|partition| partition.is_heard(&topic))
     }
 

@@ -2,12 +2,15 @@
 //!
 //! Never here: sockets, and what operators type.
 
-use postroad_model::{BranchId, BranchStanding, Decision, Event, Redrive, Refusal, Ticket, ToSession};
+use postroad_model::{
+    BranchId, BranchStanding, Decision, Destination, Event, Moving, PartitionId, Redrive, Refusal, Ticket,
+    ToSession,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::runtime::connection::CoreHandle;
-use crate::runtime::core::Core;
+use crate::runtime::core::{Core, Places};
 use crate::runtime::mailbox::Wanted;
 use crate::runtime::router::Router;
 
@@ -28,6 +31,15 @@ pub enum Order {
     },
     /// That dead letters go back.
     Redrive(Redrive),
+    /// That a queue moves to another store.
+    Move {
+        /// The queue.
+        queue: Destination,
+        /// The store's name.
+        store: String,
+    },
+    /// To know of all queues that are on the move.
+    ListMoves,
     /// That a manager is told no more how a branch was ended.
     Forget {
         /// Which.
@@ -44,6 +56,8 @@ pub struct Outcome {
     pub moved: u64,
     /// Dead letters that were looked at, and stayed.
     pub stayed: u64,
+    /// The queues on the move that were asked for, each with the store that it moves to, or none.
+    pub moves: Vec<(Moving, String)>,
     /// Whether all was done.
     pub result: Result<(), Refusal>,
 }
@@ -91,7 +105,8 @@ pub async fn obey(handle: CoreHandle, mut given: mpsc::Receiver<Given>) {
 
 async fn carry_out(handle: &CoreHandle, order: Order) -> Outcome {
     let (connection, mailbox) = handle.core.borrow_mut().join();
-    let mut router = Router::new(connection, handle.core.borrow().places());
+    let places = handle.core.borrow().places();
+    let mut router = Router::new(connection, places.clone());
     let ticket = Ticket(0);
     let event = match order {
         Order::List => Event::ListBranches { connection, ticket },
@@ -100,21 +115,48 @@ async fn carry_out(handle: &CoreHandle, order: Order) -> Outcome {
         }
         Order::Forget { branch } => Event::ForgetBranch { branch, connection, ticket },
         Order::Redrive(wanted) => Event::Redrive { wanted: Box::new(wanted), connection, ticket },
+        Order::Move { queue, store } => match target(&places.borrow(), &queue, &store) {
+            Ok(to) => Event::Move { queue, to, connection, ticket },
+            Err(refusal) => {
+                handle.core.borrow_mut().leave(connection);
+                return Outcome::refused(refusal);
+            }
+        },
+        Order::ListMoves => Event::ListMoves { connection, ticket },
     };
     at_once(handle, |core| router.route(event, |partition, event| core.submit(partition, event)));
-    let (mut found, mut back) = (Vec::new(), (0, 0));
+    let (mut found, mut back, mut moves) = (Vec::new(), (0, 0), Vec::new());
     let result = loop {
         mailbox.filled(Wanted::Messages).await;
         match mailbox.take(false).and_then(|message| router.merge(message)) {
             Some(ToSession::Branches { branches, .. }) => found.extend(branches),
             Some(ToSession::Redriven { moved, stayed, .. }) => back = (moved, stayed),
+            Some(ToSession::Moves { moves: some, .. }) => moves.extend(some),
             Some(ToSession::Reply { result, .. }) => break result,
             _ => {}
         }
     };
     at_once(handle, |core| router.close(|partition, event| core.submit(partition, event)));
     handle.core.borrow_mut().leave(connection);
-    Outcome { branches: found, moved: back.0, stayed: back.1, result }
+    let store_of = |moving: &Moving| places.borrow().addressing.homes.store_of(moving.to).to_owned();
+    let moves = moves.into_iter().map(|moving| (moving.clone(), store_of(&moving))).collect();
+    Outcome { branches: found, moved: back.0, stayed: back.1, moves, result }
+}
+
+/// The partition of the store that the queue is to live in.
+fn target(places: &Places, queue: &Destination, store: &str) -> Result<PartitionId, Refusal> {
+    let no = |reason: String| Refusal::NotMovable { queue: queue.clone(), reason };
+    let range = places.addressing.homes.range_of(places.placement, store);
+    let range = range.ok_or_else(|| no(format!("there is no store {store}")))?;
+    // Whoever has it says so, if it is there already.
+    let place = places.partition_of(queue);
+    Ok(if range.contains(place) { place } else { range.partition_of(&queue.name) })
+}
+
+impl Outcome {
+    fn refused(refusal: Refusal) -> Outcome {
+        Outcome { branches: Vec::new(), moved: 0, stayed: 0, moves: Vec::new(), result: Err(refusal) }
+    }
 }
 
 /// Says something to the core, and has it done.

@@ -1,14 +1,15 @@
 //! Routers: where each of a connection's events goes, and how much of it is outstanding.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use postroad_model::{
-    ConnectionId, ConsumerKey, Destination, Event, PartitionId, Publish, Refusal, Sent, Ticket, ToSession,
-    TransactionKey,
+    Attach, ConnectionId, ConsumerKey, Destination, DestinationKind, DetachCause, Event, LinkEvent, LinkName,
+    PartitionId, Publish, Refusal, Sent, Ticket, ToSession, TransactionKey,
 };
 use rustc_hash::FxHashMap;
 
-use crate::runtime::core::Places;
+use crate::runtime::core::SharedPlaces;
 use crate::runtime::store::properties_of;
 
 /// A connection is not read while so many bytes that it sent wait for their replies: enough to keep
@@ -25,8 +26,15 @@ const WRITTEN_STEP_BYTES: u64 = 256 << 10;
 /// collide.
 pub struct Router {
     connection: ConnectionId,
-    places: Places,
+    places: SharedPlaces,
     consumers: FxHashMap<u32, PartitionId>,
+    /// How those were attached whose queue may move to another store.
+    attached: FxHashMap<u32, Box<Attach>>,
+    /// Consumers that follow their queue, by the ticket of that.
+    following: FxHashMap<Ticket, ConsumerKey>,
+    follows: u64,
+    /// Where links are remembered whose queues may move to another store: it is not known there what came before.
+    links: BTreeMap<Arc<LinkName>, PartitionId>,
     /// Consumers that leave, by the ticket of their detaching: deliveries on their way are still accounted for.
     detaching: FxHashMap<Ticket, Vec<u32>>,
     touched: BTreeSet<PartitionId>,
@@ -53,13 +61,20 @@ struct Asked {
 /// Marks the numbers of transactions that the router begins, which no session uses.
 const OWN_TRANSACTION: u64 = 1 << 63;
 
+/// Marks the tickets of what the router itself asks for, which no session uses.
+const OWN_TICKET: u64 = 1 << 63;
+
 impl Router {
     /// A router for a new connection.
-    pub fn new(connection: ConnectionId, places: Places) -> Router {
+    pub fn new(connection: ConnectionId, places: SharedPlaces) -> Router {
         Router {
             connection,
             places,
             consumers: FxHashMap::default(),
+            attached: FxHashMap::default(),
+            following: FxHashMap::default(),
+            follows: 0,
+            links: BTreeMap::new(),
             detaching: FxHashMap::default(),
             touched: BTreeSet::new(),
             transactions: FxHashMap::default(),
@@ -100,30 +115,28 @@ impl Router {
     fn pass(&mut self, mut event: Event, to: &mut impl FnMut(PartitionId, Event)) {
         let partition = match event {
             Event::Publish(publish) => return self.publish(publish, to),
-            Event::Attach(ref attach) => {
-                let partition = attach.at.unwrap_or_else(|| self.places.partition_of(&attach.source));
-                self.consumers.insert(attach.consumer.number, partition);
-                partition
-            }
-            Event::Link(ref event) => self.places.partition_of(&event.link().to),
+            Event::Attach(ref attach) => self.seat(attach),
+            Event::Link(ref event) => self.place_of_link(event),
             Event::AddProducer { ref producer, .. } | Event::RemoveProducer { ref producer, .. } => {
-                self.places.partition_of(&producer.to)
+                self.places.borrow().partition_of(&producer.to)
             }
             // There is one partition, if there are large messages.
             Event::Introduce { .. } | Event::Chunk { .. } | Event::Abandon { .. } => PartitionId(0),
             Event::Claim { ref name, .. } | Event::Disclaim { ref name, .. } => {
-                self.places.placement.partition_of(name)
+                self.places.borrow().placement.partition_of(name)
             }
             Event::Declare { ref destination, .. } | Event::Delete { ref destination, .. } => {
-                self.places.partition_of(destination)
+                self.places.borrow().partition_of(destination)
             }
             Event::Detach { consumer, ticket, .. } => {
+                self.attached.remove(&consumer.number);
                 if let Some(ticket) = ticket {
                     self.detaching.entry(ticket).or_default().push(consumer.number);
                 }
                 self.partition_of(consumer)
             }
-            Event::Redrive { ref wanted, .. } => self.places.partition_of(&wanted.from),
+            Event::Move { ref queue, .. } => self.places.borrow().partition_of(queue),
+            Event::Redrive { ref wanted, .. } => self.places.borrow().partition_of(&wanted.from),
             Event::Credit { consumer, .. }
             | Event::Drain { consumer }
             | Event::WantChunk { consumer, .. } => self.partition_of(consumer),
@@ -149,14 +162,15 @@ impl Router {
                     to(*participant, Event::Seal { transaction });
                 }
                 *participants = touched.into_iter().collect();
-                self.places.placement.coordinator_of(branch)
+                self.places.borrow().placement.coordinator_of(branch)
             }
             Event::PrepareBranch { ref branch, .. }
             | Event::DecideBranch { ref branch, .. }
-            | Event::ForgetBranch { ref branch, .. } => self.places.placement.coordinator_of(branch),
+            | Event::ForgetBranch { ref branch, .. } => self.places.borrow().placement.coordinator_of(branch),
             Event::EndJobs { ticket, .. }
             | Event::BrowseJobs { ticket, .. }
             | Event::ListBranches { ticket, .. }
+            | Event::ListMoves { ticket, .. }
             | Event::Unsubscribe { ticket, .. } => {
                 return self.ask_all(&event, ticket, to);
             }
@@ -167,20 +181,69 @@ impl Router {
         to(partition, event);
     }
 
+    /// The partition that remembers the link, for as long as this connection has it.
+    fn place_of_link(&mut self, event: &LinkEvent) -> PartitionId {
+        let place = self.places.borrow().partition_of(&event.link().to);
+        match event {
+            LinkEvent::Resume(resume) if self.places.borrow().placement.has_further() => {
+                self.links.insert(resume.link.clone(), place);
+                place
+            }
+            LinkEvent::Resume(_) => place,
+            LinkEvent::Forget { link, .. } => self.links.get(link).copied().unwrap_or(place),
+            LinkEvent::Leave { link, .. } => self.links.remove(link).unwrap_or(place),
+        }
+    }
+
+    /// Where the consumer is attached, from now on.
+    fn seat(&mut self, attach: &Attach) -> PartitionId {
+        let partition = attach.at.unwrap_or_else(|| self.places.borrow().partition_of(&attach.source));
+        self.consumers.insert(attach.consumer.number, partition);
+        self.note_attached(attach);
+        partition
+    }
+
+    fn note_attached(&mut self, attach: &Attach) {
+        let may_move = attach.source.kind == DestinationKind::Queue && !attach.source.temporary;
+        if may_move && attach.at.is_none() && self.places.borrow().placement.has_further() {
+            self.attached.insert(attach.consumer.number, Box::new(attach.clone()));
+        }
+    }
+
+    /// The consumer's queue has moved, and it is gone where that was: it is attached where the queue lives now. What credit it had it is
+    /// given when that is known.
+    fn follow(&mut self, consumer: ConsumerKey, to: &mut impl FnMut(PartitionId, Event)) {
+        let Some(attach) = self.attached.get(&consumer.number) else { return };
+        let there = self.places.borrow().partition_of(&attach.source);
+        let ticket = Ticket(OWN_TICKET | self.follows);
+        let attach = Attach { credit: 0, credit_by_default: false, ticket, ..Attach::clone(attach) };
+        let here = self.partition_of(consumer);
+        self.follows += 1;
+        self.following.insert(ticket, consumer);
+        self.consumers.insert(consumer.number, there);
+        self.touched.insert(there);
+        // The two are one if the queue has come back meanwhile.
+        to(here, Event::Leave { consumer });
+        to(there, Event::Follow(attach));
+    }
+
     fn publish(&mut self, mut publish: Publish, to: &mut impl FnMut(PartitionId, Event)) {
         let bytes = publish.sent.message.bytes.len() as u64;
         self.outstanding.insert(publish.ticket, bytes);
         self.outstanding_bytes += bytes;
-        if self.places.addressing.passes_on() && !self.pass_on(&mut publish.sent) {
+        if self.places.borrow().addressing.passes_on() && !self.pass_on(&mut publish.sent) {
             // Nobody wants it, and so it is done: as a transaction is in which nothing happened.
             let transaction = TransactionKey { connection: publish.connection, number: OWN_TRANSACTION };
             let event = Event::Commit { transaction, participants: Vec::new(), ticket: publish.ticket };
             return to(PartitionId(0), event);
         }
-        let partition = self.places.partition_of(&publish.sent.to);
+        let partition = self.places.borrow().partition_of(&publish.sent.to);
         // What is passed on elsewhere is remembered nowhere.
-        publish.delivery.take_if(|delivery| self.places.partition_of(&delivery.link.to) != partition);
-        let is_there = |also: &Destination| self.places.partition_of(also) == partition;
+        publish.delivery.take_if(|delivery| {
+            let place = self.links.get(&delivery.link).copied();
+            place.unwrap_or_else(|| self.places.borrow().partition_of(&delivery.link.to)) != partition
+        });
+        let is_there = |also: &Destination| self.places.borrow().partition_of(also) == partition;
         if !publish.sent.also.iter().all(is_there) {
             return self.spread(publish, to);
         }
@@ -192,7 +255,8 @@ impl Router {
     /// Puts in place of composite and mirrored destinations what they stand for; `false` if that is nothing.
     fn pass_on(&self, sent: &mut Sent) -> bool {
         let properties = properties_of(&sent.message);
-        let mut targets = self.places.addressing.targets_of(sent.targets(), &*properties).into_iter();
+        let mut targets =
+            self.places.borrow().addressing.targets_of(sent.targets(), &*properties).into_iter();
         let first = targets.next();
         drop(properties);
         let Some(first) = first else { return false };
@@ -206,7 +270,7 @@ impl Router {
         let Publish { connection, ticket, ref sent, transaction, resent, .. } = publish;
         let mut shares: BTreeMap<PartitionId, Vec<Destination>> = BTreeMap::new();
         for target in sent.targets() {
-            shares.entry(self.places.partition_of(target)).or_default().push(target.clone());
+            shares.entry(self.places.borrow().partition_of(target)).or_default().push(target.clone());
         }
         let own = TransactionKey { connection, number: OWN_TRANSACTION | self.spread };
         let key = transaction.unwrap_or(own);
@@ -270,7 +334,7 @@ impl Router {
 
     /// Every partition is asked, for only one knows; see [`Router::merge`].
     fn ask_all(&mut self, event: &Event, ticket: Ticket, to: &mut impl FnMut(PartitionId, Event)) {
-        let partitions = self.places.placement.partitions;
+        let partitions = self.places.borrow().placement.partitions;
         self.asked.insert(ticket, Asked { missing: partitions, result: None, all: false });
         for partition in (0..partitions).map(PartitionId) {
             to(partition, event.clone());
@@ -280,7 +344,14 @@ impl Router {
     /// Makes one answer of those of all partitions: yes if one says so, otherwise the no that says most. `None` while
     /// answers are missing.
     pub fn merge(&mut self, message: ToSession) -> Option<ToSession> {
-        let ToSession::Reply { ticket, result } = message else { return Some(message) };
+        let (ticket, result) = match message {
+            ToSession::Reply { ticket, result } => (ticket, result),
+            ToSession::Moved { .. } | ToSession::Left { .. } => return None,
+            other => return Some(other),
+        };
+        if let Some(consumer) = self.following.remove(&ticket) {
+            return result.err().map(|_| ToSession::Detached { consumer, cause: DetachCause::Deleted });
+        }
         let Some(asked) = self.asked.get_mut(&ticket) else {
             return Some(ToSession::Reply { ticket, result });
         };
@@ -320,6 +391,10 @@ impl Router {
                     to(partition, Event::Written { connection: self.connection, bytes });
                 }
             }
+            ToSession::Moved { consumer } => self.follow(*consumer, &mut to),
+            ToSession::Left { consumer, credit } if 0 < *credit => {
+                to(self.partition_of(*consumer), Event::Credit { consumer: *consumer, add: *credit });
+            }
             _ => {}
         }
     }
@@ -327,12 +402,11 @@ impl Router {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use bytes::Bytes;
     use postroad_model::{Encoding, Message, NORMAL_PRIORITY, Placement, Protocol};
 
     use super::*;
+    use crate::runtime::core::Places;
 
     const CONNECTION: ConnectionId = ConnectionId::new(0, 1);
 
@@ -342,7 +416,7 @@ mod tests {
             addressing: Arc::default(),
             keys: Arc::default(),
         };
-        Router::new(CONNECTION, places)
+        Router::new(CONNECTION, places.shared())
     }
 
     fn publish(ticket: u64, names: &[&str], transaction: Option<u64>) -> Event {
@@ -471,7 +545,7 @@ mod tests {
         let addressing = postroad_routing::Addressing { composites, ..Default::default() };
         let places =
             Places { placement: Placement::over(1), addressing: Arc::new(addressing), keys: Arc::default() };
-        let mut router = Router::new(CONNECTION, places);
+        let mut router = Router::new(CONNECTION, places.shared());
         for (name, want) in [("all", "0: a,b"), ("none", "0: commit over 0"), ("other", "0: other")] {
             let mut said = Vec::new();
             router.route(publish(1, &[name], None), |to, event| said.push(told(to, &event)));

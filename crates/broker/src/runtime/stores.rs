@@ -149,23 +149,45 @@ impl Stores {
         Ok(opened)
     }
 
+    /// Queues that were leaving a partition when the last run ended: where from, and where to.
+    fn on_the_move(&self) -> Vec<(Destination, PartitionId, PartitionId)> {
+        let leaving = self
+            .partitions
+            .iter()
+            .flat_map(|(from, partition)| partition.leaving().map(|(queue, to)| (queue.clone(), *from, to)));
+        leaving.collect()
+    }
+
     fn settle(&mut self, addressing: Addressing) -> Result<(), StoreError> {
-        let mut held: BTreeMap<Destination, BTreeSet<PartitionId>> = BTreeMap::new();
-        let mut hold = |address: &Destination, id: PartitionId| {
-            if !is_wildcard(&address.name) && !address.temporary {
-                held.entry(address.clone()).or_default().insert(id);
-            }
-        };
+        let mut held = Held::default();
         for (id, partition) in &self.partitions {
-            partition.held_addresses().for_each(|address| hold(address, *id));
+            partition.held_addresses().for_each(|address| hold(&mut held, address, *id));
         }
+        let moves = self.on_the_move();
+        for (queue, from, to) in &moves {
+            // What a job sent after a queue may have been on its way when the queue went on.
+            let gone_on = |at: &PartitionId| {
+                moves.iter().find(|(other, from, _)| other == queue && from == at).map(|(.., to)| *to)
+            };
+            let ways = std::iter::successors(Some(*to), gone_on);
+            let place = ways.take(moves.len() + 1).last().unwrap_or(*to);
+            let holders = held.entry(queue.clone()).or_default();
+            holders.remove(from);
+            holders.insert(place);
+            if let Some(target) = self.partitions.get_mut(&place) {
+                target.expect_queue(queue.clone(), *from);
+            }
+        }
+        let queues: BTreeSet<Destination> = held.keys().cloned().collect();
         // With one store rules change no place of an address that has jobs, as it is that of its name.
         if self.placement.has_further() {
             for store in &mut self.stores {
                 for id in store.range.iter() {
                     let Some(partition) = self.partitions.get(&id) else { continue };
-                    for address in addresses_of_jobs(&mut store.journal, id, partition) {
-                        hold(&address, id);
+                    let addresses = addresses_of_jobs(&mut store.journal, id, partition);
+                    // A queue may have left a job behind, which sends after it.
+                    for address in addresses.iter().filter(|address| !queues.contains(*address)) {
+                        hold(&mut held, address, id);
                     }
                 }
             }
@@ -176,6 +198,15 @@ impl Stores {
         }
         self.addressing = addressing;
         Ok(())
+    }
+}
+
+/// Which partitions hold something of an address.
+type Held = BTreeMap<Destination, BTreeSet<PartitionId>>;
+
+fn hold(held: &mut Held, address: &Destination, id: PartitionId) {
+    if !is_wildcard(&address.name) && !address.temporary {
+        held.entry(address.clone()).or_default().insert(id);
     }
 }
 
@@ -195,11 +226,7 @@ fn tell(store: &Store) {
 
 /// Rules may have changed since an address was first used: what is held somewhere stays there, and a topic stays with the queues
 /// that it feeds.
-fn settled(
-    mut addressing: Addressing,
-    placement: Placement,
-    held: &BTreeMap<Destination, BTreeSet<PartitionId>>,
-) -> Addressing {
+fn settled(mut addressing: Addressing, placement: Placement, held: &Held) -> Addressing {
     for (address, holders) in held {
         let home = addressing.partition_of(placement, address);
         let used = if holders.contains(&home) { home } else { *holders.first().unwrap_or(&home) };

@@ -59,7 +59,8 @@ mod tests {
             bytes: Bytes::from_static(b"body"),
         };
         let mut to = to.iter().map(|name| Destination::queue(name));
-        Sent { to: to.next().unwrap(), also: to.collect(), message, schedule: None }
+        let first = to.next().unwrap();
+        Sent { also: to.collect(), ..Sent::new(first, message) }
     }
 
     #[test]

@@ -67,6 +67,9 @@ impl Partition {
         if destination.temporary && address.owner != Some(connection) {
             return self.reply(connection, ticket, Err(Refusal::NotOwner(destination)), effects);
         }
+        if self.moves.pauses(&destination) {
+            return self.reply(connection, ticket, Err(Refusal::OnTheMove(destination)), effects);
+        }
         // Queues that a topic feeds are destinations of their own.
         let bound = address.bound.iter().filter_map(|id| self.queues.get(&id));
         let bound = bound.filter(|queue| queue.source == destination);
@@ -86,6 +89,7 @@ impl Partition {
     }
 
     pub(crate) fn delete_address(&mut self, destination: &Destination, effects: &mut Vec<Effect>) {
+        self.end_move(destination);
         let Some(address) = self.addresses.remove(destination) else { return };
         if let Some(connection) = address.owner.and_then(|owner| self.connections.get_mut(&owner)) {
             connection.temporary.remove(destination);

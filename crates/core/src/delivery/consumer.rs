@@ -178,7 +178,7 @@ impl Partition {
         for message in messages {
             let key = self.insert_volatile(message, effects);
             self.bodies.refer(key);
-            self.push_entry(queue, key);
+            self.push_entry(queue, key, None);
             self.drop_reference(key, effects);
         }
     }
@@ -232,7 +232,12 @@ impl Partition {
             spread.credit = spread.credit.saturating_add(add);
             return self.feed(key, effects);
         }
-        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        let Some(consumer) = self.consumers.get_mut(&key) else {
+            if let Some(credit) = self.departed(key) {
+                *credit = credit.saturating_add(add);
+            }
+            return;
+        };
         consumer.credit = consumer.credit.saturating_add(add);
         let id = consumer.queue;
         self.line_up(key);
@@ -245,7 +250,13 @@ impl Partition {
             self.feed(key, effects);
             return self.finish_drain_of_members(key, effects);
         }
-        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        let Some(consumer) = self.consumers.get_mut(&key) else {
+            if let Some(credit) = self.departed(key) {
+                *credit = 0;
+                effects.push(Effect::Drained { consumer: key });
+            }
+            return;
+        };
         consumer.draining = true;
         let id = consumer.queue;
         self.dispatch(id, effects);
@@ -316,6 +327,7 @@ impl Partition {
         };
         if let Some(connection) = self.connections.get_mut(&key.connection) {
             connection.consumers.remove(&key);
+            connection.departed.remove(&key);
         }
         let readers = self.readers_of(key);
         if let Some(spread) = self.spreads.remove(&key) {

@@ -47,6 +47,9 @@ impl Partition {
         let mut place = 0;
         loop {
             let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
+            if queue.paused && mode != ConsumerMode::Browse {
+                return;
+            }
             let Some(consumer) = queue.line(mode).get(place) else { return };
             if consumer.member != 0 && !self.has_credit(consumer) {
                 self.starve(consumer);
@@ -275,6 +278,7 @@ impl Partition {
     ) {
         let waiting = self.fetches.remove(&key).unwrap_or_default();
         self.redrives.fetched(key);
+        self.moves.fetched(key);
         let Ok(message) = message else {
             if self.set_job_aside(key) {
                 return;
@@ -291,6 +295,9 @@ impl Partition {
             let Some(tag) = self.queues.get(id).and_then(|queue| queue.find(key)) else { continue };
             self.set_state(*id, tag, State::Leaving);
             self.counters.unreadable += 1;
+            if let Some(queue) = self.queues.get(id) {
+                self.moves.set_aside(&queue.source, tag);
+            }
         }
         self.go_on(waiting, effects);
     }
@@ -316,6 +323,11 @@ pub struct Browse {
 }
 
 impl Browse {
+    /// Nothing is left to be seen.
+    pub(crate) fn go_to_end(&mut self) {
+        self.cursor.clone_from(&self.end);
+    }
+
     /// A view of what the queue holds now.
     pub(crate) fn of(queue: &Queue) -> Browse {
         let end = queue.lanes.iter().map(|(number, lane)| (number.0, lane.next_sequence())).collect();

@@ -68,6 +68,7 @@ impl Partition {
         let mut queue = Queue::new(id, source, self.settings.page_entries);
         queue.follow(&self.settings.policies);
         queue.owners = self.owners_of(&queue.source);
+        queue.paused = !id.is_volatile() && self.moves.pauses(&queue.source);
         queue
     }
 

@@ -395,13 +395,15 @@ impl Partition {
         }
         for to in sent.targets() {
             self.keep_recent(to, &sent.message);
-            self.announce_arrival(&sent.message, to, self.is_read(receivers, to), effects);
+            if sent.moved.is_none() {
+                self.announce_arrival(&sent.message, to, self.is_read(receivers, to), effects);
+            }
         }
-        let key = self.insert_volatile(sent.message, effects);
+        let (moved, key) = (sent.moved, self.insert_volatile(sent.message, effects));
         // Every queue has it before any is served: serving one may expire it there, and let a parked send in behind it.
         self.bodies.refer(key);
         for queue in receivers {
-            self.push_entry(*queue, key);
+            self.push_entry(*queue, key, moved);
         }
         for queue in receivers {
             self.dispatch(*queue, effects);
@@ -445,7 +447,7 @@ impl Partition {
             self.bodies.insert(key, sent.message);
             self.bodies.refer(key);
             for to in std::iter::once(&sent.to).chain(&sent.also) {
-                self.bind_entries(key, to, from, &mut touched, effects);
+                self.bind_entries((key, sent.moved), to, from, &mut touched, effects);
             }
             self.drop_reference(key, effects);
         }
@@ -453,18 +455,19 @@ impl Partition {
         self.evict_over_budget(position, messages);
     }
 
-    /// One entry in each queue that the address feeds; a queue is made on first use.
+    /// One entry in each queue that the address feeds; a queue is made on first use. See [`Sent::moved`].
     pub(crate) fn bind_entries(
         &mut self,
-        key: MessageKey,
+        (key, moved): (MessageKey, Option<u32>),
         to: &Destination,
         from: Option<ConnectionId>,
         touched: &mut Vec<QueueId>,
         effects: &mut Vec<Effect>,
     ) {
         let before = touched.len();
-        self.bind_entries_silently(key, to, from, touched);
+        self.bind_entries_silently((key, moved), to, from, touched);
         if self.is_live
+            && moved.is_none()
             && let Some(message) = self.bodies.resident(key)
         {
             let is_read = self.is_read(&touched[before..], to);
@@ -486,21 +489,21 @@ impl Partition {
 
     fn bind_entries_silently(
         &mut self,
-        key: MessageKey,
+        (key, moved): (MessageKey, Option<u32>),
         to: &Destination,
         from: Option<ConnectionId>,
         touched: &mut Vec<QueueId>,
     ) {
         if to.kind == DestinationKind::Queue {
             let queue = self.declare_queue(to);
-            self.push_entry(queue, key);
+            self.push_entry(queue, key, moved);
             return touched.push(queue);
         }
         self.keep_recent_of(key, to);
         let Some((message, _)) = self.bodies.headers(key) else { return };
         let receivers = self.receivers(to, message, from);
         for queue in &receivers {
-            self.push_entry(*queue, key);
+            self.push_entry(*queue, key, moved);
         }
         touched.extend(receivers);
     }
@@ -524,7 +527,7 @@ impl Partition {
         }
     }
 
-    /// Whoever waits, if anybody does, is told: a client, or a redrive of this partition's own.
+    /// Whoever waits, if anybody does, is told: a client, or a redrive or move of this partition's own.
     pub(crate) fn answer(
         &mut self,
         to: Option<(ConnectionId, Ticket)>,
@@ -534,7 +537,7 @@ impl Partition {
         match to {
             None => {}
             Some((connection, ticket)) if connection == ConnectionId::internal(self.settings.id) => {
-                self.step_ended(ticket, result, effects);
+                self.own_step_ended(ticket, result, effects);
             }
             Some((connection, ticket)) => self.reply(connection, ticket, result, effects),
         }

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    ConnectionId, Destination, Due, Effect, EntryTag, Event, Peer, Position, Publish, QueueId, Refusal,
-    Settlement, Ticket, TransactionId, TransactionKey,
+    ConnectionId, Destination, Due, Effect, EntryTag, Event, PartitionId, Peer, Position, Publish, QueueId,
+    Refusal, Settlement, Ticket, TransactionId, TransactionKey,
 };
 
 use crate::Partition;
@@ -134,6 +134,25 @@ pub enum Completion {
         /// Which.
         shelf: Position,
     },
+    /// A queue is there that comes from another partition.
+    Expecting {
+        /// Which.
+        queue: Destination,
+        /// Where from.
+        from: PartitionId,
+    },
+    /// A queue that leaves is to see what is ahead of this in the log.
+    CameRound {
+        /// Which.
+        queue: Destination,
+    },
+    /// A queue has left.
+    LeftFor {
+        /// Which.
+        queue: Destination,
+        /// Where it lives now.
+        to: PartitionId,
+    },
     /// Nothing follows.
     Nothing,
 }
@@ -206,6 +225,9 @@ impl Partition {
                 self.pass_time(effects);
                 self.search_on(effects);
             }
+            Completion::Expecting { queue, from } => self.tell(from, Peer::Expecting { queue }, effects),
+            Completion::CameRound { queue } => self.came_round(&queue, effects),
+            Completion::LeftFor { queue, to } => self.tell(to, Peer::Arrived { queue }, effects),
             Completion::Fired { .. } | Completion::Nothing => {}
         }
     }
@@ -269,8 +291,9 @@ impl Partition {
             Completion::Unshelved { shelf } => self.not_unshelved(shelf),
             // Known here for this run; the log learns the next count.
             Completion::Counted { .. } => {}
-            // Asked for again when the log recovers.
-            Completion::Ended { .. } | Completion::Nothing => {}
+            Completion::CameRound { queue } | Completion::LeftFor { queue, .. } => self.move_failed(&queue),
+            // Asked for again when the log recovers, or after a while.
+            Completion::Ended { .. } | Completion::Expecting { .. } | Completion::Nothing => {}
         }
     }
 

@@ -27,6 +27,9 @@ const MARKED: u8 = 4;
 /// Set in the flags of a message's first destination if its schedule follows.
 const SCHEDULED: u8 = 8;
 
+/// Set in the flags of a message's first destination if it has moved: how often it was delivered without success follows.
+const MOVED: u8 = 16;
+
 /// Bits of a message's flags.
 mod flag {
     pub const PERSISTENT: u8 = 1;
@@ -120,6 +123,7 @@ mod kind {
     pub const UNBIND: u8 = 21;
     pub const SHELVE: u8 = 22;
     pub const UNSHELVE: u8 = 23;
+    pub const LEAVE: u8 = 24;
 }
 
 /// The record of a command, as pieces to be written one behind the other; bodies that are not compressed are shared, not copied.
@@ -161,6 +165,7 @@ pub fn encode_record(command: &Command, compression: Compression) -> Vec<Bytes> 
             out.u8(u8::from(*commit))
         }
         Command::ForgetBranch { branch } => out.begin(kind::FORGET_BRANCH).branch(branch),
+        Command::Leave { queue, to } => out.begin(kind::LEAVE).destination(queue).u16(to.0),
         Command::Commit { id } => out.begin(kind::COMMIT).transaction(*id),
         Command::Abort { id } => out.begin(kind::ABORT).transaction(*id),
         Command::Forget { id } => out.begin(kind::FORGET).transaction(*id),
@@ -219,6 +224,7 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
             commit: input.boolean("outcome")?,
         },
         kind::FORGET_BRANCH => Command::ForgetBranch { branch: input.branch()? },
+        kind::LEAVE => Command::Leave { queue: input.destination()?, to: PartitionId(input.u16()?) },
         kind::COMMIT => Command::Commit { id: input.transaction()? },
         kind::ABORT => Command::Abort { id: input.transaction()? },
         kind::FORGET => Command::Forget { id: input.transaction()? },
@@ -416,6 +422,7 @@ impl Writer {
     fn sent(&mut self, sent: &Sent) -> &mut Writer {
         let mark = |given: bool, mark: u8| if given { mark } else { 0 };
         let marks = mark(!sent.also.is_empty(), MARKED) | mark(sent.schedule.is_some(), SCHEDULED);
+        let marks = marks | mark(sent.moved.is_some(), MOVED);
         self.marked_destination(&sent.to, marks);
         if !sent.also.is_empty() {
             self.list(&sent.also, |out, to| {
@@ -424,6 +431,9 @@ impl Writer {
         }
         if let Some(schedule) = &sent.schedule {
             self.schedule(schedule);
+        }
+        if let Some(failed_deliveries) = sent.moved {
+            self.u32(failed_deliveries);
         }
         self.body(&sent.message)
     }
@@ -683,15 +693,16 @@ impl<'a> Reader<'a> {
     }
 
     fn sent(&mut self) -> Result<Sent, RecordError> {
-        let (to, marks) = self.flagged_destination(3 | MARKED | SCHEDULED)?;
+        let (to, marks) = self.flagged_destination(3 | MARKED | SCHEDULED | MOVED)?;
         let also = if marks & MARKED != 0 { self.list(Reader::destination)? } else { Vec::new() };
         let schedule = if marks & SCHEDULED != 0 { Some(Box::new(self.schedule()?)) } else { None };
+        let moved = if marks & MOVED != 0 { Some(self.u32()?) } else { None };
         let (mut message, length, marks) = self.marked_headers(flag::COMPRESSED)?;
         message.bytes = match marks & flag::COMPRESSED {
             0 => self.body(length as usize)?,
             _ => self.compressed_body(length)?,
         };
-        Ok(Sent { to, also, message, schedule })
+        Ok(Sent { to, also, message, schedule, moved })
     }
 
     fn body(&mut self, length: usize) -> Result<Bytes, RecordError> {
@@ -720,6 +731,7 @@ impl<'a> Reader<'a> {
                 2 => SettleCause::DeadLettered,
                 3 => SettleCause::Dropped,
                 4 => SettleCause::Replaced,
+                5 => SettleCause::Moved,
                 value => return Err(RecordError::Unknown { field: "settle cause", value }),
             };
             Ok(Settlement { queue, tag, cause })
@@ -824,6 +836,7 @@ mod tests {
             end(3, SettleCause::DeadLettered),
             end(4, SettleCause::Dropped),
             end(5, SettleCause::Replaced),
+            end(6, SettleCause::Moved),
         ];
         let changes =
             Changes { sends: vec![sent("a", b"one"), sent("b", b"")], settlements: settlements.clone() };
@@ -855,6 +868,11 @@ mod tests {
             ("enqueue of a group without a name", Command::Enqueue(in_group(Some("")))),
             ("enqueue of a client", Command::Enqueue(in_group(None))),
             ("enqueue for several", Command::Enqueue(Sent { also: others(), ..sent("orders", b"body") })),
+            (
+                "enqueue of what has moved",
+                Command::Enqueue(Sent { moved: Some(3), ..sent("orders", b"body") }),
+            ),
+            ("leave", Command::Leave { queue: Destination::queue("orders"), to: PartitionId(7) }),
             ("bind", Command::Bind(binding(&["", "a = 1"]))),
             ("bind to nothing", Command::Bind(binding(&[]))),
             (

@@ -4,11 +4,13 @@
 //! ones, as most are, and are not opened when it is read: its size, the time to write it and the time to read it depend on
 //! what has changed, and on the number of pages.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    Binding, Destination, Message, MessageKey, MessageRow, Position, QueueId, Subscription, TransactionId,
+    Binding, Destination, Message, MessageKey, MessageRow, PartitionId, Position, QueueId, Subscription,
+    TransactionId,
 };
 
 use crate::Partition;
@@ -23,7 +25,7 @@ use crate::transaction::{Prepared, Promised};
 
 /// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
 /// parts it still has.
-const VERSION: u8 = 12;
+const VERSION: u8 = 13;
 
 /// The first layout with branches that are in doubt.
 const BRANCHES_SINCE: u8 = 3;
@@ -51,6 +53,9 @@ const JOB_PAGES_SINCE: u8 = 11;
 
 /// The first layout with jobs that are in records of their own.
 const SHELVES_SINCE: u8 = 12;
+
+/// The first layout with queues that are leaving, and what has moved; since then there are lanes of what is ahead.
+const MOVES_SINCE: u8 = 13;
 
 /// Why bytes are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -183,6 +188,7 @@ impl Partition {
             out.chunks(chunks);
         });
         self.write_shelves(&mut out);
+        self.write_moves(&mut out);
         out.finish().concat().into()
     }
 
@@ -283,6 +289,33 @@ impl Partition {
         Ok(())
     }
 
+    fn write_moves(&self, out: &mut Writer) {
+        out.list(&self.leaving().collect::<Vec<_>>(), |out, (queue, to)| {
+            out.destination(queue).u16(to.0);
+        });
+        let moved =
+            self.prepared.iter().flat_map(|(id, prepared)| prepared.moved.iter().map(move |of| (*id, of)));
+        out.list(&moved.collect::<Vec<_>>(), |out, (id, (key, failed_deliveries))| {
+            out.transaction(*id);
+            write_key(out, **key);
+            out.u32(**failed_deliveries);
+        });
+    }
+
+    fn read_moves(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+        for (queue, to) in input.list(|input| Ok((input.destination()?, PartitionId(input.u16()?))))? {
+            self.apply_leave(queue, to);
+        }
+        let moved = input.list(|input| Ok((input.transaction()?, read_key(input)?, input.u32()?)))?;
+        for (id, key, failed_deliveries) in moved {
+            let prepared = self.prepared.get_mut(&id);
+            let what = "transaction of moved message";
+            let prepared = prepared.ok_or(SnapshotError::Dangling { what, number: id.number })?;
+            prepared.moved.insert(key, failed_deliveries);
+        }
+        Ok(())
+    }
+
     fn read_jobs(&mut self, has_pages: bool, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
         let job =
             |input: &mut Reader<'_>| Ok((input.due()?, Job { bytes: input.u32()?, name: input.u64()? }));
@@ -365,6 +398,9 @@ impl Partition {
         }
         if SHELVES_SINCE <= found {
             partition.read_shelves(&mut input)?;
+        }
+        if MOVES_SINCE <= found {
+            partition.read_moves(&mut input)?;
         }
         input.end()?;
         partition.fold_all();
@@ -669,5 +705,5 @@ fn read_promised(input: &mut Reader<'_>) -> Result<Promised, RecordError> {
 fn read_prepared(input: &mut Reader<'_>) -> Result<Prepared, RecordError> {
     let settlements = input.settlements()?;
     let sends = input.list(|input| Ok((read_key(input)?, input.destination()?)))?;
-    Ok(Prepared { sends, settlements, scheduled: Vec::new() })
+    Ok(Prepared { sends, settlements, moved: BTreeMap::new(), scheduled: Vec::new() })
 }

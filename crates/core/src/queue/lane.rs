@@ -531,6 +531,11 @@ impl Lane {
         self.scan(from, |entry| entry.state != State::Leaving).map(|(sequence, stamp)| (stamp, sequence))
     }
 
+    /// Stamp and sequence of the first entry from `from` on, in whatever state.
+    pub fn next_entry(&self, from: u64) -> Option<(u64, u64)> {
+        self.scan(from, |_| true).map(|(sequence, stamp)| (stamp, sequence))
+    }
+
     /// The first entry from `from` on that is wanted, as everything is that is ready.
     fn scan(&self, from: u64, wanted: impl Fn(&Entry) -> bool) -> Option<(u64, u64)> {
         let mut sequence = from.max(self.base);

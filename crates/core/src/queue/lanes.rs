@@ -1,5 +1,5 @@
-//! The lanes of a queue in the order in which they are served: high priorities first, and within a priority the older
-//! of what is in the log and what is in memory.
+//! The lanes of a queue in the order in which they are served: high priorities first, within a priority what came from where the queue
+//! lived before, and then the older of what is in the log and what is in memory.
 //!
 //! A queue has the lanes that it has needed so far: one, as long as all messages are alike.
 
@@ -13,7 +13,8 @@ use super::lane::{Lane, State, TakenPage};
 ///   bit 0       volatile: durable entries have lanes of their own, for only they are numbered by records
 ///   bits 1-4    priority, exclusive-or the normal one: so the lane of most messages is 0, where entries lay before
 ///               there was an order of priorities
-///   bits 5-7    zero
+///   bit 5       ahead: came from where the queue lived before, and is older than what was sent to it here
+///   bits 6-7    zero
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneNumber(pub u8);
@@ -34,9 +35,19 @@ impl LaneNumber {
         self.0 & 1 != 0
     }
 
+    /// The lane that is served ahead of this one and of its like.
+    pub fn ahead(self) -> LaneNumber {
+        LaneNumber(self.0 | AHEAD)
+    }
+
+    /// Whether it is such a lane.
+    pub fn is_ahead(self) -> bool {
+        self.0 & AHEAD != 0
+    }
+
     /// The priority of its entries.
     pub fn priority(self) -> u8 {
-        self.0 >> 1 ^ NORMAL_PRIORITY
+        (self.0 & !AHEAD) >> 1 ^ NORMAL_PRIORITY
     }
 
     /// Whether it is the number of a lane that may exist.
@@ -45,10 +56,17 @@ impl LaneNumber {
     }
 
     /// Lanes are served in the order of their ranks.
-    fn rank(self) -> (u8, u8) {
-        (u8::MAX - self.priority(), self.0 & 1)
+    fn rank(self) -> (u8, bool, u8) {
+        (u8::MAX - self.priority(), !self.is_ahead(), self.0 & 1)
+    }
+
+    /// What its entries have in common with those of other lanes, among which the oldest is served first.
+    fn level(self) -> (u8, bool) {
+        (self.priority(), self.is_ahead())
     }
 }
+
+const AHEAD: u8 = 1 << 5;
 
 /// Bits of a tag that are the entry's sequence.
 pub const SEQUENCE_BITS: u32 = 56;
@@ -152,14 +170,14 @@ impl Lanes {
 const NEWEST_LOOK: u64 = 4096;
 
 /// What comes ahead of all else that `each` finds. Lanes come in the order of their ranks, or in the opposite one: once one of
-/// a priority has something, those of other priorities are not asked.
+/// a level has something, those of other levels are not asked.
 fn first<L>(
     lanes: impl Iterator<Item = (LaneNumber, L)>,
     mut each: impl FnMut(LaneNumber, L) -> Option<(u64, u64)>,
 ) -> Option<EntryTag> {
     let mut best: Option<(u64, EntryTag)> = None;
     for (number, lane) in lanes {
-        let other = |(_, best): (u64, EntryTag)| LaneNumber::of_tag(best).priority() != number.priority();
+        let other = |(_, best): (u64, EntryTag)| LaneNumber::of_tag(best).level() != number.level();
         if best.is_some_and(other) {
             break;
         }
@@ -186,8 +204,11 @@ mod tests {
             assert_eq!((lane.priority(), lane.is_volatile()), (priority.min(9), volatile));
         }
         assert_eq!(
-            (LaneNumber(27).is_known(), LaneNumber(28).is_known(), LaneNumber(32).is_known()),
+            (LaneNumber(27).is_known(), LaneNumber(28).is_known(), LaneNumber(64).is_known()),
             (true, false, false)
         );
+        let ahead = LaneNumber::of(9, true).ahead();
+        assert_eq!((ahead, ahead.priority(), ahead.is_volatile()), (LaneNumber(59), 9, true));
+        assert_eq!((ahead.is_known(), LaneNumber(60).is_known()), (true, false));
     }
 }

@@ -85,6 +85,8 @@ pub struct Queue {
     pub last_values: Option<Box<LastValues>>,
     /// Bodies were asked for; nothing is dispatched until they come.
     pub fetching: bool,
+    /// It is on the move between partitions, and delivers nothing until it is there.
+    pub paused: bool,
 }
 
 impl Queue {
@@ -117,6 +119,7 @@ impl Queue {
             keeps_last: false,
             last_values: None,
             fetching: false,
+            paused: false,
         }
     }
 
@@ -202,6 +205,11 @@ impl Queue {
     /// The first entry at or after the cursor of each lane that is not leaving: what a browser sees next.
     pub fn next_visible(&self, cursor: &BTreeMap<u8, u64>) -> Option<EntryTag> {
         self.lanes.next(|number, lane| lane.next_visible(cursor.get(&number.0).copied().unwrap_or(0)))
+    }
+
+    /// The first entry at or after the cursor of each lane, in whatever state.
+    pub fn next_in_order(&self, cursor: &BTreeMap<u8, u64>) -> Option<EntryTag> {
+        self.lanes.next(|number, lane| lane.next_entry(cursor.get(&number.0).copied().unwrap_or(0)))
     }
 
     /// The line in which consumers of this mode wait.

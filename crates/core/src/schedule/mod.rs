@@ -233,6 +233,7 @@ impl Partition {
             .chain(self.uploads.next_look_ms())
             .chain(self.endings.next_ms(self.now_ms))
             .chain(self.redrives.next_ms())
+            .chain(self.moves.next_ms())
             .min()
     }
 
@@ -326,8 +327,11 @@ impl Partition {
             }
         };
         let schedule = burst.map(Box::new);
-        let sent = Sent { message, schedule, to: stored.to.clone(), also: stored.also.clone() };
+        let sent = Sent { message, schedule, to: stored.to.clone(), also: stored.also.clone(), moved: None };
         self.jobs.firing.insert(due);
+        if sent.schedule.is_none() {
+            self.send_after(&sent, effects);
+        }
         let command = Command::Fire { due, next, sent };
         self.propose(command, Urgency::Waiting, Completion::Fired { due }, effects);
     }

@@ -11,7 +11,7 @@ use postroad_model::{Effect, EntryTag, MessageKey, QueueId, RareHeaders, Sent, S
 use postroad_selector::Value;
 
 use crate::Partition;
-use crate::queue::State;
+use crate::queue::{LaneNumber, State};
 
 /// What a last-value queue knows of its entries. It is never larger than the queue.
 #[derive(Default)]
@@ -29,7 +29,7 @@ impl LastValues {
     /// Entries come in the order of their messages, but at a start, when those of a snapshot come lane by lane.
     pub fn note(&mut self, value: &Arc<str>, key: MessageKey, tag: EntryTag) -> Option<EntryTag> {
         match self.newest.get_mut(value) {
-            Some((newest, _)) if is_newer(*newest, key) => Some(tag),
+            Some(newest) if is_newer(*newest, (key, tag)) => Some(tag),
             Some(newest) => Some(std::mem::replace(newest, (key, tag)).1),
             None => {
                 self.newest.insert(value.clone(), (key, tag));
@@ -62,10 +62,15 @@ impl LastValues {
     }
 }
 
-/// Whether a message is newer than another. What is only in memory comes as it comes.
-fn is_newer(one: MessageKey, than: MessageKey) -> bool {
+/// Whether a message is newer than another. What came from where the queue lived before is older than what was sent to it here; what is
+/// only in memory comes as it comes.
+fn is_newer((one, at): (MessageKey, EntryTag), (than, there): (MessageKey, EntryTag)) -> bool {
     let is_durable = |key: MessageKey| matches!(key, MessageKey::Durable { .. });
-    is_durable(one) && is_durable(than) && than < one
+    match [at, there].map(|tag| LaneNumber::of_tag(tag).is_ahead()) {
+        [false, true] => true,
+        [true, false] => false,
+        _ => is_durable(one) && is_durable(than) && than < one,
+    }
 }
 
 impl Partition {

@@ -272,6 +272,7 @@ impl Partition {
             SettleCause::DeadLettered => (&mut self.counters.dead_lettered, &mut counts.dead_lettered),
             SettleCause::Dropped => (&mut self.counters.overflowed, &mut counts.dropped),
             SettleCause::Replaced => (&mut self.counters.replaced, &mut counts.replaced),
+            SettleCause::Moved => (&mut self.counters.moved, &mut counts.moved),
         };
         *all += 1;
         *own += 1;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use postroad_model::{
-    Changes, Command, ConnectionId, ConsumerKey, Effect, EntryTag, MessageKey, PartitionId, Peer, Position,
-    Publish, QueueId, Refusal, Sent, SettleCause, Settlement, Ticket, TransactionId, TransactionKey, Urgency,
+    Changes, Command, ConnectionId, ConsumerKey, Destination, Effect, EntryTag, MessageKey, PartitionId,
+    Peer, Position, Publish, QueueId, Refusal, Sent, SettleCause, Settlement, Ticket, TransactionId,
+    TransactionKey, Urgency,
 };
 
 use crate::Partition;
@@ -71,6 +72,11 @@ impl OpenTransaction {
         std::mem::take(&mut self.settled)
     }
 
+    /// Whether it sends to this queue.
+    pub(crate) fn sends_to(&self, queue: &Destination) -> bool {
+        self.sends.iter().any(|sent| sent.targets().any(|to| to == queue))
+    }
+
     /// Nothing more will be said, and nothing can come of it.
     pub(super) fn end(&mut self, refusal: Refusal) {
         self.sealed = true;
@@ -92,6 +98,11 @@ pub struct VolatileChanges {
 }
 
 impl VolatileChanges {
+    /// Whether something is sent to this queue.
+    pub(crate) fn sends_to(&self, queue: &Destination) -> bool {
+        self.sends.iter().any(|(_, sent)| sent.targets().any(|to| to == queue))
+    }
+
     /// Who has sent the message of this key.
     pub fn sender_of(&self, key: MessageKey) -> Option<ConnectionId> {
         match key {

@@ -1,5 +1,7 @@
 //! The participant: promises durably, then does as the coordinator decided.
 
+use std::collections::BTreeMap;
+
 use postroad_model::{
     Changes, Command, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId, Refusal,
     Schedule, Settlement, TransactionId, TransactionKey, Urgency,
@@ -18,6 +20,8 @@ pub struct Prepared {
     pub sends: Vec<(MessageKey, Destination)>,
     /// Entries that are leaving.
     pub settlements: Vec<Settlement>,
+    /// Those of the messages that come from where their queue lived before: see [`postroad_model::Sent::moved`].
+    pub moved: BTreeMap<MessageKey, u32>,
     /// Messages that are due later, with the bytes of their bodies.
     pub scheduled: Vec<(MessageKey, u64, Schedule)>,
 }
@@ -35,6 +39,9 @@ impl Partition {
             Peer::Decided { id, commit } => self.decided(id, commit, effects),
             Peer::Done { id } => self.done_by(from, id, effects),
             Peer::InDoubt { id } => self.tell_decision(from, id, effects),
+            Peer::Expect { .. } | Peer::Expecting { .. } | Peer::Arrived { .. } => {
+                self.about_move(from, peer, effects);
+            }
         }
     }
 
@@ -109,6 +116,7 @@ impl Partition {
             effects.push(retained(position, &changes.sends));
         }
         let (mut sends, mut scheduled) = (Vec::with_capacity(changes.sends.len()), Vec::new());
+        let mut moved = BTreeMap::new();
         for (ordinal, sent) in changes.sends.into_iter().enumerate() {
             let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
             if let Some(schedule) = sent.schedule {
@@ -117,6 +125,7 @@ impl Partition {
                 continue;
             }
             self.retain_chunks(&sent.message, effects);
+            moved.extend(sent.moved.map(|failed| (key, failed)));
             self.bodies.insert(key, sent.message);
             for to in std::iter::once(sent.to).chain(sent.also) {
                 self.bodies.refer(key);
@@ -127,7 +136,7 @@ impl Partition {
         for settlement in &changes.settlements {
             self.set_state(settlement.queue, settlement.tag, State::Leaving);
         }
-        self.prepared.insert(id, Prepared { sends, settlements: changes.settlements, scheduled });
+        self.prepared.insert(id, Prepared { sends, settlements: changes.settlements, moved, scheduled });
     }
 
     /// The coordinator has decided. Told again, it does nothing again.
@@ -158,7 +167,8 @@ impl Partition {
             if let Some(message) = self.bodies.resident(key).cloned() {
                 self.audit(&message);
             }
-            self.bind_entries(key, &to, from, &mut touched, effects);
+            let moved = prepared.moved.get(&key).copied();
+            self.bind_entries((key, moved), &to, from, &mut touched, effects);
             self.bodies.unpin(key);
             self.drop_reference(key, effects);
         }

@@ -12,6 +12,7 @@
 //! `know 1 l a m` settles, `part 1 l a` detaches it and `part 1 l a closed` ends it.
 //! Notices: `listen` says them from then on, `[1.2 gone]`; `introduce 1`, `produce 1 a` and `leave 1 a` make some.
 //! Dead letters: `redrive 1 dead to=b origin=a where=k=5 max=1` sends them back; `2 back, 1 left` comes ahead of its answer.
+//! Moves: `move 1 a to=1` (to that partition), `moves 1` says `a to 1: 2 moved, 3 left, 1 held`, and with open transactions `, 1 open`.
 //! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due until then).
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
 //! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and share it, `share=durable`
@@ -34,7 +35,7 @@ use postroad_model::{
     Again, Attach, BranchId, BranchStanding, Chunks, ClientNotice, Command, Compression, ConnectionId,
     ConsumerKey, ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Destination, DestinationKind,
     Durability, Effect, Encoding, EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName,
-    Message, MessageKey, NORMAL_PRIORITY, Notice, Origin, Outcome, PartitionId, Placement, Position,
+    Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Origin, Outcome, PartitionId, Placement, Position,
     ProducerNotice, Protocol, Publish, RareHeaders, Redrive, Refusal, ResumeLink, Revived, Schedule, Sent,
     Settle, Share, Ticket, TransactionKey,
 };
@@ -51,6 +52,8 @@ pub struct Bench {
     work: VecDeque<(PartitionId, Event)>,
     said: Vec<String>,
     sources: HashMap<ConsumerKey, Destination>,
+    /// How and where consumers are attached.
+    seats: HashMap<ConsumerKey, (Attach, PartitionId)>,
     tags: HashMap<(ConsumerKey, String), EntryTag>,
     touched: HashMap<TransactionKey, Vec<PartitionId>>,
     /// Proposals of this partition fail.
@@ -68,6 +71,9 @@ pub struct Bench {
     /// Bodies that were asked for at once, at the most.
     pub fetched_at_once: usize,
 }
+
+/// Whoever has it follows a queue, and its client asked for nothing.
+const FOLLOWING: Ticket = Ticket(u64::MAX);
 
 pub fn settings(partitions: u16) -> Settings {
     Settings {
@@ -167,6 +173,7 @@ impl Bench {
             work: VecDeque::new(),
             said: Vec::new(),
             sources: HashMap::new(),
+            seats: HashMap::new(),
             tags: HashMap::new(),
             touched: HashMap::new(),
             broken: None,
@@ -295,6 +302,7 @@ impl Bench {
     }
 
     fn start(&mut self) {
+        self.find_places();
         for id in 0..self.partitions.len() {
             let mut effects = Vec::new();
             self.partitions[id].start(&mut effects);
@@ -326,6 +334,7 @@ impl Bench {
                     }
                 }
                 Effect::Tell { to, peer } => self.work.push_back((to, Event::Peer { from: id, peer })),
+                Effect::Reply { result: Ok(()), ticket: FOLLOWING, .. } => {}
                 Effect::Reply { result: Ok(()), .. } => self.said.push("ok".into()),
                 Effect::Announce(announcement) => {
                     self.said.extend(announcement.answer.map(|_| "ok".to_owned()));
@@ -358,6 +367,17 @@ impl Bench {
                 Effect::Redriven { moved, stayed, .. } => {
                     self.said.push(format!("{moved} back, {stayed} left"));
                 }
+                Effect::Moves { moves, .. } => self.said.extend(moves.iter().map(on_the_move)),
+                Effect::Place { queue, to } => {
+                    self.place(&queue, to);
+                    self.work.push_back((id, Event::Placed { queue, of: 1 }));
+                }
+                Effect::Moved { consumer } => self.follow_queue(consumer),
+                Effect::Left { consumer, credit } => {
+                    if let Some((_, there)) = self.seats.get(&consumer) {
+                        self.work.push_back((*there, Event::Credit { consumer, add: credit }));
+                    }
+                }
                 Effect::Drained { consumer } => self.said.push(format!("{} drained", name(consumer))),
                 Effect::Prefetch { consumer, messages } => {
                     self.said.push(format!("{} is sent {messages} ahead", name(consumer)));
@@ -381,6 +401,47 @@ impl Bench {
                 }
                 _ => {}
             }
+        }
+    }
+
+    fn place(&mut self, queue: &Destination, to: PartitionId) {
+        Arc::make_mut(&mut self.settings.addressing).settle(queue, to);
+        for partition in &mut self.partitions {
+            partition.address_by(self.settings.addressing.clone());
+        }
+    }
+
+    /// A consumer follows its queue, as a router has it do.
+    fn follow_queue(&mut self, consumer: ConsumerKey) {
+        let Some((attach, here)) = self.seats.get_mut(&consumer) else { return };
+        let there = self.settings.addressing.partition_of(self.settings.placement, &attach.source);
+        let attach = Attach { credit: 0, ticket: FOLLOWING, ..attach.clone() };
+        let left = std::mem::replace(here, there);
+        self.work.push_back((there, Event::Follow(attach)));
+        self.work.push_back((left, Event::Leave { consumer }));
+    }
+
+    /// After a start: queues are where they are found, or where they were going.
+    fn find_places(&mut self) {
+        let mut places = Vec::new();
+        for (id, partition) in (0_u16..).map(PartitionId).zip(&self.partitions) {
+            let queues = partition.held_addresses().filter(|held| held.kind == DestinationKind::Queue);
+            places.extend(queues.map(|queue| (queue.clone(), id)));
+        }
+        let leaving = (0_u16..)
+            .map(PartitionId)
+            .zip(&self.partitions)
+            .flat_map(|(id, partition)| partition.leaving().map(move |(queue, to)| (queue.clone(), id, to)));
+        let leaving: Vec<_> = leaving.collect();
+        for (queue, id) in places {
+            let home = self.settings.addressing.partition_of(self.settings.placement, &queue);
+            if home != id && leaving.iter().all(|(left, ..)| *left != queue) {
+                self.place(&queue, id);
+            }
+        }
+        for (queue, from, to) in leaving {
+            self.place(&queue, to);
+            self.partitions[usize::from(to.0)].expect_queue(queue, from);
         }
     }
 
@@ -483,6 +544,15 @@ impl Bench {
                 let (from, connection, ticket) = (wanted.from.clone(), connection(plain[0]), Ticket(0));
                 self.send(&from, Event::Redrive { wanted: Box::new(wanted), connection, ticket });
             }
+            "move" => {
+                let (queue, connection, ticket) = (destination(plain[1]), connection(plain[0]), Ticket(0));
+                let to = PartitionId(option("to").expect("a sound script") as u16);
+                self.send(&queue.clone(), Event::Move { queue, to, connection, ticket });
+            }
+            "moves" => {
+                let connection = connection(plain[0]);
+                self.all(|_| Event::ListMoves { connection, ticket: Ticket(0) });
+            }
             "branches" => {
                 let connection = connection(plain[0]);
                 self.all(|_| Event::ListBranches { connection, ticket: Ticket(0) });
@@ -546,7 +616,10 @@ impl Bench {
                 Event::Detach { consumer, delivered, ticket: None }
             }
         };
-        self.send(&source, event);
+        match self.seats.get(&consumer.whole()) {
+            Some((_, seat)) => self.work.push_back((*seat, event)),
+            None => drop(self.send(&source, event)),
+        }
     }
 
     fn link(&mut self, word: &str, plain: &[&str], kept_ms: Option<u64>) {
@@ -664,7 +737,8 @@ impl Bench {
             subscription,
             client: Some(plain[0].split('.').next().unwrap_or_default().into()),
         };
-        self.send(&source, Event::Attach(attach));
+        let seat = self.send(&source, Event::Attach(attach.clone()));
+        self.seats.insert(consumer, (attach, seat));
     }
 
     fn verdict(&mut self, plain: &[&str], outcome: Outcome, transaction: Option<u64>) {
@@ -675,7 +749,13 @@ impl Bench {
         let ticket = Some(Ticket(0));
         let source = self.sources[&consumer.whole()].clone();
         let settle = Settle { consumer, tags, outcome, transaction, reason: None, ticket };
-        let id = self.send(&source, Event::Settle(settle));
+        let id = match self.seats.get(&consumer.whole()) {
+            Some((_, seat)) => {
+                self.work.push_back((*seat, Event::Settle(settle)));
+                *seat
+            }
+            None => self.send(&source, Event::Settle(settle)),
+        };
         self.touch(transaction, id);
     }
 
@@ -758,6 +838,13 @@ impl Bench {
         held.sort();
         held.join(" ")
     }
+}
+
+fn on_the_move(moving: &Moving) -> String {
+    let Moving { queue, to, moved, left, held, transactions, .. } = moving;
+    let held = if *held > 0 { format!(", {held} held") } else { String::new() };
+    let open = if *transactions > 0 { format!(", {transactions} open") } else { String::new() };
+    format!("{} to {}: {moved} moved, {left} left{held}{open}", queue.name, to.0)
 }
 
 fn link_name(name: &str, to: &Destination) -> Arc<LinkName> {

@@ -1,0 +1,121 @@
+//! `postroad queue`: queues move between the stores of a running broker.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use postroad_openwire::codec::Destination;
+
+use crate::cli::control::ask;
+use crate::cli::names::{destination_text, parse_queue};
+use crate::control::{Answer, OnTheMove, Request};
+
+/// Who waits looks so often.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// And says so often how far it is.
+const TELL: Duration = Duration::from_secs(1);
+
+/// What can be done with queues. The broker must run.
+#[derive(Debug, Subcommand)]
+pub enum Queue {
+    /// Move a queue to another store, with all that it holds, while clients use it: they notice a pause in deliveries and nothing else.
+    Move(MoveArguments),
+    /// Print the queues that are on the move, and how far each is: one in a line.
+    Moves(DataArguments),
+}
+
+/// Which broker.
+#[derive(Debug, Args)]
+pub struct DataArguments {
+    /// The data directory of a broker that runs.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+}
+
+/// Which queue, and where to.
+#[derive(Debug, Args)]
+pub struct MoveArguments {
+    /// The queue: queue://NAME or NAME.
+    #[arg(value_name = "QUEUE", value_parser = parse_queue)]
+    queue: Destination,
+    /// The store that it is to live in: the name of a [[store]], or main.
+    #[arg(long, value_name = "STORE")]
+    to: String,
+    /// Wait until it is there, and say how far it is. It goes there without that too.
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    broker: DataArguments,
+}
+
+/// Asks the broker.
+///
+/// # Errors
+/// It does not run, or says why not.
+pub fn run(queue: &Queue) -> anyhow::Result<()> {
+    match queue {
+        Queue::Move(arguments) => begin(arguments),
+        Queue::Moves(broker) => {
+            let mut out = std::io::stdout().lock();
+            for moving in moves(&broker.data)? {
+                writeln!(out, "{}", told(&moving))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn begin(arguments: &MoveArguments) -> anyhow::Result<()> {
+    let (data, name) = (&arguments.broker.data, destination_text(&arguments.queue));
+    let request = Request::Move { queue: name.clone(), to: arguments.to.clone() };
+    let begun = Instant::now();
+    let Answer::Moving { queue, to } = ask(data, &request)? else {
+        bail!("the broker answers something else")
+    };
+    if !arguments.wait {
+        eprintln!("{name} is on its way to {to}: see `postroad queue moves`");
+        return Ok(());
+    }
+    let mut next = begun + TELL;
+    while let Some(moving) =
+        find(data, &queue).context("the move goes on with the next start of the broker")?
+    {
+        if next <= Instant::now() {
+            eprintln!("{}", told(&moving));
+            next += TELL;
+        }
+        std::thread::sleep(LOOK);
+    }
+    eprintln!("{name} has moved to {to} in {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn find(data: &Path, queue: &str) -> anyhow::Result<Option<OnTheMove>> {
+    Ok(moves(data)?.into_iter().find(|moving| moving.queue == queue))
+}
+
+fn moves(data: &Path) -> anyhow::Result<Vec<OnTheMove>> {
+    match ask(data, &Request::Moves)? {
+        Answer::Moves(moves) => Ok(moves),
+        other => bail!("the broker answers something else: {other:?}"),
+    }
+}
+
+/// How far it is, and what it waits for.
+fn told(moving: &OnTheMove) -> String {
+    let OnTheMove { queue, to, moved, left, held, transactions, refused } = moving;
+    let mut text = format!("queue://{queue} to {to}: {moved} moved, {left} left");
+    if 0 < *held {
+        text += &format!(", {held} of them with consumers or on their way");
+    }
+    if 0 < *transactions {
+        text += &format!(", {transactions} transactions that send to it are open or prepared");
+    }
+    if let Some(reason) = refused {
+        text += &format!("; tried again, as it was refused: {reason}");
+    }
+    text
+}

@@ -1,0 +1,178 @@
+//! Moving: a queue leaves for another partition while it is in use, as operators want it who have several stores.
+//!
+//! The partition that it leaves is its *origin*, the other its *target*. The origin's log alone remembers that it is leaving; all
+//! else follows from that, in this run or a later one.
+//! ```text
+//!   origin                                      target                        all who send
+//!   Leave is durable: it delivers no more
+//!     ──Expect──────────────────────────────▶  takes in, delivers nothing
+//!     ◀─────────────────────────────Expecting──
+//!     ──Place──────────────────────────────────────────────────────────────▶  send there
+//!     ◀──────────────────────────Placed, behind what each has sent to the origin──
+//!   what it holds goes, oldest first, in transactions of some hundred messages:
+//!     ──────────────────────────────────────▶  ahead of what was sent there
+//!   consumers follow, as nothing that they were sent is open
+//!   Delete is durable
+//!     ──Arrived─────────────────────────────▶  delivers
+//! ```
+//! What a consumer holds at the origin is settled there; what it gives back goes too, in its place: nothing behind it goes before it is
+//! decided. So for each queue there is one moment before which all deliveries are the origin's and behind which all are the target's: order,
+//! groups and exclusive consumers are as if its consumers had been slow for a while.
+//!
+//! Never here: stores, and who else must know where a queue lives.
+
+mod origin;
+mod target;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use postroad_model::{Destination, Effect, EntryTag, Event, MessageKey, PartitionId, Refusal, Ticket};
+
+use crate::Partition;
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct Moves {
+    /// Queues that are leaving this partition. That they are, and where to, is in the log.
+    leaving: BTreeMap<Destination, Leaving>,
+    /// Queues that come to this partition, and where from. Known to this run alone.
+    expected: BTreeMap<Destination, BTreeSet<PartitionId>>,
+    next: u64,
+}
+
+/// A queue that is leaving.
+struct Leaving {
+    to: PartitionId,
+    /// By this its steps are known when they end.
+    number: u64,
+    stage: Stage,
+    /// How many of those who send know its new place.
+    placed: u16,
+    /// Messages of a step that has not ended.
+    moving: u64,
+    moved: u64,
+    /// Entries whose bodies cannot be read: they stay, and the others go.
+    unreadable: BTreeSet<EntryTag>,
+    /// The body that the next step waits for.
+    awaits: Option<MessageKey>,
+    /// Why the last step was refused.
+    refused: Option<Refusal>,
+    /// When it is time for something; `None`: it is somebody else's turn.
+    next_ms: Option<u64>,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The target has not said that it waits.
+    Announced,
+    /// Not all who send know its new place.
+    Placing,
+    /// Messages go.
+    Emptying,
+    /// It was empty, and consumers follow. It is empty if nothing comes out of the log any more: that has to come round once more so often.
+    Settling { rounds: u8 },
+    /// Its end is on the way to the log.
+    Ending,
+    /// All that can be read has gone, and the target delivers: only what cannot be read is left.
+    Stuck,
+}
+
+impl Leaving {
+    fn new(to: PartitionId, number: u64) -> Leaving {
+        Leaving {
+            to,
+            number,
+            stage: Stage::Announced,
+            placed: 0,
+            moving: 0,
+            moved: 0,
+            unreadable: BTreeSet::new(),
+            awaits: None,
+            refused: None,
+            next_ms: Some(0),
+        }
+    }
+}
+
+/// Marks the tickets of its steps among all of the partition's own.
+const STEP: u64 = 1 << 63;
+
+impl Moves {
+    /// When there is something to do, in ms since 1970.
+    pub fn next_ms(&self) -> Option<u64> {
+        self.leaving.values().filter_map(|leaving| leaving.next_ms).min()
+    }
+
+    /// Whether the queue delivers nothing, for now.
+    pub fn pauses(&self, queue: &Destination) -> bool {
+        self.leaving.contains_key(queue) || self.expected.contains_key(queue)
+    }
+
+    /// A body came from the disk, or cannot be read.
+    pub fn fetched(&mut self, key: MessageKey) {
+        for leaving in self.leaving.values_mut().filter(|leaving| leaving.awaits == Some(key)) {
+            (leaving.awaits, leaving.next_ms) = (None, Some(0));
+        }
+    }
+
+    /// The body of this entry cannot be read.
+    pub fn set_aside(&mut self, queue: &Destination, entry: EntryTag) {
+        if let Some(leaving) = self.leaving.get_mut(queue) {
+            leaving.unreadable.insert(entry);
+        }
+    }
+
+    /// The queues that are leaving, and where to, in order.
+    pub fn leaving(&self) -> impl Iterator<Item = (&Destination, PartitionId)> {
+        self.leaving.iter().map(|(queue, leaving)| (queue, leaving.to))
+    }
+
+    /// The queue is leaving, from now on or already.
+    fn leave(&mut self, queue: Destination, to: PartitionId) {
+        let number = STEP | self.next;
+        self.next += 1;
+        self.leaving.entry(queue).or_insert_with(|| Leaving::new(to, number));
+    }
+
+    /// Which queue a step was of that has ended; `None` if it was none of a move.
+    fn of_step(&self, Ticket(number): Ticket) -> Option<Destination> {
+        let found = self.leaving.iter().find(|(_, leaving)| leaving.number == number);
+        found.map(|(queue, _)| queue.clone())
+    }
+}
+
+impl Partition {
+    /// The queues that are leaving this partition, and where to.
+    pub fn leaving(&self) -> impl Iterator<Item = (&Destination, PartitionId)> {
+        self.moves.leaving()
+    }
+
+    /// What operators and those who send and read say about queues on the move.
+    pub(crate) fn about_moves(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Move { queue, to, connection, ticket } => {
+                self.begin_move(queue, to, (connection, ticket), effects);
+            }
+            Event::ListMoves { connection, ticket } => self.list_moves(connection, ticket, effects),
+            Event::Placed { queue, of } => {
+                self.placed(&queue, of);
+                self.go_on_moving(effects);
+            }
+            Event::Follow(attach) => self.follow_queue(attach, effects),
+            Event::Leave { consumer } => self.leave_for(consumer, effects),
+            _ => {}
+        }
+    }
+
+    fn own_queue(&self, queue: &Destination) -> Option<postroad_model::QueueId> {
+        self.addresses.get(queue)?.bound.own()
+    }
+
+    /// The queue delivers nothing from now on, or again.
+    fn set_paused(&mut self, queue: &Destination, paused: bool) {
+        if let Some(queue) = self.own_queue(queue).and_then(|id| self.queues.get_mut(&id)) {
+            queue.paused = paused;
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The origin: empties a queue into its target, and ends it.
+
+use std::collections::BTreeMap;
+
+use postroad_model::{
+    Command, ConnectionId, ConsumerKey, Delivered, Destination, DestinationKind, DetachCause, Effect,
+    EntryTag, MessageKey, Moving, PartitionId, Peer, QueueId, Refusal, Sent, SettleCause, Settlement, Ticket,
+    Urgency,
+};
+use postroad_routing::is_wildcard;
+
+use super::{Leaving, Stage};
+use crate::Partition;
+use crate::log::completion::Completion;
+use crate::queue::{State, untag};
+
+/// Messages of one step: one transaction over two partitions, whose four syncs they share.
+const STEP_MESSAGES: usize = 256;
+
+/// A step moves not more than so many bytes, or one message.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// While a consumer holds what would go next, or a transaction is open, this is how often it is looked at.
+const LOOK_MS: u64 = 10;
+
+/// After a refusal it is tried again.
+const RETRY_MS: u64 = 1000;
+
+/// How often the log has to come round behind the last message, before nothing can come out of it any more: what waits for an answer of
+/// the log may go into it then, once.
+const ROUNDS: u8 = 2;
+
+/// Queues that may be on the move at once out of one partition.
+const MOVES_MAX: usize = 16;
+
+impl Partition {
+    pub(super) fn begin_move(
+        &mut self,
+        queue: Destination,
+        to: PartitionId,
+        (connection, ticket): (ConnectionId, Ticket),
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Err(refusal) = self.check_movable(&queue, to) {
+            return self.reply(connection, ticket, Err(refusal), effects);
+        }
+        let completion = Completion::Reply { connection, ticket };
+        self.propose(Command::Leave { queue, to }, Urgency::Waiting, completion, effects);
+    }
+
+    fn check_movable(&self, queue: &Destination, to: PartitionId) -> Result<(), Refusal> {
+        let no = |reason: &str| Err(Refusal::NotMovable { queue: queue.clone(), reason: reason.to_owned() });
+        if self.moves.pauses(queue) {
+            return Err(Refusal::OnTheMove(queue.clone()));
+        }
+        if queue.kind != DestinationKind::Queue || queue.temporary || is_wildcard(&queue.name) {
+            return no("it is no lasting queue with a name of its own");
+        }
+        if self.own_queue(queue).is_none() {
+            return no("there is no such queue");
+        }
+        if to == self.settings.id {
+            return no("it is in that store already");
+        }
+        let addressing = &self.settings.addressing;
+        if let Some(feed) = addressing.feeds_of(queue).first() {
+            let reason = format!("{} feeds it, and lives in one place with all that it feeds", feed.topic);
+            return no(&reason);
+        }
+        if addressing.mirrored.as_ref().is_some_and(|mirrored| mirrored.topic_of(queue).is_some()) {
+            return no("it is mirrored, and its topic lives with it");
+        }
+        if MOVES_MAX <= self.moves.leaving.len() {
+            return no("too many others are on the move out of its partition; try again when one is there");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn apply_leave(&mut self, queue: Destination, to: PartitionId) {
+        self.declare_queue(&queue);
+        self.set_paused(&queue, true);
+        self.moves.leave(queue, to);
+    }
+
+    /// What a job sends here goes to where the queue lives, if it has left since the job was made: as the rest of the queue did.
+    pub(crate) fn send_after(&mut self, sent: &Sent, effects: &mut Vec<Effect>) {
+        let is_queue = |to: &&Destination| to.kind == DestinationKind::Queue && !to.temporary;
+        for queue in sent.targets().filter(is_queue) {
+            let to = self.partition_of(queue);
+            if to != self.settings.id && !self.moves.leaving.contains_key(queue) {
+                let command = Command::Leave { queue: queue.clone(), to };
+                self.propose(command, Urgency::Waiting, Completion::Nothing, effects);
+            }
+        }
+    }
+
+    /// Something was said about a queue that is on the move.
+    pub(crate) fn about_move(&mut self, from: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
+        match peer {
+            Peer::Expect { queue } => self.expect_from(queue, from, effects),
+            Peer::Arrived { queue } => self.has_arrived(&queue, from, effects),
+            Peer::Expecting { queue } => {
+                let leaving = self.moves.leaving.get_mut(&queue);
+                let Some(leaving) = leaving.filter(|leaving| leaving.stage == Stage::Announced) else {
+                    return;
+                };
+                (leaving.stage, leaving.next_ms) = (Stage::Placing, None);
+                effects.push(Effect::Place { queue, to: leaving.to });
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn placed(&mut self, queue: &Destination, of: u16) {
+        let Some(leaving) = self.moves.leaving.get_mut(queue) else { return };
+        leaving.placed += 1;
+        if leaving.stage == Stage::Placing && of <= leaving.placed {
+            (leaving.stage, leaving.next_ms) = (Stage::Emptying, Some(self.now_ms));
+        }
+    }
+
+    /// Does what is due for the queues that are leaving.
+    pub(crate) fn go_on_moving(&mut self, effects: &mut Vec<Effect>) {
+        if !self.is_live {
+            return;
+        }
+        let now_ms = self.now_ms;
+        let due = |leaving: &Leaving| leaving.next_ms.is_some_and(|at_ms| at_ms <= now_ms);
+        let due = self.moves.leaving.iter().filter(|(_, leaving)| due(leaving));
+        for queue in due.map(|(queue, _)| queue.clone()).collect::<Vec<_>>() {
+            self.move_on(&queue, effects);
+        }
+    }
+
+    fn move_on(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
+        let (Some(id), Some(leaving)) = (self.own_queue(queue), self.moves.leaving.get(queue)) else {
+            return;
+        };
+        let (stage, to) = (leaving.stage, leaving.to);
+        let is_free = leaving.moving == 0 && leaving.awaits.is_none();
+        self.set_stage(queue, stage, Some(self.now_ms + LOOK_MS));
+        match stage {
+            Stage::Announced => {
+                self.set_stage(queue, stage, Some(self.now_ms + RETRY_MS));
+                // A job may send after a queue that has gone on since.
+                let place = self.partition_of(queue);
+                let to = if place == self.settings.id { to } else { place };
+                self.tell(to, Peer::Expect { queue: queue.clone() }, effects);
+            }
+            Stage::Emptying if is_free => self.take_step(queue, id, effects),
+            Stage::Emptying | Stage::Placing | Stage::Settling { .. } | Stage::Ending | Stage::Stuck => {
+                self.set_stage(queue, stage, None);
+            }
+        }
+    }
+
+    /// From now on it is at this stage, and it is time for something at `next_ms`, if that is known.
+    fn set_stage(&mut self, queue: &Destination, stage: Stage, next_ms: Option<u64>) {
+        if let Some(leaving) = self.moves.leaving.get_mut(queue) {
+            (leaving.stage, leaving.next_ms) = (stage, next_ms);
+        }
+    }
+
+    /// Consumers that read this queue alone.
+    fn readers_left(&self, id: QueueId) -> Vec<ConsumerKey> {
+        let consumers = self.queues.get(&id).into_iter().flat_map(|queue| &queue.consumers);
+        consumers.filter(|key| key.member == 0).copied().collect()
+    }
+
+    /// Whether it holds nothing that can go, and nothing that is here can become a message of it but by way of the log.
+    fn is_quiet(&self, queue: &Destination, id: QueueId) -> bool {
+        let unreadable = self.moves.leaving.get(queue).map_or(0, |leaving| leaving.unreadable.len() as u64);
+        self.queues.get(&id).is_none_or(|queue| queue.len() == unreadable)
+            && !self.parked.is_at(queue)
+            && !self.waiting.is_for_queue(queue)
+            && self.transactions_for(queue) == 0
+    }
+
+    /// Open and prepared transactions that send to it.
+    fn transactions_for(&self, queue: &Destination) -> u64 {
+        let open = self.open.values().filter(|open| open.sends_to(queue)).count();
+        let is_for = |(_, to): &(MessageKey, Destination)| to == queue;
+        let prepared = self.prepared.values().filter(|prepared| prepared.sends.iter().any(is_for)).count();
+        let volatile = self.prepared_volatile.values().filter(|changes| changes.sends_to(queue)).count();
+        (open + prepared + volatile) as u64
+    }
+
+    /// The oldest messages go, as far as no consumer has one of them.
+    fn take_step(&mut self, queue: &Destination, id: QueueId, effects: &mut Vec<Effect>) {
+        let (going, absent) = self.next_to_go(queue, id);
+        let Some(leaving) = self.moves.leaving.get_mut(queue) else { return };
+        if let Some((tag, key)) = absent {
+            // It is read while those ahead of it are on their way.
+            (leaving.awaits, leaving.next_ms) = (Some(key), None);
+            self.fetch_behind(id, tag, effects);
+        }
+        let Some(leaving) = self.moves.leaving.get_mut(queue) else { return };
+        if !going.is_empty() {
+            (leaving.moving, leaving.next_ms) = (going.len() as u64, None);
+            let answer = Some((ConnectionId::internal(self.settings.id), Ticket(leaving.number)));
+            let (sends, settlements) = self.take_along(queue, id, &going);
+            return self.move_messages(sends, settlements, answer, effects);
+        }
+        if absent.is_none() && self.is_quiet(queue, id) {
+            for consumer in self.readers_left(id) {
+                self.part_with(consumer, effects);
+            }
+            self.set_stage(queue, Stage::Settling { rounds: ROUNDS }, None);
+            self.go_round(queue, effects);
+        }
+    }
+
+    /// What goes in one step, in the order in which it would be delivered; or if that is nothing, what must be read first. What is only in
+    /// memory goes apart from what is in the log, which a transaction would put ahead of it.
+    fn next_to_go(
+        &mut self,
+        queue: &Destination,
+        id: QueueId,
+    ) -> (Vec<EntryTag>, Option<(EntryTag, MessageKey)>) {
+        let (mut going, mut bytes, mut cursor) = (Vec::new(), 0, BTreeMap::new());
+        let mut in_log = None;
+        while going.len() < STEP_MESSAGES && bytes < STEP_BYTES {
+            let Some(tag) = self.queues.get(&id).and_then(|queue| queue.next_in_order(&cursor)) else {
+                break;
+            };
+            let (lane, sequence) = untag(tag);
+            if self.moves.leaving.get(queue).is_some_and(|leaving| leaving.unreadable.contains(&tag)) {
+                cursor.insert(lane, sequence + 1);
+                continue;
+            }
+            let Some(entry) = self.entry(id, tag) else { break };
+            let (key, state) = (entry.key, entry.state);
+            let is_in_log = matches!(key, MessageKey::Durable { .. });
+            if !matches!(state, State::Ready | State::Resting)
+                || in_log.is_some_and(|first| first != is_in_log)
+            {
+                break;
+            }
+            let Some(message) = self.bodies.resident(key) else {
+                return (going, Some((tag, key)));
+            };
+            bytes += message.bytes.len() as u64;
+            in_log = Some(is_in_log);
+            cursor.insert(lane, sequence + 1);
+            going.push(tag);
+        }
+        (going, None)
+    }
+
+    /// These entries leave, and their messages are sent to where the queue lives now.
+    fn take_along(
+        &mut self,
+        queue: &Destination,
+        id: QueueId,
+        going: &[EntryTag],
+    ) -> (Vec<Sent>, Vec<Settlement>) {
+        let (mut sends, mut settlements) = (Vec::with_capacity(going.len()), Vec::with_capacity(going.len()));
+        for tag in going {
+            self.set_state(id, *tag, State::Leaving);
+            let Some(entry) = self.entry(id, *tag) else { continue };
+            let (key, failed) = (entry.key, entry.failed_deliveries + entry.uncounted_deliveries);
+            let Some(message) = self.bodies.resident(key).cloned() else { continue };
+            self.bodies.pin(key);
+            sends.push(Sent { moved: Some(failed), ..Sent::new(queue.clone(), message) });
+            settlements.push(Settlement { queue: id, tag: *tag, cause: SettleCause::Moved });
+        }
+        (sends, settlements)
+    }
+
+    /// A transaction of this partition's own has ended: a step of a move, or of a redrive.
+    pub(crate) fn own_step_ended(
+        &mut self,
+        ticket: Ticket,
+        result: Result<(), Refusal>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(queue) = self.moves.of_step(ticket) else {
+            return self.step_ended(ticket, result, effects);
+        };
+        let Some(leaving) = self.moves.leaving.get_mut(&queue) else { return };
+        let moving = std::mem::take(&mut leaving.moving);
+        if let Err(refusal) = result {
+            (leaving.refused, leaving.next_ms) = (Some(refusal), Some(self.now_ms + RETRY_MS));
+            return;
+        }
+        leaving.refused = None;
+        leaving.moved += moving;
+        self.move_on(&queue, effects);
+    }
+
+    /// The log is to come round.
+    fn go_round(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
+        let Some(to) = self.moves.leaving.get(queue).map(|leaving| leaving.to) else { return };
+        let command = Command::Leave { queue: queue.clone(), to };
+        let completion = Completion::CameRound { queue: queue.clone() };
+        self.propose(command, Urgency::Waiting, completion, effects);
+    }
+
+    /// All that was on its way to the log when it was asked to come round is here.
+    pub(crate) fn came_round(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
+        let Some(id) = self.own_queue(queue) else { return };
+        let Some(leaving) = self.moves.leaving.get(queue) else { return };
+        let Stage::Settling { rounds } = leaving.stage else { return };
+        let to = leaving.to;
+        if !self.is_quiet(queue, id) || !self.readers_left(id).is_empty() {
+            return self.set_stage(queue, Stage::Emptying, Some(self.now_ms));
+        }
+        if 1 < rounds {
+            self.set_stage(queue, Stage::Settling { rounds: rounds - 1 }, None);
+            return self.go_round(queue, effects);
+        }
+        let Some(leaving) = self.moves.leaving.get_mut(queue) else { return };
+        if !leaving.unreadable.is_empty() {
+            let reason =
+                format!("{} messages cannot be read, and stay where they are", leaving.unreadable.len());
+            (leaving.stage, leaving.refused) = (Stage::Stuck, Some(Refusal::StoreFailed { reason }));
+            return self.tell(to, Peer::Arrived { queue: queue.clone() }, effects);
+        }
+        leaving.stage = Stage::Ending;
+        let completion = Completion::LeftFor { queue: queue.clone(), to };
+        self.propose(Command::Delete { queue: queue.clone() }, Urgency::Waiting, completion, effects);
+    }
+
+    /// The log could not take it.
+    pub(crate) fn move_failed(&mut self, queue: &Destination) {
+        self.set_stage(queue, Stage::Emptying, Some(self.now_ms + RETRY_MS));
+    }
+
+    /// The queue is gone here.
+    pub(crate) fn end_move(&mut self, queue: &Destination) {
+        self.moves.leaving.remove(queue);
+    }
+
+    /// A consumer is to follow its queue, which is empty. From one that may still speak about what was taken back from it nobody could
+    /// tell there what it means: it ends, as it would for being slow.
+    fn part_with(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        if !consumer.pace.taken.is_empty() {
+            let touched = self.oust(key, DetachCause::Slow, effects);
+            return self.dispatch_all(touched, effects);
+        }
+        // It is not gone, so nobody is told so.
+        consumer.notice = None;
+        let credit = consumer.credit;
+        self.remove_consumer(key, Delivered::None, effects);
+        self.connections.entry(key.connection).or_default().departed.insert(key, credit);
+        effects.push(Effect::Moved { consumer: key });
+    }
+
+    /// The credit of a consumer that is to follow its queue.
+    pub(crate) fn departed(&mut self, key: ConsumerKey) -> Option<&mut u32> {
+        self.connections.get_mut(&key.connection)?.departed.get_mut(&key)
+    }
+
+    /// A consumer knows that its queue has left; nothing more that is meant for it comes here.
+    pub(super) fn leave_for(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        let connection = self.connections.get_mut(&key.connection);
+        if let Some(credit) = connection.and_then(|connection| connection.departed.remove(&key)) {
+            effects.push(Effect::Left { consumer: key, credit });
+        }
+    }
+
+    pub(super) fn list_moves(&self, connection: ConnectionId, ticket: Ticket, effects: &mut Vec<Effect>) {
+        let moving = |(queue, leaving): (&Destination, &Leaving)| {
+            let found = self.own_queue(queue).and_then(|id| self.queues.get(&id));
+            Moving {
+                queue: queue.clone(),
+                to: leaving.to,
+                moved: leaving.moved,
+                left: found.map_or(0, crate::queue::Queue::len),
+                held: found.map_or(0, |queue| queue.away.messages),
+                transactions: self.transactions_for(queue),
+                refused: leaving.refused.clone(),
+            }
+        };
+        let moves: Vec<Moving> = self.moves.leaving.iter().map(moving).collect();
+        if !moves.is_empty() {
+            effects.push(Effect::Moves { connection, ticket, moves });
+        }
+        self.reply(connection, ticket, Ok(()), effects);
+    }
+}

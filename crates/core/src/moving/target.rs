@@ -1,0 +1,57 @@
+//! The target: takes in what is sent to a queue that is on its way here, and delivers nothing until all of it is here.
+
+use postroad_model::{Attach, Command, Destination, Effect, PartitionId, Peer, Urgency};
+
+use crate::Partition;
+use crate::log::completion::Completion;
+
+impl Partition {
+    /// The queue is on its way here from another partition. To be said before [`Partition::start`] for every queue that is leaving
+    /// another one: see [`Partition::leaving`].
+    pub fn expect_queue(&mut self, queue: Destination, from: PartitionId) {
+        self.set_paused(&queue, true);
+        self.moves.expected.entry(queue).or_default().insert(from);
+    }
+
+    /// As [`Partition::expect_queue`], in the midst of things: the origin is told once the queue is in the log here, so that it is found
+    /// here after a restart even if it is empty.
+    pub(super) fn expect_from(&mut self, queue: Destination, from: PartitionId, effects: &mut Vec<Effect>) {
+        self.expect_queue(queue.clone(), from);
+        if self.own_queue(&queue).is_some() {
+            return self.tell(from, Peer::Expecting { queue }, effects);
+        }
+        let completion = Completion::Expecting { queue: queue.clone(), from };
+        self.propose(Command::Declare { queue }, Urgency::Waiting, completion, effects);
+    }
+
+    /// All that was there is here. Of a job that its queue has left behind there may be more elsewhere.
+    pub(super) fn has_arrived(&mut self, queue: &Destination, from: PartitionId, effects: &mut Vec<Effect>) {
+        let Some(expected) = self.moves.expected.get_mut(queue) else { return };
+        expected.remove(&from);
+        if !expected.is_empty() {
+            return;
+        }
+        self.moves.expected.remove(queue);
+        self.set_paused(queue, self.moves.pauses(queue));
+        if let Some(id) = self.own_queue(queue) {
+            self.dispatch(id, effects);
+        }
+    }
+
+    /// A consumer comes behind its queue.
+    pub(super) fn follow_queue(&mut self, attach: Attach, effects: &mut Vec<Effect>) {
+        let (key, ticket) = (attach.consumer, attach.ticket);
+        let found = self.check_new(key).map(|()| self.own_queue(&attach.source));
+        let Ok(Some(queue)) = found else {
+            let refusal = postroad_model::Refusal::OnTheMove(attach.source);
+            return self.reply(key.connection, ticket, Err(refusal), effects);
+        };
+        self.connections.entry(key.connection).or_default().consumers.insert(key);
+        self.seat(queue, key, &attach);
+        // What a browser was to see it has seen where the queue was.
+        if let Some(browse) = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut()) {
+            browse.go_to_end();
+        }
+        self.reply(key.connection, ticket, Ok(()), effects);
+    }
+}

@@ -1,0 +1,439 @@
+//! A queue moves from one partition to another while it is in use: nothing is lost, nothing comes twice, order is kept, and each way of
+//! ending the process in between is one of these.
+
+mod bench;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bench::{Bench, settings};
+use postroad_model::{Command, PartitionId, TransactionId};
+use postroad_routing::{DestinationPattern, Policies, Policy};
+
+/// A broker with a second store, whose partition nothing hashes to.
+fn two_stores() -> Bench {
+    let mut settings = settings(2);
+    settings.placement.hashed = 1;
+    Bench::new(settings)
+}
+
+/// All that the queue holds, as a new consumer gets it.
+fn read(bench: &mut Bench, queue: &str) -> String {
+    bench.run(&format!("attach 9.9 {queue} 99"))
+}
+
+fn check(cases: &[(&str, &str, &str)]) {
+    for (case, script, want) in cases {
+        assert_eq!(two_stores().run(script), *want, "case: {case}");
+    }
+}
+
+#[test]
+fn a_queue_moves_with_all_that_it_holds() {
+    check(&[
+        (
+            "in order",
+            "send 1 a m
+             send 1 a n
+             move 1 a to=1
+             time 20
+             time 40
+             moves 1
+             send 1 a o
+             attach 1.1 a 9",
+            "ok ok ok ok ok ok ok 1.1<m 1.1<n 1.1<o",
+        ),
+        (
+            "an empty one",
+            "make 1 a
+             move 1 a to=1
+             time 20
+             time 40
+             send 1 a m
+             attach 1.1 a 9",
+            "ok ok ok ok 1.1<m",
+        ),
+        (
+            "priorities, and what is in memory alone",
+            "send 1 a low priority=1
+             send 1 a m volatile
+             send 1 a n
+             send 1 a o volatile
+             send 1 a high priority=8
+             move 1 a to=1
+             time 20
+             time 40
+             time 60
+             send 1 a p
+             send 1 a higher priority=9
+             attach 1.1 a 9",
+            "ok ok ok ok ok ok ok ok ok 1.1<higher 1.1<high 1.1<m 1.1<n 1.1<o 1.1<p 1.1<low",
+        ),
+        (
+            "there and back",
+            "send 1 a m
+             move 1 a to=1
+             time 20
+             time 40
+             send 1 a n
+             move 1 a to=0
+             time 60
+             time 80
+             moves 1
+             send 1 a o
+             attach 1.1 a 9",
+            "ok ok ok ok ok ok ok ok 1.1<m 1.1<n 1.1<o",
+        ),
+    ]);
+}
+
+#[test]
+fn consumers_follow_with_their_credit_once_they_hold_nothing() {
+    check(&[
+        (
+            "idle ones",
+            "attach 1.1 a 2
+             move 1 a to=1
+             time 20
+             time 40
+             send 1 a m
+             send 1 a n
+             send 1 a o
+             accept 1.1 m n
+             credit 1.1 1",
+            "ok ok 1.1<m ok 1.1<n ok ok ok 1.1<o",
+        ),
+        (
+            "what they hold goes first, whoever gets it then",
+            "attach 1.1 a 2
+             send 1 a m
+             send 1 a n
+             send 1 a o
+             move 1 a to=1
+             time 20
+             send 1 a p
+             attach 2.1 a 9
+             moves 1
+             fail 1.1 n
+             accept 1.1 m
+             credit 1.1 9
+             time 40
+             time 60
+             time 80",
+            "ok 1.1<m ok 1.1<n ok ok ok ok ok a to 1: 0 moved, 3 left, 2 held ok ok ok ok 2.1<n!1 2.1<o 2.1<p",
+        ),
+        (
+            "what a transaction has settled is settled by it",
+            "send 1 a m
+             send 1 a n
+             attach 1.1 a 1
+             accept 1.1 m tx=1
+             move 1 a to=1
+             time 20
+             moves 1
+             commit 1 1
+             credit 1.1 9
+             time 40
+             time 60",
+            "ok ok ok 1.1<m ok ok a to 1: 0 moved, 2 left, 1 held ok ok ok 1.1<n",
+        ),
+        (
+            "or comes again",
+            "send 1 a m
+             send 1 a n
+             attach 1.1 a 1
+             accept 1.1 m tx=1
+             move 1 a to=1
+             time 20
+             rollback 1 1
+             close 1
+             time 40
+             time 60
+             attach 2.1 a 9",
+            "ok ok ok 1.1<m ok ok ok ok 2.1<m!1 2.1<n",
+        ),
+        (
+            "a group has one consumer at a time",
+            "attach 1.1 a 9
+             attach 2.1 a 9
+             send 3 a g1 group=g
+             send 3 a h1 group=h
+             move 3 a to=1
+             time 20
+             send 3 a g2 group=g
+             send 3 a h2 group=h
+             accept 1.1 g1
+             time 40
+             accept 2.1 h1
+             time 60
+             time 80",
+            "ok ok 1.1<g1* ok 2.1<h1* ok ok ok ok ok ok 1.1<g2* 1.1<h2*",
+        ),
+        (
+            "an exclusive one stays alone",
+            "attach 1.1 a 9 exclusive
+             attach 2.1 a 9 exclusive
+             send 3 a m
+             move 3 a to=1
+             send 3 a n
+             time 20
+             accept 1.1 m
+             time 40
+             time 60
+             send 3 a o",
+            "ok ok 1.1<m ok ok ok ok 1.1<n 1.1<o ok",
+        ),
+    ]);
+}
+
+#[test]
+fn what_is_open_when_it_moves_is_waited_for() {
+    check(&[
+        (
+            "a transaction that has sent here",
+            "send 1 a m tx=1
+             make 1 a
+             move 1 a to=1
+             send 1 a n
+             time 20
+             moves 1
+             attach 1.1 a 9
+             commit 1 1
+             time 40
+             time 60",
+            "ok ok ok ok a to 1: 0 moved, 0 left, 1 open ok ok ok ok 1.1<m 1.1<n",
+        ),
+        (
+            "one that goes on sending where it lives now",
+            "make 1 a
+             send 1 a m tx=1
+             move 1 a to=1
+             send 1 a n tx=1
+             send 1 a o
+             commit 1 1
+             time 20
+             time 40
+             attach 1.1 a 9",
+            "ok ok ok ok ok ok ok 1.1<m 1.1<o 1.1<n",
+        ),
+        (
+            "a prepared branch",
+            "make 1 a
+             send 1 a m tx=1
+             end 1 1 x
+             prepare 1 x
+             move 1 a to=1
+             send 1 a n
+             time 20
+             moves 1
+             decide 1 x commit
+             time 40
+             time 60
+             attach 1.1 a 9",
+            "ok ok ok ok ok ok a to 1: 0 moved, 0 left, 1 open ok ok 1/1 done ok ok 1.1<m 1.1<n",
+        ),
+    ]);
+}
+
+#[test]
+fn scheduled_messages_go_after_their_queue() {
+    check(&[(
+        "when they are due",
+        "make 1 a
+         send 1 a due at=99
+         move 1 a to=1
+         time 20
+         time 40
+         moves 1
+         send 1 a m
+         attach 1.1 a 1
+         time 99
+         time 120
+         time 140
+         time 160
+         moves 1
+         credit 1.1 9",
+        "ok ok ok ok ok ok ok 1.1<m ok ok 1.1<due",
+    )]);
+}
+
+#[test]
+fn the_last_value_is_the_last_that_was_sent() {
+    let mut settings = settings(2);
+    settings.placement.hashed = 1;
+    let mut policies = Policies::with_dead_letters_in("dead");
+    let policy = Policy { last_value: Some("k".into()), ..policies.fallback().clone() };
+    policies.set(&DestinationPattern::parse("queue://a").expect("a pattern"), policy);
+    settings.policies = Arc::new(policies);
+    let mut bench = Bench::new(settings);
+    let said = bench.run(
+        "attach 1.1 a 1
+         send 1 a held?k=0
+         send 1 a m?k=1
+         send 1 a n?k=2
+         move 1 a to=1
+         time 20
+         send 1 a o?k=1
+         accept 1.1 held?k=0
+         time 40
+         time 60
+         credit 1.1 9",
+    );
+    assert_eq!(said, "ok 1.1<held?k=0 ok ok ok ok ok ok 1.1<n?k=2 1.1<o?k=1");
+}
+
+#[test]
+fn what_cannot_move_says_why() {
+    let cannot = |queue: &str, why: &str| format!("no: queue://{queue} cannot be moved: {why}");
+    let fed = "topic://VirtualTopic.x feeds it, and lives in one place with all that it feeds";
+    for (case, script, want) in [
+        ("none", "move 1 a to=1", cannot("a", "there is no such queue")),
+        (
+            "there already",
+            "make 1 a
+             move 1 a to=0",
+            format!("ok {}", cannot("a", "it is in that store already")),
+        ),
+        (
+            "on the move",
+            "attach 1.1 a 1
+             send 1 a m
+             move 1 a to=1
+             move 1 a to=0
+             unmake 1 a",
+            "ok 1.1<m ok ok no: queue://a is moving to another store; try again once it is there \
+             no: queue://a is moving to another store; try again once it is there"
+                .into(),
+        ),
+        (
+            "fed by a topic",
+            "attach 1.1 Consumer.A.VirtualTopic.x 9
+             move 1 Consumer.A.VirtualTopic.x to=1",
+            format!("ok {}", cannot("Consumer.A.VirtualTopic.x", fed)),
+        ),
+    ] {
+        assert_eq!(two_stores().run(script), want, "case: {case}");
+    }
+}
+
+const MESSAGES: usize = 300;
+
+/// More than one step, with a transaction in between that is open when it begins, and sends that come meanwhile.
+fn moved() -> Bench {
+    let mut bench = two_stores();
+    for number in 0..MESSAGES {
+        bench.run(&format!("send 1 a m{number}"));
+    }
+    bench.run(
+        "send 2 a tx tx=1
+         attach 1.1 a 1
+         move 1 a to=1
+         send 1 a late
+         time 20
+         fail 1.1 m0
+         close 1
+         commit 2 1
+         time 40
+         time 60",
+    );
+    bench
+}
+
+/// What is in the logs of both, as far as it says in which order they were written.
+#[derive(Default)]
+struct Written {
+    declared: bool,
+    sent_late: bool,
+    rounds: usize,
+    left: bool,
+    /// Of each transaction: how often prepared, decided, committed and forgotten.
+    steps: BTreeMap<TransactionId, [usize; 4]>,
+}
+
+fn written(logs: [&[bytes::Bytes]; 2]) -> Written {
+    let mut written = Written::default();
+    for (log, is_target) in logs.iter().zip([false, true]) {
+        for record in *log {
+            let mut note = |id, what: usize| written.steps.entry(id).or_default()[what] += 1;
+            match postroad_core::decode_record(record).expect("a record") {
+                Command::Prepare { id, .. } => note(id, 0),
+                Command::Decide { id, .. } => note(id, 1),
+                Command::Commit { id } => note(id, 2),
+                Command::Forget { id } => note(id, 3),
+                Command::Declare { .. } if is_target => written.declared = true,
+                Command::Enqueue(_) if is_target => written.sent_late = true,
+                Command::Leave { to: PartitionId(1), .. } => written.rounds += 1,
+                Command::Delete { .. } => written.left = true,
+                _ => {}
+            }
+        }
+    }
+    written
+}
+
+/// Whoever is told of a record is told behind its sync, and a step begins behind the one before it.
+fn may_be(written: &Written, sent: usize) -> bool {
+    let steps: Vec<_> = written.steps.values().collect();
+    let is_done = |step: &[usize; 4]| step[2] == 2;
+    sent == MESSAGES
+        && (!written.declared || 0 < written.rounds)
+        && (!written.sent_late || written.declared)
+        && (steps.is_empty() || written.sent_late)
+        && steps.iter().all(|[prepared, decided, committed, forgotten]| {
+            (*decided == 0 || *prepared == 2)
+                && (*committed == 0 || *decided == 1)
+                && (*forgotten == 0 || *committed == 2)
+        })
+        && steps.iter().rev().skip(1).all(|step| is_done(step))
+        && (written.rounds < 2 || steps.len() == 2 && steps.iter().all(|step| is_done(step)))
+}
+
+#[test]
+fn a_move_goes_on_after_a_restart_at_any_moment() {
+    let logs = moved().log;
+    let mut tried = 0;
+    for first in MESSAGES..=logs[0].len() {
+        for second in 0..=logs[1].len() {
+            let written = written([&logs[0][..first], &logs[1][..second]]);
+            if written.rounds == 0 || !may_be(&written, MESSAGES) {
+                continue;
+            }
+            tried += 1;
+            let mut bench = moved();
+            bench.restart_with(&[first, second]);
+            if tried % 3 == 0 {
+                bench.reload();
+            }
+            let mut times = 1..2000;
+            while bench.run("moves 1") != "ok ok" {
+                let time = times.next().expect("it ends");
+                bench.run(&format!("time {}", 20 * time));
+            }
+            let transaction = written.rounds > 0 && logs[0][..first].len() > first_of_transaction(&logs[0]);
+            let mut want: Vec<String> = (0..MESSAGES).map(|number| format!("9.9<m{number}")).collect();
+            want.extend(transaction.then(|| "9.9<tx".to_owned()));
+            want.extend(written.sent_late.then(|| "9.9<late".to_owned()));
+            let got = bench.run("attach 9.9 a 9999").replace("m0!1", "m0");
+            assert_eq!(got, format!("ok {}", want.join(" ")), "{first} and {second}");
+            assert_eq!(bench.held(), format!("a:{}", want.len()), "{first} and {second}");
+        }
+    }
+    assert!(12 <= tried, "{tried} of {} and {}", logs[0].len(), logs[1].len());
+}
+
+/// Where in the log the record of the client's own transaction is.
+fn first_of_transaction(log: &[bytes::Bytes]) -> usize {
+    let is = |record: &bytes::Bytes| matches!(postroad_core::decode_record(record), Ok(Command::Transact(changes)) if changes.sends.len() == 1);
+    log.iter().position(is).expect("it was committed")
+}
+
+#[test]
+fn a_store_that_refuses_is_tried_again() {
+    let mut bench = two_stores();
+    assert_eq!(bench.run("send 1 a m\nattach 1.1 a 1\nmove 1 a to=1\ntime 20"), "ok ok 1.1<m ok");
+    bench.broken = Some(PartitionId(1));
+    assert_eq!(bench.run("fail 1.1 m\nclose 1\ntime 40\nmoves 1"), "ok a to 1: 0 moved, 1 left ok ok");
+    bench.broken = None;
+    assert_eq!(bench.run("time 2000\ntime 2020\ntime 2040\nmoves 1"), "ok ok");
+    assert_eq!(read(&mut bench, "a"), "ok 9.9<m!1");
+}
