@@ -73,6 +73,30 @@ class ExactlyOnceTest extends JmsTest {
         assertSilent(consumer);
     }
 
+    @Test
+    @NeedsOwnBroker
+    @DisplayName("a broker that remembers no producer (limits.audited_producers = 0) takes it in again")
+    void nobodyRemembered() throws Exception {
+        try (Broker broker = Broker.launch("forgets", "[limits]\naudited_producers = 0\n");
+                Proxy proxy = proxyTo(broker.url()); Clients clients = new Clients()) {
+            ActiveMQQueue queue = queue("again");
+            Session watcher = sessionAt(broker);
+            Session session = autoAcknowledge(through(proxy));
+            MessageProducer producer = session.createProducer(queue);
+            proxy.holdAnswers();
+            Future<Void> sending = clients.run(() -> {
+                producer.send(session.createTextMessage("m"));
+                return null;
+            });
+            awaitDepth(watcher, queue, 1);
+            proxy.cut();
+            sending.get();
+            MessageConsumer consumer = watcher.createConsumer(queue);
+            assertEquals(List.of("m", "m"), texts(consumer, 2));
+            assertSilent(consumer);
+        }
+    }
+
     @ParameterizedTest(name = "consumed: {0}")
     @ValueSource(booleans = {false, true})
     @NeedsOwnBroker
