@@ -489,7 +489,13 @@ fn a_consumer_that_says_nothing_for_too_long_is_slow() {
             "nobody else has had it: an acknowledgement counts, and there is credit again",
             WhenSlow::TakeBack,
             "credit 1.1 2\ntime 1010\naccept 1.1 m",
-            " 1.1<o [1.1 slow] 1.1<n!1 ok",
+            " 1.1<o [1.1 slow] ok 1.1<n!1",
+        ),
+        (
+            "what it gives back is ahead of the rest",
+            WhenSlow::TakeBack,
+            "credit 1.1 2\ntime 1010\nrelease 1.1 m",
+            " 1.1<o [1.1 slow] ok 1.1<m!1",
         ),
         (
             "somebody else has it",

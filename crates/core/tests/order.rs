@@ -147,6 +147,16 @@ fn a_transaction_keeps_the_order_of_what_goes_through_the_log_and_past_it() {
         bench.run("attach 2.1 #t 9\nsend 1 #t m tx=1\nsend 1 #t,a n tx=1\nsend 1 #t o tx=1\ncommit 1 1"),
         "ok ok ok ok 2.1<m 2.1<n 2.1<o ok"
     );
+    for how in ["", " volatile"] {
+        let mut bench = forgetful();
+        let send = |word: &str| format!("send 1 {word} tx=1{how}\n");
+        let script = [send("#t m"), send("#t,m n"), send("#t o")].concat();
+        assert_eq!(
+            bench.run(&format!("attach 2.1 #t 9\n{script}commit 1 1")),
+            "ok ok ok ok 2.1<m 2.1<n 2.1<o ok",
+            "a queue is new{how}"
+        );
+    }
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn a_transaction_of_a_session_ends_by_itself() {
              send 1 a o
              accept 1.1 m tx=2
              commit 1 2",
-            "ok ok 1.1<m ok 1.1<n ok LATE ok 1.1<o ok ok",
+            "ok ok 1.1<m ok 1.1<n ok LATE ok ok 1.1<o ok",
             "a:2",
         ),
         (

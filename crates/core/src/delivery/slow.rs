@@ -49,12 +49,7 @@ impl Partition {
 
     /// A consumer speaks about messages. Those that were taken back from it are its own again if nobody else has had them:
     /// `false` if one of them is lost to it, so that the others must not be confirmed either; these it holds again.
-    pub(crate) fn has_spoken(
-        &mut self,
-        key: ConsumerKey,
-        tags: &[EntryTag],
-        effects: &mut Vec<Effect>,
-    ) -> bool {
+    pub(crate) fn has_spoken(&mut self, key: ConsumerKey, tags: &[EntryTag]) -> bool {
         if !self.settings.policies.any_slow() && !self.has_taken_back {
             return true;
         }
@@ -62,7 +57,6 @@ impl Partition {
         let Some(consumer) = self.consumers.get_mut(&key) else { return true };
         let (queue, pace) = (consumer.queue, &mut consumer.pace);
         (pace.spoke_ms, pace.is_slow) = (now_ms, false);
-        let withheld = std::mem::take(&mut pace.withheld);
         let mut taken: Vec<EntryTag> = tags.iter().filter(|tag| pace.taken.contains(tag)).copied().collect();
         if self.settings.policies.any_slow() {
             self.next_look_ms.get_or_insert(now_ms + LOOK_MS);
@@ -76,10 +70,19 @@ impl Partition {
                 consumer.pace.taken.remove(tag);
             }
         }
+        !lost
+    }
+
+    /// A consumer that has spoken may use its credit again, behind what came of its words: what it gave back is ahead of the rest.
+    pub(crate) fn give_withheld(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        if !self.has_taken_back {
+            return;
+        }
+        let consumer = self.consumers.get_mut(&key);
+        let withheld = consumer.map_or(0, |consumer| std::mem::take(&mut consumer.pace.withheld));
         if withheld > 0 {
             self.credit(key, withheld, effects);
         }
-        !lost
     }
 
     fn hold_once_more(&mut self, queue: QueueId, by: ConsumerKey, tag: EntryTag) -> bool {

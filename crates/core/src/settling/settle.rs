@@ -19,11 +19,17 @@ const EXPIRED: &str = "expired";
 
 impl Partition {
     pub(crate) fn settle(&mut self, settle: Settle, effects: &mut Vec<Effect>) {
+        let consumer = settle.consumer;
+        self.take_verdict(settle, effects);
+        self.give_withheld(consumer, effects);
+    }
+
+    fn take_verdict(&mut self, settle: Settle, effects: &mut Vec<Effect>) {
         let Settle { consumer, tags, outcome, transaction, reason, ticket } = settle;
         let answer = ticket.map(|ticket| (consumer.connection, ticket));
         let queue = self.consumers.get(&consumer).map(|consumer| consumer.queue);
         let too_late = match queue {
-            Some(_) => !self.has_spoken(consumer, &tags, effects),
+            Some(_) => !self.has_spoken(consumer, &tags),
             None => self.was_ousted(consumer, outcome),
         };
         if too_late {

@@ -318,9 +318,17 @@ impl Partition {
         volatile: &mut VolatileChanges,
     ) {
         let both_ways = open.sends.iter().any(|sent| self.goes_both_ways(sent));
-        // What else is persistent keeps its place ahead of one that goes through the log for the sake of another address.
-        let past_log =
-            |sent: &Sent| !(both_ways && sent.message.persistent && sent.targets().all(|to| !to.temporary));
+        let needs_queue = [false, true].map(|persistent| {
+            let mut alike = open.sends.iter().filter(|sent| sent.message.persistent == persistent);
+            alike.any(|sent| self.admit(sent) == Ok(Admitted::NeedsQueue))
+        });
+        // What else is persistent, or is not, keeps its place ahead of one that goes through the log for the sake of another address
+        // or of a new queue.
+        let past_log = |sent: &Sent| {
+            let persistent = sent.message.persistent;
+            let follows = both_ways && persistent || needs_queue[usize::from(persistent)];
+            !(follows && sent.targets().all(|to| !to.temporary))
+        };
         for sent in open.sends {
             match self.admit(&sent) {
                 // A queue that does not exist yet is made by the record that holds the message.
