@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_core::{
-    Partition, Settings, UnwrittenPages, decode_record, encode_record, jobs_in_record, sent_in_record,
+    Partition, Settings, UnwrittenPages, decode_record, encode_record, jobs_in_record, message_in_record,
+    sent_in_record,
 };
 use postroad_journal::{Disk, Journal, Keys, OpenError, Options, SimulatedDisk};
 use postroad_model::{Chunks, Effect, Event, Message, MessageKey, PartitionId, Position};
@@ -318,6 +319,7 @@ impl Assembly {
             let mut partition = partition;
             partition.read_origins_by(crate::client::origin_of);
             partition.read_properties_by(crate::selectors::properties_of);
+            read_prepared(&mut journal, &mut partition, own.id)?;
             partitions.insert(own.id, partition);
         }
         for record in recovered.records() {
@@ -444,4 +446,21 @@ impl Assembly {
         self.retry = self.writer.is_broken();
         true
     }
+}
+
+/// Reads the bodies of prepared messages back, as the broker does: where they go may depend on them.
+fn read_prepared(
+    journal: &mut Journal<SimulatedDisk>,
+    partition: &mut Partition,
+    id: PartitionId,
+) -> Result<(), BootError> {
+    for key in partition.absent_prepared() {
+        let MessageKey::Durable { position, ordinal } = key else { continue };
+        let record = journal.read(id, position).map_err(|error| BootError::Disk(error.to_string()))?;
+        let message = message_in_record(&record, ordinal);
+        if let Some(message) = message.map_err(|error| BootError::Damaged(error.to_string()))? {
+            partition.restore_body(key, message);
+        }
+    }
+    Ok(())
 }

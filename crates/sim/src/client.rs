@@ -7,7 +7,8 @@ use bytes::Bytes;
 use postroad_model::{
     Attach, BranchId, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered, Destination,
     DestinationKind, Encoding, EntryTag, Event, Group, Message, Origin, Outcome, PartitionId, Placement,
-    Protocol, Publish, RareHeaders, Retain, Schedule, Sent, Settle, Share, Ticket, ToSession, TransactionKey,
+    Protocol, Publish, RareHeaders, Refusal, Retain, Schedule, Sent, Settle, Share, Ticket, ToSession,
+    TransactionKey,
 };
 
 use crate::random::Random;
@@ -84,6 +85,8 @@ pub struct Client {
     next_transaction: u64,
     own: Vec<Destination>,
     declaring: BTreeMap<Ticket, Destination>,
+    /// What it has said about what a consumer had, outside of transactions.
+    settling: BTreeMap<Ticket, (u32, Vec<EntryTag>)>,
     unwritten: BTreeMap<PartitionId, u64>,
     /// What it was told is in doubt.
     in_doubt: Vec<BranchId>,
@@ -107,6 +110,7 @@ impl Client {
             next_transaction: 1,
             own: Vec::new(),
             declaring: BTreeMap::new(),
+            settling: BTreeMap::new(),
             unwritten: BTreeMap::new(),
             in_doubt: Vec::new(),
             upload: None,
@@ -467,7 +471,11 @@ impl Client {
                     mine.for_each(|(_, tied)| *tied = key.number);
                 }
                 (None, Outcome::Retried) => {}
-                (None, _) => reader.held.retain(|(tag, _)| !tags.contains(tag)),
+                (None, _) => {
+                    reader.held.retain(|(tag, _)| !tags.contains(tag));
+                    let said = ticket.filter(|_| matches!(outcome, Outcome::Accepted | Outcome::Expired));
+                    self.settling.extend(said.map(|ticket| (ticket, (consumer.number, tags.clone()))));
+                }
             }
         }
         let settle = Settle { consumer, tags, outcome, transaction, reason: None, ticket };
@@ -478,7 +486,8 @@ impl Client {
     pub fn accept_all(&mut self, world: &mut World<'_>) -> Outgoing {
         let mut events = Vec::new();
         for (number, reader) in &mut self.readers {
-            let tags: Vec<EntryTag> = reader.held.drain(..).map(|(tag, _)| tag).collect();
+            let tags = reader.held.extract_if(.., |(_, tied)| *tied == 0);
+            let tags: Vec<EntryTag> = tags.map(|(tag, _)| tag).collect();
             if tags.is_empty() || reader.browses {
                 continue;
             }
@@ -658,7 +667,12 @@ impl Client {
                     reader.held.push((delivery.tag, 0));
                 }
             }
-            ToSession::Reply { ticket, result } => self.answered(*ticket, result.is_ok()),
+            ToSession::Reply { ticket, result } => {
+                if *result != Err(Refusal::TakenBack) {
+                    self.settling.remove(ticket);
+                }
+                self.answered(*ticket, result.is_ok());
+            }
             ToSession::Ended { transaction, committed } => self.ended(*transaction, *committed),
             ToSession::Branches { branches, .. } => {
                 self.in_doubt.extend(branches.iter().map(|(branch, _)| branch.clone()))
@@ -676,6 +690,12 @@ impl Client {
         }
         if let Some(open) = &mut self.open {
             open.unanswered.remove(&ticket);
+        }
+        if let Some((number, tags)) = self.settling.remove(&ticket)
+            && let Some(reader) = self.readers.get_mut(&number)
+        {
+            // It may say so once more.
+            reader.held.extend(tags.into_iter().map(|tag| (tag, 0)));
         }
         if let Some(number) = self.attaching.remove(&ticket) {
             match self.readers.get_mut(&number) {

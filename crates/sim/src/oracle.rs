@@ -7,19 +7,21 @@
 mod branch;
 mod delivery;
 mod end;
+mod fate;
 mod feed;
 mod lag;
 mod last_value;
 mod leaving;
 mod limit;
 mod subscription;
+mod taking;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use postroad_model::{
-    BranchId, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind, Effect,
-    EntryTag, Event, Message, Outcome, PartitionId, Placement, Refusal, Retain, Sent, Settle, Ticket,
+    BranchId, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind, DetachCause,
+    Effect, EntryTag, Event, Message, Outcome, PartitionId, Placement, Refusal, Retain, Sent, Settle, Ticket,
     TransactionKey,
 };
 
@@ -67,6 +69,10 @@ struct Operation {
     answered: bool,
     /// If it is a branch: which ends somebody has asked for.
     branch: Option<Ends>,
+    /// When a partition first heard of it, if it is a transaction.
+    begun_ms: Option<u64>,
+    /// Whose verdict it is, if it is one.
+    by: Option<ConsumerKey>,
     run: u64,
 }
 
@@ -96,6 +102,10 @@ struct MessageCopy {
     perhaps_held: bool,
     /// A consumer got it back from a transaction: its place among what the consumer holds is open.
     again: bool,
+    /// It may have been taken back from who holds it.
+    perhaps_taken: bool,
+    /// Several consumers speak about it, from whom it may have been taken back: it may be here or not.
+    disputed: bool,
 }
 
 /// What was sent.
@@ -133,6 +143,8 @@ struct Reader {
     leaves: Option<Delivered>,
     held: Vec<(EntryTag, Spot)>,
     browsed: BTreeSet<MessageNumber>,
+    /// When it last spoke, or began to have something.
+    spoke_ms: u64,
 }
 
 enum Ask {
@@ -180,6 +192,10 @@ pub struct Oracle {
     limited: Option<limit::Limited>,
     /// Its messages have values of which it keeps the last.
     last_values: Option<Destination>,
+    /// What is taken back from consumers.
+    taking: taking::Taking,
+    /// What the clock of the partition says that was last heard of.
+    now_ms: u64,
     /// Consumers select: what one passes over another gets, whatever came first.
     selects: bool,
     /// Deliveries checked, positive and negative replies.
@@ -222,6 +238,8 @@ impl Oracle {
             lag: lag::Lag::default(),
             limited: None,
             last_values: None,
+            taking: taking::Taking::default(),
+            now_ms: 0,
             selects: false,
             checked: (0, 0, 0),
         };
@@ -251,6 +269,8 @@ impl Oracle {
             doomed: false,
             answered: false,
             branch: None,
+            begun_ms: None,
+            by: None,
             run,
         });
         self.operations.len() - 1
@@ -279,8 +299,9 @@ impl Oracle {
                 self.ask(consumer.connection, *ticket, Ask::Other);
             }
             Event::Settle(settle) => {
-                let (Some(ticket), Some(_)) = (settle.ticket, settle.transaction) else { return };
-                self.ask(settle.consumer.connection, ticket, Ask::Other);
+                let (Some(ticket), Some(key)) = (settle.ticket, settle.transaction) else { return };
+                let number = self.transaction(key);
+                self.ask(settle.consumer.connection, ticket, Ask::InTransaction(number));
             }
             Event::Commit { transaction, ticket, .. } => {
                 let number = self.transaction(*transaction);
@@ -396,16 +417,20 @@ impl Oracle {
             gone: false,
             perhaps_held: false,
             again: false,
+            perhaps_taken: false,
+            disputed: false,
         };
         self.copies.insert(spot, fresh);
     }
 
     // --- what partitions are told --------------------------------------------------------------------------
 
-    /// A partition works on an event.
-    pub fn told(&mut self, partition: PartitionId, event: &Event) {
+    /// A partition whose clock says `now_ms` works on an event.
+    pub fn told(&mut self, now_ms: u64, partition: PartitionId, event: &Event) {
+        self.now_ms = now_ms;
         match event {
             Event::Publish(publish) => {
+                self.note_age(publish.transaction);
                 self.may_begin_queue(publish);
                 self.feed_by_selectors(publish);
             }
@@ -424,6 +449,7 @@ impl Oracle {
                     leaves: None,
                     held: Vec::new(),
                     browsed: BTreeSet::new(),
+                    spoke_ms: self.now_ms,
                 };
                 self.readers.insert(attach.consumer, reader);
             }
@@ -443,11 +469,9 @@ impl Oracle {
 
     fn settled(&mut self, settle: &Settle) {
         let (consumer, outcome) = (settle.consumer, settle.outcome);
+        self.note_age(settle.transaction);
         let Some(reader) = self.readers.get(&consumer) else {
-            if let (Some(ticket), None) = (settle.ticket, settle.transaction) {
-                self.ask(consumer.connection, ticket, Ask::Other);
-            }
-            return;
+            return self.settled_too_late(settle);
         };
         let spots: Vec<Spot> = settle
             .tags
@@ -460,18 +484,26 @@ impl Oracle {
             Some(key) => self.transaction(key),
             None => self.operation("settle", Fate::Asked),
         };
+        self.operations[operation].doomed |= self.is_lost_to(settle);
+        self.note_disputed(settle);
+        if settle.transaction.is_none() {
+            self.operations[operation].by = Some(consumer);
+        }
         if let (Some(ticket), None) = (settle.ticket, settle.transaction) {
             self.ask(consumer.connection, ticket, Ask::Operation(operation));
         }
+        self.spoken(consumer);
         if settle.transaction.is_none() {
-            self.operations[operation].unasked =
-                settle.ticket.is_none() && !matches!(outcome, Outcome::Rejected | Outcome::Expired);
+            // If something was taken back all is refused, and nobody is told.
+            self.operations[operation].unasked = settle.ticket.is_none()
+                && !self.taking.is_possible()
+                && !matches!(outcome, Outcome::Rejected | Outcome::Expired);
         }
         let in_transaction = settle.transaction.is_some();
         for spot in &spots {
             self.verdict(spot, operation, outcome, in_transaction, consumer);
         }
-        let stays = in_transaction || outcome == Outcome::Retried;
+        let stays = in_transaction || outcome == Outcome::Retried || self.taking.is_possible();
         if !stays && let Some(reader) = self.readers.get_mut(&consumer) {
             reader.held.retain(|(_, spot)| !spots.contains(spot));
         }
@@ -501,7 +533,7 @@ impl Oracle {
             }
             Outcome::Accepted | Outcome::Expired | Outcome::Rejected => copy.hold = Hold::Free,
         }
-        if volatile {
+        if volatile && !self.taking.is_possible() {
             copy.ended = Some(AT_ONCE);
             return;
         }
@@ -509,7 +541,7 @@ impl Oracle {
         self.operations[operation].settles.push(spot.clone());
         let dead = Place::Queue(self.dead_letters.clone());
         let buried = outcome == Outcome::Expired && persistent && spot.0 != dead;
-        if outcome == Outcome::Rejected || buried {
+        if !volatile && (outcome == Outcome::Rejected || buried) {
             // A message that is not persistent may be in the log all the same (it was due later, say). Among the dead
             // letters it need be in memory only, for as long as this run lasts.
             self.copy((Place::Queue(self.dead_letters.clone()), spot.1), operation, !persistent);
@@ -542,6 +574,7 @@ impl Oracle {
                 let attached = self.readers.contains_key(&consumer);
                 copy.ended = None;
                 copy.hold = if attached { Hold::Held(consumer) } else { Hold::Free };
+                copy.perhaps_taken |= self.taking.is_possible();
                 copy.count(u32::from(!attached), u32::from(!attached));
             }
         }
@@ -561,6 +594,7 @@ impl Oracle {
     /// # Errors
     /// The rule that it breaks, in words.
     pub fn observe(&mut self, now_ms: u64, effect: &Effect) -> Checked {
+        self.now_ms = now_ms;
         match effect {
             Effect::Deliver(delivery) => {
                 self.checked.0 += 1;
@@ -585,6 +619,7 @@ impl Oracle {
                 }
                 Ok(())
             }
+            Effect::Detached { consumer, cause: DetachCause::Slow } => self.detached_as_slow(*consumer),
             Effect::Detached { consumer, cause } => {
                 let reader = self.readers.remove(consumer);
                 if let Some(name) = reader.and_then(|reader| reader.name) {
@@ -614,7 +649,16 @@ impl Oracle {
                     return Err("a transaction with a refused part was committed".to_owned());
                 }
                 self.operations[number].answered |= good;
-                self.resolve(number, good, || format!("the reply {result:?}"))
+                let is_verdict = self.operations[number].by.is_some();
+                if *result != Err(Refusal::TakenBack) {
+                    // Whoever had it has it no more, whatever came of the verdict.
+                    self.operations[number].by = None;
+                }
+                self.resolve(number, good, || format!("the reply {result:?}"))?;
+                if is_verdict && !good && *result != Err(Refusal::TakenBack) {
+                    self.left_memory(number);
+                }
+                Ok(())
             }
             Ask::Publish(number, message) => {
                 if good {
@@ -691,87 +735,21 @@ impl Oracle {
             }
         }
     }
-
-    /// What is known now of an operation's fate must be what was known before.
-    fn resolve(&mut self, number: Number, commit: bool, by: impl Fn() -> String) -> Checked {
-        let fate = if commit { Fate::Committed } else { Fate::Aborted };
-        let (before, what) = (self.operations[number].fate, self.operations[number].what);
-        if before == fate {
-            return Ok(());
-        }
-        if before != Fate::Asked {
-            return Err(format!("{} says that a {what} is {fate:?}, but it was {before:?}", by()));
-        }
-        if let Some(ends) = self.operations[number].branch {
-            let asked_for = if commit { ends.commit } else { ends.undo || ends.unprepared };
-            if !asked_for {
-                return Err(format!(
-                    "{} says that a branch is {fate:?}, which nobody decided: {ends:?}",
-                    by()
-                ));
-            }
-        }
-        self.operations[number].fate = fate;
-        if commit {
-            self.note_lagging(number);
-        }
-        if !commit {
-            for spot in self.operations[number].settles.clone() {
-                let Some(copy) = self.copies.get_mut(&spot) else { continue };
-                if let Hold::InTransaction(by, consumer) = copy.hold
-                    && by == number
-                {
-                    // Its consumer holds it again, or has left before.
-                    let attached = self.readers.contains_key(&consumer);
-                    copy.hold = if attached { Hold::Held(consumer) } else { Hold::Free };
-                    (copy.again, copy.perhaps_held) = (attached, true);
-                    copy.count(0, u32::from(!attached));
-                }
-                if copy.ended == Some(number) {
-                    // Over several partitions the news may still be on its way to this one.
-                    (copy.ended, copy.perhaps_held) = (None, true);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    // --- the rest ------------------------------------------------------------------------------------------
-
-    /// The process ends: memory is gone, and what was under way may have happened or not. If the machine ended with it, so may
-    /// what was confirmed before it was synced.
-    pub fn crashed(&mut self, power_cut: bool) {
-        self.run += 1;
-        self.doubt_lagging(power_cut);
-        for operation in &mut self.operations {
-            if operation.fate == Fate::Open {
-                operation.fate = Fate::Aborted;
-            }
-        }
-        self.copies.retain(|(place, _), _| !matches!(place, Place::Subscription(_)));
-        for ((place, _), copy) in &mut self.copies {
-            // Its transaction may have been undone, though nobody was told: what its consumer had left behind was counted then.
-            if let Hold::InTransaction(number, consumer) = copy.hold
-                && self.operations[number].fate == Fate::Asked
-                && !self.readers.contains_key(&consumer)
-            {
-                copy.count(0, 1);
-            }
-            (copy.hold, copy.perhaps_held) = (Hold::Free, false);
-            copy.failed.0 = copy.floor;
-            copy.gone = copy.gone && (copy.volatile || matches!(place, Place::Named(_)));
-        }
-        self.readers.clear();
-        self.lines.clear();
-        self.asks.clear();
-        self.temporary.clear();
-        self.expected.clear();
-        self.groups.clear();
-        self.names.crashed();
-    }
 }
 
 impl MessageCopy {
+    /// Whether it is surely there, and nobody has it.
+    fn is_free(&self) -> bool {
+        let ended = self.ended.is_some() || self.gone || self.disputed;
+        self.hold == Hold::Free && !self.perhaps_held && !ended
+    }
+
+    /// It comes to a consumer, which may leave in the same turn.
+    fn arrives(&mut self, leaves: bool, volatile: bool) {
+        (self.ended, self.delivered, self.volatile) = (None, true, volatile);
+        (self.perhaps_held, self.perhaps_taken, self.disputed) = (leaves, false, false);
+    }
+
     fn count(&mut self, at_least: u32, at_most: u32) {
         self.failed.0 += at_least;
         self.failed.1 += at_most;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use postroad_core::Settings;
 use postroad_model::{Compression, Durability, PartitionId, Placement};
 use postroad_routing::{
-    Addressing, AtLimit, DestinationPattern, Limit, Pattern, Policies, Policy, VirtualTopic,
+    Addressing, AtLimit, DestinationPattern, Limit, Pattern, Policies, Policy, Slow, VirtualTopic, WhenSlow,
 };
 
 use crate::random::Random;
@@ -30,6 +30,9 @@ pub fn policies(scene: &Scene, compression: Compression) -> Result<Policies, Str
         }
         if scene.last_values.as_ref() == Some(at) {
             policy.last_value = Some(VALUE.into());
+        }
+        if let Some((_, slow)) = scene.slow.as_ref().filter(|(slow, _)| slow == at) {
+            policy.slow = *slow;
         }
         if policy != fallback {
             let name = Pattern::parse(&at.name).map_err(|error| error.to_string())?;
@@ -56,8 +59,14 @@ pub fn limit(random: &mut Random) -> Limit {
     }
 }
 
+/// What becomes of a consumer that says nothing for some time.
+pub fn slow(random: &mut Random) -> Slow {
+    let then = if random.one_in(3) { WhenSlow::Detach } else { WhenSlow::TakeBack };
+    Slow { after_ms: Some(20 + random.below(400)), then }
+}
+
 /// Settings of the first partition, with bounds so low that they are met.
-pub fn settings(random: &mut Random, placement: Placement, policies: Policies) -> Settings {
+pub fn settings(random: &mut Random, placement: Placement, scene: &Scene, policies: Policies) -> Settings {
     let large = 1 << 20;
     Settings {
         id: PartitionId(0),
@@ -66,7 +75,7 @@ pub fn settings(random: &mut Random, placement: Placement, policies: Policies) -
         resident_bytes_max: *random.pick(&[0, 500, 4000, large]).unwrap_or(&large),
         page_entries: *random.pick(&[1, 2, 4, 16]).unwrap_or(&4),
         volatile_bytes_max: *random.pick(&[300, 3000, large]).unwrap_or(&large),
-        transaction_ms_max: None,
+        transaction_ms_max: scene.transaction_ms_max,
         transaction_bytes_max: *random.pick(&[2000, large]).unwrap_or(&large),
         recent_bytes_max: 0,
         audited_producers_max: 8,

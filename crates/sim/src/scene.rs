@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use postroad_model::{Destination, DestinationKind, Placement};
-use postroad_routing::{AtLimit, Limit};
+use postroad_routing::{AtLimit, Limit, Slow};
 
-use crate::policies::{SELECTING, limit};
+use crate::policies::{SELECTING, limit, slow};
 use crate::random::Random;
 
 /// A durable subscription, its topic, and whether several may read it.
@@ -35,6 +35,10 @@ pub struct Scene {
     pub last_values: Option<Destination>,
     /// Much is scheduled, and far ahead: so much that some of it leaves memory.
     pub plans_ahead: bool,
+    /// Whose consumers must not be slow.
+    pub slow: Option<(Destination, Slow)>,
+    /// Transactions may be open for so long.
+    pub transaction_ms_max: Option<u64>,
 }
 
 /// A topic that feeds queues.
@@ -67,6 +71,9 @@ impl Scene {
         // What leaves by a limit is counted apart.
         let has_limit = |at: &Destination| limited.as_ref().is_some_and(|(limited, _)| limited == at);
         let last_values = last_values.filter(|at| !has_limit(at));
+        let slow_at = random.pick(&destinations).cloned().filter(|_| random.one_in(3));
+        let slow = slow_at.map(|at| (at, slow(random)));
+        let transaction_ms_max = random.one_in(4).then(|| 50 + random.below(500));
         let dead_letters = Destination::queue("dead");
         let plans_ahead = random.one_in(4);
         Scene {
@@ -80,7 +87,14 @@ impl Scene {
             limited,
             last_values,
             plans_ahead,
+            slow,
+            transaction_ms_max,
         }
+    }
+
+    /// Time passes in such steps at most: long ones if somebody may be too slow.
+    pub fn step_ms_max(&self) -> u64 {
+        if self.slow.is_some() || self.transaction_ms_max.is_some() { 300 } else { 20 }
     }
 
     /// A queue that refuses what is more than its limit.

@@ -101,7 +101,7 @@ impl Simulation {
         let placement = Placement::over(partitions);
         let scene = Scene::choose(&mut random, placement);
         let policies = policies(&scene, compression_of(seed))?;
-        let settings = settings(&mut random, placement, policies);
+        let settings = settings(&mut random, placement, &scene, policies);
         let settings: Vec<Settings> =
             (0..partitions).map(|id| Settings { id: PartitionId(id), ..settings.clone() }).collect();
         let disk = SimulatedDisk::new(random.number());
@@ -199,7 +199,7 @@ impl Simulation {
             }
             920..970 => self.mail_step(),
             970..980 => {
-                self.now_ms += self.random.below(20);
+                self.now_ms += self.random.below(self.scene.step_ms_max());
                 Ok(())
             }
             980..984 => {
@@ -415,11 +415,11 @@ impl Simulation {
     fn handle(&mut self, turn: Turn) -> Checked {
         let Turn { partition, event, effects } = turn;
         let index = usize::from(partition.0);
+        let now_ms = self.assembly.cores[index].now_ms();
         if let Some(event) = &event {
             self.trace(|| format!("  {partition:?} < {}", short(event)));
-            self.oracle.told(partition, event);
+            self.oracle.told(now_ms, partition, event);
         }
-        let now_ms = self.assembly.cores[index].now_ms();
         for effect in &effects {
             self.trace(|| format!("  {partition:?} > {}", short_effect(effect)));
             self.oracle.observe(now_ms, effect)?;
@@ -539,6 +539,8 @@ impl Simulation {
             self.report.folded += counters.folded_pages;
             self.report.opened += counters.opened_pages;
             self.report.replaced += counters.replaced;
+            self.report.slow += counters.slow_consumers;
+            self.report.timed_out += counters.timed_out_transactions;
         }
     }
 
@@ -594,6 +596,7 @@ fn oracle_of(placement: Placement, scene: &Scene) -> Oracle {
     if let Some(at) = &scene.last_values {
         oracle.expect_last_values(at.clone());
     }
+    oracle.expect_taking(scene.slow.clone(), scene.transaction_ms_max);
     if let Some((at, limit)) = &scene.limited {
         oracle.expect_limit(at.clone(), limit.drops());
     }

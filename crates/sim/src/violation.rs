@@ -45,6 +45,10 @@ pub struct Report {
     pub dropped: u64,
     /// Messages that newer ones of the same value took the place of.
     pub replaced: u64,
+    /// Consumers that were found slow.
+    pub slow: u64,
+    /// Transactions that were open for too long.
+    pub timed_out: u64,
     /// Messages in queues when the run ended, before they were drained.
     pub drained: u64,
 }
@@ -74,6 +78,8 @@ impl Report {
         self.drained += other.drained;
         self.dropped += other.dropped;
         self.replaced += other.replaced;
+        self.slow += other.slow;
+        self.timed_out += other.timed_out;
     }
 }
 

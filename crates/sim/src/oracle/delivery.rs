@@ -85,10 +85,10 @@ impl Oracle {
         self.check_is_last(&spot, &what)?;
         self.check_group(delivery, &source, &spot, &what)?;
         self.expected.remove(&(key, message));
+        self.begins_to_hold(key);
         let leaves = self.readers.get(&key).and_then(|reader| reader.leaves);
         if let Some(copy) = self.copies.get_mut(&spot) {
-            (copy.ended, copy.delivered, copy.perhaps_held) = (None, true, leaves.is_some());
-            copy.volatile = in_memory(delivery.tag);
+            copy.arrives(leaves.is_some(), in_memory(delivery.tag));
             match leaves {
                 None => copy.hold = Hold::Held(key),
                 Some(Delivered::All) => copy.count(1, 1),
@@ -183,7 +183,7 @@ impl Oracle {
     }
 
     fn browsed(&mut self, key: ConsumerKey, spot: &Spot, what: &str) -> Checked {
-        let ended = self.copies.get(spot).and_then(|copy| copy.ended);
+        let ended = self.copies.get(spot).filter(|copy| !copy.disputed).and_then(|copy| copy.ended);
         // A transaction is known to commit once one of its messages is seen; other partitions may not have heard of it yet.
         let confirmed = |ended: &Operation| ended.answered || ended.sends.is_empty();
         let ended = ended.map(|number| &self.operations[number]).filter(|ended| confirmed(ended));
@@ -216,7 +216,10 @@ impl Oracle {
     }
 
     fn check_free(&mut self, spot: &Spot, what: &str) -> Checked {
-        let Some(copy) = self.copies.get(spot) else { return Ok(()) };
+        if self.take_back(spot) {
+            return Ok(());
+        }
+        let Some(copy) = self.copies.get(spot).filter(|copy| !copy.disputed) else { return Ok(()) };
         if let Hold::Held(holder) = copy.hold {
             return Err(format!("{what}: {holder:?} holds it already"));
         }
@@ -237,6 +240,8 @@ impl Oracle {
         let run = self.run;
         let Some(copy) = self.copies.get_mut(spot) else { return Ok(()) };
         let (low, high) = copy.failed;
+        // How often it was taken back nobody sees, nor whether it was before a transaction that had it came to its end.
+        let (low, high) = if self.taking.is_possible() { (0, u32::MAX) } else { (low, high) };
         if found < low || high < found {
             return Err(format!("{what}: delivery count {found}, not within {low} and {high}"));
         }
@@ -299,7 +304,7 @@ impl Oracle {
             }
             let lasts = other.expires_at_ms == 0 || now_ms < other.expires_at_ms;
             let here = copy.run == self.run || !copy.volatile;
-            let free = copy.hold == Hold::Free && !copy.perhaps_held && copy.ended.is_none() && !copy.gone;
+            let free = copy.is_free();
             // What was sent in a transaction may still be on its way to a participant.
             let operation = &self.operations[copy.created];
             let later = self.letters.get(number).is_some_and(|letter| letter.sent.schedule.is_some());
@@ -340,7 +345,7 @@ impl Oracle {
                     .is_some_and(|other| other.id == group.id)
         };
         let mut others = self.copies.range((spot.0.clone(), 0)..=(spot.0.clone(), MessageNumber::MAX));
-        if let Some(owner) = owner
+        if let Some(owner) = owner.filter(|_| !self.taking.is_possible())
             && others.any(holds)
         {
             return Err(format!("{what}: {owner:?} has the group {}", group.id));

@@ -6,7 +6,7 @@ use postroad_model::{ConnectionId, ConsumerMode, Destination, DestinationKind, S
 
 use crate::selectors::wants;
 
-use super::{Ask, Checked, Fate, Hold, Letter, MessageNumber, Operation, Oracle, Place, Spot};
+use super::{Ask, Checked, Fate, Letter, MessageNumber, Number, Oracle, Place, Spot};
 
 impl Oracle {
     /// Nothing is under way any more: every connected client has its answers, every subscription its messages.
@@ -71,7 +71,7 @@ impl Oracle {
             });
             let operation = &self.operations[copy.created];
             let came = operation.fate == Fate::Committed && operation.what == "send";
-            let free = copy.hold == Hold::Free && !copy.perhaps_held && copy.ended.is_none() && !copy.gone;
+            let free = copy.is_free();
             let here = copy.run == self.run || !copy.volatile;
             if !plain
                 || !came
@@ -132,7 +132,7 @@ impl Oracle {
             ));
         }
         self.check_tails()?;
-        self.operations.iter().try_for_each(|operation| self.check_whole(operation, now_ms))
+        (0..self.operations.len()).try_for_each(|number| self.check_whole(number, now_ms))
     }
 
     /// What came to a queue, has not ended, and was not there any more.
@@ -144,13 +144,14 @@ impl Oracle {
             let has_expired = expires != 0 && expires <= now_ms;
             let came = self.operations[copy.created].fate == Fate::Committed;
             let left = copy.ended.is_some_and(|number| self.operations[number].fate != Fate::Aborted);
-            !in_memory && !copy.gone && !has_expired && came && !left
+            !in_memory && !copy.gone && !copy.disputed && !has_expired && came && !left
         });
         missing.map(|(spot, _)| spot.clone()).collect()
     }
 
     /// An operation whose fate nobody saw: then nothing of it happened, or nothing of it could be seen.
-    fn check_whole(&self, operation: &Operation, now_ms: u64) -> Checked {
+    fn check_whole(&self, number: Number, now_ms: u64) -> Checked {
+        let operation = &self.operations[number];
         let lasting = |spot: &&Spot| {
             let letter = self.letters.get(&spot.1);
             let expires = letter.map_or(0, |letter| letter.sent.message.expires_at_ms);
@@ -160,7 +161,7 @@ impl Oracle {
                 && !self.may_replace(&spot.0)
                 && !matches!(&spot.0, Place::Named(name) if self.names.may_have_ended(name))
                 && (expires == 0 || now_ms < expires)
-                && self.copies.get(*spot).is_some_and(|copy| !copy.volatile && !copy.gone)
+                && self.copies.get(*spot).is_some_and(|copy| !copy.volatile && !copy.gone && !copy.disputed)
         };
         // Whatever came and was settled later is not there either.
         let unsettled = |spot: &&Spot| {
@@ -168,7 +169,9 @@ impl Oracle {
             ended.is_none_or(|number| self.operations[number].fate == Fate::Aborted)
         };
         let sends = operation.sends.iter().filter(unsettled).find(lasting);
-        let settles = operation.settles.iter().find(lasting);
+        // What was taken back may have left by another's verdict.
+        let by_this = |spot: &&Spot| self.copies.get(*spot).is_some_and(|copy| copy.ended == Some(number));
+        let settles = operation.settles.iter().filter(by_this).find(lasting);
         match (operation.fate, sends, settles) {
             (Fate::Asked, Some(sent), Some(settled)) => Err(format!(
                 "a {} was carried out by half: {settled:?} has left, {sent:?} has not come",

@@ -56,7 +56,8 @@ impl Oracle {
         }
         let mut others = self.copies.range((spot.0.clone(), 0)..=(spot.0.clone(), MessageNumber::MAX));
         let newer = others.find(|((_, other), copy)| {
-            let there = copy.ended.is_none() && !copy.gone && !copy.volatile && !copy.perhaps_held;
+            let there =
+                copy.ended.is_none() && !copy.gone && !copy.volatile && !copy.perhaps_held && !copy.disputed;
             let came = self.operations[copy.created].fate == Fate::Committed;
             // One that expires may have gone by itself.
             let lasts = self.letters.get(other).is_some_and(|letter| letter.sent.message.expires_at_ms == 0);

@@ -1,0 +1,90 @@
+//! What becomes of operations: how their fate is known, and what a crash leaves open.
+
+use super::{Checked, Fate, Hold, Number, Oracle, Place};
+
+impl Oracle {
+    /// What is known now of an operation's fate must be what was known before.
+    pub(super) fn resolve(&mut self, number: Number, commit: bool, by: impl Fn() -> String) -> Checked {
+        let fate = if commit { Fate::Committed } else { Fate::Aborted };
+        let (before, what) = (self.operations[number].fate, self.operations[number].what);
+        if before == fate {
+            return Ok(());
+        }
+        if before != Fate::Asked {
+            return Err(format!("{} says that a {what} is {fate:?}, but it was {before:?}", by()));
+        }
+        if let Some(ends) = self.operations[number].branch {
+            let too_old = !ends.promised && self.is_overdue(number);
+            let asked_for = if commit { ends.commit } else { ends.undo || ends.unprepared || too_old };
+            if !asked_for {
+                return Err(format!(
+                    "{} says that a branch is {fate:?}, which nobody decided: {ends:?}",
+                    by()
+                ));
+            }
+        }
+        self.operations[number].fate = fate;
+        if commit {
+            self.note_lagging(number);
+        }
+        if !commit {
+            for spot in self.operations[number].settles.clone() {
+                let Some(copy) = self.copies.get_mut(&spot) else { continue };
+                if let Hold::InTransaction(by, consumer) = copy.hold
+                    && by == number
+                {
+                    // Its consumer holds it again, or has left before.
+                    let attached = self.readers.contains_key(&consumer);
+                    copy.hold = if attached { Hold::Held(consumer) } else { Hold::Free };
+                    (copy.again, copy.perhaps_held) = (attached, true);
+                    copy.perhaps_taken |= self.taking.is_possible();
+                    copy.count(0, u32::from(!attached));
+                }
+                if copy.ended == Some(number) {
+                    // What is in memory alone may have left at once, whatever came of the rest.
+                    copy.disputed |= copy.volatile && self.operations[number].what == "settle";
+                    // Over several partitions the news may still be on its way to this one.
+                    (copy.ended, copy.perhaps_held) = (None, true);
+                    let by = self.operations[number].by.filter(|by| self.readers.contains_key(by));
+                    if let (true, Hold::Free, Some(by)) = (self.taking.is_possible(), copy.hold, by) {
+                        (copy.hold, copy.perhaps_taken) = (Hold::Held(by), true);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The process ends: memory is gone, and what was under way may have happened or not. If the machine ended with it, so may
+    /// what was confirmed before it was synced.
+    pub fn crashed(&mut self, power_cut: bool) {
+        self.run += 1;
+        self.doubt_lagging(power_cut);
+        for operation in &mut self.operations {
+            if operation.fate == Fate::Open {
+                operation.fate = Fate::Aborted;
+            }
+        }
+        self.copies.retain(|(place, _), _| !matches!(place, Place::Subscription(_)));
+        for ((place, _), copy) in &mut self.copies {
+            // Its transaction may have been undone, though nobody was told: what its consumer had left behind was counted then.
+            if let Hold::InTransaction(number, consumer) = copy.hold
+                && self.operations[number].fate == Fate::Asked
+                && !self.readers.contains_key(&consumer)
+            {
+                copy.count(0, 1);
+            }
+            (copy.hold, copy.perhaps_held, copy.perhaps_taken) = (Hold::Free, false, false);
+            copy.failed.0 = copy.floor;
+            copy.gone = copy.gone && (copy.volatile || matches!(place, Place::Named(_)));
+        }
+        self.readers.clear();
+        self.taking.crashed();
+        self.lines.clear();
+        self.asks.clear();
+        self.temporary.clear();
+        self.expected.clear();
+        self.groups.clear();
+        self.names.crashed();
+    }
+}

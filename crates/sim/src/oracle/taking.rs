@@ -1,0 +1,201 @@
+//! What is taken back from consumers: from slow ones, and what was settled in a transaction that was open for too long.
+
+use std::collections::BTreeMap;
+
+use postroad_model::{ConsumerKey, Delivered, Destination, EntryTag, Outcome, Settle, TransactionKey};
+use postroad_routing::{Slow, WhenSlow};
+
+use super::{AT_ONCE, Ask, Checked, Fate, Hold, Number, Oracle, Spot};
+
+/// What operators have decided, and what came of it.
+#[derive(Default)]
+pub(super) struct Taking {
+    slow: Option<(Destination, Slow)>,
+    transaction_ms_max: Option<u64>,
+    /// What consumers had when they were detached for being slow.
+    ousted: BTreeMap<ConsumerKey, Vec<(EntryTag, Spot)>>,
+}
+
+impl Taking {
+    /// Whether anything may be taken back from a consumer that stays.
+    pub fn is_possible(&self) -> bool {
+        let slow = self.slow.as_ref().is_some_and(|(_, slow)| slow.then == WhenSlow::TakeBack);
+        slow || self.transaction_ms_max.is_some()
+    }
+
+    pub fn crashed(&mut self) {
+        self.ousted.clear();
+    }
+}
+
+impl Oracle {
+    /// From the start: consumers of this destination must not be slow, and transactions may be open for so long.
+    pub fn expect_taking(&mut self, slow: Option<(Destination, Slow)>, transaction_ms_max: Option<u64>) {
+        (self.taking.slow, self.taking.transaction_ms_max) = (slow, transaction_ms_max);
+    }
+
+    /// A partition hears of something in a transaction.
+    pub(super) fn note_age(&mut self, key: Option<TransactionKey>) {
+        if let Some(key) = key {
+            let (number, now_ms) = (self.transaction(key), self.now_ms);
+            self.operations[number].begun_ms.get_or_insert(now_ms);
+        }
+    }
+
+    /// Whether a transaction may have been open for too long.
+    pub(super) fn is_overdue(&self, number: Number) -> bool {
+        let begun_ms = self.operations[number].begun_ms;
+        let limit_ms = self.taking.transaction_ms_max;
+        begun_ms.zip(limit_ms).is_some_and(|(begun_ms, limit_ms)| begun_ms + limit_ms <= self.now_ms)
+    }
+
+    fn slow_policy(&self, key: ConsumerKey) -> Option<(Slow, u64)> {
+        let reader = self.readers.get(&key)?;
+        let (_, slow) = self.taking.slow.as_ref().filter(|(at, _)| *at == reader.source)?;
+        Some((*slow, reader.spoke_ms))
+    }
+
+    /// Whether a consumer may have been found slow since it spoke.
+    fn may_be_slow(&self, key: ConsumerKey, then: WhenSlow) -> bool {
+        let Some((slow, spoke_ms)) = self.slow_policy(key) else { return false };
+        slow.then == then && slow.after_ms.is_some_and(|after_ms| spoke_ms + after_ms <= self.now_ms)
+    }
+
+    /// A consumer speaks. What it has may have been taken back by now, or not.
+    pub(super) fn spoken(&mut self, key: ConsumerKey) {
+        let taken = self.may_be_slow(key, WhenSlow::TakeBack);
+        let now_ms = self.now_ms;
+        let Some(reader) = self.readers.get_mut(&key) else { return };
+        reader.spoke_ms = now_ms;
+        for (_, spot) in reader.held.iter().filter(|_| taken) {
+            if let Some(copy) = self.copies.get_mut(spot).filter(|copy| copy.hold == Hold::Held(key)) {
+                copy.perhaps_taken = true;
+            }
+        }
+    }
+
+    /// A consumer gets a message: if it had nothing its time begins.
+    pub(super) fn begins_to_hold(&mut self, key: ConsumerKey) {
+        let has = |(_, spot): &(EntryTag, Spot)| {
+            let hold = self.copies.get(spot).map(|copy| copy.hold);
+            matches!(hold, Some(Hold::Held(by) | Hold::InTransaction(_, by)) if by == key)
+        };
+        let has_something = self.readers.get(&key).is_some_and(|reader| reader.held.iter().any(has));
+        let now_ms = self.now_ms;
+        if let Some(reader) = self.readers.get_mut(&key).filter(|_| !has_something) {
+            reader.spoke_ms = now_ms;
+        }
+    }
+
+    /// A message that somebody has is delivered to another: whether it may have been taken back. Then whoever has it, or the
+    /// transaction that it was settled in, has lost it.
+    pub(super) fn take_back(&mut self, spot: &Spot) -> bool {
+        let Some(copy) = self.copies.get(spot) else { return false };
+        let taken = match copy.hold {
+            Hold::Free => false,
+            Hold::Held(by) => copy.perhaps_taken || self.may_be_slow(by, WhenSlow::TakeBack),
+            Hold::InTransaction(number, _) => {
+                let operation = &self.operations[number];
+                let taken = operation.fate == Fate::Open && (operation.doomed || self.is_overdue(number));
+                self.operations[number].doomed |= taken;
+                taken
+            }
+        };
+        if let Some(copy) = self.copies.get_mut(spot).filter(|_| taken) {
+            (copy.hold, copy.ended, copy.perhaps_taken) = (Hold::Free, None, false);
+            copy.count(0, 1);
+        }
+        taken
+    }
+
+    /// Whether a verdict that would end a message is about one that another consumer has by now.
+    pub(super) fn is_lost_to(&self, settle: &Settle) -> bool {
+        let Some(reader) = self.readers.get(&settle.consumer).filter(|_| self.taking.is_possible()) else {
+            return false;
+        };
+        self.would_end_what_is_lost(settle, &reader.held)
+    }
+
+    fn would_end_what_is_lost(&self, settle: &Settle, held: &[(EntryTag, Spot)]) -> bool {
+        let another_has = |(tag, spot): &(EntryTag, Spot)| {
+            settle.tags.contains(tag) && self.surely_has_another(spot, settle.consumer)
+        };
+        matches!(settle.outcome, Outcome::Accepted | Outcome::Expired) && held.iter().any(another_has)
+    }
+
+    /// Whether another consumer has the message, and it cannot have been taken back from that one too.
+    fn surely_has_another(&self, spot: &Spot, than: ConsumerKey) -> bool {
+        self.copies.get(spot).is_some_and(|copy| match copy.hold {
+            Hold::Free => false,
+            Hold::Held(by) => by != than && !copy.perhaps_taken && !self.may_be_slow(by, WhenSlow::TakeBack),
+            Hold::InTransaction(number, by) => {
+                let operation = &self.operations[number];
+                by != than && operation.fate == Fate::Open && !operation.doomed && !self.is_overdue(number)
+            }
+        })
+    }
+
+    /// A consumer speaks about what was taken back from it, and perhaps from others since: whose it is now nobody outside knows.
+    pub(super) fn note_disputed(&mut self, settle: &Settle) {
+        let Some(reader) = self.readers.get(&settle.consumer).filter(|_| self.taking.is_possible()) else {
+            return;
+        };
+        let spoken_about = reader.held.iter().filter(|(tag, _)| settle.tags.contains(tag));
+        let spots: Vec<Spot> = spoken_about.map(|(_, spot)| spot.clone()).collect();
+        for spot in spots {
+            let disputed = self.copies.get(&spot).is_some_and(|copy| match copy.hold {
+                Hold::Free => copy.ended.is_none(),
+                Hold::Held(by) => by != settle.consumer,
+                Hold::InTransaction(number, by) => {
+                    by != settle.consumer || self.operations[number].doomed || self.is_overdue(number)
+                }
+            });
+            if let Some(copy) = self.copies.get_mut(&spot).filter(|_| disputed) {
+                copy.disputed = true;
+            }
+        }
+    }
+
+    /// What is in memory alone left at once, though the log has not taken what left with it.
+    pub(super) fn left_memory(&mut self, number: Number) {
+        for spot in self.operations[number].settles.clone() {
+            if let Some(copy) =
+                self.copies.get_mut(&spot).filter(|copy| copy.volatile && copy.ended.is_none())
+            {
+                (copy.ended, copy.hold) = (Some(AT_ONCE), Hold::Free);
+            }
+        }
+    }
+
+    /// A consumer was found slow, and is there no more.
+    pub(super) fn detached_as_slow(&mut self, key: ConsumerKey) -> Checked {
+        if !self.may_be_slow(key, WhenSlow::Detach) {
+            return Err(format!("{key:?} was detached for being slow, which it is not"));
+        }
+        let held = self.readers.get(&key).map(|reader| reader.held.clone()).unwrap_or_default();
+        self.taking.ousted.insert(key, held);
+        self.leaves(key, Delivered::All);
+        Ok(())
+    }
+
+    /// A verdict comes from a consumer that is not there. If it was detached it must not count: what it had is delivered again.
+    pub(super) fn settled_too_late(&mut self, settle: &Settle) {
+        let (consumer, ousted) = (settle.consumer, self.taking.ousted.get(&settle.consumer));
+        let is_lost = ousted.is_some_and(|held| {
+            let open = |(tag, spot): &(EntryTag, Spot)| {
+                let there = self.copies.get(spot).is_some_and(|copy| copy.ended.is_none());
+                settle.tags.contains(tag) && there
+            };
+            matches!(settle.outcome, Outcome::Accepted | Outcome::Expired) && held.iter().any(open)
+        });
+        let operation = match settle.transaction {
+            Some(key) => self.transaction(key),
+            None => self.operation("settle", Fate::Asked),
+        };
+        self.operations[operation].doomed |= is_lost;
+        if let (Some(ticket), None) = (settle.ticket, settle.transaction) {
+            let ask = if is_lost { Ask::Operation(operation) } else { Ask::Other };
+            self.ask(consumer.connection, ticket, ask);
+        }
+    }
+}
