@@ -95,6 +95,8 @@ nightly: build
 	@$(STAGE) power-loop env POWER_SECONDS=$(NIGHTLY_CRASH_SECONDS) tests/hostile/run power
 	@$(STAGE) jms-against-activemq bench/with activemq -- mvn -q -B -f tests/jms/pom.xml -pl jakarta,javax -am \
 	    -Dbroker.url={url} test
+	@$(STAGE) activemq-suite mvn -q -B -f tests/jms/pom.xml -pl activemq-suite -Dpostroad.bin="$(POSTROAD_BINARY)" \
+	    -Dsuite=suite.txt test
 	@$(STAGE) simulation env POSTROAD_SEEDS=$(NIGHTLY_SEEDS) cargo test --release --quiet --locked --package postroad-sim \
 	    --test seeds -- --ignored promises_hold_for_a_hundred_thousand_seeds
 	@$(STAGE) journal-simulation env POSTROAD_JOURNAL_SEEDS=$(NIGHTLY_JOURNAL_SEEDS) cargo test --release --quiet --locked \
