@@ -125,7 +125,8 @@ impl Oracle {
             let copy = self.copies.get(&(Place::Named(name.clone()), *message));
             let ended = copy.and_then(|copy| copy.ended);
             let left = ended.is_some_and(|number| self.operations[number].fate != Fate::Aborted);
-            self.operations[letter.operation].fate == Fate::Committed && !left
+            let disputed = copy.is_some_and(|copy| copy.disputed);
+            self.operations[letter.operation].fate == Fate::Committed && !left && !disputed
         });
         missing.map(|(name, message)| (Place::Named(name.clone()), *message))
     }
