@@ -537,6 +537,23 @@ fn a_consumer_that_says_nothing_for_too_long_is_slow() {
     }
 }
 
+#[test]
+fn what_a_verdict_names_twice_is_judged_once() {
+    for (word, want, held) in [
+        ("accept", "ok", ""),
+        ("reject", "ok", "dead:1"),
+        ("release", "ok 1.1<m", "a:1"),
+        ("fail", "ok 1.1<m!1", "a:1"),
+        ("retry", "ok", "a:1"),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.run("send 2 a m\nattach 1.1 a 9");
+        assert_eq!(bench.run(&format!("{word} 1.1 m m")), want, "{word}");
+        assert_eq!(bench.held(), held, "{word}");
+        assert_eq!(bench.partitions[0].miscounted(), None, "{word}");
+    }
+}
+
 /// Two tenants, each with this limit for all that it owns, and one for the broker.
 fn shared(tenant: Limit, broker: Limit) -> Policies {
     let mut policies = Policies::with_dead_letters_in("dead");

@@ -1,5 +1,6 @@
 //! Verdicts: entries leave their queues, return to them, or go to the dead letters.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use postroad_model::{
@@ -18,8 +19,13 @@ use crate::queue::State;
 const EXPIRED: &str = "expired";
 
 impl Partition {
-    pub(crate) fn settle(&mut self, settle: Settle, effects: &mut Vec<Effect>) {
+    pub(crate) fn settle(&mut self, mut settle: Settle, effects: &mut Vec<Effect>) {
         let consumer = settle.consumer;
+        if !settle.tags.is_sorted_by(|one, next| one < next) {
+            // What came to the same consumer twice, having been taken back from it, is named twice, and judged once.
+            let mut named = BTreeSet::new();
+            settle.tags.retain(|tag| named.insert(*tag));
+        }
         self.take_verdict(settle, effects);
         self.give_withheld(consumer, effects);
     }
