@@ -95,6 +95,18 @@ class Broker:
             line = next(line for line in status if line.startswith("VmRSS"))
         return int(line.split()[1]) << 10
 
+    def case(self, report, title, act):
+        """One case with this broker, which is whole behind it; what `act` returns is its note. Whether it passed."""
+        started = time.monotonic()
+        try:
+            note = act()
+            self.check()
+            report(title, None, time.monotonic() - started, note or "")
+            return True
+        except Exception as error:
+            report(title, error, time.monotonic() - started)
+            return False
+
     def check(self):
         """What must hold whatever was done to it."""
         assert self.alive(), f"the broker ended with {self.process.returncode}: {self.errors()[-800:]}"

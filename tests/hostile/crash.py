@@ -76,17 +76,20 @@ class Load:
         client = o.Client(self.broker.port)
         try:
             while not self.stopping:
-                window = []
-                for _ in range(8):
-                    self.next[number] += 1
-                    text = self.text(number, self.next[number])
-                    window.append((self.next[number], client.publish(NAME, text)))
-                for sequence, command in window:
-                    client.answer(command, 20)
-                    self.acknowledged[number].add(sequence)
+                self.confirm_sent(client, number, NAME, 8)
                 time.sleep(PAUSE_S)
         finally:
             client.close()
+
+    def confirm_sent(self, client, number, queue, count=1):
+        """Sends so many, then waits for the answer of each."""
+        window = []
+        for _ in range(count):
+            self.next[number] += 1
+            window.append((self.next[number], client.publish(queue, self.text(number, self.next[number]))))
+        for sequence, command in window:
+            client.answer(command, 20)
+            self.acknowledged[number].add(sequence)
 
     def key(self, delivery):
         """Which message it is; its body is the one that was sent."""
@@ -119,14 +122,18 @@ class Load:
                     delivery = client.take(0.3)
                 except TimeoutError:
                     continue
-                key = self.note(delivery, last)
-                with self.lock:
-                    self.doubtful.add(key)
-                client.answer(client.ack(delivery), 20)
-                with self.lock:
-                    self.confirmed.add(key)
+                self.settle(client, delivery, last)
         finally:
             client.close()
+
+    def settle(self, client, delivery, last):
+        """Acknowledges a delivery and waits for the answer."""
+        key = self.note(delivery, last)
+        with self.lock:
+            self.doubtful.add(key)
+        client.answer(client.ack(delivery), 20)
+        with self.lock:
+            self.confirmed.add(key)
 
     def stop(self):
         self.stopping = True
@@ -208,11 +215,6 @@ def run(binary, report, only=None):
     ):
         if only and only not in act.__name__:
             continue
-        broker, started = brokers.new(binary, extra), time.monotonic()
-        try:
-            note = act(broker)
-            broker.check()
-            report(title, None, time.monotonic() - started, note)
-        except Exception as error:
-            report(title, error, time.monotonic() - started)
+        broker = brokers.new(binary, extra)
+        broker.case(report, title, lambda: act(broker))
         broker.kill()

@@ -97,17 +97,7 @@ def run(binary, report, only=None):
     ledger = Ledger()
 
     def step(title, act):
-        if only and only not in title:
-            return True
-        started = time.monotonic()
-        try:
-            note = act()
-            broker.check()
-            report(f"full {kind}: {title}", None, time.monotonic() - started, note or "")
-            return True
-        except Exception as error:
-            report(f"full {kind}: {title}", error, time.monotonic() - started)
-            return False
+        return bool(only and only not in title) or broker.case(report, f"full {kind}: {title}", act)
 
     def refuse():
         broker.must_start()

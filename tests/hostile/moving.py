@@ -225,13 +225,7 @@ def run(binary, report, only=None):
         ):
             if only and only not in title:
                 continue
-            started = time.monotonic()
-            try:
-                note = act(bench)
-                bench.broker.check()
-                report(f"moving: {title}", None, time.monotonic() - started, note or "")
-            except Exception as error:
-                report(f"moving: {title}", error, time.monotonic() - started)
+            if not bench.broker.case(report, f"moving: {title}", lambda: act(bench)):
                 break
     finally:
         bench.broker.kill()

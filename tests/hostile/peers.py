@@ -764,16 +764,13 @@ def run(binary, report, only=None):
 
 
 def restart(broker, report):
-    started, title = time.monotonic(), "after all of this: SIGTERM with exit code 0, and a new start over the same data"
-    try:
+    def begin_again():
         code = broker.terminate(10)
         assert code == 0, f"exit code {code}"
         broker.must_start()
         sender = o.Client(broker.port)
         sender.send(o.queue("later"), "text")
         assert len(brokers.drain(sender, o.queue("later"), 0.5)) == 1
-        broker.check()
-        report(title, None, time.monotonic() - started)
-    except Exception as error:
-        report(title, error, time.monotonic() - started)
+
+    broker.case(report, "after all of this: SIGTERM with exit code 0, and a new start over the same data", begin_again)
     broker.kill()

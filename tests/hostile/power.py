@@ -111,15 +111,6 @@ class Load(crash.Load):
             return f"{number}:{sequence}:" + "large " * (400_000 if sequence % 2 == 0 else 160_000)
         return f"{number}:{sequence}:" + "x" * (30_000 if sequence % 16 == 0 else 200)
 
-    def confirm_sent(self, client, number, queue, count=1):
-        window = []
-        for _ in range(count):
-            self.next[number] += 1
-            window.append((self.next[number], client.publish(queue, self.text(number, self.next[number]))))
-        for sequence, command in window:
-            client.answer(command, 20)
-            self.acknowledged[number].add(sequence)
-
     def churn(self, number):
         """Fills segments with what is soon dead, so that there are checkpoints and compaction."""
         client = o.Client(self.broker.port)
@@ -128,13 +119,7 @@ class Load(crash.Load):
             while not self.stopping:
                 self.confirm_sent(client, number, CHURN, 4)
                 for _ in range(4):
-                    delivery = client.take(20)
-                    key = self.note(delivery, {})
-                    with self.lock:
-                        self.doubtful.add(key)
-                    client.answer(client.ack(delivery), 20)
-                    with self.lock:
-                        self.confirmed.add(key)
+                    self.settle(client, client.take(20), {})
         finally:
             client.close()
 

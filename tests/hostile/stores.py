@@ -246,13 +246,7 @@ def run(binary, report, only=None):
             ("a backup of both starts as a broker", backed_up),
             ("a store that is missing or another's is told of", refused),
         ):
-            started = time.monotonic()
-            try:
-                note = act(bench)
-                bench.broker.check()
-                report(f"stores: {title}", None, time.monotonic() - started, note or "")
-            except Exception as error:
-                report(f"stores: {title}", error, time.monotonic() - started)
+            if not bench.broker.case(report, f"stores: {title}", lambda: act(bench)):
                 break
     finally:
         bench.broker.kill()
