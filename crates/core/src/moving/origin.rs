@@ -138,7 +138,6 @@ impl Partition {
         };
         let (stage, to) = (leaving.stage, leaving.to);
         let is_free = leaving.moving == 0 && leaving.awaits.is_none();
-        self.set_stage(queue, stage, Some(self.now_ms + LOOK_MS));
         match stage {
             Stage::Announced => {
                 self.set_stage(queue, stage, Some(self.now_ms + RETRY_MS));
@@ -147,7 +146,10 @@ impl Partition {
                 let to = if place == self.settings.id { to } else { place };
                 self.tell(to, Peer::Expect { queue: queue.clone() }, effects);
             }
-            Stage::Emptying if is_free => self.take_step(queue, id, effects),
+            Stage::Emptying if is_free => {
+                self.set_stage(queue, stage, Some(self.now_ms + LOOK_MS));
+                self.take_step(queue, id, effects);
+            }
             Stage::Emptying | Stage::Placing | Stage::Settling { .. } | Stage::Ending | Stage::Stuck => {
                 self.set_stage(queue, stage, None);
             }

@@ -63,17 +63,25 @@ impl Search {
     /// Whether something that it wants may be on the shelf.
     fn reaches(&self, shelf: &Shelf) -> bool {
         let overlaps = *self.due_ms.start() <= shelf.last.at_ms && shelf.first.at_ms <= *self.due_ms.end();
-        let shows_enough = matches!(self.purpose, Purpose::Show { .. }) && BROWSED_MAX <= self.found.len();
-        overlaps && !(shows_enough && self.found.last() < Some(&shelf.first))
+        let has_enough = self.most() <= self.found.len();
+        overlaps && !(has_enough && self.found.last() < Some(&shelf.first))
+    }
+
+    /// So many, the earliest, are enough.
+    fn most(&self) -> usize {
+        match self.purpose {
+            Purpose::End { .. } => usize::MAX,
+            Purpose::Show { .. } => BROWSED_MAX,
+        }
     }
 
     /// Notes these; of those that are shown the earliest.
-    fn take(&mut self, found: impl Iterator<Item = Due>) {
+    fn take(&mut self, found: Vec<Due>) {
         self.found.extend(found);
         if let Purpose::Show { .. } = self.purpose {
             self.found.sort_unstable();
             self.found.dedup();
-            self.found.truncate(BROWSED_MAX);
+            self.found.truncate(self.most());
         }
     }
 }
@@ -145,8 +153,7 @@ impl Partition {
         }
         let mut active = std::mem::take(&mut self.jobs.searches.waiting);
         for search in active.iter_mut().filter(|search| matches!(search.purpose, Purpose::Show { .. })) {
-            let found: Vec<Due> = self.wanted(search).take(BROWSED_MAX).collect();
-            search.take(found.into_iter());
+            search.take(self.wanted(search));
         }
         let shelves =
             self.jobs.shelves.iter().filter(|shelf| active.iter().any(|search| search.reaches(shelf)));
@@ -156,10 +163,11 @@ impl Partition {
     }
 
     /// Those in memory.
-    fn wanted<'p>(&'p self, search: &'p Search) -> impl Iterator<Item = Due> + 'p {
+    fn wanted(&self, search: &Search) -> Vec<Due> {
         let (from, until) = search.due_ms.clone().into_inner();
-        let jobs = self.jobs.waiting.from(from).take_while(move |(due, _)| due.at_ms <= until);
-        jobs.filter(|(due, job)| search.matches(due, job)).map(|(due, _)| due)
+        let jobs = self.jobs.waiting.from(from).take_while(|(due, _)| due.at_ms <= until);
+        let wanted = jobs.filter(|(due, job)| search.matches(due, job)).map(|(due, _)| due);
+        wanted.take(search.most()).collect()
     }
 
     /// Whether somebody wants to end one of the jobs of this shelf.
@@ -180,8 +188,7 @@ impl Partition {
         let mut many = Vec::new();
         for search in &mut self.jobs.searches.active {
             let found = jobs.iter().filter(|(due, job)| search.matches(due, job)).map(|(due, _)| *due);
-            let found: Vec<Due> = found.collect();
-            search.take(found.into_iter());
+            search.take(found.collect());
             if matches!(search.purpose, Purpose::End { .. }) && ENDED_MAX <= search.found.len() {
                 many.push(std::mem::take(&mut search.found));
             }
@@ -193,11 +200,7 @@ impl Partition {
     }
 
     fn end_search(&mut self, mut search: Search, effects: &mut Vec<Effect>) {
-        let found: Vec<Due> = match &search.purpose {
-            Purpose::Show { .. } => self.wanted(&search).take(BROWSED_MAX).collect(),
-            Purpose::End { .. } => self.wanted(&search).collect(),
-        };
-        search.take(found.into_iter());
+        search.take(self.wanted(&search));
         match search.purpose {
             Purpose::End { connection, ticket } => self.end_found(&search.found, connection, ticket, effects),
             Purpose::Show { reply_to } => self.show(&search.found, &reply_to, effects),
