@@ -19,6 +19,7 @@ MEASURES = [
     ("after_mb", "memory after MB", "{:.0f}"),
     ("peak_mb", "memory peak MB", "{:.0f}"),
     ("start_ms", "start ms", "{:.0f}"),
+    ("client_pause_max_ms", "longest pause of the client ms", "{:.0f}"),
     ("other_cores", "cores used by others", "{:.2f}"),
 ]
 FAULTS = ["lost", "doubled", "reordered", "wrong_body", "in_doubt", "blocked_producers", "errors"]
@@ -27,6 +28,12 @@ FAULTS = ["lost", "doubled", "reordered", "wrong_body", "in_doubt", "blocked_pro
 def median(results, broker, workload, field):
     values = [r[field] for r in results if r["broker"] == broker and r["workload"] == workload and r.get(field) is not None]
     return statistics.median(values) if values else None
+
+
+def slowest(results, brokers, workload):
+    """Sends per second that the slowest of these brokers took; None if one has no result."""
+    rates = [median(results, broker, workload, "published_per_s") for broker in brokers]
+    return None if None in rates else min(rates)
 
 
 def markdown(results, brokers, workloads, settings):

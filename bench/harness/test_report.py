@@ -24,6 +24,14 @@ class Report(unittest.TestCase):
         self.assertIn("| lost, doubled, reordered, wrong | 0, 0, 0, 0 | 0, 0, 0, 0 |  |", rows)
         self.assertFalse([row for row in rows if row.startswith("Not clean")])
 
+    def test_the_common_rate_is_that_of_the_slowest(self):
+        results = [result("a", n, r) for n, r in ((1, 100), (2, 900), (3, 200))] + [result("b", 1, 150)]
+        self.assertEqual(150, report.slowest(results, ["a", "b"], "queue-1-1"))
+        self.assertIsNone(report.slowest(results, ["a", "c"], "queue-1-1"))
+        paced = workloads.BY_NAME["queue-1-1"].paced(75.0)
+        self.assertEqual("queue-1-1-paced", paced.name)
+        self.assertEqual(["--rate", "75.0"], paced.options()[-2:])
+
     def test_faults_and_failures_are_not_hidden(self):
         lost = result("a", 1, 100, lost=3, first_errors="broken pipe")
         failed = {"broker": "b", "workload": "queue-1-1", "round": 2, "failure": "no answer\nlog"}

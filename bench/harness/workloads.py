@@ -1,6 +1,6 @@
 """The workloads, as options of the load generator."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,12 @@ class Workload:
     body_bytes: int
     drain_consumers: int = 0
     persistent: bool = True
+    # Sends per second of all producers together; 0: each sends as soon as the last send returned.
+    rate: float = 0
+
+    def paced(self, rate):
+        """The same at a rate that does not depend on how fast the broker answers."""
+        return replace(self, name=f"{self.name}-paced", title=f"{self.title}; {rate:,.0f} sends/s", rate=rate)
 
     def options(self):
         return [
@@ -24,6 +30,7 @@ class Workload:
             "--body-bytes", str(self.body_bytes),
             "--drain-consumers", str(self.drain_consumers),
             "--persistent", str(self.persistent).lower(),
+            "--rate", str(self.rate),
         ]  # fmt: skip
 
 

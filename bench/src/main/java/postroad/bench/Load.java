@@ -63,8 +63,10 @@ public final class Load {
 
     sleepUntil(run.windowFrom);
     Machine from = Machine.now(options);
+    Pauses pauses = Pauses.watch();
     sleepUntil(run.windowTo);
     Machine used = Machine.now(options).since(from);
+    long longestPauseMillis = pauses.longestMillis();
     int blocked = stopPublishing();
 
     Result result = new Result();
@@ -79,6 +81,7 @@ public final class Load {
     run.stopReceiving = true;
     join(receiving);
     rates(result, used);
+    result.put("client_pause_max_ms", longestPauseMillis);
     verdict(result, blocked);
     return result;
   }
@@ -211,7 +214,7 @@ public final class Load {
     return running;
   }
 
-  private static void sleepUntil(long nanos) {
+  static void sleepUntil(long nanos) {
     for (long left; 0 < (left = nanos - System.nanoTime()); ) {
       LockSupport.parkNanos(left);
     }

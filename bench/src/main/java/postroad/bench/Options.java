@@ -7,10 +7,10 @@ import java.util.Set;
 /** What one run does, read from `--name value` pairs. */
 record Options(String url, boolean topic, boolean persistent, String name, int destinations, int producers, int consumers, int bodyBytes,
     double warmupSeconds, double durationSeconds, int drainConsumers, long drainSecondsMax, long idleSecondsMax,
-    long serverPid, int ticksPerSecond, int runId, int messages) {
+    long serverPid, int ticksPerSecond, int runId, int messages, double rate) {
 
   private static final Set<String> KNOWN = Set.of("url", "kind", "persistent", "name", "destinations", "producers", "consumers",
-      "body-bytes", "warmup", "duration", "drain-consumers", "drain-max", "idle-max", "server-pid", "ticks", "run-id", "messages");
+      "body-bytes", "warmup", "duration", "drain-consumers", "drain-max", "idle-max", "server-pid", "ticks", "run-id", "messages", "rate");
 
   static Options parse(String[] arguments) {
     Map<String, String> given = new HashMap<>();
@@ -34,11 +34,17 @@ record Options(String url, boolean topic, boolean persistent, String name, int d
         number(given, "consumers", 1), bodyBytes, Double.parseDouble(given.getOrDefault("warmup", "5")),
         Double.parseDouble(given.getOrDefault("duration", "15")), number(given, "drain-consumers", 0),
         number(given, "drain-max", 180), number(given, "idle-max", 10), number(given, "server-pid", 0),
-        number(given, "ticks", 100), number(given, "run-id", 1), number(given, "messages", 0));
+        number(given, "ticks", 100), number(given, "run-id", 1), number(given, "messages", 0),
+        Double.parseDouble(given.getOrDefault("rate", "0")));
   }
 
   private static int number(Map<String, String> given, String key, int otherwise) {
     return Integer.parseInt(given.getOrDefault(key, Integer.toString(otherwise)));
+  }
+
+  /** Nanoseconds between two sends of one producer; 0 if each sends as soon as it can. */
+  double sendIntervalNanos() {
+    return 0 < rate ? producers * 1e9 / rate : 0;
   }
 
   /** Name of the destination at `index`, which producers and consumers are dealt in turn. */

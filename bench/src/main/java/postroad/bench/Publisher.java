@@ -9,7 +9,12 @@ import jakarta.jms.MessageProducer;
 import jakarta.jms.Session;
 import org.HdrHistogram.Histogram;
 
-/** One producer on a connection of its own: sends messages one after the other, each confirmed if it is durable. */
+/**
+ * One producer on a connection of its own: sends messages one after the other, each confirmed if it is durable.
+ *
+ * <p>If sends have their times, one that is late counts from when it was due: a broker that pauses makes all of those late that
+ * were due meanwhile, as it would for users who do not wait for each other.
+ */
 final class Publisher implements Runnable {
   final Histogram latencies = Run.latencies();
   final String destination;
@@ -36,9 +41,14 @@ final class Publisher implements Runnable {
 
   @Override
   public void run() {
+    double interval = run.options.sendIntervalNanos();
+    // Producers begin spread over one interval.
+    long begin = System.nanoTime() + (long) (interval * number / run.options.producers());
     try {
-      while (!run.stopPublishing) {
-        send();
+      for (long sent = 0; !run.stopPublishing; sent++) {
+        long due = 0 < interval ? begin + (long) (interval * sent) : System.nanoTime();
+        Load.sleepUntil(due);
+        send(due);
       }
     } catch (JMSException | RuntimeException error) {
       // After the end of the run a blocked send is broken off; its outcome is unknown, which is no error.
@@ -48,8 +58,7 @@ final class Publisher implements Runnable {
     }
   }
 
-  private void send() throws JMSException {
-    long called = System.nanoTime();
+  private void send(long called) throws JMSException {
     BytesMessage message = session.createBytesMessage();
     message.writeBytes(Body.write(run.options.runId(), number, confirmed, called, run.options.bodyBytes()));
     attempted = confirmed + 1;
