@@ -16,7 +16,7 @@ use crate::retaining::compaction::Compactions;
 use crate::retaining::index::Indexes;
 use crate::retaining::rekeying::Rekeying;
 use crate::writing::journal::{Current, Journal, Options};
-use crate::writing::prepare::{PreparedSegment, SegmentRequest};
+use crate::writing::prepare::{PreparedSegment, SegmentRequest, Zeros};
 use crate::writing::room::Room;
 use postroad_model::PartitionId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -94,11 +94,12 @@ impl<D: Disk> Assembly<D> {
             let reusable = !journal.keys.encrypts();
             journal.discard(name, bytes, reusable);
         }
+        journal.tell_filled();
         Ok((journal, recovered))
     }
 
-    /// The last segment of the journal; without one a prepared segment, or a new one, allocated only: start-up does
-    /// not wait for zeros.
+    /// The last segment of the journal; without one a prepared segment, or a new one: a short one, for whose zeros start-up can wait,
+    /// and which lasts until there are those of the next.
     fn current(&mut self) -> Result<Current<D::File>, OpenError> {
         if let Some(tail) = self.verified.parts.last() {
             return Ok(Current { header: tail.header, file: tail.file.clone(), end: tail.end });
@@ -107,10 +108,10 @@ impl<D: Disk> Assembly<D> {
             Some(spare) => spare,
             None => {
                 let number = self.numbers.last().copied().unwrap_or_default().next();
-                let capacity_bytes = self.options.segment_bytes;
-                let (recycle, zero, filled) = (None, false, Arc::default());
+                let capacity_bytes = self.options.first_segment_bytes();
+                let (recycle, zeros, filled) = (None, Zeros::First, Arc::default());
                 let version = version_to_write(&self.keys);
-                let request = SegmentRequest { number, capacity_bytes, recycle, zero, filled, version };
+                let request = SegmentRequest { number, capacity_bytes, recycle, zeros, filled, version };
                 let made = request.prepare(&self.disk, &mut ());
                 made.map_err(|error| OpenError::Io { file: error.file, source: error.source })?
             }

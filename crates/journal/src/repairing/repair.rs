@@ -23,7 +23,7 @@ use crate::retaining::compacted::Run;
 use crate::retaining::compactor::rescue;
 use crate::retaining::live::LiveSet;
 use crate::writing::journal::Options;
-use crate::writing::prepare::SegmentRequest;
+use crate::writing::prepare::{SegmentRequest, Zeros};
 use crate::writing::segment::Segment;
 use postroad_model::{PartitionId, Position};
 use std::collections::BTreeMap;
@@ -123,9 +123,9 @@ impl<D: Disk> Salvage<D> {
         let known = listed.map(|segment| segment.header.number).chain(self.numbers.iter().copied());
         let number = known.max().unwrap_or_default().max(self.last.segment).next();
         let capacity_bytes = options.in_bounds().segment_bytes;
-        let (recycle, zero, filled) = (None, false, Arc::default());
+        let (recycle, zeros, filled) = (None, Zeros::None, Arc::default());
         let version = version_to_write(&self.keys);
-        let request = SegmentRequest { number, capacity_bytes, recycle, zero, filled, version };
+        let request = SegmentRequest { number, capacity_bytes, recycle, zeros, filled, version };
         let made = request.prepare(&self.disk, &mut ())?;
         let group = self.last.number.next();
         let header = GroupHeader {

@@ -483,8 +483,8 @@ fn the_next_segment_is_zeroed_no_further_ahead_than_needed() {
     let request = journal.wants_segment().expect("an order");
     let mut turns = Turns { journal: &mut journal, waits: 0, steps: 0 };
     let made = request.prepare(&disk, &mut turns);
-    // Eight steps of 256 KiB; at a quarter it waits, and it does so no longer once nobody lets it.
-    assert_eq!((turns.steps, turns.waits, made.is_ok()), (8, 8 + 3, true));
+    // Eight steps of 256 KiB. The first segment has half of a regular one's size, so that the sixth step is the first to wait.
+    assert_eq!((turns.steps, turns.waits, made.is_ok()), (8, 5, true));
     journal.provide(made);
     let waits = |filled: usize| {
         let (mut journal, _) = Journal::open(SimulatedDisk::new(3), options).unwrap();
@@ -499,4 +499,33 @@ fn the_next_segment_is_zeroed_no_further_ahead_than_needed() {
         (true, 0),
         "with groups close behind it does not wait"
     );
+}
+
+#[test]
+fn while_nobody_writes_the_next_segment_is_zeroed_to_its_end() {
+    struct Idle(u64);
+    impl Pace for Idle {
+        fn step(&mut self) {}
+        fn ahead(&mut self) -> bool {
+            self.0 += 1;
+            true
+        }
+    }
+    let options = Options { segment_bytes: 4 << 20, ..OPTIONS };
+    let disk = SimulatedDisk::new(2);
+    let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
+    let mut idle = Idle(0);
+    let request = journal.wants_segment().expect("an order");
+    journal.provide(request.prepare(&disk, &mut idle));
+    assert_eq!(
+        (idle.0, journal.space()),
+        (0, Space::Ample),
+        "behind a first segment of 1 MiB it is never ahead"
+    );
+    for position in 1..=20 {
+        journal.commit(&[record(0, position, 60_000)]).unwrap();
+    }
+    let request = journal.wants_segment().expect("another");
+    journal.provide(request.prepare(&disk, &mut idle));
+    assert_eq!(idle.0, 16 - 5, "one wait for each step of 256 KiB that is ahead");
 }

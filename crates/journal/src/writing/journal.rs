@@ -308,7 +308,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// In bytes of a regular segment: what is left to one that differs is what counts.
-    fn tell_filled(&self) {
+    pub(crate) fn tell_filled(&self) {
         let left = self.current.header.capacity_bytes.saturating_sub(self.current.end);
         self.filled.store(self.options.segment_bytes.saturating_sub(left), Ordering::Relaxed);
     }

@@ -21,6 +21,17 @@ const CHECKPOINT_SHARE: u64 = 16;
 /// ... but no more than this, however large a segment some message needs.
 const CHECKPOINT_BYTES_MAX: u64 = 4 << 20;
 
+/// How a new file gets zeros. Space that is only allocated costs each sync of what is written there a change of the file's map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Zeros {
+    /// It is needed at once: allocated, and no more.
+    None,
+    /// Before anything else is written.
+    First,
+    /// While groups are written elsewhere: in steps, not much earlier than it is needed, or when nobody writes.
+    Beside,
+}
+
 /// An order for one segment, from [`crate::Journal::wants_segment`].
 #[derive(Debug)]
 #[must_use = "the journal waits for the answer: give it to `Journal::provide`"]
@@ -29,8 +40,7 @@ pub struct SegmentRequest {
     pub(crate) capacity_bytes: u64,
     /// A dead file to use again, instead of a new one.
     pub(crate) recycle: Option<String>,
-    /// Whether to write zeros to a new file.
-    pub(crate) zero: bool,
+    pub(crate) zeros: Zeros,
     /// How far the segment before is filled, in bytes of a regular one.
     pub(crate) filled: Arc<AtomicU64>,
     /// Of the format in which groups will be written.
@@ -111,23 +121,35 @@ impl SegmentRequest {
             return Ok(());
         }
         file.allocate(self.capacity_bytes)?;
-        if !self.zero {
+        if self.zeros == Zeros::None {
             return Ok(());
         }
         let zeros = vec![0_u8; ZERO_STEP_BYTES as usize];
         let mut offset = FIRST_GROUP;
         while offset < self.capacity_bytes {
-            while self.is_ahead(offset) && pace.ahead() {}
+            if self.zeros == Zeros::Beside {
+                self.wait(offset, pace);
+            }
             let step = ZERO_STEP_BYTES.min(self.capacity_bytes - offset);
             write_all_at(file, &mut [IoSlice::new(&zeros[..step as usize])], offset)?;
-            file.sync()?;
             offset += step;
-            pace.step();
+            if self.zeros == Zeros::Beside {
+                file.sync()?;
+                pace.step();
+            }
         }
         Ok(())
     }
 
-    fn is_ahead(&self, offset: u64) -> bool {
-        self.filled.load(Ordering::Relaxed) + self.capacity_bytes / ZERO_LEAD_SHARE < offset
+    /// Until the groups come near; or until a wait ends in which there was none, and nobody has to queue behind zeros.
+    fn wait(&self, offset: u64, pace: &mut dyn Pace) {
+        let filled = || self.filled.load(Ordering::Relaxed);
+        let mut seen = filled();
+        while seen + self.capacity_bytes / ZERO_LEAD_SHARE < offset && pace.ahead() {
+            let before = std::mem::replace(&mut seen, filled());
+            if before == seen {
+                return;
+            }
+        }
     }
 }

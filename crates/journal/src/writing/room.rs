@@ -4,7 +4,7 @@ use crate::disks::disk::{Disk, is_full};
 use crate::error::{CommitError, PrepareError};
 use crate::layout::format::{FIRST_GROUP, GroupEnd, SegmentNumber, segment_name, version_to_write};
 use crate::writing::journal::{Journal, Options};
-use crate::writing::prepare::{PreparedSegment, SegmentRequest};
+use crate::writing::prepare::{PreparedSegment, SegmentRequest, Zeros};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -48,7 +48,7 @@ impl<D: Disk> Journal<D> {
         if self.room.spare.is_some() || self.room.outstanding.is_some() {
             return None;
         }
-        let request = self.order(self.options.segment_bytes, true);
+        let request = self.order(self.options.segment_bytes, Zeros::Beside);
         self.room.outstanding = Some(request.number);
         Some(request)
     }
@@ -118,7 +118,7 @@ impl<D: Disk> Journal<D> {
             self.room.refused = false;
             return Ok(spare);
         }
-        let made = self.order(capacity_bytes, false).prepare(&self.disk, &mut ());
+        let made = self.order(capacity_bytes, Zeros::None).prepare(&self.disk, &mut ());
         self.room.refused = made.as_ref().is_err_and(PrepareError::is_full);
         // Segments are used in the order of their numbers: an older spare can only be recycled.
         if made.is_ok()
@@ -129,7 +129,7 @@ impl<D: Disk> Journal<D> {
         made
     }
 
-    fn order(&mut self, capacity_bytes: u64, zero: bool) -> SegmentRequest {
+    fn order(&mut self, capacity_bytes: u64, zeros: Zeros) -> SegmentRequest {
         let number = self.room.last_number.next();
         self.room.last_number = number;
         let regular = capacity_bytes == self.options.segment_bytes;
@@ -137,7 +137,7 @@ impl<D: Disk> Journal<D> {
         // While sends are refused for want of this segment nothing fills the one before: waiting for that would not end.
         let filled = if self.room.refused { Arc::new(AtomicU64::new(FILLED)) } else { self.filled.clone() };
         let version = version_to_write(&self.keys);
-        SegmentRequest { number, capacity_bytes, recycle, zero, filled, version }
+        SegmentRequest { number, capacity_bytes, recycle, zeros, filled, version }
     }
 
     fn accept(&mut self, segment: PreparedSegment<D::File>) {
@@ -171,7 +171,19 @@ fn no_segment(error: PrepareError, group_bytes: u64) -> CommitError {
     if is_full(&error.source) { CommitError::NoSpace { group_bytes } } else { CommitError::NoSegment(error) }
 }
 
+/// The first segment of a journal is this part of a regular one, twice what is kept back until there is another...
+const FIRST_SHARE: u64 = RESERVE_SHARE / 2;
+
+/// ... but not shorter than this, or than a regular one.
+const FIRST_BYTES_MIN: u64 = 1 << 20;
+
 impl Options {
+    /// Size of the first segment of a journal.
+    pub(crate) fn first_segment_bytes(&self) -> u64 {
+        let bytes = (self.segment_bytes / FIRST_SHARE).max(FIRST_BYTES_MIN).min(self.segment_bytes);
+        bytes.next_multiple_of(crate::layout::format::SECTOR_BYTES)
+    }
+
     /// With the limits of the format applied.
     pub(crate) fn in_bounds(mut self) -> Options {
         let sector = crate::layout::format::SECTOR_BYTES;
