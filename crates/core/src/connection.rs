@@ -36,6 +36,8 @@ pub struct Connection {
     /// So many proposals had been made when it last sent something through the log for the sake of one of several addresses: see
     /// `follows_the_log`.
     pub follows: u64,
+    /// So many proposals had been made when it last sent something through the log.
+    pub sends: u64,
     /// Consumers whose queues have left for another partition, and that do not know yet; each with its credit.
     pub departed: BTreeMap<ConsumerKey, u32>,
     /// Bytes of deliveries that wait in its outbox.

@@ -420,6 +420,7 @@ impl Partition {
                 self.unpark(effects);
             }
             self.unpark_held_by(HeldBy::Log, effects);
+            self.resume_behind_sends(effects);
         }
         self.note_answers(first, effects);
         self.announce_addresses(effects);
@@ -428,13 +429,14 @@ impl Partition {
     /// Takes in what is not durable by itself. Never called before recovery has ended.
     pub fn soft(&mut self, event: Event, effects: &mut Vec<Effect>) {
         let Some(event) = self.waiting.behind_its_attach(event) else { return };
+        let Some(event) = self.behind_its_sends(event) else { return };
         let first = effects.len();
         self.take(event, effects);
         self.note_answers(first, effects);
         self.announce_addresses(effects);
     }
 
-    fn take(&mut self, event: Event, effects: &mut Vec<Effect>) {
+    pub(crate) fn take(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Publish(publish) => self.publish(publish, effects),
             Event::Chunk { .. } | Event::Abandon { .. } | Event::WantChunk { .. } => {

@@ -137,6 +137,12 @@ impl ParkedSends {
         !self.ways.is_empty() && ways_of(publish).filter_map(earliest).any(|earliest| *earliest < number)
     }
 
+    /// Whether anything waits that this connection has sent.
+    pub fn has_any_of(&self, connection: ConnectionId) -> bool {
+        let first = (connection, false, Destination::queue(""));
+        !self.ways.is_empty() && self.ways.range(first..).next().is_some_and(|((other, ..), _)| *other == connection)
+    }
+
     /// Whether something waits at this address.
     pub fn is_at(&self, to: &Destination) -> bool {
         self.lines.contains_key(to)

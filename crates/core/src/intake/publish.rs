@@ -88,7 +88,7 @@ impl Partition {
         let follows = self.follows.max(connection.map_or(0, |connection| connection.follows));
         publish.sent.message.persistent
             && matches!(admitted, Ok(Admitted::Volatile))
-            && self.proposals_made - (self.proposals.len() as u64) < follows
+            && self.proposals_ended() < follows
     }
 
     /// How long the message has to wait: for memory, for room in a queue, for the disk, or for what its producer has sent before;
@@ -141,8 +141,10 @@ impl Partition {
                     false => Completion::Sent { connection, ticket, expecting, bytes },
                 };
                 self.propose(command, Urgency::Waiting, completion, effects);
+                let known = self.connections.entry(connection).or_default();
+                known.sends = self.proposals_made;
                 if goes_both_ways {
-                    self.connections.entry(connection).or_default().follows = self.proposals_made;
+                    known.follows = self.proposals_made;
                 }
             }
             Ok(Admitted::Volatile) => {

@@ -2,12 +2,15 @@
 //! that is there. Sends that need a queue wait where other sends do (`parked`), so that none of their producer overtakes them.
 //!
 //! What concerns a consumer that waits here waits behind it. What the log then says is told to each in turn.
+//!
+//! Whoever looks at a queue right behind sends of its own connection waits until these are there, or wait for something else than the
+//! log: so nobody misses what it sent itself, confirmed or not.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, Command, ConnectionId, Destination, DestinationKind, Effect, Event, Publish, Refusal, Sent,
+    Attach, Command, ConnectionId, ConsumerKey, Destination, DestinationKind, Effect, Event, Publish, Refusal, Sent,
     Ticket, Urgency,
 };
 
@@ -22,6 +25,9 @@ use crate::log::completion::Completion;
 pub struct Waiting {
     for_queues: HashMap<Destination, Vec<Event>>,
     for_subscriptions: HashMap<Arc<str>, Vec<Event>>,
+    /// What waits for sends of its own connection, with the number of proposals that must have come back; these only rise. Behind an
+    /// attach is what concerns its consumer.
+    for_sends: VecDeque<(u64, Vec<Event>)>,
 }
 
 impl Waiting {
@@ -52,14 +58,13 @@ impl Waiting {
     }
 
     fn lines(&mut self) -> impl Iterator<Item = &mut Vec<Event>> {
-        self.for_queues.values_mut().chain(self.for_subscriptions.values_mut())
+        let made = self.for_queues.values_mut().chain(self.for_subscriptions.values_mut());
+        made.chain(self.for_sends.iter_mut().map(|(_, waiting)| waiting))
     }
 
     /// What concerns a consumer that waits waits behind it; anything else is given back.
     pub fn behind_its_attach(&mut self, event: Event) -> Option<Event> {
-        let (Event::Detach { consumer, .. } | Event::Credit { consumer, .. } | Event::Drain { consumer }) =
-            event
-        else {
+        let Some(consumer) = consumer_of(&event).filter(|_| !matches!(event, Event::Attach(_))) else {
             return Some(event);
         };
         let attaches = |event: &Event| matches!(event, Event::Attach(attach) if attach.consumer == consumer);
@@ -72,21 +77,46 @@ impl Waiting {
         }
     }
 
+    /// Puts an event off until so many proposals have come back, behind all that waits for as many or fewer.
+    fn wait_for_sends(&mut self, proposals: u64, event: Event) {
+        let last = self.for_sends.back().map_or(0, |(last, _)| *last);
+        self.for_sends.push_back((proposals.max(last), vec![event]));
+    }
+
+    /// What has waited for sends long enough, in order, now that so many proposals have come back.
+    fn take_for_sends(&mut self, proposals: u64) -> Vec<Event> {
+        let due = self.for_sends.partition_point(|(needed, _)| *needed <= proposals);
+        self.for_sends.drain(..due).flat_map(|(_, waiting)| waiting).collect()
+    }
+
     /// The connection has ended: its consumers come no more.
     pub fn forget_consumers_of(&mut self, connection: ConnectionId) {
+        let stays = |event: &Event| consumer_of(event).is_none_or(|own| own.connection != connection);
         for waiting in self.lines() {
-            waiting.retain(|event| !concerns_consumer_of(event, connection));
+            waiting.retain(stays);
         }
     }
 }
 
-fn concerns_consumer_of(event: &Event, connection: ConnectionId) -> bool {
+/// The consumer that an event begins, ends or lets have messages.
+fn consumer_of(event: &Event) -> Option<ConsumerKey> {
     match event {
-        Event::Attach(attach) => attach.consumer.connection == connection,
+        Event::Attach(attach) => Some(attach.consumer),
         Event::Detach { consumer, .. } | Event::Credit { consumer, .. } | Event::Drain { consumer } => {
-            consumer.connection == connection
+            Some(*consumer)
         }
-        _ => false,
+        _ => None,
+    }
+}
+
+/// Who looks at what queues or the schedule hold, or ends it, and should find there what it has sent before.
+fn looker(event: &Event) -> Option<ConnectionId> {
+    match event {
+        Event::Attach(Attach { consumer, .. }) | Event::Drain { consumer } => Some(consumer.connection),
+        Event::Delete { connection, .. }
+        | Event::BrowseJobs { connection, .. }
+        | Event::EndJobs { connection, .. } => Some(*connection),
+        _ => None,
     }
 }
 
@@ -190,10 +220,43 @@ impl Partition {
         self.propose(Command::Unsubscribe { name }, Urgency::Waiting, completion, effects);
     }
 
+    /// Puts an event off that looks at what its connection has sent, as long as the log has not all of that; anything else is given
+    /// back.
+    pub(crate) fn behind_its_sends(&mut self, event: Event) -> Option<Event> {
+        let needed = looker(&event).map_or(0, |connection| self.proposals_of_sends(connection));
+        if needed <= self.proposals_ended() {
+            return Some(event);
+        }
+        self.waiting.wait_for_sends(needed, event);
+        None
+    }
+
+    /// So many proposals must have come back before what the connection has sent is where it is sent to, or waits for something else
+    /// than the log.
+    fn proposals_of_sends(&self, connection: ConnectionId) -> u64 {
+        if self.parked.has_any_of(connection) {
+            return self.proposals_made;
+        }
+        self.connections.get(&connection).map_or(0, |connection| connection.sends)
+    }
+
+    /// How many proposals have come back, durable or not.
+    pub(crate) fn proposals_ended(&self) -> u64 {
+        self.proposals_made - self.proposals.len() as u64
+    }
+
+    /// Proposals have come back: what waited for sends that were among them goes on.
+    pub(crate) fn resume_behind_sends(&mut self, effects: &mut Vec<Effect>) {
+        let waiting = self.waiting.take_for_sends(self.proposals_ended());
+        self.resume(waiting, effects);
+    }
+
     /// The log has made what these events need.
     pub(crate) fn resume(&mut self, waiting: Vec<Event>, effects: &mut Vec<Effect>) {
         for event in waiting {
-            self.soft(event, effects);
+            if let Some(event) = self.waiting.behind_its_attach(event) {
+                self.take(event, effects);
+            }
         }
     }
 

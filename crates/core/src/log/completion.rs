@@ -242,6 +242,7 @@ impl Partition {
         }
         // What waited for the log, or behind what was refused now.
         self.unpark(effects);
+        self.resume_behind_sends(effects);
     }
 
     fn fail(&mut self, completion: Completion, refusal: &Refusal, effects: &mut Vec<Effect>) {

@@ -1,0 +1,131 @@
+//! What a connection does right behind its own sends: it finds what it has sent, confirmed or not. See `bench` for the words.
+
+mod bench;
+
+use bench::{Bench, settings};
+use postroad_core::Settings;
+
+#[test]
+fn who_looks_at_a_queue_finds_what_its_connection_has_sent_there() {
+    for (case, before, script, want) in [
+        (
+            "a browser of a new queue",
+            "",
+            "send 1 m x volatile\nsend 1 m y volatile\nattach 1.1 m 9 browse",
+            "ok ok ok 1.1<x 1.1<y 1.1 drained",
+        ),
+        (
+            "a browser, of what is on its way to the log",
+            "make 9 m",
+            "send 1 m x\nattach 1.1 m 9 browse",
+            "ok ok 1.1<x 1.1 drained",
+        ),
+        (
+            "a browser of both",
+            "",
+            "send 1 m x volatile\nsend 1 m y\nattach 1.1 m 9 browse",
+            "ok ok ok 1.1<x 1.1<y 1.1 drained",
+        ),
+        (
+            "a browser with a selector",
+            "",
+            "send 1 m x?k=5 volatile\nsend 1 m y?k=6 volatile\nattach 1.1 m 9 browse where=k=6",
+            "ok ok ok 1.1<y?k=6 1.1 drained",
+        ),
+        (
+            "a browser of a pattern",
+            "make 9 a.b",
+            "send 1 a.b x\nattach 1.1 a.> 9 browse",
+            "ok ok 1.1/1<x 1.1 drained",
+        ),
+        (
+            "a reader that asks once, of a new queue",
+            "",
+            "send 1 m x volatile\nattach 1.1 m 1\ndrain 1.1",
+            "ok ok 1.1<x 1.1 drained",
+        ),
+        (
+            "a reader that asks once and is there",
+            "attach 1.1 m 0",
+            "send 1 m x\ncredit 1.1 1\ndrain 1.1\ncredit 1.1 1\ndrain 1.1",
+            "1.1<x ok 1.1 drained 1.1 drained",
+        ),
+        (
+            "a reader that selects and asks once",
+            "attach 1.1 m 0 where=k=5",
+            "send 1 m x?k=5\ncredit 1.1 1\ndrain 1.1",
+            "1.1<x?k=5 ok 1.1 drained",
+        ),
+        (
+            "a reader of several queues that asks once",
+            "make 9 a.b\nattach 1.1 a.> 0",
+            "send 1 a.b x\ncredit 1.1 1\ndrain 1.1",
+            "1.1/1<x ok 1.1 drained",
+        ),
+        (
+            "a reader that comes, asks and goes",
+            "make 9 m",
+            "send 1 m x\nattach 1.1 m 1\ndrain 1.1\ndetach 1.1 none\nattach 1.1 m 9 browse",
+            "ok ok 1.1<x 1.1 drained ok 1.1<x 1.1 drained",
+        ),
+        (
+            "a subscriber gets nothing that was sent before it came",
+            "attach 3.1 #t 9 sub=s",
+            "send 1 #t x\nattach 1.1 #t 9\nsend 1 #t y",
+            "3.1<x ok ok 3.1<y 1.1<y ok",
+        ),
+        ("whoever ends a queue ends what was sent there", "", "send 1 m x volatile\nunmake 1 m", "ok ok"),
+        ("another's browser waits for nothing", "make 9 m", "send 1 m x\nattach 2.1 m 9 browse", "ok 2.1 drained ok"),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.run(before);
+        bench.late_from_now_on();
+        let said = bench.run(script);
+        let said = format!("{said} {}", bench.all_durable());
+        assert_eq!(said.trim(), want, "case: {case}");
+    }
+}
+
+#[test]
+fn jobs_that_were_sent_before_are_found_and_ended() {
+    for (case, script, want) in [
+        ("found", "send 1 m x at=9\njobs 1 r", "ok ok"),
+        ("ended", "send 1 m x at=9\ncancel 1 x", "ok ok"),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.run("make 9 r");
+        bench.late_from_now_on();
+        let said = bench.run(script);
+        let said = format!("{said} {}", bench.all_durable());
+        assert_eq!(said.trim(), want, "case: {case}");
+        let want = if case == "found" { "ok 2.1<x ok 2.2<x" } else { "ok ok" };
+        assert_eq!(bench.run("attach 2.1 r 9\nattach 2.2 m 9\ntime 9"), want, "case: {case}");
+    }
+}
+
+#[test]
+fn what_waits_for_sends_that_the_log_does_not_take_goes_on() {
+    let mut bench = Bench::new(settings(1));
+    bench.run("attach 1.1 m 0");
+    bench.late_from_now_on();
+    assert_eq!(bench.run("send 1 m x\ndrain 1.1\nsend 1 n y volatile\nattach 1.2 n 9 browse"), "");
+    let no = "no: the store could not write: broken";
+    assert_eq!(bench.all_fail(), format!("{no} {no} 1.1 drained ok 1.2 drained"));
+}
+
+#[test]
+fn who_leaves_looks_no_more() {
+    let mut bench = Bench::new(settings(1));
+    bench.late_from_now_on();
+    assert_eq!(bench.run("send 1 m x volatile\nattach 1.1 m 9\nclose 1"), "");
+    assert_eq!(bench.all_durable(), "ok");
+    assert_eq!(bench.run("attach 2.1 m 9"), "ok 2.1<x");
+}
+
+#[test]
+fn who_looks_waits_for_the_log_alone() {
+    let mut bench = Bench::new(Settings { volatile_bytes_max: 4, ..settings(1) });
+    assert_eq!(bench.run("attach 2.1 #t 9\nsend 1 #t mmmm\nmake 9 m"), "ok 2.1<mmmm ok ok");
+    assert_eq!(bench.run("send 1 m x volatile\nattach 1.1 m 9 browse"), "ok 1.1 drained", "memory is not waited for");
+    assert_eq!(bench.run("accept 2.1 mmmm"), "ok ok");
+}
