@@ -16,6 +16,7 @@ use crate::addresses::address::Addresses;
 use crate::addresses::ending::Endings;
 use crate::connection::{Connection, Ended};
 use crate::delivery::consumer::Consumer;
+use crate::delivery::gathering::Gatherings;
 use crate::delivery::selection::{self, PropertiesOf};
 use crate::delivery::spread::Spread;
 use crate::figures::QueueCounts;
@@ -192,6 +193,8 @@ pub struct Partition {
     pub(crate) lines: WaitingLines,
     /// What tenants and the broker hold.
     pub(crate) accounts: Accounts,
+    /// Queues whose consumers wait for more of them.
+    pub(crate) gatherings: Gatherings,
     /// When it is time to look for slow consumers.
     pub(crate) next_look_ms: Option<u64>,
     /// When it is time to look for transactions that are open for too long.
@@ -281,6 +284,7 @@ impl Partition {
             lines: WaitingLines::default(),
             accounts: Accounts::default(),
             recent: Recent::default(),
+            gatherings: Gatherings::default(),
             next_look_ms: None,
             next_timeout_ms: None,
             has_taken_back: false,
@@ -536,6 +540,7 @@ impl Partition {
         self.sweep(effects);
         self.wake(effects);
         self.refuse_late(effects);
+        self.end_gatherings(effects);
         self.look_for_slow(effects);
         self.end_overdue(effects);
         self.look_who_has_pieces(effects);

@@ -75,7 +75,12 @@ fn who_looks_at_a_queue_finds_what_its_connection_has_sent_there() {
             "3.1<x ok ok 3.1<y 1.1<y ok",
         ),
         ("whoever ends a queue ends what was sent there", "", "send 1 m x volatile\nunmake 1 m", "ok ok"),
-        ("another's browser waits for nothing", "make 9 m", "send 1 m x\nattach 2.1 m 9 browse", "ok 2.1 drained ok"),
+        (
+            "another's browser waits for nothing",
+            "make 9 m",
+            "send 1 m x\nattach 2.1 m 9 browse",
+            "ok 2.1 drained ok",
+        ),
     ] {
         let mut bench = Bench::new(settings(1));
         bench.run(before);
@@ -88,10 +93,9 @@ fn who_looks_at_a_queue_finds_what_its_connection_has_sent_there() {
 
 #[test]
 fn jobs_that_were_sent_before_are_found_and_ended() {
-    for (case, script, want) in [
-        ("found", "send 1 m x at=9\njobs 1 r", "ok ok"),
-        ("ended", "send 1 m x at=9\ncancel 1 x", "ok ok"),
-    ] {
+    for (case, script, want) in
+        [("found", "send 1 m x at=9\njobs 1 r", "ok ok"), ("ended", "send 1 m x at=9\ncancel 1 x", "ok ok")]
+    {
         let mut bench = Bench::new(settings(1));
         bench.run("make 9 r");
         bench.late_from_now_on();
@@ -126,6 +130,10 @@ fn who_leaves_looks_no_more() {
 fn who_looks_waits_for_the_log_alone() {
     let mut bench = Bench::new(Settings { volatile_bytes_max: 4, ..settings(1) });
     assert_eq!(bench.run("attach 2.1 #t 9\nsend 1 #t mmmm\nmake 9 m"), "ok 2.1<mmmm ok ok");
-    assert_eq!(bench.run("send 1 m x volatile\nattach 1.1 m 9 browse"), "ok 1.1 drained", "memory is not waited for");
+    assert_eq!(
+        bench.run("send 1 m x volatile\nattach 1.1 m 9 browse"),
+        "ok 1.1 drained",
+        "memory is not waited for"
+    );
     assert_eq!(bench.run("accept 2.1 mmmm"), "ok ok");
 }

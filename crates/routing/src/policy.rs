@@ -47,6 +47,8 @@ pub struct Policy {
     pub pending: Pending,
     /// Consumers of a queue have it for themselves, whether they ask for it or not.
     pub exclusive: bool,
+    /// For whom the first consumers of a queue wait before they are served.
+    pub gathering: Gathering,
     /// How long a consumer may say nothing about what it has.
     pub slow: Slow,
     /// Of the messages with the same value of this property, a queue, or each subscription of a topic, keeps the last.
@@ -124,6 +126,35 @@ impl Recovery {
     /// Whether anything is kept.
     pub fn keeps(&self) -> bool {
         self.messages_max != 0 || self.bytes_max != 0 || self.age_ms_max != 0
+    }
+}
+
+/// For whom the first consumers of a queue wait before any of them is served, as with ActiveMQ's `consumersBeforeDispatchStarts` and
+/// `timeBeforeDispatchStarts`. With both 0 for nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gathering {
+    /// Until so many are there; 0 for as long as they may wait.
+    pub consumers_min: u32,
+    /// At most so long; with 0 for [`GATHERING_MS`] if a number is wanted.
+    pub wait_ms_max: u64,
+}
+
+/// How long consumers wait for others where only their number is decided: as in ActiveMQ.
+const GATHERING_MS: u64 = 1000;
+
+impl Gathering {
+    /// How long the first waits at most; `None` if it does not.
+    pub fn wait_ms(&self) -> Option<u64> {
+        match (self.consumers_min, self.wait_ms_max) {
+            (0, 0) => None,
+            (_, 0) => Some(GATHERING_MS),
+            (_, wait_ms) => Some(wait_ms),
+        }
+    }
+
+    /// Whether so many consumers need not wait for more.
+    pub fn is_complete(&self, consumers: usize) -> bool {
+        self.consumers_min != 0 && self.consumers_min as usize <= consumers
     }
 }
 
@@ -383,6 +414,8 @@ struct Asked {
     prefetch: bool,
     /// Queues whose consumers have them for themselves.
     exclusive: bool,
+    /// Consumers that wait for others.
+    gathering: bool,
 }
 
 impl Asked {
@@ -399,6 +432,7 @@ impl Asked {
             advisories: policy.advisories != Advised::default(),
             prefetch: policy.prefetch != Prefetch::default(),
             exclusive: policy.exclusive,
+            gathering: policy.gathering.wait_ms().is_some(),
         }
     }
 
@@ -415,6 +449,7 @@ impl Asked {
             advisories: self.advisories || other.advisories,
             prefetch: self.prefetch || other.prefetch,
             exclusive: self.exclusive || other.exclusive,
+            gathering: self.gathering || other.gathering,
         }
     }
 }
@@ -465,6 +500,11 @@ impl Policies {
     /// Whether slow consumers are looked for anywhere.
     pub fn any_slow(&self) -> bool {
         self.asked.slow
+    }
+
+    /// Whether consumers of any queue wait for others.
+    pub fn any_gathering(&self) -> bool {
+        self.asked.gathering
     }
 
     /// Whether dead letters go back by themselves anywhere.

@@ -6,8 +6,8 @@ use anyhow::{Context, bail};
 use postroad_model::{Compression, Destination, Durability};
 use postroad_routing::{
     Addressing, Advised, AtLimit, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, Evicted,
-    Homes, Limit, MirroredQueues, Pattern, Pending, Policies, Policy, Prefetch, Recovery, Redelivery,
-    Returning, Slow, Target, TimeToLive, VirtualTopic, WhenSlow,
+    Gathering, Homes, Limit, MirroredQueues, Pattern, Pending, Policies, Policy, Prefetch, Recovery,
+    Redelivery, Returning, Slow, Target, TimeToLive, VirtualTopic, WhenSlow,
 };
 use postroad_selector::Selector;
 use serde::Deserialize;
@@ -77,6 +77,10 @@ pub struct PolicyConfig {
     pub pending_evicted: Option<EvictedConfig>,
     /// Whether consumers of a queue have it for themselves, though they do not ask for it.
     pub exclusive: Option<bool>,
+    /// How many consumers of a queue there must be before the first of them is served: see [`Gathering`]; 0 for any number.
+    pub consumers_before_dispatch: Option<u32>,
+    /// How long the first waits for others at most.
+    pub time_before_dispatch_ms: Option<u64>,
     /// A consumer that says nothing about its messages for so long is slow; 0 for none.
     pub slow_after_ms: Option<u64>,
     /// What follows: see [`WhenSlow`].
@@ -308,6 +312,10 @@ impl PolicyConfig {
             limit: self.limit(),
             pending: self.pending(),
             exclusive: self.exclusive.unwrap_or(fallback.exclusive),
+            gathering: Gathering {
+                consumers_min: self.consumers_before_dispatch.unwrap_or(fallback.gathering.consumers_min),
+                wait_ms_max: self.time_before_dispatch_ms.unwrap_or(fallback.gathering.wait_ms_max),
+            },
             slow: Slow {
                 after_ms: self.slow_after_ms.filter(|ms| *ms > 0),
                 then: self.when_slow.map_or(WhenSlow::Tell, WhenSlow::from),

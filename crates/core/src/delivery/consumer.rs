@@ -222,6 +222,7 @@ impl Partition {
             steals: attach.steals.clone(),
         };
         self.consumers.insert(key, consumer);
+        self.gather(id);
         self.line_up_all_if_exclusive(id);
         self.line_up(key);
         self.share_groups(id, key);

@@ -47,7 +47,7 @@ impl Partition {
         let mut place = 0;
         loop {
             let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
-            if queue.paused && mode != ConsumerMode::Browse {
+            if (queue.paused || queue.gathers_until_ms.is_some()) && mode != ConsumerMode::Browse {
                 return;
             }
             let Some(consumer) = queue.line(mode).get(place) else { return };

@@ -140,7 +140,8 @@ impl ParkedSends {
     /// Whether anything waits that this connection has sent.
     pub fn has_any_of(&self, connection: ConnectionId) -> bool {
         let first = (connection, false, Destination::queue(""));
-        !self.ways.is_empty() && self.ways.range(first..).next().is_some_and(|((other, ..), _)| *other == connection)
+        !self.ways.is_empty()
+            && self.ways.range(first..).next().is_some_and(|((other, ..), _)| *other == connection)
     }
 
     /// Whether something waits at this address.

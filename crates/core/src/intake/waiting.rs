@@ -10,8 +10,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, Command, ConnectionId, ConsumerKey, Destination, DestinationKind, Effect, Event, Publish, Refusal, Sent,
-    Ticket, Urgency,
+    Attach, Command, ConnectionId, ConsumerKey, Destination, DestinationKind, Effect, Event, Publish,
+    Refusal, Sent, Ticket, Urgency,
 };
 
 use crate::Partition;

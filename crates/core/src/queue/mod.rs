@@ -85,6 +85,8 @@ pub struct Queue {
     pub last_values: Option<Box<LastValues>>,
     /// Bodies were asked for; nothing is dispatched until they come.
     pub fetching: bool,
+    /// Its consumers wait for more of them, until then at most.
+    pub gathers_until_ms: Option<u64>,
     /// It is on the move between partitions, and delivers nothing until it is there.
     pub paused: bool,
 }
@@ -119,6 +121,7 @@ impl Queue {
             keeps_last: false,
             last_values: None,
             fetching: false,
+            gathers_until_ms: None,
             paused: false,
         }
     }

@@ -228,6 +228,7 @@ impl Partition {
             .chain(self.expiries.next_ms())
             .chain(self.rests.next_ms())
             .chain(self.next_refusal_ms)
+            .chain(self.gatherings.next_ms())
             .chain(self.next_look_ms)
             .chain(self.next_timeout_ms)
             .chain(self.uploads.next_look_ms())

@@ -279,6 +279,33 @@ mod tests {
         }
     }
 
+    #[test]
+    fn whom_the_first_consumers_wait_for_is_translated() {
+        for (case, attributes, want) in [
+            ("a number", "consumersBeforeDispatchStarts='2'", "consumers_before_dispatch = 2\n"),
+            ("a time", "timeBeforeDispatchStarts='200'", "time_before_dispatch_ms = 200\n"),
+            (
+                "both",
+                "timeBeforeDispatchStarts='200' consumersBeforeDispatchStarts='3'",
+                "consumers_before_dispatch = 3\ntime_before_dispatch_ms = 200\n",
+            ),
+            ("nobody", "timeBeforeDispatchStarts='0' consumersBeforeDispatchStarts='-1'", ""),
+        ] {
+            let text = format!(
+                "<broker><destinationPolicy><policyMap><policyEntries><policyEntry queue='q' {attributes}/><policyEntry topic='t' {attributes}/>\
+                 </policyEntries></policyMap></destinationPolicy></broker>"
+            );
+            let toml = translate(&text).unwrap().to_toml("f");
+            let found: String = toml
+                .lines()
+                .filter(|line| line.contains("before_dispatch"))
+                .map(|line| format!("{line}\n"))
+                .collect();
+            assert_eq!(found, want, "case: {case}: {toml}");
+            toml::from_str::<crate::config::Config>(&toml).expect("a configuration");
+        }
+    }
+
     /// All that ActiveMQ's `PolicyEntry` can be told in an attribute.
     const POLICY_ENTRY: &str = "advancedMessageStatisticsEnabled advancedNetworkStatisticsEnabled advisoryForConsumed advisoryForDelivery \
         advisoryForDiscardingMessages advisoryForDispatched advisoryForFastProducers advisoryForSlowConsumers advisoryWhenFull \
@@ -295,7 +322,9 @@ mod tests {
     #[test]
     fn every_attribute_of_a_policy_entry_is_known() {
         for attribute in POLICY_ENTRY.split_whitespace() {
-            let value = if attribute.to_lowercase().contains("prefetch") { "5" } else { "true" };
+            let is_number =
+                attribute.to_lowercase().contains("prefetch") || attribute.contains("BeforeDispatch");
+            let value = if is_number { "5" } else { "true" };
             let text = format!(
                 "<broker><destinationPolicy><policyMap><policyEntries><policyEntry queue='q' topic='t' {attribute}='{value}'/></policyEntries></policyMap></destinationPolicy></broker>"
             );

@@ -60,8 +60,6 @@ const POLICY: &[(&str, &str)] = &[
     ("inactiveTimeoutBeforeGC", "not translated: idle queues are kept"),
     ("inactiveTimoutBeforeGC", "not translated: idle queues are kept"),
     ("gcWithNetworkConsumers", "not translated: idle queues are kept"),
-    ("timeBeforeDispatchStarts", "not translated"),
-    ("consumersBeforeDispatchStarts", "not translated"),
     ("maxDestinations", "not translated"),
     ("advisoryForDispatched", "not translated: see docs/features/advisories.md"),
     ("advisoryForDiscardingMessages", "nothing follows: whoever listens is told, always"),
@@ -97,6 +95,26 @@ const PREFETCH: [(&str, [(&str, &str); 2]); 2] = [
     ("queue", [("queuePrefetch", "prefetch"), ("queueBrowserPrefetch", "browser_prefetch")]),
     ("topic", [("topicPrefetch", "prefetch"), ("durableTopicPrefetch", "durable_prefetch")]),
 ];
+
+/// For whom the first consumers of a queue wait, and how long at most.
+const GATHERING: [(&str, &str); 2] = [
+    ("consumersBeforeDispatchStarts", "consumers_before_dispatch"),
+    ("timeBeforeDispatchStarts", "time_before_dispatch_ms"),
+];
+
+/// What an entry says about that; for a topic nothing follows, as in ActiveMQ.
+fn gathering(entry: &Element<'_>, pattern: &str, keys: &mut Keys, translation: &mut Translation) {
+    for (attribute, key) in GATHERING {
+        let Some(number) = entry.number(attribute, translation).filter(|_| pattern.contains("queue://"))
+        else {
+            continue;
+        };
+        // Below 0 nobody waits in ActiveMQ either.
+        if let Some(number) = u32::try_from(number).ok().filter(|number| *number > 0) {
+            keys.push((key, u64::from(number).into()));
+        }
+    }
+}
 
 /// What an entry says about prefetch, as far as it concerns the kind of its pattern.
 fn prefetch(entry: &Element<'_>, pattern: &str, keys: &mut Keys, translation: &mut Translation) {
@@ -194,6 +212,7 @@ impl Rules {
         {
             keys.push(("exclusive", exclusive.into()));
         }
+        gathering(entry, &pattern, &mut keys, translation);
         prefetch(entry, &pattern, &mut keys, translation);
         let told =
             ADVISORIES.iter().filter(|(attribute, _)| entry.flag(attribute, translation) == Some(true));

@@ -15,6 +15,7 @@ import jakarta.jms.ResourceAllocationException;
 import jakarta.jms.Session;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.activemq.ActiveMQConnection;
@@ -71,6 +72,14 @@ class LimitsTest extends JmsTest {
             [[policy]]
             destination = "queue://alone.>"
             exclusive = true
+            [[policy]]
+            destination = "queue://together.>"
+            consumers_before_dispatch = 2
+            time_before_dispatch_ms = 20000
+            [[policy]]
+            destination = "queue://shortly.>"
+            consumers_before_dispatch = 9
+            time_before_dispatch_ms = 700
             [[policy]]
             destination = "topic://ring.>"
             messages_max = 2
@@ -307,5 +316,34 @@ class LimitsTest extends JmsTest {
         first.close();
         send(session, queue, "next");
         assertEquals("next", text(receive(second)));
+    }
+
+    @Test
+    @DisplayName("message groups are spread over the consumers that the first waits for")
+    void consumersBeforeDispatch() throws Exception {
+        ActiveMQQueue queue = new ActiveMQQueue("together." + unique("queue"));
+        Session session = session();
+        MessageProducer producer = session.createProducer(queue);
+        for (int number = 0; number < 4; number++) {
+            Message message = session.createTextMessage("m" + number);
+            message.setStringProperty("JMSXGroupID", number % 2 == 0 ? "even" : "odd");
+            producer.send(message);
+        }
+        MessageConsumer first = session.createConsumer(queue);
+        assertSilent(first);
+        MessageConsumer second = session().createConsumer(queue);
+        List<List<String>> shares = List.of(texts(first, 2), texts(second, 2));
+        assertEquals(Set.of(List.of("m0", "m2"), List.of("m1", "m3")), Set.copyOf(shares));
+    }
+
+    @Test
+    @DisplayName("who waits for others that do not come is served after the time that its policy says")
+    void timeBeforeDispatch() throws Exception {
+        ActiveMQQueue queue = new ActiveMQQueue("shortly." + unique("queue"));
+        Session session = session();
+        send(session, queue, numbered("m", 2));
+        MessageConsumer alone = session.createConsumer(queue);
+        assertNull(alone.receive(200));
+        assertEquals(List.of("m0", "m1"), texts(alone, 2));
     }
 }
