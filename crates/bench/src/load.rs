@@ -56,6 +56,8 @@ pub(crate) struct Sample {
     pub published: u64,
     pub delivered: u64,
     pub cpu: Option<Duration>,
+    /// Processor time of this process, the load itself.
+    pub own_cpu: Option<Duration>,
 }
 
 pub(crate) fn sample(server: Option<ServerTime>, counters: &Counters) -> Sample {
@@ -63,6 +65,7 @@ pub(crate) fn sample(server: Option<ServerTime>, counters: &Counters) -> Sample 
         published: counters.published.load(Ordering::Acquire),
         delivered: counters.delivered.load(Ordering::Acquire),
         cpu: server.and_then(ServerTime::spent),
+        own_cpu: ServerTime::of(std::process::id()).spent(),
         at: Instant::now(),
     }
 }
@@ -70,8 +73,17 @@ pub(crate) fn sample(server: Option<ServerTime>, counters: &Counters) -> Sample 
 impl Sample {
     /// Processor time of the server for each message published since `before`, in microseconds.
     pub fn cpu_us_per_message(&self, before: &Sample) -> Option<f64> {
+        self.us_per_message(before, |sample| sample.cpu)
+    }
+
+    /// Processor time of the load itself for each of them.
+    pub fn own_cpu_us_per_message(&self, before: &Sample) -> Option<f64> {
+        self.us_per_message(before, |sample| sample.own_cpu)
+    }
+
+    fn us_per_message(&self, before: &Sample, time: impl Fn(&Sample) -> Option<Duration>) -> Option<f64> {
         let published = self.published - before.published;
-        let cpu = self.cpu?.saturating_sub(before.cpu?);
+        let cpu = time(self)?.saturating_sub(time(before)?);
         (published > 0).then(|| cpu.as_secs_f64() * 1e6 / published as f64)
     }
 }

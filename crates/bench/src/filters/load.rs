@@ -44,6 +44,8 @@ pub struct Measurement {
     pub dispatched_per_second: f64,
     /// Processor time of the server for each message received, if its process is known.
     pub server_cpu_us: Option<f64>,
+    /// Processor time of the load itself for each: where both share processors, what it needs the server has not.
+    pub load_cpu_us: Option<f64>,
     /// Messages that a subscriber should have got over the whole run, and did not.
     pub lost: u64,
 }
@@ -79,6 +81,7 @@ pub(super) fn measure(
         received_per_second: received as f64 / seconds,
         dispatched_per_second: (after.delivered - before.delivered) as f64 / seconds,
         server_cpu_us: after.cpu_us_per_message(&before),
+        load_cpu_us: after.own_cpu_us_per_message(&before),
         lost,
     })
 }

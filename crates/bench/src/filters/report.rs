@@ -26,6 +26,7 @@ pub(super) struct Mean {
     pub received_per_second: f64,
     pub dispatched_per_second: f64,
     pub server_cpu_us: Option<f64>,
+    pub load_cpu_us: Option<f64>,
     pub lost: u64,
 }
 
@@ -88,14 +89,18 @@ impl Report {
         let mean = |value: &dyn Fn(&Measurement) -> f64| {
             rounds.iter().map(|one| value(one)).sum::<f64>() / rounds.len().max(1) as f64
         };
-        let cpu = rounds.iter().all(|one| one.server_cpu_us.is_some());
+        let cpu = |value: fn(&Measurement) -> Option<f64>| {
+            let all = rounds.iter().map(|one| value(one)).collect::<Option<Vec<f64>>>()?;
+            Some(all.iter().sum::<f64>() / all.len().max(1) as f64)
+        };
         Mean {
             subscribers,
             x,
             publishers: rounds.first().map_or(0, |one| one.point.publishers),
             received_per_second: mean(&|one| one.received_per_second),
             dispatched_per_second: mean(&|one| one.dispatched_per_second),
-            server_cpu_us: cpu.then(|| mean(&|one| one.server_cpu_us.unwrap_or(0.0))),
+            server_cpu_us: cpu(|one| one.server_cpu_us),
+            load_cpu_us: cpu(|one| one.load_cpu_us),
             lost: rounds.iter().map(|one| one.lost).sum(),
         }
     }
@@ -145,17 +150,18 @@ impl Report {
         let _ = writeln!(out, "### {}\n", experiment.name());
         let _ = writeln!(
             out,
-            "| {} | subscribers | publishers | received/s | dispatched/s | server CPU µs/message | lost |",
+            "| {} | subscribers | publishers | received/s | dispatched/s | server CPU µs/message | load CPU µs/message | lost |",
             experiment.axis()
         );
-        let _ = writeln!(out, "|---:|---:|---:|---:|---:|---:|---:|");
+        let _ = writeln!(out, "|---:|---:|---:|---:|---:|---:|---:|---:|");
         for mean in self.means(experiment) {
-            let cpu = mean.server_cpu_us.map_or_else(|| "–".to_owned(), |cpu| format!("{cpu:.1}"));
+            let cpu = |cpu: Option<f64>| cpu.map_or_else(|| "–".to_owned(), |cpu| format!("{cpu:.1}"));
+            let (server, load) = (cpu(mean.server_cpu_us), cpu(mean.load_cpu_us));
             let Mean { x, subscribers, publishers, lost, .. } = mean;
             let (received, dispatched) = (mean.received_per_second, mean.dispatched_per_second);
             let _ = writeln!(
                 out,
-                "| {x} | {subscribers} | {publishers} | {received:.0} | {dispatched:.0} | {cpu} | {lost} |"
+                "| {x} | {subscribers} | {publishers} | {received:.0} | {dispatched:.0} | {server} | {load} | {lost} |"
             );
         }
         let _ = writeln!(out);
@@ -190,6 +196,7 @@ mod tests {
             received_per_second: 1e6 / service_us,
             dispatched_per_second: 1e6 / service_us * f64::from(subscribers),
             server_cpu_us: None,
+            load_cpu_us: None,
             lost: 0,
         };
         Report {
@@ -207,8 +214,8 @@ mod tests {
     fn tables_and_model_say_what_was_measured() {
         let text = report().markdown();
         for line in [
-            "| 0 | 1 | 5 | 40000 | 40000 | – | 0 |",
-            "| 10 | 10 | 5 | 14286 | 142857 | – | 0 |",
+            "| 0 | 1 | 5 | 40000 | 40000 | – | – | 0 |",
+            "| 10 | 10 | 5 | 14286 | 142857 | – | – | 0 |",
             "t_rcv = 20.0000",
             "t_fltr = 0.0100",
             "t_tx = 5.0000",
