@@ -4,6 +4,7 @@ import hashlib
 import os
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -289,6 +290,60 @@ def to_several(binary):
         broker.kill()
 
 
+def taken(broker, name, total, seed, kind=o.INDIVIDUAL):
+    """The next message of a queue is this one, whole; it is settled so."""
+    receiver = Receiver(broker.port)
+    receiver.consume(o.queue(name), 1)
+    delivery, digest = receiver.take_large(total)
+    assert digest == digest_of(total, seed), f"{name}: another body"
+    receiver.answer(receiver.ack(delivery, kind=kind), 60)
+    receiver.close()
+
+
+def in_several_homes(binary, extra, total=96 * MIB):
+    """Queues of several partitions: each has the body where it is, and a dead letter takes it along; memory stays."""
+    names = ["one", "two", "three", "four", "far.five"]
+    broker = brokers.new(binary, LIMIT + extra(tempfile.mkdtemp(prefix="postroad-hostile."))).must_start()
+    try:
+        warm(broker)
+        before, peak = broker.memory_bytes(), Peak(broker)
+        peak.start()
+        sender = Sender(broker.port)
+        sender.send_large(o.queue(",".join(names)), total)
+        sender.step(o.BEGIN, 1)
+        for name in names:
+            sender.send_large(o.queue(f"{name}.tx"), 3 * MIB, 2, transaction=sender.transaction(1))
+        sender.step(o.COMMIT, 1)
+        # One dead letter of each: those whose home is another than that of the dead letters move there.
+        for name in names:
+            taken(broker, name, total, 1, o.POISON)
+        most = peak.end()
+        broker.kill()
+        broker.must_start()
+        for name in names:
+            taken(broker, f"{name}.tx", 3 * MIB, 2)
+            taken(broker, "ActiveMQ.DLQ", total, 1)
+        assert most - before <= GROWTH_BYTES_MAX, f"memory grew by {(most - before) >> 20} MiB"
+        broker.check()
+        return f"+{(most - before) >> 20} MiB"
+    finally:
+        broker.kill()
+
+
+def two_partitions(_):
+    return "[runtime]\npartitions = 2\n"
+
+
+def two_stores(folder):
+    return f"""[[store]]
+name = "far"
+path = "{os.path.join(folder, 'far')}"
+[[policy]]
+destination = "queue://far.>"
+store = "far"
+"""
+
+
 def exported(binary):
     """Out of a stopped broker and into a new directory, piece by piece."""
     broker = brokers.new(binary, LIMIT).must_start()
@@ -340,6 +395,8 @@ CASES = [
     ("kill -9 in the middle: all or nothing", killed),
     ("committed, rolled back, rejected", in_transactions),
     ("one body for two queues and a browser", to_several),
+    ("two partitions: queues of both, transactions, dead letters", lambda binary: in_several_homes(binary, two_partitions)),
+    ("two stores: the same", lambda binary: in_several_homes(binary, two_stores)),
     ("exported and imported", exported),
     ("beyond the limit", refused),
 ]

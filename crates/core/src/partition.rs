@@ -35,6 +35,7 @@ use crate::memory::bodies::{Bodies, Gone};
 use crate::moving::Moves;
 use crate::queue::{Entry, LaneNumber, Load, Queue, State, untag};
 use crate::schedule::{Jobs, WriteDue};
+use crate::settling::carrying::Carrying;
 use crate::settling::expiry::Expiries;
 use crate::settling::redrive::{Redrives, Revive};
 use crate::settling::rest::Rests;
@@ -227,6 +228,8 @@ pub struct Partition {
     pub(crate) redrives: Redrives,
     /// Queues that are on the move to or from other partitions.
     pub(crate) moves: Moves,
+    /// Large bodies on their way to other partitions.
+    pub(crate) carrying: Carrying,
     /// How to write into a message that a topic keeps how many it keeps.
     pub(crate) count_retained: CountRetained,
     /// How to read what selectors ask for.
@@ -301,6 +304,7 @@ impl Partition {
             revive: |message| Revived { origin: None, message: message.clone() },
             redrives: Redrives::default(),
             moves: Moves::default(),
+            carrying: Carrying::default(),
             count_retained: |message, _| message.clone(),
             properties_of: selection::no_properties,
             origin_of: |_| None,
@@ -544,6 +548,7 @@ impl Partition {
         self.look_for_slow(effects);
         self.end_overdue(effects);
         self.look_who_has_pieces(effects);
+        self.go_on_carrying(effects);
         self.let_go_some(effects);
         self.go_on_redriving(effects);
         self.go_on_moving(effects);
@@ -616,11 +621,23 @@ impl Partition {
         completion: Completion,
         effects: &mut Vec<Effect>,
     ) {
+        self.propose_for(None, command, urgency, completion, effects);
+    }
+
+    /// As `propose`, for the message that is sent to these addresses.
+    pub(crate) fn propose_for(
+        &mut self,
+        addresses: Option<Arc<[Destination]>>,
+        command: Command,
+        urgency: Urgency,
+        completion: Completion,
+        effects: &mut Vec<Effect>,
+    ) {
         self.proposals.push_back(completion);
         self.proposals_made += 1;
         let durability = self.durability_of(&command);
         let compression = self.compression_of(&command);
-        effects.push(Effect::Propose { command, urgency, durability, compression });
+        effects.push(Effect::Propose { command, urgency, durability, compression, addresses });
     }
 
     /// Where an address lives.

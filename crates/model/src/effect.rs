@@ -1,5 +1,7 @@
 //! Effects: what the runtime must do now, in order.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::{
@@ -21,6 +23,8 @@ pub enum Effect {
         durability: Durability,
         /// How bodies in its record are written.
         compression: Compression,
+        /// Where the message of a [`Command::Chunk`] is sent: who owns that owns the piece. Other commands say themselves.
+        addresses: Option<Arc<[Destination]>>,
     },
     /// Answer a session.
     Reply {
@@ -138,6 +142,18 @@ pub enum Effect {
         connection: ConnectionId,
         /// The record.
         position: Position,
+    },
+    /// Read a piece of a large body, and hand it to another partition as [`Peer::Piece`]; if it cannot be read, answer in its
+    /// place with [`Peer::PieceTaken`].
+    CarryChunk {
+        /// The record.
+        position: Position,
+        /// To whom.
+        to: PartitionId,
+        /// Which body, by a number of this partition's own.
+        upload: u64,
+        /// Where its message will go.
+        address: Destination,
     },
     /// `count` messages of the record at `position` must outlive the next checkpoint.
     Retain {

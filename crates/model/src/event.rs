@@ -21,6 +21,8 @@ pub enum Event {
         connection: ConnectionId,
         /// Which of its large messages, by a number of the session's own.
         upload: u64,
+        /// Where the message is sent, the same for each of its pieces.
+        to: Arc<[Destination]>,
         /// As many bytes of the body as the first piece had, or fewer if it ends with them; [`crate::CHUNK_BYTES`] as a rule.
         bytes: Bytes,
         /// Who waits.
@@ -538,6 +540,29 @@ pub enum Peer {
         transaction: TransactionKey,
         /// Its sends.
         sends: Vec<Sent>,
+        /// Bodies that have come in pieces, each with the place of its message among the sends.
+        uploads: Vec<(usize, u64)>,
+    },
+    /// The next piece of a large body whose message will move to you.
+    Piece {
+        /// Which, by a number of the sender's own.
+        upload: u64,
+        /// Where the message will go.
+        to: Arc<[Destination]>,
+        /// As in [`Event::Chunk`].
+        bytes: Bytes,
+    },
+    /// The answer to `Piece`: in the log, or why it is not.
+    PieceTaken {
+        /// Which body.
+        upload: u64,
+        /// Whether the next one may come.
+        result: Result<(), Refusal>,
+    },
+    /// Nothing follows the pieces of this body.
+    Forsake {
+        /// Which.
+        upload: u64,
     },
     /// This queue will live with you, and what it holds here comes ahead of what is sent to it there: take messages in, and deliver none
     /// before `Arrived`.

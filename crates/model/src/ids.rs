@@ -68,6 +68,11 @@ impl ConnectionId {
         ConnectionId::new(u16::MAX, partition.0 as u64)
     }
 
+    /// Whose own work it stands for.
+    pub const fn partition(self) -> Option<PartitionId> {
+        if self.is_internal() { Some(PartitionId(self.number() as u16)) } else { None }
+    }
+
     /// Whether it stands for a partition's own work.
     pub const fn is_internal(self) -> bool {
         self.core() == u16::MAX

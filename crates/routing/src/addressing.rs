@@ -94,6 +94,22 @@ impl Addressing {
         sent_to: impl Iterator<Item = &'a Destination>,
         properties: &dyn Properties,
     ) -> Vec<Destination> {
+        self.spread(sent_to, |rule| rule.matching(properties).cloned().collect())
+    }
+
+    /// Where a message may go that is sent to these addresses, whatever its properties are.
+    pub fn possible_targets_of<'a>(
+        &self,
+        sent_to: impl Iterator<Item = &'a Destination>,
+    ) -> Vec<Destination> {
+        self.spread(sent_to, |rule| rule.targets.iter().map(|target| target.destination.clone()).collect())
+    }
+
+    fn spread<'a>(
+        &self,
+        sent_to: impl Iterator<Item = &'a Destination>,
+        targets_by: impl Fn(&Composite) -> Vec<Destination>,
+    ) -> Vec<Destination> {
         let (mut seen, mut targets) = (BTreeSet::new(), Vec::new());
         let mut waiting: VecDeque<Destination> = sent_to.cloned().collect();
         while let Some(to) = waiting.pop_front() {
@@ -102,7 +118,7 @@ impl Addressing {
             }
             let rules: Vec<&Composite> = self.composites.iter().filter(|rule| rule.is_for(&to)).collect();
             for rule in &rules {
-                waiting.extend(rule.matching(properties).cloned());
+                waiting.extend(targets_by(rule));
             }
             if !rules.iter().any(|rule| rule.forward_only) {
                 waiting.extend(self.mirrored.as_ref().and_then(|mirrored| mirrored.topic_of(&to)));

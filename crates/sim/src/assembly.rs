@@ -10,11 +10,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_core::{
-    Partition, Settings, UnwrittenPages, decode_record, encode_record, jobs_in_record, message_in_record,
-    sent_in_record,
+    Partition, Settings, UnwrittenPages, chunk_in_record, decode_record, encode_record, jobs_in_record,
+    message_in_record, sent_in_record,
 };
 use postroad_journal::{Disk, Journal, Keys, OpenError, Options, SimulatedDisk};
-use postroad_model::{Chunks, Effect, Event, Message, MessageKey, PartitionId, Position};
+use postroad_model::{
+    Chunks, Destination, Effect, Event, Message, MessageKey, PartitionId, Peer, Position, Refusal,
+};
 use postroad_replication::{
     Job, JobDone, LocalLog, LogEvent, LogWriter, Port, Proposal, ReplLog, ToPartition, ToWriter,
 };
@@ -76,6 +78,8 @@ pub struct Core {
     pieces: HashMap<Position, Vec<(MessageNumber, usize, Arc<Chunks>)>>,
     /// Records with scheduled messages that are being read.
     shelf_reads: HashSet<Position>,
+    /// Pieces that are read for other partitions, each with its upload, and where its message goes.
+    carried: HashMap<Position, Vec<(PartitionId, u64, Destination)>>,
     /// A snapshot is being made.
     unwritten: Option<UnwrittenPages>,
     /// What was wrong with one of them.
@@ -152,7 +156,28 @@ impl Core {
                 for (number, index, chunks) in self.pieces.remove(&position).unwrap_or_default() {
                     self.broken = self.broken.take().or(check_piece(number, index, &chunks, &record).err());
                 }
-                None
+                self.carry_back(position, &record, &mut effects);
+                (!effects.is_empty()).then_some(Turn { partition: self.id, event: None, effects })
+            }
+        }
+    }
+
+    /// Tells other partitions what was read for them.
+    fn carry_back(&mut self, position: Position, record: &Result<Bytes, String>, effects: &mut Vec<Effect>) {
+        for (to, upload, address) in self.carried.remove(&position).unwrap_or_default() {
+            let piece = record.as_ref().map_err(Clone::clone).and_then(|record| {
+                let piece = chunk_in_record(record).map_err(|error| error.to_string())?;
+                piece.ok_or_else(|| "no piece is in the record".to_owned())
+            });
+            match piece {
+                Ok(bytes) => {
+                    let peer = Peer::Piece { upload, to: [address].into(), bytes };
+                    effects.push(Effect::Tell { to, peer });
+                }
+                Err(reason) => {
+                    let peer = Peer::PieceTaken { upload, result: Err(Refusal::StoreFailed { reason }) };
+                    self.send(Source::Partition(self.id), Event::Peer { from: to, peer });
+                }
             }
         }
     }
@@ -212,7 +237,7 @@ impl Core {
         let mut told = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Propose { command, urgency, durability, compression } => {
+                Effect::Propose { command, urgency, durability, compression, .. } => {
                     let record = encode_record(command, *compression);
                     let (command, urgency, durability) = (command.clone(), *urgency, *durability);
                     let proposal = Proposal { command, record, urgency, durability, key: None };
@@ -225,6 +250,13 @@ impl Core {
                 }
                 Effect::Release { position, bytes } => self.log.release(self.id, *position, *bytes),
                 Effect::Deliver(delivery) => self.read_pieces(&delivery.message),
+                Effect::CarryChunk { position, to, upload, address } => {
+                    let waiting = self.carried.entry(*position).or_default();
+                    waiting.push((*to, *upload, address.clone()));
+                    if waiting.len() == 1 {
+                        self.log.read(self.id, *position);
+                    }
+                }
                 Effect::Tell { to, peer } => {
                     told.push((*to, Event::Peer { from: self.id, peer: peer.clone() }));
                 }
@@ -348,9 +380,20 @@ impl Assembly {
         let core = |(id, partition): (PartitionId, Partition)| {
             let wire = Wire::default();
             let log = LocalLog::new(wire.clone(), [(id, partition.applied())]);
-            let (inbox, reads, pieces) = (BTreeMap::new(), HashMap::new(), HashMap::new());
-            let (shelf_reads, unwritten, broken) = (HashSet::new(), None, None);
-            Core { id, partition, log, wire, inbox, reads, pieces, shelf_reads, unwritten, broken, now_ms: 0 }
+            Core {
+                id,
+                partition,
+                log,
+                wire,
+                inbox: BTreeMap::new(),
+                reads: HashMap::new(),
+                pieces: HashMap::new(),
+                carried: HashMap::new(),
+                shelf_reads: HashSet::new(),
+                unwritten: None,
+                broken: None,
+                now_ms: 0,
+            }
         };
         let mut cores: Vec<Core> = partitions.into_iter().map(core).collect();
         let begin = |core: &mut Core| {

@@ -208,11 +208,10 @@ impl Client {
         };
         let sent = Sent { also, schedule: schedule.map(Box::new), ..Sent::new(to, message) };
         let publish = Publish { transaction, retain, ..Publish::plain(connection, ticket, sent) };
-        // A body lies in the partition of its message, and dead letters may go to another one.
-        let may_be_large = world.placement.partitions == 1
-            && publish.retain.is_none()
-            && (publish.transaction.is_none() || !self.hasty);
-        if may_be_large && world.random.one_in(6) {
+        let may_be_large = publish.retain.is_none() && (publish.transaction.is_none() || !self.hasty);
+        // A client says nothing else until its pieces have arrived: where there is more to see between partitions they are few.
+        let share = if world.placement.partitions == 1 { 6 } else { 30 };
+        if may_be_large && world.random.one_in(share) {
             let (upload, events) = Upload::begin(partition, number, publish, || Ticket(world.numbers.next()));
             self.upload = Some(upload);
             return events;

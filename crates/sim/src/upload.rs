@@ -3,10 +3,11 @@
 //! What is in a piece follows from the number of its message, so that whoever reads one knows whether it is right.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_core::chunk_in_record;
-use postroad_model::{Chunks, ConnectionId, Event, PartitionId, Publish, Ticket};
+use postroad_model::{Chunks, ConnectionId, Destination, Event, PartitionId, Publish, Ticket};
 
 use crate::oracle::MessageNumber;
 
@@ -40,11 +41,12 @@ impl Upload {
         mut ticket: impl FnMut() -> Ticket,
     ) -> (Upload, Vec<(PartitionId, Event)>) {
         let connection = publish.connection;
+        let to: Arc<[Destination]> = publish.sent.targets().cloned().collect();
         let mut waiting = BTreeSet::new();
         let piece = |bytes: Bytes| {
             let ticket = ticket();
             waiting.insert(ticket);
-            (partition, Event::Chunk { connection, upload: number, bytes, ticket })
+            (partition, Event::Chunk { connection, upload: number, to: to.clone(), bytes, ticket })
         };
         let events = pieces_of(number).into_iter().map(piece).collect();
         let publish = Box::new(Publish { upload: Some(number), ..publish });

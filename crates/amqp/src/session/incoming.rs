@@ -18,7 +18,7 @@ use super::upload::Upload;
 use super::{AmqpSession, Turn, address};
 use crate::codec::{
     Accepted, Attach, DeliveryState, Disposition, Error, Flow, Properties, ReceiverSettleMode, Rejected,
-    Role, Timestamp, TransactionalState, Transfer,
+    Role, Timestamp, TransactionalState, Transfer, ValueMap,
 };
 use crate::message::{MESSAGE_FORMAT, Sections};
 
@@ -362,8 +362,9 @@ impl AmqpSession {
         }) else {
             return;
         };
+        let to = incoming.to.clone();
         let before = partial.bytes.len() as u64;
-        let upload = partial.upload.take().or_else(|| self.uploads.begin(&mut partial.bytes));
+        let upload = partial.upload.take().or_else(|| self.uploads.begin(&to, &mut partial.bytes));
         partial.is_whole = upload.is_none();
         if let Some(mut upload) = upload {
             self.pass_on(&mut upload, &mut partial.bytes, false, turn);
@@ -533,17 +534,7 @@ fn message(to: To, whole: Whole, now: Now, client: &Arc<str>) -> Result<Sent, Er
     let properties = sections.properties(&bytes).map_err(malformed)?;
     let annotations = sections.message_annotations(&bytes).map_err(malformed)?;
     let schedule = schedule_of(&mut bytes, &annotations, &properties, now)?.map(Box::new);
-    let to = match to {
-        To::Destination(destination) => destination,
-        _ => {
-            let address = properties.to.as_ref();
-            let no_address = || error("amqp:invalid-field", "neither link nor message says where it goes");
-            let address = address.ok_or_else(no_address)?;
-            let kind = AmqpSession::number_in(Some(&annotations), "x-opt-jms-dest");
-            let kind = kind.and_then(address::kind_of_annotation).unwrap_or(address::kind_of(&[]));
-            address::destination(address.as_str(), kind)?
-        }
-    };
+    let to = target(&to, &properties, &annotations)?;
     let message = Message {
         encoding: Encoding { protocol: Protocol::Amqp, version: 0 },
         persistent: header.durable,
@@ -553,6 +544,27 @@ fn message(to: To, whole: Whole, now: Now, client: &Arc<str>) -> Result<Sent, Er
         bytes,
     };
     Ok(Sent { schedule, ..Sent::new(to, message) })
+}
+
+/// Where a message goes that came by a link which leads `to` somewhere.
+fn target(to: &To, properties: &Properties, annotations: &ValueMap) -> Result<Destination, Error> {
+    if let To::Destination(destination) = to {
+        return Ok(destination.clone());
+    }
+    let no_address = || error("amqp:invalid-field", "neither link nor message says where it goes");
+    let address = properties.to.as_ref().ok_or_else(no_address)?;
+    let kind = AmqpSession::number_in(Some(annotations), "x-opt-jms-dest");
+    let kind = kind.and_then(address::kind_of_annotation).unwrap_or(address::kind_of(&[]));
+    address::destination(address.as_str(), kind)
+}
+
+/// As [`target`], of a message of which only the sections ahead of the body are there; `None` if it cannot be told.
+pub fn target_of_head(to: &To, head: &Bytes) -> Option<Destination> {
+    if let To::Destination(destination) = to {
+        return Some(destination.clone());
+    }
+    let sections = Sections::scan(head).ok()?;
+    target(to, &sections.properties(head).ok()?, &sections.message_annotations(head).ok()?).ok()
 }
 
 /// A time to live counts from now (3.2.1); without one the message's own absolute time holds (3.2.4). What ended before 1970 has

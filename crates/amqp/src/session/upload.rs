@@ -4,11 +4,12 @@
 //! last transfer and then, so that nothing which the client sent later overtakes it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use postroad_model::{CHUNK_BYTES, Event, Refusal};
+use postroad_model::{CHUNK_BYTES, Destination, Event, Refusal};
 
-use super::incoming::{Receipt, Whole};
+use super::incoming::{Receipt, To, Whole, target_of_head};
 use super::replies::Then;
 use super::{AmqpSession, Turn};
 use crate::codec::Error;
@@ -25,6 +26,8 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 pub struct Upload {
     /// See [`Event::Chunk`].
     pub number: u64,
+    /// Where its message is sent.
+    to: Arc<[Destination]>,
     /// The sections ahead of the body.
     pub head: Bytes,
     /// Bytes of it that are gone already, with the head.
@@ -49,13 +52,16 @@ impl Uploads {
         self.ended.is_none() && self.waiting < PIECES_MAX
     }
 
-    /// Begins one with what has come of a message, if it is known where its body begins: `bytes` begin with that then.
-    pub fn begin(&mut self, bytes: &mut BytesMut) -> Option<Upload> {
+    /// Begins one with what has come of a message by a link that leads `to` somewhere, if it is known where its body begins: `bytes`
+    /// begin with that then.
+    pub fn begin(&mut self, to: &To, bytes: &mut BytesMut) -> Option<Upload> {
         let front = Bytes::copy_from_slice(&bytes[..bytes.len().min(HEAD_BYTES_MAX)]);
         let head = bytes.split_to(body_start(&front)?).freeze();
         self.last += 1;
         let passed_on = head.len() as u64;
-        Some(Upload { number: self.last, head, passed_on })
+        // If it goes nowhere it is refused for that, once it is there.
+        let to = target_of_head(to, &head).into_iter().collect();
+        Some(Upload { number: self.last, to, head, passed_on })
     }
 }
 
@@ -76,8 +82,8 @@ impl AmqpSession {
             }
             self.uploads.waiting += 1;
             let ticket = self.replies.wait(1, Then::Piece(upload.number));
-            let (connection, upload) = (self.id, upload.number);
-            turn.events.push(Event::Chunk { connection, upload, bytes: piece, ticket });
+            let (connection, upload, to) = (self.id, upload.number, upload.to.clone());
+            turn.events.push(Event::Chunk { connection, upload, to, bytes: piece, ticket });
         }
     }
 

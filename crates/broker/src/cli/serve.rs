@@ -174,7 +174,7 @@ fn amqp_session(id: ConnectionId, visit: &Visit, options: &AmqpOptions) -> Box<d
 fn openwire_options(config: &Config, partitions: u16, address: SocketAddr) -> OpenWireOptions {
     OpenWireOptions {
         max_frame_bytes: config.openwire.max_frame_bytes,
-        large_message_bytes: large_message_bytes(config, partitions),
+        large_message_bytes: config.limits.large_message_bytes,
         tight_encoding: config.openwire.tight_encoding,
         cache: config.openwire.cache,
         max_inactivity_ms: config.openwire.max_inactivity_ms,
@@ -185,14 +185,9 @@ fn openwire_options(config: &Config, partitions: u16, address: SocketAddr) -> Op
     }
 }
 
-/// A body and the messages that name it lie in one partition.
-fn large_message_bytes(config: &Config, partitions: u16) -> u64 {
-    if partitions == 1 { config.limits.large_message_bytes } else { u64::MAX }
-}
-
 fn amqp_options(config: &Config, partitions: u16) -> AmqpOptions {
     AmqpOptions {
-        large_message_bytes: large_message_bytes(config, partitions),
+        large_message_bytes: config.limits.large_message_bytes,
         max_frame_bytes: config.amqp.max_frame_bytes,
         max_message_bytes: config.amqp.max_message_bytes,
         max_inactivity_ms: config.amqp.max_inactivity_ms,

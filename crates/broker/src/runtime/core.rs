@@ -12,7 +12,7 @@ use postroad_core::{
 };
 use postroad_model::{
     Announcement, ConnectionId, Destination, Effect, Event, MessageKey, Notice, PartitionId, PartitionRange,
-    Placement, Position, Publish, Sent, Ticket, ToSession, TransactionKey,
+    Peer, Placement, Position, Publish, Refusal, Sent, Ticket, ToSession, TransactionKey,
 };
 use postroad_openwire::{Advisories, Advisory};
 use postroad_replication::{LogEvent, Proposal, ReplLog};
@@ -67,6 +67,18 @@ impl Places {
     pub fn partition_of(&self, destination: &Destination) -> PartitionId {
         self.addressing.partition_of(self.placement, destination)
     }
+
+    /// The partitions that a message for these addresses may be for, whatever it says, each with where it goes there; at least one.
+    pub fn possible_homes(&self, addresses: &[Destination]) -> BTreeMap<PartitionId, Arc<[Destination]>> {
+        let mut homes: BTreeMap<PartitionId, Vec<Destination>> = BTreeMap::new();
+        for target in self.addressing.possible_targets_of(addresses.iter()) {
+            homes.entry(self.partition_of(&target)).or_default().push(target);
+        }
+        if homes.is_empty() {
+            homes.insert(PartitionId(0), Vec::new());
+        }
+        homes.into_iter().map(|(home, targets)| (home, targets.into())).collect()
+    }
 }
 
 /// The ways between one core and the rest.
@@ -98,7 +110,7 @@ pub struct Core {
     effects: Vec<Effect>,
     reads: FxHashMap<(PartitionId, Position), Vec<MessageKey>>,
     /// Pieces of large messages that are read back, and for whom.
-    chunk_reads: FxHashMap<(PartitionId, Position), Vec<ConnectionId>>,
+    chunk_reads: FxHashMap<(PartitionId, Position), Vec<PieceFor>>,
     /// Records with scheduled messages that are being read.
     shelf_reads: HashSet<(PartitionId, Position)>,
     /// Partitions that are being written down for a checkpoint, and what of them is still to be written ahead.
@@ -109,6 +121,14 @@ pub struct Core {
     alarm_ms: Option<u64>,
     /// Something waits to be sent on by [`Core::flush`].
     unsent: bool,
+}
+
+/// Who waits for a piece of a large message.
+enum PieceFor {
+    /// A connection that sends it to a consumer.
+    Connection(ConnectionId),
+    /// Another partition, to which the message moves: see [`Effect::CarryChunk`].
+    Partition { to: PartitionId, upload: u64, address: Destination },
 }
 
 /// Which core owns a partition.
@@ -400,8 +420,8 @@ impl Core {
     }
 
     fn chunk_back(&mut self, id: PartitionId, position: Position, record: &Result<bytes::Bytes, String>) {
-        let connections = self.chunk_reads.remove(&(id, position)).unwrap_or_default();
-        if connections.is_empty() {
+        let waiting = self.chunk_reads.remove(&(id, position)).unwrap_or_default();
+        if waiting.is_empty() {
             return;
         }
         let bytes = record.as_ref().map_err(Clone::clone).and_then(|record| {
@@ -411,8 +431,20 @@ impl Core {
         if let Err(reason) = &bytes {
             tracing::error!(partition = id.0, position = position.get(), reason, "a message cannot be read");
         }
-        for connection in connections {
-            self.post(connection, ToSession::Chunk { position, bytes: bytes.clone() });
+        for whom in waiting {
+            match (whom, bytes.clone()) {
+                (PieceFor::Connection(connection), bytes) => {
+                    self.post(connection, ToSession::Chunk { position, bytes });
+                }
+                (PieceFor::Partition { to, upload, address }, Ok(bytes)) => {
+                    let peer = Peer::Piece { upload, to: [address].into(), bytes };
+                    self.submit(to, Event::Peer { from: id, peer });
+                }
+                (PieceFor::Partition { to, upload, .. }, Err(reason)) => {
+                    let result = Err(Refusal::StoreFailed { reason });
+                    self.submit(id, Event::Peer { from: to, peer: Peer::PieceTaken { upload, result } });
+                }
+            }
         }
     }
 
@@ -438,9 +470,9 @@ impl Core {
         }
     }
 
-    fn read_chunk(&mut self, id: PartitionId, position: Position, connection: ConnectionId) {
+    fn read_chunk(&mut self, id: PartitionId, position: Position, whom: PieceFor) {
         let waiting = self.chunk_reads.entry((id, position)).or_default();
-        waiting.push(connection);
+        waiting.push(whom);
         if waiting.len() == 1 {
             self.logs.of(id).read(id, position);
             self.unsent = true;
@@ -459,9 +491,9 @@ impl Core {
 
     fn carry_out(&mut self, id: PartitionId, effect: Effect) {
         match effect {
-            Effect::Propose { command, urgency, durability, compression } => {
-                let (record, key) =
-                    (encode_record(&command, compression), self.places.borrow().keys.key_of(&command));
+            Effect::Propose { command, urgency, durability, compression, addresses } => {
+                let key = self.places.borrow().keys.key_of(&command, addresses.as_deref());
+                let record = encode_record(&command, compression);
                 self.logs.of(id).propose(id, Proposal { command, record, urgency, durability, key });
                 self.unsent = true;
             }
@@ -504,7 +536,12 @@ impl Core {
             }
             Effect::Fetch { keys } => self.fetch(id, keys),
             Effect::ReadShelf { position } => self.read_shelf(id, position),
-            Effect::ReadChunk { connection, position } => self.read_chunk(id, position, connection),
+            Effect::ReadChunk { connection, position } => {
+                self.read_chunk(id, position, PieceFor::Connection(connection));
+            }
+            Effect::CarryChunk { position, to, upload, address } => {
+                self.read_chunk(id, position, PieceFor::Partition { to, upload, address });
+            }
             Effect::Retain { position, count, bytes } => {
                 self.logs.of(id).retain(id, position, count, bytes);
                 self.unsent = true;

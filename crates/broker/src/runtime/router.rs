@@ -42,6 +42,9 @@ pub struct Router {
     outstanding: FxHashMap<Ticket, u64>,
     outstanding_bytes: u64,
     written: BTreeMap<PartitionId, u64>,
+    /// The partitions that have the pieces of a large message on its way in, by its number: all that it may be for, each with where
+    /// it may go there.
+    uploads: FxHashMap<u64, BTreeMap<PartitionId, Arc<[Destination]>>>,
     /// Questions to all partitions.
     asked: FxHashMap<Ticket, Asked>,
     /// A message on its way to several partitions, by the ticket of its sending.
@@ -81,6 +84,7 @@ impl Router {
             outstanding: FxHashMap::default(),
             outstanding_bytes: 0,
             written: BTreeMap::new(),
+            uploads: FxHashMap::default(),
             asked: FxHashMap::default(),
             spreading: None,
             held_up: VecDeque::new(),
@@ -120,8 +124,9 @@ impl Router {
             Event::AddProducer { ref producer, .. } | Event::RemoveProducer { ref producer, .. } => {
                 self.places.borrow().partition_of(&producer.to)
             }
-            // There is one partition, if there are large messages.
-            Event::Introduce { .. } | Event::Chunk { .. } | Event::Abandon { .. } => PartitionId(0),
+            Event::Introduce { .. } => PartitionId(0),
+            Event::Chunk { .. } => return self.pass_piece(event, to),
+            Event::Abandon { upload, .. } => return self.use_upload(Some(upload), |_| false, to),
             Event::Claim { ref name, .. } | Event::Disclaim { ref name, .. } => {
                 self.places.borrow().placement.partition_of(name)
             }
@@ -232,6 +237,7 @@ impl Router {
         self.outstanding.insert(publish.ticket, bytes);
         self.outstanding_bytes += bytes;
         if self.places.borrow().addressing.passes_on() && !self.pass_on(&mut publish.sent) {
+            self.use_upload(publish.upload, |_| false, to);
             // Nobody wants it, and so it is done: as a transaction is in which nothing happened.
             let transaction = TransactionKey { connection: publish.connection, number: OWN_TRANSACTION };
             let event = Event::Commit { transaction, participants: Vec::new(), ticket: publish.ticket };
@@ -247,9 +253,40 @@ impl Router {
         if !publish.sent.also.iter().all(is_there) {
             return self.spread(publish, to);
         }
+        self.use_upload(publish.upload, |has_it| has_it == partition, to);
         self.enlist(publish.transaction, partition);
         self.touched.insert(partition);
         to(partition, Event::Publish(publish));
+    }
+
+    /// A piece goes to every partition that the message may be for: each has a body of its own.
+    fn pass_piece(&mut self, event: Event, to: &mut impl FnMut(PartitionId, Event)) {
+        let Event::Chunk { connection, upload, to: addresses, bytes, ticket } = event else { return };
+        let find = || self.places.borrow().possible_homes(&addresses);
+        let homes = self.uploads.entry(upload).or_insert_with(find);
+        if 1 < homes.len() {
+            let missing = homes.len() as u16;
+            self.asked.insert(ticket, Asked { missing, result: None, all: true });
+        }
+        for (home, targets) in homes {
+            self.touched.insert(*home);
+            let (targets, bytes) = (targets.clone(), bytes.clone());
+            to(*home, Event::Chunk { connection, upload, to: targets, bytes, ticket });
+        }
+    }
+
+    /// The message has come whose pieces these are: who is not to have it gives its own back.
+    fn use_upload(
+        &mut self,
+        upload: Option<u64>,
+        keeps: impl Fn(PartitionId) -> bool,
+        to: &mut impl FnMut(PartitionId, Event),
+    ) {
+        let Some(upload) = upload else { return };
+        let homes = self.uploads.remove(&upload).unwrap_or_default();
+        for home in homes.into_keys().filter(|home| !keeps(*home)) {
+            to(home, Event::Abandon { connection: self.connection, upload });
+        }
     }
 
     /// Puts in place of composite and mirrored destinations what they stand for; `false` if that is nothing.
@@ -267,7 +304,7 @@ impl Router {
     /// A message for several partitions reaches all of them or none: in the transaction that it belongs to, or in one of
     /// its own, and then nothing that the session says later overtakes it.
     fn spread(&mut self, publish: Publish, to: &mut impl FnMut(PartitionId, Event)) {
-        let Publish { connection, ticket, ref sent, transaction, resent, .. } = publish;
+        let Publish { connection, ticket, ref sent, transaction, resent, upload, .. } = publish;
         let mut shares: BTreeMap<PartitionId, Vec<Destination>> = BTreeMap::new();
         for target in sent.targets() {
             shares.entry(self.places.borrow().partition_of(target)).or_default().push(target.clone());
@@ -276,11 +313,12 @@ impl Router {
         let key = transaction.unwrap_or(own);
         let missing = shares.len() as u16 + u16::from(transaction.is_none());
         self.asked.insert(ticket, Asked { missing, result: None, all: true });
+        self.use_upload(upload, |has_it| shares.contains_key(&has_it), to);
         for (partition, mut targets) in shares {
             let first = targets.remove(0);
             let sent = Sent { to: first, also: targets, ..sent.clone() };
             let transaction = Some(key);
-            let share = Publish { transaction, resent, ..Publish::plain(connection, ticket, sent) };
+            let share = Publish { transaction, resent, upload, ..Publish::plain(connection, ticket, sent) };
             self.enlist(Some(key), partition);
             self.touched.insert(partition);
             to(partition, Event::Publish(share));
@@ -458,6 +496,11 @@ mod tests {
                 format!("{}{}", names.join(","), publish.transaction.map(own).unwrap_or_default())
             }
             Event::Seal { .. } => "seal".to_owned(),
+            Event::Chunk { to, .. } => {
+                let names: Vec<&str> = to.iter().map(|target| &*target.name).collect();
+                format!("piece for {}", names.join(","))
+            }
+            Event::Abandon { upload, .. } => format!("not {upload}"),
             Event::Commit { participants, .. } => format!("commit over {}", participants.len()),
             _ => "other".to_owned(),
         };
@@ -525,6 +568,53 @@ mod tests {
         let commit = Event::Commit { transaction, participants: Vec::new(), ticket: Ticket(2) };
         router.route(commit, |to, event| said.push(told(to, &event)));
         assert_eq!(said, ["0: seal", "1: seal", "0: commit over 2"]);
+    }
+
+    fn piece(ticket: u64, upload: u64, names: &[&str]) -> Event {
+        let to = names.iter().map(|name| Destination::queue(name)).collect();
+        let bytes = Bytes::from_static(b"piece");
+        Event::Chunk { connection: CONNECTION, upload, to, bytes, ticket: Ticket(ticket) }
+    }
+
+    #[test]
+    fn the_pieces_of_a_body_go_to_every_partition_that_may_have_its_message() {
+        let (a, b, c) = names();
+        let target = |name: &str, selector: Option<&str>| postroad_routing::Target {
+            destination: Destination::queue(name),
+            selector: selector.map(|text| postroad_selector::Selector::parse(text).expect("a selector")),
+        };
+        let composites = vec![postroad_routing::Composite {
+            address: postroad_routing::DestinationPattern::parse("queue://all").expect("a pattern"),
+            targets: vec![target(&a, None), target(&c, Some("FALSE"))],
+            forward_only: true,
+        }];
+        let addressing = postroad_routing::Addressing { composites, ..Default::default() };
+        let places =
+            Places { placement: Placement::over(2), addressing: Arc::new(addressing), keys: Arc::default() };
+        let mut router = Router::new(CONNECTION, places.shared());
+        let with_upload = |event: Event, upload: u64| match event {
+            Event::Publish(publish) => Event::Publish(Publish { upload: Some(upload), ..publish }),
+            other => other,
+        };
+        let run = |router: &mut Router, event: Event| {
+            let mut said = Vec::new();
+            router.route(event, |to, event| said.push(told(to, &event)));
+            said
+        };
+        assert_eq!(run(&mut router, piece(1, 7, &[&a, &b])), [format!("0: piece for {a},{b}")]);
+        assert_eq!(reply(&mut router, 1, Ok(())), Some(Ok(())), "one answers");
+        assert_eq!(run(&mut router, with_upload(publish(2, &[&a, &b], None), 7)), [format!("0: {a},{b}")]);
+        let both = [format!("0: piece for {a}"), format!("1: piece for {c}")];
+        assert_eq!(run(&mut router, piece(3, 8, &[&a, &c])), both);
+        let full = Refusal::StoreFailed { reason: "full".to_owned() };
+        assert_eq!(reply(&mut router, 3, Err(full.clone())), None);
+        assert_eq!(reply(&mut router, 3, Ok(())), Some(Err(full)), "all must have it");
+        let abandon = Event::Abandon { connection: CONNECTION, upload: 8 };
+        assert_eq!(run(&mut router, abandon), ["0: not 8", "1: not 8"]);
+        assert_eq!(run(&mut router, piece(4, 9, &["all"])), both, "selectors are asked later");
+        let sent = run(&mut router, with_upload(publish(5, &["all"], None), 9));
+        assert_eq!(sent, ["1: not 9".to_owned(), format!("0: {a}")], "only one has it after all");
+        assert_eq!(run(&mut router, piece(6, 10, &[])), ["0: piece for "]);
     }
 
     #[test]

@@ -94,17 +94,6 @@ pub enum StoreError {
         /// What it is called.
         name: String,
     },
-    /// A store is to be added to a broker with messages that cannot go from one partition to another.
-    #[error(
-        "the store {name} in {} cannot be added yet: there are large messages, whose bodies lie in pieces in the data directory; have them consumed first",
-        path.display()
-    )]
-    LargeMessages {
-        /// What it is called.
-        name: String,
-        /// Where it would be.
-        path: PathBuf,
-    },
     /// The directory is no data directory, but one of several of another.
     #[error(
         "{} is the store {name} of another data directory; name that with --data, and this as a [[store]] of its configuration",

@@ -121,14 +121,12 @@ impl Stores {
             let store = Store::recover(disk, range, keys.clone(), settings, opening)?;
             tell(&store);
             let Store { disk, mut journal, mut partitions, .. } = store;
-            if !known && let Some(first) = opened.partitions.get(&PartitionId(0)) {
-                if first.has_large_messages() {
-                    return Err(StoreError::LargeMessages { name, path });
-                }
-                if !read_everywhere(first, &mut journal, &mut partitions)? {
-                    let reason = "it was begun and not finished, and subscriptions with wildcards have changed since: empty the directory";
-                    return Err(StoreError::Further { name, path, reason: reason.to_owned() });
-                }
+            if !known
+                && let Some(first) = opened.partitions.get(&PartitionId(0))
+                && !read_everywhere(first, &mut journal, &mut partitions)?
+            {
+                let reason = "it was begun and not finished, and subscriptions with wildcards have changed since: empty the directory";
+                return Err(StoreError::Further { name, path, reason: reason.to_owned() });
             }
             if name != MAIN_STORE {
                 addressing.homes.place(&name, range);
@@ -558,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn no_store_is_added_beside_large_messages() {
+    fn a_store_is_added_beside_large_messages() {
         let home = tempfile::tempdir().unwrap();
         let Command::Enqueue(sent) = due_later("large") else { panic!("it is no message") };
         let chunks = Chunks { bytes: 4, piece_bytes: 4, positions: [Position::FIRST].into() };
@@ -568,9 +566,10 @@ mod tests {
             &mut open(&home, &[], &[]).unwrap(),
             &[Command::Chunk(Bytes::from_static(b"body")), Command::Enqueue(sent)],
         );
-        let error = open(&home, &[further(&home, "fast")], &[]).err().unwrap();
-        assert!(error.contains("cannot be added yet: there are large messages"), "{error}");
-        assert_eq!(open(&home, &[], &[]).unwrap().placement, Placement::over(1), "nothing was added");
+        let opened = open(&home, &[further(&home, "fast")], &[]).unwrap();
+        assert_eq!(opened.placement, Placement { partitions: 2, hashed: 1 });
+        let queues: Vec<u64> = opened.partitions[&PartitionId(0)].queues().map(|(_, held)| held).collect();
+        assert_eq!(queues, [1], "it stays where it is");
     }
 
     #[test]

@@ -18,7 +18,8 @@ pub struct TenantKeys {
 
 impl TenantKeys {
     /// The key that the command's record has; `None` for that of the broker. A record with messages of several owners is nobody's.
-    pub fn key_of(&self, command: &Command) -> Option<KeyId> {
+    /// `addresses`: where the message goes of which the command is a piece.
+    pub fn key_of(&self, command: &Command, addresses: Option<&[Destination]>) -> Option<KeyId> {
         if self.keys.is_empty() {
             return None;
         }
@@ -27,7 +28,8 @@ impl TenantKeys {
             Command::Transact(changes) | Command::Prepare { changes, .. } => &changes.sends,
             _ => &[],
         };
-        let mut owners = sent.iter().flat_map(Sent::targets).map(|destination| self.key_for(destination));
+        let targets = sent.iter().flat_map(Sent::targets).chain(addresses.into_iter().flatten());
+        let mut owners = targets.map(|destination| self.key_for(destination));
         let first = owners.next()??;
         owners.all(|other| other == Some(first)).then_some(first)
     }
@@ -87,10 +89,19 @@ mod tests {
             ("a transaction of one", Command::Transact(changes(&["acme.a", "acme.b"])), Some(id(1))),
             ("a transaction of two", Command::Transact(changes(&["acme.a", "lab.b"])), None),
             ("what has no messages", Command::Settle(Vec::new()), None),
-            ("a piece, which has no address", Command::Chunk(Bytes::new()), None),
         ] {
-            assert_eq!(keys.key_of(&command), want, "case: {case}");
+            assert_eq!(keys.key_of(&command, None), want, "case: {case}");
         }
-        assert_eq!(TenantKeys::default().key_of(&Command::Enqueue(sent(&["acme.a"]))), None);
+        assert_eq!(TenantKeys::default().key_of(&Command::Enqueue(sent(&["acme.a"])), None), None);
+        for (case, to, want) in [
+            ("a piece for a tenant", &["acme.a", "acme.b"][..], Some(id(1))),
+            ("a piece for two", &["acme.a", "lab.b"], None),
+            ("a piece for nobody's", &["a"], None),
+            ("a piece for nowhere", &[], None),
+        ] {
+            let to: Vec<Destination> = to.iter().map(|name| Destination::queue(name)).collect();
+            let piece = Command::Chunk(Bytes::new());
+            assert_eq!(keys.key_of(&piece, Some(&to)), want, "case: {case}");
+        }
     }
 }

@@ -27,11 +27,6 @@ impl Partition {
         waiting.chain(self.shelved_keys()).chain(prepared.map(|(key, ..)| *key))
     }
 
-    /// Whether there are messages whose bodies lie in this partition in pieces: neither they nor copies of them can go to another.
-    pub fn has_large_messages(&self) -> bool {
-        self.live_pieces().next().is_some()
-    }
-
     /// What makes the durable subscriptions and queues with wildcards in another partition, where they read what lives there:
     /// there is one of each in every partition.
     pub fn read_everywhere(&self) -> Vec<Command> {

@@ -7,6 +7,8 @@
 //! Each message counts its records as live, from when it is carried out until it is gone: so one body may belong to several
 //! messages, such as a dead letter and the one that it was. Between its upload and that moment, and while it is being
 //! delivered, the pieces are *lent*: they count once more, as long as anybody outside of this room has them in hand.
+//! What moves to another partition takes its body with it in the same way, by [`Peer::Piece`] in the place of the event: see
+//! `settling::carrying`.
 //! None of this is replicated or in a snapshot: after a start nobody has anything in hand.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,8 +16,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    Chunks, Command, ConnectionId, Effect, Event, Message, MessageKey, Position, Publish, Refusal, Ticket,
-    Urgency,
+    Chunks, Command, ConnectionId, Destination, Effect, Event, Message, MessageKey, PartitionId, Peer,
+    Position, Publish, Refusal, Sent, Ticket, TransactionKey, Urgency,
 };
 
 use crate::Partition;
@@ -53,6 +55,7 @@ struct Upload {
 struct Piece {
     connection: ConnectionId,
     upload: u64,
+    to: Arc<[Destination]>,
     bytes: Bytes,
     ticket: Ticket,
 }
@@ -85,8 +88,8 @@ impl Partition {
     /// What connections say about pieces.
     pub(crate) fn pass_on(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::Chunk { connection, upload, bytes, ticket } => {
-                self.take_piece(Piece { connection, upload, bytes, ticket }, effects);
+            Event::Chunk { connection, upload, to, bytes, ticket } => {
+                self.take_piece(Piece { connection, upload, to, bytes, ticket }, effects);
             }
             Event::Abandon { connection, upload } => self.abandon(connection, upload, effects),
             Event::WantChunk { consumer, position } => {
@@ -108,16 +111,17 @@ impl Partition {
         while self.uploads.under_way_bytes < UNDER_WAY_BYTES_MAX
             && let Some(piece) = self.uploads.waiting.pop_front()
         {
-            let Piece { connection, upload, bytes, ticket } = piece;
+            let Piece { connection, upload, to, bytes, ticket } = piece;
             if !self.space_ample {
                 let reason = "the disk is full".to_owned();
-                self.reply(connection, ticket, Err(Refusal::StoreFailed { reason }), effects);
+                let result = Err(Refusal::StoreFailed { reason });
+                self.answer_piece((connection, upload), ticket, result, effects);
                 continue;
             }
             let length = bytes.len() as u64;
             self.uploads.under_way_bytes += length;
             let completion = Completion::Piece { connection, upload, bytes: length, ticket };
-            self.propose(Command::Chunk(bytes), Urgency::Waiting, completion, effects);
+            self.propose_for(Some(to), Command::Chunk(bytes), Urgency::Waiting, completion, effects);
         }
     }
 
@@ -141,25 +145,70 @@ impl Partition {
             open.pieces.push((position, bytes));
             effects.push(Effect::Retain { position, count: 1, bytes });
         }
-        self.reply(connection, ticket, Ok(()), effects);
+        self.answer_piece((connection, upload), ticket, Ok(()), effects);
         self.propose_pieces(effects);
     }
 
     /// A piece did not get into the log.
     pub(crate) fn piece_failed(
         &mut self,
-        connection: ConnectionId,
+        upload: (ConnectionId, u64),
         bytes: u64,
         (ticket, refusal): (Ticket, &Refusal),
         effects: &mut Vec<Effect>,
     ) {
         self.uploads.under_way_bytes -= bytes;
-        self.reply(connection, ticket, Err(refusal.clone()), effects);
+        self.answer_piece(upload, ticket, Err(refusal.clone()), effects);
         self.propose_pieces(effects);
     }
 
+    /// Tells whoever sent the piece: a session, or another partition.
+    fn answer_piece(
+        &self,
+        (connection, upload): (ConnectionId, u64),
+        ticket: Ticket,
+        result: Result<(), Refusal>,
+        effects: &mut Vec<Effect>,
+    ) {
+        match connection.partition() {
+            Some(to) => self.tell(to, Peer::PieceTaken { upload, result }, effects),
+            None => self.reply(connection, ticket, result, effects),
+        }
+    }
+
+    /// A piece of a body whose message will come from another partition.
+    pub(crate) fn take_peers_piece(
+        &mut self,
+        from: PartitionId,
+        (upload, to, bytes): (u64, Arc<[Destination]>, Bytes),
+        effects: &mut Vec<Effect>,
+    ) {
+        let connection = ConnectionId::internal(from);
+        self.take_piece(Piece { connection, upload, to, bytes, ticket: Ticket(0) }, effects);
+    }
+
+    /// Gives messages that come from another partition their bodies, which came ahead of them.
+    pub(crate) fn finish_peers_uploads(
+        &mut self,
+        key: TransactionKey,
+        sends: &mut [Sent],
+        uploads: Vec<(usize, u64)>,
+    ) {
+        for (index, upload) in uploads {
+            match (self.take_upload((key.connection, upload)), sends.get_mut(index)) {
+                (Some(chunks), Some(sent)) => {
+                    sent.message = sent.message.clone().with_chunks(Some(chunks));
+                }
+                _ => {
+                    let reason = "the body of a message has not come".to_owned();
+                    self.open_transaction(key).refuse(Refusal::StoreFailed { reason });
+                }
+            }
+        }
+    }
+
     /// The rest of an upload will not come.
-    fn abandon(&mut self, connection: ConnectionId, upload: u64, effects: &mut Vec<Effect>) {
+    pub(crate) fn abandon(&mut self, connection: ConnectionId, upload: u64, effects: &mut Vec<Effect>) {
         self.uploads.waiting.retain(|piece| (piece.connection, piece.upload) != (connection, upload));
         for (position, bytes) in self.uploads.open.remove(&(connection, upload)).unwrap_or_default().pieces {
             effects.push(Effect::Release { position, bytes });
@@ -178,17 +227,21 @@ impl Partition {
     /// Gives a message the body that has come ahead of it; `false` if there is none.
     pub(crate) fn finish_upload(&mut self, publish: &mut Publish) -> bool {
         let Some(upload) = publish.upload.take() else { return true };
-        let Some(Upload { bytes, pieces }) = self.uploads.open.remove(&(publish.connection, upload)) else {
-            return false;
-        };
+        let Some(chunks) = self.take_upload((publish.connection, upload)) else { return false };
+        publish.sent.message = publish.sent.message.clone().with_chunks(Some(chunks));
+        true
+    }
+
+    /// The body that has come, for the message that will name it.
+    fn take_upload(&mut self, upload: (ConnectionId, u64)) -> Option<Arc<Chunks>> {
+        let Upload { bytes, pieces } = self.uploads.open.remove(&upload)?;
         let piece_bytes = pieces.first().map_or(0, |(_, bytes)| *bytes as u32);
         let positions = pieces.into_iter().map(|(position, _)| position).collect();
         let chunks = Arc::new(Chunks { bytes, piece_bytes, positions });
-        publish.sent.message = publish.sent.message.clone().with_chunks(Some(chunks.clone()));
         // They count already, each since it is in the log.
-        self.uploads.lent.push(Lent { chunks, is_new: true });
+        self.uploads.lent.push(Lent { chunks: chunks.clone(), is_new: true });
         self.look_later();
-        true
+        Some(chunks)
     }
 
     /// A message refers to its body from now on.

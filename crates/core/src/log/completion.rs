@@ -254,8 +254,8 @@ impl Partition {
                 self.reply(connection, ticket, no(), effects);
                 self.unpark_held_by_any(&expecting, effects);
             }
-            Completion::Piece { connection, bytes, ticket, .. } => {
-                self.piece_failed(connection, bytes, (ticket, refusal), effects);
+            Completion::Piece { connection, upload, bytes, ticket } => {
+                self.piece_failed((connection, upload), bytes, (ticket, refusal), effects);
             }
             Completion::Declared { queue } => self.queue_failed(&queue, refusal, effects),
             Completion::Settled { settlements, answer: None } => self.unsaved.extend(settlements),

@@ -264,6 +264,10 @@ impl Partition {
                 (self.write_due)(&stored.message, &Firing { job: &job, now_ms: self.now_ms, number });
             message.persistent = false;
             let to = self.partition_of(&reply_to);
+            if message.chunks().is_some() && to != self.settings.id {
+                // A copy is no move, and not worth one: the body lies here.
+                continue;
+            }
             let sent = Box::new(Sent::new(reply_to, message));
             self.tell(to, Peer::Offer { sent }, effects);
         }

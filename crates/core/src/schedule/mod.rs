@@ -235,6 +235,7 @@ impl Partition {
             .chain(self.endings.next_ms(self.now_ms))
             .chain(self.redrives.next_ms())
             .chain(self.moves.next_ms())
+            .chain(self.carrying.next_ms())
             .min()
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Start at [`settle`]. Never here: who gets it next.
 
+pub mod carrying;
 pub mod expiry;
 pub mod last_value;
 pub mod redrive;

@@ -29,6 +29,9 @@ pub struct OpenTransaction {
     pub(super) begun_ms: u64,
 }
 
+/// What moves to one partition: the messages, and the uploads that are their bodies, each with the place of its message.
+type Share = (Vec<Sent>, Vec<(usize, u64)>);
+
 /// What a coordinator wants of an open transaction.
 #[derive(Debug)]
 pub enum Asked {
@@ -181,7 +184,15 @@ impl Partition {
         self.open_transaction(transaction).settled.extend(settled);
     }
 
-    pub(crate) fn enlist(&mut self, key: TransactionKey, sends: Vec<Sent>, effects: &mut Vec<Effect>) {
+    /// Takes what another partition sends here into a transaction that it has begun.
+    pub(crate) fn enlist(
+        &mut self,
+        key: TransactionKey,
+        mut sends: Vec<Sent>,
+        uploads: Vec<(usize, u64)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.finish_peers_uploads(key, &mut sends, uploads);
         for sent in &sends {
             self.bind_new_queue(&sent.to, effects);
         }
@@ -400,10 +411,12 @@ impl Partition {
         true
     }
 
-    /// Moves messages of this partition to other addresses, all or nothing; whatever else is settled goes with them.
-    pub(crate) fn move_messages(
+    /// As [`Partition::move_messages`]; large bodies that go to another partition are there already, as `uploads`, each with the
+    /// place of its message among the sends.
+    pub(crate) fn move_at_once(
         &mut self,
         sends: Vec<Sent>,
+        uploads: Vec<(usize, u64)>,
         settlements: Vec<Settlement>,
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
@@ -412,11 +425,14 @@ impl Partition {
             return self.settle_leaving(settlements, answer, effects);
         }
         let here = self.settings.id;
-        let mut shares: BTreeMap<PartitionId, Vec<Sent>> = BTreeMap::new();
-        for sent in sends {
-            shares.entry(self.partition_of(&sent.to)).or_default().push(sent);
+        let mut shares: BTreeMap<PartitionId, Share> = BTreeMap::new();
+        for (index, sent) in sends.into_iter().enumerate() {
+            let (sends, own_uploads) = shares.entry(self.partition_of(&sent.to)).or_default();
+            let of_it = uploads.iter().filter(|(of, _)| *of == index);
+            own_uploads.extend(of_it.map(|(_, upload)| (sends.len(), *upload)));
+            sends.push(sent);
         }
-        let own = shares.remove(&here).unwrap_or_default();
+        let (own, _) = shares.remove(&here).unwrap_or_default();
         for sent in &own {
             self.bind_new_queue(&sent.to, effects);
         }
@@ -444,8 +460,8 @@ impl Partition {
         open.sends = own;
         open.sealed = true;
         let participants: Vec<PartitionId> = std::iter::once(here).chain(shares.keys().copied()).collect();
-        for (there, sends) in shares {
-            self.tell(there, Peer::Enlist { transaction: key, sends }, effects);
+        for (there, (sends, uploads)) in shares {
+            self.tell(there, Peer::Enlist { transaction: key, sends, uploads }, effects);
         }
         self.coordinate(key, &participants, answer, effects);
     }

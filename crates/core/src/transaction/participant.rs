@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use postroad_model::{
-    Changes, Command, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId, Refusal,
-    Schedule, Settlement, TransactionId, TransactionKey, Urgency,
+    Changes, Command, ConnectionId, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId,
+    Refusal, Schedule, Settlement, TransactionId, TransactionKey, Urgency,
 };
 
 use crate::Partition;
@@ -29,7 +29,10 @@ pub struct Prepared {
 impl Partition {
     pub(crate) fn peer(&mut self, from: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
         match peer {
-            Peer::Enlist { transaction, sends } => self.enlist(transaction, sends, effects),
+            Peer::Enlist { transaction, sends, uploads } => self.enlist(transaction, sends, uploads, effects),
+            Peer::Piece { upload, to, bytes } => self.take_peers_piece(from, (upload, to, bytes), effects),
+            Peer::PieceTaken { upload, result } => self.piece_taken(from, upload, result, effects),
+            Peer::Forsake { upload } => self.abandon(ConnectionId::internal(from), upload, effects),
             Peer::Offer { sent } => self.take_offer(*sent, effects),
             Peer::Discard { transactions, id, timed_out } => {
                 self.discard(&transactions, id, timed_out, effects);

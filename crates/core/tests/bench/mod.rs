@@ -26,18 +26,20 @@
 #![allow(dead_code, reason = "each test uses some of the words")]
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postroad_core::{Partition, Settings, decode_record, encode_record, jobs_in_record, sent_in_record};
+use postroad_core::{
+    Partition, Settings, chunk_in_record, decode_record, encode_record, jobs_in_record, sent_in_record,
+};
 use postroad_model::{
     Again, Attach, BranchId, BranchStanding, Chunks, ClientNotice, Command, Compression, ConnectionId,
-    ConsumerKey, ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Destination, DestinationKind,
-    Durability, Effect, Encoding, EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName,
-    Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Origin, Outcome, PartitionId, Placement, Position,
-    ProducerNotice, Protocol, Publish, RareHeaders, Redrive, Refusal, ResumeLink, Revived, Schedule, Sent,
-    Settle, Share, Ticket, TransactionKey,
+    ConsumerKey, ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Delivery, Destination,
+    DestinationKind, Durability, Effect, Encoding, EntryTag, Event, Group, JobsWanted, LinkDelivery,
+    LinkEvent, LinkName, Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Origin, Outcome, PartitionId,
+    Peer, Placement, Position, ProducerNotice, Protocol, Publish, RareHeaders, Redrive, Refusal, ResumeLink,
+    Revived, Schedule, Sent, Settle, Share, Ticket, TransactionKey,
 };
 use postroad_routing::{Policies, is_wildcard};
 use postroad_selector::{Properties, Value};
@@ -68,6 +70,10 @@ pub struct Bench {
     last_ticket: u64,
     /// Notices are said too.
     listens: bool,
+    /// How often each record is needed, since the last start.
+    kept: BTreeMap<(PartitionId, Position), i64>,
+    /// Large messages have come whose pieces are in the log, and are told with their bodies.
+    has_pieces: bool,
     /// Bodies that were asked for at once, at the most.
     pub fetched_at_once: usize,
 }
@@ -182,6 +188,8 @@ impl Bench {
             durabilities: Vec::new(),
             compression: Compression::None,
             listens: false,
+            kept: BTreeMap::new(),
+            has_pieces: false,
             fetched_at_once: 0,
         };
         bench.start();
@@ -267,16 +275,21 @@ impl Bench {
     /// The process ends and starts anew from its records.
     pub fn restart(&mut self) {
         self.settings.incarnation += 1;
+        self.kept.clear();
+        let (mut effects, mut followed) = (Vec::new(), Vec::new());
         for (id, log) in (0_u16..).zip(&self.log) {
             let mut partition = partition(&self.settings, id);
             let mut position = Position::FIRST;
             for record in log {
                 let command = decode_record(record).expect("a sound script");
-                partition.apply(position, command, &mut Vec::new());
+                partition.apply(position, command, &mut effects);
                 position = position.next();
             }
             self.partitions[usize::from(id)] = partition;
+            effects.retain(|effect| matches!(effect, Effect::Retain { .. } | Effect::Release { .. }));
+            followed.push((PartitionId(id), std::mem::take(&mut effects)));
         }
+        followed.into_iter().for_each(|(id, effects)| self.carry_out(id, effects));
         self.start();
     }
 
@@ -390,7 +403,8 @@ impl Bench {
                         count => format!("!{count}"),
                     };
                     let first = if delivery.first_of_group { "*" } else { "" };
-                    self.said.push(format!("{}<{body}{failed}{first}", name(delivery.consumer)));
+                    let large = self.body_of(&delivery);
+                    self.said.push(format!("{}<{body}{large}{failed}{first}", name(delivery.consumer)));
                     self.tags.insert((delivery.consumer, body), delivery.tag);
                 }
                 Effect::Fetch { keys } => self.fetch(id, keys),
@@ -398,6 +412,14 @@ impl Bench {
                     let record = &self.log[usize::from(id.0)][position.get() as usize - 1];
                     let jobs = jobs_in_record(record).expect("a record of ours").expect("one with jobs");
                     self.work.push_back((id, Event::ShelfRead { position, jobs: Ok(jobs) }));
+                }
+                Effect::Retain { position, count, .. } => {
+                    *self.kept.entry((id, position)).or_default() += i64::from(count);
+                }
+                Effect::Release { position, .. } => *self.kept.entry((id, position)).or_default() -= 1,
+                Effect::CarryChunk { position, to, upload, address } => {
+                    let peer = Peer::Piece { upload, to: [address].into(), bytes: self.piece(id, position) };
+                    self.work.push_back((to, Event::Peer { from: id, peer }));
                 }
                 _ => {}
             }
@@ -445,6 +467,39 @@ impl Bench {
         }
     }
 
+    /// The body of a large message that came in pieces, as `+abc`.
+    fn body_of(&self, delivery: &Delivery) -> String {
+        let Some(chunks) = delivery.message.chunks().filter(|_| self.has_pieces) else {
+            return String::new();
+        };
+        let source = &self.sources[&delivery.consumer.whole()];
+        let home = self.settings.addressing.partition_of(self.settings.placement, source);
+        let pieces = chunks.positions.iter().map(|position| self.piece(home, *position));
+        let text = pieces.map(|piece| String::from_utf8(piece.to_vec()).expect("a sound script"));
+        format!("+{}", text.collect::<String>())
+    }
+
+    /// The piece of a large body in this record.
+    fn piece(&self, id: PartitionId, position: Position) -> Bytes {
+        let record = &self.log[usize::from(id.0)][position.get() as usize - 1];
+        chunk_in_record(record).expect("a sound record").expect("a piece")
+    }
+
+    /// The pieces of large bodies that are needed, by partition: `0: abc def`.
+    pub fn pieces(&self) -> String {
+        let mut found: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+        for ((id, position), count) in &self.kept {
+            let record = &self.log[usize::from(id.0)][position.get() as usize - 1];
+            let piece = chunk_in_record(record).expect("a sound record");
+            assert!(0 <= *count, "{position:?} of {id:?} was given back more often than it was taken");
+            if let Some(piece) = piece.filter(|_| 0 < *count) {
+                found.entry(id.0).or_default().push(String::from_utf8_lossy(&piece).into_owned());
+            }
+        }
+        let told = found.iter().map(|(id, pieces)| format!("{id}: {}", pieces.join(" ")));
+        told.collect::<Vec<_>>().join(", ")
+    }
+
     fn fetch(&mut self, id: PartitionId, keys: Vec<MessageKey>) {
         self.fetched_at_once = self.fetched_at_once.max(keys.len());
         for key in keys {
@@ -483,6 +538,15 @@ impl Bench {
             found.map(|value| value.parse::<u64>().expect("a sound script"))
         };
         match words[0] {
+            // `piece CONNECTION UPLOAD ADDRESS BYTES`: of a body whose message says `upload=UPLOAD`.
+            "piece" => {
+                self.has_pieces = true;
+                let (connection, to) = (connection(plain[0]), destination(plain[2]));
+                let upload = plain[1].parse().expect("a sound script");
+                let bytes = Bytes::copy_from_slice(plain[3].as_bytes());
+                let targets = [to.clone()].into();
+                self.send(&to, Event::Chunk { connection, upload, to: targets, bytes, ticket: Ticket(0) });
+            }
             "send" => {
                 let link = options.iter().find_map(|option| option.strip_prefix("link="));
                 self.publish(&plain, group, link, &option);
@@ -679,7 +743,9 @@ impl Bench {
         });
         self.last_ticket += u64::from(delivery.is_some());
         let ticket = Ticket(if delivery.is_some() { self.last_ticket } else { 0 });
-        let publish = Publish { transaction, resent, delivery, ..Publish::plain(connection, ticket, sent) };
+        let upload = option("upload");
+        let plain = Publish::plain(connection, ticket, sent);
+        let publish = Publish { transaction, resent, delivery, upload, ..plain };
         let id = self.send(&to, Event::Publish(publish));
         self.touch(transaction, id);
     }

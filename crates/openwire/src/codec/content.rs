@@ -4,7 +4,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{
     ConsumerId, Destination, MessageId, MessageKind, ProducerId, SIZE_BYTES, TransactionId, WireError,
-    WireFormat, message::TYPE_AND_BASE_BYTES, scan::Scanner,
+    WireFormat,
+    message::TYPE_AND_BASE_BYTES,
+    reader::{Layout, Reader},
+    scan::Scanner,
 };
 
 /// Where the content stands, presence flag first, in a message in its stored form, of which the rest may be missing.
@@ -17,14 +20,19 @@ pub fn content_at(stored: &[u8], version: u8) -> Result<usize, WireError> {
     Ok(scanner.offset)
 }
 
+/// Where a message in its stored form is sent, of which the rest may be missing.
+///
+/// # Errors
+/// As [`content_at`].
+pub fn destination_of(stored: &Bytes, version: u8) -> Result<Option<Destination>, WireError> {
+    let mut scanner = Scanner::new(stored, version);
+    skip_to_destination(&mut scanner)?;
+    Reader::at(stored, scanner.offset, Layout::stored(version)).object()
+}
+
 /// The columns ahead of `content` in the table of messages.
 fn skip_to_content(scanner: &mut Scanner<'_>) -> Result<(), WireError> {
-    let (type_id, offset) = (scanner.byte()?, scanner.offset - 1);
-    if MessageKind::from_type_id(type_id).is_none() {
-        return Err(WireError::UnexpectedType { type_id, wanted: "Message", offset });
-    }
-    scanner.skip(TYPE_AND_BASE_BYTES - 1)?;
-    scanner.object::<ProducerId>()?;
+    skip_to_destination(scanner)?;
     scanner.object::<Destination>()?;
     scanner.object::<TransactionId>()?;
     scanner.object::<Destination>()?;
@@ -40,6 +48,16 @@ fn skip_to_content(scanner: &mut Scanner<'_>) -> Result<(), WireError> {
     // Timestamp, type.
     scanner.skip(8)?;
     scanner.string()
+}
+
+/// The columns ahead of `destination`.
+fn skip_to_destination(scanner: &mut Scanner<'_>) -> Result<(), WireError> {
+    let (type_id, offset) = (scanner.byte()?, scanner.offset - 1);
+    if MessageKind::from_type_id(type_id).is_none() {
+        return Err(WireError::UnexpectedType { type_id, wanted: "Message", offset });
+    }
+    scanner.skip(TYPE_AND_BASE_BYTES - 1)?;
+    scanner.object::<ProducerId>()
 }
 
 /// Behind the content that stands at `at`.

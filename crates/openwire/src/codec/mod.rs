@@ -28,7 +28,7 @@ mod writer;
 mod error;
 
 pub use commands::*;
-pub use content::{content_at, open_content, with_content};
+pub use content::{content_at, destination_of, open_content, with_content};
 pub use data::{
     BrokerId, ConnectionId, ConsumerId, DataStructure, Destination, DiscoveryEvent, JournalQueueAck,
     JournalTopicAck, JournalTrace, JournalTransaction, LocalTransactionId, MessageId, NetworkBridgeFilter,

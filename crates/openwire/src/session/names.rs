@@ -97,6 +97,11 @@ pub fn parts(wire: &codec::Destination) -> Vec<codec::Destination> {
     listed.map(part).filter(|part| seen.insert(part.clone())).collect()
 }
 
+/// Every destination that a message of this address is for.
+pub fn targets(wire: &codec::Destination) -> Vec<Destination> {
+    if is_composite(wire) { parts(wire).iter().map(to_model).collect() } else { vec![to_model(wire)] }
+}
+
 /// Whether the name lists several destinations.
 pub fn is_composite(wire: &codec::Destination) -> bool {
     wire.name().as_bytes().contains(&b',')

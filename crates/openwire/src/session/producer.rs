@@ -177,9 +177,9 @@ impl OpenWireSession {
 
 /// A message for every destination of a list.
 fn for_several(list: &codec::Destination, message: Message) -> Result<Sent, Exception> {
-    let parts = names::parts(list);
-    replies::check_bound("destinations of one message", parts.len().saturating_sub(1), names::LIST_MAX)?;
-    let mut targets = parts.iter().map(names::to_model);
+    let targets = names::targets(list);
+    replies::check_bound("destinations of one message", targets.len().saturating_sub(1), names::LIST_MAX)?;
+    let mut targets = targets.into_iter();
     let to = targets.next();
     let to = to.ok_or_else(|| Exception::of("InvalidDestinationException", "the destination has no name"))?;
     let sent = Sent { also: targets.collect(), ..Sent::new(to, message) };

@@ -7,12 +7,14 @@
 //! Head and tail make a frame with an empty body. It is taken as any other message once all pieces are in the log: their
 //! replies have come, and nothing that the client sent later can have overtaken them.
 
-use bytes::BytesMut;
-use postroad_model::{CHUNK_BYTES, Event, Parting, Refusal};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use postroad_model::{CHUNK_BYTES, Destination, Event, Parting, Refusal};
 
 use super::replies::Then;
-use super::{OpenWireSession, Turn};
-use crate::codec::{SIZE_BYTES, announced_bytes, content_at};
+use super::{OpenWireSession, Turn, names};
+use crate::codec::{SIZE_BYTES, announced_bytes, content_at, destination_of};
 
 /// Pieces that wait for the log. No more are read then: with what the next ones arrive in, a connection has some 2 MiB of a
 /// message in memory.
@@ -33,6 +35,8 @@ pub struct Upload {
     pub bytes: u64,
     /// Why the log does not take it, if it does not: the rest is read and passed over.
     pub refusal: Option<Refusal>,
+    /// Where its message is sent.
+    to: Arc<[Destination]>,
     head: BytesMut,
     left: usize,
     tail: usize,
@@ -74,11 +78,11 @@ impl OpenWireSession {
                 return Ok(false);
             }
             upload.left -= length;
-            let (bytes, number) = (input.split_to(length).freeze(), upload.number);
+            let (bytes, number, to) = (input.split_to(length).freeze(), upload.number, upload.to.clone());
             if upload.refusal.is_none() {
                 upload.waiting += 1;
                 let ticket = self.wait(1, None, Then::Piece);
-                turn.events.push(Event::Chunk { connection: self.id, upload: number, bytes, ticket });
+                turn.events.push(Event::Chunk { connection: self.id, upload: number, to, bytes, ticket });
             }
             return Ok(true);
         }
@@ -108,7 +112,8 @@ impl OpenWireSession {
         let tail = frame_bytes - at - BODY_FRONT_BYTES - bytes;
         let (number, left) = (self.uploads.last, bytes);
         let (bytes, waiting, refusal) = (bytes as u64, 0, None);
-        self.uploads.current = Some(Upload { number, bytes, refusal, head, left, tail, waiting });
+        let to = targets_of(&head, self.format.version);
+        self.uploads.current = Some(Upload { number, bytes, refusal, to, head, left, tail, waiting });
         true
     }
 
@@ -176,6 +181,14 @@ impl Uploads {
     pub fn took_frame(&mut self) {
         self.is_whole = false;
     }
+}
+
+/// Where the message of this head is sent; nowhere if it does not say so, for which it is refused once it is there.
+fn targets_of(head: &[u8], version: u8) -> Arc<[Destination]> {
+    let named = destination_of(&Bytes::copy_from_slice(head), version).ok().flatten();
+    let mut targets = named.map(|named| names::targets(&named)).unwrap_or_default();
+    targets.truncate(names::LIST_MAX);
+    targets.into()
 }
 
 /// A flag that there is a body, and its length.
