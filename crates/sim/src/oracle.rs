@@ -20,9 +20,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use postroad_model::{
-    BranchId, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind, DetachCause,
-    Effect, EntryTag, Event, Message, Outcome, PartitionId, Placement, Refusal, Retain, Sent, Settle, Ticket,
-    TransactionKey,
+    BranchId, Command, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind,
+    DetachCause, Effect, EntryTag, Event, Message, Outcome, PartitionId, Placement, Refusal, Retain, Sent,
+    Settle, Ticket, TransactionKey,
 };
 
 use crate::selectors::wants;
@@ -432,7 +432,6 @@ impl Oracle {
             Event::Publish(publish) => {
                 self.note_age(publish.transaction);
                 self.may_begin_queue(publish);
-                self.feed_by_selectors(publish);
             }
             Event::Attach(attach) => {
                 self.may_begin_queue_for(attach);
@@ -599,6 +598,10 @@ impl Oracle {
             Effect::Deliver(delivery) => {
                 self.checked.0 += 1;
                 self.delivered(now_ms, delivery)
+            }
+            Effect::Propose { command: Command::Enqueue(sent), .. } => {
+                self.feed_by_selectors(sent);
+                Ok(())
             }
             Effect::Reply { connection, ticket, result } => self.replied(*connection, *ticket, result),
             Effect::Announce(announcement) => match announcement.answer {

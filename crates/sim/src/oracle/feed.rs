@@ -94,16 +94,15 @@ impl Oracle {
         }
     }
 
-    /// The message has come to the broker: queues that select take it if one of their consumers does. What waits for room or memory, for a
-    /// commit or until it is due they may take or not: by then consumers may have changed.
-    pub(super) fn feed_by_selectors(&mut self, publish: &Publish) {
-        let Some(message) = number_of(&publish.sent.message) else { return };
-        let Sent { message: sent, schedule, .. } = &publish.sent;
-        let at_once = publish.transaction.is_none() && sent.persistent && schedule.is_none();
-        let is_fed = |queue: &Destination| {
-            self.feeds.fed_by(queue, publish.sent.targets()).is_some_and(|fed| fed.selects)
-        };
-        if !at_once || self.feeds.topic.is_none() || self.is_to_narrow(message) {
+    /// A message goes to the log: queues that select take it if one of their consumers does now, for what these select is in the log
+    /// ahead of it. Until then, while it waited for room or behind other sends, consumers could come and go. What waits for a commit
+    /// or until it is due they may take or not.
+    pub(super) fn feed_by_selectors(&mut self, sent: &Sent) {
+        let Some(message) = number_of(&sent.message) else { return };
+        let is_plain = sent.message.persistent && sent.schedule.is_none() && sent.moved.is_none();
+        let is_fed =
+            |queue: &Destination| self.feeds.fed_by(queue, sent.targets()).is_some_and(|fed| fed.selects);
+        if !is_plain || self.feeds.topic.is_none() || self.is_to_narrow(message) {
             return;
         }
         let Some(operation) = self.letters.get(&message).map(|letter| letter.operation) else { return };
