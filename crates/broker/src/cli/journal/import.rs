@@ -1,6 +1,6 @@
 //! `postroad journal import`: messages of an export, into the queues of a stopped broker.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use clap::Args;
 use postroad_core::{decode_record, encode_record};
 use postroad_journal::{Payload, Record};
-use postroad_model::{Chunks, Command, Compression, PartitionId, Position, Sent};
+use postroad_model::{Chunks, Command, Compression, Destination, PartitionId, Position, Sent};
 
 use super::line::{End, Entry, Head, Piece, VERSION, VERSION_MIN};
 use super::settings;
@@ -43,6 +43,7 @@ pub struct ImportArguments {
 pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     let mut found = End { messages: 0, unreadable: 0 };
     let (mut skipped, mut pieces) = (0_u64, 0_u64);
+    let mut large = VecDeque::new();
     let end = each_line(&arguments.from, &mut |line| {
         let entry = match line {
             Line::Piece(piece) => {
@@ -51,7 +52,8 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
             }
             Line::Entry(entry) => *entry,
         };
-        let missing = entry.pieces.unwrap_or(0).saturating_sub(std::mem::take(&mut pieces));
+        let (has_pieces, missing) = (0 < pieces, entry.pieces.unwrap_or(0).saturating_sub(pieces));
+        pieces = 0;
         if 0 < missing {
             bail!("{missing} of the lines with its body are missing");
         }
@@ -59,23 +61,27 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
             None => found.messages += 1,
             Some(_) => found.unreadable += 1,
         }
-        match &entry.subscription {
+        let to = match &entry.subscription {
             Some(name) if !arguments.skip_subscriptions => {
                 bail!(
                     "it was in the subscription {name}, which cannot be filled; --skip-subscriptions leaves it out"
                 )
             }
-            Some(_) => skipped += 1,
-            None => {
-                sent(&entry)?;
+            Some(_) => {
+                skipped += 1;
+                None
             }
+            None => sent(&entry)?.map(|sent| sent.to),
+        };
+        if has_pieces {
+            large.push_back(to);
         }
         Ok(())
     })?;
     if end != found {
         bail!("{}: the last line counts {end:?}, and there are {found:?}", arguments.from.display());
     }
-    let mut target = Target::open(&arguments.data, &Config::of(arguments.config.as_deref())?)?;
+    let mut target = Target::open(&arguments.data, &Config::of(arguments.config.as_deref())?, large)?;
     each_line(&arguments.from, &mut |line| match line {
         Line::Piece(piece) => target.add_piece(decode(&piece)?),
         Line::Entry(entry) => {
@@ -158,13 +164,17 @@ struct Target {
     groups: Vec<Vec<Record>>,
     group_bytes: usize,
     next: BTreeMap<PartitionId, Position>,
+    /// Where each large message goes from the next one on, for its pieces come first in the file; `None`: it is not imported.
+    large: VecDeque<Option<Destination>>,
+    /// Whether pieces of the next message have come.
+    has_pieces: bool,
     /// Of the next message, where its body lies.
     pieces: Vec<(Position, u64)>,
     imported: u64,
 }
 
 impl Target {
-    fn open(data: &Path, config: &Config) -> anyhow::Result<Target> {
+    fn open(data: &Path, config: &Config, large: VecDeque<Option<Destination>>) -> anyhow::Result<Target> {
         let directories = Directories {
             main: data,
             partitions: config.runtime.partitions,
@@ -175,29 +185,36 @@ impl Target {
         let opened = Stores::open(directories, keys, addressing, settings(config)?);
         let stores = opened.with_context(|| format!("cannot open {}", data.display()))?;
         let groups = stores.stores.iter().map(|_| Vec::new()).collect();
-        let (next, pieces) = (BTreeMap::new(), Vec::new());
-        Ok(Target { stores, groups, group_bytes: 0, next, pieces, imported: 0 })
+        let (next, has_pieces, pieces) = (BTreeMap::new(), false, Vec::new());
+        Ok(Target { stores, groups, group_bytes: 0, next, large, has_pieces, pieces, imported: 0 })
     }
 
     fn add(&mut self, sent: Sent, body: Option<Chunks>) -> anyhow::Result<()> {
-        let partition = self.stores.addressing.partition_of(self.stores.placement, &sent.to);
+        let partition = self.partition_of(&sent.to);
         let message = sent.message.with_chunks(body.map(Arc::new));
         self.imported += 1;
         self.put(partition, &Command::Enqueue(Sent { message, ..sent })).map(drop)
     }
 
     fn add_piece(&mut self, piece: Bytes) -> anyhow::Result<()> {
-        if 1 < self.stores.placement.partitions {
-            bail!("a large message needs a store with one partition");
-        }
+        self.has_pieces = true;
+        let to = self.large.front().context("the file has changed since it was looked through")?;
+        let Some(home) = to.as_ref().map(|to| self.partition_of(to)) else { return Ok(()) };
         let bytes = piece.len() as u64;
-        let position = self.put(PartitionId(0), &Command::Chunk(piece))?;
+        let position = self.put(home, &Command::Chunk(piece))?;
         self.pieces.push((position, bytes));
         Ok(())
     }
 
+    fn partition_of(&self, to: &Destination) -> PartitionId {
+        self.stores.addressing.partition_of(self.stores.placement, to)
+    }
+
     /// The body of the next message, if it is a large one: its pieces have been added.
     fn take_pieces(&mut self, count: Option<u64>) -> anyhow::Result<Option<Chunks>> {
+        if std::mem::take(&mut self.has_pieces) {
+            self.large.pop_front();
+        }
         let pieces = std::mem::take(&mut self.pieces);
         // Those that could not be exported whole leave some behind.
         let Some(skipped) = count.and_then(|count| pieces.len().checked_sub(usize::try_from(count).ok()?))
