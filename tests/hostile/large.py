@@ -344,27 +344,76 @@ store = "far"
 """
 
 
-def exported(binary):
+def while_moving(binary, total=24 * MIB):
+    """A queue moves to another store with a large message, and while others come: they are waited for, and all have their places."""
+    broker = brokers.new(binary, LIMIT + two_stores(tempfile.mkdtemp(prefix="postroad-hostile."))).must_start()
+    queue = o.queue("moves")
+
+    def command(*words):
+        done = subprocess.run([binary, "queue", *words, "--data", broker.data], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def send_rest(sender, number, tail, body):
+        for piece in body:
+            sender.peer.sendall(piece)
+        sender.peer.sendall(tail)
+        sender.answer(number, 60)
+
+    try:
+        before = Sender(broker.port)
+        before.send_large(queue, total, 1)
+        coming, given_up = Sender(broker.port), Sender(broker.port)
+        body = pieces(total, 2)
+        number, tail = coming.begin(queue, total)
+        given_up.begin(queue, total)
+        for _ in range(4):
+            coming.peer.sendall(next(body))
+            given_up.peer.sendall(bytes(MIB))
+        time.sleep(0.5)
+        command("move", "moves", "--to", "far")
+        waits, until = "1 moved, 0 left, 2 large messages are on their way in", time.monotonic() + 60
+        while waits not in command("moves"):
+            assert time.monotonic() < until, command("moves")
+            time.sleep(0.1)
+        before.send_large(queue, total, 3)
+        given_up.close()
+        send_rest(coming, number, tail, body)
+        until = time.monotonic() + 60
+        while command("moves"):
+            assert time.monotonic() < until, f"still on the move: {command('moves')}"
+            time.sleep(0.1)
+        broker.kill()
+        broker.must_start()
+        for seed in (1, 2, 3):
+            taken(broker, "moves", total, seed)
+        broker.check()
+    finally:
+        broker.kill()
+
+
+def exported(binary, extra=""):
     """Out of a stopped broker and into a new directory, piece by piece."""
     broker = brokers.new(binary, LIMIT).must_start()
-    total = 5 * MIB + 11
+    total, names = 5 * MIB + 11, ("moved", "left", "third")
     moved = None
     try:
         sender = Sender(broker.port)
-        sender.send_large(o.queue("moved"), total)
-        sender.send(o.queue("moved"), "small")
+        for seed, name in enumerate(names):
+            sender.send_large(o.queue(name), total, seed)
+            sender.send(o.queue(name), "small")
         broker.terminate(20)
         file, target = os.path.join(broker.folder, "export.jsonl"), os.path.join(broker.folder, "other")
+        moved = brokers.new(binary, LIMIT + extra, target)
         subprocess.run([binary, "journal", "export", broker.data, "--to", file], check=True, capture_output=True)
-        subprocess.run([binary, "journal", "import", target, "--from", file], check=True, capture_output=True)
-        moved = brokers.new(binary, LIMIT, target).must_start()
-        receiver = Receiver(moved.port)
-        receiver.consume(o.queue("moved"), 1)
-        delivery, digest = receiver.take_large(total)
-        assert digest == digest_of(total), "another body"
-        receiver.answer(receiver.ack(delivery))
-        receiver.sort()
-        assert o.body(receiver.take()) == b"small", "what came behind it"
+        words = ["journal", "import", target, "--from", file, "--config", moved.config]
+        subprocess.run([binary, *words], check=True, capture_output=True)
+        moved.must_start()
+        for seed, name in enumerate(names):
+            taken(moved, name, total, seed)
+            receiver = o.Client(moved.port)
+            receiver.consume(o.queue(name), 1)
+            assert o.body(receiver.take()) == b"small", f"what came behind it in {name}"
     finally:
         broker.kill()
         if moved:
@@ -397,7 +446,9 @@ CASES = [
     ("one body for two queues and a browser", to_several),
     ("two partitions: queues of both, transactions, dead letters", lambda binary: in_several_homes(binary, two_partitions)),
     ("two stores: the same", lambda binary: in_several_homes(binary, two_stores)),
+    ("on their way in while their queue moves", while_moving),
     ("exported and imported", exported),
+    ("imported into two partitions", lambda binary: exported(binary, two_partitions(None))),
     ("beyond the limit", refused),
 ]
 

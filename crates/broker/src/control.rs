@@ -123,6 +123,9 @@ pub struct OnTheMove {
     pub held: u64,
     /// Transactions that are open or prepared and send to it: they end first.
     pub transactions: u64,
+    /// Large messages that are on their way in since before it moved: they are waited for.
+    #[serde(default)]
+    pub uploads: u64,
     /// Why the last messages were refused where they are to go, if they were; it is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -130,9 +133,9 @@ pub struct OnTheMove {
 
 impl OnTheMove {
     fn new((moving, to): (Moving, String)) -> OnTheMove {
-        let Moving { queue, moved, left, held, transactions, refused, .. } = moving;
+        let Moving { queue, moved, left, held, transactions, uploads, refused, .. } = moving;
         let refused = refused.map(|refusal| refusal.to_string());
-        OnTheMove { queue: queue.name.to_string(), to, moved, left, held, transactions, refused }
+        OnTheMove { queue: queue.name.to_string(), to, moved, left, held, transactions, uploads, refused }
     }
 }
 

@@ -450,6 +450,7 @@ impl Partition {
             Event::Chunk { .. } | Event::Abandon { .. } | Event::WantChunk { .. } => {
                 self.pass_on(event, effects);
             }
+            Event::PieceUnread { upload, reason } => self.piece_unread(upload, reason, effects),
             Event::Attach(attach) => self.attach(attach, effects),
             Event::Detach { consumer, delivered, ticket } => {
                 self.detach(consumer, delivered, ticket, effects)

@@ -81,6 +81,65 @@ fn what_nobody_waits_for_is_tried_again() {
 }
 
 #[test]
+fn a_body_that_cannot_be_read_stays_and_is_counted_once() {
+    let mut bench = bench();
+    let here = bench.settings.placement.partition_of("a").0;
+    bench.unread = "def";
+    bench.run(SENT);
+    bench.run("piece 1 8 a hij\nsend 1 a n upload=8");
+    let no = "no: the store could not write: a message cannot be read, and stays where it is: damaged";
+    assert_eq!(bench.run("reject 1.1 m n"), format!("1.1<n+hij {no}"), "whoever waits is told");
+    let unreadable = |bench: &Bench| bench.partitions[usize::from(here)].counters().unreadable;
+    assert_eq!((bench.held(), unreadable(&bench)), ("a:2".to_owned(), 1));
+    assert_eq!(bench.run("reject 1.1 n"), "ok");
+    assert_eq!((bench.held(), bench.carried), ("a:1 dead:1".to_owned(), 3));
+    bench.run("close 1\ntime 20000\ntime 40000");
+    assert_eq!(bench.run("attach 2.1 a 9"), "ok", "nobody gets it");
+    bench.run(LATER);
+    assert_eq!((bench.held(), unreadable(&bench), bench.carried), ("a:1 dead:1".to_owned(), 1, 3));
+    assert!(bench.pieces().contains(&format!("{here}: abc def g")), "{}", bench.pieces());
+}
+
+#[test]
+fn what_moves_beside_it_goes_on_if_nobody_waits() {
+    let mut bench = bench();
+    bench.unread = "def";
+    bench.run("piece 1 7 a abc\npiece 1 7 a def\nsend 1 a m upload=7 until=50");
+    bench.run("piece 1 8 a hij\nsend 1 a n upload=8 until=50");
+    bench.run("time 60\ntime 2000\ntime 15000\ntime 30000");
+    assert_eq!((bench.held(), bench.carried), ("a:1 dead:1".to_owned(), 3), "it is tried once");
+    bench.restart();
+    mark(&mut bench);
+    bench.run("time 31000\ntime 32000");
+    assert_eq!(bench.carried, 5, "and once more by the next process");
+}
+
+#[test]
+fn the_queue_that_it_goes_to_may_move_meanwhile() {
+    let mut settings = settings(4);
+    settings.placement.hashed = 3;
+    let mut bench = Bench::new(settings);
+    mark(&mut bench);
+    bench.run("make 9 dead\nattach 1.1 a 9");
+    let pieces: Vec<String> = (10..30).map(|number| format!("{number}")).collect();
+    pieces.iter().for_each(|piece| drop(bench.run(&format!("piece 1 7 a {piece}"))));
+    bench.run("send 1 a m upload=7");
+    bench.late_from_now_on();
+    bench.run("reject 1.1 m\nmove 9 dead to=3");
+    (0..8).for_each(|_| bench.first_durable());
+    assert_eq!(bench.run("time 20"), "ok", "it is leaving");
+    (0..8).for_each(|_| bench.first_durable());
+    assert_eq!(bench.run("send 2 dead n\nmoves 9"), "ok dead to 3: 0 moved, 0 left, 1 coming ok ok ok");
+    assert_eq!(bench.all_durable(), "ok ok");
+    bench.run("time 40\ntime 60\ntime 80");
+    let body = pieces.concat();
+    assert_eq!(bench.run("moves 9"), "ok ok ok ok");
+    assert_eq!(bench.run("attach 2.1 dead 9"), format!("ok 2.1<m@queue://a+{body} 2.1<n"));
+    bench.run(LATER);
+    assert_eq!(bench.pieces(), format!("3: {}", pieces.join(" ")));
+}
+
+#[test]
 fn several_move_in_their_order() {
     let mut bench = bench();
     bench.run(SENT);

@@ -236,6 +236,59 @@ fn what_is_open_when_it_moves_is_waited_for() {
 }
 
 #[test]
+fn large_messages_that_began_to_come_are_waited_for_and_go_along() {
+    check(&[
+        (
+            "in their place",
+            "make 1 a
+             send 1 a m
+             piece 1 7 a abc
+             move 1 a to=1
+             time 20
+             moves 1
+             piece 1 7 a def
+             send 1 a n upload=7
+             send 1 a o
+             time 40
+             time 60
+             moves 1
+             attach 1.1 a 9",
+            "ok ok ok ok a to 1: 1 moved, 0 left, 1 coming ok ok ok ok ok ok ok ok 1.1<m 1.1<n+abcdef 1.1<o",
+        ),
+        (
+            "in a transaction",
+            "make 1 a
+             piece 1 7 a abc
+             move 1 a to=1
+             send 1 a m
+             send 1 a n upload=7 tx=1
+             time 20
+             commit 1 1
+             time 40
+             time 60
+             moves 1
+             attach 1.1 a 9",
+            "ok ok ok ok ok ok ok ok ok 1.1<n+abc 1.1<m",
+        ),
+        (
+            "until it is clear that nothing comes",
+            "make 1 a
+             piece 1 7 a abc
+             move 1 a to=1
+             send 2 a m
+             time 20
+             moves 1
+             close 1
+             time 40
+             time 60
+             moves 2
+             attach 2.1 a 9",
+            "ok ok ok ok a to 1: 0 moved, 0 left, 1 coming ok ok ok ok ok 2.1<m",
+        ),
+    ]);
+}
+
+#[test]
 fn scheduled_messages_go_after_their_queue() {
     check(&[(
         "when they are due",

@@ -143,8 +143,8 @@ pub enum Effect {
         /// The record.
         position: Position,
     },
-    /// Read a piece of a large body, and hand it to another partition as [`Peer::Piece`]; if it cannot be read, answer in its
-    /// place with [`Peer::PieceTaken`].
+    /// Read a piece of a large body, and hand it to another partition as [`Peer::Piece`]; if it cannot be read, answer with
+    /// [`crate::Event::PieceUnread`].
     CarryChunk {
         /// The record.
         position: Position,
@@ -197,6 +197,8 @@ pub struct Moving {
     pub held: u64,
     /// Open or prepared transactions that may still send to it.
     pub transactions: u64,
+    /// Large messages that are on their way in, and began to come before it moved.
+    pub uploads: u64,
     /// Why the last step was refused, if it was.
     pub refused: Option<Refusal>,
 }

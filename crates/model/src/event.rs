@@ -39,8 +39,17 @@ pub enum Event {
     WantChunk {
         /// Who was sent it.
         consumer: ConsumerKey,
+        /// The partition that delivered it: its consumer may have followed the queue to another one meanwhile.
+        from: PartitionId,
         /// The record.
         position: Position,
+    },
+    /// A piece that was to go to another partition cannot be read: see [`crate::Effect::CarryChunk`].
+    PieceUnread {
+        /// Which body.
+        upload: u64,
+        /// Why.
+        reason: String,
     },
     /// A consumer to attach.
     Attach(Attach),

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{
     BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, Login, LoginAnswer, Moving,
-    Position, Refusal, Ticket,
+    PartitionId, Position, Refusal, Ticket,
 };
 
 /// What the core sends back to a session.
@@ -21,6 +21,8 @@ pub enum ToSession {
     Deliver(Delivery),
     /// The next piece of the large message that is on its way out; pieces come in order.
     Chunk {
+        /// The partition that has it.
+        from: PartitionId,
         /// Its record.
         position: Position,
         /// The piece, or why it cannot be had.

@@ -14,9 +14,7 @@ use postroad_core::{
     message_in_record, sent_in_record,
 };
 use postroad_journal::{Disk, Journal, Keys, OpenError, Options, SimulatedDisk};
-use postroad_model::{
-    Chunks, Destination, Effect, Event, Message, MessageKey, PartitionId, Peer, Position, Refusal,
-};
+use postroad_model::{Chunks, Destination, Effect, Event, Message, MessageKey, PartitionId, Peer, Position};
 use postroad_replication::{
     Job, JobDone, LocalLog, LogEvent, LogWriter, Port, Proposal, ReplLog, ToPartition, ToWriter,
 };
@@ -175,8 +173,7 @@ impl Core {
                     effects.push(Effect::Tell { to, peer });
                 }
                 Err(reason) => {
-                    let peer = Peer::PieceTaken { upload, result: Err(Refusal::StoreFailed { reason }) };
-                    self.send(Source::Partition(self.id), Event::Peer { from: to, peer });
+                    self.send(Source::Partition(self.id), Event::PieceUnread { upload, reason });
                 }
             }
         }

@@ -106,13 +106,16 @@ fn moves(data: &Path) -> anyhow::Result<Vec<OnTheMove>> {
 
 /// How far it is, and what it waits for.
 fn told(moving: &OnTheMove) -> String {
-    let OnTheMove { queue, to, moved, left, held, transactions, refused } = moving;
+    let OnTheMove { queue, to, moved, left, held, transactions, uploads, refused } = moving;
     let mut text = format!("queue://{queue} to {to}: {moved} moved, {left} left");
     if 0 < *held {
         text += &format!(", {held} of them with consumers or on their way");
     }
     if 0 < *transactions {
         text += &format!(", {transactions} transactions that send to it are open or prepared");
+    }
+    if 0 < *uploads {
+        text += &format!(", {uploads} large messages are on their way in");
     }
     if let Some(reason) = refused {
         text += &format!("; tried again, as it was refused: {reason}");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use postroad_model::{Chunks, ConsumerKey, Delivery, Event, Message, Position, Protocol};
+use postroad_model::{Chunks, ConsumerKey, Delivery, Event, Message, PartitionId, Position, Protocol};
 
 /// Pieces that are asked for ahead: one is read while the other is sent.
 const AHEAD: usize = 2;
@@ -14,6 +14,8 @@ const WHOLE_BYTES_MAX: u64 = 100 << 20;
 /// One body on its way out.
 pub struct Body {
     consumer: ConsumerKey,
+    /// Where it lies.
+    from: PartitionId,
     chunks: Arc<Chunks>,
     asked: usize,
     arrived: usize,
@@ -25,15 +27,20 @@ pub struct Body {
 
 impl Body {
     /// A body that leaves in pieces.
-    pub fn streamed(consumer: ConsumerKey, chunks: Arc<Chunks>, is_exclusive: bool) -> Body {
-        Body { consumer, chunks, asked: 0, arrived: 0, whole: None, is_exclusive }
+    pub fn streamed(
+        consumer: ConsumerKey,
+        from: PartitionId,
+        chunks: Arc<Chunks>,
+        is_exclusive: bool,
+    ) -> Body {
+        Body { consumer, from, chunks, asked: 0, arrived: 0, whole: None, is_exclusive }
     }
 
     /// A body that is put together first.
-    pub fn whole(chunks: Arc<Chunks>, delivery: Delivery) -> Body {
+    pub fn whole(from: PartitionId, chunks: Arc<Chunks>, delivery: Delivery) -> Body {
         let consumer = delivery.consumer;
         let whole = Some((Box::new(delivery), BytesMut::with_capacity(chunks.bytes as usize)));
-        Body { consumer, chunks, asked: 0, arrived: 0, whole, is_exclusive: false }
+        Body { consumer, from, chunks, asked: 0, arrived: 0, whole, is_exclusive: false }
     }
 
     /// Why a body cannot be put together, if it cannot.
@@ -50,7 +57,7 @@ impl Body {
     pub fn ask(&mut self, events: &mut Vec<Event>) {
         while self.asked < self.chunks.positions.len().min(self.arrived + AHEAD) {
             let position = self.chunks.positions[self.asked];
-            events.push(Event::WantChunk { consumer: self.consumer, position });
+            events.push(Event::WantChunk { consumer: self.consumer, from: self.from, position });
             self.asked += 1;
         }
     }
@@ -61,8 +68,8 @@ impl Body {
     }
 
     /// Whether this piece is the next one.
-    pub fn waits_for(&self, position: Position) -> bool {
-        self.chunks.positions.get(self.arrived) == Some(&position)
+    pub fn waits_for(&self, from: PartitionId, position: Position) -> bool {
+        self.from == from && self.chunks.positions.get(self.arrived) == Some(&position)
     }
 
     /// One more piece is there. Returns it if it can leave now.

@@ -295,9 +295,10 @@ impl Task {
     /// A large message: its body comes from the log while it goes out.
     fn begin_body(&mut self, delivery: Delivery, now: Now) -> Result<(), Parting> {
         let Some(chunks) = delivery.message.chunks().cloned() else { return Ok(()) };
+        let (consumer, from) = (delivery.consumer, self.router.partition_of(delivery.consumer));
         if !self.session.streams(&delivery) {
             match Body::too_large(&chunks) {
-                None => self.body = Some(Body::whole(chunks, delivery)),
+                None => self.body = Some(Body::whole(from, chunks, delivery)),
                 Some(reason) => {
                     let output = &mut self.connection.output;
                     self.session.cannot_deliver(&delivery, &reason, now, &mut self.events, output);
@@ -305,11 +306,10 @@ impl Task {
             }
             return Ok(());
         }
-        let consumer = delivery.consumer;
         let message = ToSession::Deliver(delivery);
         self.session.answer(message, now, &mut self.events, &mut self.connection.output)?;
         if 0 < self.session.body_missing() {
-            self.body = Some(Body::streamed(consumer, chunks, !self.session.interleaves()));
+            self.body = Some(Body::streamed(consumer, from, chunks, !self.session.interleaves()));
         }
         Ok(())
     }
@@ -326,8 +326,8 @@ impl Task {
             return Ok(false);
         }
         body.ask(&mut self.events);
-        let Some((position, piece)) = self.mailbox.take_chunk() else { return Ok(false) };
-        if !body.waits_for(position) {
+        let Some(((from, position), piece)) = self.mailbox.take_chunk() else { return Ok(false) };
+        if !body.waits_for(from, position) {
             // It was asked for a body that was given up.
             return Ok(true);
         }

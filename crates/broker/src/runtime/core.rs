@@ -12,7 +12,7 @@ use postroad_core::{
 };
 use postroad_model::{
     Announcement, ConnectionId, Destination, Effect, Event, MessageKey, Notice, PartitionId, PartitionRange,
-    Peer, Placement, Position, Publish, Refusal, Sent, Ticket, ToSession, TransactionKey,
+    Peer, Placement, Position, Publish, Sent, Ticket, ToSession, TransactionKey,
 };
 use postroad_openwire::{Advisories, Advisory};
 use postroad_replication::{LogEvent, Proposal, ReplLog};
@@ -434,15 +434,14 @@ impl Core {
         for whom in waiting {
             match (whom, bytes.clone()) {
                 (PieceFor::Connection(connection), bytes) => {
-                    self.post(connection, ToSession::Chunk { position, bytes });
+                    self.post(connection, ToSession::Chunk { from: id, position, bytes });
                 }
                 (PieceFor::Partition { to, upload, address }, Ok(bytes)) => {
                     let peer = Peer::Piece { upload, to: [address].into(), bytes };
                     self.submit(to, Event::Peer { from: id, peer });
                 }
-                (PieceFor::Partition { to, upload, .. }, Err(reason)) => {
-                    let result = Err(Refusal::StoreFailed { reason });
-                    self.submit(id, Event::Peer { from: to, peer: Peer::PieceTaken { upload, result } });
+                (PieceFor::Partition { upload, .. }, Err(reason)) => {
+                    self.submit(id, Event::PieceUnread { upload, reason });
                 }
             }
         }

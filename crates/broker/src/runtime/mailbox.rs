@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
 use bytes::Bytes;
-use postroad_model::{Position, ToSession};
+use postroad_model::{PartitionId, Position, ToSession};
 
 /// What a connection waits for.
 #[derive(Clone, Copy)]
@@ -26,13 +26,16 @@ fn is_delivery(message: &ToSession) -> bool {
     matches!(message, ToSession::Deliver(_))
 }
 
+/// A piece of a large message, or why it cannot be had; by its partition and record.
+type Piece = ((PartitionId, Position), Result<Bytes, String>);
+
 /// One connection's mailbox. Its bytes are bounded by the core (`outbox_bytes_max`), its replies by
 /// what the connection may have outstanding.
 #[derive(Default)]
 pub struct Mailbox {
     messages: RefCell<VecDeque<ToSession>>,
     /// Pieces of a large message; they are asked for, a few at a time.
-    chunks: RefCell<VecDeque<(Position, Result<Bytes, String>)>>,
+    chunks: RefCell<VecDeque<Piece>>,
     /// Of the task that waits for the next message.
     waiting: RefCell<Option<Waker>>,
 }
@@ -41,8 +44,8 @@ impl Mailbox {
     /// Puts a message in and wakes the connection's task.
     pub fn put(&self, message: ToSession) {
         match message {
-            ToSession::Chunk { position, bytes } => {
-                self.chunks.borrow_mut().push_back((position, bytes));
+            ToSession::Chunk { from, position, bytes } => {
+                self.chunks.borrow_mut().push_back(((from, position), bytes));
             }
             message => self.messages.borrow_mut().push_back(message),
         }
@@ -62,7 +65,7 @@ impl Mailbox {
     }
 
     /// The oldest piece.
-    pub fn take_chunk(&self) -> Option<(Position, Result<Bytes, String>)> {
+    pub fn take_chunk(&self) -> Option<Piece> {
         self.chunks.borrow_mut().pop_front()
     }
 

@@ -142,9 +142,8 @@ impl Router {
             }
             Event::Move { ref queue, .. } => self.places.borrow().partition_of(queue),
             Event::Redrive { ref wanted, .. } => self.places.borrow().partition_of(&wanted.from),
-            Event::Credit { consumer, .. }
-            | Event::Drain { consumer }
-            | Event::WantChunk { consumer, .. } => self.partition_of(consumer),
+            Event::Credit { consumer, .. } | Event::Drain { consumer } => self.partition_of(consumer),
+            Event::WantChunk { from, .. } => from,
             Event::Settle(ref settle) => {
                 let partition = self.partition_of(settle.consumer);
                 self.enlist(settle.transaction, partition);
@@ -243,17 +242,18 @@ impl Router {
             let event = Event::Commit { transaction, participants: Vec::new(), ticket: publish.ticket };
             return to(PartitionId(0), event);
         }
-        let partition = self.places.borrow().partition_of(&publish.sent.to);
+        let upload = publish.upload;
+        let partition = self.home_of(&publish.sent.to, upload);
         // What is passed on elsewhere is remembered nowhere.
         publish.delivery.take_if(|delivery| {
             let place = self.links.get(&delivery.link).copied();
             place.unwrap_or_else(|| self.places.borrow().partition_of(&delivery.link.to)) != partition
         });
-        let is_there = |also: &Destination| self.places.borrow().partition_of(also) == partition;
+        let is_there = |also: &Destination| self.home_of(also, upload) == partition;
         if !publish.sent.also.iter().all(is_there) {
             return self.spread(publish, to);
         }
-        self.use_upload(publish.upload, |has_it| has_it == partition, to);
+        self.use_upload(upload, |has_it| has_it == partition, to);
         self.enlist(publish.transaction, partition);
         self.touched.insert(partition);
         to(partition, Event::Publish(publish));
@@ -273,6 +273,14 @@ impl Router {
             let (targets, bytes) = (targets.clone(), bytes.clone());
             to(*home, Event::Chunk { connection, upload, to: targets, bytes, ticket });
         }
+    }
+
+    /// Where what is sent to this address goes: where it lives; or where the message's body has come to, whose queue may have moved
+    /// meanwhile, and takes it along.
+    fn home_of(&self, address: &Destination, upload: Option<u64>) -> PartitionId {
+        let mut homes = upload.and_then(|upload| self.uploads.get(&upload)).into_iter().flatten();
+        let home = homes.find(|(_, targets)| targets.contains(address));
+        home.map_or_else(|| self.places.borrow().partition_of(address), |(home, _)| *home)
     }
 
     /// The message has come whose pieces these are: who is not to have it gives its own back.
@@ -307,7 +315,7 @@ impl Router {
         let Publish { connection, ticket, ref sent, transaction, resent, upload, .. } = publish;
         let mut shares: BTreeMap<PartitionId, Vec<Destination>> = BTreeMap::new();
         for target in sent.targets() {
-            shares.entry(self.places.borrow().partition_of(target)).or_default().push(target.clone());
+            shares.entry(self.home_of(target, upload)).or_default().push(target.clone());
         }
         let own = TransactionKey { connection, number: OWN_TRANSACTION | self.spread };
         let key = transaction.unwrap_or(own);
@@ -330,7 +338,8 @@ impl Router {
         }
     }
 
-    fn partition_of(&self, consumer: ConsumerKey) -> PartitionId {
+    /// Where the consumer is attached: what it is sent comes from there.
+    pub fn partition_of(&self, consumer: ConsumerKey) -> PartitionId {
         self.consumers.get(&consumer.number).copied().unwrap_or(PartitionId(0))
     }
 
@@ -576,6 +585,33 @@ mod tests {
         Event::Chunk { connection: CONNECTION, upload, to, bytes, ticket: Ticket(ticket) }
     }
 
+    fn with_upload(event: Event, upload: u64) -> Event {
+        match event {
+            Event::Publish(publish) => Event::Publish(Publish { upload: Some(upload), ..publish }),
+            other => other,
+        }
+    }
+
+    fn run(router: &mut Router, event: Event) -> Vec<String> {
+        let mut said = Vec::new();
+        router.route(event, |to, event| said.push(told(to, &event)));
+        said
+    }
+
+    #[test]
+    fn a_message_goes_where_its_pieces_are_and_others_where_their_queue_is_now() {
+        let (a, _, c) = names();
+        let addressing = Arc::default();
+        let places = Places { placement: Placement::over(2), addressing, keys: Arc::default() }.shared();
+        let mut router = Router::new(CONNECTION, places.clone());
+        assert_eq!(run(&mut router, piece(1, 7, &[&a])), [format!("0: piece for {a}")]);
+        Arc::make_mut(&mut places.borrow_mut().addressing).settle(&Destination::queue(&a), PartitionId(1));
+        assert_eq!(run(&mut router, piece(2, 7, &[&a])), [format!("0: piece for {a}")]);
+        assert_eq!(run(&mut router, with_upload(publish(3, &[&a], None), 7)), [format!("0: {a}")]);
+        assert_eq!(run(&mut router, publish(4, &[&a], None)), [format!("1: {a}")]);
+        assert_eq!(run(&mut router, piece(5, 8, &[&a, &c])), [format!("1: piece for {a},{c}")]);
+    }
+
     #[test]
     fn the_pieces_of_a_body_go_to_every_partition_that_may_have_its_message() {
         let (a, b, c) = names();
@@ -592,15 +628,6 @@ mod tests {
         let places =
             Places { placement: Placement::over(2), addressing: Arc::new(addressing), keys: Arc::default() };
         let mut router = Router::new(CONNECTION, places.shared());
-        let with_upload = |event: Event, upload: u64| match event {
-            Event::Publish(publish) => Event::Publish(Publish { upload: Some(upload), ..publish }),
-            other => other,
-        };
-        let run = |router: &mut Router, event: Event| {
-            let mut said = Vec::new();
-            router.route(event, |to, event| said.push(told(to, &event)));
-            said
-        };
         assert_eq!(run(&mut router, piece(1, 7, &[&a, &b])), [format!("0: piece for {a},{b}")]);
         assert_eq!(reply(&mut router, 1, Ok(())), Some(Ok(())), "one answers");
         assert_eq!(run(&mut router, with_upload(publish(2, &[&a, &b], None), 7)), [format!("0: {a},{b}")]);

@@ -44,8 +44,9 @@ pub struct Uploads {
 }
 
 /// The pieces of one body that are in the log.
-#[derive(Default)]
 struct Upload {
+    /// Where its message goes.
+    to: Arc<[Destination]>,
     bytes: u64,
     pieces: Vec<(Position, u64)>,
 }
@@ -73,6 +74,11 @@ impl Uploads {
         self.next_look_ms.filter(|_| !self.lent.is_empty())
     }
 
+    /// Bodies on their way in whose messages go to this address.
+    pub fn sent_to(&self, address: &Destination) -> u64 {
+        self.open.values().filter(|upload| upload.to.contains(address)).count() as u64
+    }
+
     /// Bodies of messages that are due later.
     pub fn scheduled(&self) -> impl Iterator<Item = (MessageKey, &Arc<Chunks>)> {
         self.scheduled.iter().map(|(key, chunks)| (*key, chunks))
@@ -92,7 +98,7 @@ impl Partition {
                 self.take_piece(Piece { connection, upload, to, bytes, ticket }, effects);
             }
             Event::Abandon { connection, upload } => self.abandon(connection, upload, effects),
-            Event::WantChunk { consumer, position } => {
+            Event::WantChunk { consumer, position, .. } => {
                 effects.push(Effect::ReadChunk { connection: consumer.connection, position });
             }
             _ => {}
@@ -101,7 +107,9 @@ impl Partition {
 
     /// One more piece of a large body.
     fn take_piece(&mut self, piece: Piece, effects: &mut Vec<Effect>) {
-        self.uploads.open.entry((piece.connection, piece.upload)).or_default();
+        let (upload, to) = ((piece.connection, piece.upload), &piece.to);
+        let begin = || Upload { to: to.clone(), bytes: 0, pieces: Vec::new() };
+        self.uploads.open.entry(upload).or_insert_with(begin);
         self.uploads.waiting.push_back(piece);
         self.propose_pieces(effects);
     }
@@ -210,7 +218,8 @@ impl Partition {
     /// The rest of an upload will not come.
     pub(crate) fn abandon(&mut self, connection: ConnectionId, upload: u64, effects: &mut Vec<Effect>) {
         self.uploads.waiting.retain(|piece| (piece.connection, piece.upload) != (connection, upload));
-        for (position, bytes) in self.uploads.open.remove(&(connection, upload)).unwrap_or_default().pieces {
+        let given_up = self.uploads.open.remove(&(connection, upload));
+        for (position, bytes) in given_up.into_iter().flat_map(|given_up| given_up.pieces) {
             effects.push(Effect::Release { position, bytes });
         }
     }
@@ -234,7 +243,7 @@ impl Partition {
 
     /// The body that has come, for the message that will name it.
     fn take_upload(&mut self, upload: (ConnectionId, u64)) -> Option<Arc<Chunks>> {
-        let Upload { bytes, pieces } = self.uploads.open.remove(&upload)?;
+        let Upload { bytes, pieces, .. } = self.uploads.open.remove(&upload)?;
         let piece_bytes = pieces.first().map_or(0, |(_, bytes)| *bytes as u32);
         let positions = pieces.into_iter().map(|(position, _)| position).collect();
         let chunks = Arc::new(Chunks { bytes, piece_bytes, positions });

@@ -176,6 +176,7 @@ impl Partition {
             && !self.parked.is_at(queue)
             && !self.waiting.is_for_queue(queue)
             && self.transactions_for(queue) == 0
+            && self.uploads.sent_to(queue) == 0
     }
 
     /// Open and prepared transactions that send to it.
@@ -241,7 +242,7 @@ impl Partition {
             let Some(message) = self.bodies.resident(key) else {
                 return (going, Some((tag, key)));
             };
-            bytes += message.bytes.len() as u64;
+            bytes += message.size();
             in_log = Some(is_in_log);
             cursor.insert(lane, sequence + 1);
             going.push(tag);
@@ -372,6 +373,7 @@ impl Partition {
                 left: found.map_or(0, crate::queue::Queue::len),
                 held: found.map_or(0, |queue| queue.away.messages),
                 transactions: self.transactions_for(queue),
+                uploads: self.uploads.sent_to(queue),
                 refused: leaving.refused.clone(),
             }
         };

@@ -8,19 +8,25 @@
 //!  the move is a transaction over both, as every move; `Peer::Enlist` says which upload is whose body
 //! ```
 //! Until then the entries are leaving, and a crash leaves them where they were: pieces that no message names are free again.
-//! A few pieces of one move are on their way at once, whatever waits behind it.
+//! To each partition a few pieces of one move are on their way at once, whatever waits behind it: one that hangs holds up what goes there.
+//!
+//! | what cannot be done | then |
+//! |---|---|
+//! | the other partition cannot write | whoever waits is told, and all stays; what nobody waits for is tried again |
+//! | a piece cannot be read here | its message is set aside like any other that cannot be read: it stays, and is counted once |
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{Chunks, ConnectionId, Effect, PartitionId, Peer, Refusal, Sent, Settlement, Ticket};
 
 use crate::Partition;
+use crate::queue::State;
 
 /// Pieces of a body on their way at once: one is read while another is written.
 const AHEAD: usize = 2;
 
-/// A move that nobody waits for and that could not be made is tried again after so long: the other disk may have room then.
+/// A move that nobody waits for and that could not be written is tried again after so long: the other disk may have room then.
 const RETRY_MS: u64 = 10_000;
 
 /// Moves whose bodies must be there before them, in order.
@@ -42,11 +48,13 @@ struct Move {
 
 /// A body on its way.
 #[derive(Debug)]
-struct Body {
+pub struct Body {
     /// The place of its message among those that move.
-    index: usize,
-    to: PartitionId,
-    upload: u64,
+    pub index: usize,
+    /// Where it goes, and its message too, even if the queue moves meanwhile: that waits for both.
+    pub to: PartitionId,
+    /// Its number there.
+    pub upload: u64,
     chunks: Arc<Chunks>,
     asked: usize,
     taken: usize,
@@ -58,9 +66,33 @@ impl Carrying {
         self.waiting.iter().map(|waiting| waiting.not_before_ms).filter(|at_ms| 0 < *at_ms).min()
     }
 
-    fn next_upload(&mut self) -> u64 {
-        self.last_upload += 1;
-        self.last_upload
+    /// For each other partition, asks for what the first move to it may have on its way; the place of a move whose bodies are all there.
+    fn ask(&mut self, now_ms: u64, partitions: u16, effects: &mut Vec<Effect>) -> Option<usize> {
+        let mut busy = BTreeSet::new();
+        for (index, one) in self.waiting.iter_mut().enumerate() {
+            if usize::from(partitions) <= busy.len() + 1 {
+                break;
+            }
+            if now_ms < one.not_before_ms {
+                continue;
+            }
+            let is_first = one.bodies.iter().all(|body| !busy.contains(&body.to));
+            busy.extend(one.bodies.iter().map(|body| body.to));
+            if !is_first {
+                continue;
+            }
+            one.not_before_ms = 0;
+            match one.bodies.iter_mut().find(|body| !body.is_complete()) {
+                Some(body) => body.ask(&one.sends, effects),
+                None => return Some(index),
+            }
+        }
+        None
+    }
+
+    /// The move that this body belongs to, by its place.
+    fn find(&self, upload: u64) -> Option<usize> {
+        self.waiting.iter().position(|one| one.bodies.iter().any(|body| body.upload == upload))
     }
 }
 
@@ -90,39 +122,40 @@ impl Partition {
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
-        let here = self.settings.id;
-        let mut bodies = Vec::new();
-        for (index, sent) in sends.iter().enumerate() {
-            let to = self.partition_of(&sent.to);
-            if let Some(chunks) = sent.message.chunks().filter(|_| to != here).cloned() {
-                let upload = self.carrying.next_upload();
-                bodies.push(Body { index, to, upload, chunks, asked: 0, taken: 0 });
-                // Whatever becomes of the queue meanwhile.
-                self.lend(&sent.message, effects);
-            }
-        }
+        let bodies = self.bodies_to_carry(&sends);
         if bodies.is_empty() {
-            return self.move_at_once(sends, Vec::new(), settlements, answer, effects);
+            return self.move_at_once(sends, &[], settlements, answer, effects);
+        }
+        for body in &bodies {
+            // Whatever becomes of the queue meanwhile.
+            self.lend(&sends[body.index].message, effects);
         }
         self.carrying.waiting.push_back(Move { sends, settlements, answer, bodies, not_before_ms: 0 });
         self.go_on_carrying(effects);
     }
 
-    /// Goes on with the first move that may; makes those whose bodies are there.
-    pub(crate) fn go_on_carrying(&mut self, effects: &mut Vec<Effect>) {
-        let now_ms = self.now_ms;
-        while let Some(index) = self.carrying.waiting.iter().position(|one| one.not_before_ms <= now_ms) {
-            let Some(first) = self.carrying.waiting.get_mut(index) else { return };
-            first.not_before_ms = 0;
-            if let Some(body) = first.bodies.iter_mut().find(|body| !body.is_complete()) {
-                return body.ask(&first.sends, effects);
+    /// The large bodies that go to other partitions, none of which has any of them yet.
+    fn bodies_to_carry(&mut self, sends: &[Sent]) -> Vec<Body> {
+        let mut bodies = Vec::new();
+        for (index, sent) in sends.iter().enumerate() {
+            let to = self.partition_of(&sent.to);
+            if let Some(chunks) = sent.message.chunks().filter(|_| to != self.settings.id).cloned() {
+                self.carrying.last_upload += 1;
+                let upload = self.carrying.last_upload;
+                bodies.push(Body { index, to, upload, chunks, asked: 0, taken: 0 });
             }
+        }
+        bodies
+    }
+
+    /// Goes on with the moves that may; makes those whose bodies are there.
+    pub(crate) fn go_on_carrying(&mut self, effects: &mut Vec<Effect>) {
+        while let Some(index) = self.carrying.ask(self.now_ms, self.settings.placement.partitions, effects) {
             let Some(Move { sends, settlements, answer, bodies, .. }) = self.carrying.waiting.remove(index)
             else {
                 return;
             };
-            let uploads = bodies.iter().map(|body| (body.index, body.upload)).collect();
-            self.move_at_once(sends, uploads, settlements, answer, effects);
+            self.move_at_once(sends, &bodies, settlements, answer, effects);
         }
     }
 
@@ -134,33 +167,80 @@ impl Partition {
         result: Result<(), Refusal>,
         effects: &mut Vec<Effect>,
     ) {
-        let is_it = |body: &Body| body.upload == upload;
-        let Some(index) = self.carrying.waiting.iter().position(|one| one.bodies.iter().any(is_it)) else {
+        let Some(index) = self.carrying.find(upload) else {
             // Its move was given up while it was on its way.
             return self.tell(from, Peer::Forsake { upload }, effects);
         };
         match result {
             Ok(()) => {
                 let bodies = &mut self.carrying.waiting[index].bodies;
-                bodies.iter_mut().filter(|body| is_it(body)).for_each(|body| body.taken += 1);
+                bodies.iter_mut().filter(|body| body.upload == upload).for_each(|body| body.taken += 1);
             }
-            Err(refusal) => self.cannot_carry(index, &refusal, effects),
+            Err(refusal) => self.cannot_write(index, refusal, effects),
         }
         self.go_on_carrying(effects);
     }
 
     /// Whoever waits is told, and everything stays where it was; what nobody waits for is tried again.
-    fn cannot_carry(&mut self, index: usize, refusal: &Refusal, effects: &mut Vec<Effect>) {
-        let Some(mut failed) = self.carrying.waiting.remove(index) else { return };
-        for body in &mut failed.bodies {
-            self.tell(body.to, Peer::Forsake { upload: body.upload }, effects);
-            (body.upload, body.asked, body.taken) = (self.carrying.next_upload(), 0, 0);
-        }
+    fn cannot_write(&mut self, index: usize, refusal: Refusal, effects: &mut Vec<Effect>) {
+        let Some(failed) = self.give_up_move(index, effects) else { return };
         if failed.answer.is_some() {
             self.stay(&failed.settlements, effects);
-            return self.answer(failed.answer, Err(refusal.clone()), effects);
+            return self.answer(failed.answer, Err(refusal), effects);
         }
-        failed.not_before_ms = self.now_ms + RETRY_MS;
-        self.carrying.waiting.push_back(failed);
+        let (bodies, not_before_ms) = (self.bodies_to_carry(&failed.sends), self.now_ms + RETRY_MS);
+        self.carrying.waiting.push_back(Move { bodies, not_before_ms, ..failed });
+    }
+
+    /// A piece of the body cannot be read here, and never will be: its message is set aside. What else was to move with it goes on, unless
+    /// somebody waits for all of it.
+    pub(crate) fn piece_unread(&mut self, upload: u64, reason: String, effects: &mut Vec<Effect>) {
+        let Some(index) = self.carrying.find(upload) else { return };
+        let Some(mut failed) = self.give_up_move(index, effects) else { return };
+        let Some(lost) = failed.bodies.iter().find(|body| body.upload == upload) else { return };
+        failed.sends.remove(lost.index);
+        let (aside, others) =
+            failed.settlements.into_iter().partition(|end| self.has_body(end, &lost.chunks));
+        failed.settlements = others;
+        self.set_entries_aside(&aside);
+        if failed.answer.is_some() {
+            self.stay(&failed.settlements, effects);
+            let reason = format!("a message cannot be read, and stays where it is: {reason}");
+            self.answer(failed.answer, Err(Refusal::StoreFailed { reason }), effects);
+        } else {
+            failed.bodies = self.bodies_to_carry(&failed.sends);
+            self.carrying.waiting.insert(index, failed);
+        }
+        self.go_on_carrying(effects);
+    }
+
+    /// Takes a move back, with what has come of it elsewhere.
+    fn give_up_move(&mut self, index: usize, effects: &mut Vec<Effect>) -> Option<Move> {
+        let failed = self.carrying.waiting.remove(index)?;
+        for body in &failed.bodies {
+            self.tell(body.to, Peer::Forsake { upload: body.upload }, effects);
+        }
+        Some(failed)
+    }
+
+    /// Whether this entry's message has this body.
+    fn has_body(&mut self, of: &Settlement, chunks: &Arc<Chunks>) -> bool {
+        let key = self.entry(of.queue, of.tag).map(|entry| entry.key);
+        let headers = key.and_then(|key| self.bodies.headers(key));
+        headers.and_then(|(message, _)| message.chunks()) == Some(chunks)
+    }
+
+    /// These stay where they are, undelivered, until the process ends. There are none if the message was in memory alone: it has ended.
+    fn set_entries_aside(&mut self, aside: &[Settlement]) {
+        self.counters.unreadable += (aside.len() as u64).max(1);
+        for Settlement { queue, tag, .. } in aside {
+            self.set_state(*queue, *tag, State::Leaving);
+            if let Some(key) = self.entry(*queue, *tag).map(|entry| entry.key) {
+                self.bodies.unpin(key);
+            }
+            if let Some(queue) = self.queues.get(queue) {
+                self.moves.set_aside(&queue.source, *tag);
+            }
+        }
     }
 }

@@ -328,7 +328,7 @@ impl Partition {
                     redrive.views.entry(lane).or_default().pass(sequence);
                     let key = self.entry(redrive.queue, tag).map(|entry| entry.key);
                     let headers = key.and_then(|key| self.bodies.headers(key));
-                    bytes += headers.map_or(0, |(headers, _)| headers.bytes.len() as u64);
+                    bytes += headers.map_or(0, |(_, bytes)| bytes);
                     going.push(tag);
                 }
                 Next::Absent(tag) => {

@@ -12,6 +12,7 @@ use crate::Partition;
 use crate::intake::publish::Admitted;
 use crate::log::completion::Completion;
 use crate::queue::State;
+use crate::settling::carrying::Body;
 
 /// What a transaction has done here so far.
 #[derive(Default, Debug)]
@@ -411,12 +412,11 @@ impl Partition {
         true
     }
 
-    /// As [`Partition::move_messages`]; large bodies that go to another partition are there already, as `uploads`, each with the
-    /// place of its message among the sends.
+    /// As [`Partition::move_messages`]; the bodies that go to another partition are there already.
     pub(crate) fn move_at_once(
         &mut self,
         sends: Vec<Sent>,
-        uploads: Vec<(usize, u64)>,
+        bodies: &[Body],
         settlements: Vec<Settlement>,
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
@@ -427,9 +427,10 @@ impl Partition {
         let here = self.settings.id;
         let mut shares: BTreeMap<PartitionId, Share> = BTreeMap::new();
         for (index, sent) in sends.into_iter().enumerate() {
-            let (sends, own_uploads) = shares.entry(self.partition_of(&sent.to)).or_default();
-            let of_it = uploads.iter().filter(|(of, _)| *of == index);
-            own_uploads.extend(of_it.map(|(_, upload)| (sends.len(), *upload)));
+            let body = bodies.iter().find(|body| body.index == index);
+            let to = body.map_or_else(|| self.partition_of(&sent.to), |body| body.to);
+            let (sends, uploads) = shares.entry(to).or_default();
+            uploads.extend(body.map(|body| (sends.len(), body.upload)));
             sends.push(sent);
         }
         let (own, _) = shares.remove(&here).unwrap_or_default();

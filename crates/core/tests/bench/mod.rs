@@ -12,7 +12,9 @@
 //! `know 1 l a m` settles, `part 1 l a` detaches it and `part 1 l a closed` ends it.
 //! Notices: `listen` says them from then on, `[1.2 gone]`; `introduce 1`, `produce 1 a` and `leave 1 a` make some.
 //! Dead letters: `redrive 1 dead to=b origin=a where=k=5 max=1` sends them back; `2 back, 1 left` comes ahead of its answer.
-//! Moves: `move 1 a to=1` (to that partition), `moves 1` says `a to 1: 2 moved, 3 left, 1 held`, and with open transactions `, 1 open`.
+//! Moves: `move 1 a to=1` (to that partition), `moves 1` says `a to 1: 2 moved, 3 left, 1 held`, and with open transactions `, 1 open`,
+//! with large messages on their way in `, 1 coming`.
+//! Large messages: `piece 1 7 a abc` for each piece, then `send 1 a m upload=7`; they come as `1.2<m+abcdef`.
 //! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due until then).
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
 //! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and share it, `share=durable`
@@ -74,6 +76,12 @@ pub struct Bench {
     kept: BTreeMap<(PartitionId, Position), i64>,
     /// Large messages have come whose pieces are in the log, and are told with their bodies.
     has_pieces: bool,
+    /// Where the pieces of large messages on their way in go, from the first one on.
+    uploads: HashMap<(ConnectionId, u64), PartitionId>,
+    /// What is in pieces that cannot be read.
+    pub unread: &'static str,
+    /// How often a piece was to be read for another partition.
+    pub carried: usize,
     /// Bodies that were asked for at once, at the most.
     pub fetched_at_once: usize,
 }
@@ -190,6 +198,9 @@ impl Bench {
             listens: false,
             kept: BTreeMap::new(),
             has_pieces: false,
+            uploads: HashMap::new(),
+            unread: "",
+            carried: 0,
             fetched_at_once: 0,
         };
         bench.start();
@@ -418,8 +429,15 @@ impl Bench {
                 }
                 Effect::Release { position, .. } => *self.kept.entry((id, position)).or_default() -= 1,
                 Effect::CarryChunk { position, to, upload, address } => {
-                    let peer = Peer::Piece { upload, to: [address].into(), bytes: self.piece(id, position) };
-                    self.work.push_back((to, Event::Peer { from: id, peer }));
+                    self.carried += 1;
+                    let bytes = self.piece(id, position);
+                    self.work.push_back(match bytes == self.unread {
+                        true => (id, Event::PieceUnread { upload, reason: "damaged".into() }),
+                        false => {
+                            let peer = Peer::Piece { upload, to: [address].into(), bytes };
+                            (to, Event::Peer { from: id, peer })
+                        }
+                    });
                 }
                 _ => {}
             }
@@ -545,7 +563,10 @@ impl Bench {
                 let upload = plain[1].parse().expect("a sound script");
                 let bytes = Bytes::copy_from_slice(plain[3].as_bytes());
                 let targets = [to.clone()].into();
-                self.send(&to, Event::Chunk { connection, upload, to: targets, bytes, ticket: Ticket(0) });
+                let home = self.settings.addressing.partition_of(self.settings.placement, &to);
+                let home = *self.uploads.entry((connection, upload)).or_insert(home);
+                let piece = Event::Chunk { connection, upload, to: targets, bytes, ticket: Ticket(0) };
+                self.work.push_back((home, piece));
             }
             "send" => {
                 let link = options.iter().find_map(|option| option.strip_prefix("link="));
@@ -746,7 +767,13 @@ impl Bench {
         let upload = option("upload");
         let plain = Publish::plain(connection, ticket, sent);
         let publish = Publish { transaction, resent, delivery, upload, ..plain };
-        let id = self.send(&to, Event::Publish(publish));
+        let id = match upload.and_then(|upload| self.uploads.remove(&(connection, upload))) {
+            Some(home) => {
+                self.work.push_back((home, Event::Publish(publish)));
+                home
+            }
+            None => self.send(&to, Event::Publish(publish)),
+        };
         self.touch(transaction, id);
     }
 
@@ -907,10 +934,11 @@ impl Bench {
 }
 
 fn on_the_move(moving: &Moving) -> String {
-    let Moving { queue, to, moved, left, held, transactions, .. } = moving;
+    let Moving { queue, to, moved, left, held, transactions, uploads, .. } = moving;
     let held = if *held > 0 { format!(", {held} held") } else { String::new() };
     let open = if *transactions > 0 { format!(", {transactions} open") } else { String::new() };
-    format!("{} to {}: {moved} moved, {left} left{held}{open}", queue.name, to.0)
+    let coming = if *uploads > 0 { format!(", {uploads} coming") } else { String::new() };
+    format!("{} to {}: {moved} moved, {left} left{held}{open}{coming}", queue.name, to.0)
 }
 
 fn link_name(name: &str, to: &Destination) -> Arc<LinkName> {
