@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bench::{Bench, settings};
 use postroad_core::Settings;
+use postroad_model::Destination;
 use postroad_routing::{Addressing, Pattern, VirtualTopic};
 
 fn check(cases: &[(&str, &str, &str)]) {
@@ -452,4 +453,52 @@ fn readers_share_a_subscription() {
     let said =
         bench.run("attach 1.1 #t 1 sub=s share=durable\nattach 2.1 #t 9 sub=s share=durable\nsend 2 #t n");
     assert_eq!(said, "ok 1.1<m ok 2.1<n ok", "it is still shared");
+}
+
+#[test]
+fn a_subscription_that_takes_a_topic_of_another_partition_is_over_where_it_was() {
+    let bench = || Bench::new(settings(2));
+    let home = |bench: &Bench, name: &str| {
+        let Settings { addressing, placement, .. } = &bench.settings;
+        addressing.partition_of(*placement, &Destination::topic(name))
+    };
+    let (old, new) = ("old", (0..).map(|number| format!("new{number}")));
+    let new = new.into_iter().find(|name| home(&bench(), name) != home(&bench(), old)).expect("one of them");
+    let begun = "attach 1.1 #old 9 sub=s\nsend 2 #old m\ndetach 1.1 none\n";
+    for (case, script, want, held) in [
+        ("it ends with what it held", "attach 1.2 #NEW 9 sub=s", "ok 1.1<m ok ok", ""),
+        ("and takes nothing any more", "attach 1.2 #NEW 9 sub=s\nsend 2 #old n", "ok 1.1<m ok ok ok", ""),
+        (
+            "the new one is there",
+            "attach 1.2 #NEW 9 sub=s\nsend 2 #NEW n",
+            "ok 1.1<m ok ok 1.2<n ok",
+            "NEW:1",
+        ),
+        (
+            "the way back too",
+            "attach 1.2 #NEW 9 sub=s\ndetach 1.2 none\nattach 1.3 #old 9 sub=s\nsend 2 #NEW n\nsend 2 #old o",
+            "ok 1.1<m ok ok ok ok 1.3<o ok",
+            "old:1",
+        ),
+        (
+            "another kind is another subscription",
+            "attach 1.2 #NEW 9 sub=s share=durable",
+            "ok 1.1<m ok ok",
+            "old:1",
+        ),
+        ("another name is another subscription", "attach 1.2 #NEW 9 sub=t", "ok 1.1<m ok ok", "old:1"),
+        (
+            "as it is where somebody reads it",
+            "attach 1.3 #old 9 sub=s\nattach 1.2 #NEW 9 sub=s",
+            "ok 1.1<m ok ok 1.3<m ok",
+            "old:1",
+        ),
+        ("a pattern is read in all partitions", "attach 1.2 #NEW.> 9 sub=s", "ok 1.1<m ok ok", ""),
+    ] {
+        let mut bench = bench();
+        let said = bench.run(&format!("{begun}{}", script.replace("NEW", &new)));
+        assert_eq!((said.as_str(), bench.held()), (want, held.replace("NEW", &new)), "case: {case}");
+        bench.restart();
+        assert_eq!(bench.held(), held.replace("NEW", &new), "case: {case}: after a restart");
+    }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::{
     BranchId, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, EntryTag, JobsWanted,
     LinkDelivery, LinkEvent, Message, MessageKey, PartitionId, Position, ProducerNotice, Refusal, Sent,
-    Ticket, TransactionId, TransactionKey,
+    Subscription, Ticket, TransactionId, TransactionKey,
 };
 
 /// Something that a session, the log, the clock or another partition tells a partition.
@@ -589,6 +589,8 @@ pub enum Peer {
         /// The queue.
         queue: Destination,
     },
+    /// This durable subscription was made: one of its name that reads another topic is over.
+    Subscribed(Box<Subscription>),
     /// A message for an address that lives here, in memory alone.
     Offer {
         /// The message.

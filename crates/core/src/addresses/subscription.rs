@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, ConnectionId, ConsumerKey, DetachCause, Effect, Event, QueueId, Refusal, Share, Subscription,
-    Ticket,
+    Attach, ConnectionId, ConsumerKey, DetachCause, Effect, Event, PartitionId, Peer, QueueId, Refusal,
+    Share, Subscription, Ticket,
 };
 
 use crate::Partition;
@@ -123,6 +123,29 @@ impl Partition {
         }
     }
 
+    /// A durable subscription was made here: it may have read another topic before, in another partition.
+    pub(crate) fn tell_of_subscription(&self, name: &Arc<str>, effects: &mut Vec<Effect>) {
+        let queue = self.subscriptions.get(name).and_then(|id| self.queues.get(id));
+        let Some(made) = queue.and_then(|queue| queue.subscription.as_ref()) else { return };
+        let others = (0..self.settings.placement.partitions).map(PartitionId);
+        for other in others.filter(|other| *other != self.settings.id) {
+            self.tell(other, Peer::Subscribed(Box::new(made.clone())), effects);
+        }
+    }
+
+    /// This durable subscription was made in another partition: one of its name and kind here is over if it reads another topic, as it
+    /// would be if both topics lived here (see [`Partition::find_subscription`]); unless somebody reads it.
+    pub(crate) fn end_former_subscription(&mut self, made: &Subscription, effects: &mut Vec<Effect>) {
+        let queue = self.subscriptions.get(&made.name).and_then(|id| self.queues.get(id));
+        let unread = queue.filter(|queue| queue.consumers.is_empty());
+        let is_over = unread
+            .and_then(|queue| queue.subscription.as_ref())
+            .is_some_and(|found| found.topic != made.topic && found.shared == made.shared);
+        if is_over && !self.waiting.is_for_subscription(&made.name) {
+            self.end_subscription(made.name.clone(), None, effects);
+        }
+    }
+
     pub(crate) fn unsubscribe(
         &mut self,
         name: Arc<str>,
@@ -141,7 +164,7 @@ impl Partition {
             None => Refusal::NoSuchSubscription { name },
             Some(queue) if !queue.consumers.is_empty() => Refusal::SubscriptionInUse { name },
             Some(_) => {
-                return self.end_subscription(name, (connection, ticket), effects);
+                return self.end_subscription(name, Some((connection, ticket)), effects);
             }
         };
         self.reply(connection, ticket, Err(refusal), effects);

@@ -212,11 +212,11 @@ impl Partition {
     pub(crate) fn end_subscription(
         &mut self,
         name: Arc<str>,
-        (connection, ticket): (ConnectionId, Ticket),
+        answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
         self.waiting.for_subscriptions.insert(name.clone(), Vec::new());
-        let completion = Completion::Unsubscribed { name: name.clone(), connection, ticket };
+        let completion = Completion::Unsubscribed { name: name.clone(), answer };
         self.propose(Command::Unsubscribe { name }, Urgency::Waiting, completion, effects);
     }
 

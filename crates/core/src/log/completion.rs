@@ -112,10 +112,8 @@ pub enum Completion {
     Unsubscribed {
         /// What it is called.
         name: Arc<str>,
-        /// Who has ended it.
-        connection: ConnectionId,
-        /// For what.
-        ticket: Ticket,
+        /// Who has ended it and waits, if anybody does.
+        answer: Option<(ConnectionId, Ticket)>,
     },
     /// A message that its client may have sent before, behind what was on its way to the log.
     Resent(Box<Publish>),
@@ -212,10 +210,11 @@ impl Partition {
                 if let Some(Event::Attach(attach)) = waiting.first() {
                     self.begin_subscription(attach, effects);
                 }
+                self.tell_of_subscription(&name, effects);
                 self.resume(waiting, effects);
             }
-            Completion::Unsubscribed { name, connection, ticket } => {
-                self.reply(connection, ticket, Ok(()), effects);
+            Completion::Unsubscribed { name, answer } => {
+                self.answer(answer, Ok(()), effects);
                 let waiting = self.waiting.take_for_subscription(&name);
                 self.resume(waiting, effects);
             }
@@ -281,8 +280,8 @@ impl Partition {
                 self.refuse_waiting(waiting, refusal, effects);
             }
             // It is there as before, for whoever waits.
-            Completion::Unsubscribed { name, connection, ticket } => {
-                self.reply(connection, ticket, no(), effects);
+            Completion::Unsubscribed { name, answer } => {
+                self.answer(answer, no(), effects);
                 let waiting = self.waiting.take_for_subscription(&name);
                 self.resume(waiting, effects);
             }

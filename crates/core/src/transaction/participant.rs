@@ -33,6 +33,7 @@ impl Partition {
             Peer::Piece { upload, to, bytes } => self.take_peers_piece(from, (upload, to, bytes), effects),
             Peer::PieceTaken { upload, result } => self.piece_taken(from, upload, result, effects),
             Peer::Forsake { upload } => self.abandon(ConnectionId::internal(from), upload, effects),
+            Peer::Subscribed(made) => self.end_former_subscription(&made, effects),
             Peer::Offer { sent } => self.take_offer(*sent, effects),
             Peer::Discard { transactions, id, timed_out } => {
                 self.discard(&transactions, id, timed_out, effects);
