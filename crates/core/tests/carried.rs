@@ -140,6 +140,22 @@ fn the_queue_that_it_goes_to_may_move_meanwhile() {
 }
 
 #[test]
+fn a_partition_that_hangs_holds_up_only_what_goes_there() {
+    let mut bench = bench();
+    let [here, there] = ["a", "dead"].map(|name| bench.settings.placement.partition_of(name));
+    let third = |name: &&str| ![here, there].contains(&bench.settings.placement.partition_of(name));
+    let third = *["b", "c", "d", "e", "f", "g", "h"].iter().find(|name| third(name)).expect("one of them");
+    bench.run("piece 1 7 a abc\npiece 1 7 a def\npiece 1 7 a g\nsend 1 a m upload=7\nattach 1.1 a 1");
+    bench.run("piece 1 8 a hij\nsend 1 a n upload=8");
+    bench.late_from_now_on();
+    bench.run(&format!("reject 1.1 m\nredrive 2 a to={third}\ntime 10\ntime 20"));
+    assert_eq!(bench.carried, 3, "two pieces of the first message, and all of the second");
+    bench.all_durable();
+    bench.run(LATER);
+    assert_eq!(bench.held(), format!("{third}:1 dead:1"));
+}
+
+#[test]
 fn several_move_in_their_order() {
     let mut bench = bench();
     bench.run(SENT);
