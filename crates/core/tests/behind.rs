@@ -137,3 +137,14 @@ fn who_looks_waits_for_the_log_alone() {
     );
     assert_eq!(bench.run("accept 2.1 mmmm"), "ok ok");
 }
+
+#[test]
+fn so_many_wait_at_the_most() {
+    let mut bench = Bench::new(settings(1));
+    bench.run("attach 1.1 m 0");
+    bench.late_from_now_on();
+    bench.run("send 1 m x");
+    assert_eq!(bench.run(&"drain 1.1\n".repeat(1024)), "");
+    assert_eq!(bench.run("drain 1.1"), "1.1 drained", "who comes then does not wait");
+    assert_eq!(bench.all_durable().matches("drained").count(), 1024);
+}

@@ -74,7 +74,8 @@ fn promises_hold_for_every_seed() {
         total.folded,
         total.opened,
         total.dropped,
-        total.replaced,
+        // One run in three keeps last values.
+        2 * total.replaced,
         // One run in nine or so has consumers that must not be slow, and takes something back.
         5 * total.slow,
         2 * total.timed_out,

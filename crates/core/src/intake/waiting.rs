@@ -20,6 +20,10 @@ use crate::intake::parked::Parked;
 use crate::intake::publish::Admitted;
 use crate::log::completion::Completion;
 
+/// Consumers and drains that wait for sends at once, far more than look behind their sends while the log writes one group; who comes
+/// then does not wait.
+const FOR_SENDS_MAX: usize = 1024;
+
 /// See the head of this file.
 #[derive(Default)]
 pub struct Waiting {
@@ -224,7 +228,7 @@ impl Partition {
     /// back.
     pub(crate) fn behind_its_sends(&mut self, event: Event) -> Option<Event> {
         let needed = looker(&event).map_or(0, |connection| self.proposals_of_sends(connection));
-        if needed <= self.proposals_ended() {
+        if needed <= self.proposals_ended() || self.waiting.for_sends.len() >= FOR_SENDS_MAX {
             return Some(event);
         }
         self.waiting.wait_for_sends(needed, event);
