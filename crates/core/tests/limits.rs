@@ -517,6 +517,24 @@ fn a_consumer_that_says_nothing_for_too_long_is_slow() {
             &format!(" [1.1 slow] 2.1<m!1 {lost} {lost} ok 2.1<o"),
         ),
         (
+            "what came to it twice it may give back once, for the first time, and then accept: another has it by then",
+            WhenSlow::TakeBack,
+            "time 1010\naccept 1.1 n\ncredit 1.1 1\nfail 1.1 m\ncredit 2.1 1\naccept 1.1 m\naccept 2.1 m",
+            &format!(" [1.1 slow] ok 1.1<m!1 ok 2.1<m!2 {lost} ok"),
+        ),
+        (
+            "or nobody has",
+            WhenSlow::TakeBack,
+            "time 1010\naccept 1.1 n\ncredit 1.1 1\nfail 1.1 m\naccept 1.1 m\ncredit 2.1 9",
+            " [1.1 slow] ok 1.1<m!1 ok ok 2.1<o",
+        ),
+        (
+            "or it accepts twice",
+            WhenSlow::TakeBack,
+            "time 1010\naccept 1.1 n\ncredit 1.1 1\naccept 1.1 m\naccept 1.1 m\ncredit 2.1 9",
+            " [1.1 slow] ok 1.1<m!1 ok ok 2.1<o",
+        ),
+        (
             "in a transaction",
             WhenSlow::TakeBack,
             "time 1010\ncredit 2.1 1\naccept 1.1 m tx=1\ncommit 1 1",

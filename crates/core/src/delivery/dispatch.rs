@@ -168,7 +168,7 @@ impl Partition {
             browse.pass(tag);
             return;
         }
-        consumer.pace.taken.remove(&tag);
+        consumer.pace.gets(tag);
         consumer.held.push(self.next_hold, tag);
         self.next_hold += 1;
         let Some(queue) = self.queues.get_mut(&id) else { return };

@@ -8,9 +8,9 @@
 //!
 //! Known to this run alone. A consumer of a pattern of queues is told of by the queue where it is slow; nothing is taken back from it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use postroad_model::{ConsumerKey, ConsumerMode, DetachCause, Effect, EntryTag, Notice, QueueId};
+use postroad_model::{ConsumerKey, ConsumerMode, DetachCause, Effect, EntryTag, Notice, Outcome, QueueId};
 use postroad_routing::{Slow, WhenSlow};
 
 use crate::Partition;
@@ -30,6 +30,36 @@ pub struct Pace {
     pub withheld: u32,
     /// What was taken back from it since.
     pub taken: BTreeSet<EntryTag>,
+    /// What came to it once more after that, and how often: it may still speak about each time that it came before.
+    pub again: BTreeMap<EntryTag, u32>,
+}
+
+impl Pace {
+    /// It gets this.
+    pub fn gets(&mut self, tag: EntryTag) {
+        if self.taken.remove(&tag) {
+            *self.again.entry(tag).or_default() += 1;
+        }
+    }
+
+    /// It gives these back. What came to it more than once it has perhaps given back for an earlier time, and will speak about again.
+    fn gives_back(&mut self, tags: &[EntryTag]) {
+        for tag in tags {
+            let Some(times) = self.again.get_mut(tag) else { continue };
+            *times -= 1;
+            if *times == 0 {
+                self.again.remove(tag);
+            }
+            self.taken.insert(*tag);
+        }
+    }
+
+    /// These end.
+    fn ends(&mut self, tags: &[EntryTag]) {
+        if !self.again.is_empty() {
+            self.again.retain(|tag, _| !tags.contains(tag));
+        }
+    }
 }
 
 impl Partition {
@@ -71,6 +101,16 @@ impl Partition {
             }
         }
         !lost
+    }
+
+    /// A verdict about what came to the consumer more than once may be meant for any of these times.
+    pub(crate) fn note_what_came_again(&mut self, key: ConsumerKey, tags: &[EntryTag], outcome: Outcome) {
+        let Some(consumer) = self.consumers.get_mut(&key).filter(|_| self.has_taken_back) else { return };
+        match outcome {
+            Outcome::Accepted | Outcome::Expired => consumer.pace.ends(tags),
+            Outcome::Released { .. } | Outcome::Rejected => consumer.pace.gives_back(tags),
+            Outcome::Retried => {}
+        }
     }
 
     /// A consumer that has spoken may use its credit again, behind what came of its words: what it gave back is ahead of the rest.

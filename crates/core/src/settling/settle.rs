@@ -50,6 +50,7 @@ impl Partition {
             }
             return self.answer(answer, Ok(()), effects);
         };
+        self.note_what_came_again(consumer, &tags, outcome);
         match (outcome, transaction) {
             (Outcome::Accepted | Outcome::Expired, Some(transaction)) => {
                 if let Some(refusal) = self.timed_out_refusal(transaction) {
