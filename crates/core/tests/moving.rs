@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bench::{Bench, settings};
+use postroad_core::Settings;
 use postroad_model::{Command, PartitionId, TransactionId};
 use postroad_routing::{DestinationPattern, Policies, Policy};
 
@@ -308,6 +309,57 @@ fn scheduled_messages_go_after_their_queue() {
          credit 1.1 9",
         "ok ok ok ok ok ok ok 1.1<m ok ok 1.1<due",
     )]);
+}
+
+#[test]
+fn what_a_job_sends_while_its_queue_ends_goes_after_it() {
+    for (case, rounds) in [("while the log comes round", 1), ("behind the end", 2)] {
+        let mut bench = two_stores();
+        assert_eq!(bench.run("make 1 a\nsend 1 a due at=50\nmove 1 a to=1"), "ok ok ok", "case: {case}");
+        bench.late_from_now_on();
+        bench.run("time 20");
+        (0..rounds).for_each(|_| bench.first_durable());
+        bench.run("time 50");
+        bench.first_durable();
+        bench.all_durable();
+        let times = (60..200).step_by(10).map(|time| format!("time {time}\n")).collect::<String>();
+        assert_eq!(bench.run(&times), "", "case: {case}");
+        assert_eq!(bench.run("moves 1\nattach 9.9 a 9"), "ok ok ok 9.9<due", "case: {case}");
+        bench.restart();
+        assert_eq!(read(&mut bench, "a"), "ok 9.9<due", "case: {case}");
+    }
+}
+
+#[test]
+fn what_a_job_sends_goes_after_a_queue_that_moves_on_meanwhile() {
+    let mut bench = two_stores();
+    let moved =
+        bench.run("make 1 a\nsend 1 a due at=200\nmove 1 a to=1\ntime 20\ntime 40\nsend 1 a m\nmoves 1");
+    assert_eq!(moved, "ok ok ok ok ok ok");
+    bench.late_from_now_on();
+    bench.run("time 200\nmove 1 a to=0");
+    bench.all_durable();
+    let times = (21..200).map(|time| format!("time {}\n", 10 * time)).collect::<String>();
+    assert_eq!(bench.run(&times), "");
+    assert_eq!(bench.run("moves 1\nattach 9.9 a 9"), "ok ok ok 9.9<due 9.9<m");
+    bench.restart();
+    assert_eq!(read(&mut bench, "a"), "ok 9.9<due 9.9<m");
+}
+
+#[test]
+fn what_goes_stays_in_memory_until_it_has_gone() {
+    let mut settings = Settings { resident_bytes_max: 0, page_entries: 1, ..settings(2) };
+    settings.placement.hashed = 1;
+    let mut bench = Bench::new(settings);
+    for number in 0..9 {
+        bench.run(&format!("send 1 a m{number} priority={number}"));
+    }
+    bench.run("move 1 a to=1");
+    let times = (2..100).map(|time| format!("time {}\n", 10 * time)).collect::<String>();
+    assert_eq!(bench.run(&times), "");
+    assert_eq!(bench.run("moves 1"), "ok ok");
+    let want: Vec<String> = (0..9).rev().map(|number| format!("9.9<m{number}")).collect();
+    assert_eq!(read(&mut bench, "a"), format!("ok {}", want.join(" ")));
 }
 
 #[test]

@@ -19,6 +19,9 @@
 //! decided. So for each queue there is one moment before which all deliveries are the origin's and behind which all are the target's: order,
 //! groups and exclusive consumers are as if its consumers had been slow for a while.
 //!
+//! A job that was made where the queue lived before sends there, and what it has sent goes after the queue in a move of its own. Of several
+//! moves of a queue that of where it lives comes last.
+//!
 //! Never here: stores, and who else must know where a queue lives.
 
 mod origin;
@@ -165,7 +168,7 @@ impl Partition {
         }
     }
 
-    fn own_queue(&self, queue: &Destination) -> Option<postroad_model::QueueId> {
+    pub(crate) fn own_queue(&self, queue: &Destination) -> Option<postroad_model::QueueId> {
         self.addresses.get(queue)?.bound.own()
     }
 

@@ -82,14 +82,26 @@ impl Partition {
         self.moves.leave(queue, to);
     }
 
-    /// What a job sends here goes to where the queue lives, if it has left since the job was made: as the rest of the queue did.
+    /// What a job sends here goes to where the queue lives, if it has left since the job was made: as the rest of the queue did. If that
+    /// was about to end it goes on; and what was ended by a record that is ahead in the log begins again behind it.
     pub(crate) fn send_after(&mut self, sent: &Sent, effects: &mut Vec<Effect>) {
         let is_queue = |to: &&Destination| to.kind == DestinationKind::Queue && !to.temporary;
         for queue in sent.targets().filter(is_queue) {
             let to = self.partition_of(queue);
-            if to != self.settings.id && !self.moves.leaving.contains_key(queue) {
-                let command = Command::Leave { queue: queue.clone(), to };
-                self.propose(command, Urgency::Waiting, Completion::Nothing, effects);
+            if to == self.settings.id {
+                continue;
+            }
+            match self.moves.leaving.get(queue).map(|leaving| leaving.stage) {
+                // It comes here.
+                None if self.moves.expected.contains_key(queue) => {}
+                Some(Stage::Settling { .. } | Stage::Stuck) => {
+                    self.set_stage(queue, Stage::Emptying, Some(self.now_ms));
+                }
+                Some(Stage::Announced | Stage::Placing | Stage::Emptying) => {}
+                Some(Stage::Ending) | None => {
+                    let command = Command::Leave { queue: queue.clone(), to };
+                    self.propose(command, Urgency::Waiting, Completion::Nothing, effects);
+                }
             }
         }
     }
@@ -100,6 +112,9 @@ impl Partition {
             Peer::Expect { queue } => self.expect_from(queue, from, effects),
             Peer::Arrived { queue } => self.has_arrived(&queue, from, effects),
             Peer::Expecting { queue } => {
+                if self.waits_for_others(&queue) {
+                    return;
+                }
                 let leaving = self.moves.leaving.get_mut(&queue);
                 let Some(leaving) = leaving.filter(|leaving| leaving.stage == Stage::Announced) else {
                     return;
@@ -109,6 +124,23 @@ impl Partition {
             }
             _ => {}
         }
+    }
+
+    /// Whether it lives here, as far as is known here.
+    fn lives_here_now(&self, queue: &Destination) -> bool {
+        self.partition_of(queue) == self.settings.id
+    }
+
+    /// Whether the queue is not to leave before all that comes after it is here.
+    fn waits_for_others(&self, queue: &Destination) -> bool {
+        self.moves.expected.contains_key(queue) && self.lives_here_now(queue)
+    }
+
+    /// Whether the queue may be expected here. What leaves comes from elsewhere only where it lives, as what jobs send after it, and before
+    /// anybody is told where it goes: else two could hand it to one another for ever.
+    pub(super) fn may_expect(&self, queue: &Destination) -> bool {
+        let leaving = self.moves.leaving.get(queue);
+        leaving.is_none_or(|leaving| leaving.stage == Stage::Announced && self.lives_here_now(queue))
     }
 
     pub(super) fn placed(&mut self, queue: &Destination, of: u16) {
@@ -139,6 +171,9 @@ impl Partition {
         let (stage, to) = (leaving.stage, leaving.to);
         let is_free = leaving.moving == 0 && leaving.awaits.is_none();
         match stage {
+            Stage::Announced if self.waits_for_others(queue) => {
+                self.set_stage(queue, stage, Some(self.now_ms + LOOK_MS));
+            }
             Stage::Announced => {
                 self.set_stage(queue, stage, Some(self.now_ms + RETRY_MS));
                 // A job may send after a queue that has gone on since.
@@ -213,7 +248,7 @@ impl Partition {
         }
     }
 
-    /// What goes in one step, in the order in which it would be delivered; or if that is nothing, what must be read first. What is only in
+    /// What goes in one step, in the order in which it would be delivered, with its bodies kept in memory; or if that is nothing, what must be read first. What is only in
     /// memory goes apart from what is in the log, which a transaction would put ahead of it.
     fn next_to_go(
         &mut self,
@@ -243,6 +278,8 @@ impl Partition {
                 return (going, Some((tag, key)));
             };
             bytes += message.size();
+            // Else its page might be folded before it goes, and its body be gone.
+            self.bodies.pin(key);
             in_log = Some(is_in_log);
             cursor.insert(lane, sequence + 1);
             going.push(tag);
@@ -263,7 +300,6 @@ impl Partition {
             let Some(entry) = self.entry(id, *tag) else { continue };
             let (key, failed) = (entry.key, entry.failed_deliveries + entry.uncounted_deliveries);
             let Some(message) = self.bodies.resident(key).cloned() else { continue };
-            self.bodies.pin(key);
             sends.push(Sent { moved: Some(failed), ..Sent::new(queue.clone(), message) });
             settlements.push(Settlement { queue: id, tag: *tag, cause: SettleCause::Moved });
         }

@@ -16,6 +16,10 @@ impl Partition {
     /// As [`Partition::expect_queue`], in the midst of things: the origin is told once the queue is in the log here, so that it is found
     /// here after a restart even if it is empty.
     pub(super) fn expect_from(&mut self, queue: Destination, from: PartitionId, effects: &mut Vec<Effect>) {
+        if !self.may_expect(&queue) {
+            // It is asked again.
+            return;
+        }
         self.expect_queue(queue.clone(), from);
         if self.own_queue(&queue).is_some() {
             return self.tell(from, Peer::Expecting { queue }, effects);
