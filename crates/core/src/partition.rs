@@ -1,6 +1,6 @@
 //! The partition: all state of one owner thread, and its two doors.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
@@ -245,6 +245,8 @@ pub struct Partition {
     pub(crate) waiting: Waiting,
     /// Settlements that nobody waits for and that the log refused: proposed again when it recovers.
     pub(crate) unsaved: Vec<postroad_model::Settlement>,
+    /// Queues that no topic feeds yet, as the log could not take that.
+    pub(crate) unbound: BTreeSet<Destination>,
     pub(crate) space_ample: bool,
     pub(crate) open: HashMap<TransactionKey, OpenTransaction, FxBuildHasher>,
     pub(crate) next_transaction: u64,
@@ -313,6 +315,7 @@ impl Partition {
             jobs: Jobs::new(page_jobs, memory_bytes),
             waiting: Waiting::default(),
             unsaved: Vec::new(),
+            unbound: BTreeSet::new(),
             space_ample: true,
             open: HashMap::default(),
             next_transaction: 0,

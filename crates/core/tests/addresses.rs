@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bench::{Bench, settings};
 use postroad_core::Settings;
-use postroad_model::Destination;
+use postroad_model::{Destination, PartitionId};
 use postroad_routing::{Addressing, Pattern, VirtualTopic};
 
 fn check(cases: &[(&str, &str, &str)]) {
@@ -501,4 +501,44 @@ fn a_subscription_that_takes_a_topic_of_another_partition_is_over_where_it_was()
         bench.restart();
         assert_eq!(bench.held(), held.replace("NEW", &new), "case: {case}: after a restart");
     }
+}
+
+#[test]
+fn a_queue_is_bound_ahead_of_what_makes_it_whatever_the_log_has_refused_before() {
+    let queue = "Consumer.A.VirtualTopic.x";
+    for (case, begin, go_on, want) in [
+        ("a transaction", "send 1 QUEUE m tx=1", "commit 1 1\n", "ok ok ok ok 2.1<m 2.1<n"),
+        (
+            "a queue of that",
+            "send 1 QUEUE l",
+            "send 1 QUEUE m\n",
+            "no: the store could not write: broken ok ok ok 2.1<m 2.1<n",
+        ),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.late_from_now_on();
+        let mut said = vec![bench.run(&begin.replace("QUEUE", queue))];
+        said.push(bench.all_fail());
+        let go_on = format!("{go_on}send 1 #VirtualTopic.x n\nattach 2.1 {queue} 9").replace("QUEUE", queue);
+        said.push(bench.run(&go_on));
+        said.retain(|said| !said.is_empty());
+        assert_eq!(said.join(" "), want, "case: {case}");
+    }
+}
+
+#[test]
+fn a_queue_that_rules_want_bound_is_bound_once_the_log_is_well() {
+    let mut bench = Bench::new(settings(1));
+    assert_eq!(bench.run("send 1 Consumer.A.v.x l"), "ok");
+    let rule = VirtualTopic {
+        topics: Pattern::parse("v.>").expect("a pattern"),
+        prefix: "Consumer.*.".into(),
+        postfix: "".into(),
+        selector_aware: false,
+    };
+    bench.settings.addressing = Arc::new(Addressing { virtual_topics: vec![rule], ..Addressing::default() });
+    bench.broken = Some(PartitionId(0));
+    bench.restart();
+    bench.broken = None;
+    assert_eq!(bench.run("space\nsend 1 #v.x m\nattach 2.1 Consumer.A.v.x 9"), "ok ok 2.1<l 2.1<m");
 }

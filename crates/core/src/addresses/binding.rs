@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use postroad_model::{Attach, Binding, Command, ConsumerMode, Destination, Effect, Urgency};
+use postroad_model::{
+    Attach, Binding, Command, ConsumerMode, Destination, DestinationKind, Effect, Sent, Urgency,
+};
 use postroad_routing::Feed;
 
 use crate::Partition;
@@ -83,8 +85,17 @@ impl Partition {
         !self.missing_bindings(&attach.source, Some(attach)).is_empty()
     }
 
-    /// A message is sent to a queue: one that does not exist yet is bound before it is made by the message's record.
-    pub(crate) fn bind_new_queue(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
+    /// Messages are about to go into the log: queues among their addresses that do not exist yet are bound before the record of the
+    /// messages makes them. No earlier, for the log may take that record though it has refused what was proposed before.
+    pub(crate) fn bind_new_queues(&mut self, sends: &[Sent], effects: &mut Vec<Effect>) {
+        let targets = sends.iter().flat_map(Sent::targets);
+        let mut queues: Vec<&Destination> = targets.filter(|to| to.kind == DestinationKind::Queue).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        queues.into_iter().for_each(|queue| self.bind_new_queue(queue, effects));
+    }
+
+    fn bind_new_queue(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
         // Few queues are fed by topics; nothing else is looked up for the others.
         if self.settings.addressing.feeds_of(queue).is_empty()
             || self.addresses.get(queue).is_some()
@@ -92,8 +103,14 @@ impl Partition {
         {
             return;
         }
+        self.bind(queue, Urgency::Waiting, effects);
+    }
+
+    /// Has the log bind the queue as the operator's rules want it.
+    pub(crate) fn bind(&mut self, queue: &Destination, urgency: Urgency, effects: &mut Vec<Effect>) {
         for binding in self.missing_bindings(queue, None) {
-            self.propose(Command::Bind(binding), Urgency::Waiting, Completion::Nothing, effects);
+            let completion = Completion::Bound { queue: queue.clone() };
+            self.propose(Command::Bind(binding), urgency, completion, effects);
         }
     }
 
@@ -139,9 +156,21 @@ impl Partition {
                     self.propose(command, Urgency::Lazy, Completion::Nothing, effects);
                 }
             }
-            for binding in self.missing_bindings(&queue, None) {
-                self.propose(Command::Bind(binding), Urgency::Lazy, Completion::Nothing, effects);
-            }
+            self.bind(&queue, Urgency::Lazy, effects);
+        }
+    }
+
+    /// The log could not take it. A queue that is there all the same is bound once the log is well again.
+    pub(crate) fn bind_failed(&mut self, queue: Destination) {
+        if self.own_queue(&queue).is_some() {
+            self.unbound.insert(queue);
+        }
+    }
+
+    /// The log is well again.
+    pub(crate) fn bind_again(&mut self, effects: &mut Vec<Effect>) {
+        for queue in std::mem::take(&mut self.unbound) {
+            self.bind(&queue, Urgency::Lazy, effects);
         }
     }
 }

@@ -35,9 +35,6 @@ impl Partition {
             publish.sent.message.expires_at_ms = end_ms;
         }
         self.note_last_value(&mut publish.sent);
-        for queue in publish.sent.targets().filter(|to| to.kind == DestinationKind::Queue) {
-            self.bind_new_queue(queue, effects);
-        }
         if publish.transaction.is_some() {
             return self.publish_in_transaction(publish, effects);
         }
@@ -132,6 +129,7 @@ impl Partition {
         let (connection, ticket) = (publish.connection, publish.ticket);
         match admitted {
             Ok(Admitted::Durable) => {
+                self.bind_new_queues(std::slice::from_ref(&publish.sent), effects);
                 let goes_both_ways = self.goes_both_ways(&publish.sent);
                 let expecting = self.expect(&publish.sent, receivers);
                 let bytes = publish.sent.message.size();

@@ -46,6 +46,11 @@ pub enum Completion {
         /// Who waits.
         ticket: Ticket,
     },
+    /// Topics are to feed a queue.
+    Bound {
+        /// Which.
+        queue: Destination,
+    },
     /// Events could not go on without their queue.
     Declared {
         /// Which.
@@ -227,7 +232,7 @@ impl Partition {
             Completion::Expecting { queue, from } => self.tell(from, Peer::Expecting { queue }, effects),
             Completion::CameRound { queue } => self.came_round(&queue, effects),
             Completion::LeftFor { queue, to } => self.tell(to, Peer::Arrived { queue }, effects),
-            Completion::Fired { .. } | Completion::Nothing => {}
+            Completion::Bound { .. } | Completion::Fired { .. } | Completion::Nothing => {}
         }
     }
 
@@ -256,6 +261,7 @@ impl Partition {
             Completion::Piece { connection, upload, bytes, ticket } => {
                 self.piece_failed((connection, upload), bytes, (ticket, refusal), effects);
             }
+            Completion::Bound { queue } => self.bind_failed(queue),
             Completion::Declared { queue } => self.queue_failed(&queue, refusal, effects),
             Completion::Settled { settlements, answer: None } => self.unsaved.extend(settlements),
             Completion::Settled { settlements, answer } => {
@@ -309,6 +315,7 @@ impl Partition {
             let completion = Completion::Settled { settlements, answer: None };
             self.propose(command, postroad_model::Urgency::Lazy, completion, effects);
         }
+        self.bind_again(effects);
         self.resolve_transactions(effects);
         self.pass_time(effects);
         self.unpark(effects);

@@ -334,6 +334,7 @@ impl Partition {
         if sent.schedule.is_none() {
             self.send_after(&sent, effects);
         }
+        self.bind_new_queues(std::slice::from_ref(&sent), effects);
         let command = Command::Fire { due, next, sent };
         self.propose(command, Urgency::Waiting, Completion::Fired { due }, effects);
     }

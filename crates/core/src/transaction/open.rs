@@ -191,12 +191,8 @@ impl Partition {
         key: TransactionKey,
         mut sends: Vec<Sent>,
         uploads: Vec<(usize, u64)>,
-        effects: &mut Vec<Effect>,
     ) {
         self.finish_peers_uploads(key, &mut sends, uploads);
-        for sent in &sends {
-            self.bind_new_queue(&sent.to, effects);
-        }
         let open = self.open_transaction(key);
         open.sends.extend(sends);
         open.sealed = true;
@@ -286,6 +282,7 @@ impl Partition {
         if changes == Changes::default() {
             return self.complete(completion, effects);
         }
+        self.bind_new_queues(&changes.sends, effects);
         self.propose(Command::Transact(changes), Urgency::Waiting, completion, effects);
     }
 
@@ -434,10 +431,8 @@ impl Partition {
             sends.push(sent);
         }
         let (own, _) = shares.remove(&here).unwrap_or_default();
-        for sent in &own {
-            self.bind_new_queue(&sent.to, effects);
-        }
         if shares.is_empty() {
+            self.bind_new_queues(&own, effects);
             let volatile = VolatileChanges::default();
             let completion = Completion::Transacted {
                 settlements: settlements.clone(),

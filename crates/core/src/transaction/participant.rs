@@ -29,7 +29,7 @@ pub struct Prepared {
 impl Partition {
     pub(crate) fn peer(&mut self, from: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
         match peer {
-            Peer::Enlist { transaction, sends, uploads } => self.enlist(transaction, sends, uploads, effects),
+            Peer::Enlist { transaction, sends, uploads } => self.enlist(transaction, sends, uploads),
             Peer::Piece { upload, to, bytes } => self.take_peers_piece(from, (upload, to, bytes), effects),
             Peer::PieceTaken { upload, result } => self.piece_taken(from, upload, result, effects),
             Peer::Forsake { upload } => self.abandon(ConnectionId::internal(from), upload, effects),
@@ -80,6 +80,7 @@ impl Partition {
         if changes == Changes::default() {
             return self.tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
         }
+        self.bind_new_queues(&changes.sends, effects);
         let settlements = changes.settlements.clone();
         let completion = Completion::Prepared { id, settlements };
         self.propose(Command::Prepare { id, changes }, Urgency::Waiting, completion, effects);
