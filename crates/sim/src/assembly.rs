@@ -20,6 +20,7 @@ use postroad_replication::{
 };
 
 use crate::oracle::{MessageNumber, number_of};
+use crate::places::Places;
 use crate::upload::check_piece;
 
 type File = <SimulatedDisk as Disk>::File;
@@ -34,6 +35,21 @@ pub enum Source {
     Partition(PartitionId),
     /// The client in this slot.
     Client(usize),
+}
+
+/// What comes to a partition.
+pub enum Arriving {
+    /// An event for it.
+    Event(Event),
+    /// A queue lives elsewhere now, says the partition that it leaves.
+    Place {
+        /// The queue.
+        queue: Destination,
+        /// Where it lives now.
+        to: PartitionId,
+        /// Where it was.
+        from: PartitionId,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -69,7 +85,9 @@ pub struct Core {
     pub partition: Partition,
     log: LocalLog<Wire>,
     wire: Wire,
-    inbox: BTreeMap<Source, VecDeque<Event>>,
+    inbox: BTreeMap<Source, VecDeque<Arriving>>,
+    /// Where queues live, as far as it knows.
+    pub places: Places,
     reads: HashMap<Position, Vec<MessageKey>>,
     /// Pieces of delivered messages that are read back, each with its message, its place, and all of them: whoever reads
     /// has them in hand.
@@ -103,11 +121,23 @@ impl Core {
 
     /// Puts an event behind the others of its source.
     pub fn send(&mut self, source: Source, event: Event) {
-        self.inbox.entry(source).or_default().push_back(event);
+        self.inbox.entry(source).or_default().push_back(Arriving::Event(event));
     }
 
-    /// The next event of a line.
-    pub fn take(&mut self, source: Source) -> Option<Event> {
+    /// Puts the news that a queue lives elsewhere behind what else comes from there.
+    pub fn tell_place(&mut self, (queue, to, from): (Destination, PartitionId, PartitionId)) {
+        let line = self.inbox.entry(Source::Partition(from)).or_default();
+        line.push_back(Arriving::Place { queue, to, from });
+    }
+
+    /// The queue lives elsewhere from now on.
+    pub fn settle(&mut self, queue: &Destination, to: PartitionId) {
+        self.places.settle(queue, to);
+        self.partition.address_by(self.places.addressing());
+    }
+
+    /// What comes next in a line.
+    pub fn take(&mut self, source: Source) -> Option<Arriving> {
         self.inbox.get_mut(&source)?.pop_front()
     }
 
@@ -328,6 +358,7 @@ impl Assembly {
         options: Options,
         keys: Keys,
         settings: &[Settings],
+        places: &Places,
     ) -> Result<Assembly, BootError> {
         let opened = Journal::open_with(disk.clone(), options, keys, &mut |_, _| ());
         let (mut journal, recovered) = opened.map_err(|error| match error {
@@ -365,13 +396,15 @@ impl Assembly {
                 return Err(BootError::Damaged(format!("{missing} live records of {id:?} are not there")));
             }
         }
-        Ok(Assembly::new(disk, journal, partitions))
+        let places = places.found(&mut partitions);
+        Ok(Assembly::new(disk, journal, partitions, &places))
     }
 
     fn new(
         disk: &SimulatedDisk,
         journal: Journal<SimulatedDisk>,
         partitions: BTreeMap<PartitionId, Partition>,
+        places: &Places,
     ) -> Assembly {
         let writer = LogWriter::new(journal, partitions.keys().copied());
         let core = |(id, partition): (PartitionId, Partition)| {
@@ -382,6 +415,7 @@ impl Assembly {
                 partition,
                 log,
                 wire,
+                places: places.clone(),
                 inbox: BTreeMap::new(),
                 reads: HashMap::new(),
                 pieces: HashMap::new(),

@@ -1,16 +1,18 @@
 //! Clients: what they do by chance, and what they believe from what they were answered.
 
+mod following;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
     Attach, BranchId, ConnectionId, ConsumerKey, ConsumerMode, Decision, Delivered, Destination,
-    DestinationKind, Encoding, EntryTag, Event, Group, Message, Origin, Outcome, PartitionId, Placement,
-    Protocol, Publish, RareHeaders, Refusal, Retain, Schedule, Sent, Settle, Share, Ticket, ToSession,
-    TransactionKey,
+    DestinationKind, Encoding, EntryTag, Event, Group, Message, Origin, Outcome, PartitionId, Protocol,
+    Publish, RareHeaders, Refusal, Retain, Schedule, Sent, Settle, Share, Ticket, ToSession, TransactionKey,
 };
 
+use crate::places::Places;
 use crate::random::Random;
 use crate::scene::Scene;
 use crate::selectors::SELECTORS;
@@ -41,8 +43,8 @@ pub struct World<'a> {
     pub random: &'a mut Random,
     /// Tickets, messages and connections.
     pub numbers: &'a mut Numbers,
-    /// Where addresses live.
-    pub placement: Placement,
+    /// Where addresses live, as far as the client's side knows.
+    pub places: &'a Places,
     /// Now.
     pub now_ms: u64,
     /// What there is.
@@ -57,6 +59,9 @@ pub struct World<'a> {
 pub type Outgoing = Vec<(PartitionId, Event)>;
 
 struct Reader {
+    /// How it was attached, and where.
+    attach: Box<Attach>,
+    at: PartitionId,
     source: Destination,
     browses: bool,
     attached: bool,
@@ -78,6 +83,8 @@ pub struct Client {
     pub connection: ConnectionId,
     readers: BTreeMap<u32, Reader>,
     attaching: BTreeMap<Ticket, u32>,
+    /// Readers that follow their queue.
+    following: BTreeMap<Ticket, u32>,
     touched: BTreeSet<PartitionId>,
     open: Option<Transaction>,
     committing: Option<(Ticket, u64)>,
@@ -103,6 +110,7 @@ impl Client {
             connection,
             readers: BTreeMap::new(),
             attaching: BTreeMap::new(),
+            following: BTreeMap::new(),
             touched: BTreeSet::new(),
             open: None,
             committing: None,
@@ -129,6 +137,9 @@ impl Client {
             let gives_up = world.random.one_in(20);
             return self.end_upload(gives_up);
         }
+        if world.scene.moves && world.random.one_in(40) {
+            return self.move_any(world);
+        }
         match world.random.below(100) {
             0..34 => self.publish(world),
             34..44 => self.attach(world),
@@ -146,7 +157,7 @@ impl Client {
     }
 
     fn to(&mut self, world: &World<'_>, name: &str) -> PartitionId {
-        let partition = world.placement.partition_of(name);
+        let partition = world.places.partition_of(name);
         self.touched.insert(partition);
         partition
     }
@@ -210,7 +221,7 @@ impl Client {
         let publish = Publish { transaction, retain, ..Publish::plain(connection, ticket, sent) };
         let may_be_large = publish.retain.is_none() && (publish.transaction.is_none() || !self.hasty);
         // A client says nothing else until its pieces have arrived: where there is more to see between partitions they are few.
-        let share = if world.placement.partitions == 1 { 6 } else { 30 };
+        let share = if world.places.partitions() == 1 { 6 } else { 30 };
         if may_be_large && world.random.one_in(share) {
             let (upload, events) = Upload::begin(partition, number, publish, || Ticket(world.numbers.next()));
             self.upload = Some(upload);
@@ -221,9 +232,9 @@ impl Client {
 
     /// Some of the other destinations that live with this one: what lives elsewhere is sent in a share of its own.
     fn others(&self, world: &mut World<'_>, to: &Destination) -> Vec<Destination> {
-        let home = world.placement.partition_of(&to.name);
+        let home = world.places.partition_of(&to.name);
         let mut others = world.scene.destinations.to_vec();
-        others.retain(|other| other != to && world.placement.partition_of(&other.name) == home);
+        others.retain(|other| other != to && world.places.partition_of(&other.name) == home);
         others.retain(|other| world.scene.fed.iter().all(|(queue, _)| queue != other));
         others.retain(|_| world.random.one_in(2));
         others
@@ -294,9 +305,11 @@ impl Client {
         let mut events = self.attach_to(world, source, mode, credit);
         for (_, event) in &mut events {
             let Event::Attach(attach) = event else { continue };
-
             if world.scene.selects && world.random.one_in(2) {
                 attach.selector = world.random.pick(&SELECTORS).map_or("", |(text, _)| *text).into();
+                if let Some(reader) = self.readers.get_mut(&attach.consumer.number) {
+                    reader.attach.selector = attach.selector.clone();
+                }
             }
         }
         events
@@ -339,12 +352,9 @@ impl Client {
         let number = self.next_reader;
         self.next_reader += 1;
         self.attaching.insert(ticket, number);
-        let browses = mode == ConsumerMode::Browse;
-        let reader = Reader { source: source.clone(), browses, attached: false, held: Vec::new() };
-        self.readers.insert(number, reader);
         let attach = Attach {
             consumer: ConsumerKey::new(self.connection, number),
-            source,
+            source: source.clone(),
             mode,
             credit,
             credit_by_default: false,
@@ -360,6 +370,10 @@ impl Client {
             selector: "".into(),
             subscription: None,
         };
+        let browses = mode == ConsumerMode::Browse;
+        let (held, copy) = (Vec::new(), Box::new(attach.clone()));
+        let reader = Reader { attach: copy, at: partition, source, browses, attached: false, held };
+        self.readers.insert(number, reader);
         vec![(partition, Event::Attach(attach))]
     }
 
@@ -367,8 +381,8 @@ impl Client {
         let attached: Vec<u32> =
             self.readers.iter().filter(|(_, reader)| reader.attached).map(|(number, _)| *number).collect();
         let number = *world.random.pick(&attached)?;
-        let partition = world.placement.partition_of(&self.readers.get(&number)?.source.name);
-        Some((ConsumerKey::new(self.connection, number), partition))
+        let reader = self.readers.get(&number)?;
+        Some((ConsumerKey::new(self.connection, number), reader.at))
     }
 
     fn credit(&mut self, world: &mut World<'_>) -> Outgoing {
@@ -378,11 +392,11 @@ impl Client {
     }
 
     /// All the credit that a consumer can use, for every consumer.
-    pub fn credit_all(&self, world: &World<'_>, add: u32) -> Outgoing {
+    pub fn credit_all(&self, _: &World<'_>, add: u32) -> Outgoing {
         let attached = self.readers.iter().filter(|(_, reader)| reader.attached);
         let credit = |(number, reader): (&u32, &Reader)| {
             let consumer = ConsumerKey::new(self.connection, *number);
-            (world.placement.partition_of(&reader.source.name), Event::Credit { consumer, add })
+            (reader.at, Event::Credit { consumer, add })
         };
         attached.map(credit).collect()
     }
@@ -411,8 +425,7 @@ impl Client {
         };
         let consumer = ConsumerKey::new(self.connection, number);
         let ticket = world.random.one_in(2).then(|| Ticket(world.numbers.next()));
-        let partition = self.to(world, &reader.source.name);
-        vec![(partition, Event::Detach { consumer, delivered, ticket })]
+        vec![(reader.at, Event::Detach { consumer, delivered, ticket })]
     }
 
     fn settle(&mut self, world: &mut World<'_>) -> Outgoing {
@@ -500,7 +513,7 @@ impl Client {
                 reason: None,
                 ticket,
             };
-            events.push((world.placement.partition_of(&reader.source.name), Event::Settle(settle)));
+            events.push((reader.at, Event::Settle(settle)));
         }
         events
     }
@@ -546,7 +559,7 @@ impl Client {
         let number = world.numbers.next();
         let (qualifier, whole) = (number.to_le_bytes().as_slice().into(), b"branch".as_slice().into());
         let branch = BranchId { format: 1, transaction: whole, qualifier };
-        let coordinator = world.placement.coordinator_of(&branch);
+        let coordinator = world.places.coordinator_of(&branch);
         self.touched.insert(coordinator);
         let mut outgoing: Outgoing = touched.iter().map(|id| (*id, Event::Seal { transaction })).collect();
         let (participants, connection) = (touched.into_iter().collect(), self.connection);
@@ -582,14 +595,14 @@ impl Client {
 
     fn decide(&mut self, world: &mut World<'_>, branch: BranchId, decision: Decision) -> Outgoing {
         let (connection, ticket) = (self.connection, Ticket(world.numbers.next()));
-        let coordinator = world.placement.coordinator_of(&branch);
+        let coordinator = world.places.coordinator_of(&branch);
         vec![(coordinator, Event::DecideBranch { branch, decision, connection, ticket })]
     }
 
     /// Nobody needs to know any more that an operator has decided.
     fn forget(&mut self, world: &mut World<'_>, branch: BranchId) -> Outgoing {
         let (connection, ticket) = (self.connection, Ticket(world.numbers.next()));
-        let coordinator = world.placement.coordinator_of(&branch);
+        let coordinator = world.places.coordinator_of(&branch);
         vec![(coordinator, Event::ForgetBranch { branch, connection, ticket })]
     }
 
@@ -599,7 +612,7 @@ impl Client {
             let ticket = Ticket(world.numbers.next());
             (PartitionId(id), Event::ListBranches { connection: self.connection, ticket })
         };
-        (0..world.placement.partitions).map(&mut ask).collect()
+        (0..world.places.partitions()).map(&mut ask).collect()
     }
 
     /// Decides all that was in doubt.
@@ -684,6 +697,9 @@ impl Client {
     }
 
     fn answered(&mut self, ticket: Ticket, good: bool) {
+        if let Some(number) = self.following.remove(&ticket).filter(|_| !good) {
+            self.readers.remove(&number);
+        }
         if let Some(upload) = &mut self.upload {
             upload.answered(ticket, good);
         }

@@ -15,6 +15,7 @@ mod client;
 mod assembly;
 
 mod keys;
+mod places;
 mod policies;
 mod random;
 mod scene;

@@ -13,6 +13,7 @@ mod lag;
 mod last_value;
 mod leaving;
 mod limit;
+mod moving;
 mod subscription;
 mod taking;
 
@@ -104,6 +105,8 @@ struct MessageCopy {
     again: bool,
     /// It may have been taken back from who holds it.
     perhaps_taken: bool,
+    /// The partition of its last delivery.
+    at: Option<PartitionId>,
     /// Several consumers speak about it, from whom it may have been taken back: it may be here or not.
     disputed: bool,
 }
@@ -129,6 +132,10 @@ struct Letter {
 
 struct Reader {
     source: Destination,
+    /// The partition that it is attached to.
+    at: PartitionId,
+    /// It follows its queue, and is not there yet.
+    follows: bool,
     /// The durable subscription that it reads.
     name: Option<Arc<str>>,
     /// Requests to end that, if all of them had come to the broker before it.
@@ -152,6 +159,7 @@ enum Ask {
     Publish(Number, MessageNumber),
     InTransaction(Number),
     Attach(ConsumerKey),
+    Follow(ConsumerKey),
     Declare(Destination, ConnectionId),
     Delete(Destination),
     /// Asked when.
@@ -194,6 +202,7 @@ pub struct Oracle {
     last_values: Option<Destination>,
     /// What is taken back from consumers.
     taking: taking::Taking,
+    moves: moving::Moves,
     /// What the clock of the partition says that was last heard of.
     now_ms: u64,
     /// Consumers select: what one passes over another gets, whatever came first.
@@ -239,6 +248,7 @@ impl Oracle {
             limited: None,
             last_values: None,
             taking: taking::Taking::default(),
+            moves: moving::Moves::default(),
             now_ms: 0,
             selects: false,
             checked: (0, 0, 0),
@@ -318,6 +328,13 @@ impl Oracle {
             }
             Event::Declare { destination, connection, ticket } => {
                 self.ask(*connection, *ticket, Ask::Declare(destination.clone(), *connection));
+            }
+            Event::Follow(attach) => {
+                self.ask(attach.consumer.connection, attach.ticket, Ask::Follow(attach.consumer));
+            }
+            Event::Move { queue, connection, ticket, .. } => {
+                self.moves.asked(queue);
+                self.ask(*connection, *ticket, Ask::Other);
             }
             Event::Unsubscribe { name, connection, ticket } => {
                 self.names.ending(name);
@@ -418,6 +435,7 @@ impl Oracle {
             perhaps_held: false,
             again: false,
             perhaps_taken: false,
+            at: None,
             disputed: false,
         };
         self.copies.insert(spot, fresh);
@@ -437,6 +455,8 @@ impl Oracle {
                 self.may_begin_queue_for(attach);
                 let reader = Reader {
                     source: attach.source.clone(),
+                    at: partition,
+                    follows: false,
                     name: attach.subscription.clone(),
                     ends_before: attach.subscription.as_ref().and_then(|name| self.names.ends_before(name)),
                     selector: attach.selector.clone(),
@@ -452,13 +472,10 @@ impl Oracle {
                 };
                 self.readers.insert(attach.consumer, reader);
             }
+            Event::Follow(attach) => self.follows(attach.consumer, partition),
             Event::Detach { consumer, delivered, .. } => self.leaves(*consumer, *delivered),
             Event::Unsubscribe { name, .. } => self.names.ends(name),
-            Event::Credit { consumer, add } => {
-                if let Some(reader) = self.readers.get_mut(consumer) {
-                    reader.credit += add;
-                }
-            }
+            Event::Credit { consumer, add } => self.credit_at(partition, *consumer, |credit| *credit += add),
             Event::Settle(settle) => self.settled(settle),
             Event::Rollback { transaction, .. } => self.rolled_back(partition, *transaction),
             Event::Closed { connection } => self.closed(partition, *connection),
@@ -499,8 +516,12 @@ impl Oracle {
                 && !matches!(outcome, Outcome::Rejected | Outcome::Expired);
         }
         let in_transaction = settle.transaction.is_some();
+        let disputed = self.disputed_by(settle, &spots);
         for spot in &spots {
             self.verdict(spot, operation, outcome, in_transaction, consumer);
+        }
+        for spot in disputed.iter().filter(|_| !in_transaction) {
+            self.bury(spot, operation, outcome);
         }
         let stays = in_transaction || outcome == Outcome::Retried || self.taking.is_possible();
         if !stays && let Some(reader) = self.readers.get_mut(&consumer) {
@@ -516,7 +537,6 @@ impl Oracle {
         in_transaction: bool,
         by: ConsumerKey,
     ) {
-        let persistent = self.letters.get(&spot.1).is_some_and(|letter| letter.sent.message.persistent);
         let Some(copy) = self.copies.get_mut(spot) else { return };
         let volatile = copy.volatile;
         match outcome {
@@ -538,16 +558,13 @@ impl Oracle {
         }
         copy.ended = Some(operation);
         self.operations[operation].settles.push(spot.clone());
-        let dead = Place::Queue(self.dead_letters.clone());
-        let buried = outcome == Outcome::Expired && persistent && spot.0 != dead;
-        if !volatile && (outcome == Outcome::Rejected || buried) {
-            // A message that is not persistent may be in the log all the same (it was due later, say). Among the dead
-            // letters it need be in memory only, for as long as this run lasts.
-            self.copy((Place::Queue(self.dead_letters.clone()), spot.1), operation, !persistent);
-        }
+        self.bury(spot, operation, outcome);
     }
 
     fn is_in(&self, spot: &Spot, partition: PartitionId) -> bool {
+        if let Some(at) = self.copies.get(spot).and_then(|copy| copy.at) {
+            return at == partition;
+        }
         let name = match &spot.0 {
             Place::Queue(queue) => &queue.name,
             Place::Named(name) => match self.names.topic_of(name) {
@@ -592,27 +609,28 @@ impl Oracle {
     ///
     /// # Errors
     /// The rule that it breaks, in words.
-    pub fn observe(&mut self, now_ms: u64, effect: &Effect) -> Checked {
+    pub fn observe(&mut self, (now_ms, partition): (u64, PartitionId), effect: &Effect) -> Checked {
         self.now_ms = now_ms;
         match effect {
             Effect::Deliver(delivery) => {
                 self.checked.0 += 1;
-                self.delivered(now_ms, delivery)
+                self.delivered((now_ms, partition), delivery)
             }
             Effect::Propose { command: Command::Enqueue(sent), .. } => {
                 self.feed_by_selectors(sent);
                 Ok(())
             }
+            Effect::Moved { consumer } => self.departs(*consumer, partition),
+            Effect::Left { consumer, credit } => self.has_left(*consumer, partition, *credit),
             Effect::Reply { connection, ticket, result } => self.replied(*connection, *ticket, result),
             Effect::Announce(announcement) => match announcement.answer {
                 Some((connection, ticket)) => self.replied(connection, ticket, &Ok(())),
                 None => Ok(()),
             },
             Effect::Drained { consumer } => {
-                if let Some(reader) = self.readers.get_mut(consumer)
-                    && reader.mode != ConsumerMode::Browse
-                {
-                    reader.credit = 0;
+                let browses = |reader: &Reader| reader.mode == ConsumerMode::Browse;
+                if !self.readers.get(consumer).is_some_and(browses) {
+                    self.credit_at(partition, *consumer, |credit| *credit = 0);
                 }
                 Ok(())
             }
@@ -688,6 +706,10 @@ impl Oracle {
             }
             Ask::Attach(key) => {
                 self.attached(key, good);
+                Ok(())
+            }
+            Ask::Follow(key) => {
+                self.has_followed(key, good);
                 Ok(())
             }
             Ask::Declare(destination, owner) if good && destination.temporary => {

@@ -39,6 +39,8 @@ pub struct Scene {
     pub slow: Option<(Destination, Slow)>,
     /// Transactions may be open for so long.
     pub transaction_ms_max: Option<u64>,
+    /// Queues move from partition to partition.
+    pub moves: bool,
 }
 
 /// A topic that feeds queues.
@@ -89,12 +91,14 @@ impl Scene {
             plans_ahead,
             slow,
             transaction_ms_max,
+            moves: false,
         }
     }
 
-    /// Time passes in such steps at most: long ones if somebody may be too slow.
+    /// Time passes in such steps at most: long ones if somebody may be too slow, or a move goes on a little later.
     pub fn step_ms_max(&self) -> u64 {
-        if self.slow.is_some() || self.transaction_ms_max.is_some() { 300 } else { 20 }
+        let limits = self.slow.is_some() || self.transaction_ms_max.is_some();
+        if limits || self.moves { 300 } else { 20 }
     }
 
     /// A queue that refuses what is more than its limit.

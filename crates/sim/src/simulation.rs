@@ -11,10 +11,11 @@ use postroad_model::{
     Sent, Ticket, ToSession,
 };
 
-use crate::assembly::{Assembly, BootError, Source, Turn};
+use crate::assembly::{Arriving, Assembly, BootError, Source, Turn};
 use crate::client::{Client, Numbers, Outgoing, World};
 use crate::keys::Rotations;
 use crate::oracle::{Oracle, number_of};
+use crate::places::Places;
 use crate::policies::{compression_of, policies, settings};
 use crate::random::Random;
 use crate::scene::{FEEDING, Scene};
@@ -47,12 +48,14 @@ pub struct Simulation {
     disk: SimulatedDisk,
     journal: postroad_journal::Options,
     rotations: Rotations,
-    placement: Placement,
     settings: Vec<Settings>,
     assembly: Assembly,
     clients: Vec<Option<Client>>,
     /// To the clients, from each partition a line of its own.
-    lines: BTreeMap<(usize, PartitionId), VecDeque<(ConnectionId, ToSession)>>,
+    lines: BTreeMap<(usize, PartitionId), VecDeque<Mail>>,
+    /// Where queues live: nobody has moved any; and as is known where each client is.
+    usual: Places,
+    places: Vec<Places>,
     oracle: Oracle,
     scene: Scene,
     branches: Vec<BranchId>,
@@ -65,6 +68,13 @@ pub struct Simulation {
     now_ms: u64,
     faulty: bool,
     report: Report,
+}
+
+/// What comes from a partition to where a client is.
+enum Mail {
+    Session(ConnectionId, ToSession),
+    /// The queue lives there now.
+    Place(Destination, PartitionId),
 }
 
 type Checked = Result<(), String>;
@@ -99,7 +109,7 @@ impl Simulation {
         let mut random = Random::new(seed);
         let partitions = 1 + random.below(3) as u16;
         let placement = Placement::over(partitions);
-        let scene = Scene::choose(&mut random, placement);
+        let scene = Scene { moves: moves(seed, partitions), ..Scene::choose(&mut random, placement) };
         let policies = policies(&scene, compression_of(seed))?;
         let settings = settings(&mut random, placement, &scene, policies);
         let settings: Vec<Settings> =
@@ -112,7 +122,8 @@ impl Simulation {
         };
         let faulty = !random.one_in(4);
         let rotations = Rotations::of(seed);
-        let assembly = Assembly::boot(&disk, journal, rotations.keys(), &settings)
+        let usual = Places::over(placement, settings[0].addressing.clone());
+        let assembly = Assembly::boot(&disk, journal, rotations.keys(), &settings, &usual)
             .map_err(|error| format!("{error:?}"))?;
         let mut simulation = Simulation {
             options,
@@ -121,8 +132,9 @@ impl Simulation {
             disk,
             journal,
             rotations,
-            placement,
             settings,
+            places: vec![usual.clone(); SLOTS],
+            usual,
             assembly,
             clients: (0..SLOTS).map(|_| None).collect(),
             lines: BTreeMap::new(),
@@ -231,7 +243,7 @@ impl Simulation {
         let mut world = World {
             random: &mut self.random,
             numbers: &mut self.numbers,
-            placement: self.placement,
+            places: &self.places[slot],
             now_ms: self.now_ms,
             scene: &self.scene,
             temporary: &temporary,
@@ -267,7 +279,9 @@ impl Simulation {
         // Who has sent what is in memory alone is not remembered.
         let forgotten = to.temporary || self.scene.forgetful.as_ref() == Some(to);
         let lasting = to.kind == DestinationKind::Queue && !forgotten && message.persistent;
-        if lasting && also.is_empty() && publish.transaction.is_none() {
+        // Where a queue lives now it is not known what was sent to it and consumed before it came there.
+        let stays = !self.scene.moves;
+        if lasting && stays && also.is_empty() && publish.transaction.is_none() {
             self.unanswered[slot].push((publish.ticket, publish.sent.clone()));
         }
     }
@@ -305,22 +319,57 @@ impl Simulation {
             self.lines.iter().filter(|(_, line)| !line.is_empty()).map(|(key, _)| *key).collect();
         if let Some(key) = self.random.pick(&full).copied() {
             for _ in 0..1 + self.random.below(12) {
-                self.take_mail(key);
+                self.take_mail(key)?;
             }
         }
         Ok(())
     }
 
-    fn take_mail(&mut self, (slot, partition): (usize, PartitionId)) -> bool {
+    fn take_mail(&mut self, (slot, partition): (usize, PartitionId)) -> Result<bool, String> {
         let line = self.lines.get_mut(&(slot, partition));
-        let Some((connection, message)) = line.and_then(VecDeque::pop_front) else { return false };
+        let (connection, message) = match line.and_then(VecDeque::pop_front) {
+            Some(Mail::Session(connection, message)) => (connection, message),
+            Some(Mail::Place(queue, to)) => {
+                self.places[slot].settle(&queue, to);
+                self.submit(slot, partition, Event::Placed { queue, of: self.everywhere() });
+                return Ok(true);
+            }
+            None => return Ok(false),
+        };
         if let Some(client) = self.clients[slot].as_mut().filter(|client| client.connection == connection) {
             if let ToSession::Reply { ticket, .. } = &message {
                 self.unanswered[slot].retain(|(waiting, _)| waiting != ticket);
             }
             client.receive(partition, &message);
+            if let ToSession::Moved { .. } | ToSession::Left { .. } = &message {
+                self.with_client(slot, |client, world| client.follow(world, &message))?;
+            }
         }
-        true
+        Ok(true)
+    }
+
+    /// Where it has to be known where a queue lives: where clients are, and where partitions are.
+    fn everywhere(&self) -> u16 {
+        (SLOTS + self.assembly.cores.len()) as u16
+    }
+
+    /// A queue lives elsewhere now, says the partition that it leaves, which knows at once.
+    fn place_everywhere(&mut self, queue: &Destination, to: PartitionId, from: PartitionId) {
+        for slot in 0..SLOTS {
+            let line = self.lines.entry((slot, from)).or_default();
+            line.push_back(Mail::Place(queue.clone(), to));
+        }
+        for core in self.assembly.cores.iter_mut().filter(|core| core.id != from) {
+            core.tell_place((queue.clone(), to, from));
+        }
+        self.placed((queue.clone(), to, from), from);
+    }
+
+    /// A partition is told where a queue lives, and says so behind what it has told the one where that was.
+    fn placed(&mut self, (queue, to, from): (Destination, PartitionId, PartitionId), by: PartitionId) {
+        self.assembly.cores[usize::from(by.0)].settle(&queue, to);
+        let event = Event::Placed { queue, of: self.everywhere() };
+        self.assembly.cores[usize::from(from.0)].send(Source::Partition(by), event);
     }
 
     // --- partitions ----------------------------------------------------------------------------------------
@@ -362,7 +411,14 @@ impl Simulation {
     }
 
     fn work(&mut self, index: usize, source: Source) -> Result<bool, String> {
-        let Some(event) = self.assembly.cores[index].take(source) else { return Ok(false) };
+        let event = match self.assembly.cores[index].take(source) {
+            Some(Arriving::Event(event)) => event,
+            Some(Arriving::Place { queue, to, from }) => {
+                self.placed((queue, to, from), self.assembly.cores[index].id);
+                return Ok(true);
+            }
+            None => return Ok(false),
+        };
         self.report.fetched += u64::from(matches!(event, Event::Fetched { .. }));
         if let Event::Fetched { message: Err(reason), key } = &event {
             return Err(format!("{key:?} cannot be read back: {reason}"));
@@ -422,7 +478,7 @@ impl Simulation {
         }
         for effect in &effects {
             self.trace(|| format!("  {partition:?} > {}", short_effect(effect)));
-            self.oracle.observe(now_ms, effect)?;
+            self.oracle.observe((now_ms, partition), effect)?;
             self.post(partition, effect);
         }
         self.oracle.turned();
@@ -455,6 +511,11 @@ impl Simulation {
                 (*connection, ToSession::Redriven { ticket: *ticket, moved: *moved, stayed: *stayed })
             }
             Effect::Deliver(delivery) => (delivery.consumer.connection, ToSession::Deliver(delivery.clone())),
+            Effect::Place { queue, to } => return self.place_everywhere(queue, *to, from),
+            Effect::Moved { consumer } => (consumer.connection, ToSession::Moved { consumer: *consumer }),
+            Effect::Left { consumer, credit } => {
+                (consumer.connection, ToSession::Left { consumer: *consumer, credit: *credit })
+            }
             Effect::Drained { consumer } => (consumer.connection, ToSession::Drained { consumer: *consumer }),
             Effect::Prefetch { consumer, messages } => {
                 (consumer.connection, ToSession::Prefetch { consumer: *consumer, messages: *messages })
@@ -466,7 +527,8 @@ impl Simulation {
         };
         let slot = usize::from(connection.core());
         if slot < SLOTS {
-            self.lines.entry((slot, from)).or_default().push_back((connection, message));
+            let line = self.lines.entry((slot, from)).or_default();
+            line.push_back(Mail::Session(connection, message));
         }
     }
 
@@ -541,6 +603,7 @@ impl Simulation {
             self.report.replaced += counters.replaced;
             self.report.slow += counters.slow_consumers;
             self.report.timed_out += counters.timed_out_transactions;
+            self.report.moved += counters.moved;
         }
     }
 
@@ -558,9 +621,11 @@ impl Simulation {
             self.report.rotations += 1;
         }
         for _ in 0..STARTS_MAX {
-            match Assembly::boot(&self.disk, self.journal, self.rotations.keys(), &self.settings) {
+            let keys = self.rotations.keys();
+            match Assembly::boot(&self.disk, self.journal, keys, &self.settings, &self.usual) {
                 Ok(assembly) => {
                     self.assembly = assembly;
+                    self.places = vec![self.assembly.cores[0].places.clone(); SLOTS];
                     return Ok(cut);
                 }
                 Err(BootError::Damaged(what)) => return Err(what),
@@ -577,6 +642,11 @@ impl Simulation {
         }
         Err("the broker does not start, though the disk is well again".to_owned())
     }
+}
+
+/// Whether queues move in the run of this seed.
+fn moves(seed: u64, partitions: u16) -> bool {
+    seed % 4 == 1 && 1 < partitions
 }
 
 /// An oracle that knows what may happen in this scene.

@@ -49,6 +49,8 @@ pub struct Report {
     pub slow: u64,
     /// Transactions that were open for too long.
     pub timed_out: u64,
+    /// Messages that went to another partition with their queues.
+    pub moved: u64,
     /// Messages in queues when the run ended, before they were drained.
     pub drained: u64,
 }
@@ -80,6 +82,7 @@ impl Report {
         self.replaced += other.replaced;
         self.slow += other.slow;
         self.timed_out += other.timed_out;
+        self.moved += other.moved;
     }
 }
 

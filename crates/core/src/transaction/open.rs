@@ -186,12 +186,7 @@ impl Partition {
     }
 
     /// Takes what another partition sends here into a transaction that it has begun.
-    pub(crate) fn enlist(
-        &mut self,
-        key: TransactionKey,
-        mut sends: Vec<Sent>,
-        uploads: Vec<(usize, u64)>,
-    ) {
+    pub(crate) fn enlist(&mut self, key: TransactionKey, mut sends: Vec<Sent>, uploads: Vec<(usize, u64)>) {
         self.finish_peers_uploads(key, &mut sends, uploads);
         let open = self.open_transaction(key);
         open.sends.extend(sends);

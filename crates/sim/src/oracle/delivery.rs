@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     ConnectionId, ConsumerKey, ConsumerMode, Delivered, Delivery, Destination, DestinationKind, EntryTag,
-    Message, RareHeaders,
+    Message, PartitionId, RareHeaders,
 };
 
 use crate::selectors::wants;
@@ -31,7 +31,11 @@ impl Letter {
 }
 
 impl Oracle {
-    pub(super) fn delivered(&mut self, now_ms: u64, delivery: &Delivery) -> Checked {
+    pub(super) fn delivered(
+        &mut self,
+        (now_ms, partition): (u64, PartitionId),
+        delivery: &Delivery,
+    ) -> Checked {
         let key = delivery.consumer;
         let message = number_of(&delivery.message).ok_or("a delivery without a number")?;
         let letter = self.letters.get(&message).ok_or("a delivery of a message that nobody sent")?;
@@ -48,7 +52,7 @@ impl Oracle {
         if dead {
             self.expired_into_dead_letters(now_ms, message);
         }
-        let reader = self.readers.get_mut(&key).filter(|reader| reader.attached);
+        let reader = self.readers.get_mut(&key).filter(|reader| reader.attached && reader.at == partition);
         let reader = reader.ok_or_else(|| format!("message {message} was delivered to nobody: {key:?}"))?;
         if reader.credit == 0 {
             return Err(format!("message {message} was delivered to {key:?} beyond its credit"));
@@ -89,6 +93,7 @@ impl Oracle {
         let leaves = self.readers.get(&key).and_then(|reader| reader.leaves);
         if let Some(copy) = self.copies.get_mut(&spot) {
             copy.arrives(leaves.is_some(), in_memory(delivery.tag));
+            copy.at = Some(partition);
             match leaves {
                 None => copy.hold = Hold::Held(key),
                 Some(Delivered::All) => copy.count(1, 1),
@@ -175,7 +180,9 @@ impl Oracle {
         if copy.gone {
             return Err(format!("{what}: its queue was deleted"));
         }
-        if copy.volatile && copy.run != self.run && in_memory(tag) {
+        // What the log had though it need not be there may be in memory alone where its queue lives now.
+        let may_have_changed = self.has_perhaps_moved(&spot.0);
+        if copy.volatile && copy.run != self.run && in_memory(tag) && !may_have_changed {
             return Err(format!("{what}: it was in memory only, and came back after a crash"));
         }
         let created = copy.created;
@@ -277,7 +284,7 @@ impl Oracle {
         let persistent = letter.sent.message.persistent;
         // What waits for memory or room waits by the address that it was sent to.
         let by_topic = self.is_fed(spot);
-        let lane = lane & !1 | u8::from(persistent) << 7 | u8::from(by_topic) << 6;
+        let lane = lane & !(1 | AHEAD) | u8::from(persistent) << 7 | u8::from(by_topic) << 6;
         let line = (from, in_transaction, spot.0.clone(), lane, group);
         match self.last.insert(line, spot.1) {
             Some(last) if spot.1 < last => Err(format!("{what}: delivered behind message {last}")),
@@ -296,14 +303,15 @@ impl Oracle {
         let message = |number: &MessageNumber| self.letters.get(number).map(|letter| &letter.sent.message);
         let Some(priority) = message(&spot.1).map(|message| message.priority) else { return Ok(()) };
         let others = self.copies.range((spot.0.clone(), 0)..=(spot.0.clone(), MessageNumber::MAX));
-        for ((_, number), copy) in others {
+        for (there, copy) in others {
+            let number = &there.1;
             let Some(other) = message(number).filter(|other| other.priority > priority) else { continue };
             // A group waits for its consumer.
             if other.group().is_some() {
                 continue;
             }
             let lasts = other.expires_at_ms == 0 || now_ms < other.expires_at_ms;
-            let here = copy.run == self.run || !copy.volatile;
+            let here = !self.is_perhaps_forgotten(there, copy);
             let free = copy.is_free();
             // What was sent in a transaction may still be on its way to a participant.
             let operation = &self.operations[copy.created];
@@ -361,6 +369,9 @@ impl Oracle {
         Ok(())
     }
 }
+
+/// Of a lane: what is in it came from where the queue was before.
+const AHEAD: u8 = 1 << 5;
 
 /// The lane of an entry, by its tag.
 fn lane(tag: EntryTag) -> u8 {

@@ -80,6 +80,7 @@ impl Oracle {
                 || self.may_drop(place)
                 || self.may_replace(place)
                 || queue.temporary
+                || self.has_perhaps_moved(place)
             {
                 continue;
             }
@@ -139,7 +140,7 @@ impl Oracle {
     fn missing_from_queues(&self, now_ms: u64) -> Vec<Spot> {
         let missing = self.copies.iter().filter(|((place, message), copy)| {
             let Place::Queue(queue) = place else { return false };
-            let in_memory = queue.temporary || copy.volatile && copy.run != self.run;
+            let in_memory = queue.temporary || self.is_perhaps_forgotten(&(place.clone(), *message), copy);
             let expires = self.letters.get(message).map_or(0, |letter| letter.sent.message.expires_at_ms);
             let has_expired = expires != 0 && expires <= now_ms;
             let came = self.operations[copy.created].fate == Fate::Committed;
@@ -161,7 +162,10 @@ impl Oracle {
                 && !self.may_replace(&spot.0)
                 && !matches!(&spot.0, Place::Named(name) if self.names.may_have_ended(name))
                 && (expires == 0 || now_ms < expires)
-                && self.copies.get(*spot).is_some_and(|copy| !copy.volatile && !copy.gone && !copy.disputed)
+                && self.copies.get(*spot).is_some_and(|copy| {
+                    let is_forgotten = copy.volatile || self.is_perhaps_forgotten(spot, copy);
+                    !is_forgotten && !copy.gone && !copy.disputed
+                })
         };
         // Whatever came and was settled later is not there either.
         let unsettled = |spot: &&Spot| {

@@ -80,6 +80,7 @@ impl Oracle {
         }
         self.readers.clear();
         self.taking.crashed();
+        self.moves.crashed();
         self.lines.clear();
         self.asks.clear();
         self.temporary.clear();

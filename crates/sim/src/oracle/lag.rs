@@ -67,6 +67,12 @@ impl Oracle {
         if !power_cut {
             return;
         }
+        // That a job has sent its message may be lost too: then it sends it again.
+        for ((place, message), copy) in &mut self.copies {
+            let lags = matches!(place, Place::Queue(queue) if self.lag.queues.contains(queue));
+            let is_later = self.letters.get(message).is_some_and(|letter| letter.sent.schedule.is_some());
+            copy.delivered &= !(lags && is_later);
+        }
         for number in &tail {
             let operation = &mut self.operations[*number];
             (operation.fate, operation.answered) = (Fate::Asked, false);

@@ -49,15 +49,31 @@ impl Oracle {
         }
     }
 
+    /// Whether what has taken the message's place may have ended by itself before an older one came from where the queue was.
+    fn may_be_outlived(&self, place: &Place, message: MessageNumber) -> bool {
+        let ends = |(other, letter): (&MessageNumber, &Letter)| {
+            value_of(*other) == value_of(message)
+                && letter.sent.message.expires_at_ms != 0
+                && letter.sent.targets().any(|to| Some(to) == self.source_of(place))
+                && !self.is_surely_newer(message, *other)
+        };
+        self.has_perhaps_moved(place) && self.letters.iter().any(ends)
+    }
+
     /// A message is delivered, and nothing newer of its value is surely there.
     pub(super) fn check_is_last(&self, spot: &Spot, what: &str) -> Checked {
         if value_of(spot.1).is_none() || !self.may_replace(&spot.0) {
             return Ok(());
         }
         let mut others = self.copies.range((spot.0.clone(), 0)..=(spot.0.clone(), MessageNumber::MAX));
-        let newer = others.find(|((_, other), copy)| {
-            let there =
-                copy.ended.is_none() && !copy.gone && !copy.volatile && !copy.perhaps_held && !copy.disputed;
+        let newer = others.find(|(at, copy)| {
+            let other = &at.1;
+            let there = !self.is_perhaps_forgotten(at, copy)
+                && copy.ended.is_none()
+                && !copy.gone
+                && !copy.volatile
+                && !copy.perhaps_held
+                && !copy.disputed;
             let came = self.operations[copy.created].fate == Fate::Committed;
             // One that expires may have gone by itself.
             let lasts = self.letters.get(other).is_some_and(|letter| letter.sent.message.expires_at_ms == 0);
@@ -66,6 +82,7 @@ impl Oracle {
                 && came
                 && lasts
                 && self.is_surely_newer(*other, spot.1)
+                && !self.may_be_outlived(&spot.0, *other)
         });
         match newer {
             Some(((_, newer), _)) => Err(format!("{what}: message {newer} has its value, and is newer")),

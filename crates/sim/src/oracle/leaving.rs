@@ -8,7 +8,7 @@ use super::{Fate, Hold, Number, Oracle, Place, Reader, Spot};
 
 impl Oracle {
     pub(super) fn leaves(&mut self, key: ConsumerKey, delivered: Delivered) {
-        match self.readers.get_mut(&key).filter(|reader| !reader.attached) {
+        match self.readers.get_mut(&key).filter(|reader| !reader.attached && !reader.follows) {
             Some(reader) => reader.leaves = Some(delivered),
             None => self.detached(key, delivered),
         }
@@ -94,7 +94,7 @@ impl Oracle {
         let placement = self.placement;
         let here = |destination: &Destination| placement.partition_of(&destination.name) == partition;
         let readers: Vec<ConsumerKey> = (self.readers.iter())
-            .filter(|(key, reader)| key.connection == connection && here(&reader.source))
+            .filter(|(key, reader)| key.connection == connection && reader.at == partition && !reader.follows)
             .map(|(key, _)| *key)
             .collect();
         for key in readers {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use postroad_model::{ConsumerKey, Delivered, Destination, EntryTag, Outcome, Settle, TransactionKey};
 use postroad_routing::{Slow, WhenSlow};
 
-use super::{AT_ONCE, Ask, Checked, Fate, Hold, Number, Oracle, Spot};
+use super::{AT_ONCE, Ask, Checked, Fate, Hold, Number, Oracle, Place, Spot};
 
 /// What operators have decided, and what came of it.
 #[derive(Default)]
@@ -156,6 +156,43 @@ impl Oracle {
         }
     }
 
+    /// What a verdict is about that was delivered to its consumer, and that another may have by now, or nobody.
+    pub(super) fn disputed_by(&self, settle: &Settle, surely: &[Spot]) -> Vec<Spot> {
+        let Some(reader) = self.readers.get(&settle.consumer).filter(|_| self.taking.is_possible()) else {
+            return Vec::new();
+        };
+        let named =
+            reader.held.iter().filter(|(tag, spot)| settle.tags.contains(tag) && !surely.contains(spot));
+        named.map(|(_, spot)| spot.clone()).collect()
+    }
+
+    /// A verdict moves a message to the dead letters, if it has that effect. Of several about one message any may have it.
+    pub(super) fn bury(&mut self, spot: &Spot, operation: Number, outcome: Outcome) {
+        let persistent = self.letters.get(&spot.1).is_some_and(|letter| letter.sent.message.persistent);
+        let dead = Place::Queue(self.dead_letters.clone());
+        let buried =
+            outcome == Outcome::Rejected || outcome == Outcome::Expired && persistent && spot.0 != dead;
+        let Some(copy) = self.copies.get(spot).filter(|copy| buried && !copy.volatile) else { return };
+        let disputed = copy.disputed;
+        let grave = (dead, spot.1);
+        let before = self.copies.get(&grave).filter(|_| self.taking.is_possible());
+        let is_refused = |number: Number| self.operations[number].fate == Fate::Aborted;
+        match before.map(|before| (is_refused(before.created), before.delivered)) {
+            // A message that is not persistent may be in the log all the same (it was due later, say). Among the dead
+            // letters it need be in memory only, for as long as this run lasts.
+            None | Some((true, _)) => self.copy(grave.clone(), operation, !persistent),
+            Some((false, true)) => return,
+            Some((false, false)) => {
+                if let Some(copy) = self.copies.get_mut(&grave) {
+                    (copy.created, copy.disputed) = (AT_ONCE, true);
+                }
+            }
+        }
+        if let Some(copy) = self.copies.get_mut(&grave) {
+            copy.disputed |= disputed;
+        }
+    }
+
     /// What is in memory alone left at once, though the log has not taken what left with it.
     pub(super) fn left_memory(&mut self, number: Number) {
         for spot in self.operations[number].settles.clone() {
@@ -169,7 +206,11 @@ impl Oracle {
 
     /// A consumer was found slow, and is there no more.
     pub(super) fn detached_as_slow(&mut self, key: ConsumerKey) -> Checked {
-        if !self.may_be_slow(key, WhenSlow::Detach) {
+        // One that may speak about what was taken back from it cannot follow its queue.
+        let reader = self.readers.get(&key);
+        let stays_behind = self.taking.is_possible()
+            && reader.is_some_and(|reader| self.has_perhaps_moved(&Place::Queue(reader.source.clone())));
+        if !stays_behind && !self.may_be_slow(key, WhenSlow::Detach) {
             return Err(format!("{key:?} was detached for being slow, which it is not"));
         }
         let held = self.readers.get(&key).map(|reader| reader.held.clone()).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use postroad_model::{ConnectionId, ConsumerMode, Destination, DestinationKind, Ticket};
+use postroad_model::{ConnectionId, ConsumerMode, Destination, DestinationKind, Effect, Event, Ticket};
 
 use crate::client::Client;
 use crate::violation::Report;
@@ -11,6 +11,12 @@ use super::{Checked, SLOTS, Simulation};
 
 /// Choices after which a run that should come to rest has not.
 const REST_STEPS_MAX: u64 = 200_000;
+
+/// So often is looked how far queues on the move are...
+const MOVE_LOOKS_MAX: u32 = 100;
+
+/// ... each time so much later that all that has to wait a little has its turn.
+const MOVE_LOOK_MS: u64 = 1000;
 
 impl Simulation {
     /// The disk is well again; everything under way comes to its end.
@@ -36,7 +42,7 @@ impl Simulation {
             busy |= self.assembly.finish_job();
             busy |= self.assembly.try_again();
             for key in self.lines.keys().copied().collect::<Vec<_>>() {
-                while self.take_mail(key) {
+                while self.take_mail(key)? {
                     busy = true;
                 }
             }
@@ -96,6 +102,29 @@ impl Simulation {
         Ok(Report { delivered, confirmed, refused, doubted, fed, ..self.report })
     }
 
+    /// Lets those queues go on that are on the move; `false` if there is none.
+    fn let_queues_move(&mut self) -> Result<bool, String> {
+        if self.assembly.cores.iter().all(|core| core.partition.leaving().next().is_none()) {
+            return Ok(false);
+        }
+        self.now_ms += MOVE_LOOK_MS;
+        self.rest()?;
+        Ok(true)
+    }
+
+    /// Nobody holds anything any more, and nothing is in memory: every queue has arrived.
+    fn check_moves(&mut self) -> Checked {
+        for core in &mut self.assembly.cores {
+            let (connection, ticket) = (ConnectionId::internal(core.id), Ticket(0));
+            for effect in core.soft(Event::ListMoves { connection, ticket }).effects {
+                if let Effect::Moves { moves, .. } = effect {
+                    return Err(format!("queues do not arrive: {moves:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Somebody asks what is in doubt, and decides all of it.
     fn decide_branches(&mut self) -> Checked {
         self.connect(0);
@@ -140,7 +169,7 @@ impl Simulation {
             self.with_client(0, |client, world| client.read(world, name, u32::MAX))?;
         }
         self.rest()?;
-        let most = 10 + self.numbers.next();
+        let (most, mut looks) = (10 + self.numbers.next() + u64::from(MOVE_LOOKS_MAX), 0);
         for _ in 0..most {
             let mut any = false;
             self.with_client(0, |client, world| {
@@ -149,10 +178,12 @@ impl Simulation {
                 events
             })?;
             self.rest()?;
-            if !any {
+            looks += u32::from(!any);
+            if !any && (MOVE_LOOKS_MAX < looks || !self.let_queues_move()?) {
                 break;
             }
         }
+        self.check_moves()?;
         self.report.dropped = self.dropped();
         self.oracle.check_all(self.now_ms, self.report.dropped)?;
         let connected = self.clients.iter().flatten().map(|client| client.connection).collect();
@@ -209,12 +240,14 @@ impl Simulation {
                 + now.discarded
                 + now.overflowed
                 + now.replaced
+                + now.moved
                 - (before.consumed
                     + before.expired
                     + before.dead_lettered
                     + before.discarded
                     + before.overflowed
-                    + before.replaced);
+                    + before.replaced
+                    + before.moved);
             let held: u64 = core.partition.queues().map(|(_, entries)| entries).sum();
             if came != left + held {
                 return Err(format!("{:?}: {came} came, {left} left, {held} are there: {now:?}", core.id));

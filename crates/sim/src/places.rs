@@ -1,0 +1,81 @@
+//! Where queues live, as somebody who sends knows it: where their names say, or where they have moved to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use postroad_core::Partition;
+use postroad_model::{BranchId, Destination, DestinationKind, PartitionId, Placement};
+use postroad_routing::Addressing;
+
+/// See the head of this file.
+#[derive(Clone, Debug)]
+pub struct Places {
+    placement: Placement,
+    /// What else names say.
+    addressing: Arc<Addressing>,
+    moved: BTreeMap<Arc<str>, PartitionId>,
+}
+
+impl Places {
+    /// Every queue is where its name says.
+    pub fn over(placement: Placement, addressing: Arc<Addressing>) -> Places {
+        Places { placement, addressing, moved: BTreeMap::new() }
+    }
+
+    /// How many partitions there are.
+    pub fn partitions(&self) -> u16 {
+        self.placement.partitions
+    }
+
+    /// Where the address of this name lives: of no two are the names alike.
+    pub fn partition_of(&self, name: &str) -> PartitionId {
+        self.moved.get(name).copied().unwrap_or_else(|| self.placement.partition_of(name))
+    }
+
+    /// Who coordinates the branch.
+    pub fn coordinator_of(&self, branch: &BranchId) -> PartitionId {
+        self.placement.coordinator_of(branch)
+    }
+
+    /// The queue lives there from now on.
+    pub fn settle(&mut self, queue: &Destination, at: PartitionId) {
+        self.moved.insert(queue.name.clone(), at);
+    }
+
+    /// What partitions know of that.
+    pub fn addressing(&self) -> Arc<Addressing> {
+        Arc::new(Addressing { settled: self.moved.clone(), ..Addressing::clone(&self.addressing) })
+    }
+
+    /// At a start: queues are where they are found, or where they were going. Partitions are told so.
+    pub fn found(&self, partitions: &mut BTreeMap<PartitionId, Partition>) -> Places {
+        let mut places = Places { moved: BTreeMap::new(), ..self.clone() };
+        let leaving = partitions
+            .iter()
+            .flat_map(|(from, partition)| partition.leaving().map(|(queue, to)| (queue.clone(), *from, to)));
+        let leaving: Vec<(Destination, PartitionId, PartitionId)> = leaving.collect();
+        for (id, partition) in partitions.iter() {
+            let is_leaving =
+                |queue: &Destination| leaving.iter().any(|(left, from, _)| left == queue && from == id);
+            let queues = partition.held_addresses().filter(|held| held.kind == DestinationKind::Queue);
+            let elsewhere =
+                |queue: &&Destination| self.placement.partition_of(&queue.name) != *id && !is_leaving(queue);
+            queues.filter(elsewhere).for_each(|queue| places.settle(queue, *id));
+        }
+        for (queue, from, to) in &leaving {
+            // What a job sent after a queue may have been on its way when the queue went on.
+            let gone_on = |at: &PartitionId| {
+                leaving.iter().find(|(other, from, _)| other == queue && from == at).map(|(.., to)| *to)
+            };
+            let ways = std::iter::successors(Some(*to), gone_on);
+            let place = ways.take(leaving.len() + 1).last().unwrap_or(*to);
+            places.settle(queue, place);
+            if let Some(target) = partitions.get_mut(&place) {
+                target.expect_queue(queue.clone(), *from);
+            }
+        }
+        let addressing = places.addressing();
+        partitions.values_mut().for_each(|partition| partition.address_by(addressing.clone()));
+        places
+    }
+}
