@@ -521,7 +521,7 @@ impl Oracle {
             self.verdict(spot, operation, outcome, in_transaction, consumer);
         }
         for spot in disputed.iter().filter(|_| !in_transaction) {
-            self.bury(spot, operation, outcome);
+            self.bury(spot, operation, outcome, false);
         }
         let stays = in_transaction || outcome == Outcome::Retried || self.taking.is_possible();
         if !stays && let Some(reader) = self.readers.get_mut(&consumer) {
@@ -558,7 +558,7 @@ impl Oracle {
         }
         copy.ended = Some(operation);
         self.operations[operation].settles.push(spot.clone());
-        self.bury(spot, operation, outcome);
+        self.bury(spot, operation, outcome, true);
     }
 
     fn is_in(&self, spot: &Spot, partition: PartitionId) -> bool {

@@ -49,8 +49,10 @@ impl Oracle {
             next += 1;
             parked.extend(waiting.extract_if(.., |(ticket, connection, sent)| {
                 let is_own = *connection == other && earlier < *ticket;
-                // Whoever waits at an address at all is in nobody's way but those behind it there.
-                before.to == sent.to && (is_own || *connection != other)
+                // Whoever waits at an address at all is in nobody's way but those behind it there. One that had to look in the log for
+                // what its client has sent before comes there behind what was sent later and looked for nothing.
+                let differs = before.message.persistent != sent.message.persistent;
+                before.to == sent.to && (is_own || differs || *connection != other)
                     || is_own
                         && before.message.persistent == sent.message.persistent
                         && before.targets().any(|to| sent.targets().any(|same| same == to))

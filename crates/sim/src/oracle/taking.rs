@@ -167,13 +167,13 @@ impl Oracle {
     }
 
     /// A verdict moves a message to the dead letters, if it has that effect. Of several about one message any may have it.
-    pub(super) fn bury(&mut self, spot: &Spot, operation: Number, outcome: Outcome) {
+    pub(super) fn bury(&mut self, spot: &Spot, operation: Number, outcome: Outcome, is_sure: bool) {
         let persistent = self.letters.get(&spot.1).is_some_and(|letter| letter.sent.message.persistent);
         let dead = Place::Queue(self.dead_letters.clone());
         let buried =
             outcome == Outcome::Rejected || outcome == Outcome::Expired && persistent && spot.0 != dead;
         let Some(copy) = self.copies.get(spot).filter(|copy| buried && !copy.volatile) else { return };
-        let disputed = copy.disputed;
+        let disputed = copy.disputed || !is_sure;
         let grave = (dead, spot.1);
         let before = self.copies.get(&grave).filter(|_| self.taking.is_possible());
         let is_refused = |number: Number| self.operations[number].fate == Fate::Aborted;
