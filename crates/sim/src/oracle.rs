@@ -681,22 +681,7 @@ impl Oracle {
                 }
                 Ok(())
             }
-            Ask::Publish(number, message) => {
-                if good {
-                    self.expect(message);
-                }
-                if let Some(letter) = self.letters.get_mut(&message) {
-                    if good {
-                        self.feeds.exists(&letter.sent.to);
-                    }
-                    letter.confirmed = letter.confirmed.or(good.then_some(self.clock));
-                    letter.unanswered -= 1;
-                    if !good && letter.unanswered > 0 {
-                        return Ok(());
-                    }
-                }
-                self.resolve(number, good, || format!("the reply {result:?} for message {message}"))
-            }
+            Ask::Publish(number, message) => self.answered_publish(number, message, result),
             Ask::Prepare(number) => self.prepared(number, result),
             Ask::Decide(number, commit, overruled) => self.decided(number, (commit, overruled), result),
             Ask::Overrule(number, commit) => self.overruled(number, commit, result),
@@ -726,6 +711,29 @@ impl Oracle {
             }
             Ask::Declare(..) | Ask::Delete(_) | Ask::Other => Ok(()),
         }
+    }
+
+    fn answered_publish(
+        &mut self,
+        number: Number,
+        message: MessageNumber,
+        result: &Result<(), Refusal>,
+    ) -> Checked {
+        let good = result.is_ok();
+        if good {
+            self.expect(message);
+        }
+        if let Some(letter) = self.letters.get_mut(&message) {
+            if good {
+                self.feeds.exists(&letter.sent.to);
+            }
+            letter.confirmed = letter.confirmed.or(good.then_some(self.clock));
+            letter.unanswered -= 1;
+            if !good && letter.unanswered > 0 {
+                return Ok(());
+            }
+        }
+        self.resolve(number, good, || format!("the reply {result:?} for message {message}"))
     }
 
     fn attached(&mut self, key: ConsumerKey, good: bool) {

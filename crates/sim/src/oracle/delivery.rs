@@ -89,11 +89,17 @@ impl Oracle {
         self.check_is_last(&spot, &what)?;
         self.check_group(delivery, &source, &spot, &what)?;
         self.expected.remove(&(key, message));
+        self.holds(key, spot, delivery.tag, partition);
+        Ok(())
+    }
+
+    /// A consumer has a message from now on, unless it leaves in the same turn.
+    fn holds(&mut self, key: ConsumerKey, spot: Spot, tag: EntryTag, at: PartitionId) {
         self.begins_to_hold(key);
         let leaves = self.readers.get(&key).and_then(|reader| reader.leaves);
         if let Some(copy) = self.copies.get_mut(&spot) {
-            copy.arrives(leaves.is_some(), in_memory(delivery.tag));
-            copy.at = Some(partition);
+            copy.arrives(leaves.is_some(), in_memory(tag));
+            copy.at = Some(at);
             match leaves {
                 None => copy.hold = Hold::Held(key),
                 Some(Delivered::All) => copy.count(1, 1),
@@ -102,9 +108,8 @@ impl Oracle {
         }
         if let Some(reader) = self.readers.get_mut(&key) {
             reader.held.retain(|(_, held)| *held != spot);
-            reader.held.push((delivery.tag, spot));
+            reader.held.push((tag, spot));
         }
-        Ok(())
     }
 
     /// A topic's message comes to subscriptions of its topic alone.
