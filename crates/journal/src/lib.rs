@@ -39,6 +39,7 @@ pub use retaining::compaction::RemovalRequest;
 pub use retaining::compactor::{CompactedSegment, CompactionRequest};
 pub use retaining::index_file::{FoundIndex, IndexRequest, WrittenIndex};
 pub use retaining::retention::SegmentUse;
+pub use retaining::sorter::{Kin, SortRequest, Sorting};
 pub use writing::journal::{Journal, Options};
 pub use writing::pace::Pace;
 pub use writing::prepare::{PreparedSegment, SegmentRequest};

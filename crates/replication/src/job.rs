@@ -3,7 +3,7 @@
 use postroad_journal::{
     CheckpointError, CheckpointRequest, CompactedSegment, CompactionError, CompactionRequest, Damage, Disk,
     IndexError, IndexRequest, NearRecords, NearRequest, Pace, PrepareError, PreparedSegment, RemovalRequest,
-    SegmentNumber, SegmentRequest, Walk, WrittenCheckpoint, WrittenIndex,
+    SegmentNumber, SegmentRequest, SortRequest, Sorting, Walk, WrittenCheckpoint, WrittenIndex,
 };
 use postroad_model::PartitionId;
 
@@ -25,6 +25,8 @@ pub enum Job<F> {
     },
     /// Write what is live of some segments into one.
     Compaction(CompactionRequest<F>),
+    /// Copy what is live of a segment in the order of its addresses.
+    Sort(SortRequest<F>),
     /// Remove files that nothing refers to.
     Removal(RemovalRequest),
     /// Read a sealed segment, to find damage before somebody needs what it hits.
@@ -40,6 +42,8 @@ pub enum JobKind {
     Segment,
     /// Writing a checkpoint.
     Checkpoint,
+    /// Copying a segment in the order of its addresses.
+    Sort,
     /// Everything that may take as long as it likes.
     Background,
 }
@@ -62,6 +66,8 @@ pub enum JobDone<F> {
     },
     /// A compacted segment, or why there is none.
     Compaction(Result<CompactedSegment<F>, CompactionError>),
+    /// A segment was copied in the order of its addresses, or not.
+    Sort(Sorting),
     /// Files are gone.
     Removal,
     /// What was found in a segment, or why it could not be read.
@@ -83,6 +89,7 @@ impl<F: postroad_journal::DiskFile> Job<F> {
             Job::Read { .. } => JobKind::Read,
             Job::Segment(_) | Job::Index(_) => JobKind::Segment,
             Job::Checkpoint(_) => JobKind::Checkpoint,
+            Job::Sort(_) => JobKind::Sort,
             Job::Compaction(_) | Job::Removal(_) | Job::Scrub(_) => JobKind::Background,
         }
     }
@@ -91,6 +98,7 @@ impl<F: postroad_journal::DiskFile> Job<F> {
     pub fn run<D: Disk<File = F>>(self, disk: &D, pace: &mut dyn Pace) -> JobDone<F> {
         match self {
             Job::Compaction(request) => JobDone::Compaction(request.run(disk, pace)),
+            Job::Sort(request) => JobDone::Sort(request.run(disk, pace)),
             Job::Removal(request) => {
                 request.run(disk);
                 JobDone::Removal

@@ -505,6 +505,9 @@ impl<D: Disk> LogWriter<D> {
         if let Some(request) = self.journal.wants_removal() {
             self.jobs.push_back(Job::Removal(request));
         }
+        if let Some(request) = self.journal.wants_sorting() {
+            self.jobs.push_back(Job::Sort(request));
+        }
         self.tell_space(self.journal.space());
         if self.journal.checkpoint_due() {
             self.ask_for_snapshots();
@@ -692,6 +695,11 @@ impl<D: Disk> LogWriter<D> {
             }
             JobDone::Scrub { number, salt, found } => {
                 self.scrubbed(number, salt, found);
+                None
+            }
+            JobDone::Sort(answer) => {
+                self.journal.finish_sorting(answer);
+                self.order_next();
                 None
             }
             JobDone::Removal => {

@@ -402,10 +402,11 @@ impl Assembly {
 
     fn new(
         disk: &SimulatedDisk,
-        journal: Journal<SimulatedDisk>,
+        mut journal: Journal<SimulatedDisk>,
         partitions: BTreeMap<PartitionId, Partition>,
         places: &Places,
     ) -> Assembly {
+        journal.sort_by(postroad_core::kin_of_record);
         let writer = LogWriter::new(journal, partitions.keys().copied());
         let core = |(id, partition): (PartitionId, Partition)| {
             let wire = Wire::default();

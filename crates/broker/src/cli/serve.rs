@@ -98,7 +98,10 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         .with_context(|| format!("cannot open the store {}", config.data.display()))?;
     // Of the quarter that is neither for durable messages nor for others.
     let index_bytes = config.memory_bytes / 16 / stores.stores.len() as u64;
-    stores.stores.iter_mut().for_each(|store| store.journal.bound_indexes(index_bytes));
+    for store in &mut stores.stores {
+        store.journal.bound_indexes(index_bytes);
+        store.journal.sort_by(postroad_core::kin_of_record);
+    }
     let partitions = stores.placement.partitions;
     let openwire = openwire_options(config, partitions, listeners.address(Service::OpenWire)?);
     let keys = TenantKeys { tenants: policies.tenants.clone(), keys: keys.tenants };

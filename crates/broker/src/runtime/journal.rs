@@ -22,10 +22,11 @@ const RETRY: Duration = Duration::from_millis(250);
 
 /// The threads for each kind of job, and how many times as long as a step took each rests behind it: checkpoints get half
 /// of the disk's time, compaction a fifth, however fast the disk is, so that no reader or writer notices them.
-const WORKERS: [(JobKind, &str, u32); 4] = [
+const WORKERS: [(JobKind, &str, u32); 5] = [
     (JobKind::Read, "journal-reads", 0),
     (JobKind::Segment, "journal-segment", 0),
     (JobKind::Checkpoint, "journal-state", 1),
+    (JobKind::Sort, "journal-sort", 1),
     (JobKind::Background, "journal-compact", 4),
 ];
 

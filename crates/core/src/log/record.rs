@@ -3,6 +3,7 @@
 //! All numbers are little-endian. A record begins with its type and the version of its layout; the
 //! checksum is the journal's.
 
+use std::hash::Hasher;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -11,6 +12,8 @@ use postroad_model::{
     Encoding, EntryTag, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, PartitionId, Position, Protocol,
     QueueId, RareHeaders, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
 };
+
+use rustc_hash::FxHasher;
 
 use crate::log::compressed;
 
@@ -246,6 +249,27 @@ pub fn sent_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Sent>, Reco
     };
     let index = ordinal as usize;
     Ok((index < sends.len()).then(|| sends.swap_remove(index)))
+}
+
+/// What records with the same number are read together for: the address of their first message, as a rule.
+pub fn kin_of_record(record: &[u8]) -> u32 {
+    // Nearly all that wait long: the rest of such a record need not be looked at.
+    let name = match record {
+        [kind::ENQUEUE, VERSION, _, rest @ ..] => rest
+            .split_first_chunk::<4>()
+            .and_then(|(length, rest)| rest.get(..u32::from_le_bytes(*length) as usize)),
+        _ => None,
+    };
+    let mut hasher = FxHasher::default();
+    match name {
+        Some(name) => hasher.write(name),
+        None => {
+            let sent = sent_in_record(&Bytes::copy_from_slice(record), 0);
+            hasher.write(sent.ok().flatten().as_ref().map_or(&[], |sent| sent.to.name.as_bytes()));
+        }
+    }
+    // The last bits are those that differ least.
+    (hasher.finish() >> 32) as u32
 }
 
 /// The piece of a large body in a record.

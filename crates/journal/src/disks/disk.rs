@@ -1,6 +1,7 @@
 //! The only way of this room to a disk: one flat directory of files.
 
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// One directory on one device. Clones share it.
@@ -54,6 +55,9 @@ pub trait DiskFile: Send + Sync + 'static {
 
     /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file or if interrupted.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Says that this part will be read soon, so that the disk may begin. Nothing depends on it.
+    fn will_need(&self, _part: Range<u64>) {}
 
     /// Writes pieces one after the other at `offset`; returns the bytes written, which may be fewer.
     fn write_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize>;

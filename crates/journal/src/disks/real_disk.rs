@@ -3,8 +3,10 @@
 use crate::disks::direct::DirectWay;
 use crate::disks::disk::{Disk, DiskFile};
 use crate::error::OpenError;
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{Advice, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -191,6 +193,12 @@ impl DiskFile for RealFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         Ok(rustix::io::pread(&self.file, buffer, offset)?)
+    }
+
+    fn will_need(&self, part: Range<u64>) {
+        let length = NonZeroU64::new(part.end.saturating_sub(part.start));
+        // A system that takes no advice reads when it is asked to.
+        let _ = rustix::fs::fadvise(&self.file, part.start, length, Advice::WillNeed);
     }
 
     fn write_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize> {

@@ -46,6 +46,8 @@ pub(crate) const CHECKPOINT_MAGIC: &[u8; 8] = b"PR-CHKPT";
 pub(crate) const COMPACTED_MAGIC: &[u8; 8] = b"PR-CMPCT";
 /// The same of the index beside a segment.
 pub(crate) const INDEX_MAGIC: &[u8; 8] = b"PR-INDEX";
+/// The same of the sorted copy of a segment.
+pub(crate) const SORTED_MAGIC: &[u8; 8] = b"PR-SORTD";
 /// Numbers and offsets stay far below overflow; a larger one on the disk is damage under a right checksum.
 pub(crate) const NUMBER_MAX: u64 = 1 << 56;
 /// Bytes of a group's length; version 1 had two more, which were zero.
@@ -325,6 +327,7 @@ const SEGMENT_SUFFIX: &str = ".segment";
 const CHECKPOINT_SUFFIX: &str = ".checkpoint";
 const COMPACTED_SUFFIX: &str = ".compacted";
 const INDEX_SUFFIX: &str = ".index";
+const SORTED_SUFFIX: &str = ".sorted";
 
 /// File name of a segment.
 pub(crate) fn segment_name(number: SegmentNumber) -> String {
@@ -344,6 +347,18 @@ pub(crate) fn index_name(number: SegmentNumber) -> String {
 /// The segment beside which an index of this file name is, if it is one.
 pub(crate) fn index_of(name: &str) -> Option<SegmentNumber> {
     numbered(name, INDEX_SUFFIX).map(SegmentNumber)
+}
+
+/// File name of the sorted copy of a segment, in the life of it that has this salt.
+pub(crate) fn sorted_name(number: SegmentNumber, salt: u64) -> String {
+    format!("{:016x}-{salt:016x}{SORTED_SUFFIX}", number.0)
+}
+
+/// The segment whose sorted copy has this file name, if it is one, and its salt.
+pub(crate) fn sorted_of(name: &str) -> Option<(SegmentNumber, u64)> {
+    let (number, salt) = name.strip_suffix(SORTED_SUFFIX)?.split_once('-')?;
+    let (number, salt) = (SegmentNumber(digits(number)?), u64::from_str_radix(salt, 16).ok()?);
+    (name == sorted_name(number, salt)).then_some((number, salt))
 }
 
 /// File name of a checkpoint.

@@ -6,3 +6,4 @@ pub mod checkpoint_bytes;
 pub mod cipher;
 pub mod format;
 pub mod group;
+pub(crate) mod sorted;

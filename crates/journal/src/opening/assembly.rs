@@ -15,6 +15,7 @@ use crate::retaining::checkpoint::{Checkpoint, Checkpoints, Kept, Summary, UNFIN
 use crate::retaining::compaction::Compactions;
 use crate::retaining::index::Indexes;
 use crate::retaining::rekeying::Rekeying;
+use crate::retaining::sorting::Sorted;
 use crate::writing::journal::{Current, Journal, Options};
 use crate::writing::prepare::{PreparedSegment, SegmentRequest, Zeros};
 use crate::writing::room::Room;
@@ -35,6 +36,8 @@ pub(crate) struct Assembly<D: Disk> {
     pub unused: Unused<D::File>,
     /// Compacted segments that were compacted again or died.
     pub obsolete: Vec<String>,
+    /// Sorted copies of segments that are there, by their salts.
+    pub sorted: BTreeMap<SegmentNumber, u64>,
 }
 
 impl<D: Disk> Assembly<D> {
@@ -80,6 +83,7 @@ impl<D: Disk> Assembly<D> {
             indexes,
             checkpoints,
             compactions: Compactions::after_start(self.obsolete),
+            sorted: Sorted::new(self.sorted),
             failed: false,
             sealed: GroupNumber::default(),
             filled: Arc::default(),

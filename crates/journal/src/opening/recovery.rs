@@ -4,7 +4,9 @@ use crate::disks::disk::{Disk, DiskFile, read_full_at, write_all_at};
 use crate::error::{Damage, DamageKind, OpenError};
 use crate::keys::{KeyId, Keys};
 use crate::layout::checkpoint_bytes::Place;
-use crate::layout::format::{GroupEnd, SECTOR_BYTES, SegmentNumber, index_of, segment_name, segment_of};
+use crate::layout::format::{
+    GroupEnd, SECTOR_BYTES, SegmentNumber, index_of, segment_name, segment_of, sorted_of,
+};
 use crate::opening::assembly::Assembly;
 use crate::opening::chain::{self, Chain, Found, Stale};
 use crate::opening::checkpoint_load::{self, Loaded};
@@ -65,16 +67,32 @@ impl<D: Disk> Journal<D> {
         let indexes = names
             .iter()
             .filter(|name| index_of(name).is_some_and(|number| !verified.segments.has_file(number)));
-        let obsolete = obsolete.into_iter().chain(dead).chain(indexes.cloned()).collect();
+        let (sorted, unsorted) = sorted_copies(&names, &verified.segments);
+        let obsolete = obsolete.into_iter().chain(dead).chain(indexes.cloned()).chain(unsorted).collect();
         wipe(&verified.stale)?;
         settle_tail(&verified)?;
         // Entries seen here may be those of a process that ended before it synced them.
         disk.sync_directory().map_err(directory_failed)?;
         let (journal, mut recovered) =
-            Assembly { disk, options, keys, loaded, numbers, verified, unused, obsolete }.put_together()?;
+            Assembly { disk, options, keys, loaded, numbers, verified, unused, obsolete, sorted }
+                .put_together()?;
         recovered.elapsed = began.elapsed();
         Ok((journal, recovered))
     }
+}
+
+/// The sorted copies of segments that are there, and the names of the others.
+fn sorted_copies(names: &[String], segments: &Segments) -> (BTreeMap<SegmentNumber, u64>, Vec<String>) {
+    let (mut sorted, mut superfluous) = (BTreeMap::new(), Vec::new());
+    for name in names {
+        let Some((number, salt)) = sorted_of(name) else { continue };
+        if segments.get(number).is_some_and(|segment| segment.header.salt == salt) {
+            sorted.insert(number, salt);
+        } else {
+            superfluous.push(name.clone());
+        }
+    }
+    (sorted, superfluous)
 }
 
 /// Segment files that are not part of the journal.

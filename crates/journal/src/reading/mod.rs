@@ -2,7 +2,9 @@
 //!
 //! Never here: changes.
 
+pub(crate) mod extents;
 pub mod near;
 pub mod read;
 pub mod scan;
+pub(crate) mod sorted;
 pub mod walk;

@@ -1,26 +1,30 @@
-//! Reads of several records that lie close together: what stands around them is read and checked once for all of them.
+//! Reads of several records of one segment: what stands around them is read and checked once for all of them, and what of their
+//! payloads lies close together is read in one go.
 //!
 //! A group of a busy log has a table of thousands of records, and a backlog is read back in its order: one read for each record
-//! would go through the whole table for each of them.
+//! would go through the whole table for each of them. Where other queues' messages lie between, the disk has all payloads of a
+//! request to look for at once.
 
+use std::collections::BTreeMap;
 use std::mem;
+use std::ops::Range;
 
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
 
 use crate::disks::disk::{Disk, DiskFile};
 use crate::error::ReadError;
+use crate::layout::cipher::Decryptor;
+use crate::reading::extents::read_extents;
 use crate::reading::read::ReadRequest;
-use crate::reading::scan::{GroupHead, Window};
+use crate::reading::scan::{GroupHead, RecordEntry, Window};
+use crate::reading::sorted::SortedCopy;
 use crate::retaining::index::READ_STEP_BYTES;
 use crate::retaining::index_file::FoundIndex;
 use crate::writing::journal::Journal;
 
 /// Records of one request: as many as the core asks for at once.
 const RECORDS_MAX: usize = 64;
-
-/// Records whose places in the index are further apart are nothing to each other.
-const NEAR_BYTES: u64 = 256 << 10;
 
 /// After so many bytes of payload those that are still missing are left for another turn: others wait for the same thread.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 20;
@@ -31,6 +35,8 @@ const PAYLOAD_BYTES_MAX: u64 = 1 << 20;
 pub struct NearRequest<F> {
     /// As each of them would be read alone.
     requests: Vec<ReadRequest<F>>,
+    /// Where to look first.
+    copy: Option<SortedCopy<F>>,
 }
 
 /// What came of the reads that had their turn, and those that had none.
@@ -45,8 +51,8 @@ pub struct NearRecords<F> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Plans to read a record: together with those of `last`, the request that was planned before it, if it lies close
-    /// behind them. Otherwise in a request of its own, which is returned.
+    /// Plans to read a record: together with those of `last`, the request that was planned before it, if it lies behind them in
+    /// the same segment. Otherwise in a request of its own, which is returned.
     ///
     /// # Errors
     /// [`ReadError::NotFound`]: no such record. [`ReadError::Io`]: its segment cannot be opened.
@@ -62,15 +68,11 @@ impl<D: Disk> Journal<D> {
                 last.requests.push(request);
                 Ok(None)
             }
-            None => Ok(Some(NearRequest { requests: vec![request] })),
+            None => {
+                let copy = self.sorted_copy(partition, position);
+                Ok(Some(NearRequest { requests: vec![request], copy }))
+            }
         }
-    }
-}
-
-impl<F> ReadRequest<F> {
-    /// Whether it starts close behind another.
-    fn is_near(&self, first: &ReadRequest<F>) -> bool {
-        self.offset.checked_sub(first.offset).is_some_and(|ahead| ahead < NEAR_BYTES)
     }
 }
 
@@ -80,7 +82,6 @@ impl<F: DiskFile> NearRequest<F> {
         self.requests.len() < RECORDS_MAX
             && (request.partition, request.salt) == (first.partition, first.salt)
             && last.from < request.from
-            && (request.lookup.is_some() || first.lookup.is_some() || request.is_near(first))
     }
 
     /// Looks where each of them starts, if that is not known yet.
@@ -94,36 +95,90 @@ impl<F: DiskFile> NearRequest<F> {
 
     /// Reads, until all are there or enough.
     pub fn run<D: Disk<File = F>>(mut self, disk: &D) -> NearRecords<F> {
+        let sorted = self.take_sorted();
+        if !sorted.is_empty() {
+            // What the copy has not is behind what others have asked for since.
+            let records = sorted.into_iter().map(|(position, payload)| (position, Ok(payload)));
+            let rest = Some(self).filter(|rest| !rest.requests.is_empty());
+            return NearRecords { records: records.collect(), rest, index: None };
+        }
         let index = self.look_up(disk);
-        let mut records = Vec::with_capacity(self.requests.len());
-        let mut payload_bytes = 0;
-        let Some(last) = self.requests.last() else { return NearRecords { records, rest: None, index } };
+        let Some(last) = self.requests.last() else {
+            return NearRecords { records: Vec::new(), rest: None, index };
+        };
         // From the first request to the last the current segment may have grown, and keys have come.
         let (file, end, keys) = (last.file.clone(), last.end, last.keys.clone());
+        self.announce_heads();
         let window = Window::with_keys(&*file, READ_STEP_BYTES, end, &keys);
         let mut passage = Passage { window, group: None };
-        let far = |request: &ReadRequest<F>| !request.is_near(&self.requests[0]);
-        let behind = self.requests.iter().position(far).unwrap_or(self.requests.len());
-        let mut later = self.requests.split_off(behind);
-        let mut requests = self.requests.into_iter();
-        for request in requests.by_ref() {
-            let position = request.from;
-            // What is not found where it should be is looked for alone: that says what is wrong.
-            let record = match passage.find(&request) {
-                Some(payload) => Ok(payload),
-                None => request.run_alone(),
-            };
-            payload_bytes += record.as_ref().map_or(0, |payload| payload.len() as u64);
-            records.push((position, record));
+        let (mut entries, mut payload_bytes) = (Vec::with_capacity(self.requests.len()), 0);
+        for request in &self.requests {
+            let entry = passage.find(request);
+            payload_bytes += entry.map_or(0, |entry| u64::from(entry.header.payload_bytes));
+            entries.push(entry);
             if PAYLOAD_BYTES_MAX <= payload_bytes {
                 break;
             }
         }
-        let mut requests: Vec<ReadRequest<F>> = requests.collect();
-        requests.append(&mut later);
-        let rest = (!requests.is_empty()).then_some(NearRequest { requests });
-        NearRecords { records, rest, index }
+        let rest = self.requests.split_off(entries.len());
+        let rest = (!rest.is_empty()).then_some(NearRequest { requests: rest, copy: None });
+        let payloads = read_payloads(&*file, &entries, Decryptor::new(keys));
+        let records = self.requests.into_iter().zip(payloads).map(|(request, payload)| {
+            let position = request.from;
+            // What is not found where it should be is looked for alone: that says what is wrong.
+            (position, payload.map_or_else(|| request.run_alone(), Ok))
+        });
+        NearRecords { records: records.collect(), rest, index }
     }
+
+    /// Takes out what the sorted copy has; looks there no more once it has nothing.
+    fn take_sorted(&mut self) -> BTreeMap<Position, Bytes> {
+        let Some((copy, first)) = self.copy.as_ref().zip(self.requests.first()) else {
+            return BTreeMap::new();
+        };
+        let positions: Vec<Position> = self.requests.iter().map(|request| request.from).collect();
+        let found = copy.read(first.partition, &positions, &first.keys, PAYLOAD_BYTES_MAX);
+        self.requests.retain(|request| !found.contains_key(&request.from));
+        if found.is_empty() {
+            self.copy = None;
+        }
+        found
+    }
+
+    /// Tells the disk where groups will be looked at, if there are several.
+    fn announce_heads(&self) {
+        let mut heads: Vec<Range<u64>> = Vec::new();
+        for request in &self.requests {
+            if heads.last().is_none_or(|head| head.end <= request.offset) {
+                heads.push(request.offset..request.end.min(request.offset + READ_STEP_BYTES as u64));
+            }
+        }
+        if let [first, _, ..] = &self.requests[..]
+            && heads.len() > 1
+        {
+            heads.into_iter().for_each(|head| first.file.will_need(head));
+        }
+    }
+}
+
+/// The payload of each entry that is as it was committed.
+fn read_payloads<F: DiskFile>(
+    file: &F,
+    entries: &[Option<RecordEntry>],
+    mut decryptor: Decryptor,
+) -> Vec<Option<Bytes>> {
+    let found: Vec<(usize, RecordEntry)> =
+        entries.iter().enumerate().filter_map(|(place, entry)| Some((place, (*entry)?))).collect();
+    let places: Vec<Range<u64>> = found.iter().map(|(_, entry)| entry.payload()).collect();
+    let mut payloads = vec![None; entries.len()];
+    read_extents(file, &places, |member, stored| {
+        let (place, entry) = &found[member];
+        if entry.header.holds(stored) {
+            let opened = decryptor.open(&entry.header, entry.salt, stored);
+            payloads[*place] = opened.ok().map(Bytes::copy_from_slice);
+        }
+    });
+    payloads
 }
 
 /// The way through one segment, from each record to the next.
@@ -134,8 +189,8 @@ struct Passage<'f, F> {
 }
 
 impl<F: DiskFile> Passage<'_, F> {
-    /// The record's payload, which lies behind all that were found before; `None` unless all on the way to it is as it should be.
-    fn find(&mut self, request: &ReadRequest<F>) -> Option<Bytes> {
+    /// Where the record is, which lies behind all that were found before; `None` unless all on the way to it is as it should be.
+    fn find(&mut self, request: &ReadRequest<F>) -> Option<RecordEntry> {
         let known = mem::take(&mut self.group).filter(|(head, _)| request.offset <= head.offset);
         let (mut head, mut passed) = match known {
             Some(known) => known,
@@ -145,11 +200,9 @@ impl<F: DiskFile> Passage<'_, F> {
             let ahead = head.records.iter().enumerate().skip(passed);
             let mut own = ahead.filter(|(_, entry)| entry.header.partition == request.partition);
             if let Some((index, entry)) = own.find(|(_, entry)| request.from <= entry.header.position) {
-                let is_it = entry.header.position == request.from;
-                let payload = if is_it { self.window.payload(entry).ok()?.ok() } else { None };
-                let payload = payload.map(Bytes::copy_from_slice);
+                let entry = Some(*entry).filter(|entry| entry.header.position == request.from);
                 self.group = Some((head, index));
-                return payload;
+                return entry;
             }
             (head, passed) = (self.head(request, head.end())?, 0);
         }

@@ -38,7 +38,7 @@ impl<F> Handles<F> {
         self.0.retain(|(kept, _)| *kept != number);
     }
 
-    fn get(&self, number: SegmentNumber) -> Option<Arc<F>> {
+    pub(crate) fn get(&self, number: SegmentNumber) -> Option<Arc<F>> {
         self.0.iter().find(|(kept, _)| *kept == number).map(|(_, file)| file.clone())
     }
 }

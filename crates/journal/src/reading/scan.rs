@@ -47,6 +47,11 @@ impl RecordEntry {
         Stored { key: self.header.key, bytes: u64::from(self.header.payload_bytes) }
     }
 
+    /// Where its payload is in the segment.
+    pub(crate) fn payload(&self) -> Range<u64> {
+        self.payload_offset..self.payload_offset + u64::from(self.header.payload_bytes)
+    }
+
     /// What it means that the payload cannot be had.
     fn damage(&self, locked: Locked) -> DamageKind {
         let position = self.header.position;

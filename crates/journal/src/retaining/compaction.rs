@@ -268,12 +268,14 @@ impl<D: Disk> Journal<D> {
         self.handles.keep(segment.header.number, std::sync::Arc::new(file));
         self.segments.insert(segment);
         self.rekeying.progress();
+        self.sorted.wake();
         self.recycle_dead();
         Ok(())
     }
 
     /// Files to be removed, on whatever thread; `None` if there are none.
     pub fn wants_removal(&mut self) -> Option<RemovalRequest> {
+        self.drop_copies_for_room();
         let names = std::mem::take(&mut self.compactions.obsolete);
         (!names.is_empty()).then_some(RemovalRequest(names))
     }

@@ -12,3 +12,5 @@ pub mod index_file;
 pub mod live;
 pub mod rekeying;
 pub mod retention;
+pub mod sorter;
+pub mod sorting;

@@ -78,7 +78,7 @@ impl Segments {
         self.table.contains_key(&number)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Segment> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Segment> {
         self.table.values()
     }
 
@@ -265,6 +265,7 @@ impl<D: Disk> Journal<D> {
     pub(crate) fn forget(&mut self, number: SegmentNumber) {
         self.handles.forget(number);
         self.indexes.forget(number);
+        self.compactions.obsolete.extend(self.sorted.forget(number));
     }
 
     /// Takes dead segments out of service. A segment is dead if nothing in it is live, now and in the older of the two

@@ -11,3 +11,4 @@ mod real;
 mod repair;
 mod service;
 mod simulation;
+mod sorted;

@@ -8,8 +8,8 @@ use super::service::{read_near, row};
 use crate::{
     Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment, CompactionError,
     CompactionRequest, Disk, Fault, IndexError, IndexRequest, Journal, KeySet, Keys, OpenError, Operation,
-    Options, Record, Recovered, RemovalRequest, SegmentRequest, SimulatedDisk, WrittenCheckpoint,
-    WrittenIndex,
+    Options, Record, Recovered, RemovalRequest, SegmentRequest, SimulatedDisk, SortRequest, Sorting,
+    WrittenCheckpoint, WrittenIndex,
 };
 use bytes::Bytes;
 use postroad_model::PartitionId;
@@ -67,6 +67,7 @@ fn acknowledged_is_recovered_and_failed_never_reappears() {
         rotations,
         indexes,
         spoiled_indexes,
+        copies,
         ..
     } = total;
     let rare = [
@@ -80,6 +81,7 @@ fn acknowledged_is_recovered_and_failed_never_reappears() {
         rotations,
         indexes,
         spoiled_indexes,
+        copies,
     ];
     assert!(!many || rare.iter().all(|&count| SEEDS / 3 < count), "hardly anything happened: {total:?}");
 }
@@ -107,6 +109,7 @@ struct Counts {
     completed_rotations: u64,
     indexes: u64,
     spoiled_indexes: u64,
+    copies: u64,
 }
 
 impl Counts {
@@ -131,6 +134,7 @@ impl Counts {
         self.completed_rotations += other.completed_rotations;
         self.indexes += other.indexes;
         self.spoiled_indexes += other.spoiled_indexes;
+        self.copies += other.copies;
     }
 }
 
@@ -151,6 +155,8 @@ struct Run {
     removal: Option<RemovalRequest>,
     index_request: Option<IndexRequest>,
     index_answer: Option<Result<WrittenIndex, IndexError>>,
+    sort_request: Option<SortRequest<File>>,
+    sort_answer: Option<Sorting>,
     /// Checkpoints written since one was damaged.
     checkpoints_in_a_row: u64,
     counts: Counts,
@@ -173,12 +179,18 @@ fn keys(rotations: Option<u8>) -> Keys {
     Keys::new(set(0), [set(100)])
 }
 
+/// As if what differs in length were for different addresses.
+fn kin(payload: &[u8]) -> u32 {
+    payload.len() as u32 % 8
+}
+
 impl Run {
     fn new(seed: u64) -> Run {
         let disk = SimulatedDisk::new(seed);
         let rotations = (seed % 3 == 2).then_some((seed % 4) as u8);
-        let (journal, _) =
+        let (mut journal, _) =
             Journal::open_with(disk.clone(), OPTIONS, keys(rotations), &mut |_, _| ()).unwrap();
+        journal.sort_by(kin);
         Run {
             random: Random(seed ^ 0x5eed),
             disk,
@@ -192,6 +204,8 @@ impl Run {
             removal: None,
             index_request: None,
             index_answer: None,
+            sort_request: None,
+            sort_answer: None,
             checkpoints_in_a_row: 0,
             counts: Counts::default(),
             lags: seed % 2 == 1,
@@ -221,6 +235,7 @@ impl Run {
             22..26 => {
                 self.serve_segment();
                 self.serve_index();
+                (0..self.random.below(6)).for_each(|_| self.serve_sorting());
             }
             26..30 => self.checkpoint(),
             30..32 => self.read_one(),
@@ -358,10 +373,24 @@ impl Run {
         }
     }
 
-    /// An index beside a segment goes, or one of its bytes changes: whoever needs it makes it again.
+    /// The next step of a sorted copy.
+    fn serve_sorting(&mut self) {
+        if let Some(answer) = self.sort_answer.take() {
+            self.counts.copies += u64::from(answer.has_copy());
+            self.journal.finish_sorting(answer);
+        } else if let Some(request) = self.sort_request.take() {
+            self.sort_answer = Some(request.run(&self.disk, &mut ()));
+        } else {
+            self.sort_request = self.journal.wants_sorting();
+        }
+    }
+
+    /// An index beside a segment goes, or one of its bytes changes: whoever needs it makes it again. Or a sorted copy does: whoever
+    /// looks there goes on to the segment.
     fn spoil_an_index(&mut self) {
         let names = self.disk.list().unwrap_or_default().into_iter();
-        let indexes: Vec<String> = names.filter(|name| name.ends_with(".index")).collect();
+        let indexes: Vec<String> =
+            names.filter(|name| name.ends_with(".index") || name.ends_with(".sorted")).collect();
         let Some(name) = indexes.get(self.random.below(1000) as usize % indexes.len().max(1)) else { return };
         match self.disk.contents(name) {
             Some(mut bytes) if !bytes.is_empty() && !self.random.one_in(3) => {
@@ -455,7 +484,10 @@ impl Run {
             assert_eq!(record.payload, self.model.payload(partition, record.position));
         }
         let wanted: Vec<_> = records.iter().map(|record| (partition, record.position)).collect();
-        for (record, (position, near)) in records.iter().zip(read_near(&mut self.journal, &wanted).1) {
+        let mut near = read_near(&mut self.journal, &wanted).1;
+        // What is in a sorted copy comes first.
+        near.sort_by_key(|(position, _)| *position);
+        for (record, (position, near)) in records.iter().zip(near) {
             assert_eq!((record.position, Ok(record.payload.clone())), (position, near));
         }
     }
@@ -487,6 +519,8 @@ impl Run {
         self.removal = None;
         self.index_request = None;
         self.index_answer = None;
+        self.sort_request = None;
+        self.sort_answer = None;
         if power_cut {
             self.counts.crashes += 1;
             self.disk.crash();
@@ -565,6 +599,7 @@ impl Run {
         self.journal = journal;
         // Some are held, and most are not.
         self.journal.bound_indexes(1 << 10);
+        self.journal.sort_by(kin);
         assert_eq!(recovered.damaged, vec![]);
         for record in recovered.records() {
             let record = record.unwrap();
@@ -579,6 +614,14 @@ impl Run {
         let counted: u64 = self.journal.segments().map(|segment| segment.live_messages).sum();
         let live = self.model.live();
         assert_eq!(counted, live.len() as u64);
+        let near = read_near(&mut self.journal, &live).1;
+        assert_eq!(near.len(), live.len());
+        for (position, payload) in near {
+            let of_any = live.iter().any(|(partition, at)| {
+                *at == position && payload.as_ref() == Ok(&self.model.payload(*partition, position))
+            });
+            assert!(of_any, "{position:?}: {payload:?}");
+        }
         for (partition, position) in live {
             let payload = self.journal.read(partition, position).unwrap();
             assert_eq!(payload, self.model.payload(partition, position));

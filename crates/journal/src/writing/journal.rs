@@ -13,6 +13,7 @@ use crate::retaining::compaction::Compactions;
 use crate::retaining::index::Indexes;
 use crate::retaining::rekeying::Rekeying;
 use crate::retaining::retention::Segments;
+use crate::retaining::sorting::Sorted;
 use crate::writing::prepare::PreparedSegment;
 use crate::writing::room::Room;
 use postroad_model::{PartitionId, Position};
@@ -63,6 +64,7 @@ pub struct Journal<D: Disk> {
     pub(crate) indexes: Indexes,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) compactions: Compactions,
+    pub(crate) sorted: Sorted<D::File>,
     /// A write or sync failed: nothing is written until `reopen` succeeds.
     pub(crate) failed: bool,
     /// The last group that [`Journal::seal`] wrote.
@@ -323,6 +325,7 @@ impl<D: Disk> Journal<D> {
             self.handles.keep(left.header.number, left.file);
             self.indexes.waiting.push_back(left.header.number);
             self.indexes.failed = false;
+            self.sorted.wake();
         } else {
             // Not one durable group in it: nothing on the disk refers to it.
             self.discard(segment_name(left.header.number), left.header.capacity_bytes, true);

@@ -1,0 +1,260 @@
+//! Writing the sorted copy of a segment, on whatever thread: its live records, those of one address behind each other.
+//!
+//! Never here: when; that is in [`crate::retaining::sorting`].
+
+use crate::disks::disk::{Disk, DiskFile, read_full_at, write_all_at};
+use crate::keys::Keys;
+use crate::layout::format::{
+    FIRST_GROUP, PAYLOAD_ALIGN, RecordHeader, SECTOR_BYTES, SegmentNumber, sorted_name,
+};
+use crate::layout::sorted::{PARTITIONS_MAX, SLOT_BYTES, Slot, Slots, SortedHeader, put_record};
+use crate::opening::chain::SCAN_STEP_BYTES;
+use crate::reading::scan::Window;
+use crate::retaining::live::LiveSet;
+use crate::writing::pace::Pace;
+use crate::writing::segment::Segment;
+use postroad_model::{PartitionId, Position};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+/// What records with the same number are read together for: their address, as a rule. Told by whoever knows what a payload means.
+pub type Kin = fn(&[u8]) -> u32;
+
+/// So much of a segment tells how many addresses it has side by side.
+const SAMPLE_BYTES: u64 = 1 << 20;
+
+/// With fewer, whoever reads the records of one reads not much else besides.
+const ADDRESSES_MIN: usize = 4;
+
+/// Records that are sorted at a time: 40 bytes of memory for each. A thousand addresses have 65 there, 28 KB of small messages.
+const SORTED_MAX: usize = 1 << 16;
+
+/// Slots of a copy, each of 8 bytes of memory while it is made: a segment of 64 MiB has as many records of 128 bytes.
+const SLOTS_MAX: u64 = 1 << 19;
+
+/// Read or written between two rests.
+const STEP_BYTES: u64 = 512 << 10;
+
+/// So many segments more must find room on the disk: a copy is worth less than what is to come.
+const FREE_SEGMENTS_MIN: u64 = 8;
+
+/// An order from [`crate::Journal::wants_sorting`].
+#[derive(Debug)]
+#[must_use = "the journal waits for the answer: give it to `Journal::finish_sorting`"]
+pub struct SortRequest<F> {
+    pub(crate) segment: Segment,
+    pub(crate) file: Arc<F>,
+    pub(crate) keep: BTreeMap<PartitionId, LiveSet>,
+    pub(crate) keys: Keys,
+    pub(crate) kin: Kin,
+}
+
+/// What came of a [`SortRequest`].
+#[derive(Debug)]
+pub struct Sorting {
+    pub(crate) number: SegmentNumber,
+    pub(crate) salt: u64,
+    /// Whether there is a copy now: not where it would be of no use, or there is no room for it; or why there is none.
+    pub(crate) made: io::Result<bool>,
+}
+
+impl Sorting {
+    /// Whether there is a copy now.
+    pub fn has_copy(&self) -> bool {
+        matches!(self.made, Ok(true))
+    }
+}
+
+/// A record that is to be sorted.
+struct Row {
+    kin: u32,
+    header: RecordHeader,
+    /// Of its payload, in the segment.
+    offset: u64,
+}
+
+impl<F: DiskFile> SortRequest<F> {
+    /// Reads and writes, if that is worth it. Nothing is synced: what a power cut leaves of a copy is told by its checksums.
+    pub fn run<D: Disk<File = F>>(self, disk: &D, pace: &mut dyn Pace) -> Sorting {
+        let (number, salt) = (self.segment.header.number, self.segment.header.salt);
+        let made = match self.is_worth_it(disk) {
+            Ok(true) => self.write(disk, pace).map(|()| true),
+            other => other,
+        };
+        if made.is_err() {
+            // Half of one only takes space from others.
+            let _ = disk.remove(&sorted_name(number, salt));
+        }
+        Sorting { number, salt, made }
+    }
+
+    /// Whether there is room for a copy, and the segment has records of many addresses side by side.
+    fn is_worth_it<D: Disk<File = F>>(&self, disk: &D) -> io::Result<bool> {
+        let capacity_bytes = self.segment.header.capacity_bytes.max(self.segment.end);
+        let wanted = capacity_bytes.saturating_mul(1 + FREE_SEGMENTS_MIN);
+        let slots = self.slots().iter().map(|slots| u64::from(slots.count)).sum::<u64>();
+        let is_full = disk.free_bytes()?.is_some_and(|free| free < wanted);
+        if is_full || PARTITIONS_MAX < self.keep.len() || SLOTS_MAX < slots {
+            return Ok(false);
+        }
+        let (mut addresses, mut bytes) = (BTreeSet::new(), 0);
+        self.scan(&mut |row| {
+            addresses.insert(row.kin);
+            bytes += u64::from(row.header.payload_bytes);
+            Ok(addresses.len() < ADDRESSES_MIN && bytes < SAMPLE_BYTES)
+        })?;
+        Ok(ADDRESSES_MIN <= addresses.len())
+    }
+
+    /// The slots of a copy, all of them still empty.
+    fn slots(&self) -> Vec<Slots> {
+        let ranges =
+            self.keep.keys().filter_map(|partition| Some((*partition, self.segment.ranges.get(partition)?)));
+        let slots = ranges.map(|(partition, range)| {
+            let count = range.last.get() - range.first.get() + 1;
+            Slots { partition, first: range.first, count: u32::try_from(count).unwrap_or(u32::MAX) }
+        });
+        slots.collect()
+    }
+
+    /// Tells each live record in the order in which they lie, until `each` has enough.
+    fn scan(&self, each: &mut dyn FnMut(Row) -> io::Result<bool>) -> io::Result<()> {
+        let Segment { header, end, .. } = &self.segment;
+        let mut window = Window::with_keys(&*self.file, SCAN_STEP_BYTES, *end, &self.keys);
+        let mut offset = FIRST_GROUP;
+        while offset < *end {
+            let head = window.head(header.salt, offset)?.ok_or(io::ErrorKind::InvalidData)?;
+            for entry in &head.records {
+                let keep = self.keep.get(&entry.header.partition);
+                if !keep.is_some_and(|keep| keep.contains(entry.header.position)) {
+                    continue;
+                }
+                let payload = window.payload(entry)?.map_err(|_| io::ErrorKind::InvalidData)?;
+                let row =
+                    Row { kin: (self.kin)(payload), header: entry.header, offset: entry.payload_offset };
+                if !each(row)? {
+                    return Ok(());
+                }
+            }
+            offset = head.end();
+        }
+        Ok(())
+    }
+
+    fn write<D: Disk<File = F>>(&self, disk: &D, pace: &mut dyn Pace) -> io::Result<()> {
+        let name = sorted_name(self.segment.header.number, self.segment.header.salt);
+        let _ = disk.remove(&name);
+        let mut output = Output::begin(disk.create(&name)?, self);
+        let (mut rows, mut scanned) = (Vec::new(), 0);
+        self.scan(&mut |row| {
+            scanned += u64::from(row.header.payload_bytes);
+            if STEP_BYTES <= scanned {
+                scanned = 0;
+                pace.step();
+            }
+            rows.push(row);
+            if rows.len() == SORTED_MAX {
+                output.put_sorted(self, &mut rows, pace)?;
+            }
+            Ok(true)
+        })?;
+        output.put_sorted(self, &mut rows, pace)?;
+        output.finish(self)
+    }
+}
+
+/// The file under way.
+struct Output<F> {
+    file: F,
+    /// What is not written yet, and where it belongs.
+    buffer: Vec<u8>,
+    offset: u64,
+    slots: Vec<Slots>,
+    /// Those of all partitions behind each other.
+    filled: Vec<Slot>,
+}
+
+impl<F: DiskFile> Output<F> {
+    fn begin(file: F, request: &SortRequest<F>) -> Output<F> {
+        let slots = request.slots();
+        let count: usize = slots.iter().map(|slots| slots.count as usize).sum();
+        Output { file, buffer: Vec::new(), offset: SECTOR_BYTES, slots, filled: vec![Slot::default(); count] }
+    }
+
+    /// Writes these records in the order of their addresses; none of them is left.
+    fn put_sorted(
+        &mut self,
+        request: &SortRequest<F>,
+        rows: &mut Vec<Row>,
+        pace: &mut dyn Pace,
+    ) -> io::Result<()> {
+        rows.sort_unstable_by_key(|row| (row.kin, row.header.partition, row.header.position));
+        let mut payload = Vec::new();
+        for Row { header, offset, .. } in rows.drain(..) {
+            payload.resize(header.payload_bytes as usize, 0);
+            let read = read_full_at(&*request.file, &mut payload, offset)?;
+            if read < payload.len() || !header.holds(&payload) {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            self.put(request.segment.header.salt, &header, &payload)?;
+            if STEP_BYTES <= self.buffer.len() as u64 {
+                self.write_sectors()?;
+                pace.step();
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, salt: u64, header: &RecordHeader, payload: &[u8]) -> io::Result<()> {
+        let at = self.offset + self.buffer.len() as u64;
+        let mut ahead = 0;
+        for slots in &self.slots {
+            if slots.partition == header.partition {
+                let number = ahead + (header.position.get() - slots.first.get()) as usize;
+                let filled = self.filled.get_mut(number).ok_or(io::ErrorKind::InvalidData)?;
+                *filled = Slot::new(at, header.payload_bytes).ok_or(io::ErrorKind::FileTooLarge)?;
+            }
+            ahead += slots.count as usize;
+        }
+        put_record(&mut self.buffer, salt, header, payload);
+        Ok(())
+    }
+
+    /// Writes whole sectors of what has gathered.
+    fn write_sectors(&mut self) -> io::Result<()> {
+        let whole = self.buffer.len() - self.buffer.len() % SECTOR_BYTES as usize;
+        write_all_at(&self.file, &mut [IoSlice::new(&self.buffer[..whole])], self.offset)?;
+        self.buffer.drain(..whole);
+        self.offset += whole as u64;
+        Ok(())
+    }
+
+    /// The rest, the slots, and last the header.
+    fn finish(mut self, request: &SortRequest<F>) -> io::Result<()> {
+        self.buffer.resize(self.buffer.len().next_multiple_of(SECTOR_BYTES as usize), 0);
+        let slots_at = self.offset + self.buffer.len() as u64;
+        for slots in std::mem::take(&mut self.filled).chunks((STEP_BYTES / SLOT_BYTES) as usize) {
+            self.write_sectors()?;
+            self.buffer.extend(slots.iter().flat_map(|slot| slot.encode()));
+        }
+        self.buffer.resize(self.buffer.len().next_multiple_of(SECTOR_BYTES as usize), 0);
+        self.write_sectors()?;
+        let Segment { header, end, .. } = &request.segment;
+        let header = SortedHeader { salt: header.salt, end: *end, slots_at, slots: self.slots };
+        write_all_at(&self.file, &mut [IoSlice::new(&header.encode())], 0)
+    }
+}
+
+const _: () = assert!(SECTOR_BYTES.is_multiple_of(PAYLOAD_ALIGN) && STEP_BYTES.is_multiple_of(SECTOR_BYTES));
+
+/// The live records between two positions of each partition, for the request of a segment.
+pub(crate) fn kept(
+    segment: &Segment,
+    live_between: impl Fn(PartitionId, Position, Position) -> LiveSet,
+) -> BTreeMap<PartitionId, LiveSet> {
+    let ranges = segment.ranges.iter();
+    let live =
+        ranges.map(|(partition, range)| (*partition, live_between(*partition, range.first, range.last)));
+    live.filter(|(_, live)| !live.is_empty()).collect()
+}

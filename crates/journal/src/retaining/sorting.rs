@@ -1,0 +1,163 @@
+//! Which segments get a sorted copy, and when: see docs/decisions/0024-sorted-copies.md.
+//!
+//! ```text
+//!  a segment is left ──▶ two more are left, and most of it is live: a backlog ──▶ order
+//!  order ──▶ another thread looks whether many addresses lie side by side, and writes the copy ──▶ whoever reads looks there first
+//!  the segment goes, or the disk is full ──▶ the copy goes
+//! ```
+//! A copy says nothing that its segment does not. It is not synced, a backup goes without it, and where it is missing or broken the
+//! segment is read.
+
+use crate::disks::disk::Disk;
+use crate::layout::format::{SegmentNumber, sorted_name};
+use crate::reading::read::Handles;
+use crate::reading::sorted::SortedCopy;
+use crate::retaining::sorter::{Kin, SortRequest, Sorting, kept};
+use crate::writing::journal::Journal;
+use crate::writing::room::Space;
+use crate::writing::segment::Segment;
+use postroad_model::{PartitionId, Position};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Segments that are newer than one that gets a copy, besides the one that is filled: what is read before is read by consumers
+/// that keep up. Backlogs in this room's tests are short, and are to have some, too.
+const NEWER_MIN: usize = if cfg!(test) { 0 } else { 2 };
+
+/// Of a segment at least this part of its records is live when it gets a copy: of fewer it would soon be of no use.
+const LIVE_SHARE_MIN: u64 = 4;
+
+/// Segments that are looked at in one go, at most: after a start there are thousands, and nobody shall wait for that.
+const LOOKED_AT_MAX: usize = 16;
+
+/// The copies there are, and what is still to be looked at. Segments are those of a number and a salt: another life is another
+/// segment.
+#[derive(Debug)]
+pub(crate) struct Sorted<F> {
+    kin: Option<Kin>,
+    /// Segments that have a copy, as far as is known.
+    ready: BTreeMap<SegmentNumber, u64>,
+    /// Segments that were looked at.
+    judged: BTreeMap<SegmentNumber, u64>,
+    busy: bool,
+    /// There is nothing to look at until something changes.
+    rests: bool,
+    handles: Handles<F>,
+}
+
+impl<F> Sorted<F> {
+    /// After a start: these copies were found.
+    pub(crate) fn new(ready: BTreeMap<SegmentNumber, u64>) -> Sorted<F> {
+        let (kin, judged, handles) = (None, BTreeMap::new(), Handles::new());
+        Sorted { kin, ready, judged, busy: false, rests: false, handles }
+    }
+
+    /// A segment was left or compacted.
+    pub(crate) fn wake(&mut self) {
+        self.rests = false;
+    }
+
+    /// A segment is no more; the file that goes with it.
+    pub(crate) fn forget(&mut self, number: SegmentNumber) -> Option<String> {
+        self.judged.remove(&number);
+        self.handles.forget(number);
+        self.ready.remove(&number).map(|salt| sorted_name(number, salt))
+    }
+}
+
+impl<D: Disk> Journal<D> {
+    /// Has deep backlogs of many addresses copied in their order, by what `kin` says of a payload.
+    pub fn sort_by(&mut self, kin: Kin) {
+        self.sorted.kin = Some(kin);
+    }
+
+    /// The order for the next sorted copy, if one is of use and none is under way. Ask after every commit.
+    pub fn wants_sorting(&mut self) -> Option<SortRequest<D::File>> {
+        let idle = !self.sorted.busy && !self.sorted.rests && !self.failed && self.space() == Space::Ample;
+        let kin = self.sorted.kin.filter(|_| idle)?;
+        for _ in 0..LOOKED_AT_MAX {
+            let Some(segment) = self.next_unsorted().cloned() else {
+                self.sorted.rests = true;
+                return None;
+            };
+            let (number, salt) = (segment.header.number, segment.header.salt);
+            self.sorted.judged.insert(number, salt);
+            let is_ready = self.sorted.ready.contains_key(&number);
+            let records: u64 = segment.ranges.values().map(|range| range.records).sum();
+            if is_ready || LIVE_SHARE_MIN * segment.live() < records {
+                continue;
+            }
+            let Ok(file) = self.disk.open(&segment.file_name()) else { continue };
+            let live = |partition, first, last| self.segments.live_between(partition, first, last);
+            let keep = kept(&segment, live);
+            self.sorted.busy = true;
+            let segment = Segment { index: None, ..segment };
+            return Some(SortRequest { segment, file: Arc::new(file), keep, keys: self.keys.clone(), kin });
+        }
+        None
+    }
+
+    /// The oldest segment that may need a copy and was not looked at.
+    fn next_unsorted(&self) -> Option<&Segment> {
+        let newest = self.segments.iter().rev().nth(NEWER_MIN + 1)?.header.number;
+        let known = |partition: &PartitionId| {
+            !self.stopped.contains_key(partition) && !self.segments.is_uncounted(*partition)
+        };
+        let mut old = self.segments.iter().take_while(|segment| segment.header.number <= newest);
+        old.find(|segment| {
+            let Segment { header, .. } = segment;
+            self.sorted.judged.get(&header.number) != Some(&header.salt)
+                && !self.compactions.is_busy(header.number)
+                && segment.ranges.keys().all(known)
+        })
+    }
+
+    /// Takes the answer to [`Journal::wants_sorting`].
+    pub fn finish_sorting(&mut self, answer: Sorting) {
+        self.sorted.busy = false;
+        if !answer.has_copy() {
+            return;
+        }
+        let Sorting { number, salt, .. } = answer;
+        if self.still_has(number, salt) {
+            self.sorted.ready.insert(number, salt);
+        } else {
+            self.compactions.obsolete.push(sorted_name(number, salt));
+        }
+    }
+
+    /// The copy to look for a record in first, if there is one.
+    pub(crate) fn sorted_copy(
+        &mut self,
+        partition: PartitionId,
+        position: Position,
+    ) -> Option<SortedCopy<D::File>> {
+        let segment = self.segments.find(partition, position)?;
+        let (segment, end) = (segment.header, segment.end);
+        let number = segment.number;
+        self.sorted.ready.get(&number).filter(|salt| **salt == segment.salt)?;
+        let file = match self.sorted.handles.get(number) {
+            Some(file) => file,
+            None => {
+                let Ok(file) = self.disk.open(&sorted_name(number, segment.salt)) else {
+                    self.sorted.ready.remove(&number);
+                    return None;
+                };
+                let file = Arc::new(file);
+                self.sorted.handles.keep(number, file.clone());
+                file
+            }
+        };
+        Some(SortedCopy { file, segment, end })
+    }
+
+    /// On a full disk copies make room for what is to come.
+    pub(crate) fn drop_copies_for_room(&mut self) {
+        if self.space() == Space::Low {
+            let names = std::mem::take(&mut self.sorted.ready).into_iter();
+            let names = names.map(|(number, salt)| sorted_name(number, salt));
+            self.compactions.obsolete.extend(names);
+            self.sorted.handles = Handles::new();
+        }
+    }
+}

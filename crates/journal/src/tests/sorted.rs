@@ -1,0 +1,205 @@
+//! Sorted copies of segments: what is read from them is what the segment says, whatever becomes of them.
+
+use super::damage::flip;
+use super::service::{OPTIONS, open, payload, position, read_near, record, row, serve};
+use crate::layout::format::sorted_of;
+use crate::{Checkpoint, Disk, Fault, Journal, Operation, SegmentNumber, SimulatedDisk};
+use bytes::Bytes;
+use postroad_model::{PartitionId, Position};
+
+const PARTITION: PartitionId = PartitionId(0);
+const RECORDS: u64 = 120;
+const BYTES: usize = 700;
+
+/// Records come in turns for eight addresses: see [`payload`].
+fn kin(payload: &[u8]) -> u32 {
+    u32::from(payload.first().copied().unwrap_or(0) % 8)
+}
+
+fn fill(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk, numbers: std::ops::RangeInclusive<u64>) {
+    for number in numbers {
+        journal.commit(&[record(0, number, BYTES), record(1, number, 20)]).unwrap();
+        assert!(journal.retain(PARTITION, position(number), 1, BYTES as u64));
+        serve(journal, disk);
+    }
+}
+
+/// A backlog, of which every segment has the copy that it is to have.
+fn sorted(by: fn(&[u8]) -> u32) -> (SimulatedDisk, Journal<SimulatedDisk>) {
+    let disk = SimulatedDisk::new(5);
+    let (mut journal, _) = open(&disk);
+    journal.sort_by(by);
+    fill(&mut journal, &disk, 1..=RECORDS);
+    sort(&mut journal, &disk);
+    (disk, journal)
+}
+
+fn sort(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk) {
+    while let Some(request) = journal.wants_sorting() {
+        journal.finish_sorting(request.run(disk, &mut ()));
+    }
+}
+
+fn copies(disk: &SimulatedDisk) -> Vec<SegmentNumber> {
+    let mut numbers: Vec<_> = disk.list().unwrap().iter().filter_map(|name| sorted_of(name)).collect();
+    numbers.sort();
+    numbers.into_iter().map(|(number, _)| number).collect()
+}
+
+fn numbers(journal: &Journal<SimulatedDisk>) -> Vec<SegmentNumber> {
+    journal.segments().map(|segment| segment.number).collect()
+}
+
+/// Reads what one address has after the other, and checks it.
+fn read_all(journal: &mut Journal<SimulatedDisk>, case: &str) {
+    for address in 0..8 {
+        let of_address = (1..=RECORDS).filter(|number| kin(&payload(0, *number, 1)) == address);
+        let wanted: Vec<(PartitionId, Position)> =
+            of_address.map(|number| (PARTITION, position(number))).collect();
+        let (_, mut got) = read_near(journal, &wanted);
+        got.sort_by_key(|(at, _)| *at);
+        let want: Vec<_> = wanted.iter().map(|(_, at)| (*at, Ok(payload(0, at.get(), BYTES)))).collect();
+        assert_eq!(got, want, "case: {case}, address {address}");
+    }
+}
+
+#[test]
+fn a_backlog_of_many_addresses_gets_copies_and_is_read_from_them() {
+    let (disk, mut journal) = sorted(kin);
+    let all = numbers(&journal);
+    let old = &all[..all.len() - 1];
+    assert!(3 <= old.len());
+    assert_eq!(copies(&disk), old, "all but the one that is filled");
+    read_all(&mut journal, "of this run");
+    // The segment itself is not looked at.
+    let wanted = [(PARTITION, position(1)), (PARTITION, position(9))];
+    let file = crate::layout::format::segment_name(all[0]);
+    let mut bytes = disk.contents(&file).unwrap();
+    bytes[512..].fill(0);
+    disk.set_contents(&file, bytes);
+    let want = [1, 9].map(|number| (position(number), Ok(payload(0, number, BYTES))));
+    assert_eq!(read_near(&mut journal, &wanted), (1, want.to_vec()));
+}
+
+#[test]
+fn nothing_is_copied_that_lies_in_order_or_is_mostly_gone() {
+    let few: fn(&[u8]) -> u32 = |payload| kin(payload) % 3;
+    for (case, by, live) in [("few addresses", few, true), ("mostly gone", kin, false)] {
+        let disk = SimulatedDisk::new(5);
+        let (mut journal, _) = open(&disk);
+        journal.sort_by(by);
+        fill(&mut journal, &disk, 1..=RECORDS);
+        for number in (1..=RECORDS).filter(|number| !live && number % 3 != 0) {
+            assert!(journal.release(PARTITION, position(number), BYTES as u64));
+        }
+        sort(&mut journal, &disk);
+        assert_eq!(copies(&disk), [], "case: {case}");
+    }
+}
+
+#[test]
+fn whatever_becomes_of_a_copy_every_record_is_read() {
+    let (source, mut journal) = sorted(kin);
+    checkpoint(&mut journal);
+    let names = source.list().unwrap();
+    let name = names.into_iter().filter(|name| sorted_of(name).is_some()).min().unwrap();
+    let length = source.contents(&name).unwrap().len();
+    let flipped = (0..64).step_by(8).chain((512..length).step_by(487));
+    let flipped = flipped.map(|offset| (format!("byte {offset}"), Some(offset)));
+    for (case, offset) in flipped.chain([("gone".to_owned(), None)]) {
+        let disk = source.copy();
+        match offset {
+            Some(offset) => flip(&disk, &name, offset),
+            None => disk.remove(&name).unwrap(),
+        }
+        let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+        assert_eq!((&recovered.damaged, &recovered.torn), (&vec![], &None), "case: {case}");
+        read_all(&mut journal, &case);
+    }
+    let half = source.contents(&name).unwrap()[..length / 2].to_vec();
+    source.set_contents(&name, half);
+    let (mut journal, _) = open(&source);
+    read_all(&mut journal, "cut off");
+}
+
+fn checkpoint(journal: &mut Journal<SimulatedDisk>) {
+    let state = |partition| {
+        let position = journal.last_position(PartitionId(partition)).unwrap();
+        Checkpoint { partition: PartitionId(partition), position, state: Bytes::from_static(b"state") }
+    };
+    journal.write_checkpoint(vec![state(0), state(1)]).unwrap();
+}
+
+#[test]
+fn a_copy_goes_with_its_segment() {
+    let (disk, mut journal) = sorted(kin);
+    let before = copies(&disk);
+    checkpoint(&mut journal);
+    for number in 1..=RECORDS {
+        assert!(journal.release(PARTITION, position(number), BYTES as u64));
+    }
+    (0..2).for_each(|_| checkpoint(&mut journal));
+    journal.wants_removal().expect("files of segments that are gone").run(&disk);
+    assert!(!before.is_empty());
+    assert_eq!(copies(&disk), []);
+}
+
+#[test]
+fn a_start_keeps_copies_of_segments_that_are_there_and_removes_others() {
+    let (disk, mut journal) = sorted(kin);
+    checkpoint(&mut journal);
+    let before = copies(&disk);
+    let any = disk.list().unwrap().into_iter().find(|name| sorted_of(name).is_some()).unwrap();
+    let bytes = disk.contents(&any).unwrap();
+    for other in ["00000000000000ff-0000000000000001.sorted", "0000000000000001-00000000000000ff.sorted"] {
+        disk.set_contents(other, bytes.clone());
+    }
+    let (mut journal, _) = open(&disk);
+    journal.wants_removal().expect("copies of nothing").run(&disk);
+    assert_eq!(copies(&disk), before);
+    journal.sort_by(kin);
+    assert!(journal.wants_sorting().is_none(), "what is live is not known yet");
+    assert_eq!(journal.recount(PARTITION, (1..=RECORDS).map(|number| row(position(number), 700))), 0);
+    sort(&mut journal, &disk);
+    assert_eq!(copies(&disk), before);
+    read_all(&mut journal, "after a start");
+}
+
+#[test]
+fn a_disk_without_room_has_no_copies_and_loses_those_that_it_has() {
+    let (disk, mut journal) = sorted(kin);
+    let before = copies(&disk);
+    let used: usize = disk.list().unwrap().iter().map(|name| disk.contents(name).unwrap().len()).sum();
+    disk.set_capacity(Some(used as u64 + OPTIONS.segment_bytes * 11));
+    let mut number = RECORDS;
+    let mut commit = |journal: &mut Journal<SimulatedDisk>| {
+        number += 1;
+        let committed = journal.commit(&[record(0, number, BYTES), record(1, number, 20)]).is_ok();
+        committed && journal.retain(PARTITION, position(number), 1, BYTES as u64)
+    };
+    (0..80).for_each(|_| assert!(commit(&mut journal)));
+    sort(&mut journal, &disk);
+    assert_eq!(copies(&disk), before, "what is to come needs the room");
+    disk.set_capacity(Some(0));
+    while commit(&mut journal) {}
+    let refused = journal.wants_segment().expect("an order").prepare(&disk, &mut ());
+    journal.provide(refused);
+    journal.wants_removal().expect("room").run(&disk);
+    assert_eq!(copies(&disk), []);
+    read_all(&mut journal, "without copies");
+}
+
+#[test]
+fn a_copy_that_cannot_be_written_leaves_nothing() {
+    let disk = SimulatedDisk::new(5);
+    let (mut journal, _) = open(&disk);
+    journal.sort_by(kin);
+    fill(&mut journal, &disk, 1..=RECORDS);
+    let request = journal.wants_sorting().expect("an order");
+    disk.fail(Operation::Write, 0, Fault::Broken);
+    let answer = request.run(&disk, &mut ());
+    disk.clear_faults();
+    journal.finish_sorting(answer);
+    assert_eq!(copies(&disk), []);
+    read_all(&mut journal, "without copies");
+}
