@@ -33,7 +33,7 @@ use crate::log::completion::Completion;
 use crate::log::durability;
 use crate::memory::bodies::{Bodies, Gone};
 use crate::moving::Moves;
-use crate::queue::{Entry, LaneNumber, Load, Queue, State, untag};
+use crate::queue::{Entry, Lane, LaneNumber, Load, Queue, State, untag};
 use crate::schedule::{Jobs, WriteDue};
 use crate::settling::carrying::Carrying;
 use crate::settling::expiry::Expiries;
@@ -77,7 +77,19 @@ pub struct Settings {
     pub policies: Arc<Policies>,
 }
 
+/// With less memory for messages than so many bytes for each entry of a page, pages have fewer: the last page of each queue stays open.
+const BYTES_PER_PAGE_ENTRY: u64 = 512 << 10;
+
+/// As few as pay the cost of a page.
+const PAGE_ENTRIES_MIN: u64 = 64;
+
 impl Settings {
+    /// Entries to a page of a new queue.
+    pub(crate) fn queue_page_entries(&self) -> u64 {
+        let entries = (self.resident_bytes_max / BYTES_PER_PAGE_ENTRY).max(PAGE_ENTRIES_MIN);
+        self.page_entries.min(1 << entries.ilog2())
+    }
+
     /// Of a partition that nobody connects to: bodies stay on the disk, and names say nothing.
     pub fn at_rest(id: PartitionId, placement: Placement, incarnation: u64) -> Settings {
         Settings {
@@ -691,6 +703,7 @@ impl Partition {
         queue.next_stamp += 1;
         self.counters.enqueued += 1;
         let tag = queue.push(lane, entry);
+        let page_entries = queue.lanes.get(lane).map_or(1, Lane::page_entries);
         queue.counts.enqueued += 1;
         if let Some(value) = message.last_value().filter(|_| queue.keeps_last) {
             queue.note_value(value, key, tag);
@@ -706,7 +719,7 @@ impl Partition {
         }
         self.wake_who_wants(id, key, tag);
         // It is the first of a page: the one before is full.
-        if sequence.is_multiple_of(self.settings.page_entries) {
+        if sequence.is_multiple_of(page_entries) {
             self.fold_what_is_idle(id, lane, None);
         }
     }

@@ -231,13 +231,13 @@ impl Partition {
         credit.clamp(FETCH_MESSAGES_MIN, FETCH_MESSAGES_MAX)
     }
 
-    /// Messages from this entry on, in its page and the next, whose bodies are neither here nor on their way.
+    /// Messages from this entry on, in its page and those that stay open with it, whose bodies are neither here nor on their way.
     fn absent_from(&mut self, id: QueueId, (number, first): (u8, u64), messages_max: u64) -> Vec<MessageKey> {
         let (mut keys, mut bytes, mut sequence) = (Vec::new(), 0, first);
         for count in 0..messages_max {
             let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
             let Some(lane) = lane else { break };
-            let end = lane.page_of(first) + 2 * lane.page_entries();
+            let end = lane.page_of(first) + self.entries_ahead(lane);
             let Some((_, found)) = lane.next_visible(sequence).filter(|(_, found)| *found < end) else {
                 break;
             };

@@ -180,7 +180,7 @@ impl Partition {
     /// Bodies that were read only to be judged leave memory again, if it is short.
     fn forget_bodies(&mut self, keys: Vec<MessageKey>) {
         for key in keys {
-            if self.bodies.resident_bytes > self.settings.resident_bytes_max {
+            if self.is_short_of_memory() {
                 self.bodies.evict(key);
             }
         }

@@ -65,7 +65,7 @@ impl Expecting {
 impl Partition {
     /// A queue that has nothing yet, under the policy of its address.
     pub(crate) fn new_queue(&self, id: QueueId, source: Destination) -> Queue {
-        let mut queue = Queue::new(id, source, self.settings.page_entries);
+        let mut queue = Queue::new(id, source, self.settings.queue_page_entries());
         queue.follow(&self.settings.policies);
         queue.owners = self.owners_of(&queue.source);
         queue.paused = !id.is_volatile() && self.moves.pauses(&queue.source);

@@ -516,11 +516,11 @@ impl Partition {
         }
     }
 
-    /// Leaves the newest bodies to the disk once the budget is spent: the oldest are due first. Of the record's messages some
+    /// Leaves the newest bodies to the disk once the budget is spent, on bodies or on what else messages take: the oldest are due first. Of the record's messages some
     /// may be gone or folded already.
     fn evict_over_budget(&mut self, position: Position, messages: u32) {
         for ordinal in 0..messages {
-            if self.bodies.resident_bytes <= self.settings.resident_bytes_max {
+            if !self.is_short_of_memory() {
                 return;
             }
             self.bodies.evict(MessageKey::Durable { position, ordinal });

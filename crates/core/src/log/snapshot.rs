@@ -511,13 +511,16 @@ impl Partition {
             entries.into_iter().map(Part::Entry).chain(pages.into_iter().map(Part::Page)).collect();
         parts.sort_by_key(Part::first);
         let lane = queue.lanes.get_or_make(number);
+        let has_pages = parts.iter().any(|part| matches!(part, Part::Page(_)));
+        // It keeps the size of the pages that it has, whatever a new lane's would be.
+        if has_pages && !lane.restore_page_entries(page_entries) {
+            return Err(RecordError::Page { what: "the number of entries to a page" }.into());
+        }
         lane.begin_at(parts.first().map_or(next, Part::first));
-        let fits = page_entries == lane.page_entries();
         for part in parts {
             match part {
                 Part::Entry(entry) => self.read_entry(number, queue, entry)?,
-                Part::Page(page) if fits => self.read_page(number, queue, page)?,
-                Part::Page(page) => self.read_entries(number, queue, &page)?,
+                Part::Page(page) => self.read_page(number, queue, page)?,
             }
         }
         queue.lanes.get_or_make(number).skip_to(next);
@@ -569,25 +572,6 @@ impl Partition {
             true => Ok(()),
             false => Err(RecordError::Page { what: "it has no place in its lane" }.into()),
         }
-    }
-
-    /// A page of another size than pages have now becomes entries.
-    fn read_entries(
-        &mut self,
-        number: LaneNumber,
-        queue: &mut Queue,
-        page: &Page,
-    ) -> Result<(), SnapshotError> {
-        for Folded { sequence, position, ordinal, failed_deliveries, headers, body_bytes, .. } in
-            page.entries()
-        {
-            let key = MessageKey::Durable { position, ordinal };
-            if self.bodies.headers(key).is_none() {
-                self.bodies.insert_absent(key, headers, body_bytes);
-            }
-            self.read_entry(number, queue, (sequence, failed_deliveries, key))?;
-        }
-        Ok(())
     }
 
     /// A prepared transaction holds what it has sent.

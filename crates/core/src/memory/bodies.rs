@@ -10,13 +10,15 @@ use rustc_hash::FxBuildHasher;
 use crate::memory::folds::{FOLDS_MAX, Folds, Seen};
 use crate::partition::Memory;
 
-/// What a message takes beside its body while it is here: its headers, and the entries that point to it.
-const HEADERS_BYTES: u64 = 200;
+/// What a message takes beside its body while it is here: its headers and its place in the table, the entry that points to it, and
+/// what the allocator adds to each.
+const HEADERS_BYTES: u64 = 320;
 
 /// All messages that some queue or prepared transaction refers to, but for those in folded pages.
 #[derive(Default)]
 pub struct Bodies {
-    stored: HashMap<MessageKey, Stored, FxBuildHasher>,
+    /// Each for itself: the table has up to twice as many places as messages, and while it grows a second one.
+    stored: HashMap<MessageKey, Box<Stored>, FxBuildHasher>,
     /// Bytes of durable messages that are in memory.
     pub resident_bytes: u64,
     /// Bytes of messages that are only in memory.
@@ -56,12 +58,12 @@ impl Bodies {
     pub fn insert(&mut self, key: MessageKey, message: Message) {
         let bytes = message.size();
         *self.account(key) += message.bytes.len() as u64;
-        self.stored.insert(key, Stored { message, bytes, references: 0, pins: 0, resident: true });
+        self.stored.insert(key, Box::new(Stored { message, bytes, references: 0, pins: 0, resident: true }));
     }
 
     /// Stores a durable message whose body stays on disk until it is asked for.
     pub fn insert_absent(&mut self, key: MessageKey, message: Message, bytes: u64) {
-        self.stored.insert(key, Stored { message, bytes, references: 0, pins: 0, resident: false });
+        self.stored.insert(key, Box::new(Stored { message, bytes, references: 0, pins: 0, resident: false }));
     }
 
     /// What all of them take.
@@ -114,7 +116,7 @@ impl Bodies {
     /// Whether a queue may fold the message: no consumer has it by that queue, and there is room to note that it is folded.
     pub fn is_foldable(&self, key: MessageKey) -> bool {
         let is_idle = |stored: &Stored| stored.pins == 0 || stored.references > 1;
-        self.stored.get(&key).is_some_and(is_idle) && self.folds.of(key) < FOLDS_MAX
+        self.stored.get(&key).map(Box::as_ref).is_some_and(is_idle) && self.folds.of(key) < FOLDS_MAX
     }
 
     /// A queue that holds the message has folded its page.

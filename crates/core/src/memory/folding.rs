@@ -34,11 +34,14 @@ impl Partition {
         self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
         self.counters.opened_pages += 1;
         let entries = page.entries();
-        let page_entries = lane.page_entries();
-        for page in entries.chunk_by(|a, b| a.sequence / page_entries == b.sequence / page_entries) {
-            let is_wanted =
-                page.first().is_some_and(|first| first.sequence / page_entries == sequence / page_entries);
-            // The others of a wide page stay folded, each for itself.
+        let wanted = lane.page_of(sequence);
+        let beside: Vec<_> = entries.iter().map(|entry| lane.block_beside(entry.sequence, wanted)).collect();
+        let mut blocks = beside.chunk_by(|a, b| a == b).map(<[_]>::len);
+        let mut rest = &entries[..];
+        while let Some((page, behind)) = blocks.next().map(|entries| rest.split_at(entries)) {
+            rest = behind;
+            let is_wanted = page.first().is_some_and(|first| lane.page_of(first.sequence) == wanted);
+            // The others of a wide page stay folded, in pages as wide as can be without it.
             if let Some(page) = (!is_wanted).then(|| Page::of(page)).flatten() {
                 self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
                 let restored = lane.restore_folded(page);
@@ -60,19 +63,27 @@ impl Partition {
         }
     }
 
-    /// Makes a wide page of the folded page of this sequence and those beside it, if all of them are folded.
+    /// Makes a wide page of the folded page of this sequence and those beside it, if all of them are folded, and a wider one of that
+    /// and those beside it.
     fn widen(&mut self, id: QueueId, number: LaneNumber, sequence: u64) {
         let Some(lane) = self.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) else {
             return;
         };
-        let row = lane.row_of_folded(sequence);
-        let entries: Vec<Folded> = row.iter().flat_map(|page| page.entries()).collect();
-        let Some(wide) = Page::of(&entries) else { return };
-        for page in row {
-            self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+        loop {
+            let row = lane.row_of_folded(sequence);
+            let entries: Vec<Folded> = row.iter().flat_map(|page| page.entries()).collect();
+            let Some(wide) = Page::of(&entries) else { return };
+            for page in row {
+                self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+            }
+            self.expiries.insert(wide.first_expiry_ms(), id, tag(number.0, wide.ends().0));
+            lane.widen(wide);
         }
-        self.expiries.insert(wide.first_expiry_ms(), id, tag(number.0, wide.ends().0));
-        lane.widen(wide);
+    }
+
+    /// How many entries from the page on at which a reader is are as good as its own: bodies are read ahead.
+    pub(crate) fn entries_ahead(&self, lane: &Lane) -> u64 {
+        2 * self.settings.page_entries.max(lane.page_entries())
     }
 
     /// Folds full pages of the lane while messages take more memory than they may, but for the page of `opened`, which
@@ -110,7 +121,8 @@ impl Partition {
         }
     }
 
-    fn is_short_of_memory(&self) -> bool {
+    /// Whether durable messages take more than they may.
+    pub(crate) fn is_short_of_memory(&self) -> bool {
         self.bodies.with_headers() > self.settings.resident_bytes_max
     }
 
@@ -128,7 +140,8 @@ impl Partition {
         let first = (!queue.consumers.is_empty()).then(|| lane.cursor());
         let mut pages: Vec<u64> = cursors.chain(first).map(|cursor| lane.page_of(cursor)).collect();
         pages.dedup();
-        pages.iter().flat_map(|page| [*page, page + lane.page_entries()]).collect()
+        let (ahead, step) = (self.entries_ahead(lane), lane.page_entries() as usize);
+        pages.iter().flat_map(|page| (*page..page + ahead).step_by(step)).collect()
     }
 
     fn fold(&mut self, id: QueueId, number: LaneNumber, page: u64) {

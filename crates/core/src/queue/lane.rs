@@ -16,14 +16,15 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use postroad_model::{ConsumerKey, MessageKey};
 
+use super::lanes::SEQUENCE_BITS;
 use super::page::{PAGE_ENTRIES_MAX, Page};
 
 /// Entries to a block: small enough that a queue of one message stays small, large enough that
 /// the block's own cost does not count.
 const BLOCK: u64 = 32;
 
-/// Pages to a wide one, if it may have so many entries: what alike messages take falls to an eighth, and opening a page in it
-/// takes the time of folding seven.
+/// Pages to a wide one, and wide ones to a wider one, if it may have so many entries: what alike messages take falls to an eighth, and
+/// opening a page in it takes the time of folding seven.
 const WIDE_BITS: u32 = 3;
 
 /// A queue's claim on one message.
@@ -241,6 +242,15 @@ impl Lane {
         };
     }
 
+    /// Has pages of so many entries from now on; it is empty. `false`: there are no such pages.
+    pub fn restore_page_entries(&mut self, page_entries: u64) -> bool {
+        let is_possible = page_entries.is_power_of_two() && page_entries <= PAGE_ENTRIES_MAX;
+        if is_possible {
+            *self = Lane::new(page_entries);
+        }
+        is_possible
+    }
+
     /// Restores an entry at its old sequence, behind that at which the lane begins.
     pub fn restore(&mut self, sequence: u64, entry: Entry) {
         self.next = self.next.max(sequence + 1);
@@ -359,17 +369,36 @@ impl Lane {
         matches!(self.pages.get(index)?, Slot::Folded(_)).then_some(index)
     }
 
-    /// The pages that become a wide one with the page of this sequence; none unless all of them are folded, each for itself.
+    /// The pages that become a wider one with the folded page of this sequence; none unless all of them are folded and as wide as it.
     pub fn row_of_folded(&self, sequence: u64) -> Vec<&Page> {
-        let wide_bits = WIDE_BITS.min(PAGE_ENTRIES_MAX.ilog2() - self.page_bits);
-        let first = sequence >> (self.page_bits + wide_bits) << (self.page_bits + wide_bits);
-        let pages = self.place(first).map(|(index, _)| self.pages.range(index.min(self.pages.len())..));
-        let row = pages.into_iter().flatten().take(1 << wide_bits).map_while(|slot| match slot {
-            Slot::Folded(page) if self.page_of(page.ends().0) == self.page_of(page.ends().1) => Some(&**page),
-            _ => None,
+        let Some(bits) = self.folded(sequence).map(|page| self.width_bits(page)) else { return Vec::new() };
+        let wide_bits = WIDE_BITS.min(PAGE_ENTRIES_MAX.ilog2().saturating_sub(bits));
+        let first = sequence >> (bits + wide_bits);
+        let row = ((first << wide_bits)..(first + 1) << wide_bits).map_while(|block| {
+            let page = self.folded(block << bits)?;
+            (self.width_bits(page) == bits && page.ends().0 >> bits == block).then_some(page)
         });
         let row: Vec<&Page> = row.collect();
         if wide_bits > 0 && row.len() == 1 << wide_bits { row } else { Vec::new() }
+    }
+
+    /// A page has so many sequences, as a power of two: those of a page, or of a row of rows of pages.
+    fn width_bits(&self, page: &Page) -> u32 {
+        let (first, last) = page.ends();
+        self.widths().find(|bits| first >> bits == last >> bits).unwrap_or(self.page_bits)
+    }
+
+    /// The widths that pages may have.
+    fn widths(&self) -> impl Iterator<Item = u32> {
+        (self.page_bits..=SEQUENCE_BITS).step_by(WIDE_BITS as usize)
+    }
+
+    /// The widest block of pages that has this sequence and not the other, as its width and its number; if they are in the same
+    /// page, that page.
+    pub fn block_beside(&self, sequence: u64, other: u64) -> (u32, u64) {
+        let apart = |bits: &u32| sequence >> bits != other >> bits;
+        let bits = self.widths().take_while(apart).last().unwrap_or(self.page_bits);
+        (bits, sequence >> bits)
     }
 
     /// Puts a wide page in the place of the pages that are in it.
@@ -445,7 +474,7 @@ impl Lane {
     pub fn restore_folded(&mut self, page: Page) -> bool {
         let (first, last) = page.ends();
         let pages = ((self.page_of(last) - self.page_of(first)) >> self.page_bits) + 1;
-        if first < self.base || pages > 1 << WIDE_BITS {
+        if first < self.base || pages > PAGE_ENTRIES_MAX >> self.page_bits {
             return false;
         }
         self.slot_to_fill(last);
