@@ -84,6 +84,24 @@ fn many_pages_are_one_until_somebody_comes_to_them() {
     }
 }
 
+/// Pages of two become wide ones of sixteen, and these wider ones.
+#[test]
+fn wide_pages_become_wider_ones_and_come_apart_where_somebody_is() {
+    let fill: String = (0..401).map(|number| format!("send 1 a m{number}?k={number}\n")).collect();
+    let mut bench = Bench::new(pinched());
+    bench.run(&fill);
+    let said = bench.run("attach 1.1 a 401 where=k=200");
+    assert!(said.contains("m200?k=200"), "{said}");
+    assert_eq!(bench.partitions[0].miscounted(), None);
+    bench.run("detach 1.1 none\nsend 1 a last?k=401\nsend 1 a last?k=402");
+    assert_eq!(bench.partitions[0].miscounted(), None);
+    bench.reload();
+    let said = bench.run("attach 1.2 a 500");
+    let numbers = said.split(' ').filter_map(|word| Some(word.split_once("?k=")?.1.to_owned()));
+    assert_eq!(numbers.collect::<Vec<_>>(), (0..403).map(|number| number.to_string()).collect::<Vec<_>>());
+    assert_eq!(bench.partitions[0].miscounted(), None);
+}
+
 #[test]
 fn what_a_reader_has_passed_is_folded_again() {
     let mut bench = Bench::new(pinched());

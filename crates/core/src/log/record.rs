@@ -822,6 +822,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn records_are_kin_by_the_address_of_their_first_message() {
+        let to = |name: &str| Sent::new(Destination::queue(name), message(b"body"));
+        let kin = |command: Command| {
+            let record = encode_record(&command, Compression::None).concat();
+            // Whatever is left of it has some kin.
+            let _ = (0..record.len()).map(|end| kin_of_record(&record[..end])).max();
+            kin_of_record(&record)
+        };
+        let also = Sent { also: vec![Destination::queue("b")], ..to("a") };
+        let transact = |sends| Command::Transact(Changes { sends, ..Changes::default() });
+        let [a, b, nothing] =
+            [Command::Enqueue(to("a")), Command::Enqueue(to("b")), transact(vec![])].map(kin);
+        for (case, command, want) in [
+            ("the same address", Command::Enqueue(to("a")), a),
+            ("more addresses", Command::Enqueue(also), a),
+            ("a transaction", transact(vec![to("b"), to("a")]), b),
+            ("no message", Command::Declare { queue: Destination::queue("a") }, nothing),
+        ] {
+            assert_eq!(kin(command), want, "case: {case}");
+        }
+        assert!(a != b && a != nothing && b != nothing);
+    }
+
     fn in_group(group: Option<&str>) -> Sent {
         let group = group.map(|id| Group { id: id.into(), sequence: -1 });
         let rare = Some(Arc::new(RareHeaders {

@@ -670,6 +670,23 @@ mod tests {
     }
 
     #[test]
+    fn the_block_beside_a_page_is_as_wide_as_it_can_be_without_it() {
+        let lane = Lane::new(2);
+        for (sequence, other, want) in [
+            (5, 4, (1, 2)),
+            (2, 1, (1, 1)),
+            (15, 1, (1, 7)),
+            (16, 1, (4, 1)),
+            (127, 16, (4, 7)),
+            (3, 127, (4, 0)),
+            (128, 0, (7, 1)),
+            (4095, 0, (10, 3)),
+        ] {
+            assert_eq!(lane.block_beside(sequence, other), want, "{sequence} beside {other}");
+        }
+    }
+
+    #[test]
     fn removed_entries_leave_no_blocks_behind() {
         let mut lane = Lane::new(64);
         for number in 0..10_000 {
