@@ -32,10 +32,11 @@ pub use figures::{QueueCounts, QueueFigures};
 pub use intake::account::Account;
 pub use intake::audit::OriginOf;
 pub use log::ahead::UnwrittenPages;
+pub use log::kin::kin_of_record;
 pub use log::mend::{Doubts, Holder, LostMessage, Mended, Mending};
 pub use log::record::{
-    RecordError, chunk_in_record, decode_record, encode_record, jobs_in_record, kin_of_record,
-    message_in_record, sent_in_record,
+    RecordError, chunk_in_record, decode_record, encode_record, jobs_in_record, message_in_record,
+    sent_in_record,
 };
 pub use log::snapshot::{HeldEntry, SnapshotError};
 pub use partition::{CountRetained, Counters, MarkDead, Memory, PAGE_ENTRIES, Partition, Settings};

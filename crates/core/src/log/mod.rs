@@ -7,6 +7,7 @@ pub mod columns;
 pub mod completion;
 pub mod compressed;
 pub mod durability;
+pub mod kin;
 pub mod mend;
 pub mod record;
 pub mod snapshot;

@@ -3,7 +3,6 @@
 //! All numbers are little-endian. A record begins with its type and the version of its layout; the
 //! checksum is the journal's.
 
-use std::hash::Hasher;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -12,8 +11,6 @@ use postroad_model::{
     Encoding, EntryTag, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, PartitionId, Position, Protocol,
     QueueId, RareHeaders, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
 };
-
-use rustc_hash::FxHasher;
 
 use crate::log::compressed;
 
@@ -102,7 +99,7 @@ pub enum RecordError {
     },
 }
 
-mod kind {
+pub(super) mod kind {
     pub const DECLARE: u8 = 1;
     pub const DELETE: u8 = 2;
     pub const ENQUEUE: u8 = 3;
@@ -249,27 +246,6 @@ pub fn sent_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Sent>, Reco
     };
     let index = ordinal as usize;
     Ok((index < sends.len()).then(|| sends.swap_remove(index)))
-}
-
-/// What records with the same number are read together for: the address of their first message, as a rule.
-pub fn kin_of_record(record: &[u8]) -> u32 {
-    // Nearly all that wait long: the rest of such a record need not be looked at.
-    let name = match record {
-        [kind::ENQUEUE, VERSION, _, rest @ ..] => rest
-            .split_first_chunk::<4>()
-            .and_then(|(length, rest)| rest.get(..u32::from_le_bytes(*length) as usize)),
-        _ => None,
-    };
-    let mut hasher = FxHasher::default();
-    match name {
-        Some(name) => hasher.write(name),
-        None => {
-            let sent = sent_in_record(&Bytes::copy_from_slice(record), 0);
-            hasher.write(sent.ok().flatten().as_ref().map_or(&[], |sent| sent.to.name.as_bytes()));
-        }
-    }
-    // The last bits are those that differ least.
-    (hasher.finish() >> 32) as u32
 }
 
 /// The piece of a large body in a record.
@@ -820,30 +796,6 @@ mod tests {
             rare: None,
             bytes: Bytes::from_static(body),
         }
-    }
-
-    #[test]
-    fn records_are_kin_by_the_address_of_their_first_message() {
-        let to = |name: &str| Sent::new(Destination::queue(name), message(b"body"));
-        let kin = |command: Command| {
-            let record = encode_record(&command, Compression::None).concat();
-            // Whatever is left of it has some kin.
-            let _ = (0..record.len()).map(|end| kin_of_record(&record[..end])).max();
-            kin_of_record(&record)
-        };
-        let also = Sent { also: vec![Destination::queue("b")], ..to("a") };
-        let transact = |sends| Command::Transact(Changes { sends, ..Changes::default() });
-        let [a, b, nothing] =
-            [Command::Enqueue(to("a")), Command::Enqueue(to("b")), transact(vec![])].map(kin);
-        for (case, command, want) in [
-            ("the same address", Command::Enqueue(to("a")), a),
-            ("more addresses", Command::Enqueue(also), a),
-            ("a transaction", transact(vec![to("b"), to("a")]), b),
-            ("no message", Command::Declare { queue: Destination::queue("a") }, nothing),
-        ] {
-            assert_eq!(kin(command), want, "case: {case}");
-        }
-        assert!(a != b && a != nothing && b != nothing);
     }
 
     fn in_group(group: Option<&str>) -> Sent {
