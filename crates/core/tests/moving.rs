@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bench::{Bench, settings};
 use postroad_core::Settings;
 use postroad_model::{Command, PartitionId, TransactionId};
-use postroad_routing::{DestinationPattern, Policies, Policy};
+use postroad_routing::{AtLimit, DestinationPattern, Limit, Policies, Policy};
 
 /// A broker with a second store, whose partition nothing hashes to.
 fn two_stores() -> Bench {
@@ -360,6 +360,35 @@ fn what_goes_stays_in_memory_until_it_has_gone() {
     assert_eq!(bench.run("moves 1"), "ok ok");
     let want: Vec<String> = (0..9).rev().map(|number| format!("9.9<m{number}")).collect();
     assert_eq!(read(&mut bench, "a"), format!("ok {}", want.join(" ")));
+}
+
+#[test]
+fn what_waits_for_room_elsewhere_is_waited_for() {
+    let mut settings = settings(2);
+    settings.placement.hashed = 1;
+    let mut policies = Policies::with_dead_letters_in("dead");
+    let limit = Limit { messages_max: Some(1), action: AtLimit::Block, wait_ms: 9000, ..Limit::default() };
+    let policy = Policy { limit, ..policies.fallback().clone() };
+    policies.set(&DestinationPattern::parse("queue://full").expect("a pattern"), policy);
+    settings.policies = Arc::new(policies);
+    let mut bench = Bench::new(settings);
+    let said = bench.run(
+        "make 1 a
+         send 1 full l
+         send 1 full,a m
+         move 1 a to=1
+         time 20
+         time 40
+         time 60
+         attach 2.1 full 1
+         accept 2.1 l
+         time 80
+         time 100
+         time 120
+         moves 1",
+    );
+    assert_eq!(said, "ok ok ok ok 2.1<l ok ok ok ok");
+    assert_eq!(read(&mut bench, "a"), "ok 9.9<m");
 }
 
 #[test]

@@ -149,6 +149,11 @@ impl ParkedSends {
         self.lines.contains_key(to)
     }
 
+    /// Whether something that waits anywhere will go to this address, perhaps among others.
+    pub fn sends_to(&self, to: &Destination) -> bool {
+        self.iter().any(|parked| parked.publish.sent.targets().any(|target| target == to))
+    }
+
     /// Addresses at which something waits.
     pub fn addresses(&self) -> Vec<Destination> {
         self.lines.keys().cloned().collect()

@@ -208,7 +208,7 @@ impl Partition {
     fn is_quiet(&self, queue: &Destination, id: QueueId) -> bool {
         let unreadable = self.moves.leaving.get(queue).map_or(0, |leaving| leaving.unreadable.len() as u64);
         self.queues.get(&id).is_none_or(|queue| queue.len() == unreadable)
-            && !self.parked.is_at(queue)
+            && !self.parked.sends_to(queue)
             && !self.waiting.is_for_queue(queue)
             && self.transactions_for(queue) == 0
             && self.uploads.sent_to(queue) == 0
