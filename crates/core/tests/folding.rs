@@ -330,16 +330,23 @@ fn what_is_written_ahead_of_a_snapshot_is_what_it_would_write() {
 }
 
 #[test]
-fn bodies_are_read_ahead_as_far_as_consumers_have_credit() {
+fn bodies_are_read_ahead_as_far_as_consumers_have_credit_and_again_when_half_are_gone() {
     let fill: String = (0..600).map(|number| format!("send 1 a m{number}\n")).collect();
     for (case, credit, want) in [
-        ("little credit", 1, 64),
-        ("as far as they have credit", 200, 200),
-        ("no further than is read at once", 2000, 512),
+        ("little credit", 1, vec![64]),
+        ("as far as they have credit", 200, vec![200, 100]),
+        ("no further than is read at once, and than there are any", 2000, vec![512, 88]),
     ] {
         let mut bench = Bench::new(Settings { resident_bytes_max: 0, page_entries: 512, ..settings(1) });
         bench.run(&fill);
         bench.run(&format!("attach 1.1 a {credit}"));
-        assert_eq!(bench.fetched_at_once, want, "case: {case}");
+        assert_eq!(bench.fetched, want, "case: {case}");
     }
+    let mut bench = Bench::new(Settings { resident_bytes_max: 0, page_entries: 512, ..settings(1) });
+    bench.run(&fill);
+    bench.run("attach 1.1 a 1");
+    bench.run("credit 1.1 31");
+    assert_eq!(bench.fetched, [64], "half of them are there still");
+    bench.run("credit 1.1 1");
+    assert_eq!(bench.fetched, [64, 64], "nobody waits for those yet");
 }

@@ -7,7 +7,7 @@ use postroad_model::{ConsumerKey, ConsumerMode, Delivery, Effect, EntryTag, Mess
 use crate::Partition;
 use crate::delivery::group::GroupTurn;
 use crate::delivery::selection::Selected;
-use crate::queue::{LaneNumber, Queue, State};
+use crate::queue::{LaneNumber, Queue, ReadOn, State};
 
 /// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read pays, few enough to stay small.
 const FETCH_MESSAGES_MIN: u64 = 64;
@@ -18,6 +18,9 @@ const FETCH_MESSAGES_MAX: u64 = 512;
 
 /// ... if they are small: together no more than this.
 const FETCH_BYTES_MAX: u64 = 1 << 20;
+
+/// And of those that are read before anybody waits for them.
+const AHEAD_BYTES_MAX: u64 = 128 << 10;
 
 /// What became of one attempt to send something.
 enum Step {
@@ -139,6 +142,10 @@ impl Partition {
         let delivery =
             Delivery { consumer, source, tag, failed_deliveries, by_policy, first_of_group, message };
         effects.push(Effect::Deliver(delivery));
+        if let Some(read_on) = self.queues.get(&id).and_then(|queue| queue.read_on).filter(|on| on.at == tag)
+        {
+            self.read_on(id, read_on.last, effects);
+        }
         if turn.ended { Step::SentLast } else { Step::Sent }
     }
 
@@ -216,24 +223,43 @@ impl Partition {
         let messages_max = self.fetch_messages_max(id);
         let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
         let half = lane.and_then(|lane| lane.get(first + messages_max / 2));
-        let keys = match half {
+        let absent = match half {
             Some(half) if self.fetches.contains_key(&half.key) => Vec::new(),
-            _ => self.absent_from(id, (number, first), messages_max),
+            _ => self.absent_from(id, (number, first), messages_max, FETCH_BYTES_MAX),
         };
-        self.await_bodies(id, from, keys, effects);
+        if let Some(key) = self.entry(id, from).map(|entry| entry.key) {
+            self.fetches.entry(key).or_default().push(id);
+        }
+        self.fetch(id, &absent, effects);
     }
 
-    /// How many bodies of the queue are read ahead: as many as its consumers may be sent, within bounds.
+    /// Half of what was read ahead is gone: the next bodies are asked for while the others go.
+    fn read_on(&mut self, id: QueueId, last: EntryTag, effects: &mut Vec<Effect>) {
+        let (number, last) = crate::queue::untag(last);
+        let messages_max = self.fetch_messages_max(id);
+        let absent = self.absent_from(id, (number, last + 1), messages_max, AHEAD_BYTES_MAX);
+        self.fetch(id, &absent, effects);
+    }
+
+    /// How many bodies of the queue are read ahead: as many as its consumers may have at a time, within bounds.
     fn fetch_messages_max(&self, id: QueueId) -> u64 {
         let consumers = self.queues.get(&id).into_iter().flat_map(|queue| &queue.consumers);
         let consumers = consumers.filter_map(|key| self.consumers.get(key));
-        let credit: u64 = consumers.map(|consumer| u64::from(consumer.credit)).sum();
-        credit.clamp(FETCH_MESSAGES_MIN, FETCH_MESSAGES_MAX)
+        let window: u64 =
+            consumers.map(|consumer| u64::from(consumer.credit) + consumer.held.len() as u64).sum();
+        window.clamp(FETCH_MESSAGES_MIN, FETCH_MESSAGES_MAX)
     }
 
-    /// Messages from this entry on, in its page and those that stay open with it, whose bodies are neither here nor on their way.
-    fn absent_from(&mut self, id: QueueId, (number, first): (u8, u64), messages_max: u64) -> Vec<MessageKey> {
-        let (mut keys, mut bytes, mut sequence) = (Vec::new(), 0, first);
+    /// Messages from this entry on, in its page and those that stay open with it, whose bodies are neither here nor on their way. Such a page
+    /// that is folded is opened.
+    fn absent_from(
+        &mut self,
+        id: QueueId,
+        (number, first): (u8, u64),
+        messages_max: u64,
+        bytes_max: u64,
+    ) -> Vec<(EntryTag, MessageKey)> {
+        let (mut absent, mut bytes, mut sequence) = (Vec::new(), 0, first);
         for count in 0..messages_max {
             let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
             let Some(lane) = lane else { break };
@@ -241,32 +267,32 @@ impl Partition {
             let Some((_, found)) = lane.next_visible(sequence).filter(|(_, found)| *found < end) else {
                 break;
             };
-            let Some(key) = self.entry(id, crate::queue::tag(number, found)).map(|entry| entry.key) else {
-                break;
-            };
-            if self.bodies.resident(key).is_some() || FETCH_MESSAGES_MIN <= count && FETCH_BYTES_MAX <= bytes
-            {
+            let tag = crate::queue::tag(number, found);
+            self.open_page(id, tag);
+            let Some(key) = self.entry(id, tag).map(|entry| entry.key) else { break };
+            if self.bodies.resident(key).is_some() || FETCH_MESSAGES_MIN <= count && bytes_max <= bytes {
                 break;
             }
             bytes += self.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
             if !self.fetches.contains_key(&key) {
-                keys.push(key);
+                absent.push((tag, key));
             }
             sequence = found + 1;
         }
-        keys
+        absent
     }
 
-    fn await_bodies(&mut self, id: QueueId, due: EntryTag, keys: Vec<MessageKey>, effects: &mut Vec<Effect>) {
-        if let Some(key) = self.entry(id, due).map(|entry| entry.key) {
-            self.fetches.entry(key).or_default().push(id);
+    /// Asks for these bodies, all of them in one go.
+    fn fetch(&mut self, id: QueueId, absent: &[(EntryTag, MessageKey)], effects: &mut Vec<Effect>) {
+        let Some((last, _)) = absent.last().copied() else { return };
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.read_on = Some(ReadOn { at: absent[absent.len() / 2].0, last });
         }
+        let keys: Vec<_> = absent.iter().map(|(_, key)| *key).collect();
         for key in &keys {
             self.fetches.entry(*key).or_default();
         }
-        if !keys.is_empty() {
-            effects.push(Effect::Fetch { keys });
-        }
+        effects.push(Effect::Fetch { keys });
     }
 
     /// A body came back from the log.

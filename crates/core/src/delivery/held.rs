@@ -24,6 +24,11 @@ impl Held {
         self.orders.get(&tag).copied().unwrap_or(0)
     }
 
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.orders.len()
+    }
+
     /// Whether it is nothing.
     pub fn is_empty(&self) -> bool {
         self.orders.is_empty()

@@ -85,10 +85,21 @@ pub struct Queue {
     pub last_values: Option<Box<LastValues>>,
     /// Bodies were asked for; nothing is dispatched until they come.
     pub fetching: bool,
+    /// When more bodies are asked for, ahead of those that were.
+    pub read_on: Option<ReadOn>,
     /// Its consumers wait for more of them, until then at most.
     pub gathers_until_ms: Option<u64>,
     /// It is on the move between partitions, and delivers nothing until it is there.
     pub paused: bool,
+}
+
+/// Where bodies were read ahead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadOn {
+    /// Once this entry is sent, half of them are gone.
+    pub at: EntryTag,
+    /// The last of them.
+    pub last: EntryTag,
 }
 
 impl Queue {
@@ -121,6 +132,7 @@ impl Queue {
             keeps_last: false,
             last_values: None,
             fetching: false,
+            read_on: None,
             gathers_until_ms: None,
             paused: false,
         }

@@ -82,8 +82,8 @@ pub struct Bench {
     pub unread: &'static str,
     /// How often a piece was to be read for another partition.
     pub carried: usize,
-    /// Bodies that were asked for at once, at the most.
-    pub fetched_at_once: usize,
+    /// How many bodies were asked for at once, each time.
+    pub fetched: Vec<usize>,
 }
 
 /// Whoever has it follows a queue, and its client asked for nothing.
@@ -201,7 +201,7 @@ impl Bench {
             uploads: HashMap::new(),
             unread: "",
             carried: 0,
-            fetched_at_once: 0,
+            fetched: Vec::new(),
         };
         bench.start();
         bench
@@ -519,7 +519,7 @@ impl Bench {
     }
 
     fn fetch(&mut self, id: PartitionId, keys: Vec<MessageKey>) {
-        self.fetched_at_once = self.fetched_at_once.max(keys.len());
+        self.fetched.push(keys.len());
         for key in keys {
             let sent = self.stored(id, key);
             let event = match sent.schedule {

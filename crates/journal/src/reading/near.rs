@@ -24,7 +24,7 @@ use crate::retaining::index_file::FoundIndex;
 use crate::writing::journal::Journal;
 
 /// Records of one request: as many as the core asks for at once.
-const RECORDS_MAX: usize = 64;
+const RECORDS_MAX: usize = 512;
 
 /// After so many bytes of payload those that are still missing are left for another turn: others wait for the same thread.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 20;
