@@ -106,6 +106,7 @@ class QueuePatternTest extends JmsTest {
     }
 
     @Test
+    @PostroadOnly("ActiveMQ may hand over one more than the prefetch")
     @DisplayName("the prefetch is over all queues")
     void prefetchIsOverAll() throws Exception {
         String name = unique("prefetch");
