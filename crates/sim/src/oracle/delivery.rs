@@ -100,8 +100,9 @@ impl Oracle {
         if let Some(copy) = self.copies.get_mut(&spot) {
             copy.arrives(leaves.is_some(), in_memory(tag));
             copy.at = Some(at);
+            copy.hold = if leaves.is_some() { Hold::Free } else { Hold::Held(key) };
             match leaves {
-                None => copy.hold = Hold::Held(key),
+                None => {}
                 Some(Delivered::All) => copy.count(1, 1),
                 Some(_) => copy.count(0, 1),
             }
