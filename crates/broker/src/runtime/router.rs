@@ -28,13 +28,8 @@ pub struct Router {
     connection: ConnectionId,
     places: SharedPlaces,
     consumers: FxHashMap<u32, PartitionId>,
-    /// How those were attached whose queue may move to another store.
-    attached: FxHashMap<u32, Box<Attach>>,
-    /// Consumers that follow their queue, by the ticket of that.
-    following: FxHashMap<Ticket, ConsumerKey>,
-    follows: u64,
-    /// Where links are remembered whose queues may move to another store: it is not known there what came before.
-    links: BTreeMap<Arc<LinkName>, PartitionId>,
+    /// Apart, as most connections have none of it.
+    movable: Option<Box<Movable>>,
     /// Consumers that leave, by the ticket of their detaching: deliveries on their way are still accounted for.
     detaching: FxHashMap<Ticket, Vec<u32>>,
     touched: BTreeSet<PartitionId>,
@@ -52,6 +47,18 @@ pub struct Router {
     /// What the session said since: it must not overtake that message.
     held_up: VecDeque<Event>,
     spread: u64,
+}
+
+/// What is to follow queues that may move to another store.
+#[derive(Default)]
+struct Movable {
+    /// How those were attached whose queue may move.
+    attached: FxHashMap<u32, Attach>,
+    /// Consumers that follow their queue, by the ticket of that.
+    following: FxHashMap<Ticket, ConsumerKey>,
+    follows: u64,
+    /// Where links are remembered whose queues may move: it is not known there what came before.
+    links: BTreeMap<Arc<LinkName>, PartitionId>,
 }
 
 struct Asked {
@@ -74,10 +81,7 @@ impl Router {
             connection,
             places,
             consumers: FxHashMap::default(),
-            attached: FxHashMap::default(),
-            following: FxHashMap::default(),
-            follows: 0,
-            links: BTreeMap::new(),
+            movable: None,
             detaching: FxHashMap::default(),
             touched: BTreeSet::new(),
             transactions: FxHashMap::default(),
@@ -134,7 +138,7 @@ impl Router {
                 self.places.borrow().partition_of(destination)
             }
             Event::Detach { consumer, ticket, .. } => {
-                self.attached.remove(&consumer.number);
+                self.movable.as_mut().map(|movable| movable.attached.remove(&consumer.number));
                 if let Some(ticket) = ticket {
                     self.detaching.entry(ticket).or_default().push(consumer.number);
                 }
@@ -190,13 +194,20 @@ impl Router {
         let place = self.places.borrow().partition_of(&event.link().to);
         match event {
             LinkEvent::Resume(resume) if self.places.borrow().placement.has_further() => {
-                self.links.insert(resume.link.clone(), place);
+                self.movable.get_or_insert_default().links.insert(resume.link.clone(), place);
                 place
             }
             LinkEvent::Resume(_) => place,
-            LinkEvent::Forget { link, .. } => self.links.get(link).copied().unwrap_or(place),
-            LinkEvent::Leave { link, .. } => self.links.remove(link).unwrap_or(place),
+            LinkEvent::Forget { link, .. } => self.noted_place_of(link).unwrap_or(place),
+            LinkEvent::Leave { link, .. } => {
+                let noted = self.movable.as_mut().and_then(|movable| movable.links.remove(link));
+                noted.unwrap_or(place)
+            }
         }
+    }
+
+    fn noted_place_of(&self, link: &Arc<LinkName>) -> Option<PartitionId> {
+        self.movable.as_ref()?.links.get(link).copied()
     }
 
     /// Where the consumer is attached, from now on.
@@ -210,20 +221,21 @@ impl Router {
     fn note_attached(&mut self, attach: &Attach) {
         let may_move = attach.source.kind == DestinationKind::Queue && !attach.source.temporary;
         if may_move && attach.at.is_none() && self.places.borrow().placement.has_further() {
-            self.attached.insert(attach.consumer.number, Box::new(attach.clone()));
+            self.movable.get_or_insert_default().attached.insert(attach.consumer.number, attach.clone());
         }
     }
 
     /// The consumer's queue has moved, and it is gone where that was: it is attached where the queue lives now. What credit it had it is
     /// given when that is known.
     fn follow(&mut self, consumer: ConsumerKey, to: &mut impl FnMut(PartitionId, Event)) {
-        let Some(attach) = self.attached.get(&consumer.number) else { return };
-        let there = self.places.borrow().partition_of(&attach.source);
-        let ticket = Ticket(OWN_TICKET | self.follows);
-        let attach = Attach { credit: 0, credit_by_default: false, ticket, ..Attach::clone(attach) };
         let here = self.partition_of(consumer);
-        self.follows += 1;
-        self.following.insert(ticket, consumer);
+        let Some(movable) = &mut self.movable else { return };
+        let Some(attach) = movable.attached.get(&consumer.number) else { return };
+        let there = self.places.borrow().partition_of(&attach.source);
+        let ticket = Ticket(OWN_TICKET | movable.follows);
+        let attach = Attach { credit: 0, credit_by_default: false, ticket, ..attach.clone() };
+        movable.follows += 1;
+        movable.following.insert(ticket, consumer);
         self.consumers.insert(consumer.number, there);
         self.touched.insert(there);
         // The two are one if the queue has come back meanwhile.
@@ -246,7 +258,7 @@ impl Router {
         let partition = self.home_of(&publish.sent.to, upload);
         // What is passed on elsewhere is remembered nowhere.
         publish.delivery.take_if(|delivery| {
-            let place = self.links.get(&delivery.link).copied();
+            let place = self.noted_place_of(&delivery.link);
             place.unwrap_or_else(|| self.places.borrow().partition_of(&delivery.link.to)) != partition
         });
         let is_there = |also: &Destination| self.home_of(also, upload) == partition;
@@ -396,7 +408,7 @@ impl Router {
             ToSession::Moved { .. } | ToSession::Left { .. } => return None,
             other => return Some(other),
         };
-        if let Some(consumer) = self.following.remove(&ticket) {
+        if let Some(consumer) = self.movable.as_mut().and_then(|movable| movable.following.remove(&ticket)) {
             return result.err().map(|_| ToSession::Detached { consumer, cause: DetachCause::Deleted });
         }
         let Some(asked) = self.asked.get_mut(&ticket) else {
