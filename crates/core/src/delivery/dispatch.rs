@@ -319,13 +319,18 @@ impl Partition {
     fn set_aside(&mut self, key: MessageKey, waiting: Vec<QueueId>, effects: &mut Vec<Effect>) {
         for id in &waiting {
             let Some(tag) = self.queues.get(id).and_then(|queue| queue.find(key)) else { continue };
-            self.set_state(*id, tag, State::Leaving);
             self.counters.unreadable += 1;
-            if let Some(queue) = self.queues.get(id) {
-                self.moves.set_aside(&queue.source, tag);
-            }
+            self.set_entry_aside(*id, tag);
         }
         self.go_on(waiting, effects);
+    }
+
+    /// The entry stays where it is, undelivered, until the process ends; its queue may move without it.
+    pub(crate) fn set_entry_aside(&mut self, id: QueueId, tag: EntryTag) {
+        self.set_state(id, tag, State::Leaving);
+        if let Some(queue) = self.queues.get(&id) {
+            self.moves.set_aside(&queue.source, tag);
+        }
     }
 
     fn go_on(&mut self, waiting: Vec<QueueId>, effects: &mut Vec<Effect>) {

@@ -516,8 +516,8 @@ impl Partition {
         }
     }
 
-    /// Leaves the newest bodies to the disk once the budget is spent, on bodies or on what else messages take: the oldest are due first. Of the record's messages some
-    /// may be gone or folded already.
+    /// Leaves the newest bodies to the disk once the budget is spent, on bodies or on what else messages take: the oldest are due first. Of
+    /// the record's messages some may be gone or folded already.
     fn evict_over_budget(&mut self, position: Position, messages: u32) {
         for ordinal in 0..messages {
             if !self.is_short_of_memory() {

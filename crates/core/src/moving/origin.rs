@@ -248,8 +248,8 @@ impl Partition {
         }
     }
 
-    /// What goes in one step, in the order in which it would be delivered, with its bodies kept in memory; or if that is nothing, what must be read first. What is only in
-    /// memory goes apart from what is in the log, which a transaction would put ahead of it.
+    /// What goes in one step, in the order in which it would be delivered, with its bodies kept in memory; or if that is nothing, what must
+    /// be read first. What is only in memory goes apart from what is in the log, which a transaction would put ahead of it.
     fn next_to_go(
         &mut self,
         queue: &Destination,

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use postroad_model::{Chunks, ConnectionId, Effect, PartitionId, Peer, Refusal, Sent, Settlement, Ticket};
 
 use crate::Partition;
-use crate::queue::State;
 
 /// Pieces of a body on their way at once: one is read while another is written.
 const AHEAD: usize = 2;
@@ -234,12 +233,9 @@ impl Partition {
     fn set_entries_aside(&mut self, aside: &[Settlement]) {
         self.counters.unreadable += (aside.len() as u64).max(1);
         for Settlement { queue, tag, .. } in aside {
-            self.set_state(*queue, *tag, State::Leaving);
+            self.set_entry_aside(*queue, *tag);
             if let Some(key) = self.entry(*queue, *tag).map(|entry| entry.key) {
                 self.bodies.unpin(key);
-            }
-            if let Some(queue) = self.queues.get(queue) {
-                self.moves.set_aside(&queue.source, *tag);
             }
         }
     }
