@@ -95,14 +95,18 @@ impl SortedHeader {
 
     /// Where the slot of a record is in the file; `None` if it has none.
     pub(crate) fn slot_of(&self, partition: PartitionId, position: Position) -> Option<Range<u64>> {
-        let before = self.slots.iter().take_while(|slots| slots.partition != partition);
-        let ahead: u64 = before.map(|slots| u64::from(slots.count)).sum();
-        let slots = self.slots.iter().find(|slots| slots.partition == partition)?;
-        let number = position.get().checked_sub(slots.first.get())?;
-        let number = Some(number).filter(|&number| number < u64::from(slots.count))?;
-        let at = self.slots_at.checked_add((ahead + number) * SLOT_BYTES)?;
+        let at = self.slots_at.checked_add(number_of(&self.slots, partition, position)? * SLOT_BYTES)?;
         Some(at..at + SLOT_BYTES)
     }
+}
+
+/// Which of all slots behind each other is that of a record; `None` if it has none.
+pub(crate) fn number_of(slots: &[Slots], partition: PartitionId, position: Position) -> Option<u64> {
+    let before = slots.iter().take_while(|slots| slots.partition != partition);
+    let ahead: u64 = before.map(|slots| u64::from(slots.count)).sum();
+    let slots = slots.iter().find(|slots| slots.partition == partition)?;
+    let number = position.get().checked_sub(slots.first.get())?;
+    (number < u64::from(slots.count)).then_some(ahead + number)
 }
 
 impl Slot {

@@ -7,7 +7,7 @@ use crate::keys::Keys;
 use crate::layout::format::{
     FIRST_GROUP, PAYLOAD_ALIGN, RecordHeader, SECTOR_BYTES, SegmentNumber, sorted_name,
 };
-use crate::layout::sorted::{PARTITIONS_MAX, SLOT_BYTES, Slot, Slots, SortedHeader, put_record};
+use crate::layout::sorted::{PARTITIONS_MAX, SLOT_BYTES, Slot, Slots, SortedHeader, number_of, put_record};
 use crate::opening::chain::SCAN_STEP_BYTES;
 use crate::reading::scan::Window;
 use crate::retaining::live::LiveSet;
@@ -208,15 +208,10 @@ impl<F: DiskFile> Output<F> {
 
     fn put(&mut self, salt: u64, header: &RecordHeader, payload: &[u8]) -> io::Result<()> {
         let at = self.offset + self.buffer.len() as u64;
-        let mut ahead = 0;
-        for slots in &self.slots {
-            if slots.partition == header.partition {
-                let number = ahead + (header.position.get() - slots.first.get()) as usize;
-                let filled = self.filled.get_mut(number).ok_or(io::ErrorKind::InvalidData)?;
-                *filled = Slot::new(at, header.payload_bytes).ok_or(io::ErrorKind::FileTooLarge)?;
-            }
-            ahead += slots.count as usize;
-        }
+        let number = number_of(&self.slots, header.partition, header.position);
+        let filled = number.and_then(|number| self.filled.get_mut(number as usize));
+        let filled = filled.ok_or(io::ErrorKind::InvalidData)?;
+        *filled = Slot::new(at, header.payload_bytes).ok_or(io::ErrorKind::FileTooLarge)?;
         put_record(&mut self.buffer, salt, header, payload);
         Ok(())
     }

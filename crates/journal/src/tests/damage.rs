@@ -28,6 +28,23 @@ pub(super) fn flip(disk: &SimulatedDisk, name: &str, offset: usize) {
     disk.set_contents(name, bytes);
 }
 
+/// Copies of the disk, in each of which one of these bytes of the file is flipped; and one without the file.
+pub(super) fn flipped_or_gone(
+    source: &SimulatedDisk,
+    name: &str,
+    offsets: impl Iterator<Item = usize>,
+) -> impl Iterator<Item = (String, Option<usize>, SimulatedDisk)> {
+    let flipped = offsets.map(|offset| (format!("byte {offset}"), Some(offset)));
+    flipped.chain([("gone".to_owned(), None)]).map(move |(case, offset)| {
+        let disk = source.copy();
+        match offset {
+            Some(offset) => flip(&disk, name, offset),
+            None => disk.remove(name).unwrap(),
+        }
+        (case, offset, disk)
+    })
+}
+
 fn damage(partition: Option<u16>, file: &str, offset: u64, kind: DamageKind) -> Damage {
     Damage { partition: partition.map(PartitionId), file: PathBuf::from(file), offset, kind }
 }

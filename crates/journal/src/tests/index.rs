@@ -1,6 +1,6 @@
 //! Indexes of complete segments: on the disk, in little memory, and made anew whenever the disk has none.
 
-use super::damage::flip;
+use super::damage::flipped_or_gone;
 use super::service::{OPTIONS, open, payload, position, record, serve};
 use crate::layout::format::{index_name, index_of};
 use crate::retaining::index::INDEX_STRIDE_BYTES;
@@ -28,7 +28,7 @@ fn fill(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk, numbers: std
     }
 }
 
-fn checkpoint(journal: &mut Journal<SimulatedDisk>) {
+pub(super) fn checkpoint(journal: &mut Journal<SimulatedDisk>) {
     let state = |partition| {
         let position = journal.last_position(PartitionId(partition)).unwrap();
         Checkpoint { partition: PartitionId(partition), position, state: Bytes::from_static(b"state") }
@@ -95,13 +95,7 @@ fn whatever_becomes_of_an_index_every_record_is_found_and_the_index_made_anew() 
     let name = index_name(complete[1]);
     let length = source.contents(&name).unwrap().len();
     let offsets = (0..80).step_by(8).chain((512..length).step_by(61));
-    let flipped = offsets.map(|offset| (format!("byte {offset}"), Some(offset)));
-    for (case, offset) in flipped.chain([("gone".to_owned(), None)]) {
-        let disk = source.copy();
-        match offset {
-            Some(offset) => flip(&disk, &name, offset),
-            None => disk.remove(&name).unwrap(),
-        }
+    for (case, offset, disk) in flipped_or_gone(&source, &name, offsets) {
         let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
         assert_eq!((&recovered.damaged, &recovered.torn), (&vec![], &None), "case: {case}");
         // What was read at the start is known; after a checkpoint it is looked for.

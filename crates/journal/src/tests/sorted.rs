@@ -1,10 +1,10 @@
 //! Sorted copies of segments: what is read from them is what the segment says, whatever becomes of them.
 
-use super::damage::flip;
+use super::damage::flipped_or_gone;
+use super::index::checkpoint;
 use super::service::{OPTIONS, open, payload, position, read_near, record, row, serve};
 use crate::layout::format::sorted_of;
-use crate::{Checkpoint, Disk, Fault, Journal, Operation, SegmentNumber, SimulatedDisk};
-use bytes::Bytes;
+use crate::{Disk, Fault, Journal, Operation, SegmentNumber, SimulatedDisk};
 use postroad_model::{PartitionId, Position};
 
 const PARTITION: PartitionId = PartitionId(0);
@@ -104,14 +104,8 @@ fn whatever_becomes_of_a_copy_every_record_is_read() {
     let names = source.list().unwrap();
     let name = names.into_iter().filter(|name| sorted_of(name).is_some()).min().unwrap();
     let length = source.contents(&name).unwrap().len();
-    let flipped = (0..64).step_by(8).chain((512..length).step_by(487));
-    let flipped = flipped.map(|offset| (format!("byte {offset}"), Some(offset)));
-    for (case, offset) in flipped.chain([("gone".to_owned(), None)]) {
-        let disk = source.copy();
-        match offset {
-            Some(offset) => flip(&disk, &name, offset),
-            None => disk.remove(&name).unwrap(),
-        }
+    let offsets = (0..64).step_by(8).chain((512..length).step_by(487));
+    for (case, _, disk) in flipped_or_gone(&source, &name, offsets) {
         let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
         assert_eq!((&recovered.damaged, &recovered.torn), (&vec![], &None), "case: {case}");
         read_all(&mut journal, &case);
@@ -120,14 +114,6 @@ fn whatever_becomes_of_a_copy_every_record_is_read() {
     source.set_contents(&name, half);
     let (mut journal, _) = open(&source);
     read_all(&mut journal, "cut off");
-}
-
-fn checkpoint(journal: &mut Journal<SimulatedDisk>) {
-    let state = |partition| {
-        let position = journal.last_position(PartitionId(partition)).unwrap();
-        Checkpoint { partition: PartitionId(partition), position, state: Bytes::from_static(b"state") }
-    };
-    journal.write_checkpoint(vec![state(0), state(1)]).unwrap();
 }
 
 #[test]
