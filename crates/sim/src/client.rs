@@ -392,7 +392,7 @@ impl Client {
     }
 
     /// All the credit that a consumer can use, for every consumer.
-    pub fn credit_all(&self, _: &World<'_>, add: u32) -> Outgoing {
+    pub fn credit_all(&self, add: u32) -> Outgoing {
         let attached = self.readers.iter().filter(|(_, reader)| reader.attached);
         let credit = |(number, reader): (&u32, &Reader)| {
             let consumer = ConsumerKey::new(self.connection, *number);

@@ -70,7 +70,7 @@ impl Simulation {
         self.rest()?;
         for _ in 0..12 {
             for slot in 0..SLOTS {
-                self.with_client(slot, |client, world| client.credit_all(world, 1000))?;
+                self.with_client(slot, |client, _| client.credit_all(1000))?;
                 self.with_client(slot, Client::accept_all)?;
             }
             self.rest()?;
