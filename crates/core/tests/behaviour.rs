@@ -768,6 +768,16 @@ fn a_transaction_happens_all_at_once_or_not_at_all() {
             "ok ok 1.1<m ok ok ok 1.2 drained",
         ),
         (
+            "what a transaction has nobody gives back, and after it ends without commit it is there again",
+            "send 1 a m
+             attach 1.1 a 9
+             accept 1.1 m tx=1
+             release 1.1 m
+             close 1
+             attach 2.1 a 1",
+            "ok ok 1.1<m ok ok ok 2.1<m!1",
+        ),
+        (
             "rolled back without its consumer it returns, and counts",
             "send 1 a m
              attach 1.1 a 9

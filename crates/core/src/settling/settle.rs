@@ -66,8 +66,9 @@ impl Partition {
             (Outcome::Expired, None) => self.settle_expired(queue, consumer, &tags, answer, effects),
             (Outcome::Rejected, _) => self.reject(queue, consumer, &tags, reason, answer, effects),
             (Outcome::Released { failed }, _) => {
-                self.forget_held(consumer, &tags);
-                self.release(queue, consumer, &tags, failed, effects);
+                let held = self.held_of(queue, consumer, &tags);
+                self.forget_held(consumer, &held);
+                self.release(queue, consumer, &held, failed, effects);
                 self.answer(answer, Ok(()), effects);
                 self.dispatch(queue, effects);
             }
