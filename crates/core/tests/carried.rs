@@ -3,6 +3,7 @@
 mod bench;
 
 use bench::{Bench, mark_dead, settings};
+use postroad_routing::{DeadLetters, Policies};
 
 /// Of three partitions one has `a`, and `dead` lies in another: by what `pieces` says, they are 1 and 0.
 fn bench() -> Bench {
@@ -36,6 +37,18 @@ fn a_dead_letter_takes_its_body_along() {
     assert_eq!(bench.run("accept 2.1 m@queue://a"), "ok");
     bench.run(LATER);
     assert_eq!((bench.held(), bench.pieces()), (String::new(), String::new()));
+}
+
+#[test]
+fn pieces_that_are_read_in_another_order_keep_their_places() {
+    let mut bench = bench();
+    bench.last_read_first = true;
+    bench.run(SENT);
+    bench.run("reject 1.1 m");
+    bench.run(LATER);
+    let there = bench.settings.placement.partition_of("dead").0;
+    assert_eq!(bench.pieces(), format!("{there}: def abc g"), "the second came first");
+    assert_eq!(bench.run("attach 2.1 dead 9"), "ok 2.1<m@queue://a+abcdefg");
 }
 
 #[test]
@@ -163,4 +176,24 @@ fn several_move_in_their_order() {
     assert_eq!(bench.run("reject 1.1 m n o"), "ok");
     let all = "ok 2.1<m@queue://a+abcdefg 2.1<n@queue://a+hij 2.1<o@queue://a";
     assert_eq!(bench.run("attach 2.1 dead 9"), all);
+}
+
+/// Its pieces are in the log though the message is not, and count without a pause until they belong to the dead letter.
+#[test]
+fn a_message_that_is_in_memory_alone_takes_its_body_along() {
+    let (sent, taken) = ("piece 1 7 a abc\nsend 1 a m upload=7 volatile until=50", "ok ok");
+    for (case, script, want) in [
+        ("it was rejected", "attach 1.1 a 9\nreject 1.1 m", " ok 1.1<m+abc ok"),
+        ("its time was over", "time 60", ""),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        mark(&mut bench);
+        let mut policy = Policies::with_dead_letters_in("dead").fallback().clone();
+        policy.dead_letters = DeadLetters { non_persistent: true, ..policy.dead_letters };
+        bench.follow(Policies::new(policy));
+        assert_eq!(bench.run(&format!("{sent}\n{script}")), format!("{taken}{want}"), "case: {case}");
+        bench.run(LATER);
+        assert_eq!((bench.held().as_str(), bench.pieces().as_str()), ("dead:1", "0: abc"), "case: {case}");
+        assert_eq!(bench.run("attach 2.1 dead 9"), "ok 2.1<m@queue://a+abc", "case: {case}");
+    }
 }

@@ -34,9 +34,9 @@ fn check(policies: &Policies, cases: &[(&str, &str, &str, &str, u64)]) {
 
 #[test]
 fn what_is_large_waits_for_room_as_well() {
-    let limit = Limit { bytes_max: Some(100), action: AtLimit::Block, ..Limit::default() };
-    let script = "send 1 a m\nsend 1 a n large=500\nattach 1.1 a 4\naccept 1.1 m";
-    let cases = [("the first makes room", script, "ok ok 1.1<m 1.1<n ok ok", "a:1", 0)];
+    let limit = Limit { bytes_max: Some(5), action: AtLimit::Block, ..Limit::default() };
+    let script = "send 1 a m\npiece 1 7 a abcdef\nsend 1 a n upload=7\nattach 1.1 a 4\naccept 1.1 m";
+    let cases = [("the first makes room", script, "ok ok ok 1.1<m 1.1<n+abcdef ok ok", "a:1", 0)];
     check(&limited("queue://a", limit), &cases);
 }
 

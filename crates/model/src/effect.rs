@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::{
-    Announcement, BranchId, BranchStanding, Command, Compression, ConnectionId, ConsumerKey, Destination,
-    Durability, EntryTag, Message, MessageKey, PartitionId, Peer, Position, Refusal, Ticket, TransactionKey,
-    Urgency,
+    Announcement, BranchId, BranchStanding, CarriedPiece, Command, Compression, ConnectionId, ConsumerKey,
+    Destination, Durability, EntryTag, Message, MessageKey, PartitionId, Peer, Position, Refusal, Ticket,
+    TransactionKey, Urgency,
 };
 
 /// One thing for the runtime to do.
@@ -150,10 +150,8 @@ pub enum Effect {
         position: Position,
         /// To whom.
         to: PartitionId,
-        /// Which body, by a number of this partition's own.
-        upload: u64,
-        /// Where its message will go.
-        address: Destination,
+        /// Which it is.
+        piece: CarriedPiece,
     },
     /// `count` messages of the record at `position` must outlive the next checkpoint.
     Retain {

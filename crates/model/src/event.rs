@@ -540,6 +540,17 @@ pub struct Redrive {
     pub messages_max: u64,
 }
 
+/// A piece of a large body on its way to another partition, with its message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CarriedPiece {
+    /// Which body, by a number of the sender's own.
+    pub upload: u64,
+    /// Its place in the body, from 0: pieces are read in any order.
+    pub index: u64,
+    /// Where the message will go.
+    pub address: Destination,
+}
+
 /// What partitions tell each other. All of it may be said again after a restart.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Peer {
@@ -552,12 +563,10 @@ pub enum Peer {
         /// Bodies that have come in pieces, each with the place of its message among the sends.
         uploads: Vec<(usize, u64)>,
     },
-    /// The next piece of a large body whose message will move to you.
+    /// A piece of a large body whose message will move to you.
     Piece {
-        /// Which, by a number of the sender's own.
-        upload: u64,
-        /// Where the message will go.
-        to: Arc<[Destination]>,
+        /// Which it is.
+        piece: CarriedPiece,
         /// As in [`Event::Chunk`].
         bytes: Bytes,
     },

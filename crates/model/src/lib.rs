@@ -28,7 +28,8 @@ pub use command::{
 pub use destination::{Destination, DestinationKind, PartitionRange, Placement};
 pub use effect::{Delivery, DetachCause, Effect, Moving};
 pub use event::{
-    Attach, ConsumerMode, Decision, Delivered, Event, Outcome, Peer, Publish, Redrive, Retain, Settle, Share,
+    Attach, CarriedPiece, ConsumerMode, Decision, Delivered, Event, Outcome, Peer, Publish, Redrive, Retain,
+    Settle, Share,
 };
 pub use first_bytes::protocol_of;
 pub use ids::{

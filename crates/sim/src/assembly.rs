@@ -14,11 +14,14 @@ use postroad_core::{
     message_in_record, sent_in_record,
 };
 use postroad_journal::{Disk, Journal, Keys, OpenError, Options, SimulatedDisk};
-use postroad_model::{Chunks, Destination, Effect, Event, Message, MessageKey, PartitionId, Peer, Position};
+use postroad_model::{
+    CarriedPiece, Chunks, Destination, Effect, Event, Message, MessageKey, PartitionId, Peer, Position,
+};
 use postroad_replication::{
     Job, JobDone, LocalLog, LogEvent, LogWriter, Port, Proposal, ReplLog, ToPartition, ToWriter,
 };
 
+use crate::kept::Kept;
 use crate::oracle::{MessageNumber, number_of};
 use crate::places::Places;
 use crate::upload::check_piece;
@@ -94,11 +97,12 @@ pub struct Core {
     pieces: HashMap<Position, Vec<(MessageNumber, usize, Arc<Chunks>)>>,
     /// Records with scheduled messages that are being read.
     shelf_reads: HashSet<Position>,
-    /// Pieces that are read for other partitions, each with its upload, and where its message goes.
-    carried: HashMap<Position, Vec<(PartitionId, u64, Destination)>>,
+    /// Pieces that are read for other partitions, each with whom it is for.
+    carried: HashMap<Position, Vec<(PartitionId, CarriedPiece)>>,
     /// A snapshot is being made.
     unwritten: Option<UnwrittenPages>,
-    /// What was wrong with one of them.
+    kept: Kept,
+    /// What was wrong with a piece, or with what counts as live.
     pub broken: Option<String>,
     now_ms: u64,
 }
@@ -182,7 +186,7 @@ impl Core {
                 self.read_back(position, &record);
                 self.shelf_back(position, &record);
                 for (number, index, chunks) in self.pieces.remove(&position).unwrap_or_default() {
-                    self.broken = self.broken.take().or(check_piece(number, index, &chunks, &record).err());
+                    self.note_broken(|_| check_piece(number, index, &chunks, &record));
                 }
                 self.carry_back(position, &record, &mut effects);
                 (!effects.is_empty()).then_some(Turn { partition: self.id, event: None, effects })
@@ -192,17 +196,17 @@ impl Core {
 
     /// Tells other partitions what was read for them.
     fn carry_back(&mut self, position: Position, record: &Result<Bytes, String>, effects: &mut Vec<Effect>) {
-        for (to, upload, address) in self.carried.remove(&position).unwrap_or_default() {
+        for (to, carried) in self.carried.remove(&position).unwrap_or_default() {
             let piece = record.as_ref().map_err(Clone::clone).and_then(|record| {
                 let piece = chunk_in_record(record).map_err(|error| error.to_string())?;
                 piece.ok_or_else(|| "no piece is in the record".to_owned())
             });
             match piece {
                 Ok(bytes) => {
-                    let peer = Peer::Piece { upload, to: [address].into(), bytes };
-                    effects.push(Effect::Tell { to, peer });
+                    effects.push(Effect::Tell { to, peer: Peer::Piece { piece: carried, bytes } });
                 }
                 Err(reason) => {
+                    let upload = carried.upload;
                     self.send(Source::Partition(self.id), Event::PieceUnread { upload, reason });
                 }
             }
@@ -273,13 +277,17 @@ impl Core {
                 Effect::Fetch { keys } => self.fetch(keys),
                 Effect::ReadShelf { position } => self.read_shelf(*position),
                 Effect::Retain { position, count, bytes } => {
+                    self.note_broken(|core| core.kept.retain(*position, *count));
                     self.log.retain(self.id, *position, *count, *bytes);
                 }
-                Effect::Release { position, bytes } => self.log.release(self.id, *position, *bytes),
+                Effect::Release { position, bytes } => {
+                    self.note_broken(|core| core.kept.release(*position));
+                    self.log.release(self.id, *position, *bytes);
+                }
                 Effect::Deliver(delivery) => self.read_pieces(&delivery.message),
-                Effect::CarryChunk { position, to, upload, address } => {
+                Effect::CarryChunk { position, to, piece } => {
                     let waiting = self.carried.entry(*position).or_default();
-                    waiting.push((*to, *upload, address.clone()));
+                    waiting.push((*to, piece.clone()));
                     if waiting.len() == 1 {
                         self.log.read(self.id, *position);
                     }
@@ -291,6 +299,12 @@ impl Core {
             }
         }
         told
+    }
+
+    /// What is broken first is told.
+    fn note_broken(&mut self, check: impl FnOnce(&mut Core) -> Result<(), String>) {
+        let broken = check(self).err();
+        self.broken = self.broken.take().or(broken);
     }
 
     /// Reads the body of a message that is delivered, as a connection does.
@@ -411,6 +425,7 @@ impl Assembly {
         let core = |(id, partition): (PartitionId, Partition)| {
             let wire = Wire::default();
             let log = LocalLog::new(wire.clone(), [(id, partition.applied())]);
+            let kept = Kept::at_start(partition.live_messages(), partition.applied());
             Core {
                 id,
                 partition,
@@ -423,6 +438,7 @@ impl Assembly {
                 carried: HashMap::new(),
                 shelf_reads: HashSet::new(),
                 unwritten: None,
+                kept,
                 broken: None,
                 now_ms: 0,
             }

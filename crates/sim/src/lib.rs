@@ -14,6 +14,7 @@ mod client;
 
 mod assembly;
 
+mod kept;
 mod keys;
 mod places;
 mod policies;

@@ -11,8 +11,8 @@ use postroad_core::{
     Partition, UnwrittenPages, chunk_in_record, encode_record, jobs_in_record, sent_in_record,
 };
 use postroad_model::{
-    Announcement, ConnectionId, Destination, Effect, Event, MessageKey, Notice, PartitionId, PartitionRange,
-    Peer, Placement, Position, Publish, Sent, Ticket, ToSession, TransactionKey,
+    Announcement, CarriedPiece, ConnectionId, Destination, Effect, Event, MessageKey, Notice, PartitionId,
+    PartitionRange, Peer, Placement, Position, Publish, Sent, Ticket, ToSession, TransactionKey,
 };
 use postroad_openwire::{Advisories, Advisory};
 use postroad_replication::{LogEvent, Proposal, ReplLog};
@@ -128,7 +128,7 @@ enum PieceFor {
     /// A connection that sends it to a consumer.
     Connection(ConnectionId),
     /// Another partition, to which the message moves: see [`Effect::CarryChunk`].
-    Partition { to: PartitionId, upload: u64, address: Destination },
+    Partition { to: PartitionId, piece: CarriedPiece },
 }
 
 /// Which core owns a partition.
@@ -436,12 +436,11 @@ impl Core {
                 (PieceFor::Connection(connection), bytes) => {
                     self.post(connection, ToSession::Chunk { from: id, position, bytes });
                 }
-                (PieceFor::Partition { to, upload, address }, Ok(bytes)) => {
-                    let peer = Peer::Piece { upload, to: [address].into(), bytes };
-                    self.submit(to, Event::Peer { from: id, peer });
+                (PieceFor::Partition { to, piece }, Ok(bytes)) => {
+                    self.submit(to, Event::Peer { from: id, peer: Peer::Piece { piece, bytes } });
                 }
-                (PieceFor::Partition { upload, .. }, Err(reason)) => {
-                    self.submit(id, Event::PieceUnread { upload, reason });
+                (PieceFor::Partition { piece, .. }, Err(reason)) => {
+                    self.submit(id, Event::PieceUnread { upload: piece.upload, reason });
                 }
             }
         }
@@ -538,8 +537,8 @@ impl Core {
             Effect::ReadChunk { connection, position } => {
                 self.read_chunk(id, position, PieceFor::Connection(connection));
             }
-            Effect::CarryChunk { position, to, upload, address } => {
-                self.read_chunk(id, position, PieceFor::Partition { to, upload, address });
+            Effect::CarryChunk { position, to, piece } => {
+                self.read_chunk(id, position, PieceFor::Partition { to, piece });
             }
             Effect::Retain { position, count, bytes } => {
                 self.logs.of(id).retain(id, position, count, bytes);

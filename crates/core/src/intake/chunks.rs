@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    Chunks, Command, ConnectionId, Destination, Effect, Event, Message, MessageKey, PartitionId, Peer,
-    Position, Publish, Refusal, Sent, Ticket, TransactionKey, Urgency,
+    CarriedPiece, Chunks, Command, ConnectionId, Destination, Effect, Event, Message, MessageKey,
+    PartitionId, Peer, Position, Publish, Refusal, Sent, Ticket, TransactionKey, Urgency,
 };
 
 use crate::Partition;
@@ -48,7 +48,10 @@ struct Upload {
     /// Where its message goes.
     to: Arc<[Destination]>,
     bytes: u64,
-    pieces: Vec<(Position, u64)>,
+    /// How many have come.
+    begun: u64,
+    /// Those that are in the log, by their places in the body: from another partition they come in any order.
+    pieces: BTreeMap<u64, (Position, u64)>,
 }
 
 /// A piece on its way to the log.
@@ -57,6 +60,8 @@ struct Piece {
     connection: ConnectionId,
     upload: u64,
     to: Arc<[Destination]>,
+    /// Its place in the body, from 0.
+    index: u64,
     bytes: Bytes,
     ticket: Ticket,
 }
@@ -95,7 +100,8 @@ impl Partition {
     pub(crate) fn pass_on(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Chunk { connection, upload, to, bytes, ticket } => {
-                self.take_piece(Piece { connection, upload, to, bytes, ticket }, effects);
+                let index = self.uploads.open.get(&(connection, upload)).map_or(0, |upload| upload.begun);
+                self.take_piece(Piece { connection, upload, to, index, bytes, ticket }, effects);
             }
             Event::Abandon { connection, upload } => self.abandon(connection, upload, effects),
             Event::WantChunk { consumer, position, .. } => {
@@ -108,8 +114,8 @@ impl Partition {
     /// One more piece of a large body.
     fn take_piece(&mut self, piece: Piece, effects: &mut Vec<Effect>) {
         let (upload, to) = ((piece.connection, piece.upload), &piece.to);
-        let begin = || Upload { to: to.clone(), bytes: 0, pieces: Vec::new() };
-        self.uploads.open.entry(upload).or_insert_with(begin);
+        let begin = || Upload { to: to.clone(), bytes: 0, begun: 0, pieces: BTreeMap::new() };
+        self.uploads.open.entry(upload).or_insert_with(begin).begun += 1;
         self.uploads.waiting.push_back(piece);
         self.propose_pieces(effects);
     }
@@ -119,7 +125,7 @@ impl Partition {
         while self.uploads.under_way_bytes < UNDER_WAY_BYTES_MAX
             && let Some(piece) = self.uploads.waiting.pop_front()
         {
-            let Piece { connection, upload, to, bytes, ticket } = piece;
+            let Piece { connection, upload, to, index, bytes, ticket } = piece;
             if !self.space_ample {
                 let reason = "the disk is full".to_owned();
                 let result = Err(Refusal::StoreFailed { reason });
@@ -128,7 +134,7 @@ impl Partition {
             }
             let length = bytes.len() as u64;
             self.uploads.under_way_bytes += length;
-            let completion = Completion::Piece { connection, upload, bytes: length, ticket };
+            let completion = Completion::Piece { connection, upload, index, bytes: length, ticket };
             self.propose_for(Some(to), Command::Chunk(bytes), Urgency::Waiting, completion, effects);
         }
     }
@@ -137,7 +143,7 @@ impl Partition {
     pub(crate) fn piece_stored(
         &mut self,
         (connection, upload): (ConnectionId, u64),
-        bytes: u64,
+        (index, bytes): (u64, u64),
         ticket: Ticket,
         effects: &mut Vec<Effect>,
     ) {
@@ -145,12 +151,8 @@ impl Partition {
         // If the upload was given up meanwhile nothing refers to the record, and nothing keeps it.
         if let (Some(open), Some(position)) = (self.uploads.open.get_mut(&(connection, upload)), self.applied)
         {
-            debug_assert!(
-                open.pieces.is_empty() || open.pieces.iter().all(|(_, before)| *before == open.pieces[0].1),
-                "only the last piece is shorter"
-            );
             open.bytes += bytes;
-            open.pieces.push((position, bytes));
+            open.pieces.insert(index, (position, bytes));
             effects.push(Effect::Retain { position, count: 1, bytes });
         }
         self.answer_piece((connection, upload), ticket, Ok(()), effects);
@@ -188,11 +190,12 @@ impl Partition {
     pub(crate) fn take_peers_piece(
         &mut self,
         from: PartitionId,
-        (upload, to, bytes): (u64, Arc<[Destination]>, Bytes),
+        CarriedPiece { upload, index, address }: CarriedPiece,
+        bytes: Bytes,
         effects: &mut Vec<Effect>,
     ) {
-        let connection = ConnectionId::internal(from);
-        self.take_piece(Piece { connection, upload, to, bytes, ticket: Ticket(0) }, effects);
+        let (connection, to) = (ConnectionId::internal(from), [address].into());
+        self.take_piece(Piece { connection, upload, to, index, bytes, ticket: Ticket(0) }, effects);
     }
 
     /// Gives messages that come from another partition their bodies, which came ahead of them.
@@ -219,7 +222,7 @@ impl Partition {
     pub(crate) fn abandon(&mut self, connection: ConnectionId, upload: u64, effects: &mut Vec<Effect>) {
         self.uploads.waiting.retain(|piece| (piece.connection, piece.upload) != (connection, upload));
         let given_up = self.uploads.open.remove(&(connection, upload));
-        for (position, bytes) in given_up.into_iter().flat_map(|given_up| given_up.pieces) {
+        for (position, bytes) in given_up.into_iter().flat_map(|given_up| given_up.pieces.into_values()) {
             effects.push(Effect::Release { position, bytes });
         }
     }
@@ -244,8 +247,12 @@ impl Partition {
     /// The body that has come, for the message that will name it.
     fn take_upload(&mut self, upload: (ConnectionId, u64)) -> Option<Arc<Chunks>> {
         let Upload { bytes, pieces, .. } = self.uploads.open.remove(&upload)?;
-        let piece_bytes = pieces.first().map_or(0, |(_, bytes)| *bytes as u32);
-        let positions = pieces.into_iter().map(|(position, _)| position).collect();
+        let piece_bytes = pieces.get(&0).map_or(0, |(_, bytes)| *bytes as u32);
+        debug_assert!(
+            pieces.values().rev().skip(1).all(|(_, bytes)| *bytes == u64::from(piece_bytes)),
+            "only the last piece is shorter"
+        );
+        let positions = pieces.into_values().map(|(position, _)| position).collect();
         let chunks = Arc::new(Chunks { bytes, piece_bytes, positions });
         // They count already, each since it is in the log.
         self.uploads.lent.push(Lent { chunks: chunks.clone(), is_new: true });

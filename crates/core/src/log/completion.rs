@@ -41,6 +41,8 @@ pub enum Completion {
         connection: ConnectionId,
         /// See [`Event::Chunk`].
         upload: u64,
+        /// Its place in the body.
+        index: u64,
         /// Its size.
         bytes: u64,
         /// Who waits.
@@ -189,8 +191,8 @@ impl Partition {
                 self.reply(connection, ticket, Ok(()), effects);
                 self.unpark_held_by_any(&expecting, effects);
             }
-            Completion::Piece { connection, upload, bytes, ticket } => {
-                self.piece_stored((connection, upload), bytes, ticket, effects);
+            Completion::Piece { connection, upload, index, bytes, ticket } => {
+                self.piece_stored((connection, upload), (index, bytes), ticket, effects);
             }
             Completion::Declared { queue } => {
                 let waiting = self.waiting.take_for_queue(&queue);
@@ -258,7 +260,7 @@ impl Partition {
                 self.reply(connection, ticket, no(), effects);
                 self.unpark_held_by_any(&expecting, effects);
             }
-            Completion::Piece { connection, upload, bytes, ticket } => {
+            Completion::Piece { connection, upload, bytes, ticket, .. } => {
                 self.piece_failed((connection, upload), bytes, (ticket, refusal), effects);
             }
             Completion::Bound { queue } => self.bind_failed(queue),

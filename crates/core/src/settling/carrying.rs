@@ -18,7 +18,10 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use postroad_model::{Chunks, ConnectionId, Effect, PartitionId, Peer, Refusal, Sent, Settlement, Ticket};
+use postroad_model::{
+    CarriedPiece, Chunks, ConnectionId, Effect, EntryTag, PartitionId, Peer, QueueId, Refusal, Sent,
+    SettleCause, Settlement, Ticket,
+};
 
 use crate::Partition;
 
@@ -104,15 +107,32 @@ impl Body {
     fn ask(&mut self, sends: &[Sent], effects: &mut Vec<Effect>) {
         let Some(sent) = sends.get(self.index) else { return };
         while self.asked < self.chunks.positions.len().min(self.taken + AHEAD) {
-            let (to, upload, address) = (self.to, self.upload, sent.to.clone());
-            let position = self.chunks.positions[self.asked];
-            effects.push(Effect::CarryChunk { position, to, upload, address });
+            let (upload, index, address) = (self.upload, self.asked as u64, sent.to.clone());
+            let (position, piece) =
+                (self.chunks.positions[self.asked], CarriedPiece { upload, index, address });
+            effects.push(Effect::CarryChunk { position, to: self.to, piece });
             self.asked += 1;
         }
     }
 }
 
 impl Partition {
+    /// Entries of one queue leave it, and these messages, which they were, go elsewhere: as [`Partition::move_messages`].
+    pub(crate) fn move_entries(
+        &mut self,
+        (queue, tags, cause): (QueueId, &[EntryTag], SettleCause),
+        sends: Vec<Sent>,
+        leaving: Vec<Settlement>,
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        // What is in memory alone ends at once, and lets its body go: the message that it becomes has it from then on.
+        sends.iter().for_each(|sent| self.lend(&sent.message, effects));
+        let mut settlements = leaving;
+        settlements.extend(self.leave(queue, tags, cause, effects));
+        self.move_messages(sends, settlements, answer, effects);
+    }
+
     /// Moves messages of this partition to other addresses, all or nothing; whatever else is settled goes with them.
     pub(crate) fn move_messages(
         &mut self,

@@ -407,11 +407,11 @@ impl Partition {
             sends.push(sent);
             moving.push(*tag);
         }
-        let settlements = self.leave(redrive.queue, &moving, SettleCause::Consumed, effects);
+        let from = redrive.queue;
         redrive.moving = moving.len() as u64;
         self.redrives.under_way.insert(number, redrive);
         let answer = Some((ConnectionId::internal(self.settings.id), Ticket(number)));
-        self.move_messages(sends, settlements, answer, effects);
+        self.move_entries((from, &moving, SettleCause::Consumed), sends, Vec::new(), answer, effects);
     }
 
     /// The transaction of a step has ended.

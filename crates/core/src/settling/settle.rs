@@ -172,9 +172,7 @@ impl Partition {
                 self.announce_message(queue, *tag, MessageEvent::DeadLettered, None, effects);
             }
         }
-        let mut settlements = leaving;
-        settlements.extend(self.leave(queue, &moving, SettleCause::Expired, effects));
-        self.move_messages(sends, settlements, answer, effects);
+        self.move_entries((queue, &moving, SettleCause::Expired), sends, leaving, answer, effects);
     }
 
     /// The message as it lies among the dead letters: with its past, and without an end.
@@ -363,8 +361,7 @@ impl Partition {
                 }
             }
         }
-        let settlements = self.leave(queue, &moving, SettleCause::DeadLettered, effects);
-        self.move_messages(sends, settlements, answer, effects);
+        self.move_entries((queue, &moving, SettleCause::DeadLettered), sends, Vec::new(), answer, effects);
     }
 }
 

@@ -30,7 +30,7 @@ impl Partition {
     pub(crate) fn peer(&mut self, from: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
         match peer {
             Peer::Enlist { transaction, sends, uploads } => self.enlist(transaction, sends, uploads),
-            Peer::Piece { upload, to, bytes } => self.take_peers_piece(from, (upload, to, bytes), effects),
+            Peer::Piece { piece, bytes } => self.take_peers_piece(from, piece, bytes, effects),
             Peer::PieceTaken { upload, result } => self.piece_taken(from, upload, result, effects),
             Peer::Forsake { upload } => self.abandon(ConnectionId::internal(from), upload, effects),
             Peer::Subscribed(made) => self.end_former_subscription(&made, effects),

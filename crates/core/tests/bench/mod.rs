@@ -1,7 +1,7 @@
 //! A broker for tests: some partitions whose proposals are durable at once, told what to do in words.
 //!
 //! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `again`,
-//! `at=9 every=5 times=2`, `priority=9`, `until=5`, `tx=1`, `large=9` (bytes of pieces), `group=g` or `group=g/-1`: with a number),
+//! `at=9 every=5 times=2`, `priority=9`, `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `expire`, `reject`, `release`, `fail`,
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `time 7`, `space` (the log is well again), `make 1 a`, `unmake 1 a`.
@@ -36,12 +36,12 @@ use postroad_core::{
     Partition, Settings, chunk_in_record, decode_record, encode_record, jobs_in_record, sent_in_record,
 };
 use postroad_model::{
-    Again, Attach, BranchId, BranchStanding, Chunks, ClientNotice, Command, Compression, ConnectionId,
-    ConsumerKey, ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Delivery, Destination,
-    DestinationKind, Durability, Effect, Encoding, EntryTag, Event, Group, JobsWanted, LinkDelivery,
-    LinkEvent, LinkName, Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Origin, Outcome, PartitionId,
-    Peer, Placement, Position, ProducerNotice, Protocol, Publish, RareHeaders, Redrive, Refusal, ResumeLink,
-    Revived, Schedule, Sent, Settle, Share, Ticket, TransactionKey,
+    Again, Attach, BranchId, BranchStanding, ClientNotice, Command, Compression, ConnectionId, ConsumerKey,
+    ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Delivery, Destination, DestinationKind,
+    Durability, Effect, Encoding, EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName,
+    Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Origin, Outcome, PartitionId, Peer, Placement,
+    Position, ProducerNotice, Protocol, Publish, RareHeaders, Redrive, Refusal, ResumeLink, Revived,
+    Schedule, Sent, Settle, Share, Ticket, TransactionKey,
 };
 use postroad_routing::{Policies, is_wildcard};
 use postroad_selector::{Properties, Value};
@@ -80,6 +80,8 @@ pub struct Bench {
     uploads: HashMap<(ConnectionId, u64), PartitionId>,
     /// What is in pieces that cannot be read.
     pub unread: &'static str,
+    /// Of pieces that are carried, what is read last is there first.
+    pub last_read_first: bool,
     /// How often a piece was to be read for another partition.
     pub carried: usize,
     /// How many bodies were asked for at once, each time.
@@ -200,6 +202,7 @@ impl Bench {
             has_pieces: false,
             uploads: HashMap::new(),
             unread: "",
+            last_read_first: false,
             carried: 0,
             fetched: Vec::new(),
         };
@@ -425,19 +428,25 @@ impl Bench {
                     self.work.push_back((id, Event::ShelfRead { position, jobs: Ok(jobs) }));
                 }
                 Effect::Retain { position, count, .. } => {
-                    *self.kept.entry((id, position)).or_default() += i64::from(count);
+                    let before = self.kept.insert((id, position), 0);
+                    assert_ne!(before, Some(0), "{position:?} of {id:?} counts again: it may be gone");
+                    self.kept.insert((id, position), before.unwrap_or(0) + i64::from(count));
                 }
                 Effect::Release { position, .. } => *self.kept.entry((id, position)).or_default() -= 1,
-                Effect::CarryChunk { position, to, upload, address } => {
+                Effect::CarryChunk { position, to, piece } => {
                     self.carried += 1;
                     let bytes = self.piece(id, position);
-                    self.work.push_back(match bytes == self.unread {
-                        true => (id, Event::PieceUnread { upload, reason: "damaged".into() }),
-                        false => {
-                            let peer = Peer::Piece { upload, to: [address].into(), bytes };
-                            (to, Event::Peer { from: id, peer })
+                    let back = match bytes == self.unread {
+                        true => {
+                            let (upload, reason) = (piece.upload, "damaged".into());
+                            (id, Event::PieceUnread { upload, reason })
                         }
-                    });
+                        false => (to, Event::Peer { from: id, peer: Peer::Piece { piece, bytes } }),
+                    };
+                    match self.last_read_first {
+                        true => self.work.push_front(back),
+                        false => self.work.push_back(back),
+                    }
                 }
                 _ => {}
             }
@@ -745,10 +754,6 @@ impl Bench {
             rare: Some(rare_headers(plain[0], group)),
             bytes: Bytes::copy_from_slice(plain[2].as_bytes()),
         };
-        let chunks = option("large").map(|bytes| {
-            Arc::new(Chunks { bytes, piece_bytes: bytes as u32, positions: [Position::FIRST].into() })
-        });
-        let message = message.with_chunks(chunks);
         let transaction = transaction.map(|number| TransactionKey { connection, number });
         let again = option("every").map(|period_ms| Again {
             period_ms,

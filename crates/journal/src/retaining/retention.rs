@@ -213,7 +213,8 @@ impl Run {
 impl<D: Disk> Journal<D> {
     /// Counts so many messages of a record as live: it outlives all checkpoints until they are released. `bytes` is
     /// what they take together, by which the journal judges how much of a segment is still needed.
-    /// Returns false, and counts nothing, if the journal has no such record.
+    /// Returns false, and counts nothing, if the journal has no such record. What no longer counts must not count again: its record may be
+    /// compacted away at any time.
     pub fn retain(&mut self, partition: PartitionId, position: Position, messages: u32, bytes: u64) -> bool {
         self.segments.retain(partition, position, u64::from(messages), bytes)
     }
