@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use postroad_sim::{Options, Report, Simulation};
 
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 2000;
 const NIGHTLY_SEEDS: u64 = 100_000;
 
 fn number(name: &str) -> Option<u64> {
