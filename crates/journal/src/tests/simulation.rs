@@ -15,7 +15,7 @@ use bytes::Bytes;
 use postroad_model::PartitionId;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 600;
 const STEPS: u64 = 150;
 const OPTIONS: Options =
     Options { segment_bytes: 16 << 10, checkpoint_bytes: 24 << 10, dead_segments_max: 2 };
