@@ -18,15 +18,17 @@ impl Oracle {
     }
 
     /// Whether the one message surely came later than the other: it was sent once the other was confirmed. What waits for a decision
-    /// or until it is due comes when that happens.
-    fn is_surely_newer(&self, one: MessageNumber, than: MessageNumber) -> bool {
+    /// or until it is due comes when that happens. While a queue moves, one producer sends to where it was, and counts as older there, when
+    /// another sends to where it will be already.
+    fn is_surely_newer(&self, one: MessageNumber, than: MessageNumber, there: &Place) -> bool {
         let at_once = |message| {
             let letter = self.letters.get(&message)?;
             let operation = &self.operations[letter.operation];
             (operation.what == "send" && letter.sent.schedule.is_none()).then_some(letter)
         };
         let (Some(one), Some(than)) = (at_once(one), at_once(than)) else { return false };
-        than.confirmed.is_some_and(|confirmed| confirmed < one.asked)
+        let ways_may_differ = self.has_perhaps_moved(there) && one.from != than.from;
+        !ways_may_differ && than.confirmed.is_some_and(|confirmed| confirmed < one.asked)
     }
 
     /// What is missing there was superseded: by a message of the same value that is not missing, and that is not surely older.
@@ -41,23 +43,12 @@ impl Oracle {
                 && letter.sent.targets().any(|to| Some(to) == source)
                 && self.operations[letter.operation].fate != Fate::Aborted
                 && !missing.contains(&(place.clone(), *other))
-                && !self.is_surely_newer(*message, *other)
+                && !self.is_surely_newer(*message, *other, place)
         };
         match value_of(*message).is_some() && self.letters.iter().any(supersedes) {
             true => Ok(()),
             false => Err(format!("message {message} left {place:?}, and no newer one has its value")),
         }
-    }
-
-    /// Whether what has taken the message's place may have ended by itself before an older one came from where the queue was.
-    fn may_be_outlived(&self, place: &Place, message: MessageNumber) -> bool {
-        let ends = |(other, letter): (&MessageNumber, &Letter)| {
-            value_of(*other) == value_of(message)
-                && letter.sent.message.expires_at_ms != 0
-                && letter.sent.targets().any(|to| Some(to) == self.source_of(place))
-                && !self.is_surely_newer(message, *other)
-        };
-        self.has_perhaps_moved(place) && self.letters.iter().any(ends)
     }
 
     /// A message is delivered, and nothing newer of its value is surely there.
@@ -81,8 +72,7 @@ impl Oracle {
                 && there
                 && came
                 && lasts
-                && self.is_surely_newer(*other, spot.1)
-                && !self.may_be_outlived(&spot.0, *other)
+                && self.is_surely_newer(*other, spot.1, &spot.0)
         });
         match newer {
             Some(((_, newer), _)) => Err(format!("{what}: message {newer} has its value, and is newer")),
