@@ -505,6 +505,12 @@ fn a_consumer_that_says_nothing_for_too_long_is_slow() {
              delivered to another",
         ),
         (
+            "what it gives back it need not have any more",
+            WhenSlow::TakeBack,
+            "time 1010\ncredit 2.1 1\nrelease 1.1 m n\ncredit 2.1 9",
+            " [1.1 slow] 2.1<m!1 ok 2.1<n!1 2.1<o",
+        ),
+        (
             "credit that it has drained does not come back when it speaks",
             WhenSlow::TakeBack,
             "credit 1.1 2\ntime 1010\ndrain 1.1\naccept 1.1 m\ncredit 1.1 1",

@@ -34,11 +34,12 @@ impl Partition {
         let Settle { consumer, tags, outcome, transaction, reason, ticket } = settle;
         let answer = ticket.map(|ticket| (consumer.connection, ticket));
         let queue = self.consumers.get(&consumer).map(|consumer| consumer.queue);
-        let too_late = match queue {
+        let has_lost_some = match queue {
             Some(_) => !self.has_spoken(consumer, &tags),
-            None => self.was_ousted(consumer, outcome),
+            None => self.was_ousted(consumer),
         };
-        if too_late {
+        // What is lost to it, it need not give back.
+        if has_lost_some && !matches!(outcome, Outcome::Released { .. } | Outcome::Retried) {
             if let Some(transaction) = transaction {
                 self.open_transaction(transaction).refuse(Refusal::TakenBack);
             }
@@ -81,10 +82,9 @@ impl Partition {
     }
 
     /// Whether the broker has ended the consumer, so that what it had is delivered again, and its client would have it otherwise.
-    fn was_ousted(&self, consumer: ConsumerKey, outcome: Outcome) -> bool {
-        let is_end = !matches!(outcome, Outcome::Released { .. } | Outcome::Retried);
+    fn was_ousted(&self, consumer: ConsumerKey) -> bool {
         let connection = self.connections.get(&consumer.connection);
-        is_end && connection.is_some_and(|connection| connection.ousted.contains(&consumer.whole()))
+        connection.is_some_and(|connection| connection.ousted.contains(&consumer.whole()))
     }
 
     /// Those of `tags` that the consumer really holds, outside any transaction.
