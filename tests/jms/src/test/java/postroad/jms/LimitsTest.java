@@ -44,13 +44,13 @@ class LimitsTest extends JmsTest {
             destination = "queue://fail.>"
             messages_max = 2
             at_limit = "fail"
-            at_limit_wait_ms = 200
+            at_limit_wait_ms = 1000
             [[tenant]]
             name = "acme"
             destinations = ["queue://acme.>"]
             messages_max = 2
             at_limit = "fail"
-            at_limit_wait_ms = 200
+            at_limit_wait_ms = 1000
             [[policy]]
             destination = "queue://ring.>"
             messages_max = 2
