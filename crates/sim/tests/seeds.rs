@@ -1,4 +1,5 @@
-//! Runs seeds. `POSTROAD_SEED=n` replays one with a trace, `POSTROAD_SEEDS=n` runs the first n, `POSTROAD_SEEDS=m..n` those from m.
+//! Runs seeds. `POSTROAD_SEED=n` replays one with a trace, `POSTROAD_SEEDS=n` runs the first n, `POSTROAD_SEEDS=m..n` those from m;
+//! each for as many steps as `POSTROAD_STEPS` says.
 
 use std::ops::Range;
 
@@ -12,10 +13,20 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// The seeds that are asked for, or the first `unless`.
-fn seeds(unless: u64) -> Range<u64> {
+fn chosen(unless: u64) -> Range<u64> {
+    if let Some(seed) = number("POSTROAD_SEED") {
+        return seed..seed + 1;
+    }
     let Ok(text) = std::env::var("POSTROAD_SEEDS") else { return 0..unless };
     let (from, to) = text.split_once("..").unwrap_or(("0", &text));
     from.parse().expect("a number")..to.parse().expect("a number")
+}
+
+/// What is asked for of each run.
+fn options() -> Options {
+    let usual = Options::default();
+    let steps = number("POSTROAD_STEPS").unwrap_or(usual.steps);
+    Options { trace: number("POSTROAD_SEED").is_some(), steps, ..usual }
 }
 
 fn try_run(seed: u64, options: Options) -> Result<Report, String> {
@@ -52,11 +63,8 @@ fn run_all(seeds: Range<u64>, options: Options) -> Report {
 
 #[test]
 fn promises_hold_for_every_seed() {
-    let options = Options { trace: number("POSTROAD_SEED").is_some(), ..Options::default() };
-    let seeds = match number("POSTROAD_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => seeds(SEEDS),
-    };
+    let options = options();
+    let seeds = chosen(SEEDS);
     let many = seeds.end - seeds.start >= SEEDS;
     let total = run_all(seeds, options);
     let rare = [
@@ -91,11 +99,11 @@ fn promises_hold_for_every_seed() {
 
 #[test]
 fn promises_hold_for_clients_that_commit_without_waiting() {
-    let trace = number("POSTROAD_SEED").is_some();
-    let options = Options { hasty_commits: true, trace, ..Options::default() };
-    let seeds = number("POSTROAD_SEED").map_or(0..SEEDS, |seed| seed..seed + 1);
+    let options = Options { hasty_commits: true, ..options() };
+    let seeds = chosen(SEEDS);
+    let many = seeds.end - seeds.start >= SEEDS;
     let total = run_all(seeds, options);
-    assert!(trace || total.commits > SEEDS, "hardly anything was committed: {total:?}");
+    assert!(!many || total.commits > SEEDS, "hardly anything was committed: {total:?}");
 }
 
 #[test]
@@ -108,5 +116,5 @@ fn the_same_seed_does_the_same() {
 #[test]
 #[ignore = "for the night"]
 fn promises_hold_for_a_hundred_thousand_seeds() {
-    run_all(seeds(NIGHTLY_SEEDS), Options::default());
+    run_all(chosen(NIGHTLY_SEEDS), options());
 }
