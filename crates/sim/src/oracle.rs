@@ -546,6 +546,10 @@ impl Oracle {
                 return copy.count(u32::from(failed), u32::from(failed));
             }
             Outcome::Accepted | Outcome::Expired if in_transaction => {
+                if self.operations[operation].fate == Fate::Aborted {
+                    // Its transaction was undone ahead of it: nothing comes of it.
+                    return;
+                }
                 copy.hold = Hold::InTransaction(operation, by);
                 copy.ended = Some(operation);
                 return self.operations[operation].settles.push(spot.clone());
