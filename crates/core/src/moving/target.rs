@@ -9,6 +9,10 @@ impl Partition {
     /// The queue is on its way here from another partition. To be said before [`Partition::start`] for every queue that is leaving
     /// another one: see [`Partition::leaving`].
     pub fn expect_queue(&mut self, queue: Destination, from: PartitionId) {
+        if from == self.settings.id {
+            // It lives here, as what has come after it says, and has not gone yet.
+            return;
+        }
         self.set_paused(&queue, true);
         self.moves.expected.entry(queue).or_default().insert(from);
     }
