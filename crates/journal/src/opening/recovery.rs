@@ -62,14 +62,15 @@ impl<D: Disk> Journal<D> {
         let found = chain::find(&disk, numbers.iter().copied().filter(|&number| start.segment <= number))?;
         let missing = |number| missing(&disk, &loaded, number);
         let chain = chain::link(found, start, end, missing)?;
-        let (verified, unused, dead) = verify(&disk, &loaded, &numbers, compacted, chain, &keys, watch)?;
+        let (mut verified, unused, dead) = verify(&disk, &loaded, &numbers, compacted, chain, &keys, watch)?;
         check_keys(&disk, &verified.segments, &keys)?;
         let indexes = names
             .iter()
             .filter(|name| index_of(name).is_some_and(|number| !verified.segments.has_file(number)));
         let (sorted, unsorted) = sorted_copies(&names, &verified.segments);
         let obsolete = obsolete.into_iter().chain(dead).chain(indexes.cloned()).chain(unsorted).collect();
-        wipe(&verified.stale)?;
+        // Their handles are let go: one of the segments may be the next to be used.
+        wipe(&std::mem::take(&mut verified.stale))?;
         settle_tail(&verified)?;
         // Entries seen here may be those of a process that ended before it synced them.
         disk.sync_directory().map_err(directory_failed)?;
