@@ -56,7 +56,8 @@ impl<F: DiskFile> SortedCopy<F> {
         payloads
     }
 
-    fn header(&self) -> Option<SortedHeader> {
+    /// `None`: it is not whole, or of another segment or another life of it.
+    pub(crate) fn header(&self) -> Option<SortedHeader> {
         let mut sector = [0; SECTOR_BYTES as usize];
         read_full_at(&*self.file, &mut sector, 0).ok()?;
         SortedHeader::decode(&sector, &self.segment, self.end)

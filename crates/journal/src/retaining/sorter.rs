@@ -10,6 +10,7 @@ use crate::layout::format::{
 use crate::layout::sorted::{PARTITIONS_MAX, SLOT_BYTES, Slot, Slots, SortedHeader, number_of, put_record};
 use crate::opening::chain::SCAN_STEP_BYTES;
 use crate::reading::scan::Window;
+use crate::reading::sorted::SortedCopy;
 use crate::retaining::live::LiveSet;
 use crate::writing::pace::Pace;
 use crate::writing::segment::Segment;
@@ -78,15 +79,30 @@ impl<F: DiskFile> SortRequest<F> {
     /// Reads and writes, if that is worth it. Nothing is synced: what a power cut leaves of a copy is told by its checksums.
     pub fn run<D: Disk<File = F>>(self, disk: &D, pace: &mut dyn Pace) -> Sorting {
         let (number, salt) = (self.segment.header.number, self.segment.header.salt);
+        if self.is_there(disk) {
+            return Sorting { number, salt, made: Ok(true) };
+        }
+        let _ = disk.remove(&self.name());
         let made = match self.is_worth_it(disk) {
             Ok(true) => self.write(disk, pace).map(|()| true),
             other => other,
         };
         if made.is_err() {
             // Half of one only takes space from others.
-            let _ = disk.remove(&sorted_name(number, salt));
+            let _ = disk.remove(&self.name());
         }
         Sorting { number, salt, made }
+    }
+
+    fn name(&self) -> String {
+        sorted_name(self.segment.header.number, self.segment.header.salt)
+    }
+
+    /// Whether an earlier start of the broker has made the copy, to its end: the header is what is written last.
+    fn is_there<D: Disk<File = F>>(&self, disk: &D) -> bool {
+        let Ok(file) = disk.open(&self.name()) else { return false };
+        let copy = SortedCopy { file: Arc::new(file), segment: self.segment.header, end: self.segment.end };
+        copy.header().is_some()
     }
 
     /// Whether there is room for a copy, and the segment has records of many addresses side by side.
@@ -143,9 +159,7 @@ impl<F: DiskFile> SortRequest<F> {
     }
 
     fn write<D: Disk<File = F>>(&self, disk: &D, pace: &mut dyn Pace) -> io::Result<()> {
-        let name = sorted_name(self.segment.header.number, self.segment.header.salt);
-        let _ = disk.remove(&name);
-        let mut output = Output::begin(disk.create(&name)?, self);
+        let mut output = Output::begin(disk.create(&self.name())?, self);
         let (mut rows, mut scanned) = (Vec::new(), 0);
         self.scan(&mut |row| {
             scanned += u64::from(row.header.payload_bytes);

@@ -35,7 +35,7 @@ const LOOKED_AT_MAX: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Sorted<F> {
     kin: Option<Kin>,
-    /// Segments that have a copy, as far as is known.
+    /// Segments that have a copy, as far as is known; half a one, if the process ended in the middle of it.
     ready: BTreeMap<SegmentNumber, u64>,
     /// Segments that were looked at.
     judged: BTreeMap<SegmentNumber, u64>,
@@ -82,9 +82,9 @@ impl<D: Disk> Journal<D> {
             };
             let (number, salt) = (segment.header.number, segment.header.salt);
             self.sorted.judged.insert(number, salt);
-            let is_ready = self.sorted.ready.contains_key(&number);
+            // One that was found at the start is looked at, too: the process may have ended in the middle of it.
             let records: u64 = segment.ranges.values().map(|range| range.records).sum();
-            if is_ready || LIVE_SHARE_MIN * segment.live() < records {
+            if LIVE_SHARE_MIN * segment.live() < records {
                 continue;
             }
             let Ok(file) = self.disk.open(&segment.file_name()) else { continue };
@@ -115,14 +115,17 @@ impl<D: Disk> Journal<D> {
     /// Takes the answer to [`Journal::wants_sorting`].
     pub fn finish_sorting(&mut self, answer: Sorting) {
         self.sorted.busy = false;
-        if !answer.has_copy() {
-            return;
-        }
         let Sorting { number, salt, .. } = answer;
-        if self.still_has(number, salt) {
-            self.sorted.ready.insert(number, salt);
-        } else {
-            self.compactions.obsolete.push(sorted_name(number, salt));
+        let is_current = self.still_has(number, salt);
+        if is_current {
+            // What was there before is no more.
+            self.sorted.ready.remove(&number);
+            self.sorted.handles.forget(number);
+        }
+        match (answer.has_copy(), is_current) {
+            (true, true) => drop(self.sorted.ready.insert(number, salt)),
+            (true, false) => self.compactions.obsolete.push(sorted_name(number, salt)),
+            (false, _) => {}
         }
     }
 

@@ -189,3 +189,33 @@ fn a_copy_that_cannot_be_written_leaves_nothing() {
     assert_eq!(copies(&disk), []);
     read_all(&mut journal, "without copies");
 }
+
+#[test]
+fn a_copy_that_the_end_of_the_process_left_unfinished_is_made_anew() {
+    let (disk, mut journal) = sorted(kin);
+    checkpoint(&mut journal);
+    let names = disk.list().unwrap().into_iter().filter(|name| sorted_of(name).is_some());
+    let whole: Vec<_> = names.map(|name| (disk.contents(&name).unwrap(), name)).collect();
+    let unfinished = disk.copy();
+    let (bytes, name) = &whole[0];
+    // The header is written last.
+    let half = [&[0; 512], &bytes[512..bytes.len() / 2]].concat();
+    unfinished.set_contents(name, half);
+    for (case, by, want) in [("of use", kin as fn(&[u8]) -> u32, Some(bytes)), ("of no use", |_| 0, None)] {
+        let disk = unfinished.copy();
+        let (mut journal, _) = open(&disk);
+        journal.sort_by(by);
+        assert_eq!(journal.recount(PARTITION, (1..=RECORDS).map(|number| row(position(number), 700))), 0);
+        read_all(&mut journal, case);
+        sort(&mut journal, &disk);
+        assert!(disk.contents(name).as_ref() == want, "case: {case}");
+        for (bytes, name) in &whole[1..] {
+            assert!(disk.contents(name).as_ref() == Some(bytes), "case: {case}: {name} is left alone");
+        }
+        // Not from the handle on what was there before.
+        let read = read_near(&mut journal, &[(PARTITION, position(1))]).1;
+        assert_eq!(read, [(position(1), Ok(payload(0, 1, BYTES)))], "case: {case}");
+        let copy = journal.sorted_copy(PARTITION, position(1));
+        assert_eq!(copy.is_some(), want.is_some(), "case: {case}");
+    }
+}
