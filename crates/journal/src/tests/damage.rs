@@ -396,3 +396,30 @@ fn a_torn_group_never_comes_back_with_the_rest_of_another_in_its_place() {
         assert_eq!(got, want, "case: {case}");
     }
 }
+
+#[test]
+fn groups_that_failed_are_no_damage_in_a_file_that_was_about_to_be_used_again() {
+    for seed in 0..200 {
+        let disk = SimulatedDisk::new(seed);
+        let (mut journal, _) = open(&disk);
+        serve(&mut journal, &disk);
+        for number in 1..=15 {
+            journal.commit(&[record(0, number, 900)]).unwrap();
+        }
+        // The first group of the next segment, and the empty one of the segment in which the journal would go on.
+        disk.fail(Operation::Sync, 0, Fault::Broken);
+        assert!(matches!(journal.commit(&[record(0, 16, 900)]), Err(CommitError::SyncFailed { .. })));
+        disk.fail(Operation::Sync, 1, Fault::Broken);
+        assert!(journal.reopen().is_err());
+        disk.fail(Operation::Write, 0, Fault::Broken);
+        let again = journal.reopen();
+        assert!(again.is_err(), "seed {seed}");
+        disk.crash();
+        disk.clear_faults();
+        let opened = Journal::open(disk.clone(), OPTIONS);
+        let (_, recovered) = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_eq!(recovered.damaged, vec![], "seed {seed}");
+        let records = recovered.records().map(|record| record.unwrap().position.get());
+        assert!((15..=16).contains(&records.max().unwrap()), "seed {seed}");
+    }
+}

@@ -327,8 +327,9 @@ impl<D: Disk> Journal<D> {
             self.indexes.failed = false;
             self.sorted.wake();
         } else {
-            // Not one durable group in it: nothing on the disk refers to it.
-            self.discard(segment_name(left.header.number), left.header.capacity_bytes, true);
+            // Not one durable group in it: nothing on the disk refers to it. One that failed may be there, newer than all that
+            // a recovery finds: in a file that is about to be used again, and has no header yet, that would look like damage.
+            self.discard(segment_name(left.header.number), left.header.capacity_bytes, false);
         }
     }
 

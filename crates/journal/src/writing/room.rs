@@ -150,7 +150,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Keeps a file without live records for reuse, or removes it: one in which something is to be read that would be
-    /// encrypted now is not `reusable`. The first segment's stays as it is until a group is
+    /// encrypted now, or a group that failed, is not `reusable`. The first segment's stays as it is until a group is
     /// durable, in whichever segment: recovery knows by it that a journal without groups has lost none. The next start
     /// finds it dead.
     pub(crate) fn discard(&mut self, name: String, capacity_bytes: u64, reusable: bool) {
