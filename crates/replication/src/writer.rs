@@ -387,7 +387,8 @@ impl<D: Disk> LogWriter<D> {
             CommitError::WriteFailed { .. } | CommitError::SyncFailed { .. } | CommitError::NeedsReopen => {
                 self.broken = Some(reason.clone());
                 self.space = Space::Low;
-                self.undecided = Some((group.to_vec(), reason));
+                // What was undecided before is so still: nothing was written since.
+                self.undecided.get_or_insert_with(|| (group.to_vec(), reason));
                 self.reopen();
             }
             CommitError::NoSpace { .. } | CommitError::NoSegment(_)
@@ -729,7 +730,7 @@ fn recycle(mut group: Vec<Record>) -> Vec<Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postroad_journal::{Options, Payload, SimulatedDisk};
+    use postroad_journal::{Fault, Operation, Options, Payload, SimulatedDisk};
 
     const PARTITION: PartitionId = PartitionId(0);
 
@@ -856,5 +857,27 @@ mod tests {
             ..Written::default()
         };
         assert_eq!(writer.written(), written);
+    }
+
+    #[test]
+    fn a_backup_of_a_broken_journal_leaves_nobody_waiting_for_a_failed_group() {
+        let disk = SimulatedDisk::new(3);
+        let (journal, _) = Journal::open(disk.clone(), Options::default()).unwrap();
+        let mut writer = LogWriter::new(journal, [PARTITION]);
+        let payload = Payload::from(Bytes::from_static(b"record"));
+        let record =
+            Record { partition: PARTITION, position: position(1), payload, reserve: false, key: None };
+        // Its own sync, and that of the segment in which the journal would go on.
+        (0..2).for_each(|nth| disk.fail(Operation::Sync, nth, Fault::Broken));
+        writer.push(ToWriter::Batch { partition: PARTITION, epoch: 0, records: vec![record], sync: true });
+        writer.write();
+        assert!(writer.is_broken());
+        let _ = writer.back_up(&SimulatedDisk::new(4));
+        writer.retry();
+        assert!(!writer.is_broken());
+        let failed = std::iter::from_fn(|| writer.next_message()).filter(|message| {
+            matches!(message, ToPartition::Failed { partition: PARTITION, epoch: 1, last: None, .. })
+        });
+        assert_eq!(failed.count(), 1);
     }
 }
