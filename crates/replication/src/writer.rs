@@ -189,8 +189,33 @@ pub struct LogWriter<D: Disk> {
     /// What a failed write or sync may have left on the disk: it is void, and may be called so, only after reopening.
     undecided: Option<(Vec<Record>, String)>,
     trouble: Trouble,
+    checkpoint_pauses: Pauses,
     written: Written,
     scrub: Scrub,
+}
+
+/// Pauses between attempts at a checkpoint that fails: twice as many each time, as the states of a long backlog are much work for
+/// all partitions.
+#[derive(Default)]
+struct Pauses {
+    failures: u32,
+    left: u32,
+}
+
+/// The longest rest is two to this power of pauses.
+const FAILURES_COUNTED_MAX: u32 = 8;
+
+impl Pauses {
+    fn failed(&mut self) {
+        self.failures = (self.failures + 1).min(FAILURES_COUNTED_MAX);
+        self.left = 1 << self.failures;
+    }
+
+    /// Counts one; whether it was the last.
+    fn pass(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
+    }
 }
 
 /// Where the search for damage is.
@@ -233,6 +258,7 @@ impl<D: Disk> LogWriter<D> {
             broken: None,
             undecided: None,
             trouble: Trouble::default(),
+            checkpoint_pauses: Pauses::default(),
             written: Written::default(),
             scrub: Scrub::default(),
         };
@@ -488,6 +514,9 @@ impl<D: Disk> LogWriter<D> {
         if std::mem::take(&mut self.refused) {
             self.say_space();
         }
+        if self.trouble.checkpoint.is_some() && self.checkpoint_pauses.pass() {
+            self.journal.want_checkpoint();
+        }
         self.order_next();
     }
 
@@ -679,7 +708,10 @@ impl<D: Disk> LogWriter<D> {
                 let failed = self.journal.finish_checkpoint(answer).err();
                 self.trouble.checkpoint = failed.map(|error| error.to_string());
                 self.written.failed_jobs += u64::from(self.trouble.checkpoint.is_some());
-                if self.trouble.checkpoint.is_none() {
+                if self.trouble.checkpoint.is_some() {
+                    self.checkpoint_pauses.failed();
+                } else {
+                    self.checkpoint_pauses = Pauses::default();
                     self.written.checkpoints += 1;
                     // A segment that it has freed is of use at once, and a second checkpoint may free more.
                     self.order_next();
@@ -879,5 +911,34 @@ mod tests {
             matches!(message, ToPartition::Failed { partition: PARTITION, epoch: 1, last: None, .. })
         });
         assert_eq!(failed.count(), 1);
+    }
+
+    #[test]
+    fn a_checkpoint_that_failed_is_tried_again_though_nothing_is_written() {
+        let disk = SimulatedDisk::new(3);
+        let (journal, _) = Journal::open(disk.clone(), Options::default()).unwrap();
+        let mut writer = LogWriter::new(journal, [PARTITION]);
+        let payload = Payload::from(Bytes::from_static(b"record"));
+        let record =
+            Record { partition: PARTITION, position: position(1), payload, reserve: false, key: None };
+        writer.push(ToWriter::Batch { partition: PARTITION, epoch: 0, records: vec![record], sync: true });
+        writer.write();
+        settle_down(&mut writer, &disk, 1);
+        // For so long that pauses get long, and not forever.
+        (0..20).for_each(|nth| disk.fail(Operation::Rename, nth, Fault::Broken));
+        writer.ask_for_snapshots();
+        settle_down(&mut writer, &disk, 1);
+        assert!(writer.trouble().checkpoint.is_some());
+        for _ in 0..1000 {
+            writer.keep_up();
+            settle_down(&mut writer, &disk, 1);
+        }
+        assert_eq!((writer.written().checkpoints, writer.written().failed_jobs), (0, 10));
+        disk.clear_faults();
+        for _ in 0..300 {
+            writer.keep_up();
+            settle_down(&mut writer, &disk, 1);
+        }
+        assert_eq!((writer.written().checkpoints, writer.trouble()), (1, &Trouble::default()));
     }
 }

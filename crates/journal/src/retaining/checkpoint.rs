@@ -74,6 +74,8 @@ pub(crate) struct Checkpoints {
     /// A file that is no longer needed.
     pub slot: Option<String>,
     pub busy: bool,
+    /// One failed, and is to be tried again.
+    pub is_wanted: bool,
     pub committed_bytes: u64,
     /// States of stopped partitions, from the last checkpoint that has them: carried on as they are.
     pub carried: Vec<Checkpoint>,
@@ -133,7 +135,13 @@ impl<D: Disk> Journal<D> {
         let enough = self.options.checkpoint_bytes <= self.checkpoints.committed_bytes;
         let idle = !self.checkpoints.busy && !self.failed;
         let low = self.space() == Space::Low && (self.checkpoint_frees() || self.checkpoint_compacts());
-        idle && (enough || self.released_much() || low || self.rekeying_waits())
+        idle && (enough || self.released_much() || low || self.rekeying_waits() || self.checkpoints.is_wanted)
+    }
+
+    /// Makes a checkpoint due, however little was committed since the last one: that failed, and a start would read all since the
+    /// one before it.
+    pub fn want_checkpoint(&mut self) {
+        self.checkpoints.is_wanted = true;
     }
 
     /// Whether a segment waits for nothing but checkpoints: nothing in it is live, and a checkpoint of all that is
@@ -202,7 +210,7 @@ impl<D: Disk> Journal<D> {
         self.compactions.failed &= self.checkpoints.committed_bytes < self.options.checkpoint_bytes;
         self.plan_compaction(sequence, &summary);
         self.checkpoints.last_sequence = sequence;
-        self.checkpoints.busy = true;
+        (self.checkpoints.busy, self.checkpoints.is_wanted) = (true, false);
         self.indexes.failed = false;
         self.checkpoints.committed_bytes = 0;
         self.compactions.released_bytes = 0;
