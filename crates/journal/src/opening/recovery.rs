@@ -228,9 +228,16 @@ fn lost_records(file: &Path, segment: &Segment) -> Vec<(PartitionId, Damage)> {
 /// Takes the headers of void groups off the disk, before new groups with their numbers come there.
 fn wipe<F: DiskFile>(stale: &[Stale<F>]) -> Result<(), OpenError> {
     for Stale { file, path, offset } in stale {
-        let wiped = write_all_at(&**file, &mut [IoSlice::new(&[0; SECTOR_BYTES as usize])], *offset);
-        let wiped = wiped.and_then(|()| file.sync());
-        wiped.map_err(|source| OpenError::Io { file: path.clone(), source })?;
+        let failed = |source| OpenError::Io { file: path.clone(), source };
+        let write = |sector: &[u8]| write_all_at(&**file, &mut [IoSlice::new(sector)], *offset);
+        let mut before = [0; SECTOR_BYTES as usize];
+        read_full_at(&**file, &mut before, *offset).map_err(failed)?;
+        let wiped = write(&[0; SECTOR_BYTES as usize]).and_then(|()| file.sync());
+        if wiped.is_err() {
+            // The zeros may be in the page cache only: the next start must find what is on the disk.
+            let _ = write(&before);
+        }
+        wiped.map_err(failed)?;
     }
     Ok(())
 }

@@ -423,3 +423,30 @@ fn groups_that_failed_are_no_damage_in_a_file_that_was_about_to_be_used_again() 
         assert!((15..=16).contains(&records.max().unwrap()), "seed {seed}");
     }
 }
+
+#[test]
+fn what_could_not_be_wiped_is_found_again_by_the_next_start() {
+    for seed in 0..40 {
+        let disk = SimulatedDisk::new(seed);
+        let (mut journal, _) = open(&disk);
+        journal.commit(&[record(0, 1, 10)]).unwrap();
+        journal.append(&[record(0, 2, 10)]).unwrap();
+        journal.append(&[record(0, 3, 10), record(0, 4, 10)]).unwrap();
+        // A power cut takes the second group, and leaves the third.
+        let mut bytes = disk.contents(FIRST).unwrap();
+        bytes[1024..1536].fill(0);
+        disk.set_contents(FIRST, bytes);
+        disk.fail(Operation::Sync, 0, Fault::Broken);
+        assert!(matches!(Journal::open(disk.clone(), OPTIONS), Err(OpenError::Io { .. })), "seed {seed}");
+        disk.restart();
+        let (mut journal, _) = open(&disk);
+        // Another second group, that ends where the former one did.
+        journal.commit(&[record(0, 2, 10), record(0, 3, 10)]).unwrap();
+        journal.append(&[record(0, 4, 10)]).unwrap();
+        disk.crash();
+        let (_, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+        assert_eq!(recovered.damaged, vec![], "seed {seed}");
+        let positions: Vec<u64> = recovered.records().map(|record| record.unwrap().position.get()).collect();
+        assert!([&[1, 2, 3][..], &[1, 2, 3, 4]].contains(&&positions[..]), "seed {seed}: {positions:?}");
+    }
+}
