@@ -190,7 +190,7 @@ pub const METRICS: &[Metric] = &[
     }),
     counter(
         "postroad_journal_failed_jobs_total",
-        "segments, checkpoints and compactions that failed; each is tried again",
+        "segments, checkpoints, compactions, indexes and sorted copies that failed; all but copies are tried again",
         |figures| journals(figures, |journal| journal.failed_jobs),
     ),
     gauge("postroad_journal_segments", "segments with groups in them", |figures| {

@@ -731,9 +731,10 @@ impl<D: Disk> LogWriter<D> {
                 None
             }
             JobDone::Sort(answer) => {
-                self.journal.finish_sorting(answer);
+                let failed = self.journal.finish_sorting(answer).err();
+                self.written.failed_jobs += u64::from(failed.is_some());
                 self.order_next();
-                None
+                failed.map(|error| error.to_string())
             }
             JobDone::Removal => {
                 // There may be room now for what was refused.

@@ -17,6 +17,6 @@ pub struct Written {
     pub checkpoints: u64,
     /// Runs of segments that were compacted.
     pub compactions: u64,
-    /// Segments, checkpoints and compactions that failed.
+    /// Segments, checkpoints, compactions, indexes and sorted copies that failed.
     pub failed_jobs: u64,
 }

@@ -49,6 +49,8 @@ pub struct SortRequest<F> {
     pub(crate) keep: BTreeMap<PartitionId, LiveSet>,
     pub(crate) keys: Keys,
     pub(crate) kin: Kin,
+    /// Of a regular segment.
+    pub(crate) segment_bytes: u64,
 }
 
 /// What came of a [`SortRequest`].
@@ -56,7 +58,8 @@ pub struct SortRequest<F> {
 pub struct Sorting {
     pub(crate) number: SegmentNumber,
     pub(crate) salt: u64,
-    /// Whether there is a copy now: not where it would be of no use, or there is no room for it; or why there is none.
+    /// Whether there is a copy now: not where it would be of no use. Or why there is none: there is no room for it, or something
+    /// cannot be read or written.
     pub(crate) made: io::Result<bool>,
 }
 
@@ -105,14 +108,16 @@ impl<F: DiskFile> SortRequest<F> {
         copy.header().is_some()
     }
 
-    /// Whether there is room for a copy, and the segment has records of many addresses side by side.
+    /// Whether the segment has records of many addresses side by side; an error if there is no room for a copy.
     fn is_worth_it<D: Disk<File = F>>(&self, disk: &D) -> io::Result<bool> {
         let capacity_bytes = self.segment.header.capacity_bytes.max(self.segment.end);
-        let wanted = capacity_bytes.saturating_mul(1 + FREE_SEGMENTS_MIN);
+        let wanted = capacity_bytes.saturating_add(self.segment_bytes.saturating_mul(FREE_SEGMENTS_MIN));
         let slots = self.slots().iter().map(|slots| u64::from(slots.count)).sum::<u64>();
-        let is_full = disk.free_bytes()?.is_some_and(|free| free < wanted);
-        if is_full || PARTITIONS_MAX < self.keep.len() || SLOTS_MAX < slots {
+        if PARTITIONS_MAX < self.keep.len() || SLOTS_MAX < slots {
             return Ok(false);
+        }
+        if disk.free_bytes()?.is_some_and(|free| free < wanted) {
+            return Err(io::ErrorKind::StorageFull.into());
         }
         let (mut addresses, mut bytes) = (BTreeSet::new(), 0);
         self.scan(&mut |row| {

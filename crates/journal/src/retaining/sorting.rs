@@ -8,7 +8,7 @@
 //! A copy says nothing that its segment does not. It is not synced, a backup goes without it, and where it is missing or broken the
 //! segment is read.
 
-use crate::disks::disk::Disk;
+use crate::disks::disk::{Disk, is_full};
 use crate::layout::format::{SegmentNumber, sorted_name};
 use crate::reading::read::Handles;
 use crate::reading::sorted::SortedCopy;
@@ -18,6 +18,7 @@ use crate::writing::room::Space;
 use crate::writing::segment::Segment;
 use postroad_model::{PartitionId, Position};
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 /// Segments that are newer than one that gets a copy, besides the one that is filled: what is read before is read by consumers
@@ -92,7 +93,8 @@ impl<D: Disk> Journal<D> {
             let keep = kept(&segment, live);
             self.sorted.busy = true;
             let segment = Segment { index: None, ..segment };
-            return Some(SortRequest { segment, file: Arc::new(file), keep, keys: self.keys.clone(), kin });
+            let (keys, segment_bytes) = (self.keys.clone(), self.options.segment_bytes);
+            return Some(SortRequest { segment, file: Arc::new(file), keep, keys, kin, segment_bytes });
         }
         None
     }
@@ -112,21 +114,32 @@ impl<D: Disk> Journal<D> {
         })
     }
 
-    /// Takes the answer to [`Journal::wants_sorting`].
-    pub fn finish_sorting(&mut self, answer: Sorting) {
+    /// Takes the answer to [`Journal::wants_sorting`]. What had no room gets another turn when a segment was left or compacted; what
+    /// cannot be read or written now does not.
+    ///
+    /// # Errors
+    /// Why there is no copy, though one would be of use and there is room: the segment is read as it is.
+    pub fn finish_sorting(&mut self, answer: Sorting) -> io::Result<()> {
         self.sorted.busy = false;
-        let Sorting { number, salt, .. } = answer;
+        let Sorting { number, salt, made } = answer;
         let is_current = self.still_has(number, salt);
         if is_current {
             // What was there before is no more.
             self.sorted.ready.remove(&number);
             self.sorted.handles.forget(number);
         }
-        match (answer.has_copy(), is_current) {
-            (true, true) => drop(self.sorted.ready.insert(number, salt)),
-            (true, false) => self.compactions.obsolete.push(sorted_name(number, salt)),
-            (false, _) => {}
+        match (made, is_current) {
+            (Ok(true), true) => drop(self.sorted.ready.insert(number, salt)),
+            (Ok(true), false) => self.compactions.obsolete.push(sorted_name(number, salt)),
+            (Ok(false), _) => {}
+            (Err(error), _) if is_full(&error) => {
+                self.sorted.judged.remove(&number);
+                self.sorted.rests = true;
+            }
+            // Of a segment that is gone it says nothing.
+            (Err(error), is_current) => return if is_current { Err(error) } else { Ok(()) },
         }
+        Ok(())
     }
 
     /// The copy to look for a record in first, if there is one.

@@ -377,7 +377,8 @@ impl Run {
     fn serve_sorting(&mut self) {
         if let Some(answer) = self.sort_answer.take() {
             self.counts.copies += u64::from(answer.has_copy());
-            self.journal.finish_sorting(answer);
+            // One that failed is tried again at the next start, or never.
+            let _ = self.journal.finish_sorting(answer);
         } else if let Some(request) = self.sort_request.take() {
             self.sort_answer = Some(request.run(&self.disk, &mut ()));
         } else {

@@ -36,7 +36,7 @@ fn sorted(by: fn(&[u8]) -> u32) -> (SimulatedDisk, Journal<SimulatedDisk>) {
 
 fn sort(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk) {
     while let Some(request) = journal.wants_sorting() {
-        journal.finish_sorting(request.run(disk, &mut ()));
+        journal.finish_sorting(request.run(disk, &mut ())).unwrap();
     }
 }
 
@@ -166,6 +166,11 @@ fn a_disk_without_room_has_no_copies_and_loses_those_that_it_has() {
     (0..80).for_each(|_| assert!(commit(&mut journal)));
     sort(&mut journal, &disk);
     assert_eq!(copies(&disk), before, "what is to come needs the room");
+    disk.set_capacity(None);
+    (0..16).for_each(|_| assert!(commit(&mut journal)));
+    sort(&mut journal, &disk);
+    let all = numbers(&journal);
+    assert_eq!(copies(&disk), all[..all.len() - 1], "with room there is one of each");
     disk.set_capacity(Some(0));
     while commit(&mut journal) {}
     let refused = journal.wants_segment().expect("an order").prepare(&disk, &mut ());
@@ -185,7 +190,7 @@ fn a_copy_that_cannot_be_written_leaves_nothing() {
     disk.fail(Operation::Write, 0, Fault::Broken);
     let answer = request.run(&disk, &mut ());
     disk.clear_faults();
-    journal.finish_sorting(answer);
+    assert!(journal.finish_sorting(answer).is_err(), "it is told");
     assert_eq!(copies(&disk), []);
     read_all(&mut journal, "without copies");
 }
