@@ -542,3 +542,18 @@ fn while_nobody_writes_the_next_segment_is_zeroed_to_its_end() {
     journal.provide(request.prepare(&disk, &mut idle));
     assert_eq!(idle.0, 16 - 5, "one wait for each step of 256 KiB that is ahead");
 }
+
+#[test]
+fn a_backup_of_a_journal_without_groups_opens() {
+    // The first segment is shorter than others.
+    let options = Options { segment_bytes: 2 << 20, ..OPTIONS };
+    let disk = SimulatedDisk::new(2);
+    for start in 1..=3 {
+        let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
+        serve(&mut journal, &disk);
+        let to = SimulatedDisk::new(3);
+        journal.begin_backup(&to).unwrap().finish(&to).unwrap();
+        let opened = Journal::open(to, options);
+        assert!(opened.is_ok(), "start {start}: {}", opened.unwrap_err());
+    }
+}
