@@ -138,15 +138,17 @@ impl<D: Disk> Assembly<D> {
         Some(PreparedSegment { header: found.header?, file: Arc::into_inner(found.file)? })
     }
 
-    /// Segment files without use, with the size in which they can be used again.
+    /// Segment files without use, with the size in which they can be used again; 0 if they cannot.
     fn dead(&self, current: SegmentNumber, spare: Option<SegmentNumber>) -> Vec<(String, u64)> {
         let dead = self.numbers.iter().filter(|&&number| {
             number != current && Some(number) != spare && !self.verified.segments.has_file(number)
         });
         dead.map(|&number| {
             let name = segment_name(number);
+            // Whoever made it did not come to its end: its space was taken, and is not all zeroed.
+            let is_unfinished = self.unused.get(&number).is_some_and(|found| found.header.is_none());
             let length = self.disk.open(&name).and_then(|file| file.length());
-            (name, length.unwrap_or(0))
+            (name, length.ok().filter(|_| !is_unfinished).unwrap_or(0))
         })
         .collect()
     }

@@ -557,3 +557,22 @@ fn a_backup_of_a_journal_without_groups_opens() {
         assert!(opened.is_ok(), "start {start}: {}", opened.unwrap_err());
     }
 }
+
+#[test]
+fn a_segment_that_the_end_of_the_process_left_unfinished_is_not_used_as_it_is() {
+    let disk = SimulatedDisk::new(2);
+    let (mut journal, _) = open(&disk);
+    journal.commit(&[record(0, 1, 10)]).unwrap();
+    // Its space was taken, and its zeros and its header are still to come.
+    let name = "0000000000000002.segment";
+    disk.set_contents(name, vec![0; OPTIONS.segment_bytes as usize]);
+    let (mut journal, _) = open(&disk);
+    let request = journal.wants_segment().expect("an order");
+    assert_eq!((request.recycle.as_deref(), disk.contents(name)), (None, None));
+    journal.provide(request.prepare(&disk, &mut ()));
+    for number in 2..=40 {
+        journal.commit(&[record(0, number, 900)]).unwrap();
+        serve(&mut journal, &disk);
+    }
+    assert_eq!(open(&disk).1.len(), 40);
+}
