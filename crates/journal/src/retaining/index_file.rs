@@ -294,6 +294,9 @@ impl<D: Disk> Journal<D> {
     pub fn keep_index(&mut self, found: FoundIndex) {
         if self.still_has(found.number, found.salt) {
             self.indexes.hold(found.number, found.index);
+        } else {
+            // It may have been written for whoever read, after the segment and its files had gone.
+            self.compactions.obsolete.push(index_name(found.number));
         }
     }
 

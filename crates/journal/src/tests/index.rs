@@ -164,3 +164,23 @@ fn an_index_goes_with_its_segment() {
     journal.wants_removal().unwrap().run(&disk);
     assert_eq!(indexes(&disk), vec![]);
 }
+
+#[test]
+fn an_index_that_was_made_for_a_segment_that_is_gone_goes_as_well() {
+    let (disk, mut journal) = filled();
+    let first = complete(&journal)[0];
+    checkpoint(&mut journal);
+    let (mut journal, _) = open(&disk);
+    disk.remove(&index_name(first)).unwrap();
+    let request = journal.near_request(PARTITION, position(1), None).unwrap().expect("a request");
+    for number in 1..=RECORDS {
+        assert!(journal.release(PARTITION, position(number), BYTES as u64));
+    }
+    (0..3).for_each(|_| checkpoint(&mut journal));
+    journal.wants_removal().expect("indexes of segments that are gone").run(&disk);
+    let read = request.run(&disk);
+    assert!(indexes(&disk).contains(&first), "whoever reads makes it");
+    journal.keep_index(read.index.expect("an index"));
+    journal.wants_removal().expect("an index of nothing").run(&disk);
+    assert_eq!(indexes(&disk), []);
+}
