@@ -554,6 +554,18 @@ fn a_consumer_that_says_nothing_for_too_long_is_slow() {
             "accept 1.1 m tx=1\ntime 1010\ncredit 2.1 9\ncommit 1 1",
             " ok [1.1 slow] 2.1<n!1 2.1<o ok",
         ),
+        (
+            "who has spoken about everything in a transaction is not slow, and goes on",
+            WhenSlow::TakeBack,
+            "accept 1.1 m n tx=1\ntime 1010\ntime 2500\ncommit 1 1\ncredit 1.1 1",
+            " ok ok 1.1<o",
+        ),
+        (
+            "it need not ask for more",
+            WhenSlow::TakeBack,
+            "credit 1.1 3\naccept 1.1 m n o tx=1\ntime 1010\ncommit 1 1\nsend 2 a p\ntime 3000\ntime 4100",
+            " 1.1<o ok ok 1.1<p ok [1.1 slow]",
+        ),
     ] {
         let mut bench = Bench::new(settings(1));
         bench.follow(policies(then));

@@ -166,7 +166,14 @@ impl Partition {
     }
 
     fn is_too_slow(&mut self, key: ConsumerKey, then: WhenSlow, effects: &mut Vec<Effect>) {
+        let unsettled = self.unsettled_of(key);
+        let now_ms = self.now_ms;
         let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        if unsettled.is_empty() {
+            // It has spoken about all of it, in a transaction: until it gets more it has nothing to say, and must not wait for that.
+            consumer.pace.spoke_ms = now_ms;
+            return;
+        }
         consumer.pace.is_slow = true;
         let (id, notice) = (consumer.queue, consumer.notice.clone());
         let at = self.queues.get(&id).map(|queue| queue.source.clone());
@@ -181,15 +188,18 @@ impl Partition {
                 let touched = self.oust(key, DetachCause::Slow, effects);
                 self.dispatch_all(touched, effects);
             }
-            WhenSlow::TakeBack if key.member == 0 => {
-                let held = State::Held { by: key, in_transaction: false };
-                let Some(consumer) = self.consumers.get(&key) else { return };
-                let mut tags: Vec<EntryTag> = consumer.held.tags().collect();
-                tags.retain(|tag| self.entry(id, *tag).is_some_and(|entry| entry.state == held));
-                self.take_back(id, key, tags, effects);
-            }
+            WhenSlow::TakeBack if key.member == 0 => self.take_back(id, key, unsettled, effects),
             WhenSlow::TakeBack => {}
         }
+    }
+
+    /// What a consumer holds and has not spoken about.
+    fn unsettled_of(&mut self, key: ConsumerKey) -> Vec<EntryTag> {
+        let held = State::Held { by: key, in_transaction: false };
+        let Some(consumer) = self.consumers.get(&key) else { return Vec::new() };
+        let (id, mut tags) = (consumer.queue, consumer.held.tags().collect::<Vec<EntryTag>>());
+        tags.retain(|tag| self.entry(id, *tag).is_some_and(|entry| entry.state == held));
+        tags
     }
 
     /// What a consumer holds goes to others. It gets nothing until it speaks, for it would get the same again.
