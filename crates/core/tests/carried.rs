@@ -197,3 +197,46 @@ fn a_message_that_is_in_memory_alone_takes_its_body_along() {
         assert_eq!(bench.run("attach 2.1 dead 9"), "ok 2.1<m@queue://a+abc", "case: {case}");
     }
 }
+
+/// What is in memory alone stays as long as the log has not what it becomes.
+#[test]
+fn a_message_that_is_in_memory_alone_stays_if_the_log_cannot_take_it() {
+    let no = "no: the store could not write: broken";
+    for partitions in [1, 3] {
+        for (case, begin, script, want) in [
+            ("it was rejected", "send 1 a m volatile\nattach 1.1 a 9", "reject 1.1 m", format!("1.1<m {no}")),
+            (
+                "a large one",
+                "piece 1 7 a abc\nsend 1 a m upload=7 volatile\nattach 1.1 a 9",
+                "reject 1.1 m",
+                format!("1.1<m+abc {no}"),
+            ),
+            (
+                "a subscription's",
+                "attach 1.1 #a 9\nsend 1 #a m volatile",
+                "reject 1.1 m",
+                format!("1.1<m {no}"),
+            ),
+            ("its time was over", "send 1 a m volatile until=50", "time 60", String::new()),
+        ] {
+            let case = format!("{case}, of {partitions} partitions");
+            let mut bench = Bench::new(settings(partitions));
+            mark(&mut bench);
+            let mut policy = Policies::with_dead_letters_in("dead").fallback().clone();
+            policy.dead_letters = DeadLetters { non_persistent: true, ..policy.dead_letters };
+            bench.follow(Policies::new(policy));
+            bench.run(begin);
+            bench.late_from_now_on();
+            bench.run(script);
+            assert_eq!(bench.all_fail(), want, "case: {case}");
+            assert_eq!(bench.held(), "a:1", "case: {case}");
+            bench.run(&format!("{script}\n{LATER}"));
+            assert_eq!(bench.held(), "dead:1", "case: {case}");
+            let miscounted = |partition: &postroad_core::Partition| partition.miscounted().is_some();
+            assert!(!bench.partitions.iter().any(miscounted), "case: {case}");
+            let body = if case.starts_with("a large") { "+abc" } else { "" };
+            let from = if case.starts_with("a sub") { "topic" } else { "queue" };
+            assert_eq!(bench.run("attach 2.1 dead 9"), format!("ok 2.1<m@{from}://a{body}"), "case: {case}");
+        }
+    }
+}

@@ -24,6 +24,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::queue::State;
 
 /// Pieces of a body on their way at once: one is read while another is written.
 const AHEAD: usize = 2;
@@ -126,10 +127,14 @@ impl Partition {
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
-        // What is in memory alone ends at once, and lets its body go: the message that it becomes has it from then on.
+        // Whoever is the first to go lets its body go: the message that it becomes has it from then on.
         sends.iter().for_each(|sent| self.lend(&sent.message, effects));
         let mut settlements = leaving;
-        settlements.extend(self.leave(queue, tags, cause, effects));
+        for tag in tags {
+            // What is in memory alone stays too, until the log has what it becomes.
+            self.set_state(queue, *tag, State::Leaving);
+            settlements.push(Settlement { queue, tag: *tag, cause });
+        }
         self.move_messages(sends, settlements, answer, effects);
     }
 
@@ -249,7 +254,7 @@ impl Partition {
         headers.and_then(|(message, _)| message.chunks()) == Some(chunks)
     }
 
-    /// These stay where they are, undelivered, until the process ends. There are none if the message was in memory alone: it has ended.
+    /// These stay where they are, undelivered, until the process ends. There are none if their queue has ended.
     fn set_entries_aside(&mut self, aside: &[Settlement]) {
         self.counters.unreadable += (aside.len() as u64).max(1);
         for Settlement { queue, tag, .. } in aside {

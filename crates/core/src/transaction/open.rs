@@ -393,6 +393,12 @@ impl Partition {
         self.stay(&orphans, effects);
     }
 
+    /// Whether the log must know of it.
+    fn is_in_log(&mut self, end: &Settlement) -> bool {
+        let key = self.entry(end.queue, end.tag).map(|entry| entry.key);
+        !end.queue.is_volatile() && !matches!(key, Some(MessageKey::Volatile(_)))
+    }
+
     fn hold_again(&mut self, by: ConsumerKey, end: &Settlement) -> bool {
         let attached = self.consumers.get_mut(&by).filter(|consumer| consumer.queue == end.queue);
         let Some(consumer) = attached else { return false };
@@ -428,7 +434,9 @@ impl Partition {
         let (own, _) = shares.remove(&here).unwrap_or_default();
         if shares.is_empty() {
             self.bind_new_queues(&own, effects);
-            let volatile = VolatileChanges::default();
+            let (settlements, in_memory): (Vec<Settlement>, Vec<Settlement>) =
+                settlements.into_iter().partition(|end| self.is_in_log(end));
+            let volatile = VolatileChanges { settlements: in_memory, ..VolatileChanges::default() };
             let completion = Completion::Transacted {
                 settlements: settlements.clone(),
                 volatile,
