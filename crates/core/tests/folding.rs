@@ -350,3 +350,48 @@ fn bodies_are_read_ahead_as_far_as_consumers_have_credit_and_again_when_half_are
     bench.run("credit 1.1 1");
     assert_eq!(bench.fetched, [64, 64], "nobody waits for those yet");
 }
+
+/// One of two subscriptions is read: what its reader has had takes no memory for the other.
+#[test]
+fn what_one_queue_has_sent_leaves_memory_though_another_has_it() {
+    for (case, script) in [
+        ("accepted", "accept 1.1 M"),
+        ("in a transaction", "accept 1.1 M tx=1\ncommit 1 1"),
+        ("dead", "reject 1.1 M"),
+    ] {
+        let mut bench = Bench::new(Settings { resident_bytes_max: 1000, ..settings(1) });
+        bench.run("attach 1.1 #t 9 sub=s1\nattach 2.1 #t 9 sub=s2\nclose 2");
+        for number in 0..100 {
+            let body = format!("a-message-of-thirty-bytes--{number:03}");
+            bench.run(&format!("send 3 #t M\n{script}\ncredit 1.1 1").replace('M', &body));
+        }
+        let memory = bench.partitions[0].memory();
+        assert!(memory.resident_bytes < 200, "case: {case}: {memory:?}");
+        assert!(70 < memory.folded_messages, "case: {case}: {memory:?}");
+    }
+}
+
+/// What has come to nothing in one queue takes the body from nobody who has the message in hand by another.
+#[test]
+fn a_body_stays_for_whoever_has_the_message_in_hand() {
+    let mut settings = settings(1);
+    settings.resident_bytes_max = 0;
+    for (case, begin, fails) in [
+        ("expired in the other queue", "send 1 a,b m?k=4 until=50\nattach 1.1 a 9", "time 60"),
+        ("sent back", "send 1 a,b m?k=4\nattach 1.1 a 9", "redrive 2 b to=c\ntime 10\ntime 20"),
+    ] {
+        let mut bench = Bench::new(settings.clone());
+        bench.run(begin);
+        bench.late_from_now_on();
+        bench.run(fails);
+        bench.all_fail();
+        // It wants nothing of what is there, and memory is short.
+        assert_eq!(bench.run("attach 2.1 b 9 where=k=5\nreject 1.1 m?k=4"), "ok ok", "case: {case}");
+        assert_eq!(bench.held(), "b:1 dead:1", "case: {case}");
+    }
+    let mut bench = Bench::new(settings);
+    bench.run("send 1 a,b m?k=4\nattach 1.1 a 9\naccept 1.1 m?k=4 tx=1\nend 1 1 x\nprepare 1 x");
+    bench.restart();
+    bench.run("attach 3.1 b 9\ndecide 1 x rollback\nattach 2.1 a 9 where=k=5\nreject 3.1 m?k=4");
+    assert_eq!(bench.held(), "a:1 dead:1", "a branch that was in doubt over a restart is rolled back");
+}

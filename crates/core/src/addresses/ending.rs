@@ -69,6 +69,9 @@ impl Partition {
     ) {
         let at_ms = self.bodies.headers(entry.key).map_or(0, |(headers, _)| headers.expires_at_ms);
         self.expiries.remove(at_ms, id, tag(number.0, sequence));
+        if entry.state.is_in_hand() {
+            self.bodies.unpin(entry.key);
+        }
         self.drop_reference(entry.key, effects);
     }
 

@@ -127,12 +127,10 @@ impl Partition {
 
     fn hold_once_more(&mut self, queue: QueueId, by: ConsumerKey, tag: EntryTag) -> bool {
         let order = self.next_hold;
-        let Some(entry) = self.entry(queue, tag).filter(|entry| entry.state == State::Ready) else {
+        if self.entry(queue, tag).is_none_or(|entry| entry.state != State::Ready) {
             return false;
-        };
-        let key = entry.key;
+        }
         self.next_hold += 1;
-        self.bodies.pin(key);
         self.set_state(queue, tag, State::Held { by, in_transaction: false });
         if let Some(consumer) = self.consumers.get_mut(&by) {
             consumer.held.push(order, tag);

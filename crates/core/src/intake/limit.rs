@@ -245,7 +245,11 @@ impl Partition {
     pub(crate) fn set_state(&mut self, id: QueueId, tag: EntryTag, state: State) {
         let Some(entry) = self.entry(id, tag) else { return };
         let (key, was_ready) = (entry.key, entry.state == State::Ready);
+        let is_taken = !entry.state.is_in_hand() && state.is_in_hand();
         entry.state = state;
+        if is_taken {
+            self.bodies.pin(key);
+        }
         let bytes = self.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
         if let Some(queue) = self.queues.get_mut(&id).filter(|_| was_ready) {
             queue.away.add(bytes);

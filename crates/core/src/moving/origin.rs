@@ -248,7 +248,7 @@ impl Partition {
         }
     }
 
-    /// What goes in one step, in the order in which it would be delivered, with its bodies kept in memory; or if that is nothing, what must
+    /// What goes in one step, in the order in which it would be delivered, and leaves from now on; or if that is nothing, what must
     /// be read first. What is only in memory goes apart from what is in the log, which a transaction would put ahead of it.
     fn next_to_go(
         &mut self,
@@ -279,7 +279,7 @@ impl Partition {
             };
             bytes += message.size();
             // Else its page might be folded before it goes, and its body be gone.
-            self.bodies.pin(key);
+            self.set_state(id, tag, State::Leaving);
             in_log = Some(is_in_log);
             cursor.insert(lane, sequence + 1);
             going.push(tag);
@@ -296,7 +296,6 @@ impl Partition {
     ) -> (Vec<Sent>, Vec<Settlement>) {
         let (mut sends, mut settlements) = (Vec::with_capacity(going.len()), Vec::with_capacity(going.len()));
         for tag in going {
-            self.set_state(id, *tag, State::Leaving);
             let Some(entry) = self.entry(id, *tag) else { continue };
             let (key, failed) = (entry.key, entry.failed_deliveries + entry.uncounted_deliveries);
             let Some(message) = self.bodies.resident(key).cloned() else { continue };

@@ -67,6 +67,13 @@ pub enum State {
     Leaving,
 }
 
+impl State {
+    /// Whether somebody has the entry in hand. So long its message is pinned once for it: the body stays in memory.
+    pub fn is_in_hand(self) -> bool {
+        !matches!(self, State::Ready | State::Resting)
+    }
+}
+
 /// See the head of this file.
 #[derive(Default)]
 pub struct Lane {

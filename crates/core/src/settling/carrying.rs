@@ -259,9 +259,6 @@ impl Partition {
         self.counters.unreadable += (aside.len() as u64).max(1);
         for Settlement { queue, tag, .. } in aside {
             self.set_entry_aside(*queue, *tag);
-            if let Some(key) = self.entry(*queue, *tag).map(|entry| entry.key) {
-                self.bodies.unpin(key);
-            }
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::figures::QueueCounts;
 use crate::intake::account::Owners;
 use crate::intake::limit::HeldBy;
 use crate::log::completion::Completion;
-use crate::queue::State;
+use crate::queue::{Entry, State};
 
 /// Why a message whose time was over lies among the dead letters.
 const EXPIRED: &str = "expired";
@@ -288,7 +288,7 @@ impl Partition {
         };
         *all += 1;
         *own += 1;
-        self.drop_reference(entry.key, effects);
+        self.let_go_of_body(&entry, effects);
         if makes_room {
             self.unpark_held_by(HeldBy::Queue(queue), effects);
         }
@@ -297,6 +297,18 @@ impl Partition {
         }
         for owner in owners.into_iter().flatten() {
             self.unpark_held_by(HeldBy::Account(owner), effects);
+        }
+    }
+
+    /// An entry is gone. Where other queues have its message, and nobody has it in hand there, the body need not stay in memory.
+    fn let_go_of_body(&mut self, entry: &Entry, effects: &mut Vec<Effect>) {
+        let was_in_hand = entry.state.is_in_hand();
+        if was_in_hand {
+            self.bodies.unpin(entry.key);
+        }
+        self.drop_reference(entry.key, effects);
+        if was_in_hand && self.is_short_of_memory() {
+            self.bodies.evict(entry.key);
         }
     }
 
