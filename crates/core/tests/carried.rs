@@ -152,6 +152,30 @@ fn the_queue_that_it_goes_to_may_move_meanwhile() {
     assert_eq!(bench.pieces(), format!("3: {}", pieces.join(" ")));
 }
 
+/// The other partition cannot write, and when it is tried again the queue is elsewhere.
+#[test]
+fn the_queue_that_it_goes_to_may_have_moved_before() {
+    for to in [0, 3] {
+        let mut settings = settings(4);
+        settings.placement.hashed = 3;
+        let mut bench = Bench::new(settings);
+        mark(&mut bench);
+        let [here, there] = ["a", "dead"].map(|name| bench.settings.placement.partition_of(name));
+        assert_eq!((here.0, there.0), (0, 1));
+        bench.run("make 9 dead\npiece 1 7 a abc\nsend 1 a m upload=7 until=50");
+        bench.broken = Some(there);
+        bench.run("time 60");
+        bench.broken = None;
+        bench.run(&format!("move 9 dead to={to}\ntime 1100\ntime 1200\ntime 1300"));
+        assert_eq!(bench.run("moves 9"), "ok ok ok ok", "it has moved");
+        bench.run("time 12000\ntime 13000\ntime 24000\ntime 26000");
+        assert_eq!(bench.held(), "dead:1");
+        assert_eq!(bench.run("attach 2.1 dead 9"), "ok 2.1<m@queue://a+abc", "moved to {to}");
+        bench.run(LATER);
+        assert_eq!(bench.pieces(), format!("{to}: abc"));
+    }
+}
+
 #[test]
 fn a_partition_that_hangs_holds_up_only_what_goes_there() {
     let mut bench = bench();

@@ -194,7 +194,13 @@ impl Partition {
         bytes: Bytes,
         effects: &mut Vec<Effect>,
     ) {
-        let (connection, to) = (ConnectionId::internal(from), [address].into());
+        let connection = ConnectionId::internal(from);
+        if !self.uploads.open.contains_key(&(connection, upload)) && !self.passes_on(&address) {
+            // It was asked for, or has waited for others, while the queue was here; its message would be the only one that is.
+            let result = Err(Refusal::OnTheMove(address));
+            return self.tell(from, Peer::PieceTaken { upload, result }, effects);
+        }
+        let to = [address].into();
         self.take_piece(Piece { connection, upload, to, index, bytes, ticket: Ticket(0) }, effects);
     }
 

@@ -136,6 +136,14 @@ impl Partition {
         self.moves.expected.contains_key(queue) && self.lives_here_now(queue)
     }
 
+    /// Whether what comes here for the address from now on gets to where it lives.
+    pub(crate) fn passes_on(&self, to: &Destination) -> bool {
+        match self.moves.leaving.get(to).map(|leaving| leaving.stage) {
+            Some(stage) => !matches!(stage, Stage::Ending | Stage::Stuck),
+            None => self.lives_here_now(to) || self.moves.expected.contains_key(to),
+        }
+    }
+
     /// Whether the queue may be expected here. What leaves comes from elsewhere only where it lives, as what jobs send after it, and before
     /// anybody is told where it goes: else two could hand it to one another for ever.
     pub(super) fn may_expect(&self, queue: &Destination) -> bool {
