@@ -282,3 +282,20 @@ fn what_needed_a_queue_waits_no_longer_for_room_there_than_its_policy_says() {
     assert_eq!(bench.run("time 24"), "");
     assert!(bench.run("time 25").starts_with("no: "), "y has waited for room since 20");
 }
+
+#[test]
+fn what_the_log_gives_back_is_served_in_its_order() {
+    let no = "no: the store could not write: broken";
+    for (case, script) in [
+        ("settled in another order", "accept 1.1 n\naccept 1.1 m"),
+        ("one can never be processed", "reject 1.1 n\naccept 1.1 m"),
+        ("both cannot", "reject 1.1 n\nreject 1.1 m"),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.run("send 1 a m\nsend 1 a n\nattach 1.1 a 9");
+        bench.late_from_now_on();
+        assert_eq!(bench.run(script), "", "case: {case}");
+        assert_eq!(bench.all_fail(), format!("1.1<m 1.1<n {no} {no}"), "case: {case}");
+        assert_eq!(bench.partitions[0].miscounted(), None, "case: {case}");
+    }
+}

@@ -240,15 +240,33 @@ impl Partition {
 
     /// Every outstanding proposal failed: each waiter is told, and nothing of it happened.
     pub(crate) fn proposals_failed(&mut self, reason: &str, effects: &mut Vec<Effect>) {
-        let failed: Vec<Completion> = self.proposals.drain(..).collect();
+        let mut failed: Vec<Completion> = self.proposals.drain(..).collect();
         let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
         self.fail_searches(reason, effects);
+        // Nothing is served before all has come back: else a later message could be sent ahead of an earlier one.
+        let touched = failed.iter_mut().flat_map(|completion| self.take_back_what_left(completion)).collect();
+        self.dispatch_all(touched, effects);
         for completion in failed {
             self.fail(completion, &refusal, effects);
         }
         // What waited for the log, or behind what was refused now.
         self.unpark(effects);
         self.resume_behind_sends(effects);
+    }
+
+    /// What was leaving goes back to its place or its holder; the queues that it returns are to be dispatched.
+    fn take_back_what_left(&mut self, completion: &mut Completion) -> Vec<QueueId> {
+        match completion {
+            Completion::Settled { settlements, answer: Some(_) } => self.give_back_all(settlements),
+            Completion::Transacted { settlements, volatile, .. } => {
+                self.return_to_holders(settlements, std::mem::take(volatile))
+            }
+            Completion::Prepared { id, settlements } => {
+                let volatile = self.prepared_volatile.remove(id).unwrap_or_default();
+                self.return_to_holders(settlements, volatile)
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn fail(&mut self, completion: Completion, refusal: &Refusal, effects: &mut Vec<Effect>) {
@@ -266,18 +284,12 @@ impl Partition {
             Completion::Bound { queue } => self.bind_failed(queue),
             Completion::Declared { queue } => self.queue_failed(&queue, refusal, effects),
             Completion::Settled { settlements, answer: None } => self.unsaved.extend(settlements),
-            Completion::Settled { settlements, answer } => {
-                self.stay(&settlements, effects);
-                self.answer(answer, no(), effects);
-            }
-            Completion::Transacted { settlements, volatile, shares, answer } => {
-                self.put_back(settlements, volatile, effects);
+            Completion::Settled { answer, .. } => self.answer(answer, no(), effects),
+            Completion::Transacted { shares, answer, .. } => {
                 self.shares_ended(shares, false, effects);
                 self.answer(answer, no(), effects);
             }
-            Completion::Prepared { id, settlements } => {
-                let volatile = self.prepared_volatile.remove(&id).unwrap_or_default();
-                self.put_back(settlements, volatile, effects);
+            Completion::Prepared { id, .. } => {
                 self.tell(id.coordinator, Peer::Prepared { id, result: no() }, effects);
             }
             Completion::Decided { id } | Completion::Promised { id } | Completion::Withdrawn { id } => {

@@ -319,6 +319,12 @@ impl Partition {
 
     /// The settlements did not reach the log: their entries go back to their places.
     pub(crate) fn stay(&mut self, settlements: &[Settlement], effects: &mut Vec<Effect>) {
+        let queues = self.give_back_all(settlements);
+        self.dispatch_all(queues, effects);
+    }
+
+    /// As `stay`; the queues that it returns are to be dispatched.
+    pub(crate) fn give_back_all(&mut self, settlements: &[Settlement]) -> Vec<QueueId> {
         let mut queues = Vec::new();
         for settlement in settlements {
             let key = self.entry(settlement.queue, settlement.tag).map(|entry| entry.key);
@@ -328,7 +334,7 @@ impl Partition {
                 self.bodies.unpin(key);
             }
         }
-        self.dispatch_all(queues, effects);
+        queues
     }
 
     /// Messages that a consumer gave up on are delivered again after a while, as often as the policy of their queue says. Then

@@ -381,16 +381,26 @@ impl Partition {
         volatile: VolatileChanges,
         effects: &mut Vec<Effect>,
     ) {
+        let touched = self.return_to_holders(&settlements, volatile);
+        self.dispatch_all(touched, effects);
+    }
+
+    /// As `put_back`; the queues that it returns are to be dispatched.
+    pub(crate) fn return_to_holders(
+        &mut self,
+        settlements: &[Settlement],
+        volatile: VolatileChanges,
+    ) -> Vec<QueueId> {
         let VolatileChanges { settlements: more, holders, .. } = volatile;
         // Without holders it was the broker itself that moved messages.
-        let all = settlements.into_iter().chain(more).map(|end| (None, end));
+        let all = settlements.iter().copied().chain(more).map(|end| (None, end));
         let held = holders.iter().map(|(by, end)| (Some(*by), *end));
         let ends: Vec<_> = if holders.is_empty() { all.collect() } else { held.collect() };
         let orphans: Vec<Settlement> = (ends.into_iter())
             .filter(|(by, end)| !by.is_some_and(|by| self.hold_again(by, end)))
             .map(|(_, end)| end)
             .collect();
-        self.stay(&orphans, effects);
+        self.give_back_all(&orphans)
     }
 
     /// Whether the log must know of it.
