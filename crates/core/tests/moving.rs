@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bench::{Bench, settings};
 use postroad_core::Settings;
 use postroad_model::{Command, PartitionId, TransactionId};
-use postroad_routing::{AtLimit, DestinationPattern, Limit, Policies, Policy};
+use postroad_routing::{AtLimit, DeadLetters, DestinationPattern, Limit, Policies, Policy};
 
 /// A broker with a second store, whose partition nothing hashes to.
 fn two_stores() -> Bench {
@@ -570,4 +570,19 @@ fn a_store_that_refuses_is_tried_again() {
     bench.broken = None;
     assert_eq!(bench.run("time 2000\ntime 2020\ntime 2040\nmoves 1"), "ok ok");
     assert_eq!(read(&mut bench, "a"), "ok 9.9<m!1");
+}
+
+/// The body that it waits for is of a message whose time is over by now.
+#[test]
+fn a_drain_is_answered_before_its_consumer_follows() {
+    let dead_letters = DeadLetters { expired: false, ..DeadLetters::default() };
+    let policies = Arc::new(Policies::new(Policy { dead_letters, ..Policy::default() }));
+    let mut bench = Bench::new(Settings { resident_bytes_max: 0, policies, ..settings(2) });
+    bench.run("make 1 a\nattach 2.1 a 0\nsend 1 a m until=50");
+    bench.disk_hangs();
+    assert_eq!(bench.run("credit 2.1 1\ndrain 2.1\ntime 60"), "");
+    let there = 1 - bench.settings.placement.partition_of("a").0;
+    assert_eq!(bench.run(&format!("move 9 a to={there}\ntime 70\ntime 80")), "ok 2.1 drained");
+    assert_eq!(bench.disk_answers(), "");
+    assert_eq!(bench.run("time 90\nsend 1 a n\ncredit 2.1 1"), "ok 2.1<n", "its credit has ended");
 }

@@ -3,6 +3,7 @@
 mod bench;
 
 use bench::{Bench, settings};
+use postroad_core::Settings;
 
 fn check(cases: &[(&str, &str, &str, &str)]) {
     for (case, script, said, held) in cases {
@@ -155,4 +156,21 @@ fn a_name_with_stars_is_one_queue_where_nobody_spreads() {
     let mut bench = Bench::new(settings(1));
     bench.run("send 1 a.x m\n send 1 a.* n");
     assert_eq!(bench.run("attach 2.1 a.* 9"), "ok 2.1/1<n 2.1/2<m", "its own queue matches, too");
+}
+
+/// It waits for a body of one of them, to which that queue's end comes first.
+#[test]
+fn a_drain_is_answered_though_a_queue_ends_under_it() {
+    for (case, attach) in [("of several", "make 1 a.y\nattach 2.1 a.> 0"), ("of one", "attach 2.1 a.> 0")] {
+        let mut bench = Bench::new(Settings { resident_bytes_max: 0, ..settings(1) });
+        bench.run("make 1 a.x\nsend 1 a.x m");
+        bench.late_from_now_on();
+        bench.run("unmake 1 a.x");
+        bench.disk_hangs();
+        bench.run(attach);
+        assert_eq!(bench.run("credit 2.1 1\ndrain 2.1"), "", "case: {case}: it may come yet");
+        let said = bench.all_durable();
+        assert!(said.contains("2.1 drained"), "case: {case}: {said}");
+        assert!(!bench.disk_answers().contains("drained"), "case: {case}");
+    }
 }

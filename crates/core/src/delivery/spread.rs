@@ -219,6 +219,8 @@ impl Partition {
             if consumer.and_then(|consumer| consumer.browse).is_some_and(|browse| !browse.is_over) {
                 self.end_browse_of_members(key.whole(), effects);
             }
+            // It may have been the last whose body was on its way.
+            self.finish_drain_of_members(key.whole(), effects);
             return;
         }
         if let Some(connection) = self.connections.get_mut(&key.connection) {

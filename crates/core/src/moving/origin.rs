@@ -387,6 +387,11 @@ impl Partition {
         }
         // It is not gone, so nobody is told so.
         consumer.notice = None;
+        if consumer.draining {
+            // What it waited for has left by another way: there is nothing for it here.
+            consumer.credit = 0;
+            effects.push(Effect::Drained { consumer: key });
+        }
         let credit = consumer.credit;
         self.remove_consumer(key, Delivered::None, effects);
         self.connections.entry(key.connection).or_default().departed.insert(key, credit);

@@ -86,6 +86,8 @@ pub struct Bench {
     pub carried: usize,
     /// How many bodies were asked for at once, each time.
     pub fetched: Vec<usize>,
+    /// Bodies that were asked for, if the disk hangs.
+    hung: Option<Vec<(PartitionId, MessageKey)>>,
 }
 
 /// Whoever has it follows a queue, and its client asked for nothing.
@@ -205,6 +207,7 @@ impl Bench {
             last_read_first: false,
             carried: 0,
             fetched: Vec::new(),
+            hung: None,
         };
         bench.start();
         bench
@@ -527,7 +530,24 @@ impl Bench {
         told.collect::<Vec<_>>().join(", ")
     }
 
+    /// No body comes from the disk from now on.
+    pub fn disk_hangs(&mut self) {
+        self.hung = Some(Vec::new());
+    }
+
+    /// It answers; says what was said since the last time.
+    pub fn disk_answers(&mut self) -> String {
+        for (id, key) in self.hung.take().unwrap_or_default() {
+            self.fetch(id, vec![key]);
+        }
+        self.settle_down();
+        self.run("")
+    }
+
     fn fetch(&mut self, id: PartitionId, keys: Vec<MessageKey>) {
+        if let Some(hung) = &mut self.hung {
+            return hung.extend(keys.into_iter().map(|key| (id, key)));
+        }
         self.fetched.push(keys.len());
         for key in keys {
             let sent = self.stored(id, key);
