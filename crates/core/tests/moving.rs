@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bench::{Bench, settings};
 use postroad_core::Settings;
-use postroad_model::{Command, PartitionId, TransactionId};
+use postroad_model::{Command, Destination, PartitionId, TransactionId};
 use postroad_routing::{AtLimit, DeadLetters, DestinationPattern, Limit, Policies, Policy};
 
 /// A broker with a second store, whose partition nothing hashes to.
@@ -585,4 +585,27 @@ fn a_drain_is_answered_before_its_consumer_follows() {
     assert_eq!(bench.run(&format!("move 9 a to={there}\ntime 70\ntime 80")), "ok 2.1 drained");
     assert_eq!(bench.disk_answers(), "");
     assert_eq!(bench.run("time 90\nsend 1 a n\ncredit 2.1 1"), "ok 2.1<n", "its credit has ended");
+}
+
+/// It was made where the queue lived first, and sends after it to where it lived then, just as it goes on.
+#[test]
+fn what_a_job_sends_follows_a_queue_that_goes_on_at_that_moment() {
+    let mut bench = Bench::new(settings(3));
+    let first = bench.settings.placement.partition_of("a").0;
+    let [second, third] = [1, 2].map(|further| (first + further) % 3);
+    bench.run("make 1 a\nattach 9.9 a 9\nsend 1 a due at=1000");
+    bench.run(&format!("move 1 a to={second}\ntime 10\ntime 20\ntime 30"));
+    assert_eq!(bench.run("moves 1"), "ok ok ok", "it has moved");
+    bench.late_from_now_on();
+    bench.run(&format!("move 1 a to={third}"));
+    bench.first_durable();
+    bench.run("time 1000");
+    bench.all_durable();
+    let times = (101..300).map(|time| format!("time {}\n", 10 * time)).collect::<String>();
+    assert_eq!(bench.run(&times), "9.9<due");
+    assert_eq!(bench.run("moves 1\nsend 1 a m"), "ok ok ok 9.9<m ok");
+    assert_eq!(
+        bench.settings.addressing.partition_of(bench.settings.placement, &Destination::queue("a")).0,
+        third
+    );
 }

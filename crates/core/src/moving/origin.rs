@@ -184,9 +184,12 @@ impl Partition {
             }
             Stage::Announced => {
                 self.set_stage(queue, stage, Some(self.now_ms + RETRY_MS));
-                // A job may send after a queue that has gone on since.
+                // A job may send after a queue that has gone on since: then all that is told of this move is about where it lives now.
                 let place = self.partition_of(queue);
                 let to = if place == self.settings.id { to } else { place };
+                if let Some(leaving) = self.moves.leaving.get_mut(queue) {
+                    leaving.to = to;
+                }
                 self.tell(to, Peer::Expect { queue: queue.clone() }, effects);
             }
             Stage::Emptying if is_free => {
