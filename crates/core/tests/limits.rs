@@ -783,3 +783,16 @@ fn sums_are_those_of_the_queues_whatever_happens() {
         }
     }
 }
+
+#[test]
+fn who_waited_for_a_tenant_and_is_gone_waits_no_more() {
+    let mut bench = Bench::new(settings(1));
+    bench.follow(shared(messages(1, AtLimit::Block), Limit::default()));
+    let waiting = |bench: &Bench| bench.partitions[0].accounts().map(|(_, waiting)| waiting).sum::<u64>();
+    bench.run("send 1 acme.a m\nsend 1 acme.a n\nsend 2 acme.b o");
+    assert_eq!(waiting(&bench), 2, "addresses");
+    bench.run("close 2");
+    assert_eq!(waiting(&bench), 1);
+    bench.run("close 1");
+    assert_eq!(waiting(&bench), 0);
+}

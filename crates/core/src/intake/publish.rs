@@ -266,10 +266,10 @@ impl Partition {
 
     /// Lets parked sends in, as far as there is room.
     pub(crate) fn unpark(&mut self, effects: &mut Vec<Effect>) {
+        self.lines.clear();
         if self.parked.is_empty() {
             return;
         }
-        self.lines.clear();
         let mut moved = BTreeSet::new();
         for to in self.parked.addresses() {
             while let Some((publish, admitted, receivers)) = self.next_parked(&to) {
