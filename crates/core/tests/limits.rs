@@ -3,6 +3,7 @@
 mod bench;
 
 use bench::{Bench, settings};
+use postroad_core::Settings;
 use postroad_routing::{
     AtLimit, DestinationPattern, Evicted, Limit, Pending, Policies, Policy, Slow, Tenant, WhenSlow,
 };
@@ -795,4 +796,29 @@ fn who_waited_for_a_tenant_and_is_gone_waits_no_more() {
     assert_eq!(waiting(&bench), 1);
     bench.run("close 1");
     assert_eq!(waiting(&bench), 0);
+}
+
+/// Its body has left memory since: there is nothing to bury.
+#[test]
+fn what_was_taken_back_and_is_on_the_disk_is_not_lost_by_a_verdict() {
+    for (words, want, held) in [
+        ("reject 1.1 m?k=4", "no", "a:1"),
+        ("expire 1.1 m?k=4", "no", "a:1"),
+        ("retry 1.1 m?k=4\nreject 1.1 m?k=4", "no", "a:1"),
+        ("release 1.1 m?k=4", "ok", "a:1"),
+        ("accept 1.1 m?k=4", "ok", ""),
+    ] {
+        let mut bench = Bench::new(Settings { resident_bytes_max: 0, ..settings(1) });
+        let slow = Slow { after_ms: Some(1000), then: WhenSlow::TakeBack };
+        bench.follow(Policies::new(Policy {
+            slow,
+            ..Policies::with_dead_letters_in("dead").fallback().clone()
+        }));
+        bench.run("attach 1.1 a 1\nsend 2 a m?k=4 until=9000\ntime 1010");
+        assert_eq!(bench.run("attach 2.1 a 9 where=k=5"), "ok", "{words}: it wants nothing of what is there");
+        assert!(bench.run(words).starts_with(want), "{words}");
+        assert_eq!(bench.held(), held, "{words}");
+        let again = bench.run("close 1\nclose 2\nattach 3.1 a 9");
+        assert_eq!(again.contains("3.1<m?k=4"), !held.is_empty(), "{words}: {again}");
+    }
 }

@@ -78,8 +78,9 @@ impl Partition {
     }
 
     /// A consumer speaks about messages. Those that were taken back from it are its own again if nobody else has had them:
-    /// `false` if one of them is lost to it, so that the others must not be confirmed either; these it holds again.
-    pub(crate) fn has_spoken(&mut self, key: ConsumerKey, tags: &[EntryTag]) -> bool {
+    /// `false` if one of them is lost to it, so that the others must not be confirmed either; these it holds again. If what it says
+    /// `needs_body`, now or later, one whose body has left memory meanwhile is lost too.
+    pub(crate) fn has_spoken(&mut self, key: ConsumerKey, tags: &[EntryTag], needs_body: bool) -> bool {
         if !self.settings.policies.any_slow() && !self.has_taken_back {
             return true;
         }
@@ -92,7 +93,7 @@ impl Partition {
             self.next_look_ms.get_or_insert(now_ms + LOOK_MS);
         }
         let asked = taken.len();
-        taken.retain(|tag| self.hold_once_more(queue, key, *tag));
+        taken.retain(|tag| self.hold_once_more(queue, key, *tag, needs_body));
         let lost = taken.len() < asked;
         // What is lost stays so, however often the consumer speaks about it.
         if let Some(consumer) = self.consumers.get_mut(&key) {
@@ -125,8 +126,12 @@ impl Partition {
         }
     }
 
-    fn hold_once_more(&mut self, queue: QueueId, by: ConsumerKey, tag: EntryTag) -> bool {
+    fn hold_once_more(&mut self, queue: QueueId, by: ConsumerKey, tag: EntryTag, needs_body: bool) -> bool {
         let order = self.next_hold;
+        let key = self.entry(queue, tag).map(|entry| entry.key);
+        if needs_body && key.is_none_or(|key| self.bodies.resident(key).is_none()) {
+            return false;
+        }
         if self.entry(queue, tag).is_none_or(|entry| entry.state != State::Ready) {
             return false;
         }

@@ -34,8 +34,10 @@ impl Partition {
         let Settle { consumer, tags, outcome, transaction, reason, ticket } = settle;
         let answer = ticket.map(|ticket| (consumer.connection, ticket));
         let queue = self.consumers.get(&consumer).map(|consumer| consumer.queue);
+        let needs_body = transaction.is_some()
+            || matches!(outcome, Outcome::Rejected | Outcome::Expired | Outcome::Retried);
         let has_lost_some = match queue {
-            Some(_) => !self.has_spoken(consumer, &tags),
+            Some(_) => !self.has_spoken(consumer, &tags, needs_body),
             None => self.was_ousted(consumer),
         };
         // What is lost to it, it need not give back.
