@@ -1,6 +1,7 @@
 //! Clients: what they do by chance, and what they believe from what they were answered.
 
 mod following;
+mod redriving;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -139,6 +140,9 @@ impl Client {
         }
         if world.scene.moves && world.random.one_in(40) {
             return self.move_any(world);
+        }
+        if world.scene.revived.is_some() && world.random.one_in(40) {
+            return self.redrive(world);
         }
         match world.random.below(100) {
             0..34 => self.publish(world),

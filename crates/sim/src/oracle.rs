@@ -14,6 +14,7 @@ mod last_value;
 mod leaving;
 mod limit;
 mod moving;
+mod reviving;
 mod subscription;
 mod taking;
 
@@ -176,6 +177,7 @@ enum Ask {
 pub struct Oracle {
     placement: Placement,
     dead_letters: Destination,
+    reviving: reviving::Reviving,
     run: u64,
     letters: BTreeMap<MessageNumber, Letter>,
     operations: Vec<Operation>,
@@ -228,6 +230,7 @@ impl Oracle {
         let mut oracle = Oracle {
             placement,
             dead_letters,
+            reviving: reviving::Reviving::default(),
             run: 1,
             letters: BTreeMap::new(),
             operations: Vec::new(),
@@ -336,6 +339,7 @@ impl Oracle {
                 self.moves.asked(queue);
                 self.ask(*connection, *ticket, Ask::Other);
             }
+            Event::Redrive { connection, ticket, .. } => self.asked_to_revive(*connection, *ticket),
             Event::Unsubscribe { name, connection, ticket } => {
                 self.names.ending(name);
                 self.ask(*connection, *ticket, Ask::Unsubscribe(name.clone(), self.clock));

@@ -17,6 +17,8 @@ pub struct Scene {
     pub destinations: Vec<Destination>,
     /// Where dead letters go.
     pub dead_letters: Destination,
+    /// Where dead letters go back to, if they do: nobody else sends there.
+    pub revived: Option<Destination>,
     /// Durable subscriptions that clients read and end. If there are any, messages have several targets too, and none becomes a
     /// dead letter: it would be one for each place.
     pub names: Vec<Subscription>,
@@ -78,9 +80,11 @@ impl Scene {
         let transaction_ms_max = random.one_in(4).then(|| 50 + random.below(500));
         let dead_letters = Destination::queue("dead");
         let plans_ahead = random.one_in(4);
+        let revived = random.one_in(3).then(|| Destination::queue("revived"));
         Scene {
             destinations,
             dead_letters,
+            revived,
             names,
             fed,
             selects,

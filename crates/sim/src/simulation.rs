@@ -666,6 +666,7 @@ fn oracle_of(placement: Placement, scene: &Scene) -> Oracle {
     if let Some(at) = &scene.last_values {
         oracle.expect_last_values(at.clone());
     }
+    oracle.expect_reviving(scene.revived.clone());
     oracle.expect_taking(scene.slow.clone(), scene.transaction_ms_max);
     if let Some((at, limit)) = &scene.limited {
         oracle.expect_limit(at.clone(), limit.drops());

@@ -51,6 +51,8 @@ pub struct Report {
     pub timed_out: u64,
     /// Messages that went to another partition with their queues.
     pub moved: u64,
+    /// Dead letters that went back and were delivered.
+    pub revived: u64,
     /// Messages in queues when the run ended, before they were drained.
     pub drained: u64,
 }
@@ -83,6 +85,7 @@ impl Report {
         self.slow += other.slow;
         self.timed_out += other.timed_out;
         self.moved += other.moved;
+        self.revived += other.revived;
     }
 }
 

@@ -89,6 +89,8 @@ fn promises_hold_for_every_seed() {
         2 * total.timed_out,
         // One run in four has queues that move, if there are several partitions.
         total.moved,
+        // One run in three has dead letters go back, as far as there are any.
+        8 * total.revived,
         // One run in five is encrypted.
         5 * total.rotations,
         // One in four schedules enough.

@@ -20,7 +20,7 @@ impl Letter {
         let mut got = got.clone().with_chunks(None);
         // What the broker knows of a message by its properties is no part of it.
         if let Some(rare) = got.rare.take() {
-            let rare = RareHeaders { last_value: None, ..(*rare).clone() };
+            let rare = RareHeaders { last_value: None, returns: 0, ..(*rare).clone() };
             got.rare = (rare != RareHeaders::default()).then(|| Arc::new(rare));
         }
         match got == (Message { expires_at_ms, ..self.sent.message.clone() }) {
@@ -38,8 +38,9 @@ impl Oracle {
     ) -> Checked {
         let key = delivery.consumer;
         let message = number_of(&delivery.message).ok_or("a delivery without a number")?;
+        let revived = self.reads_revived(key);
         let letter = self.letters.get(&message).ok_or("a delivery of a message that nobody sent")?;
-        let dead = self.readers.get(&key).is_some_and(|reader| reader.source == self.dead_letters);
+        let dead = revived || self.readers.get(&key).is_some_and(|reader| reader.source == self.dead_letters);
         let expires_at_ms = if dead { 0 } else { letter.sent.message.expires_at_ms };
         letter
             .is_unchanged(&delivery.message, expires_at_ms)
@@ -60,6 +61,7 @@ impl Oracle {
         reader.credit -= 1;
         let (source, mode, no_local) = (reader.source.clone(), reader.mode, reader.no_local);
         let place = match (source.kind, reader.name.clone()) {
+            (DestinationKind::Queue, _) if revived => Place::Queue(self.dead_letters.clone()),
             (DestinationKind::Queue, _) => Place::Queue(source.clone()),
             (DestinationKind::Topic, Some(name)) => Place::Named(name),
             (DestinationKind::Topic, None) => Place::Subscription(key),
@@ -250,10 +252,12 @@ impl Oracle {
     }
 
     fn check_count(&mut self, spot: &Spot, found: u32, what: &str) -> Checked {
-        let run = self.run;
+        let (run, has_revived) = (self.run, self.has_perhaps_revived(&spot.0));
         let Some(copy) = self.copies.get_mut(spot) else { return Ok(()) };
         let (low, high) = copy.failed;
         // How often it was taken back nobody sees, nor whether it was before a transaction that had it came to its end.
+        // Whoever goes back begins anew.
+        let low = if has_revived { 0 } else { low };
         let (low, high) = if self.taking.is_possible() { (0, u32::MAX) } else { (low, high) };
         if found < low || high < found {
             return Err(format!("{what}: delivery count {found}, not within {low} and {high}"));

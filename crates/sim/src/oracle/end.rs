@@ -82,6 +82,7 @@ impl Oracle {
                 || self.may_drop(place)
                 || self.may_replace(place)
                 || queue.temporary
+                || self.has_perhaps_revived(place)
                 || self.has_perhaps_moved(place)
             {
                 continue;

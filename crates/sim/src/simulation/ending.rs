@@ -18,6 +18,9 @@ const MOVE_LOOKS_MAX: u32 = 100;
 /// ... each time so much later that all that has to wait a little has its turn.
 const MOVE_LOOK_MS: u64 = 1000;
 
+/// Steps of redrives, one in each ms, that are waited for.
+const REDRIVE_STEPS_MAX: u64 = 150;
+
 impl Simulation {
     /// The disk is well again; everything under way comes to its end.
     fn rest(&mut self) -> Checked {
@@ -68,11 +71,19 @@ impl Simulation {
         self.disk.set_capacity(None);
         self.assembly.retry = true;
         self.rest()?;
+        if self.scene.revived.is_some() && self.random.one_in(2) {
+            self.with_client(0, Client::redrive)?;
+        }
         for _ in 0..12 {
             for slot in 0..SLOTS {
                 self.with_client(slot, |client, _| client.credit_all(1000))?;
                 self.with_client(slot, Client::accept_all)?;
             }
+            self.rest()?;
+        }
+        // A redrive goes on a little later, with each message if memory is short.
+        for _ in 0..self.scene.revived.as_ref().map_or(0, |_| REDRIVE_STEPS_MAX) {
+            self.now_ms += 1;
             self.rest()?;
         }
         let connected: BTreeSet<ConnectionId> =
@@ -98,8 +109,8 @@ impl Simulation {
         self.check_counts()?;
         let (delivered, confirmed, refused) = self.oracle.checked;
         self.report_work();
-        let (doubted, fed) = (self.oracle.doubted(), self.oracle.fed());
-        Ok(Report { delivered, confirmed, refused, doubted, fed, ..self.report })
+        let (doubted, fed, revived) = (self.oracle.doubted(), self.oracle.fed(), self.oracle.revived());
+        Ok(Report { delivered, confirmed, refused, doubted, fed, revived, ..self.report })
     }
 
     /// Lets those queues go on that are on the move; `false` if there is none.
@@ -160,6 +171,7 @@ impl Simulation {
             return Err("a persistent message is refused though the disk is well again".to_owned());
         }
         queues.push(self.scene.dead_letters.clone());
+        queues.extend(self.scene.revived.clone());
         for queue in queues {
             self.with_client(0, |client, world| {
                 client.attach_to(world, queue, ConsumerMode::Shared, u32::MAX)
