@@ -551,8 +551,8 @@ impl Oracle {
             }
             Outcome::Accepted | Outcome::Expired if in_transaction => {
                 if self.operations[operation].fate == Fate::Aborted {
-                    // Its transaction was undone ahead of it: nothing comes of it.
-                    return;
+                    // Its transaction was undone ahead of it: nothing comes of it. It may count as undone once more if its consumer leaves.
+                    return copy.count(0, 1);
                 }
                 copy.hold = Hold::InTransaction(operation, by);
                 copy.ended = Some(operation);
