@@ -804,7 +804,7 @@ fn what_was_taken_back_and_is_on_the_disk_is_not_lost_by_a_verdict() {
     for (words, want, held) in [
         ("reject 1.1 m?k=4", "no", "a:1"),
         ("expire 1.1 m?k=4", "no", "a:1"),
-        ("retry 1.1 m?k=4\nreject 1.1 m?k=4", "no", "a:1"),
+        ("retry 1.1 m?k=4\nreject 1.1 m?k=4", "ok no", "a:1"),
         ("release 1.1 m?k=4", "ok", "a:1"),
         ("accept 1.1 m?k=4", "ok", ""),
     ] {
