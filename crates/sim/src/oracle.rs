@@ -541,6 +541,7 @@ impl Oracle {
         in_transaction: bool,
         by: ConsumerKey,
     ) {
+        let may_be_taken = self.taking.is_possible();
         let Some(copy) = self.copies.get_mut(spot) else { return };
         let volatile = copy.volatile;
         match outcome {
@@ -551,7 +552,8 @@ impl Oracle {
             }
             Outcome::Accepted | Outcome::Expired if in_transaction => {
                 if self.operations[operation].fate == Fate::Aborted {
-                    // Its transaction was undone ahead of it: nothing comes of it. It may count as undone once more if its consumer leaves.
+                    // Its transaction was undone ahead of it: nothing comes of it but that it is undone once more.
+                    copy.perhaps_taken |= may_be_taken;
                     return copy.count(0, 1);
                 }
                 copy.hold = Hold::InTransaction(operation, by);
@@ -560,7 +562,7 @@ impl Oracle {
             }
             Outcome::Accepted | Outcome::Expired | Outcome::Rejected => copy.hold = Hold::Free,
         }
-        if volatile && !self.taking.is_possible() {
+        if volatile && !may_be_taken {
             copy.ended = Some(AT_ONCE);
             return;
         }
