@@ -145,12 +145,10 @@ impl<F: DiskFile> Verified<F> {
                     return Err(damaged(DamageKind::Group));
                 }
                 let mut stale = window.headers(salt, offset + 1, last).map_err(failed)?;
-                let torn = window.resembles_group(salt, offset).map_err(failed)?;
-                if torn || !stale.is_empty() {
+                stale.extend(window.resembles_group(salt, offset).map_err(failed)?.then_some(offset));
+                if !stale.is_empty() {
                     self.torn = Some(TornTail { file: link.path.clone(), offset });
                 }
-                // It may be all that proves that a damaged group ahead of it had been synced: else that would look torn to the next start.
-                stale.extend((torn && self.damaged.is_empty()).then_some(offset));
                 let place = |offset| Stale { file: link.file.clone(), path: link.path.clone(), offset };
                 self.stale.extend(stale.into_iter().map(place));
                 Ok(())

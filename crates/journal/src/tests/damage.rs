@@ -49,19 +49,6 @@ fn damage(partition: Option<u16>, file: &str, offset: u64, kind: DamageKind) -> 
     Damage { partition: partition.map(PartitionId), file: PathBuf::from(file), offset, kind }
 }
 
-/// That the second was synced only the torn third one says, and it must go on saying so.
-#[test]
-fn what_is_damaged_ahead_of_a_torn_group_is_so_at_each_start() {
-    let disk = three_groups();
-    [1536, 2560].into_iter().for_each(|group| flip(&disk, FIRST, group + 100));
-    for start in 1..=3 {
-        let (_, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
-        let stopped: Vec<_> = recovered.damaged.iter().map(|damage| damage.partition).collect();
-        assert_eq!(stopped, [Some(PartitionId(1))], "start {start}");
-        disk.crash();
-    }
-}
-
 #[test]
 fn a_bad_last_group_is_cut_and_a_bad_earlier_one_is_damage() {
     let all = vec![stored(0, 1, 600), stored(1, 1, 600), stored(0, 2, 600)];
