@@ -62,12 +62,12 @@ pub(crate) struct Chain<F> {
     pub unused: BTreeMap<SegmentNumber, Found<F>>,
     /// A torn first group in a segment behind the last.
     pub torn: Option<TornTail>,
-    /// That group, and what comes behind it there.
+    /// What comes behind it there.
     pub stale: Vec<Stale<F>>,
 }
 
-/// A group behind the end of the journal, void because it or one ahead of it is not whole: its header must not be taken for one
-/// of those that will be written there, nor be made whole by what of them a power cut leaves.
+/// A group behind the end of the journal, void because one ahead of it is gone: its header must not be taken for one of those
+/// that will be written there.
 #[derive(Debug)]
 pub(crate) struct Stale<F> {
     pub file: Arc<F>,
@@ -171,9 +171,8 @@ fn find_tail<F: DiskFile>(
             };
         }
         let begun = head.is_some() || window.resembles_group(header.salt, FIRST_GROUP).map_err(failed)?;
-        let mut stale = window.headers(header.salt, FIRST_GROUP + SECTOR_BYTES, after).map_err(failed)?;
-        stale.extend(begun.then_some(FIRST_GROUP));
-        if !stale.is_empty() {
+        let stale = window.headers(header.salt, FIRST_GROUP + SECTOR_BYTES, after).map_err(failed)?;
+        if begun || !stale.is_empty() {
             tail.torn = Some(TornTail { file: segment.path.clone(), offset: FIRST_GROUP });
         }
         tail.stale.extend(stale.into_iter().map(|offset| Stale {

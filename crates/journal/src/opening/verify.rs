@@ -144,9 +144,8 @@ impl<F: DiskFile> Verified<F> {
                 if unread || window.was_synced(salt, offset, last).map_err(failed)? {
                     return Err(damaged(DamageKind::Group));
                 }
-                let mut stale = window.headers(salt, offset + 1, last).map_err(failed)?;
-                stale.extend(window.resembles_group(salt, offset).map_err(failed)?.then_some(offset));
-                if !stale.is_empty() {
+                let stale = window.headers(salt, offset + 1, last).map_err(failed)?;
+                if !stale.is_empty() || window.resembles_group(salt, offset).map_err(failed)? {
                     self.torn = Some(TornTail { file: link.path.clone(), offset });
                 }
                 let place = |offset| Stale { file: link.file.clone(), path: link.path.clone(), offset };

@@ -3,7 +3,7 @@
 use super::service::{OPTIONS, open, payload, position, read_near, record, serve, stored};
 use crate::{
     Checkpoint, CheckpointError, CommitError, Damage, DamageKind, Disk, FORMAT_VERSION, Fault, Journal, Keys,
-    OpenError, Operation, Payload, ReadError, Record, SimulatedDisk, StoredRecord, TornTail,
+    OpenError, Operation, ReadError, SimulatedDisk, TornTail,
 };
 use bytes::Bytes;
 use postroad_model::PartitionId;
@@ -345,55 +345,6 @@ fn without_a_checkpoint_the_first_segment_must_be_there() {
             }
             (got, _) => panic!("case: {name}: {:?}", got.map(|(_, recovered)| recovered.damaged)),
         }
-    }
-}
-
-/// A record of whose payload all but the front is the same as in others.
-fn alike(number: u64, front: u8) -> Record {
-    let mut bytes = vec![7; 3000];
-    bytes[..100].fill(front);
-    Record { payload: Payload::from(Bytes::from(bytes)), ..record(0, number, 0) }
-}
-
-/// A power cut takes all but the first sector of the group at `offset`.
-fn tear(disk: &SimulatedDisk, name: &str, offset: usize) {
-    let mut bytes = disk.contents(name).unwrap();
-    bytes[offset + 512..].fill(0);
-    disk.set_contents(name, bytes);
-}
-
-#[test]
-fn a_torn_group_never_comes_back_with_the_rest_of_another_in_its_place() {
-    for (case, before, name, offset) in
-        [("of a new segment", 14, SECOND, 512), ("of one with groups in it", 2, FIRST, 512 + 2 * 1024)]
-    {
-        let disk = SimulatedDisk::new(7);
-        let (mut journal, _) = open(&disk);
-        for number in 1..=before {
-            journal.commit(&[record(0, number, 900)]).unwrap();
-            serve(&mut journal, &disk);
-        }
-        journal.commit(&[alike(before + 1, 1)]).unwrap();
-        tear(&disk, name, offset);
-        let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
-        let torn = Some(TornTail { file: PathBuf::from(name), offset: offset as u64 });
-        assert_eq!(recovered.torn, torn, "case: {case}");
-        let mut last = before;
-        if name == SECOND {
-            last += 1;
-            journal.commit(&[record(0, last, 900)]).unwrap();
-        }
-        let stale = disk.contents(name).unwrap();
-        journal.commit(&[alike(last + 1, 2)]).unwrap();
-        let mut bytes = disk.contents(name).unwrap();
-        assert!(bytes[offset..offset + 512] != stale[offset..offset + 512], "case: {case}: the same place");
-        // Of this group a power cut takes the first sector, and leaves the others.
-        bytes[offset..offset + 512].copy_from_slice(&stale[offset..offset + 512]);
-        disk.set_contents(name, bytes);
-        let fronts = |record: &StoredRecord| (record.position.get(), record.payload[0]);
-        let got: Vec<_> = open(&disk).1.iter().map(fronts).collect();
-        let want: Vec<_> = (1..=last).map(|number| fronts(&stored(0, number, 900))).collect();
-        assert_eq!(got, want, "case: {case}");
     }
 }
 
