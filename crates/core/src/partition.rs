@@ -726,11 +726,29 @@ impl Partition {
 
     /// A queue gives up its claim on a message.
     pub(crate) fn drop_reference(&mut self, key: MessageKey, effects: &mut Vec<Effect>) {
-        if let Some(Gone { bytes, chunks }) = self.bodies.unrefer(key) {
-            self.released(key, bytes, effects);
-            if let Some(chunks) = chunks {
-                chunks::release(&chunks, effects);
-            }
+        let gone = self.bodies.unrefer(key);
+        self.release_gone(key, gone, effects);
+    }
+
+    /// As `drop_reference`, and the message was in hand there.
+    pub(crate) fn put_down(&mut self, key: MessageKey, effects: &mut Vec<Effect>) {
+        let gone = self.bodies.put_down(key);
+        self.release_gone(key, gone, effects);
+    }
+
+    /// An entry of this state is gone, and its claim on the message.
+    pub(crate) fn let_message_go(&mut self, key: MessageKey, state: State, effects: &mut Vec<Effect>) {
+        match state.is_in_hand() {
+            true => self.put_down(key, effects),
+            false => self.drop_reference(key, effects),
+        }
+    }
+
+    fn release_gone(&mut self, key: MessageKey, gone: Option<Gone>, effects: &mut Vec<Effect>) {
+        let Some(Gone { bytes, chunks }) = gone else { return };
+        self.released(key, bytes, effects);
+        if let Some(chunks) = chunks {
+            chunks::release(&chunks, effects);
         }
     }
 

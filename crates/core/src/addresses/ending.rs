@@ -69,10 +69,7 @@ impl Partition {
     ) {
         let at_ms = self.bodies.headers(entry.key).map_or(0, |(headers, _)| headers.expires_at_ms);
         self.expiries.remove(at_ms, id, tag(number.0, sequence));
-        if entry.state.is_in_hand() {
-            self.bodies.unpin(entry.key);
-        }
-        self.drop_reference(entry.key, effects);
+        self.let_message_go(entry.key, entry.state, effects);
     }
 
     fn let_page_go(&mut self, id: QueueId, number: LaneNumber, page: &Page, effects: &mut Vec<Effect>) {

@@ -128,11 +128,9 @@ impl Partition {
 
     fn hold_once_more(&mut self, queue: QueueId, by: ConsumerKey, tag: EntryTag, needs_body: bool) -> bool {
         let order = self.next_hold;
-        let key = self.entry(queue, tag).map(|entry| entry.key);
-        if needs_body && key.is_none_or(|key| self.bodies.resident(key).is_none()) {
-            return false;
-        }
-        if self.entry(queue, tag).is_none_or(|entry| entry.state != State::Ready) {
+        let ready = self.entry(queue, tag).filter(|entry| entry.state == State::Ready);
+        let Some(key) = ready.map(|entry| entry.key) else { return false };
+        if needs_body && self.bodies.resident(key).is_none() {
             return false;
         }
         self.next_hold += 1;

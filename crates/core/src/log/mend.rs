@@ -228,8 +228,7 @@ impl Mending {
                     let body_bytes = self.partition.bodies.headers(*key).map_or(0, |(_, bytes)| bytes);
                     let (queue, subscription, holder) = (Some(to.clone()), None, Holder::Transaction);
                     lost.push(LostMessage { queue, subscription, position, ordinal, body_bytes, holder });
-                    self.partition.bodies.unpin(*key);
-                    self.partition.drop_reference(*key, &mut Vec::new());
+                    self.partition.put_down(*key, &mut Vec::new());
                 }
                 found.is_none()
             });

@@ -99,7 +99,17 @@ impl Bodies {
 
     /// One queue fewer holds it; what it leaves if that was the last one, and the message is gone.
     pub fn unrefer(&mut self, key: MessageKey) -> Option<Gone> {
+        self.let_go(key, 0)
+    }
+
+    /// As [`Bodies::unrefer`], by one who has pinned it.
+    pub fn put_down(&mut self, key: MessageKey) -> Option<Gone> {
+        self.let_go(key, 1)
+    }
+
+    fn let_go(&mut self, key: MessageKey, pins: u32) -> Option<Gone> {
         let stored = self.stored.get_mut(&key)?;
+        stored.pins = stored.pins.saturating_sub(pins);
         stored.references = stored.references.saturating_sub(1);
         if stored.references > 0 {
             return None;

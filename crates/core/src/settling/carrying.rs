@@ -127,8 +127,6 @@ impl Partition {
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
-        // Whoever is the first to go lets its body go: the message that it becomes has it from then on.
-        sends.iter().for_each(|sent| self.lend(&sent.message, effects));
         let mut settlements = leaving;
         for tag in tags {
             // What is in memory alone stays too, until the log has what it becomes.
@@ -146,13 +144,11 @@ impl Partition {
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
+        // The entry lets its body go before the message that it becomes has it, whatever becomes of the queue meanwhile.
+        sends.iter().for_each(|sent| self.lend(&sent.message, effects));
         let bodies = self.bodies_to_carry(&sends);
         if bodies.is_empty() {
             return self.move_at_once(sends, &[], settlements, answer, effects);
-        }
-        for body in &bodies {
-            // Whatever becomes of the queue meanwhile.
-            self.lend(&sends[body.index].message, effects);
         }
         self.carrying.waiting.push_back(Move { sends, settlements, answer, bodies, not_before_ms: 0 });
         self.go_on_carrying(effects);

@@ -304,12 +304,8 @@ impl Partition {
 
     /// An entry is gone. Where other queues have its message, and nobody has it in hand there, the body need not stay in memory.
     fn let_go_of_body(&mut self, entry: &Entry, effects: &mut Vec<Effect>) {
-        let was_in_hand = entry.state.is_in_hand();
-        if was_in_hand {
-            self.bodies.unpin(entry.key);
-        }
-        self.drop_reference(entry.key, effects);
-        if was_in_hand && self.is_short_of_memory() {
+        self.let_message_go(entry.key, entry.state, effects);
+        if entry.state.is_in_hand() && self.is_short_of_memory() {
             self.bodies.evict(entry.key);
         }
     }

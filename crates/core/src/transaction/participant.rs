@@ -174,8 +174,7 @@ impl Partition {
             }
             let moved = prepared.moved.get(&key).copied();
             self.bind_entries((key, moved), &to, from, &mut touched, effects);
-            self.bodies.unpin(key);
-            self.drop_reference(key, effects);
+            self.put_down(key, effects);
         }
         if let Some(volatile) = volatile {
             self.carry_out_volatile(volatile, effects);
