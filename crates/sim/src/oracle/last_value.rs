@@ -51,6 +51,17 @@ impl Oracle {
         }
     }
 
+    /// Whether what has taken the message's place may have ended by itself before an older one came from where the queue was.
+    fn may_be_outlived(&self, place: &Place, message: MessageNumber) -> bool {
+        let ends = |(other, letter): (&MessageNumber, &Letter)| {
+            value_of(*other) == value_of(message)
+                && letter.sent.message.expires_at_ms != 0
+                && letter.sent.targets().any(|to| Some(to) == self.source_of(place))
+                && !self.is_surely_newer(message, *other, place)
+        };
+        self.has_perhaps_moved(place) && self.letters.iter().any(ends)
+    }
+
     /// A message is delivered, and nothing newer of its value is surely there.
     pub(super) fn check_is_last(&self, spot: &Spot, what: &str) -> Checked {
         if value_of(spot.1).is_none() || !self.may_replace(&spot.0) {
@@ -73,6 +84,7 @@ impl Oracle {
                 && came
                 && lasts
                 && self.is_surely_newer(*other, spot.1, &spot.0)
+                && !self.may_be_outlived(&spot.0, *other)
         });
         match newer {
             Some(((_, newer), _)) => Err(format!("{what}: message {newer} has its value, and is newer")),
