@@ -892,17 +892,23 @@ mod tests {
         assert_eq!(writer.written(), written);
     }
 
-    #[test]
-    fn a_backup_of_a_broken_journal_leaves_nobody_waiting_for_a_failed_group() {
-        let disk = SimulatedDisk::new(3);
+    /// It has a record to write.
+    fn with_one_record(disk: &SimulatedDisk) -> LogWriter<SimulatedDisk> {
         let (journal, _) = Journal::open(disk.clone(), Options::default()).unwrap();
         let mut writer = LogWriter::new(journal, [PARTITION]);
         let payload = Payload::from(Bytes::from_static(b"record"));
         let record =
             Record { partition: PARTITION, position: position(1), payload, reserve: false, key: None };
+        writer.push(ToWriter::Batch { partition: PARTITION, epoch: 0, records: vec![record], sync: true });
+        writer
+    }
+
+    #[test]
+    fn a_backup_of_a_broken_journal_leaves_nobody_waiting_for_a_failed_group() {
+        let disk = SimulatedDisk::new(3);
+        let mut writer = with_one_record(&disk);
         // Its own sync, and that of the segment in which the journal would go on.
         (0..2).for_each(|nth| disk.fail(Operation::Sync, nth, Fault::Broken));
-        writer.push(ToWriter::Batch { partition: PARTITION, epoch: 0, records: vec![record], sync: true });
         writer.write();
         assert!(writer.is_broken());
         let _ = writer.back_up(&SimulatedDisk::new(4));
@@ -917,12 +923,7 @@ mod tests {
     #[test]
     fn a_checkpoint_that_failed_is_tried_again_though_nothing_is_written() {
         let disk = SimulatedDisk::new(3);
-        let (journal, _) = Journal::open(disk.clone(), Options::default()).unwrap();
-        let mut writer = LogWriter::new(journal, [PARTITION]);
-        let payload = Payload::from(Bytes::from_static(b"record"));
-        let record =
-            Record { partition: PARTITION, position: position(1), payload, reserve: false, key: None };
-        writer.push(ToWriter::Batch { partition: PARTITION, epoch: 0, records: vec![record], sync: true });
+        let mut writer = with_one_record(&disk);
         writer.write();
         settle_down(&mut writer, &disk, 1);
         // For so long that pauses get long, and not forever.
