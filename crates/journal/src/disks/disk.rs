@@ -102,6 +102,23 @@ pub(crate) fn read_full_at<F: DiskFile>(file: &F, buffer: &mut [u8], offset: u64
     Ok(filled)
 }
 
+/// Puts bytes in the place of others, and syncs them.
+pub(crate) fn overwrite<F: DiskFile, const N: usize>(
+    file: &F,
+    offset: u64,
+    bytes: &[u8; N],
+) -> io::Result<()> {
+    let write = |bytes: &[u8]| write_all_at(file, &mut [io::IoSlice::new(bytes)], offset);
+    let mut before = [0; N];
+    read_full_at(file, &mut before, offset)?;
+    let written = write(bytes).and_then(|()| file.sync());
+    if written.is_err() {
+        // The new ones may be in the page cache only: the next start must find what is on the disk.
+        let _ = write(&before);
+    }
+    written
+}
+
 /// Whether an error says that the device, the quota or the file size limit is exhausted.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(

@@ -1,7 +1,7 @@
 //! Which files of a directory form the journal: from the newest segment with a group in it, back along the ends that
 //! each segment's first group pins.
 
-use crate::disks::disk::{Disk, DiskFile, read_full_at};
+use crate::disks::disk::{Disk, DiskFile, overwrite, read_full_at};
 use crate::error::{Damage, DamageKind, OpenError};
 use crate::layout::checkpoint_bytes::Place;
 use crate::layout::format::{
@@ -25,6 +25,8 @@ pub(crate) struct Found<F> {
     pub header: Option<SegmentHeader>,
     /// Offset beyond which there cannot be groups.
     pub limit: u64,
+    /// Behind the end of the journal, with groups in it that are void.
+    pub begun: bool,
 }
 
 /// One segment of the journal.
@@ -62,23 +64,15 @@ pub(crate) struct Chain<F> {
     pub unused: BTreeMap<SegmentNumber, Found<F>>,
     /// A torn first group in a segment behind the last.
     pub torn: Option<TornTail>,
-    /// What comes behind it there.
-    pub stale: Vec<Stale<F>>,
 }
 
-/// A group behind the end of the journal, void because one ahead of it is gone: its header must not be taken for one of those
-/// that will be written there.
+/// A group behind the end of the last segment, void because one ahead of it is gone: its header must not be taken for one of
+/// those that will be written there.
 #[derive(Debug)]
 pub(crate) struct Stale<F> {
     pub file: Arc<F>,
     pub path: PathBuf,
     pub offset: u64,
-}
-
-/// What lies behind the last segment with a group in it.
-struct Tail<F> {
-    torn: Option<TornTail>,
-    stale: Vec<Stale<F>>,
 }
 
 /// Opens the segment files and reads their headers.
@@ -101,7 +95,7 @@ pub(crate) fn find<D: Disk>(
             Err(HeaderFault::Version(found)) => return Err(OpenError::UnknownVersion { file: path, found }),
         };
         let limit = header.map_or(length, |header| length.min(header.capacity_bytes));
-        found.insert(number, Found { file: Arc::new(file), path, header, limit });
+        found.insert(number, Found { file: Arc::new(file), path, header, limit, begun: false });
     }
     Ok(found)
 }
@@ -113,7 +107,7 @@ pub(crate) fn link<F: DiskFile>(
     end: GroupEnd,
     missing: impl Fn(SegmentNumber) -> Damage,
 ) -> Result<Chain<F>, OpenError> {
-    let (tail, Tail { torn, stale }) = find_tail(&found, end.segment)?;
+    let (tail, torn) = find_tail(&mut found, end.segment)?;
     let lowest = found.keys().next().copied();
     if tail.is_none() && end.segment.0 == 0 && lowest.is_some_and(|lowest| lowest != SegmentNumber::FIRST) {
         // The first file stays until a group is durable, and only a checkpoint lets it go then.
@@ -143,16 +137,16 @@ pub(crate) fn link<F: DiskFile>(
         }
     }
     links.reverse();
-    Ok(Chain { links, unused: found, torn, stale })
+    Ok(Chain { links, unused: found, torn })
 }
 
-/// The newest segment behind `end` with a group in it, and what lies behind that.
+/// The newest segment behind `end` with a group in it; those behind that which were begun are marked, and the first of them reported.
 fn find_tail<F: DiskFile>(
-    found: &BTreeMap<SegmentNumber, Found<F>>,
+    found: &mut BTreeMap<SegmentNumber, Found<F>>,
     end: SegmentNumber,
-) -> Result<(Option<SegmentNumber>, Tail<F>), OpenError> {
-    let mut tail = Tail { torn: None, stale: Vec::new() };
-    for (&number, segment) in found.range(end.next()..).rev() {
+) -> Result<(Option<SegmentNumber>, Option<TornTail>), OpenError> {
+    let mut torn = None;
+    for (&number, segment) in found.range_mut(end.next()..).rev() {
         let Some(header) = segment.header else { continue };
         let mut window = segment.window();
         let head = segment.first_group()?;
@@ -162,26 +156,22 @@ fn find_tail<F: DiskFile>(
             None => (false, GroupNumber(0)),
         };
         if whole {
-            return Ok((Some(number), tail));
+            return Ok((Some(number), torn));
         }
         if window.was_synced(header.salt, FIRST_GROUP, after).map_err(failed)? {
             return match head {
-                Some(_) => Ok((Some(number), tail)),
+                Some(_) => Ok((Some(number), torn)),
                 None => Err(segment.damaged(FIRST_GROUP, DamageKind::Group)),
             };
         }
-        let begun = head.is_some() || window.resembles_group(header.salt, FIRST_GROUP).map_err(failed)?;
-        let stale = window.headers(header.salt, FIRST_GROUP + SECTOR_BYTES, after).map_err(failed)?;
-        if begun || !stale.is_empty() {
-            tail.torn = Some(TornTail { file: segment.path.clone(), offset: FIRST_GROUP });
+        let begun = window.resembles_group(header.salt, FIRST_GROUP).map_err(failed)?
+            || window.search(Some(header.salt), FIRST_GROUP, GroupNumber(0)).map_err(failed)?.is_some();
+        if begun {
+            torn = Some(TornTail { file: segment.path.clone(), offset: FIRST_GROUP });
         }
-        tail.stale.extend(stale.into_iter().map(|offset| Stale {
-            file: segment.file.clone(),
-            path: segment.path.clone(),
-            offset,
-        }));
+        segment.begun = begun;
     }
-    Ok((None, tail))
+    Ok((None, torn))
 }
 
 impl<F: DiskFile> Found<F> {
@@ -195,6 +185,15 @@ impl<F: DiskFile> Found<F> {
         let head = window.head(header.salt, FIRST_GROUP);
         let head = head.map_err(|source| OpenError::Io { file: self.path.clone(), source })?;
         Ok(head.filter(|head| head.header.previous.number < head.header.number))
+    }
+
+    /// Makes the groups in it void for ever: else what a later power cut leaves of others in their place could make them whole,
+    /// with what they say of the end of the segment before.
+    pub(crate) fn renew(&mut self, salt: u64) -> Result<(), OpenError> {
+        let Some(header) = &mut self.header else { return Ok(()) };
+        header.salt = salt;
+        overwrite(&*self.file, 0, &header.encode())
+            .map_err(|source| OpenError::Io { file: self.path.clone(), source })
     }
 
     /// Refuses a file without a valid header that holds groups newer than the journal's last: they were promised.

@@ -1,6 +1,6 @@
 //! Opening a journal: the newest readable checkpoint, then every durable group after it.
 
-use crate::disks::disk::{Disk, DiskFile, read_full_at, write_all_at};
+use crate::disks::disk::{Disk, DiskFile, overwrite, read_full_at, write_all_at};
 use crate::error::{Damage, DamageKind, OpenError};
 use crate::keys::{KeyId, Keys};
 use crate::layout::checkpoint_bytes::Place;
@@ -62,15 +62,15 @@ impl<D: Disk> Journal<D> {
         let found = chain::find(&disk, numbers.iter().copied().filter(|&number| start.segment <= number))?;
         let missing = |number| missing(&disk, &loaded, number);
         let chain = chain::link(found, start, end, missing)?;
-        let (mut verified, unused, dead) = verify(&disk, &loaded, &numbers, compacted, chain, &keys, watch)?;
+        let (mut verified, mut unused, dead) =
+            verify(&disk, &loaded, &numbers, compacted, chain, &keys, watch)?;
         check_keys(&disk, &verified.segments, &keys)?;
         let indexes = names
             .iter()
             .filter(|name| index_of(name).is_some_and(|number| !verified.segments.has_file(number)));
         let (sorted, unsorted) = sorted_copies(&names, &verified.segments);
         let obsolete = obsolete.into_iter().chain(dead).chain(indexes.cloned()).chain(unsorted).collect();
-        // Their handles are let go: one of the segments may be the next to be used.
-        wipe(&std::mem::take(&mut verified.stale))?;
+        clear(&disk, &mut verified, &mut unused)?;
         settle_tail(&verified)?;
         // Entries seen here may be those of a process that ended before it synced them.
         disk.sync_directory().map_err(directory_failed)?;
@@ -191,7 +191,6 @@ fn verify<D: Disk>(
         unused.check_headerless(verified.last.number)?;
     }
     verified.torn = verified.torn.or(chain.torn);
-    verified.stale.extend(chain.stale);
     Ok((verified, chain.unused, dead))
 }
 
@@ -225,19 +224,20 @@ fn lost_records(file: &Path, segment: &Segment) -> Vec<(PartitionId, Damage)> {
     .collect()
 }
 
-/// Takes the headers of void groups off the disk, before new groups with their numbers come there.
-fn wipe<F: DiskFile>(stale: &[Stale<F>]) -> Result<(), OpenError> {
-    for Stale { file, path, offset } in stale {
-        let failed = |source| OpenError::Io { file: path.clone(), source };
-        let write = |sector: &[u8]| write_all_at(&**file, &mut [IoSlice::new(sector)], *offset);
-        let mut before = [0; SECTOR_BYTES as usize];
-        read_full_at(&**file, &mut before, *offset).map_err(failed)?;
-        let wiped = write(&[0; SECTOR_BYTES as usize]).and_then(|()| file.sync());
-        if wiped.is_err() {
-            // The zeros may be in the page cache only: the next start must find what is on the disk.
-            let _ = write(&before);
-        }
-        wiped.map_err(failed)?;
+/// Makes what is behind the end of the journal void, before new groups come there.
+fn clear<D: Disk>(
+    disk: &D,
+    verified: &mut Verified<D::File>,
+    unused: &mut Unused<D::File>,
+) -> Result<(), OpenError> {
+    // Their handles are let go: one of the segments may be the next to be used.
+    for Stale { file, path, offset } in std::mem::take(&mut verified.stale) {
+        overwrite(&*file, offset, &[0; SECTOR_BYTES as usize])
+            .map_err(|source| OpenError::Io { file: path, source })?;
+    }
+    for found in unused.values_mut().filter(|found| found.begun) {
+        let salt = disk.salt().map_err(|source| OpenError::Io { file: found.path.clone(), source })?;
+        found.renew(salt)?;
     }
     Ok(())
 }

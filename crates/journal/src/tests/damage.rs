@@ -3,7 +3,7 @@
 use super::service::{OPTIONS, open, payload, position, read_near, record, serve, stored};
 use crate::{
     Checkpoint, CheckpointError, CommitError, Damage, DamageKind, Disk, FORMAT_VERSION, Fault, Journal, Keys,
-    OpenError, Operation, ReadError, SimulatedDisk, TornTail,
+    OpenError, Operation, Payload, ReadError, Record, SimulatedDisk, StoredRecord, TornTail,
 };
 use bytes::Bytes;
 use postroad_model::PartitionId;
@@ -400,4 +400,42 @@ fn what_could_not_be_wiped_is_found_again_by_the_next_start() {
         let positions: Vec<u64> = recovered.records().map(|record| record.unwrap().position.get()).collect();
         assert!([&[1, 2, 3][..], &[1, 2, 3, 4]].contains(&&positions[..]), "seed {seed}: {positions:?}");
     }
+}
+
+/// A record of whose payload all but the front is the same as in others.
+fn alike(number: u64, front: u8) -> Record {
+    let mut bytes = vec![7; 3000];
+    bytes[..100].fill(front);
+    Record { payload: Payload::from(Bytes::from(bytes)), ..record(0, number, 0) }
+}
+
+#[test]
+fn a_torn_first_group_of_a_segment_never_comes_back_with_the_rest_of_another_in_its_place() {
+    let disk = SimulatedDisk::new(7);
+    let (mut journal, _) = open(&disk);
+    for number in 1..=14 {
+        journal.commit(&[record(0, number, 900)]).unwrap();
+        serve(&mut journal, &disk);
+    }
+    // A power cut takes all but the first sector of the second segment's first group.
+    journal.commit(&[alike(15, 1)]).unwrap();
+    let mut bytes = disk.contents(SECOND).unwrap();
+    bytes[1024..].fill(0);
+    disk.set_contents(SECOND, bytes.clone());
+    let torn = || Journal::open(disk.clone(), OPTIONS).unwrap().1.torn;
+    assert_eq!(torn(), Some(TornTail { file: PathBuf::from(SECOND), offset: 512 }));
+    assert_eq!(torn(), None, "what was cut off once is not found again");
+    // Another record 15 goes where the first segment has room still, and one like the first begins the second segment.
+    let (mut journal, _) = open(&disk);
+    journal.commit(&[record(0, 15, 900)]).unwrap();
+    journal.commit(&[alike(16, 2)]).unwrap();
+    // Of that a power cut takes the first sector, so that the one of before is there, and leaves the others.
+    let mut after = disk.contents(SECOND).unwrap();
+    assert!(after[512..1024] != bytes[512..1024], "the same place");
+    after[512..1024].copy_from_slice(&bytes[512..1024]);
+    disk.set_contents(SECOND, after);
+    let fronts = |record: &StoredRecord| (record.position.get(), record.payload[0]);
+    let got: Vec<_> = open(&disk).1.iter().map(fronts).collect();
+    let want: Vec<_> = (1..=15).map(|number| fronts(&stored(0, number, 900))).collect();
+    assert_eq!(got, want);
 }
