@@ -52,6 +52,10 @@ pub struct Pace {
     pub published_per_second: f64,
     /// Messages per second to one consumer, from the front.
     pub consumed_per_second: f64,
+    /// The server's processor time for each message that was published, in µs: others on the machine change it less than the paces.
+    pub publishing_micros: Option<f64>,
+    /// For each that was consumed.
+    pub consuming_micros: Option<f64>,
 }
 
 /// The broker after it was killed.
@@ -176,13 +180,20 @@ fn queue(plan: &Plan) -> Destination {
 
 /// Publishes so many to the end, and consumes as many from the front.
 fn pace(plan: &Plan, messages: u64, stop: &Arc<AtomicBool>) -> Result<Pace, DepthError> {
+    let spent = || plan.server.and_then(ServerTime::spent);
+    let micros = |from: Option<Duration>, to: Option<Duration>| {
+        Some((to? - from?).as_secs_f64() * 1e6 / messages as f64)
+    };
+    let before = spent();
     let published_per_second = publish(&load(plan, messages, 1), stop, |_| ())?;
-    let begin = Instant::now();
+    let (published, begin) = (spent(), Instant::now());
     let found = drain(&plan.url, queue(plan), messages, stop)?;
     if found < messages {
         return Err(DepthError::Missing { want: messages, found });
     }
-    Ok(Pace { published_per_second, consumed_per_second: messages as f64 / begin.elapsed().as_secs_f64() })
+    let consumed_per_second = messages as f64 / begin.elapsed().as_secs_f64();
+    let (publishing_micros, consuming_micros) = (micros(before, published), micros(published, spent()));
+    Ok(Pace { published_per_second, consumed_per_second, publishing_micros, consuming_micros })
 }
 
 fn restart(

@@ -71,6 +71,16 @@ fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()>
     writeln!(out, "per second empty queue {messages:>14} {:>8}", "ratio")?;
     writeln!(out, "{}", row("published", |pace| pace.published_per_second))?;
     writeln!(out, "{}", row("consumed", |pace| pace.consumed_per_second))?;
+    let micros = |what: &str, of: fn(&Pace) -> Option<f64>| {
+        let (empty, deep) = (of(empty)?, of(deep)?);
+        Some(format!("{what:<10} {empty:>12.1} {deep:>14.1} {:>8.2}", deep / empty))
+    };
+    if let (Some(publishing), Some(consuming)) = (
+        micros("publishing", |pace| pace.publishing_micros),
+        micros("consuming", |pace| pace.consuming_micros),
+    ) {
+        writeln!(out, "server's processor time, µs a message\n{publishing}\n{consuming}")?;
+    }
     if let (Some(before), Some(after), Some(each)) =
         (resident_before_mib, resident_mib, measurement.bytes_per_message())
     {
