@@ -10,6 +10,11 @@ mod control;
 mod runtime;
 
 use std::process::ExitCode;
+use tikv_jemallocator::Jemalloc;
+
+/// What a deep backlog leaves behind is many small holes, among which the system's allocator looks for long: docs/decisions/0025.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     match cli::run() {
