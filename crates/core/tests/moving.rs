@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bench::{Bench, settings};
 use postroad_core::Settings;
 use postroad_model::{Command, Destination, PartitionId, TransactionId};
-use postroad_routing::{AtLimit, DeadLetters, DestinationPattern, Limit, Policies, Policy};
+use postroad_routing::{AtLimit, DeadLetters, DestinationPattern, Limit, Policies, Policy, Redelivery};
 
 /// A broker with a second store, whose partition nothing hashes to.
 fn two_stores() -> Bench {
@@ -391,29 +391,65 @@ fn what_waits_for_room_elsewhere_is_waited_for() {
     assert_eq!(read(&mut bench, "a"), "ok 9.9<m");
 }
 
-#[test]
-fn the_last_value_is_the_last_that_was_sent() {
+/// As `two_stores`; the queue `a` keeps last values, and what is rejected there rests for 500 ms.
+fn with_last_values() -> Bench {
     let mut settings = settings(2);
     settings.placement.hashed = 1;
     let mut policies = Policies::with_dead_letters_in("dead");
-    let policy = Policy { last_value: Some("k".into()), ..policies.fallback().clone() };
+    let redelivery = Redelivery { count_max: 2, delay_ms: 500, ..Redelivery::default() };
+    let policy = Policy { last_value: Some("k".into()), redelivery, ..policies.fallback().clone() };
     policies.set(&DestinationPattern::parse("queue://a").expect("a pattern"), policy);
     settings.policies = Arc::new(policies);
-    let mut bench = Bench::new(settings);
-    let said = bench.run(
-        "attach 1.1 a 1
-         send 1 a held?k=0
-         send 1 a m?k=1
-         send 1 a n?k=2
-         move 1 a to=1
-         time 20
-         send 1 a o?k=1
-         accept 1.1 held?k=0
-         time 40
-         time 60
-         credit 1.1 9",
-    );
-    assert_eq!(said, "ok 1.1<held?k=0 ok ok ok ok ok ok 1.1<n?k=2 1.1<o?k=1");
+    Bench::new(settings)
+}
+
+#[test]
+fn the_last_value_is_the_last_that_was_sent() {
+    for (case, script, want) in [
+        (
+            "where the queue is by now",
+            "attach 1.1 a 1
+             send 1 a held?k=0
+             send 1 a m?k=1
+             send 1 a n?k=2
+             move 1 a to=1
+             time 20
+             send 1 a o?k=1
+             accept 1.1 held?k=0
+             time 40
+             time 60
+             credit 1.1 9",
+            "ok 1.1<held?k=0 ok ok ok ok ok ok 1.1<n?k=2 1.1<o?k=1",
+        ),
+        (
+            "whatever its priority, and though an older one rests",
+            "attach 1.1 a 1
+             send 1 a m?k=1
+             send 1 a n?k=1 priority=9
+             reject 1.1 m?k=1
+             move 1 a to=1
+             time 20
+             time 40
+             time 60
+             credit 1.1 9",
+            "ok 1.1<m?k=1 ok ok ok ok 1.1<n?k=1",
+        ),
+        (
+            "though an older one rested when it came",
+            "attach 1.1 a 1
+             send 1 a m?k=1
+             reject 1.1 m?k=1
+             send 1 a n?k=1 priority=9
+             move 1 a to=1
+             time 20
+             time 40
+             time 60
+             credit 1.1 9",
+            "ok 1.1<m?k=1 ok ok ok ok 1.1<n?k=1",
+        ),
+    ] {
+        assert_eq!(with_last_values().run(script), want, "case: {case}");
+    }
 }
 
 #[test]

@@ -172,9 +172,9 @@ impl Queue {
         let superseded = self.last_values.get_or_insert_default().note(value, key, tag);
         let Some(superseded) = superseded else { return };
         // What is folded is ready.
-        let is_ready = self.entry(superseded).is_none_or(|entry| entry.state == State::Ready);
+        let is_in_hand = self.entry(superseded).is_some_and(|entry| entry.state.is_in_hand());
         if let Some(last_values) = &mut self.last_values {
-            last_values.supersede(superseded, is_ready);
+            last_values.supersede(superseded, is_in_hand);
         }
     }
 

@@ -38,15 +38,15 @@ impl LastValues {
         }
     }
 
-    /// An entry is superseded that waits for a consumer, or that one has.
-    pub fn supersede(&mut self, tag: EntryTag, is_ready: bool) {
-        match is_ready {
-            true => self.leaving.push(tag),
-            false => drop(self.held.insert(tag)),
+    /// An entry is superseded that somebody has in hand, or nobody.
+    pub fn supersede(&mut self, tag: EntryTag, is_in_hand: bool) {
+        match is_in_hand {
+            true => drop(self.held.insert(tag)),
+            false => self.leaving.push(tag),
         }
     }
 
-    /// An entry was given back: whether it is superseded.
+    /// An entry was given back, or rests: if it is superseded it is to be dropped.
     pub fn given_back(&mut self, tag: EntryTag) {
         if self.held.remove(&tag) {
             self.leaving.push(tag);
@@ -103,8 +103,9 @@ impl Partition {
             return;
         }
         let superseded = std::mem::take(&mut last_values.leaving);
-        let is_ready = |tag: &EntryTag| self.entry(id, *tag).is_some_and(|entry| entry.state == State::Ready);
-        let (leaving, held): (Vec<EntryTag>, Vec<EntryTag>) = superseded.into_iter().partition(is_ready);
+        // What rests leaves as well: a queue that moves takes it along, and by its place it may come behind what has superseded it.
+        let is_free = |tag: &EntryTag| self.entry(id, *tag).is_some_and(|entry| !entry.state.is_in_hand());
+        let (leaving, held): (Vec<EntryTag>, Vec<EntryTag>) = superseded.into_iter().partition(is_free);
         // At a start a prepared branch may have one: that leaves when it is given back.
         if let Some(last_values) = self.queues.get_mut(&id).and_then(|queue| queue.last_values.as_mut()) {
             last_values.held.extend(held);

@@ -54,6 +54,10 @@ impl Partition {
             resting.push(tag);
         }
         self.count_failed(id, &resting, effects);
+        if let Some(last_values) = self.queues.get_mut(&id).and_then(|queue| queue.last_values.as_mut()) {
+            resting.iter().for_each(|tag| last_values.given_back(*tag));
+            self.drop_superseded(id, effects);
+        }
         given_up
     }
 
