@@ -51,12 +51,16 @@ impl Oracle {
         }
     }
 
-    /// Whether what has taken the message's place may have ended by itself before an older one came from where the queue was.
+    /// Whether what has taken the message's place may have ended by itself, or with the memory that it was in, before an older one came from
+    /// where the queue was.
     fn may_be_outlived(&self, place: &Place, message: MessageNumber) -> bool {
         let ends = |(other, letter): (&MessageNumber, &Letter)| {
+            let spot = (place.clone(), *other);
+            let is_forgotten = |copy| self.is_perhaps_forgotten(&spot, copy);
             value_of(*other) == value_of(message)
-                && letter.sent.message.expires_at_ms != 0
                 && letter.sent.targets().any(|to| Some(to) == self.source_of(place))
+                && (letter.sent.message.expires_at_ms != 0
+                    || self.copies.get(&spot).is_some_and(is_forgotten))
                 && !self.is_surely_newer(message, *other, place)
         };
         self.has_perhaps_moved(place) && self.letters.iter().any(ends)
