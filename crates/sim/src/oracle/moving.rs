@@ -10,8 +10,8 @@ use super::{Checked, Fate, Hold, Letter, MessageCopy, Oracle, Place, Spot};
 #[derive(Default)]
 pub(super) struct Moves {
     asked: BTreeSet<Destination>,
-    /// Credit of consumers that their former partition has still.
-    left_behind: BTreeMap<(ConsumerKey, PartitionId), u32>,
+    /// Credit of consumers that their former partition has still; `None`: what a browser has that was drained is not followed here.
+    left_behind: BTreeMap<(ConsumerKey, PartitionId), Option<u32>>,
 }
 
 impl Moves {
@@ -48,7 +48,7 @@ impl Oracle {
         change: impl FnOnce(&mut u32),
     ) {
         if let Some(credit) = self.moves.left_behind.get_mut(&(key, partition)) {
-            return change(credit);
+            return credit.as_mut().map_or((), change);
         }
         if let Some(reader) = self.readers.get_mut(&key) {
             change(&mut reader.credit);
@@ -75,7 +75,8 @@ impl Oracle {
         reader.held.clear();
         let credit = std::mem::take(&mut reader.credit);
         let source = reader.source.clone();
-        self.moves.left_behind.insert((key, from), credit);
+        let is_followed = reader.mode != ConsumerMode::Browse;
+        self.moves.left_behind.insert((key, from), is_followed.then_some(credit));
         self.groups.retain(|_, owner| *owner != key);
         if let Some(line) = self.lines.get_mut(&source) {
             line.retain(|other| *other != key);
@@ -85,11 +86,9 @@ impl Oracle {
 
     /// It gets its credit back, which it uses where it is now.
     pub(super) fn has_left(&mut self, key: ConsumerKey, from: PartitionId, credit: u32) -> Checked {
-        let browses = |reader: &super::Reader| reader.mode == ConsumerMode::Browse;
         match self.moves.left_behind.remove(&(key, from)) {
-            // What credit a browser has that was drained is not followed here.
-            _ if self.readers.get(&key).is_some_and(browses) => Ok(()),
-            Some(had) if had == credit => Ok(()),
+            Some(None) => Ok(()),
+            Some(Some(had)) if had == credit => Ok(()),
             had => Err(format!("{key:?} had a credit of {had:?} in {from:?}, and takes {credit} along")),
         }
     }
