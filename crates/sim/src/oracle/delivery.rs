@@ -188,8 +188,8 @@ impl Oracle {
         if copy.gone {
             return Err(format!("{what}: its queue was deleted"));
         }
-        // What the log had though it need not be there may be in memory alone where its queue lives now.
-        let may_have_changed = self.has_perhaps_moved(&spot.0);
+        // What the log had though it need not be there may be in memory alone where its queue lives now, or where it went back to.
+        let may_have_changed = self.has_perhaps_moved(&spot.0) || self.has_perhaps_revived(&spot.0);
         if copy.volatile && copy.run != self.run && in_memory(tag) && !may_have_changed {
             return Err(format!("{what}: it was in memory only, and came back after a crash"));
         }
