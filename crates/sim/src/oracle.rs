@@ -682,8 +682,7 @@ impl Oracle {
                 self.operations[number].answered |= good;
                 let is_verdict = self.operations[number].by.is_some();
                 if *result != Err(Refusal::TakenBack) {
-                    // Whoever had it has it no more, whatever came of the verdict.
-                    self.operations[number].by = None;
+                    self.was_judged(number);
                 }
                 self.resolve(number, good, || format!("the reply {result:?}"))?;
                 if is_verdict && !good && *result != Err(Refusal::TakenBack) {

@@ -97,7 +97,7 @@ impl Oracle {
 
     /// A consumer has a message from now on, unless it leaves in the same turn.
     fn holds(&mut self, key: ConsumerKey, spot: Spot, tag: EntryTag, at: PartitionId) {
-        self.begins_to_hold(key);
+        self.begins_to_hold(key, &spot);
         let leaves = self.readers.get(&key).and_then(|reader| reader.leaves);
         if let Some(copy) = self.copies.get_mut(&spot) {
             copy.arrives(leaves.is_some(), in_memory(tag));

@@ -1,6 +1,6 @@
 //! What is taken back from consumers: from slow ones, and what was settled in a transaction that was open for too long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{ConsumerKey, Delivered, Destination, EntryTag, Outcome, Settle, TransactionKey};
 use postroad_routing::{Slow, WhenSlow};
@@ -12,6 +12,8 @@ use super::{AT_ONCE, Ask, Checked, Fate, Hold, Number, Oracle, Place, Spot};
 pub(super) struct Taking {
     slow: Option<(Destination, Slow)>,
     transaction_ms_max: Option<u64>,
+    /// What consumers had, and have spoken about.
+    judged: BTreeSet<(ConsumerKey, Spot)>,
     /// What consumers had when they were detached for being slow.
     ousted: BTreeMap<ConsumerKey, Vec<(EntryTag, Spot)>>,
 }
@@ -24,6 +26,7 @@ impl Taking {
     }
 
     pub fn crashed(&mut self) {
+        self.judged.clear();
         self.ousted.clear();
     }
 }
@@ -74,8 +77,17 @@ impl Oracle {
         }
     }
 
+    /// Whoever had it has it no more, whatever came of the verdict.
+    pub(super) fn was_judged(&mut self, number: Number) {
+        let operation = &mut self.operations[number];
+        if let Some(by) = operation.by.take() {
+            self.taking.judged.extend(operation.settles.iter().map(|spot| (by, spot.clone())));
+        }
+    }
+
     /// A consumer gets a message: if it had nothing its time begins.
-    pub(super) fn begins_to_hold(&mut self, key: ConsumerKey) {
+    pub(super) fn begins_to_hold(&mut self, key: ConsumerKey, spot: &Spot) {
+        self.taking.judged.remove(&(key, spot.clone()));
         let has = |(_, spot): &(EntryTag, Spot)| {
             let hold = self.copies.get(spot).map(|copy| copy.hold);
             matches!(hold, Some(Hold::Held(by) | Hold::InTransaction(_, by)) if by == key)
@@ -118,7 +130,8 @@ impl Oracle {
 
     fn would_end_what_is_lost(&self, settle: &Settle, held: &[(EntryTag, Spot)]) -> bool {
         let another_has = |(tag, spot): &(EntryTag, Spot)| {
-            settle.tags.contains(tag) && self.surely_has_another(spot, settle.consumer)
+            let judged = self.taking.judged.contains(&(settle.consumer, spot.clone()));
+            settle.tags.contains(tag) && !judged && self.surely_has_another(spot, settle.consumer)
         };
         matches!(settle.outcome, Outcome::Accepted | Outcome::Expired) && held.iter().any(another_has)
     }
