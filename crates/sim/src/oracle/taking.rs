@@ -157,7 +157,7 @@ impl Oracle {
         let spots: Vec<Spot> = spoken_about.map(|(_, spot)| spot.clone()).collect();
         for spot in spots {
             let disputed = self.copies.get(&spot).is_some_and(|copy| match copy.hold {
-                Hold::Free => copy.ended.is_none(),
+                Hold::Free => copy.ended.is_none_or(|number| self.may_come_back(number)),
                 Hold::Held(by) => by != settle.consumer,
                 Hold::InTransaction(number, by) => {
                     by != settle.consumer || self.operations[number].doomed || self.is_overdue(number)
@@ -167,6 +167,13 @@ impl Oracle {
                 copy.disputed = true;
             }
         }
+    }
+
+    /// Whether a verdict is under way that moves messages to the dead letters, perhaps of another partition: if that refuses them who had
+    /// them has them again, and nobody need be told.
+    fn may_come_back(&self, number: Number) -> bool {
+        let operation = &self.operations[number];
+        operation.fate == Fate::Asked && operation.by.is_some() && !operation.sends.is_empty()
     }
 
     /// What a verdict is about that was delivered to its consumer, and that another may have by now, or nobody.
