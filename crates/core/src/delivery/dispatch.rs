@@ -216,16 +216,20 @@ impl Partition {
         Step::Waits
     }
 
-    /// Asks for the body of an entry in an open page, and for those behind it in its lane. Where half of them are on their way it
+    /// Asks for the body of an entry in an open page, and for those behind it in its lane. Where it and half of them are on their way it
     /// asks for no more yet: what is asked for together is read together.
     pub(crate) fn fetch_behind(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) {
         let (number, first) = crate::queue::untag(from);
         let messages_max = self.fetch_messages_max(id);
         let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
-        let half = lane.and_then(|lane| lane.get(first + messages_max / 2));
-        let absent = match half {
-            Some(half) if self.fetches.contains_key(&half.key) => Vec::new(),
-            _ => self.absent_from(id, (number, first), messages_max, FETCH_BYTES_MAX),
+        // Another queue may have asked for the later ones alone.
+        let is_on_its_way = |sequence| {
+            let entry = lane.and_then(|lane| lane.get(sequence));
+            entry.is_some_and(|entry| self.fetches.contains_key(&entry.key))
+        };
+        let absent = match is_on_its_way(first) && is_on_its_way(first + messages_max / 2) {
+            true => Vec::new(),
+            false => self.absent_from(id, (number, first), messages_max, FETCH_BYTES_MAX),
         };
         if let Some(key) = self.entry(id, from).map(|entry| entry.key) {
             self.fetches.entry(key).or_default().push(id);

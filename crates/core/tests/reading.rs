@@ -1,0 +1,22 @@
+//! Bodies that are on the disk: whoever waits for one gets it, and what cannot be read holds up nobody. See `bench` for the words.
+
+mod bench;
+
+use bench::{Bench, settings};
+use postroad_core::Settings;
+
+/// No memory for bodies, but for what is due.
+fn pinched() -> Settings {
+    Settings { resident_bytes_max: 0, page_entries: 64, ..settings(1) }
+}
+
+#[test]
+fn a_body_that_nobody_asked_for_is_asked_for_though_later_ones_are_on_their_way() {
+    let mut bench = Bench::new(pinched());
+    let alone: String = (0..30).map(|number| format!("send 1 b m{number}\n")).collect();
+    let shared: String = (30..60).map(|number| format!("send 1 a,b m{number}\n")).collect();
+    bench.run(&(alone + &shared));
+    bench.disk_hangs();
+    assert_eq!(bench.run("attach 1.1 a 1\nattach 1.2 b 1"), "ok ok");
+    assert_eq!(bench.disk_answers(), "1.1<m30 1.2<m0");
+}
