@@ -20,3 +20,27 @@ fn a_body_that_nobody_asked_for_is_asked_for_though_later_ones_are_on_their_way(
     assert_eq!(bench.run("attach 1.1 a 1\nattach 1.2 b 1"), "ok ok");
     assert_eq!(bench.disk_answers(), "1.1<m30 1.2<m0");
 }
+
+#[test]
+fn what_has_expired_and_cannot_be_read_is_read_once() {
+    let mut bench = Bench::new(pinched());
+    bench.run("send 1 a m until=50\nsend 1 a n until=50");
+    bench.unread = "m";
+    for time in 1..10 {
+        bench.run(&format!("time {}", 1000 * time));
+    }
+    assert_eq!((bench.held().as_str(), bench.partitions[0].counters().unreadable), ("a:1 dead:1", 1));
+    assert_eq!(bench.fetched, [2]);
+}
+
+#[test]
+fn a_backlog_that_has_expired_is_buried_and_read_once() {
+    let mut bench = Bench::new(Settings { page_entries: 8, ..pinched() });
+    let fill: String = (0..800).map(|number| format!("send 1 a m{number} until=50\n")).collect();
+    bench.run(&fill);
+    for time in 1..40 {
+        bench.run(&format!("time {}", 500 * time));
+    }
+    assert_eq!(bench.held(), "dead:800");
+    assert_eq!(bench.fetched.iter().sum::<usize>(), 800);
+}

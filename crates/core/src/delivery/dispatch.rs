@@ -309,13 +309,16 @@ impl Partition {
         let waiting = self.fetches.remove(&key).unwrap_or_default();
         self.redrives.fetched(key);
         self.moves.fetched(key);
+        let expired = self.expiries.take_read(key);
         let Ok(message) = message else {
             if self.set_job_aside(key) {
                 return;
             }
-            return self.set_aside(key, waiting, effects);
+            self.set_aside(key, waiting, effects);
+            return self.read_for_expiry(expired, false, effects);
         };
         self.bodies.restore(key, message);
+        self.read_for_expiry(expired, true, effects);
         self.go_on(waiting, effects);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Every entry with an end stands in one set, by time, so that a look at the clock costs nothing while none is due.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{Destination, Effect, EntryTag, MessageEvent, MessageKey, QueueId, SettleCause};
 
@@ -15,10 +15,16 @@ const SWEPT_MAX: usize = 256;
 /// An entry that cannot leave yet, for a consumer has it or its body is on the disk, is looked at again after this.
 const AGAIN_MS: u64 = 1000;
 
+/// Bodies that are read at once for the dead letters; meanwhile no more is looked at.
+const READ_MAX: usize = SWEPT_MAX;
+
 /// When entries end.
 #[derive(Default)]
 pub struct Expiries {
     due: BTreeSet<(u64, QueueId, EntryTag)>,
+    /// Entries whose time is over, and that go to the dead letters as soon as their bodies are read: a page that nobody else is at may be
+    /// folded again before another look at it.
+    read: BTreeMap<MessageKey, Vec<(QueueId, EntryTag)>>,
 }
 
 impl Expiries {
@@ -38,13 +44,26 @@ impl Expiries {
 
     /// When the next one ends.
     pub fn next_ms(&self) -> Option<u64> {
-        self.due.first().map(|(at_ms, ..)| *at_ms)
+        let first = self.due.first().filter(|_| self.read.len() < READ_MAX);
+        first.map(|(at_ms, ..)| *at_ms)
     }
 
     fn take_due(&mut self, now_ms: u64) -> Option<(QueueId, EntryTag)> {
-        let (_, queue, tag) = self.due.first().copied().filter(|(at_ms, ..)| *at_ms <= now_ms)?;
-        self.due.pop_first();
-        Some((queue, tag))
+        self.next_ms().filter(|at_ms| *at_ms <= now_ms)?;
+        self.due.pop_first().map(|(_, queue, tag)| (queue, tag))
+    }
+
+    /// The body of this entry is read, or is about to be.
+    fn awaits(&mut self, key: MessageKey, queue: QueueId, tag: EntryTag) {
+        let entries = self.read.entry(key).or_default();
+        if !entries.contains(&(queue, tag)) {
+            entries.push((queue, tag));
+        }
+    }
+
+    /// The entries that this body was read for.
+    pub fn take_read(&mut self, key: MessageKey) -> Vec<(QueueId, EntryTag)> {
+        self.read.remove(&key).unwrap_or_default()
     }
 }
 
@@ -65,17 +84,39 @@ impl Partition {
             if state != State::Ready && state != State::Resting {
                 continue;
             }
-            match self.grave_of(id, key).is_some() && self.bodies.resident(key).is_none() {
-                true if self.fetches.contains_key(&key) => {}
-                true => {
-                    self.fetches.entry(key).or_default();
-                    absent.push(key);
-                }
-                false => self.expire(id, tag, effects),
+            if self.grave_of(id, key).is_none() || self.bodies.resident(key).is_some() {
+                self.expire(id, tag, effects);
+                continue;
+            }
+            self.expiries.awaits(key, id, tag);
+            if !self.fetches.contains_key(&key) {
+                self.fetches.entry(key).or_default();
+                absent.push(key);
             }
         }
         if !absent.is_empty() {
             effects.push(Effect::Fetch { keys: absent });
+        }
+    }
+
+    /// The body came that these entries need to go to the dead letters; or it cannot be read, and they stay on disk, undelivered and
+    /// counted.
+    pub(crate) fn read_for_expiry(
+        &mut self,
+        entries: Vec<(QueueId, EntryTag)>,
+        is_there: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        for (id, tag) in entries {
+            let state = self.entry(id, tag).map(|entry| entry.state);
+            match state {
+                Some(State::Ready | State::Resting) if is_there => self.expire(id, tag, effects),
+                Some(State::Ready | State::Resting) => {
+                    self.counters.unreadable += 1;
+                    self.set_entry_aside(id, tag);
+                }
+                _ => {}
+            }
         }
     }
 

@@ -78,7 +78,7 @@ pub struct Bench {
     has_pieces: bool,
     /// Where the pieces of large messages on their way in go, from the first one on.
     uploads: HashMap<(ConnectionId, u64), PartitionId>,
-    /// What is in pieces that cannot be read.
+    /// What is in pieces and bodies that cannot be read.
     pub unread: &'static str,
     /// Of pieces that are carried, what is read last is there first.
     pub last_read_first: bool,
@@ -551,7 +551,9 @@ impl Bench {
         self.fetched.push(keys.len());
         for key in keys {
             let sent = self.stored(id, key);
+            let is_unread = !self.unread.is_empty() && sent.message.bytes == self.unread;
             let event = match sent.schedule {
+                _ if is_unread => Event::Fetched { key, message: Err("a bad sector".to_owned()) },
                 Some(_) => Event::Recalled { key, sent: Box::new(sent) },
                 None => Event::Fetched { key, message: Ok(sent.message) },
             };
