@@ -44,3 +44,16 @@ fn a_backlog_that_has_expired_is_buried_and_read_once() {
     assert_eq!(bench.held(), "dead:800");
     assert_eq!(bench.fetched.iter().sum::<usize>(), 800);
 }
+
+#[test]
+fn what_a_transaction_over_two_partitions_has_sent_stays_on_the_disk_too() {
+    let mut bench = Bench::new(Settings { resident_bytes_max: 0, ..settings(3) });
+    let [one, other] = ["a", "dead"].map(|name| bench.settings.placement.partition_of(name));
+    assert_ne!(one, other);
+    bench.run("send 1 a m tx=1\nsend 1 dead n tx=1\ncommit 1 1");
+    assert_eq!(bench.held(), "a:1 dead:1");
+    let resident =
+        |bench: &Bench| bench.partitions.iter().map(|one| one.memory().resident_bytes).sum::<u64>();
+    assert_eq!(resident(&bench), 0);
+    assert_eq!(bench.run("attach 1.1 a 9\nattach 1.2 dead 9"), "ok 1.1<m ok 1.2<n");
+}

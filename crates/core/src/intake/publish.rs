@@ -452,7 +452,7 @@ impl Partition {
             self.drop_reference(key, effects);
         }
         self.dispatch_all(touched, effects);
-        self.evict_over_budget(position, messages);
+        self.evict_over_budget((0..messages).map(|ordinal| MessageKey::Durable { position, ordinal }));
     }
 
     /// One entry in each queue that the address feeds; a queue is made on first use. See [`Sent::moved`].
@@ -517,13 +517,13 @@ impl Partition {
     }
 
     /// Leaves the newest bodies to the disk once the budget is spent, on bodies or on what else messages take: the oldest are due first. Of
-    /// the record's messages some may be gone or folded already.
-    fn evict_over_budget(&mut self, position: Position, messages: u32) {
-        for ordinal in 0..messages {
+    /// these, which have just come, some may be gone or folded already.
+    pub(crate) fn evict_over_budget(&mut self, newest: impl IntoIterator<Item = MessageKey>) {
+        for key in newest {
             if !self.is_short_of_memory() {
                 return;
             }
-            self.bodies.evict(MessageKey::Durable { position, ordinal });
+            self.bodies.evict(key);
         }
     }
 

@@ -166,6 +166,7 @@ impl Partition {
             self.take_job(*key, *bytes, schedule, effects);
         }
         let volatile = self.prepared_volatile.remove(&id);
+        let newest: Vec<MessageKey> = prepared.sends.iter().map(|(key, _)| *key).collect();
         let mut touched: Vec<QueueId> = Vec::new();
         for (key, to) in prepared.sends {
             let from = volatile.as_ref().and_then(|changes| changes.sender_of(key));
@@ -180,6 +181,7 @@ impl Partition {
             self.carry_out_volatile(volatile, effects);
         }
         self.dispatch_all(touched, effects);
+        self.evict_over_budget(newest);
     }
 
     pub(crate) fn apply_abort(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
