@@ -645,3 +645,20 @@ fn what_a_job_sends_follows_a_queue_that_goes_on_at_that_moment() {
         third
     );
 }
+
+#[test]
+fn of_two_who_want_it_to_leave_at_once_one_is_told_that_it_does() {
+    let mut bench = Bench::new(settings(3));
+    let first = bench.settings.placement.partition_of("a").0;
+    let [second, third] = [1, 2].map(|further| (first + further) % 3);
+    bench.run("make 1 a");
+    bench.late_from_now_on();
+    let both = format!("move 1 a to={second}\nmove 2 a to={third}");
+    assert_eq!(bench.run(&both), "no: queue://a is moving to another store; try again once it is there");
+    assert_eq!(bench.all_durable(), "ok");
+    assert_eq!(bench.run("time 10\ntime 20\ntime 30\nmoves 1"), "ok ok ok");
+    assert_eq!(
+        bench.settings.addressing.partition_of(bench.settings.placement, &Destination::queue("a")).0,
+        second
+    );
+}

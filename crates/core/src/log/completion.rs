@@ -146,6 +146,15 @@ pub enum Completion {
         /// Where from.
         from: PartitionId,
     },
+    /// Somebody wants a queue to leave.
+    Leaves {
+        /// Which.
+        queue: Destination,
+        /// Who.
+        connection: ConnectionId,
+        /// For what.
+        ticket: Ticket,
+    },
     /// A queue that leaves is to see what is ahead of this in the log.
     CameRound {
         /// Which.
@@ -185,7 +194,9 @@ impl Partition {
     /// The proposal is durable and was applied.
     pub(crate) fn complete(&mut self, completion: Completion, effects: &mut Vec<Effect>) {
         match completion {
-            Completion::Reply { connection, ticket } => self.reply(connection, ticket, Ok(()), effects),
+            Completion::Reply { connection, ticket } | Completion::Leaves { connection, ticket, .. } => {
+                self.reply(connection, ticket, Ok(()), effects);
+            }
             Completion::Sent { connection, ticket, expecting, bytes } => {
                 self.expected(&expecting, bytes);
                 self.reply(connection, ticket, Ok(()), effects);
@@ -272,7 +283,9 @@ impl Partition {
     fn fail(&mut self, completion: Completion, refusal: &Refusal, effects: &mut Vec<Effect>) {
         let no = || Err(refusal.clone());
         match completion {
-            Completion::Reply { connection, ticket } => self.reply(connection, ticket, no(), effects),
+            Completion::Reply { connection, ticket } | Completion::Leaves { connection, ticket, .. } => {
+                self.reply(connection, ticket, no(), effects);
+            }
             Completion::Sent { connection, ticket, expecting, bytes } => {
                 self.expected(&expecting, bytes);
                 self.reply(connection, ticket, no(), effects);

@@ -44,13 +44,19 @@ impl Partition {
         if let Err(refusal) = self.check_movable(&queue, to) {
             return self.reply(connection, ticket, Err(refusal), effects);
         }
-        let completion = Completion::Reply { connection, ticket };
+        let completion = Completion::Leaves { queue: queue.clone(), connection, ticket };
         self.propose(Command::Leave { queue, to }, Urgency::Waiting, completion, effects);
+    }
+
+    /// Whether the log is about to learn that it leaves, as somebody has asked for.
+    fn is_about_to_leave(&self, queue: &Destination) -> bool {
+        let leaves = |completion: &Completion| matches!(completion, Completion::Leaves { queue: other, .. } if other == queue);
+        self.proposals.iter().any(leaves)
     }
 
     fn check_movable(&self, queue: &Destination, to: PartitionId) -> Result<(), Refusal> {
         let no = |reason: &str| Err(Refusal::NotMovable { queue: queue.clone(), reason: reason.to_owned() });
-        if self.moves.pauses(queue) {
+        if self.moves.pauses(queue) || self.is_about_to_leave(queue) {
             return Err(Refusal::OnTheMove(queue.clone()));
         }
         if queue.kind != DestinationKind::Queue || queue.temporary || is_wildcard(&queue.name) {
