@@ -39,6 +39,7 @@ pub use log::record::{
     sent_in_record,
 };
 pub use log::snapshot::{HeldEntry, SnapshotError};
+pub use moving::places_of_leaving;
 pub use partition::{CountRetained, Counters, MarkDead, Memory, PAGE_ENTRIES, Partition, Settings};
 pub use schedule::{Firing, WriteDue};
 pub use settling::redrive::Revive;

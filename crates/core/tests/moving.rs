@@ -646,6 +646,33 @@ fn what_a_job_sends_follows_a_queue_that_goes_on_at_that_moment() {
     );
 }
 
+/// It goes on while what a job has sent after it waits to be let in: the log says where it was then, and nowhere where it is.
+#[test]
+fn a_queue_that_has_gone_on_is_found_where_it_is_after_a_restart_at_any_moment() {
+    for steps in 0..40 {
+        let mut bench = Bench::new(settings(3));
+        let first = bench.settings.placement.partition_of("a").0;
+        let [second, third] = [1, 2].map(|further| (first + further) % 3);
+        bench
+            .run(&format!("make 1 a\nsend 1 a due at=1000\nmove 1 a to={second}\ntime 10\ntime 20\ntime 30"));
+        assert_eq!(bench.run("moves 1\nsend 1 a m"), "ok ok ok ok", "it has moved");
+        bench.late_from_now_on();
+        bench.run(&format!("move 1 a to={third}"));
+        bench.first_durable();
+        bench.run("time 1000");
+        for step in 0..steps {
+            bench.first_durable();
+            bench.run(&format!("time {}", 1000 + 400 * step));
+        }
+        bench.restart();
+        let times = (1..100).map(|time| format!("time {}\n", 20_000 + 100 * time)).collect::<String>();
+        bench.run(&times);
+        assert_eq!(bench.held(), "a:2", "after {steps} steps");
+        let got = bench.run("moves 1\nattach 9.9 a 9");
+        assert!(got.contains("9.9<m") && got.contains("9.9<due"), "after {steps} steps: {got}");
+    }
+}
+
 #[test]
 fn of_two_who_want_it_to_leave_at_once_one_is_told_that_it_does() {
     let mut bench = Bench::new(settings(3));

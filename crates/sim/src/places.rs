@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use postroad_core::Partition;
+use postroad_core::{Partition, places_of_leaving};
 use postroad_model::{BranchId, Destination, DestinationKind, PartitionId, Placement};
 use postroad_routing::Addressing;
 
@@ -52,26 +52,23 @@ impl Places {
         let mut places = Places { moved: BTreeMap::new(), ..self.clone() };
         let leaving = partitions
             .iter()
-            .flat_map(|(from, partition)| partition.leaving().map(|(queue, to)| (queue.clone(), *from, to)));
-        let leaving: Vec<(Destination, PartitionId, PartitionId)> = leaving.collect();
+            .flat_map(|(from, partition)| partition.leaving().map(|(queue, _)| (queue.clone(), *from)));
+        let leaving: Vec<(Destination, PartitionId)> = leaving.collect();
         for (id, partition) in partitions.iter() {
             let is_leaving =
-                |queue: &Destination| leaving.iter().any(|(left, from, _)| left == queue && from == id);
+                |queue: &Destination| leaving.iter().any(|(left, from)| left == queue && from == id);
             let queues = partition.held_addresses().filter(|held| held.kind == DestinationKind::Queue);
             let elsewhere =
                 |queue: &&Destination| self.placement.partition_of(&queue.name) != *id && !is_leaving(queue);
             queues.filter(elsewhere).for_each(|queue| places.settle(queue, *id));
         }
-        for (queue, from, to) in &leaving {
-            // What a job sent after a queue may have been on its way when the queue went on.
-            let gone_on = |at: &PartitionId| {
-                leaving.iter().find(|(other, from, _)| other == queue && from == at).map(|(.., to)| *to)
-            };
-            let ways = std::iter::successors(Some(*to), gone_on);
-            let place = ways.take(leaving.len() + 1).last().unwrap_or(*to);
-            places.settle(queue, place);
-            if let Some(target) = partitions.get_mut(&place) {
-                target.expect_queue(queue.clone(), *from);
+        let found = places_of_leaving(partitions.iter().map(|(id, partition)| (*id, partition)));
+        for (queue, place) in &found {
+            places.settle(queue, *place);
+        }
+        for (queue, from) in leaving {
+            if let Some(target) = found.get(&queue).and_then(|place| partitions.get_mut(place)) {
+                target.expect_queue(queue, from);
             }
         }
         let addressing = places.addressing();

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use postroad_core::{Partition, Settings, encode_record, sent_in_record};
+use postroad_core::{Partition, Settings, encode_record, places_of_leaving, sent_in_record};
 use postroad_journal::{Disk, Journal, Keys, OpenError, Payload, RealDisk, Record};
 use postroad_model::{
     Command, Compression, Destination, DestinationKind, MessageKey, PartitionId, PartitionRange, Placement,
@@ -147,12 +147,12 @@ impl Stores {
         Ok(opened)
     }
 
-    /// Queues that were leaving a partition when the last run ended: where from, and where to.
-    fn on_the_move(&self) -> Vec<(Destination, PartitionId, PartitionId)> {
+    /// Queues that were leaving a partition when the last run ended, and which one.
+    fn on_the_move(&self) -> Vec<(Destination, PartitionId)> {
         let leaving = self
             .partitions
             .iter()
-            .flat_map(|(from, partition)| partition.leaving().map(|(queue, to)| (queue.clone(), *from, to)));
+            .flat_map(|(from, partition)| partition.leaving().map(|(queue, _)| (queue.clone(), *from)));
         leaving.collect()
     }
 
@@ -161,19 +161,14 @@ impl Stores {
         for (id, partition) in &self.partitions {
             partition.held_addresses().for_each(|address| hold(&mut held, address, *id));
         }
-        let moves = self.on_the_move();
-        for (queue, from, to) in &moves {
-            // What a job sent after a queue may have been on its way when the queue went on.
-            let gone_on = |at: &PartitionId| {
-                moves.iter().find(|(other, from, _)| other == queue && from == at).map(|(.., to)| *to)
-            };
-            let ways = std::iter::successors(Some(*to), gone_on);
-            let place = ways.take(moves.len() + 1).last().unwrap_or(*to);
+        let places = places_of_leaving(self.partitions.iter().map(|(id, partition)| (*id, partition)));
+        for (queue, from) in self.on_the_move() {
+            let Some(place) = places.get(&queue).copied() else { continue };
             let holders = held.entry(queue.clone()).or_default();
-            holders.remove(from);
+            holders.remove(&from);
             holders.insert(place);
             if let Some(target) = self.partitions.get_mut(&place) {
-                target.expect_queue(queue.clone(), *from);
+                target.expect_queue(queue, from);
             }
         }
         let queues: BTreeSet<Destination> = held.keys().cloned().collect();

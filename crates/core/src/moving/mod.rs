@@ -145,6 +145,33 @@ impl Moves {
     }
 }
 
+/// At a start: where each queue lives that is leaving a partition. That is where it is already, if one has it that is not rid of it; what a
+/// job sent after it may be told in the log to go to where it was before. Else it is where it goes.
+pub fn places_of_leaving<'p>(
+    partitions: impl Iterator<Item = (PartitionId, &'p Partition)>,
+) -> BTreeMap<Destination, PartitionId> {
+    let partitions: Vec<(PartitionId, &Partition)> = partitions.collect();
+    let leaving: Vec<(&Destination, PartitionId, PartitionId)> = partitions
+        .iter()
+        .flat_map(|(from, partition)| partition.leaving().map(|(queue, to)| (queue, *from, to)))
+        .collect();
+    let mut places = BTreeMap::new();
+    for (queue, _, to) in &leaving {
+        let goes_to = |at: PartitionId| {
+            leaving.iter().find(|(other, from, _)| other == queue && *from == at).map(|(.., to)| *to)
+        };
+        let holds = |partition: &Partition| partition.own_queue(queue).is_some();
+        let stays = partitions.iter().filter(|(id, partition)| goes_to(*id).is_none() && holds(partition));
+        let stays: Vec<PartitionId> = stays.map(|(id, _)| *id).collect();
+        // What a job sent after a queue may have been on its way when the queue went on.
+        let ways = std::iter::successors(Some(*to), |at| goes_to(*at));
+        let end = ways.take(leaving.len() + 1).last().unwrap_or(*to);
+        let place = stays.first().copied().filter(|_| !stays.contains(&end)).unwrap_or(end);
+        places.insert((*queue).clone(), place);
+    }
+    places
+}
+
 impl Partition {
     /// The queues that are leaving this partition, and where to.
     pub fn leaving(&self) -> impl Iterator<Item = (&Destination, PartitionId)> {

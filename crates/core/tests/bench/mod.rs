@@ -33,7 +33,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_core::{
-    Partition, Settings, chunk_in_record, decode_record, encode_record, jobs_in_record, sent_in_record,
+    Partition, Settings, chunk_in_record, decode_record, encode_record, jobs_in_record, places_of_leaving,
+    sent_in_record,
 };
 use postroad_model::{
     Again, Attach, BranchId, BranchStanding, ClientNotice, Command, Compression, ConnectionId, ConsumerKey,
@@ -289,9 +290,10 @@ impl Bench {
         self.settle_down();
     }
 
-    /// The process ends and starts anew from its records.
+    /// The process ends and starts anew from its records. What is not durable is lost.
     pub fn restart(&mut self) {
         self.settings.incarnation += 1;
+        self.late = None;
         self.kept.clear();
         let (mut effects, mut followed) = (Vec::new(), Vec::new());
         for (id, log) in (0_u16..).zip(&self.log) {
@@ -483,7 +485,7 @@ impl Bench {
         let leaving = (0_u16..)
             .map(PartitionId)
             .zip(&self.partitions)
-            .flat_map(|(id, partition)| partition.leaving().map(move |(queue, to)| (queue.clone(), id, to)));
+            .flat_map(|(id, partition)| partition.leaving().map(move |(queue, _)| (queue.clone(), id)));
         let leaving: Vec<_> = leaving.collect();
         for (queue, id) in places {
             let home = self.settings.addressing.partition_of(self.settings.placement, &queue);
@@ -491,7 +493,10 @@ impl Bench {
                 self.place(&queue, id);
             }
         }
-        for (queue, from, to) in leaving {
+        let ids = (0_u16..).map(PartitionId);
+        let found = places_of_leaving(ids.zip(&self.partitions));
+        for (queue, from) in leaving {
+            let to = found[&queue];
             self.place(&queue, to);
             self.partitions[usize::from(to.0)].expect_queue(queue, from);
         }
