@@ -542,3 +542,23 @@ fn a_queue_that_rules_want_bound_is_bound_once_the_log_is_well() {
     bench.broken = None;
     assert_eq!(bench.run("space\nsend 1 #v.x m\nattach 2.1 Consumer.A.v.x 9"), "ok ok 2.1<l 2.1<m");
 }
+
+/// Queues are known in the log by their numbers, which follow from the log alone.
+#[test]
+fn what_was_sent_to_a_temporary_queue_too_leaves_no_queue_behind() {
+    for (case, sends) in [
+        ("a message", "send 1 ~t,a m"),
+        ("a transaction", "send 1 ~t,a m tx=1\ncommit 1 1"),
+        ("and its connection has ended meanwhile", "send 2 ~t,a m\nclose 1"),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.run("make 1 ~t");
+        bench.run_all_late(sends);
+        bench.run(
+            "send 3 a n\nsend 3 b o\nsend 3 b p\nattach 3.1 a 9\nattach 3.2 b 9\naccept 3.1 m\naccept 3.2 o",
+        );
+        bench.restart();
+        assert_eq!(bench.held(), "a:1 b:1", "case: {case}");
+        assert_eq!(bench.run("attach 4.1 a 9\nattach 4.2 b 9"), "ok 4.1<n ok 4.2<p", "case: {case}");
+    }
+}

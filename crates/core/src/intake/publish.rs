@@ -487,6 +487,14 @@ impl Partition {
         }
     }
 
+    /// The queue of this address. One that is temporary is not made: it ends with its connection, which may have gone since or in an earlier run.
+    fn queue_for(&mut self, to: &Destination) -> Option<QueueId> {
+        match to.temporary {
+            true => self.own_queue(to),
+            false => Some(self.declare_queue(to)),
+        }
+    }
+
     fn bind_entries_silently(
         &mut self,
         (key, moved): (MessageKey, Option<u32>),
@@ -495,7 +503,7 @@ impl Partition {
         touched: &mut Vec<QueueId>,
     ) {
         if to.kind == DestinationKind::Queue {
-            let queue = self.declare_queue(to);
+            let Some(queue) = self.queue_for(to) else { return };
             self.push_entry(queue, key, moved);
             return touched.push(queue);
         }
