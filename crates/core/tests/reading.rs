@@ -57,3 +57,14 @@ fn what_a_transaction_over_two_partitions_has_sent_stays_on_the_disk_too() {
     assert_eq!(resident(&bench), 0);
     assert_eq!(bench.run("attach 1.1 a 9\nattach 1.2 dead 9"), "ok 1.1<m ok 1.2<n");
 }
+
+#[test]
+fn what_a_queue_has_twice_and_cannot_be_read_is_set_aside_twice() {
+    let mut bench = Bench::new(pinched());
+    let queue = "Consumer.A.VirtualTopic.x";
+    bench.run(&format!("make 1 {queue}\nsend 1 {queue},#VirtualTopic.x m\nsend 1 {queue} n"));
+    assert_eq!(bench.held(), format!("{queue}:3"));
+    bench.unread = "m";
+    assert_eq!(bench.run(&format!("attach 1.1 {queue} 9")), "ok 1.1<n");
+    assert_eq!(bench.partitions[0].counters().unreadable, 2);
+}

@@ -325,9 +325,10 @@ impl Partition {
     /// A body cannot be read: its entries stay on disk, undelivered and counted, and the others go on.
     fn set_aside(&mut self, key: MessageKey, waiting: Vec<QueueId>, effects: &mut Vec<Effect>) {
         for id in &waiting {
-            let Some(tag) = self.queues.get(id).and_then(|queue| queue.find(key)) else { continue };
-            self.counters.unreadable += 1;
-            self.set_entry_aside(*id, tag);
+            for tag in self.queues.get(id).map(|queue| queue.find(key)).unwrap_or_default() {
+                self.counters.unreadable += 1;
+                self.set_entry_aside(*id, tag);
+            }
         }
         self.go_on(waiting, effects);
     }

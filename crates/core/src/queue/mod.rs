@@ -204,12 +204,13 @@ impl Queue {
         }
     }
 
-    /// The entry of this message, found by looking at all in open pages: for what happens rarely.
-    pub fn find(&self, key: MessageKey) -> Option<EntryTag> {
+    /// The entries of this message that are not leaving, found by looking at all in open pages: for what happens rarely. There are several
+    /// if it was sent here and to a topic that feeds the queue.
+    pub fn find(&self, key: MessageKey) -> Vec<EntryTag> {
         let entries =
             self.lanes.iter().flat_map(|(number, lane)| lane.iter().map(move |found| (number.0, found)));
-        let mut found = entries.filter(|(_, (_, entry))| entry.key == key);
-        found.next().map(|(number, (sequence, _))| tag(number, sequence))
+        let found = entries.filter(|(_, (_, entry))| entry.key == key && entry.state != State::Leaving);
+        found.map(|(number, (sequence, _))| tag(number, sequence)).collect()
     }
 
     /// The entry that is due next: of the highest priority, and there the oldest that is ready.
