@@ -170,9 +170,12 @@ impl<D: Disk> Journal<D> {
     /// On a full disk copies make room for what is to come.
     pub(crate) fn drop_copies_for_room(&mut self) {
         if self.space() == Space::Low {
-            let names = std::mem::take(&mut self.sorted.ready).into_iter();
-            let names = names.map(|(number, salt)| sorted_name(number, salt));
-            self.compactions.obsolete.extend(names);
+            for (number, salt) in std::mem::take(&mut self.sorted.ready) {
+                // It gets another turn once there is room.
+                self.sorted.judged.remove(&number);
+                self.compactions.obsolete.push(sorted_name(number, salt));
+            }
+            self.sorted.wake();
             self.sorted.handles = Handles::new();
         }
     }

@@ -178,6 +178,12 @@ fn a_disk_without_room_has_no_copies_and_loses_those_that_it_has() {
     journal.wants_removal().expect("room").run(&disk);
     assert_eq!(copies(&disk), []);
     read_all(&mut journal, "without copies");
+    disk.set_capacity(None);
+    serve(&mut journal, &disk);
+    sort(&mut journal, &disk);
+    let all = numbers(&journal);
+    assert_eq!(copies(&disk), all[..all.len() - 1], "with room they come back");
+    read_all(&mut journal, "with copies again");
 }
 
 #[test]
