@@ -119,6 +119,12 @@ pub enum Refusal {
         "the message was taken back, for the consumer said nothing about it for too long, and was delivered to another"
     )]
     TakenBack,
+    /// What is to go elsewhere cannot be read from the disk.
+    #[error("what cannot be read stays where it is: {reason}")]
+    Unreadable {
+        /// What that is, and why.
+        reason: String,
+    },
     /// Writing or syncing the journal failed; whether anything is on disk is settled: it is not.
     #[error("the store could not write: {reason}")]
     StoreFailed {

@@ -366,9 +366,8 @@ impl Partition {
         }
         let Some(leaving) = self.moves.leaving.get_mut(queue) else { return };
         if !leaving.unreadable.is_empty() {
-            let reason =
-                format!("{} messages cannot be read, and stay where they are", leaving.unreadable.len());
-            (leaving.stage, leaving.refused) = (Stage::Stuck, Some(Refusal::StoreFailed { reason }));
+            let reason = format!("{} messages", leaving.unreadable.len());
+            (leaving.stage, leaving.refused) = (Stage::Stuck, Some(Refusal::Unreadable { reason }));
             return self.tell(to, Peer::Arrived { queue: queue.clone() }, effects);
         }
         leaving.stage = Stage::Ending;

@@ -225,8 +225,8 @@ impl Partition {
         self.set_entries_aside(&aside);
         if failed.answer.is_some() {
             self.stay(&failed.settlements, effects);
-            let reason = format!("a message cannot be read, and stays where it is: {reason}");
-            self.answer(failed.answer, Err(Refusal::StoreFailed { reason }), effects);
+            let reason = format!("a message, {reason}");
+            self.answer(failed.answer, Err(Refusal::Unreadable { reason }), effects);
         } else {
             failed.bodies = self.bodies_to_carry(&failed.sends);
             self.carrying.waiting.insert(index, failed);
