@@ -43,7 +43,11 @@ pub struct Transactions {
 }
 
 impl Transactions {
+    /// Begun anew it is the one that it was: what was done in it is still to be committed.
     fn begin(&mut self, id: &LocalTransactionId) {
+        if self.open.contains_key(id) {
+            return;
+        }
         self.last += 1;
         let owned =
             |id: &codec::ConnectionId| codec::ConnectionId { value: id.value.as_ref().map(super::own) };
@@ -297,5 +301,21 @@ impl OpenWireSession {
                 false => consumer.window.rolled_back(transaction),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_that_is_begun_twice_is_one() {
+        let local = |value| LocalTransactionId { value, connection_id: None };
+        let mut transactions = Transactions::default();
+        let numbers = [1, 1, 2].map(|value| {
+            transactions.begin(&local(value));
+            transactions.find(&TransactionId::Local(local(value)))
+        });
+        assert_eq!(numbers, [Ok(1), Ok(1), Ok(2)]);
     }
 }
