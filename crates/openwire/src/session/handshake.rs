@@ -15,7 +15,8 @@ use crate::codec::{
 /// Where the magic bytes stand in the first frame: behind its size and type.
 const MAGIC_AT: usize = 5;
 
-/// Before both sides have said what they speak, no frame is larger: a `WireFormatInfo` has a few hundred bytes.
+/// Before it is known who the client is no frame is larger: a `WireFormatInfo` has a few hundred bytes, and a `ConnectionInfo` little
+/// more than names and a password. What is larger would take memory, or room in the log, for somebody whom nobody has let in.
 pub const FIRST_FRAME_BYTES_MAX: u64 = 64 << 10;
 
 /// Who is at the other end.
@@ -186,9 +187,14 @@ impl OpenWireSession {
         Err(Parting::Fault(format!("login failed: {reason}")))
     }
 
+    /// Whether it is known who the client is.
+    pub(super) fn is_introduced(&self) -> bool {
+        matches!(self.introduction, Introduction::Known(_))
+    }
+
     /// Refuses what a client says ahead of its introduction.
     pub(super) fn check_introduced(&self, command: &Command) -> Result<(), Exception> {
-        if matches!(self.introduction, Introduction::Known(_)) || needs_no_introduction(command) {
+        if self.is_introduced() || needs_no_introduction(command) {
             return Ok(());
         }
         Err(Exception::jms(&format!("{} ahead of ConnectionInfo", command.name())))

@@ -138,7 +138,7 @@ impl OpenWireSession {
 
     /// The largest frame that the client may send now.
     fn frame_bytes_max(&self) -> u64 {
-        let agreed = if self.negotiated { u64::MAX } else { handshake::FIRST_FRAME_BYTES_MAX };
+        let agreed = if self.is_introduced() { u64::MAX } else { handshake::FIRST_FRAME_BYTES_MAX };
         self.options.max_frame_bytes.min(self.format.max_frame_bytes).min(agreed)
     }
 
