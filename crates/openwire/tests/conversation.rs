@@ -3,9 +3,13 @@
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::{Portable, TranslationError};
-use postroad_model::{ConnectionId as Connection, Event, Message as Stored, Now, Parting, Session};
+use postroad_model::{
+    BranchId, BranchStanding, ConnectionId as Connection, Event, Message as Stored, Now, Parting, Refusal,
+    Session, ToSession,
+};
 use postroad_openwire::codec::{
-    Command, Destination, Message, MessageId, ProducerId, WireFormat, WireFormatOptions,
+    Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, Destination, Message, MessageId,
+    ProducerId, TransactionInfo, WireFormat, WireFormatOptions, take_frame,
 };
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 
@@ -47,6 +51,34 @@ impl Conversation {
         conversation
     }
 
+    /// As [`Conversation::begin`], and it is known who the client is.
+    fn known() -> Conversation {
+        let mut conversation = Conversation::begin();
+        let connection_id = Some(ConnectionId { value: Some("ID:c".into()) });
+        let info = ConnectionInfo {
+            connection_id,
+            client_id: Some("c".into()),
+            response_required: true,
+            ..ConnectionInfo::default()
+        };
+        conversation.say(info).unwrap();
+        let Some(Event::Claim { ticket, .. }) = conversation.events.pop() else { panic!("no claim") };
+        conversation.answer(ToSession::Reply { ticket, result: Ok(()) });
+        conversation.events.clear();
+        conversation.output.clear();
+        conversation
+    }
+
+    fn answer(&mut self, message: ToSession) {
+        self.session.answer(message, Now::default(), &mut self.events, &mut self.output).unwrap();
+    }
+
+    /// The next command that the client reads.
+    fn read(&mut self) -> Option<Command> {
+        let frame = take_frame(&mut self.output, u64::MAX).unwrap()?;
+        Some(self.format.decode(&frame).unwrap())
+    }
+
     fn say(&mut self, command: impl Into<Command>) -> Result<(), Parting> {
         let mut input = BytesMut::new();
         self.format.encode(&command.into(), &mut input).unwrap();
@@ -79,4 +111,49 @@ fn nothing_large_is_taken_from_whoever_has_not_said_who_it_is() {
     let heard = conversation.hear(&mut input.split_to(LARGE_BYTES));
     assert!(matches!(heard, Err(Parting::Fault(_))), "{heard:?}");
     assert!(conversation.events.is_empty(), "a piece of it is on its way to the log");
+}
+
+#[test]
+fn a_refusal_is_told_however_long_its_words_are() {
+    let mut conversation = Conversation::known();
+    // Each of these takes more room on the wire than anywhere else.
+    let selector = "\u{10000}".repeat(10_920);
+    let consumer_id = ConsumerId { connection_id: Some("ID:c".into()), session_id: 1, value: 1 };
+    let info = ConsumerInfo {
+        consumer_id: Some(consumer_id),
+        destination: Some(Destination::Queue("a".into())),
+        selector: Some(selector.as_str().into()),
+        command_id: 7,
+        response_required: true,
+        ..ConsumerInfo::default()
+    };
+    conversation.say(info).unwrap();
+    let Some(Event::Attach(attach)) = conversation.events.pop() else { panic!("no consumer") };
+    let refusal = Refusal::BadSelector { selector: attach.selector, reason: "no selector".to_owned() };
+    conversation.answer(ToSession::Reply { ticket: attach.ticket, result: Err(refusal) });
+    let Some(Command::ExceptionResponse(response)) = conversation.read() else { panic!("no answer") };
+    assert_eq!(response.correlation_id, 7);
+}
+
+#[test]
+fn as_many_branches_in_doubt_are_listed_as_an_answer_holds() {
+    let mut conversation = Conversation::known();
+    let info = TransactionInfo {
+        kind: TransactionInfo::RECOVER,
+        command_id: 7,
+        response_required: true,
+        ..TransactionInfo::default()
+    };
+    conversation.say(info).unwrap();
+    let Some(Event::ListBranches { ticket, .. }) = conversation.events.pop() else { panic!("no question") };
+    let branch = |number: u32| {
+        let (transaction, qualifier) = (number.to_be_bytes()[..].into(), [][..].into());
+        (BranchId { format: 1, transaction, qualifier }, BranchStanding::Prepared)
+    };
+    let branches = (0..1 << 15).map(branch).collect();
+    conversation.answer(ToSession::Branches { ticket, branches });
+    conversation.answer(ToSession::Reply { ticket, result: Ok(()) });
+    let Some(Command::DataArrayResponse(response)) = conversation.read() else { panic!("no answer") };
+    let listed = response.data.map(|data| data.len());
+    assert_eq!((response.correlation_id, listed), (7, Some((1 << 15) - 1)));
 }

@@ -14,6 +14,10 @@ pub const JAVAX: &str = "javax.jms.";
 /// Where clients from 6.0 on look for them.
 pub const JAKARTA: &str = "jakarta.jms.";
 
+/// Longest text of an exception: a text on the wire has at most 65535 bytes, and up to 6 for each of its characters. What it says of
+/// names and selectors of the client's own may be longer, and whoever waits for the answer would wait for ever.
+const TEXT_CHARACTERS_MAX: usize = 10_000;
+
 /// An exception before it is known where its class lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exception {
@@ -58,23 +62,23 @@ enum Class {
 impl Exception {
     /// A `JMSException`.
     pub fn jms(message: &str) -> Exception {
-        Exception { class: Class::Jms("JMSException"), message: message.to_owned() }
+        Exception::of("JMSException", message)
     }
 
     /// Another exception of the JMS package.
     pub fn of(class: &'static str, message: &str) -> Exception {
-        Exception { class: Class::Jms(class), message: message.to_owned() }
+        Exception { class: Class::Jms(class), message: beginning(message).to_owned() }
     }
 
     /// An `IOException`.
     pub fn io(message: &str) -> Exception {
-        Exception { class: Class::Java("java.io.IOException"), message: message.to_owned() }
+        Exception { class: Class::Java("java.io.IOException"), message: beginning(message).to_owned() }
     }
 
     /// An `XAException`. Its code travels in the text, where clients look for it
     /// (`TransactionContext.xaErrorCodeMarker`).
     pub fn xa(code: XaCode, message: &str) -> Exception {
-        let message = format!("{message} xaErrorCode:{}", code as i32);
+        let message = format!("{} xaErrorCode:{}", beginning(message), code as i32);
         Exception { class: Class::Java("javax.transaction.xa.XAException"), message }
     }
 
@@ -84,6 +88,12 @@ impl Exception {
             Class::Java(class) => Throwable::new(class, &self.message),
         }
     }
+}
+
+/// As much of a text as can be sent.
+fn beginning(text: &str) -> &str {
+    let end = text.char_indices().nth(TEXT_CHARACTERS_MAX);
+    end.map_or(text, |(end, _)| &text[..end])
 }
 
 impl From<&Refusal> for Exception {

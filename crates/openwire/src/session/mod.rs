@@ -217,8 +217,8 @@ impl OpenWireSession {
         Ok(())
     }
 
-    /// Writes a command of the broker's own. One that cannot be encoded is dropped with a trace in the reply's place:
-    /// only over-long texts from the peer itself can make that happen.
+    /// Writes a command of the broker's own. None has texts or lists that are too long for the wire; one that is larger than the
+    /// frames which the client has agreed to is dropped.
     fn send(&mut self, mut command: Command, turn: &mut Turn<'_>) {
         self.next_command_id = self.next_command_id.wrapping_add(1);
         command.set_command_id(self.next_command_id);

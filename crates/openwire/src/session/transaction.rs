@@ -21,6 +21,9 @@ use crate::codec::{
 /// Open transactions of one connection: a session has one at a time, and pools have hundreds of sessions.
 const OPEN_MAX: usize = 16_384;
 
+/// Branches in one answer: an array on the wire has no more elements.
+const LISTED_MAX: usize = i16::MAX as usize;
+
 /// Votes of a resource (`XAResource.XA_OK`, `XAResource.XA_RDONLY`).
 const XA_OK: i32 = 0;
 const XA_READ_ONLY: i32 = 3;
@@ -265,7 +268,8 @@ impl OpenWireSession {
     /// All partitions have said which branches are in doubt.
     pub(super) fn recovered(&mut self, ticket: Ticket, respond: Option<i32>, turn: &mut Turn<'_>) {
         let branches = self.transactions.listed.remove(&ticket).unwrap_or_default();
-        let data = branches.iter().map(on_the_wire).collect();
+        // The others are listed once these have ended: an answer that cannot be written would be waited for in vain.
+        let data = branches.iter().take(LISTED_MAX).map(on_the_wire).collect();
         let correlation_id = respond.unwrap_or(0);
         let response = DataArrayResponse { correlation_id, data: Some(data), ..DataArrayResponse::default() };
         self.send(response.into(), turn);
