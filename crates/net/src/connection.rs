@@ -34,6 +34,10 @@ thread_local! {
 /// not send costs little.
 const STEP_BYTES: usize = 1 << 20;
 
+/// A peer is not read while so much waits for it that is sealed already: layers answer what they are asked for themselves, such as the pings
+/// of WebSockets, and whoever asks and never reads must not be kept in memory.
+const LEAVING_BYTES_MAX: usize = 256 << 10;
+
 /// A peer that was told goodbye may still send so much before it is cut off.
 const LATE_BYTES_MAX: usize = 1 << 20;
 
@@ -98,7 +102,12 @@ impl Connection {
         self.layers.as_ref()?.peer_certificate()
     }
 
-    /// Reads what has come into `input` (if `reads`), or waits until there is something; or until `output` can be written, if
+    /// Whether the layers may answer more. Nothing is read otherwise.
+    pub fn has_room(&self) -> bool {
+        self.layers.as_ref().is_none_or(|layers| layers.leaving_bytes() < LEAVING_BYTES_MAX)
+    }
+
+    /// Reads what has come into `input` (if `reads`, and there is room for what layers answer), or waits until there is something; or until `output` can be written, if
     /// it is not empty. While nothing is read, it still notices that the peer has closed. Nothing is lost if it is dropped
     /// before it is done.
     ///
@@ -108,7 +117,7 @@ impl Connection {
     /// # Errors
     /// What the system says.
     pub async fn moved(&mut self, reads: bool, missing_bytes: usize) -> io::Result<Moved> {
-        if reads {
+        if reads && self.has_room() {
             return poll_fn(|context| match self.poll_read(missing_bytes, context) {
                 Poll::Pending => self.poll_writable(context),
                 read => read,
@@ -342,6 +351,54 @@ mod tests {
         peer.write_all(b"def").unwrap();
         assert_eq!(connection.moved(true, 100 << 20).await.unwrap(), Moved::Read(3));
         assert_eq!((&connection.input[..], connection.input.capacity()), (&b"abcdef"[..], STEP_BYTES + 3));
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_none_of_its_answers_is_not_read() {
+        let (listener, stream) =
+            (std::net::TcpListener::bind("127.0.0.1:0").unwrap(), std::net::TcpStream::connect);
+        let mut peer = stream(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut connection = Connection::new(socket, vec![Box::new(Echo::default())]).unwrap();
+        peer.set_nonblocking(true).unwrap();
+        let question = [7; READ_BYTES];
+        for _ in 0..1_000 {
+            // It asks and asks, and reads nothing.
+            let _ = peer.write(&question);
+            let moved = connection.moved(true, 0);
+            let _ = tokio::time::timeout(Duration::from_millis(1), moved).await;
+            connection.write().unwrap();
+        }
+        let waits = connection.layers.as_mut().map_or(0, |layers| layers.leaving().len());
+        assert!(waits <= LEAVING_BYTES_MAX + READ_BYTES, "{waits} bytes wait for it");
+        assert!(!connection.has_room());
+    }
+
+    /// A layer that answers for itself, as one that is pinged does.
+    #[derive(Debug, Default)]
+    struct Echo(BytesMut);
+
+    impl Layer for Echo {
+        fn open(&mut self, outside: &mut BytesMut, _: &mut BytesMut) -> io::Result<()> {
+            self.0.unsplit(outside.split());
+            Ok(())
+        }
+
+        fn seal(&mut self, _: &mut BytesMut, outside: &mut BytesMut, _: usize) -> io::Result<()> {
+            outside.unsplit(self.0.split());
+            Ok(())
+        }
+
+        fn is_ready(&self) -> bool {
+            true
+        }
+
+        fn has_ended(&self) -> bool {
+            false
+        }
+
+        fn finish(&mut self) {}
     }
 
     #[tokio::test]

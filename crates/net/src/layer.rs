@@ -82,6 +82,11 @@ impl Layers {
         self.0.iter().any(|stage| !stage.leaving.is_empty())
     }
 
+    /// How much is on its way to the socket.
+    pub fn leaving_bytes(&self) -> usize {
+        self.0.iter().map(|stage| stage.leaving.len()).sum()
+    }
+
     /// Opens what arrived, layer by layer, and appends the inmost to `input`.
     ///
     /// # Errors

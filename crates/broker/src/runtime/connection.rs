@@ -197,7 +197,8 @@ impl Task {
     /// Whether the socket is to be read now; the session learns of a change.
     fn listen(&mut self) -> bool {
         let room = self.connection.output.len().max(self.behind.len()) < OUTPUT_BYTES_MAX;
-        let listens = room && self.router.may_read() && self.session.takes_input();
+        let listens =
+            room && self.connection.has_room() && self.router.may_read() && self.session.takes_input();
         if listens != self.listens {
             self.listens = listens;
             self.session.listens(listens, self.now());
