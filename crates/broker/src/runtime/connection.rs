@@ -173,6 +173,7 @@ impl Task {
         let missing = if reads { self.session.missing_bytes(&self.connection.input) } else { 0 };
         self.alarm.set(self.session.deadline());
         tokio::select! {
+            () = self.mailbox.evicted() => self.give_way()?,
             () = self.mailbox.filled(self.waits_for()), if takes => {}
             moved = self.connection.moved(reads, missing) => self.react(moved)?,
             () = self.alarm.rings() => self.wake(reads, missing).await?,
@@ -181,6 +182,13 @@ impl Task {
         self.take_mail()?;
         self.submit();
         self.connection.write().map_err(broken)
+    }
+
+    /// Its client has connected anew.
+    fn give_way(&mut self) -> Result<(), Parting> {
+        let now = self.now();
+        let output = output(&self.body, &mut self.behind, &mut self.connection.output);
+        self.session.answer(ToSession::Evicted, now, &mut self.events, output)
     }
 
     /// What there can be for it in the mailbox.

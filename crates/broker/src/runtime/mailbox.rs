@@ -1,9 +1,9 @@
 //! Mailboxes: what the core has for a connection, until the connection's task takes it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position, ToSession};
@@ -36,6 +36,8 @@ pub struct Mailbox {
     messages: RefCell<VecDeque<ToSession>>,
     /// Pieces of a large message; they are asked for, a few at a time.
     chunks: RefCell<VecDeque<Piece>>,
+    /// Its client has connected anew. That does not wait for what is ahead of it, which nobody may ever take.
+    evicted: Cell<bool>,
     /// Of the task that waits for the next message.
     waiting: RefCell<Option<Waker>>,
 }
@@ -47,6 +49,7 @@ impl Mailbox {
             ToSession::Chunk { from, position, bytes } => {
                 self.chunks.borrow_mut().push_back(((from, position), bytes));
             }
+            ToSession::Evicted => self.evicted.set(true),
             message => self.messages.borrow_mut().push_back(message),
         }
         if let Some(task) = self.waiting.take() {
@@ -80,16 +83,22 @@ impl Mailbox {
                         || answers && messages.front().is_some_and(|first| !is_delivery(first))
                 }
             };
-            if has {
-                return Poll::Ready(());
-            }
-            let mut waiting = self.waiting.borrow_mut();
-            match &mut *waiting {
-                Some(task) => task.clone_from(context.waker()),
-                none => *none = Some(context.waker().clone()),
-            }
-            Poll::Pending
+            if has { Poll::Ready(()) } else { self.wait(context) }
         })
         .await;
+    }
+
+    /// Waits until the connection is to end because its client has another one. The same task may wait for both.
+    pub async fn evicted(&self) {
+        poll_fn(|context| if self.evicted.get() { Poll::Ready(()) } else { self.wait(context) }).await;
+    }
+
+    fn wait(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut waiting = self.waiting.borrow_mut();
+        match &mut *waiting {
+            Some(task) => task.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
     }
 }

@@ -1,8 +1,9 @@
-//! The binary, running on a free port for AMQP.
+//! The binary, running on free ports.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
@@ -11,7 +12,11 @@ use tempfile::TempDir;
 pub struct Broker {
     process: Child,
     /// Where it speaks AMQP.
+    #[allow(dead_code, reason = "not every test speaks it")]
     pub port: u16,
+    /// Where it speaks OpenWire.
+    #[allow(dead_code, reason = "not every test speaks it")]
+    pub openwire: u16,
     directory: TempDir,
 }
 
@@ -33,8 +38,8 @@ impl Broker {
         let ports = "openwire = 0\nopenwire_tls = 0\namqp_tls = 0\namqp_websocket = 0\namqp_websocket_tls = 0\nhttp = 0";
         let config = format!("{config}\n[ports]\namqp = {port}\n{ports}\n");
         fs::write(directory.path().join("postroad.toml"), config).unwrap();
-        let process = serve(&directory);
-        Broker { process, port, directory }
+        let (process, openwire) = serve(&directory);
+        Broker { process, port, openwire, directory }
     }
 
     fn kill(&mut self) {
@@ -49,20 +54,38 @@ impl Broker {
         rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
     }
 
+    /// A word with its control socket.
+    #[allow(dead_code, reason = "not every test gives it commands")]
+    pub fn control(&self) -> UnixStream {
+        UnixStream::connect(self.directory.path().join("data/control.sock")).unwrap()
+    }
+
+    /// How many descriptors it may have from now on; as many as before, if there is no number.
+    #[allow(dead_code, reason = "not every test wants it to run out of them")]
+    pub fn limit_descriptors(&self, max: Option<u64>) {
+        let process = rustix::process::Pid::from_child(&self.process);
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let limit = rustix::process::Rlimit { current: max.or(limit.maximum), ..limit };
+        rustix::process::prlimit(Some(process), rustix::process::Resource::Nofile, limit).unwrap();
+    }
+
     /// Kills it, and starts it anew from what is on disk.
     #[allow(dead_code, reason = "not every test restarts it")]
     pub fn restart(&mut self) {
         self.kill();
-        self.process = serve(&self.directory);
+        (self.process, self.openwire) = serve(&self.directory);
     }
 }
 
-fn serve(directory: &TempDir) -> Child {
+/// The process, and its port for OpenWire.
+fn serve(directory: &TempDir) -> (Child, u16) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_postroad"));
     command.arg("serve").arg("--config").arg(directory.path().join("postroad.toml"));
     command.arg("--data").arg(directory.path().join("data")).env_remove("POSTROAD_LOG");
     let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap() == "postroad ready"), "the broker ended before it was ready");
-    process
+    let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let said: Vec<String> = lines.map(Result::unwrap).take_while(|line| line != "postroad ready").collect();
+    let openwire = said.iter().find(|line| line.contains("tcp://")).and_then(|line| line.rsplit(':').next());
+    let openwire = openwire.expect("the broker ended before it was ready").parse().unwrap();
+    (process, openwire)
 }
