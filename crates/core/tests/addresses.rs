@@ -441,6 +441,13 @@ fn readers_share_a_subscription() {
             "ok ok 2.1<m ok",
         ),
         (
+            "what another reader of its own connection has was not left behind",
+            "attach 1.1 #t 9 sub=s steals
+             attach 1.2 #t 9 sub=s steals
+             send 3 #t m",
+            "ok no: the durable subscription s is in use 1.1<m ok",
+        ),
+        (
             "what is shared is taken from nobody",
             "attach 1.1 #t 9 sub=s share=durable steals
              attach 2.1 #t 9 sub=s share=durable where=k=1 steals",

@@ -417,7 +417,7 @@ pub struct Attach {
     pub share: Share,
     /// Topics: a durable subscription with one reader at a time is taken from whoever reads it for this user, empty where nobody has
     /// logged in; that reader ends. For protocols in which only its own client is to name it, so that the reader is what is left of a
-    /// connection that the client has lost. From readers that have `None` here it is not taken.
+    /// connection that the client has lost. From readers that have `None` here it is not taken, nor from those of the same connection.
     pub steals: Option<Arc<str>>,
     /// Topics: begin with what the topic keeps for those who come later, if its policy keeps anything.
     pub retroactive: bool,

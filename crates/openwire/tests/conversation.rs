@@ -157,3 +157,22 @@ fn as_many_branches_in_doubt_are_listed_as_an_answer_holds() {
     let listed = response.data.map(|data| data.len());
     assert_eq!((response.correlation_id, listed), (7, Some((1 << 15) - 1)));
 }
+
+#[test]
+fn a_durable_subscription_is_taken_from_what_the_same_client_has_left_behind() {
+    let mut conversation = Conversation::known();
+    let steals = ["s", ""].map(|name| {
+        let consumer_id =
+            ConsumerId { connection_id: Some("ID:c".into()), session_id: 1, value: name.len() as i64 };
+        let info = ConsumerInfo {
+            consumer_id: Some(consumer_id),
+            destination: Some(Destination::Topic("a".into())),
+            subscription_name: Some(name.into()).filter(|_| !name.is_empty()),
+            ..ConsumerInfo::default()
+        };
+        conversation.say(info).unwrap();
+        let Some(Event::Attach(attach)) = conversation.events.pop() else { panic!("no consumer") };
+        attach.steals
+    });
+    assert_eq!(steals, [Some("OpenWire connection ID:c".into()), None]);
+}

@@ -40,12 +40,14 @@ impl Partition {
         Ok(same.then_some(queue.id))
     }
 
-    /// Whether whoever reads a subscription is what the same user has left behind: what others read is theirs.
+    /// Whether whoever reads a subscription is what the same user has left behind: what others read is theirs, and what the same connection
+    /// reads was not left.
     pub(crate) fn may_steal(&self, attach: &Attach, name: &Arc<str>) -> bool {
         let queue = self.subscriptions.get(name).and_then(|id| self.queues.get(id));
         let mut readers = queue.into_iter().flat_map(|queue| &queue.consumers);
         let is_its = |reader: &ConsumerKey| {
-            self.consumers.get(reader).is_some_and(|reader| reader.steals == attach.steals)
+            reader.connection != attach.consumer.connection
+                && self.consumers.get(reader).is_some_and(|reader| reader.steals == attach.steals)
         };
         attach.steals.is_some() && readers.all(is_its)
     }

@@ -185,6 +185,7 @@ impl OpenWireSession {
         let selector: Arc<str> =
             info.selector.as_ref().map_or("".into(), |selector| selector.to_str().into());
         let subscription = info.subscription_name.as_ref().map(|name| self.subscription(&name.to_str()));
+        let steals = subscription.as_ref().and_then(|_| self.heir());
         let ticket = self.wait(parts.len() as u32, None, Then::Attached(numbers));
         for part in &parts {
             turn.events.push(Event::Attach(Attach {
@@ -199,7 +200,7 @@ impl OpenWireSession {
                 selector: selector.clone(),
                 subscription: subscription.clone(),
                 share: Share::No,
-                steals: None,
+                steals: steals.clone(),
                 retroactive: info.retroactive,
                 at: part.at,
                 notice: self.notice(&info, mode, part).map(Arc::new),
@@ -266,6 +267,13 @@ impl OpenWireSession {
     fn subscription(&self, name: &str) -> Arc<str> {
         let client = self.introduction.client().map_or("", |client| &client.client_id);
         format!("{}:{client}:{name}", client.len()).into()
+    }
+
+    /// Whose durable subscriptions a client may take that has lost its last connection: the claim of its id has ended that, but another
+    /// core may not know yet that its readers are gone.
+    fn heir(&self) -> Option<Arc<str>> {
+        let client = self.introduction.client()?;
+        Some(format!("OpenWire connection {}", client.connection_id.to_str()).into())
     }
 
     /// The client ends a durable subscription.
