@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, ConnectionId, ConsumerKey, Destination, DestinationKind, DetachCause, Event, LinkEvent, LinkName,
-    PartitionId, Publish, Refusal, Sent, Ticket, ToSession, TransactionKey,
+    Attach, ConnectionId, ConsumerKey, Delivered, Destination, DestinationKind, DetachCause, Event,
+    LinkEvent, LinkName, PartitionId, Publish, Refusal, Sent, Ticket, ToSession, TransactionKey,
 };
 use rustc_hash::FxHashMap;
 
@@ -47,6 +47,8 @@ pub struct Router {
     /// What the session said since: it must not overtake that message.
     held_up: VecDeque<Event>,
     spread: u64,
+    /// How often the router has asked for something itself.
+    asked_itself: u64,
 }
 
 /// What is to follow queues that may move to another store.
@@ -56,7 +58,6 @@ struct Movable {
     attached: FxHashMap<u32, Attach>,
     /// Consumers that follow their queue, by the ticket of that.
     following: FxHashMap<Ticket, ConsumerKey>,
-    follows: u64,
     /// Where links are remembered whose queues may move: it is not known there what came before.
     links: BTreeMap<Arc<LinkName>, PartitionId>,
 }
@@ -93,6 +94,7 @@ impl Router {
             spreading: None,
             held_up: VecDeque::new(),
             spread: 0,
+            asked_itself: 0,
         }
     }
 
@@ -137,12 +139,9 @@ impl Router {
             Event::Declare { ref destination, .. } | Event::Delete { ref destination, .. } => {
                 self.places.borrow().partition_of(destination)
             }
-            Event::Detach { consumer, ticket, .. } => {
-                self.movable.as_mut().map(|movable| movable.attached.remove(&consumer.number));
-                if let Some(ticket) = ticket {
-                    self.detaching.entry(ticket).or_default().push(consumer.number);
-                }
-                self.partition_of(consumer)
+            Event::Detach { consumer, ref mut ticket, .. } => {
+                let ticket = *ticket.get_or_insert_with(|| self.own_ticket());
+                self.leaves(consumer, ticket)
             }
             Event::Move { ref queue, .. } => self.places.borrow().partition_of(queue),
             Event::Redrive { ref wanted, .. } => self.places.borrow().partition_of(&wanted.from),
@@ -225,16 +224,27 @@ impl Router {
         }
     }
 
+    fn own_ticket(&mut self) -> Ticket {
+        self.asked_itself += 1;
+        Ticket(OWN_TICKET | self.asked_itself)
+    }
+
+    /// The consumer leaves, and is forgotten once that is answered; where it was attached.
+    fn leaves(&mut self, consumer: ConsumerKey, ticket: Ticket) -> PartitionId {
+        self.movable.as_mut().map(|movable| movable.attached.remove(&consumer.number));
+        self.detaching.entry(ticket).or_default().push(consumer.number);
+        self.partition_of(consumer)
+    }
+
     /// The consumer's queue has moved, and it is gone where that was: it is attached where the queue lives now. What credit it had it is
     /// given when that is known.
     fn follow(&mut self, consumer: ConsumerKey, to: &mut impl FnMut(PartitionId, Event)) {
         let here = self.partition_of(consumer);
+        let ticket = self.own_ticket();
         let Some(movable) = &mut self.movable else { return };
         let Some(attach) = movable.attached.get(&consumer.number) else { return };
         let there = self.places.borrow().partition_of(&attach.source);
-        let ticket = Ticket(OWN_TICKET | movable.follows);
         let attach = Attach { credit: 0, credit_by_default: false, ticket, ..attach.clone() };
-        movable.follows += 1;
         movable.following.insert(ticket, consumer);
         self.consumers.insert(consumer.number, there);
         self.touched.insert(there);
@@ -411,6 +421,9 @@ impl Router {
         if let Some(consumer) = self.movable.as_mut().and_then(|movable| movable.following.remove(&ticket)) {
             return result.err().map(|_| ToSession::Detached { consumer, cause: DetachCause::Deleted });
         }
+        if ticket.0 & OWN_TICKET != 0 {
+            return None;
+        }
         let Some(asked) = self.asked.get_mut(&ticket) else {
             return Some(ToSession::Reply { ticket, result });
         };
@@ -451,6 +464,13 @@ impl Router {
                 }
             }
             ToSession::Moved { consumer } => self.follow(*consumer, &mut to),
+            // Its session may say no more of it.
+            ToSession::Detached { consumer, .. } => {
+                let ticket = self.own_ticket();
+                let (consumer, delivered) = (*consumer, Delivered::All);
+                let partition = self.leaves(consumer, ticket);
+                to(partition, Event::Detach { consumer, delivered, ticket: Some(ticket) });
+            }
             ToSession::Left { consumer, credit } if 0 < *credit => {
                 to(self.partition_of(*consumer), Event::Credit { consumer: *consumer, add: *credit });
             }
@@ -608,6 +628,35 @@ mod tests {
         let mut said = Vec::new();
         router.route(event, |to, event| said.push(told(to, &event)));
         said
+    }
+
+    #[test]
+    fn a_consumer_is_forgotten_whoever_ends_it() {
+        let consumer = ConsumerKey::new(CONNECTION, 7);
+        let (delivered, cause) = (Delivered::None, DetachCause::Deleted);
+        for (case, ends_itself) in [("its attaching was refused", true), ("the core has ended it", false)] {
+            let mut router = router(2);
+            router.consumers.insert(consumer.number, PartitionId(1));
+            let mut said = Vec::new();
+            let to = |to, event: Event| match event {
+                Event::Detach { ticket: Some(ticket), .. } => said.push((to, ticket)),
+                _ => panic!("case: {case}: {event:?}"),
+            };
+            match ends_itself {
+                true => router.route(Event::Detach { consumer, delivered, ticket: None }, to),
+                false => router.note(&ToSession::Detached { consumer, cause }, to),
+            }
+            let [(PartitionId(1), ticket)] = said[..] else { panic!("case: {case}: {said:?}") };
+            assert_eq!(
+                router.partition_of(consumer),
+                PartitionId(1),
+                "case: {case}: deliveries may be on their way"
+            );
+            let answer = ToSession::Reply { ticket, result: Ok(()) };
+            router.note(&answer, |_, _| ());
+            assert!(router.merge(answer).is_none(), "case: {case}: the session has not asked");
+            assert!(router.consumers.is_empty() && router.detaching.is_empty(), "case: {case}");
+        }
     }
 
     #[test]
