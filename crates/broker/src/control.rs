@@ -31,6 +31,9 @@ const REQUEST_BYTES_MAX: u64 = 64 << 10;
 /// Who has connected says what it wants within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// After a failed accept (out of descriptors, say), how long until the next.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// Requests that are served at the same time; others wait.
 const CONVERSATIONS_MAX: usize = 4;
 
@@ -198,7 +201,15 @@ pub fn serve(
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
     Ok(tokio::spawn(async move {
         let mut conversations = JoinSet::new();
-        while let Ok((stream, _)) = listener.accept().await {
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a command at the control socket");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
             if conversations.len() >= CONVERSATIONS_MAX {
                 conversations.join_next().await;
             }
