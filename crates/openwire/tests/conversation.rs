@@ -9,7 +9,7 @@ use postroad_model::{
 };
 use postroad_openwire::codec::{
     Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, Destination, Message, MessageId,
-    ProducerId, TransactionInfo, WireFormat, WireFormatOptions, take_frame,
+    ProducerId, ProducerInfo, TransactionInfo, WireFormat, WireFormatOptions, take_frame,
 };
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 
@@ -175,4 +175,25 @@ fn a_durable_subscription_is_taken_from_what_the_same_client_has_left_behind() {
         attach.steals
     });
     assert_eq!(steals, [Some("OpenWire connection ID:c".into()), None]);
+}
+
+#[test]
+fn a_window_is_given_back_for_what_took_of_it_and_for_nothing_else() {
+    let mut conversation = Conversation::known();
+    let producer_id = message(1, 1).producer_id;
+    conversation.say(ProducerInfo { producer_id, window_size: 4096, ..ProducerInfo::default() }).unwrap();
+    let whole = message(1, 1);
+    for (case, sent, want) in [
+        ("answered", Message { response_required: true, ..whole.clone() }, vec!["Response"]),
+        ("not answered", whole.clone(), vec!["ProducerAck"]),
+        ("refused", Message { message_id: None, ..whole }, vec!["ConnectionError", "ProducerAck"]),
+    ] {
+        conversation.events.clear();
+        conversation.say(Command::Message(Box::new(sent))).unwrap();
+        if let Some(Event::Publish(publish)) = conversation.events.pop() {
+            conversation.answer(ToSession::Reply { ticket: publish.ticket, result: Ok(()) });
+        }
+        let said: Vec<_> = std::iter::from_fn(|| conversation.read()).map(|said| said.name()).collect();
+        assert_eq!(said, want, "case: {case}");
+    }
 }

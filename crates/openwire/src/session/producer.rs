@@ -91,14 +91,16 @@ impl OpenWireSession {
             self.conclude(respond, done, turn);
             return Ok(());
         }
+        let window = self.window_of(&message);
         match self.sent(&message, frame, turn.now.wall_ms) {
             Ok((_, transaction)) if let Some(refusal) = self.refused_upload() => {
                 // Committing the rest of the transaction without this would do half of it.
                 self.transactions.doom(transaction);
                 self.refuse(respond, &Exception::from(&refusal), turn);
+                self.open_window(window, turn);
             }
             Ok((sent, transaction)) => {
-                let ticket = self.wait(1, respond, Then::Sent { window: self.window_of(&message) });
+                let ticket = self.wait(1, respond, Then::Sent { window });
                 let transaction = transaction.map(|number| self.transactions.key(self.id, number));
                 let publish = Publish {
                     transaction,
@@ -108,7 +110,10 @@ impl OpenWireSession {
                 };
                 turn.events.push(Event::Publish(publish));
             }
-            Err(exception) => self.refuse(respond, &exception, turn),
+            Err(exception) => {
+                self.refuse(respond, &exception, turn);
+                self.open_window(window, turn);
+            }
         }
         Ok(())
     }
@@ -161,8 +166,10 @@ impl OpenWireSession {
         }
     }
 
+    /// What a message takes of its producer's window. Clients do not count those for whose answers they wait
+    /// (`ActiveMQSession.send` of activemq-client): to give room back for them would make the window larger and larger.
     fn window_of(&self, message: &codec::Message) -> Option<(ProducerId, i32)> {
-        if self.producers.windows == 0 {
+        if self.producers.windows == 0 || message.response_required {
             return None;
         }
         let has_window =
