@@ -163,13 +163,15 @@ struct CoreParts {
     orders: Option<mpsc::Receiver<Given>>,
     advisories: Advisories,
     processor: Option<usize>,
+    /// Hears whether the core has begun.
+    begun: std::sync::mpsc::Sender<std::io::Result<()>>,
 }
 
 impl Runtime {
     /// Starts all threads over open stores. `make` makes the session of a new connection.
     ///
     /// # Errors
-    /// The system starts no thread.
+    /// The system starts no thread, or a core has not got what it needs: without one of them its share of the addresses would not answer.
     pub fn start(
         stores: Stores,
         options: &RuntimeOptions,
@@ -191,6 +193,7 @@ impl Runtime {
         let (orders, given) = Orders::channel();
         let mut given = Some(given);
         let rings = core_rings(&wakers);
+        let (begun, begins) = std::sync::mpsc::channel();
         let shares = shares.into_iter().zip(rings).zip(links).enumerate();
         for (index, ((partitions, (to_cores, from_cores)), logs)) in shares {
             let (sender, receiver) = mpsc::channel(NEW_SOCKETS_MAX);
@@ -210,12 +213,15 @@ impl Runtime {
                 orders: given.take(),
                 advisories: options.advisories(index as u16),
                 processor: options.pin.then_some(index),
+                begun: begun.clone(),
             };
             let make = make.clone();
             let thread = std::thread::Builder::new().name(format!("core-{index}"));
             let places = places.clone();
             cores.push(thread.spawn(move || run_core(parts, places, make))?);
         }
+        drop(begun);
+        begins.iter().collect::<std::io::Result<()>>()?;
         Ok(Runtime {
             sockets,
             cores,
@@ -380,7 +386,8 @@ fn run_core(
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            tracing::error!(%error, "cannot start a core");
+            // Whoever starts the cores waits for this.
+            let _ = parts.begun.send(Err(error));
             return;
         }
     };
@@ -395,8 +402,11 @@ fn run_core(
         questions,
         orders,
         advisories,
+        begun,
         ..
     } = parts;
+    let _ = begun.send(Ok(()));
+    drop(begun);
     let core = Rc::new(RefCell::new(Core::new(number, places, partitions, links, advisories)));
     let logins = Arc::new(Semaphore::new(LOGINS_MAX));
     let handle = CoreHandle { core: core.clone(), wake: wake.clone(), logins };
