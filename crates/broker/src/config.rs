@@ -19,7 +19,7 @@ use serde::Deserialize;
 use crate::cli::ServeArguments;
 
 pub use encryption::{EncryptionConfig, StoreKeys, TenantKeyConfig, key_in_file};
-pub use memory::parse_bytes;
+pub use memory::{Shares, parse_bytes};
 pub use stores::StoresConfig;
 pub use tls::TlsFileConfig;
 
@@ -39,7 +39,7 @@ pub struct Config {
     pub bind: IpAddr,
     /// Added to every port.
     pub port_offset: u16,
-    /// For message bodies, in bytes.
+    /// For all of the broker, in bytes.
     pub memory_bytes: u64,
     /// Where messages go that can never be processed.
     pub dead_letter_queue: String,

@@ -20,7 +20,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cli::ServeArguments;
 use crate::cli::admission::Admission;
 use crate::cli::listeners::Listeners;
-use crate::config::Config;
+use crate::config::{Config, Shares};
 use crate::control;
 use crate::runtime::{
     Directories, Everybody, LAYOUT_FILE, Runtime, RuntimeOptions, Service, Stores, TenantKeys, read_portable,
@@ -79,15 +79,16 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     };
     let policies = Arc::new(config.policies()?);
     let addressing = config.addressing()?;
+    let shares = Shares::of(config.memory_bytes);
     let mut stores =
         Stores::open(directories, keys.journal, addressing, |id, placement, incarnation| Settings {
             id,
             placement,
             addressing: Arc::default(),
             incarnation,
-            resident_bytes_max: config.memory_bytes / 2 / u64::from(placement.partitions),
+            resident_bytes_max: shares.durable / u64::from(placement.partitions),
             page_entries: postroad_core::PAGE_ENTRIES,
-            volatile_bytes_max: config.memory_bytes / 4 / u64::from(placement.partitions),
+            volatile_bytes_max: shares.volatile / u64::from(placement.partitions),
             recent_bytes_max: config.limits.retroactive_bytes / u64::from(placement.partitions),
             transaction_bytes_max: config.limits.transaction_bytes,
             transaction_ms_max: config.limits.transaction_ms_max(),
@@ -96,8 +97,7 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
             policies: policies.clone(),
         })
         .with_context(|| format!("cannot open the store {}", config.data.display()))?;
-    // Of the quarter that is neither for durable messages nor for others.
-    let index_bytes = config.memory_bytes / 16 / stores.stores.len() as u64;
+    let index_bytes = shares.indexes / stores.stores.len() as u64;
     for store in &mut stores.stores {
         store.journal.bound_indexes(index_bytes);
         store.journal.sort_by(postroad_core::kin_of_record);

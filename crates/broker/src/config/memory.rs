@@ -16,6 +16,31 @@ const UNITS: [(&str, u64); 7] = [
     ("", 1),
 ];
 
+/// What the broker itself takes: the program, buffers, and what the allocator has between what is in use...
+const OWN_BYTES: u64 = 20 << 20;
+
+/// ... but no more than so many sixteenths of its memory.
+const OWN_SIXTEENTHS: u64 = 5;
+
+/// What of the broker's memory is for what; the rest is for the broker itself, connections and transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// For durable messages: entries, headers and bodies.
+    pub durable: u64,
+    /// For those that are in memory alone.
+    pub volatile: u64,
+    /// For indexes of the journal.
+    pub indexes: u64,
+}
+
+impl Shares {
+    /// Those of so many bytes.
+    pub fn of(memory_bytes: u64) -> Shares {
+        let rest = memory_bytes - OWN_BYTES.min(memory_bytes / 16 * OWN_SIXTEENTHS);
+        Shares { durable: rest / 2, volatile: rest / 4, indexes: rest / 16 }
+    }
+}
+
 /// Bytes of the machine, or of the container or service that the broker runs in, if that may have less.
 pub fn machine_bytes() -> u64 {
     let read = |path: &str| fs::read_to_string(path).ok();
@@ -90,6 +115,17 @@ mod tests {
             assert_eq!(parse_bytes(text).ok(), bytes, "{text}");
         }
         assert!(parse_bytes("64M").unwrap_err().ends_with("such as 512MiB"));
+    }
+
+    #[test]
+    fn the_broker_itself_is_in_its_memory() {
+        for (memory, durable, volatile, indexes) in [
+            (1 << 20, 352 << 10, 176 << 10, 44 << 10),
+            (64 << 20, 22 << 20, 11 << 20, 11 << 18),
+            (6164 << 20, 3072 << 20, 1536 << 20, 384 << 20),
+        ] {
+            assert_eq!(Shares::of(memory), Shares { durable, volatile, indexes }, "{memory}");
+        }
     }
 
     #[test]
