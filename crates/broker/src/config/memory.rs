@@ -36,8 +36,8 @@ pub struct Shares {
 impl Shares {
     /// Those of so many bytes.
     pub fn of(memory_bytes: u64) -> Shares {
-        let rest = memory_bytes - OWN_BYTES.min(memory_bytes / 16 * OWN_SIXTEENTHS);
-        Shares { durable: rest / 2, volatile: rest / 4, indexes: rest / 16 }
+        let own = OWN_BYTES.min(memory_bytes / 16 * OWN_SIXTEENTHS);
+        Shares { durable: (memory_bytes - own) / 2, volatile: memory_bytes / 4, indexes: memory_bytes / 16 }
     }
 }
 
@@ -120,9 +120,9 @@ mod tests {
     #[test]
     fn the_broker_itself_is_in_its_memory() {
         for (memory, durable, volatile, indexes) in [
-            (1 << 20, 352 << 10, 176 << 10, 44 << 10),
-            (64 << 20, 22 << 20, 11 << 20, 11 << 18),
-            (6164 << 20, 3072 << 20, 1536 << 20, 384 << 20),
+            (1 << 20, 352 << 10, 256 << 10, 64 << 10),
+            (64 << 20, 22 << 20, 16 << 20, 4 << 20),
+            (6164 << 20, 3072 << 20, 1541 << 20, 6164 << 16),
         ] {
             assert_eq!(Shares::of(memory), Shares { durable, volatile, indexes }, "{memory}");
         }
