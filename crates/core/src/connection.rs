@@ -19,8 +19,8 @@ pub struct Connection {
     pub transactions: BTreeSet<TransactionKey>,
     /// Links of its that are remembered.
     pub links: BTreeSet<Arc<LinkName>>,
-    /// Its temporary destinations.
-    pub temporary: BTreeSet<Destination>,
+    /// Its temporary destinations, with whoever may take them from what is left of it.
+    pub temporary: BTreeMap<Destination, Option<Arc<str>>>,
     /// Its exclusive names.
     pub claims: BTreeSet<Arc<str>>,
     /// Who others are told that it is.
@@ -175,7 +175,7 @@ impl Partition {
         for producer in connection.producers.into_values() {
             self.announce(Notice::Producer { producer, present: false }, effects);
         }
-        for destination in connection.temporary {
+        for destination in connection.temporary.into_keys() {
             self.delete_address(&destination, effects);
         }
         for name in connection.claims {

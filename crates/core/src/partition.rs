@@ -489,8 +489,8 @@ impl Partition {
             | Event::Placed { .. }
             | Event::Follow(_)
             | Event::Leave { .. } => self.about_moves(event, effects),
-            Event::Declare { destination, connection, ticket } => {
-                self.declare(destination, connection, ticket, effects);
+            Event::Declare { destination, connection, steals, ticket } => {
+                self.declare(destination, (connection, ticket), steals, effects);
             }
             Event::Unsubscribe { name, connection, ticket } => {
                 self.unsubscribe(name, connection, ticket, effects);

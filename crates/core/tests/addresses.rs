@@ -569,3 +569,46 @@ fn what_was_sent_to_a_temporary_queue_too_leaves_no_queue_behind() {
         assert_eq!(bench.run("attach 4.1 a 9\nattach 4.2 b 9"), "ok 4.1<n ok 4.2<p", "case: {case}");
     }
 }
+
+/// A client that comes back says at once what it had; the end of its last connection may be heard of later.
+#[test]
+fn a_temporary_queue_is_taken_from_what_its_client_has_left_behind() {
+    for (case, script, want) in [
+        (
+            "with what is in it",
+            "make 1 ~t steals:c
+             attach 1.1 ~t 1
+             send 9 ~t m
+             send 9 ~t n
+             make 2 ~t steals:c
+             close 1
+             attach 2.1 ~t 9
+             send 9 ~t o",
+            "ok ok 1.1<m ok ok ok ok 2.1<m!1 2.1<n 2.1<o ok",
+        ),
+        (
+            "not by another client",
+            "make 1 ~t steals:c
+             make 2 ~t steals:d
+             make 3 ~t",
+            "ok no: temp-queue://t belongs to another connection no: temp-queue://t belongs to another connection",
+        ),
+        (
+            "not from one that leaves nothing",
+            "make 1 ~t
+             make 2 ~t steals:c",
+            "ok no: temp-queue://t belongs to another connection",
+        ),
+        (
+            "it ends with its new connection",
+            "make 1 ~t steals:c
+             make 2 ~t steals:c
+             close 1
+             close 2
+             attach 3.1 ~t 9",
+            "ok ok no: the temporary destination temp-queue://t does not exist; its connection may have closed",
+        ),
+    ] {
+        assert_eq!(Bench::new(settings(1)).run(script), want, "case: {case}");
+    }
+}

@@ -197,6 +197,9 @@ pub enum Event {
         destination: Destination,
         /// Who asks.
         connection: ConnectionId,
+        /// Temporary ones: taken, with what is in them, from another connection that made them with the same here. As with
+        /// [`Attach::steals`] that is what is left of a connection that the client has lost.
+        steals: Option<Arc<str>>,
         /// Who waits for it.
         ticket: Ticket,
     },

@@ -8,8 +8,8 @@ use postroad_model::{
     Session, ToSession,
 };
 use postroad_openwire::codec::{
-    Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, Destination, Message, MessageId,
-    ProducerId, ProducerInfo, TransactionInfo, WireFormat, WireFormatOptions, take_frame,
+    Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, Destination, DestinationInfo, Message,
+    MessageId, ProducerId, ProducerInfo, TransactionInfo, WireFormat, WireFormatOptions, take_frame,
 };
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 
@@ -196,4 +196,19 @@ fn a_window_is_given_back_for_what_took_of_it_and_for_nothing_else() {
         let said: Vec<_> = std::iter::from_fn(|| conversation.read()).map(|said| said.name()).collect();
         assert_eq!(said, want, "case: {case}");
     }
+}
+
+#[test]
+fn a_temporary_destination_is_taken_from_what_the_same_client_has_left_behind() {
+    let mut conversation = Conversation::known();
+    let steals =
+        [Destination::TempQueue("ID:c:1".into()), Destination::Queue("a".into())].map(|destination| {
+            let info = DestinationInfo { destination: Some(destination), ..DestinationInfo::default() };
+            conversation.say(info).unwrap();
+            let Some(Event::Declare { steals, .. }) = conversation.events.pop() else {
+                panic!("nothing is made")
+            };
+            steals
+        });
+    assert_eq!(steals, [Some("OpenWire connection ID:c".into()), None]);
 }

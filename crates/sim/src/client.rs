@@ -645,7 +645,7 @@ impl Client {
         let partition = self.to(world, &destination.name);
         let (connection, ticket) = (self.connection, Ticket(number));
         self.declaring.insert(ticket, destination.clone());
-        vec![(partition, Event::Declare { destination, connection, ticket })]
+        vec![(partition, Event::Declare { destination, connection, steals: None, ticket })]
     }
 
     fn delete(&mut self, world: &mut World<'_>) -> Outgoing {

@@ -329,7 +329,7 @@ impl Oracle {
             Event::Rollback { transaction, ticket: Some(ticket) } => {
                 self.ask(transaction.connection, *ticket, Ask::Other);
             }
-            Event::Declare { destination, connection, ticket } => {
+            Event::Declare { destination, connection, ticket, .. } => {
                 self.ask(*connection, *ticket, Ask::Declare(destination.clone(), *connection));
             }
             Event::Follow(attach) => {

@@ -223,7 +223,7 @@ impl AmqpSession {
             (None, Some(resume)) => self.resume_link(attaching, resume, turn),
             (Some(destination), _) => {
                 let ticket = self.replies.wait(1, Then::Attached(Box::new(attaching)));
-                turn.events.push(Event::Declare { destination, connection: self.id, ticket });
+                turn.events.push(Event::Declare { destination, connection: self.id, steals: None, ticket });
             }
         }
         if let Some(producer) = notice {
@@ -308,7 +308,7 @@ impl AmqpSession {
         let answers = numbers.len() as u32 + u32::from(made.is_some());
         let ticket = self.replies.wait(answers, Then::Attached(Box::new(Attaching { at, answer })));
         if let Some(destination) = made {
-            turn.events.push(Event::Declare { destination, connection: self.id, ticket });
+            turn.events.push(Event::Declare { destination, connection: self.id, steals: None, ticket });
         }
         let mode = if browses { ConsumerMode::Browse } else { ConsumerMode::Shared };
         // Its name is the container's and the link's: who reads it now is this link, left over (2.6.1).

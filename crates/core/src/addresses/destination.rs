@@ -1,5 +1,7 @@
 //! Destinations that clients make and delete.
 
+use std::sync::Arc;
+
 use postroad_model::{
     Binding, Command, ConnectionId, Destination, DestinationKind, Effect, QueueId, Refusal, Ticket, Urgency,
 };
@@ -12,13 +14,13 @@ impl Partition {
     pub(crate) fn declare(
         &mut self,
         destination: Destination,
-        connection: ConnectionId,
-        ticket: Ticket,
+        (connection, ticket): (ConnectionId, Ticket),
+        steals: Option<Arc<str>>,
         effects: &mut Vec<Effect>,
     ) {
         if destination.temporary {
             let is_new = self.addresses.get(&destination).is_none();
-            let result = self.declare_temporary(&destination, connection);
+            let result = self.declare_temporary(&destination, connection, steals);
             return match result.is_ok() && is_new {
                 true => self.announce_first(&destination, (connection, ticket), effects),
                 false => self.reply(connection, ticket, result, effects),
@@ -36,22 +38,40 @@ impl Partition {
         self.reply(connection, ticket, Ok(()), effects);
     }
 
-    pub(crate) fn declare_temporary(
+    fn declare_temporary(
         &mut self,
         destination: &Destination,
         connection: ConnectionId,
+        steals: Option<Arc<str>>,
     ) -> Result<(), Refusal> {
-        match self.addresses.get(destination) {
-            Some(address) if address.owner == Some(connection) => return Ok(()),
+        let is_new = match self.addresses.get(destination).map(|address| address.owner) {
+            Some(Some(owner)) if owner == connection => return Ok(()),
+            Some(Some(owner)) if self.leaves_behind(owner, destination, steals.as_ref()) => false,
             Some(_) => return Err(Refusal::NotOwner(destination.clone())),
-            None => {}
-        }
+            None => true,
+        };
         self.addresses.get_or_make(destination).owner = Some(connection);
-        if destination.kind == DestinationKind::Queue {
+        if is_new && destination.kind == DestinationKind::Queue {
             self.bind_volatile(destination, None);
         }
-        self.connections.entry(connection).or_default().temporary.insert(destination.clone());
+        self.connections.entry(connection).or_default().temporary.insert(destination.clone(), steals);
         Ok(())
+    }
+
+    /// Takes a temporary destination from a connection, if that is what a client has left behind which takes it.
+    fn leaves_behind(
+        &mut self,
+        owner: ConnectionId,
+        destination: &Destination,
+        heir: Option<&Arc<str>>,
+    ) -> bool {
+        let Some(connection) = self.connections.get_mut(&owner) else { return false };
+        let made_for = connection.temporary.get(destination).and_then(Option::as_ref);
+        let is_its = heir.is_some() && heir == made_for;
+        if is_its {
+            connection.temporary.remove(destination);
+        }
+        is_its
     }
 
     pub(crate) fn delete(

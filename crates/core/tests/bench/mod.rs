@@ -18,7 +18,7 @@
 //! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due until then).
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
 //! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and share it, `share=durable`
-//! or `share=volatile`, or take nothing of its own client, `nolocal`, or take the subscription from a reader that says the same, `steals` or `steals:USER`; `unsubscribe 1 s` ends one. `send 1 a,#t m` is one message for several addresses.
+//! or `share=volatile`, or take nothing of its own client, `nolocal`, or take the subscription from a reader that says the same, `steals` or `steals:USER`; `unsubscribe 1 s` ends one. `make 1 ~t steals` takes a temporary queue. `send 1 a,#t m` is one message for several addresses.
 //!
 //! A consumer of a pattern of queues, `attach 1.2 a.> 5`, has members `1.2/1`, `1.2/2` in them, which settle.
 //!
@@ -687,10 +687,11 @@ impl Bench {
             "make" | "unmake" => {
                 let (destination, connection) = (destination(plain[1]), connection(plain[0]));
                 let (ticket, to) = (Ticket(0), destination.clone());
+                let steals = stealing(&plain);
                 self.send(
                     &to,
                     match words[0] {
-                        "make" => Event::Declare { destination, connection, ticket },
+                        "make" => Event::Declare { destination, connection, steals, ticket },
                         _ => Event::Delete { destination, connection, ticket },
                     },
                 );
@@ -842,7 +843,7 @@ impl Bench {
             priority: priority.unwrap_or(0) as i8,
             no_local: plain.contains(&"nolocal"),
             share,
-            steals: plain.iter().find_map(|word| word.strip_prefix("steals")).map(Arc::from),
+            steals: stealing(plain),
             at: is_wildcard(&source.name)
                 .then(|| self.settings.addressing.partition_of(self.settings.placement, &source)),
             retroactive: plain.contains(&"retroactive"),
@@ -992,6 +993,11 @@ fn rare_headers(client: &str, group: Option<&str>) -> Arc<RareHeaders> {
         Group { id: id.into(), sequence: sequence.parse().expect("a sound script") }
     });
     Arc::new(RareHeaders { group, client: Some(client.into()), ..RareHeaders::default() })
+}
+
+/// `steals` or `steals:USER`.
+fn stealing(words: &[&str]) -> Option<Arc<str>> {
+    words.iter().find_map(|word| word.strip_prefix("steals")).map(Arc::from)
 }
 
 fn connection(word: &str) -> ConnectionId {

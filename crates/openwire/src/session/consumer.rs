@@ -269,9 +269,9 @@ impl OpenWireSession {
         format!("{}:{client}:{name}", client.len()).into()
     }
 
-    /// Whose durable subscriptions a client may take that has lost its last connection: the claim of its id has ended that, but another
-    /// core may not know yet that its readers are gone.
-    fn heir(&self) -> Option<Arc<str>> {
+    /// Whose durable subscriptions and temporary destinations a client may take that has lost its last connection: the claim of its id has
+    /// ended that, but another core may not know yet that it is gone.
+    pub(super) fn heir(&self) -> Option<Arc<str>> {
         let client = self.introduction.client()?;
         Some(format!("OpenWire connection {}", client.connection_id.to_str()).into())
     }

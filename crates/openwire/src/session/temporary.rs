@@ -46,7 +46,8 @@ impl OpenWireSession {
 
     fn make(&mut self, destination: model::Destination, turn: &mut Turn<'_>) -> Done {
         let ticket = self.wait(1, None, Then::Declared(destination.clone()));
-        turn.events.push(Event::Declare { destination, connection: self.id, ticket });
+        let steals = if destination.temporary { self.heir() } else { None };
+        turn.events.push(Event::Declare { destination, connection: self.id, steals, ticket });
         Done::Later(ticket)
     }
 
