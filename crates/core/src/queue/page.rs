@@ -101,15 +101,14 @@ impl Page {
         let (first, last) = (entries.first()?, entries.last()?);
         let mut headers = Writer::default();
         let mut changes = Vec::with_capacity(entries.len());
-        let mut before: Option<Message> = None;
-        for entry in entries {
-            let own = Message { expires_at_ms: 0, bytes: Bytes::new(), ..entry.headers.clone() };
-            let changed = before.as_ref() != Some(&own);
+        let mut before: Option<&Message> = None;
+        for Folded { headers: own, .. } in entries {
+            let changed = !before.is_some_and(|before| are_alike(before, own));
             changes.push(u64::from(changed));
             if changed {
-                headers.headers(&own, 0);
-                before = Some(own);
+                headers.headers(&Message { expires_at_ms: 0, bytes: Bytes::new(), ..own.clone() }, 0);
             }
+            before = Some(own);
         }
         let mut out = Vec::new();
         put_number(&mut out, entries.len() as u64);
@@ -322,6 +321,13 @@ impl Outline {
         let has_groups = headers.iter().any(|headers| headers.group().is_some());
         Ok(Outline { entries, first, last, last_stamp, first_expiry_ms, has_groups })
     }
+}
+
+/// Whether a page has the headers of both once: when they expire is a column, and the body is elsewhere.
+fn are_alike(one: &Message, other: &Message) -> bool {
+    let Message { encoding, persistent, priority, expires_at_ms: _, rare, bytes: _ } = one;
+    (encoding, persistent, priority, rare)
+        == (&other.encoding, &other.persistent, &other.priority, &other.rare)
 }
 
 /// The headers behind the columns, which end the page.
