@@ -1,4 +1,4 @@
-//! Clients that connect anew while the broker still holds their last connection for alive.
+//! Connections that take nothing more, which the broker may still hold for alive: their client has connected anew, or is gone.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -7,12 +7,12 @@ mod running;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use postroad_openwire::codec::{
-    Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, Destination, Message, MessageAck,
-    MessageId, ProducerId, WireFormat, WireFormatOptions, WireString, take_frame,
+    Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, Destination, KeepAliveInfo, Message,
+    MessageAck, MessageId, ProducerId, WireFormat, WireFormatOptions, WireString, take_frame,
 };
 use running::Broker;
 
@@ -35,11 +35,15 @@ struct Client {
 impl Client {
     /// The connection of this name.
     fn connect(broker: &Broker, name: &str) -> Client {
+        Client::connect_with(broker, name, WireFormatOptions::pass_through(100 << 20))
+    }
+
+    fn connect_with(broker: &Broker, name: &str, options: WireFormatOptions) -> Client {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, broker.openwire)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let (input, format) = (BytesMut::new(), WireFormat::initial());
         let mut client = Client { name: name.into(), stream, input, format, commands: 0 };
-        client.say(WireFormatOptions::pass_through(100 << 20).to_info().unwrap().into());
+        client.say(options.to_info().unwrap().into());
         while !matches!(client.read(), Command::WireFormatInfo(_)) {}
         client.format = WireFormat::loose(12);
         let info = ConnectionInfo {
@@ -82,6 +86,14 @@ impl Client {
             assert!(0 < read, "the broker has closed");
             self.input.extend_from_slice(&part[..read]);
         }
+    }
+
+    /// Whether something comes within this time.
+    fn has_more(&mut self, time: Duration) -> bool {
+        self.stream.set_read_timeout(Some(time)).unwrap();
+        let has_more = !self.input.is_empty() || self.stream.peek(&mut [0]).is_ok();
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        has_more
     }
 
     fn consumer_id(&self) -> ConsumerId {
@@ -148,5 +160,37 @@ fn a_client_that_connects_anew_gets_what_its_last_connection_never_took() {
     let mut anew = Client::connect(&broker, "ID:c");
     anew.consume("a", 1);
     let taken: BTreeSet<i64> = (0..MESSAGES).map(|_| anew.take()).collect();
+    assert_eq!(taken.len() as i64, MESSAGES);
+}
+
+#[test]
+fn what_a_client_holds_that_takes_nothing_is_free_once_it_is_silent() {
+    const SILENCE: Duration = Duration::from_secs(3);
+    let broker = Broker::start();
+    let options = WireFormatOptions {
+        max_inactivity_ms: SILENCE.as_millis() as i64,
+        max_inactivity_initial_delay_ms: 0,
+        ..WireFormatOptions::pass_through(100 << 20)
+    };
+    let mut producer = Client::connect(&broker, "ID:p");
+    for sequence in 1..=MESSAGES {
+        producer.send("a", sequence);
+    }
+    let mut stalled = Client::connect_with(&broker, "ID:c", options);
+    stalled.consume("a", 1000);
+    let mut other = Client::connect(&broker, "ID:d");
+    other.consume("a", 1);
+    // It takes nothing, and lives: what it holds is its own.
+    let (begin, mut taken) = (Instant::now(), BTreeSet::new());
+    while begin.elapsed() < SILENCE * 4 / 3 {
+        stalled.say(KeepAliveInfo::default().into());
+        if other.has_more(SILENCE / 15) {
+            taken.insert(other.take());
+        }
+    }
+    let held = MESSAGES as usize - taken.len();
+    assert!(0 < held, "it held nothing");
+    // And does not.
+    taken.extend((0..held).map(|_| other.take()));
     assert_eq!(taken.len() as i64, MESSAGES);
 }

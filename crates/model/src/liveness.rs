@@ -1,7 +1,7 @@
 //! Liveness: a silent peer is taken for dead, and nobody is silent for longer than the other side bears.
 //!
-//! While one does not read, because the peer itself does not or has too much outstanding, one cannot hear: then no
-//! silence counts. All times are milliseconds of one clock of the caller's.
+//! While one does not read, because the peer itself does not or has too much outstanding, its signs of life are what waits
+//! to be read: whoever sees that says so. All times are milliseconds of one clock of the caller's.
 
 use crate::Deadline;
 
@@ -18,7 +18,6 @@ pub struct Liveness {
     began_ms: u64,
     heard_ms: u64,
     wrote_ms: u64,
-    deaf: bool,
     agreed: Option<Silences>,
 }
 
@@ -53,7 +52,7 @@ pub enum Silence {
 impl Liveness {
     /// Of a conversation that begins now.
     pub fn since(now_ms: u64) -> Liveness {
-        Liveness { began_ms: now_ms, heard_ms: now_ms, wrote_ms: now_ms, deaf: false, agreed: None }
+        Liveness { began_ms: now_ms, heard_ms: now_ms, wrote_ms: now_ms, agreed: None }
     }
 
     /// The handshake is over.
@@ -62,7 +61,7 @@ impl Liveness {
         self.agreed = Some(Silences { write_every_ms, ..silences });
     }
 
-    /// The peer has sent something.
+    /// The peer has sent something, or nobody can tell.
     pub fn heard(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
     }
@@ -72,18 +71,9 @@ impl Liveness {
         self.wrote_ms = now_ms;
     }
 
-    /// We read from now on, or do not.
-    pub fn listens(&mut self, listens: bool, now_ms: u64) {
-        self.deaf = !listens;
-        if listens {
-            self.heard_ms = now_ms;
-        }
-    }
-
     fn silence_ends_ms(&self) -> Option<u64> {
         let Some(agreed) = self.agreed else { return Some(self.began_ms.saturating_add(HANDSHAKE_MS)) };
-        let max_ms = agreed.peer_ms_max.filter(|_| !self.deaf)?;
-        Some(self.heard_ms.max(agreed.peer_from_ms).saturating_add(max_ms))
+        Some(self.heard_ms.max(agreed.peer_from_ms).saturating_add(agreed.peer_ms_max?))
     }
 
     fn write_due_ms(&self) -> Option<u64> {
@@ -149,17 +139,14 @@ mod tests {
         let end = 7 + HANDSHAKE_MS;
         assert_eq!(liveness.deadline(), Some(end));
         liveness.heard(end - 1);
-        liveness.listens(false, end - 1);
         assert_eq!(liveness.check(end - 1), Ok(()));
         assert_eq!(liveness.check(end), Err(Silence::Handshake { ms: HANDSHAKE_MS }));
     }
 
     #[test]
-    fn silence_counts_only_while_we_listen() {
+    fn silence_counts_from_the_last_sign_of_life_on() {
         let mut liveness = agreed(30_000, 0);
-        liveness.listens(false, 2_000);
-        assert_eq!((liveness.check(90_000), liveness.deadline()), (Ok(()), Some(11_000)));
-        liveness.listens(true, 90_000);
+        liveness.heard(90_000);
         assert_eq!((liveness.check(119_999).is_ok(), liveness.check(120_000).is_ok()), (true, false));
     }
 

@@ -177,9 +177,8 @@ pub trait Session {
     /// read again, once it can.
     fn takes_input(&self) -> bool;
 
-    /// From now on the socket is read, or is not: the silence of a peer whom nobody hears says nothing. Conversations
-    /// begin heard.
-    fn listens(&mut self, listens: bool, now: Now);
+    /// A sign of life that is not in what `receive` gets: the socket is not read for now, and more waits in it.
+    fn heard(&mut self, now: Now);
 
     /// Whether a delivery with [`crate::Chunks`] can leave in pieces, as they are in the log. If not, the runtime puts the whole
     /// message together first.

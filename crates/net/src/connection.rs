@@ -102,6 +102,14 @@ impl Connection {
         self.layers.as_ref()?.peer_certificate()
     }
 
+    /// Bytes that have come to the socket and are not read yet.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn unread_bytes(&self) -> io::Result<u64> {
+        Ok(rustix::io::ioctl_fionread(&self.stream)?)
+    }
+
     /// Whether the layers may answer more. Nothing is read otherwise.
     pub fn has_room(&self) -> bool {
         self.layers.as_ref().is_none_or(|layers| layers.leaving_bytes() < LEAVING_BYTES_MAX)

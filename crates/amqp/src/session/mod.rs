@@ -403,8 +403,8 @@ impl Session for AmqpSession {
             && !self.layer.is_waiting()
     }
 
-    fn listens(&mut self, listens: bool, now: Now) {
-        self.liveness.listens(listens, now.ticks_ms);
+    fn heard(&mut self, now: Now) {
+        self.liveness.heard(now.ticks_ms);
     }
 
     fn deadline(&self) -> Deadline {

@@ -24,6 +24,9 @@ use crate::runtime::router::Router;
 /// Deliveries are encoded until so many bytes wait for the socket.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
 
+/// A peer of which so much waits to be read may have no room to send more: whether it lives nobody can tell.
+const UNREAD_BYTES_MAX: u64 = 16 << 10;
+
 /// A peer that is told goodbye gets so long to read it.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -82,6 +85,7 @@ pub async fn serve(
         begun,
         alarm,
         listens: true,
+        unread_bytes: 0,
         body: None,
         behind: BytesMut::new(),
     };
@@ -124,8 +128,10 @@ struct Task {
     events: Vec<Event>,
     begun: Instant,
     alarm: Alarm,
-    /// What the session was last told: see [`Session::listens`].
+    /// Whether the socket is read.
     listens: bool,
+    /// Bytes that waited in the socket when last it was looked for signs of life.
+    unread_bytes: u64,
     /// The large message that is on its way out: what the core has sent since waits behind it.
     body: Option<Body>,
     /// What the session says meanwhile, if that must wait.
@@ -202,14 +208,15 @@ impl Task {
         }
     }
 
-    /// Whether the socket is to be read now; the session learns of a change.
+    /// Whether the socket is to be read now.
     fn listen(&mut self) -> bool {
         let room = self.connection.output.len().max(self.behind.len()) < OUTPUT_BYTES_MAX;
         let listens =
             room && self.connection.has_room() && self.router.may_read() && self.session.takes_input();
         if listens != self.listens {
             self.listens = listens;
-            self.session.listens(listens, self.now());
+            // Until now what it sent was read as it came; or it was not, and is now.
+            self.session.heard(self.now());
         }
         listens
     }
@@ -256,10 +263,20 @@ impl Task {
         }
         let now = self.now();
         if self.session.deadline().is_some_and(|deadline| deadline <= now.ticks_ms) {
+            if !reads && self.may_live()? {
+                self.session.heard(now);
+            }
             let output = output(&self.body, &mut self.behind, &mut self.connection.output);
             self.session.wake(now, &mut self.events, output)?;
         }
         Ok(())
+    }
+
+    /// Whether a peer that is not read has sent more, or may have no room to.
+    fn may_live(&mut self) -> Result<bool, Parting> {
+        let unread = self.connection.unread_bytes().map_err(broken)?;
+        let before = std::mem::replace(&mut self.unread_bytes, unread);
+        Ok(before != unread || UNREAD_BYTES_MAX <= unread)
     }
 
     /// Takes what the core sent, and then the input that the session could not take before it.

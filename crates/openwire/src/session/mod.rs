@@ -323,8 +323,8 @@ impl Session for OpenWireSession {
             && !matches!(self.introduction, Introduction::Claiming(_))
     }
 
-    fn listens(&mut self, listens: bool, now: Now) {
-        self.liveness.listens(listens, now.ticks_ms);
+    fn heard(&mut self, now: Now) {
+        self.liveness.heard(now.ticks_ms);
     }
 
     fn deadline(&self) -> Deadline {
