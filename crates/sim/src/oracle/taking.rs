@@ -14,6 +14,9 @@ pub(super) struct Taking {
     transaction_ms_max: Option<u64>,
     /// What consumers had, and have spoken about.
     judged: BTreeSet<(ConsumerKey, Spot)>,
+    /// Consumers with a verdict that may have been refused as a whole, for another consumer may have had some of it: whether they had
+    /// anything left then nobody outside knows.
+    unsure: BTreeSet<ConsumerKey>,
     /// What consumers had when they were detached for being slow.
     ousted: BTreeMap<ConsumerKey, Vec<(EntryTag, Spot)>>,
 }
@@ -27,6 +30,7 @@ impl Taking {
 
     pub fn crashed(&mut self) {
         self.judged.clear();
+        self.unsure.clear();
         self.ousted.clear();
     }
 }
@@ -92,7 +96,8 @@ impl Oracle {
             let hold = self.copies.get(spot).map(|copy| copy.hold);
             matches!(hold, Some(Hold::Held(by) | Hold::InTransaction(_, by)) if by == key)
         };
-        let has_something = self.readers.get(&key).is_some_and(|reader| reader.held.iter().any(has));
+        let has_something = self.taking.unsure.contains(&key)
+            || self.readers.get(&key).is_some_and(|reader| reader.held.iter().any(has));
         let now_ms = self.now_ms;
         if let Some(reader) = self.readers.get_mut(&key).filter(|_| !has_something) {
             reader.spoke_ms = now_ms;
@@ -165,6 +170,7 @@ impl Oracle {
             });
             if let Some(copy) = self.copies.get_mut(&spot).filter(|_| disputed) {
                 copy.disputed = true;
+                self.taking.unsure.insert(settle.consumer);
             }
         }
     }
