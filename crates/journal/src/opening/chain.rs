@@ -158,18 +158,19 @@ fn find_tail<F: DiskFile>(
         if whole {
             return Ok((Some(number), torn));
         }
-        if window.was_synced(header.salt, FIRST_GROUP, after).map_err(failed)? {
+        // Most have none, and are read through once.
+        let has_groups =
+            window.search(Some(header.salt), FIRST_GROUP, GroupNumber(0)).map_err(failed)?.is_some();
+        if has_groups && window.was_synced(header.salt, FIRST_GROUP, after).map_err(failed)? {
             return match head {
                 Some(_) => Ok((Some(number), torn)),
                 None => Err(segment.damaged(FIRST_GROUP, DamageKind::Group)),
             };
         }
-        let begun = window.resembles_group(header.salt, FIRST_GROUP).map_err(failed)?
-            || window.search(Some(header.salt), FIRST_GROUP, GroupNumber(0)).map_err(failed)?.is_some();
-        if begun {
+        segment.begun = has_groups || window.resembles_group(header.salt, FIRST_GROUP).map_err(failed)?;
+        if segment.begun {
             torn = Some(TornTail { file: segment.path.clone(), offset: FIRST_GROUP });
         }
-        segment.begun = begun;
     }
     Ok((None, torn))
 }

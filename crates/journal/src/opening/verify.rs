@@ -141,10 +141,13 @@ impl<F: DiskFile> Verified<F> {
             Some(_) => Err(damaged(DamageKind::Group)),
             None => {
                 let (salt, last) = (link.header.salt, self.last.number);
-                if unread || window.was_synced(salt, offset, last).map_err(failed)? {
+                // Mostly there are none, and what is left of the segment is read through once.
+                let stale = window.headers(salt, offset + 1, last).map_err(failed)?;
+                let was_synced =
+                    !stale.is_empty() && window.was_synced(salt, offset, last).map_err(failed)?;
+                if unread || was_synced {
                     return Err(damaged(DamageKind::Group));
                 }
-                let stale = window.headers(salt, offset + 1, last).map_err(failed)?;
                 if !stale.is_empty() || window.resembles_group(salt, offset).map_err(failed)? {
                     self.torn = Some(TornTail { file: link.path.clone(), offset });
                 }
