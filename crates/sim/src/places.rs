@@ -50,24 +50,18 @@ impl Places {
     /// At a start: queues are where they are found, or where they were going. Partitions are told so.
     pub fn found(&self, partitions: &mut BTreeMap<PartitionId, Partition>) -> Places {
         let mut places = Places { moved: BTreeMap::new(), ..self.clone() };
-        let leaving = partitions
-            .iter()
-            .flat_map(|(from, partition)| partition.leaving().map(|(queue, _)| (queue.clone(), *from)));
-        let leaving: Vec<(Destination, PartitionId)> = leaving.collect();
+        let leaving = places_of_leaving(partitions.iter().map(|(id, partition)| (*id, partition)));
         for (id, partition) in partitions.iter() {
             let is_leaving =
-                |queue: &Destination| leaving.iter().any(|(left, from)| left == queue && from == id);
+                |queue: &Destination| leaving.iter().any(|(left, from, _)| left == queue && from == id);
             let queues = partition.held_addresses().filter(|held| held.kind == DestinationKind::Queue);
             let elsewhere =
                 |queue: &&Destination| self.placement.partition_of(&queue.name) != *id && !is_leaving(queue);
             queues.filter(elsewhere).for_each(|queue| places.settle(queue, *id));
         }
-        let found = places_of_leaving(partitions.iter().map(|(id, partition)| (*id, partition)));
-        for (queue, place) in &found {
-            places.settle(queue, *place);
-        }
-        for (queue, from) in leaving {
-            if let Some(target) = found.get(&queue).and_then(|place| partitions.get_mut(place)) {
+        for (queue, from, place) in leaving {
+            places.settle(&queue, place);
+            if let Some(target) = partitions.get_mut(&place) {
                 target.expect_queue(queue, from);
             }
         }

@@ -147,23 +147,14 @@ impl Stores {
         Ok(opened)
     }
 
-    /// Queues that were leaving a partition when the last run ended, and which one.
-    fn on_the_move(&self) -> Vec<(Destination, PartitionId)> {
-        let leaving = self
-            .partitions
-            .iter()
-            .flat_map(|(from, partition)| partition.leaving().map(|(queue, _)| (queue.clone(), *from)));
-        leaving.collect()
-    }
-
     fn settle(&mut self, addressing: Addressing) -> Result<(), StoreError> {
         let mut held = Held::default();
         for (id, partition) in &self.partitions {
             partition.held_addresses().for_each(|address| hold(&mut held, address, *id));
         }
-        let places = places_of_leaving(self.partitions.iter().map(|(id, partition)| (*id, partition)));
-        for (queue, from) in self.on_the_move() {
-            let Some(place) = places.get(&queue).copied() else { continue };
+        for (queue, from, place) in
+            places_of_leaving(self.partitions.iter().map(|(id, partition)| (*id, partition)))
+        {
             let holders = held.entry(queue.clone()).or_default();
             holders.remove(&from);
             holders.insert(place);

@@ -145,11 +145,11 @@ impl Moves {
     }
 }
 
-/// At a start: where each queue lives that is leaving a partition. That is where it is already, if one has it that is not rid of it; what a
+/// At a start: the queues that are leaving a partition, which one, and where they live. That is where it is already, if one has it that is not rid of it; what a
 /// job sent after it may be told in the log to go to where it was before. Else it is where it goes.
 pub fn places_of_leaving<'p>(
     partitions: impl Iterator<Item = (PartitionId, &'p Partition)>,
-) -> BTreeMap<Destination, PartitionId> {
+) -> Vec<(Destination, PartitionId, PartitionId)> {
     let partitions: Vec<(PartitionId, &Partition)> = partitions.collect();
     let leaving: Vec<(&Destination, PartitionId, PartitionId)> = partitions
         .iter()
@@ -167,9 +167,9 @@ pub fn places_of_leaving<'p>(
         let ways = std::iter::successors(Some(*to), |at| goes_to(*at));
         let end = ways.take(leaving.len() + 1).last().unwrap_or(*to);
         let place = stays.first().copied().filter(|_| !stays.contains(&end)).unwrap_or(end);
-        places.insert((*queue).clone(), place);
+        places.insert(*queue, place);
     }
-    places
+    leaving.iter().map(|(queue, from, _)| ((*queue).clone(), *from, places[queue])).collect()
 }
 
 impl Partition {

@@ -482,21 +482,15 @@ impl Bench {
             let queues = partition.held_addresses().filter(|held| held.kind == DestinationKind::Queue);
             places.extend(queues.map(|queue| (queue.clone(), id)));
         }
-        let leaving = (0_u16..)
-            .map(PartitionId)
-            .zip(&self.partitions)
-            .flat_map(|(id, partition)| partition.leaving().map(move |(queue, _)| (queue.clone(), id)));
-        let leaving: Vec<_> = leaving.collect();
+        let ids = (0_u16..).map(PartitionId);
+        let leaving = places_of_leaving(ids.zip(&self.partitions));
         for (queue, id) in places {
             let home = self.settings.addressing.partition_of(self.settings.placement, &queue);
             if home != id && leaving.iter().all(|(left, ..)| *left != queue) {
                 self.place(&queue, id);
             }
         }
-        let ids = (0_u16..).map(PartitionId);
-        let found = places_of_leaving(ids.zip(&self.partitions));
-        for (queue, from) in leaving {
-            let to = found[&queue];
+        for (queue, from, to) in leaving {
             self.place(&queue, to);
             self.partitions[usize::from(to.0)].expect_queue(queue, from);
         }
