@@ -19,11 +19,9 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         if destination.temporary {
-            let is_new = self.addresses.get(&destination).is_none();
-            let result = self.declare_temporary(&destination, connection, steals);
-            return match result.is_ok() && is_new {
-                true => self.announce_first(&destination, (connection, ticket), effects),
-                false => self.reply(connection, ticket, result, effects),
+            return match self.declare_temporary(&destination, connection, steals) {
+                Ok(true) => self.announce_first(&destination, (connection, ticket), effects),
+                result => self.reply(connection, ticket, result.map(drop), effects),
             };
         }
         if destination.kind == DestinationKind::Queue && self.addresses.get(&destination).is_none() {
@@ -38,15 +36,16 @@ impl Partition {
         self.reply(connection, ticket, Ok(()), effects);
     }
 
+    /// Whether it is new.
     fn declare_temporary(
         &mut self,
         destination: &Destination,
         connection: ConnectionId,
         steals: Option<Arc<str>>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, Refusal> {
         let is_new = match self.addresses.get(destination).map(|address| address.owner) {
-            Some(Some(owner)) if owner == connection => return Ok(()),
-            Some(Some(owner)) if self.leaves_behind(owner, destination, steals.as_ref()) => false,
+            Some(Some(owner)) if owner == connection => return Ok(false),
+            Some(Some(owner)) if self.gives_up(owner, destination, steals.as_ref()) => false,
             Some(_) => return Err(Refusal::NotOwner(destination.clone())),
             None => true,
         };
@@ -55,16 +54,11 @@ impl Partition {
             self.bind_volatile(destination, None);
         }
         self.connections.entry(connection).or_default().temporary.insert(destination.clone(), steals);
-        Ok(())
+        Ok(is_new)
     }
 
-    /// Takes a temporary destination from a connection, if that is what a client has left behind which takes it.
-    fn leaves_behind(
-        &mut self,
-        owner: ConnectionId,
-        destination: &Destination,
-        heir: Option<&Arc<str>>,
-    ) -> bool {
+    /// A connection gives a temporary destination up, if that is what a client has left behind which takes it.
+    fn gives_up(&mut self, owner: ConnectionId, destination: &Destination, heir: Option<&Arc<str>>) -> bool {
         let Some(connection) = self.connections.get_mut(&owner) else { return false };
         let made_for = connection.temporary.get(destination).and_then(Option::as_ref);
         let is_its = heir.is_some() && heir == made_for;

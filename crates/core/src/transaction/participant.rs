@@ -166,22 +166,21 @@ impl Partition {
             self.take_job(*key, *bytes, schedule, effects);
         }
         let volatile = self.prepared_volatile.remove(&id);
-        let newest: Vec<MessageKey> = prepared.sends.iter().map(|(key, _)| *key).collect();
         let mut touched: Vec<QueueId> = Vec::new();
-        for (key, to) in prepared.sends {
+        for &(key, ref to) in &prepared.sends {
             let from = volatile.as_ref().and_then(|changes| changes.sender_of(key));
             if let Some(message) = self.bodies.resident(key).cloned() {
                 self.audit(&message);
             }
             let moved = prepared.moved.get(&key).copied();
-            self.bind_entries((key, moved), &to, from, &mut touched, effects);
+            self.bind_entries((key, moved), to, from, &mut touched, effects);
             self.put_down(key, effects);
         }
         if let Some(volatile) = volatile {
             self.carry_out_volatile(volatile, effects);
         }
         self.dispatch_all(touched, effects);
-        self.evict_over_budget(newest);
+        self.evict_over_budget(prepared.sends.iter().map(|(key, _)| *key));
     }
 
     pub(crate) fn apply_abort(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
