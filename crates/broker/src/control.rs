@@ -32,7 +32,7 @@ const REQUEST_BYTES_MAX: u64 = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// After a failed accept (out of descriptors, say), how long until the next.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Requests that are served at the same time; others wait.
 const CONVERSATIONS_MAX: usize = 4;

@@ -26,9 +26,6 @@ use crate::runtime::{
     Directories, Everybody, LAYOUT_FILE, Runtime, RuntimeOptions, Service, Stores, TenantKeys, read_portable,
 };
 
-/// After a failed accept (out of descriptors, say), how long until the next.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
 /// for its current and next segment, checkpoints, directory and lock, the standard streams, listeners and signals, and 64 HTTP connections.
 /// Without them no segment can be made, and durable sends end for all because some are idle.
@@ -225,7 +222,7 @@ async fn serve_http(listener: Listener, everybody: Everybody) {
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an HTTP connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                tokio::time::sleep(control::ACCEPT_PAUSE).await;
             }
         }
     }
@@ -301,7 +298,7 @@ async fn accept_until_stopped(
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    tokio::time::sleep(control::ACCEPT_PAUSE).await;
                 }
             },
         }

@@ -64,20 +64,19 @@ pub fn run(arguments: &DepthArguments) -> anyhow::Result<()> {
 
 fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()> {
     let Measurement { messages, empty, deep, resident_before_mib, resident_mib, restart } = measurement;
-    let row = |end: &str, of: fn(&Pace) -> f64| {
-        let (empty, deep) = (of(empty), of(deep));
-        format!("{end:<10} {empty:>12.0} {deep:>14.0} {:>8.2}", deep / empty)
+    let row = |what: &str, decimals: usize, of: fn(&Pace) -> Option<f64>| {
+        let (empty, deep) = (of(empty)?, of(deep)?);
+        Some(format!("{what:<10} {empty:>12.decimals$} {deep:>14.decimals$} {:>8.2}", deep / empty))
     };
     writeln!(out, "per second empty queue {messages:>14} {:>8}", "ratio")?;
-    writeln!(out, "{}", row("published", |pace| pace.published_per_second))?;
-    writeln!(out, "{}", row("consumed", |pace| pace.consumed_per_second))?;
-    let micros = |what: &str, of: fn(&Pace) -> Option<f64>| {
-        let (empty, deep) = (of(empty)?, of(deep)?);
-        Some(format!("{what:<10} {empty:>12.1} {deep:>14.1} {:>8.2}", deep / empty))
-    };
+    let paces = [
+        row("published", 0, |pace| Some(pace.published_per_second)),
+        row("consumed", 0, |pace| Some(pace.consumed_per_second)),
+    ];
+    paces.iter().flatten().try_for_each(|row| writeln!(out, "{row}"))?;
     if let (Some(publishing), Some(consuming)) = (
-        micros("publishing", |pace| pace.publishing_micros),
-        micros("consuming", |pace| pace.consuming_micros),
+        row("publishing", 1, |pace| pace.publishing_micros),
+        row("consuming", 1, |pace| pace.consuming_micros),
     ) {
         writeln!(out, "server's processor time, µs a message\n{publishing}\n{consuming}")?;
     }
