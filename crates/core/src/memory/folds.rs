@@ -79,12 +79,17 @@ impl Folds {
 /// Messages that were met, a bit for each: for a start, which meets all that are folded.
 #[derive(Default)]
 pub struct Seen {
-    /// By the message's place in its record, and by the record.
-    words: BTreeMap<(u32, u64), [u64; WORDS]>,
+    /// By the message's place in its record, and by the record; nothing for a chunk that was met whole, as most are.
+    chunks: BTreeMap<(u32, u64), Option<Box<Words>>>,
 }
 
 /// Words to a chunk of [`Seen`], of 64 messages each.
 const WORDS: usize = 64;
+
+type Words = [u64; WORDS];
+
+/// A chunk that was met whole.
+const WHOLE: Words = [u64::MAX; WORDS];
 
 impl Seen {
     /// These are met; tells `again` those that were met before, by chunk and bits, and returns how many were not.
@@ -93,9 +98,18 @@ impl Seen {
         let mut new = 0;
         while at < end {
             let (number, index) = (at / CHUNK / WORDS as u64, (at / CHUNK) as usize % WORDS);
-            let chunk = self.words.entry((row.ordinal, number)).or_insert([0; WORDS]);
+            let chunk =
+                self.chunks.entry((row.ordinal, number)).or_insert_with(|| Some(Box::new([0; WORDS])));
+            let mut whole;
+            let words = match chunk {
+                Some(own) => &mut **own,
+                None => {
+                    whole = WHOLE;
+                    &mut whole
+                }
+            };
             for (place, word) in
-                (at / CHUNK..).zip(&mut chunk[index..]).take_while(|(place, _)| place * CHUNK < end)
+                (at / CHUNK..).zip(&mut words[index..]).take_while(|(place, _)| place * CHUNK < end)
             {
                 let bits = below(end, place * CHUNK) & !below(at, place * CHUNK);
                 let known = *word & bits;
@@ -105,6 +119,9 @@ impl Seen {
                     again((row.ordinal, place), known);
                 }
             }
+            if chunk.as_deref() == Some(&WHOLE) {
+                *chunk = None;
+            }
             at = (number + 1).saturating_mul(WORDS as u64 * CHUNK);
         }
         new
@@ -113,8 +130,11 @@ impl Seen {
     /// Whether it was met.
     pub fn contains(&self, key: MessageKey) -> bool {
         let Some(((ordinal, word), bit)) = place(key) else { return false };
-        let chunk = self.words.get(&(ordinal, word / WORDS as u64));
-        chunk.is_some_and(|chunk| chunk[word as usize % WORDS] >> bit & 1 == 1)
+        let chunk = self.chunks.get(&(ordinal, word / WORDS as u64));
+        chunk.is_some_and(|words| match words {
+            Some(words) => words[word as usize % WORDS] >> bit & 1 == 1,
+            None => true,
+        })
     }
 }
 

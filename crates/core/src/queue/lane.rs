@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!            gone     held / returned     never sent yet, folded        the newest
-//!  pages:  [ ......  | . H . R H H . R  | ▒▒▒▒▒▒▒▒ | ▒▒▒▒▒▒▒▒ | ▒▒▒▒ |  R R R R R ]
-//!          base        ^cursor                                                   ^next
+//!  pages:             [ . H . R H H . R  | ▒▒▒▒▒▒▒▒ | ▒▒▒▒▒▒▒▒ | ▒▒▒▒ |  R R R R R ]
+//!                       ^cursor                                                   ^next
 //! ```
 //! Sequences are dense and rise. Each page has the same number of them, and is gone, or *open*: entries in blocks; or
 //! *folded*: a [`Page`], a few bytes. What is folded is ready and waits undisturbed; whoever wants to do something with
 //! one of its entries opens the page first. Folded pages in a row become a *wide* one in the place of all. Which pages are
-//! folded is known to this run alone: it changes nothing that the log could tell.
+//! folded is known to this run alone: it changes nothing that the log could tell. What is gone takes no room, wherever it
+//! was: one entry that nobody takes holds up the memory of none behind it.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -79,9 +80,8 @@ impl State {
 pub struct Lane {
     /// Pages have `1 << page_bits` entries.
     page_bits: u32,
-    /// The first sequence of the first page.
-    base: u64,
-    pages: VecDeque<Slot>,
+    /// By their first sequence; a wide one by that of the first of the pages in it.
+    pages: BTreeMap<u64, Slot>,
     /// First sequences of the open pages, in the order in which they were opened.
     open: VecDeque<u64>,
     cursor: u64,
@@ -110,14 +110,9 @@ pub enum TakenPage {
     Folded(Box<Page>),
 }
 
-#[derive(Default)]
 enum Slot {
-    #[default]
-    Gone,
     Open(Box<Blocks>),
     Folded(Box<Page>),
-    /// The wide page that begins ahead of it goes on.
-    Within,
 }
 
 #[derive(Default)]
@@ -240,13 +235,7 @@ impl Lane {
 
     /// Makes the lane begin with this sequence; it is empty.
     pub fn begin_at(&mut self, sequence: u64) {
-        *self = Lane {
-            page_bits: self.page_bits,
-            base: self.page_of(sequence),
-            cursor: sequence,
-            next: sequence,
-            ..Lane::default()
-        };
+        *self = Lane { page_bits: self.page_bits, cursor: sequence, next: sequence, ..Lane::default() };
     }
 
     /// Has pages of so many entries from now on; it is empty. `false`: there are no such pages.
@@ -273,37 +262,18 @@ impl Lane {
     }
 
     fn put(&mut self, sequence: u64, entry: Entry) {
-        if self.pages.is_empty() {
-            self.base = self.page_of(sequence);
-            self.cursor = self.cursor.max(self.base);
-        }
         let page = self.page_of(sequence);
-        let slot = self.slot_to_fill(sequence);
-        let opened = matches!(slot, Slot::Gone);
-        if opened {
-            *slot = Slot::Open(Box::default());
+        if self.pages.is_empty() {
+            self.cursor = self.cursor.max(page);
         }
+        let slot = self.pages.entry(page).or_insert_with(|| {
+            self.open.push_back(page);
+            Slot::Open(Box::default())
+        });
         if let Slot::Open(blocks) = slot {
             blocks.put(sequence - page, entry);
             self.live += 1;
         }
-        if opened {
-            self.open.push_back(page);
-        }
-    }
-
-    fn slot_to_fill(&mut self, sequence: u64) -> &mut Slot {
-        let index = ((sequence - self.base) >> self.page_bits) as usize;
-        if self.pages.len() <= index {
-            self.pages.resize_with(index + 1, Slot::default);
-        }
-        &mut self.pages[index]
-    }
-
-    /// The place of the page of this sequence, and the entry's offset in it.
-    fn place(&self, sequence: u64) -> Option<(usize, u64)> {
-        let index = sequence.checked_sub(self.base)? >> self.page_bits;
-        Some((index as usize, sequence - self.page_of(sequence)))
     }
 
     /// The entry, if its page is open and has it.
@@ -313,46 +283,37 @@ impl Lane {
 
     /// The page of this sequence, if it is open.
     fn blocks_of(&self, sequence: u64) -> Option<&Blocks> {
-        let (index, _) = self.place(sequence)?;
-        match self.pages.get(index)? {
+        match self.pages.get(&self.page_of(sequence))? {
             Slot::Open(blocks) => Some(blocks),
-            _ => None,
+            Slot::Folded(_) => None,
         }
     }
 
     /// The entry, if its page is open and has it, to change it.
     pub fn get_mut(&mut self, sequence: u64) -> Option<&mut Entry> {
-        let (index, offset) = self.place(sequence)?;
-        match self.pages.get_mut(index)? {
-            Slot::Open(blocks) => blocks.get_mut(offset),
-            _ => None,
+        let page = self.page_of(sequence);
+        match self.pages.get_mut(&page)? {
+            Slot::Open(blocks) => blocks.get_mut(sequence - page),
+            Slot::Folded(_) => None,
         }
     }
 
-    /// Takes the entry out of its page, which is open, and drops pages that are empty at the front.
+    /// Takes the entry out of its page, which is open.
     pub fn remove(&mut self, sequence: u64) -> Option<Entry> {
-        let (index, offset) = self.place(sequence)?;
-        let Some(Slot::Open(blocks)) = self.pages.get_mut(index) else { return None };
-        let entry = blocks.take(offset)?;
+        let page = self.page_of(sequence);
+        let Some(Slot::Open(blocks)) = self.pages.get_mut(&page) else { return None };
+        let entry = blocks.take(sequence - page)?;
         self.live -= 1;
         if blocks.live == 0 {
-            self.close(self.page_of(sequence), Slot::Gone);
+            self.pages.remove(&page);
+            self.forget_open(page);
         }
         self.forget_return(sequence);
-        while let Some(Slot::Gone) = self.pages.front() {
-            self.pages.pop_front();
-            self.base += self.page_entries();
-        }
         Some(entry)
     }
 
-    /// Puts something else in the place of an open page.
-    fn close(&mut self, page: u64, slot: Slot) {
-        if let Some((index, _)) = self.place(page)
-            && let Some(place) = self.pages.get_mut(index)
-        {
-            *place = slot;
-        }
+    /// A page is open no more.
+    fn forget_open(&mut self, page: u64) {
         // Nearly always the first.
         if let Some(at) = self.open.iter().position(|open| *open == page) {
             self.open.remove(at);
@@ -361,19 +322,15 @@ impl Lane {
 
     /// The folded page that has this sequence in its range, if it is folded.
     pub fn folded(&self, sequence: u64) -> Option<&Page> {
-        match self.pages.get(self.folded_at(sequence)?)? {
-            Slot::Folded(page) => Some(page),
-            _ => None,
+        match self.pages.range(..=sequence).next_back()? {
+            (_, Slot::Folded(page)) => (sequence < self.end_of(page)).then_some(page),
+            (_, Slot::Open(_)) => None,
         }
     }
 
-    /// Where the folded page is that has this sequence in its range.
-    fn folded_at(&self, sequence: u64) -> Option<usize> {
-        let (mut index, _) = self.place(sequence)?;
-        while let Slot::Within = self.pages.get(index)? {
-            index = index.checked_sub(1)?;
-        }
-        matches!(self.pages.get(index)?, Slot::Folded(_)).then_some(index)
+    /// The first sequence behind a folded page's range.
+    fn end_of(&self, page: &Page) -> u64 {
+        self.page_of(page.ends().1) + self.page_entries()
     }
 
     /// The pages that become a wider one with the folded page of this sequence; none unless all of them are folded and as wide as it.
@@ -411,18 +368,18 @@ impl Lane {
     /// Puts a wide page in the place of the pages that are in it.
     pub fn widen(&mut self, page: Page) {
         let (first, last) = page.ends();
-        let Some(((index, _), (end, _))) = self.place(first).zip(self.place(last)) else { return };
-        for slot in self.pages.range_mut(index + 1..=end) {
-            *slot = Slot::Within;
+        let within = self.pages.range(self.page_of(first)..=last).map(|(first, _)| *first);
+        for first in within.collect::<Vec<_>>() {
+            self.pages.remove(&first);
         }
-        self.pages[index] = Slot::Folded(Box::new(page));
+        self.pages.insert(self.page_of(first), Slot::Folded(Box::new(page)));
     }
 
     /// All folded pages, in order.
     pub fn folded_pages(&self) -> impl Iterator<Item = &Page> {
-        self.pages.iter().filter_map(|slot| match slot {
+        self.pages.values().filter_map(|slot| match slot {
             Slot::Folded(page) => Some(&**page),
-            _ => None,
+            Slot::Open(_) => None,
         })
     }
 
@@ -464,15 +421,15 @@ impl Lane {
 
     /// Puts a page in the place of its entries.
     pub fn fold(&mut self, page: Page) {
-        self.close(self.page_of(page.ends().0), Slot::Folded(Box::new(page)));
+        let first = self.page_of(page.ends().0);
+        self.pages.insert(first, Slot::Folded(Box::new(page)));
+        self.forget_open(first);
     }
 
     /// Takes the page of this sequence out, if it is folded: its entries are to be restored, in pages or for themselves.
     pub fn take_folded(&mut self, sequence: u64) -> Option<Page> {
-        let index = self.folded_at(sequence)?;
-        let Slot::Folded(page) = std::mem::take(&mut self.pages[index]) else { return None };
-        let rest = self.pages.range_mut(index + 1..).take_while(|slot| matches!(slot, Slot::Within));
-        rest.for_each(|slot| *slot = Slot::Gone);
+        let first = self.page_of(self.folded(sequence)?.ends().0);
+        let Some(Slot::Folded(page)) = self.pages.remove(&first) else { return None };
         self.live -= page.len();
         Some(*page)
     }
@@ -480,21 +437,14 @@ impl Lane {
     /// Restores a folded page; `false` if it is none of this lane's pages, or its place is taken.
     pub fn restore_folded(&mut self, page: Page) -> bool {
         let (first, last) = page.ends();
-        let pages = ((self.page_of(last) - self.page_of(first)) >> self.page_bits) + 1;
-        if first < self.base || pages > PAGE_ENTRIES_MAX >> self.page_bits {
-            return false;
-        }
-        self.slot_to_fill(last);
-        let taken = |lane: &Lane, (index, _): (usize, u64)| {
-            let slots = lane.pages.range(index..).take(pages as usize);
-            slots.into_iter().any(|slot| !matches!(slot, Slot::Gone))
-        };
-        if self.place(first).is_none_or(|place| taken(self, place)) {
+        let begin = self.page_of(first);
+        let is_too_wide = self.end_of(&page) - begin > PAGE_ENTRIES_MAX;
+        if is_too_wide || self.folded(first).is_some() || self.pages.range(begin..=last).next().is_some() {
             return false;
         }
         self.live += page.len();
         self.next = self.next.max(last + 1);
-        self.widen(page);
+        self.pages.insert(begin, Slot::Folded(Box::new(page)));
         true
     }
 
@@ -574,34 +524,21 @@ impl Lane {
 
     /// The first entry from `from` on that is wanted, as everything is that is ready.
     fn scan(&self, from: u64, wanted: impl Fn(&Entry) -> bool) -> Option<(u64, u64)> {
-        let mut sequence = from.max(self.base);
-        while sequence < self.next {
-            let (index, offset) = self.place(sequence)?;
-            let page = sequence - offset;
-            let found = match self.pages.get(index)? {
-                Slot::Gone => None,
-                Slot::Open(blocks) => {
-                    let found = blocks.find(offset, &wanted);
-                    found.map(|(offset, entry)| (page + offset, entry.stamp))
-                }
-                Slot::Folded(_) | Slot::Within => {
-                    let found = self.folded(sequence).and_then(|page| page.first_from(sequence));
-                    found.map(|(stamp, sequence)| (sequence, stamp))
-                }
-            };
-            if found.is_some() {
-                return found;
+        // A wide page begins where the one of `from` may be far behind.
+        let begin = self.folded(from).map_or(self.page_of(from), |page| self.page_of(page.ends().0));
+        self.pages.range(begin..).find_map(|(page, slot)| match slot {
+            Slot::Open(blocks) => {
+                let (offset, entry) = blocks.find(from.saturating_sub(*page), &wanted)?;
+                Some((page + offset, entry.stamp))
             }
-            sequence = page + self.page_entries();
-        }
-        None
+            Slot::Folded(page) => page.first_from(from).map(|(stamp, sequence)| (sequence, stamp)),
+        })
     }
 
     /// Everything in it, in order.
     pub fn spans(&self) -> impl Iterator<Item = Span<'_>> {
-        self.pages.iter().flat_map(|slot| {
+        self.pages.values().flat_map(|slot| {
             let (open, folded) = match slot {
-                Slot::Gone | Slot::Within => (None, None),
                 Slot::Open(blocks) => (Some(blocks), None),
                 Slot::Folded(page) => (None, Some(Span::Folded(page))),
             };
@@ -613,24 +550,18 @@ impl Lane {
 
     /// Takes out the first page that holds anything. For a lane that ends: what it knows of pages and returns is not kept up.
     pub fn take_page(&mut self) -> Option<TakenPage> {
-        while let Some(slot) = self.pages.pop_front() {
-            let first = self.base;
-            self.base += self.page_entries();
-            match slot {
-                Slot::Gone | Slot::Within => {}
-                Slot::Folded(page) => return Some(TakenPage::Folded(page)),
-                Slot::Open(blocks) => return Some(TakenPage::Open(blocks.take_all(first))),
-            }
-        }
-        None
+        let (first, slot) = self.pages.pop_first()?;
+        Some(match slot {
+            Slot::Folded(page) => TakenPage::Folded(page),
+            Slot::Open(blocks) => TakenPage::Open(blocks.take_all(first)),
+        })
     }
 
     /// Every entry of an open page with its sequence, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Entry)> {
-        let pages = (0..).zip(&self.pages).map(|(index, slot)| (self.base + (index << self.page_bits), slot));
-        let open = pages.filter_map(|(page, slot)| match slot {
+        let open = self.pages.iter().filter_map(|(page, slot)| match slot {
             Slot::Open(blocks) => Some((page, blocks)),
-            _ => None,
+            Slot::Folded(_) => None,
         });
         open.flat_map(|(page, blocks)| blocks.iter().map(move |(offset, entry)| (page + offset, entry)))
     }
@@ -703,6 +634,7 @@ mod tests {
             assert!(lane.remove(sequence).is_some(), "entry {sequence}");
         }
         assert_eq!((lane.len(), lane.open.len(), lane.page(0).count()), (1, 1, 1));
+        assert_eq!(lane.pages.len(), 1, "what is gone behind the first takes no room");
         assert_eq!(lane.remove(0).map(|entry| entry.stamp), Some(0));
         assert_eq!((lane.len(), lane.remove(0).is_none()), (0, true));
         let sequence = lane.push(entry(7));
