@@ -143,16 +143,26 @@ pub(crate) fn put_record(out: &mut Vec<u8>, salt: u64, header: &RecordHeader, pa
     out.resize(out.len().next_multiple_of(PAYLOAD_ALIGN as usize), 0);
 }
 
-/// The header and the payload of a record, if it is this one, as it was committed.
+/// The header of the record that these bytes begin with, its payload, unverified, and what is behind; `None`: there is none of
+/// this life of the segment, or it goes on beyond them.
+pub(crate) fn split_record(mut bytes: &[u8], salt: u64) -> Option<(RecordHeader, &[u8], &[u8])> {
+    let own_salt = bytes.try_get_u64_le().ok()?;
+    let (header, rest) = bytes.split_first_chunk()?;
+    let header = RecordHeader::decode(header).filter(|_| own_salt == salt)?;
+    let payload_bytes = usize::try_from(header.payload_bytes).ok()?;
+    let (payload, _) = rest.split_at_checked(payload_bytes)?;
+    let aligned = payload_bytes.next_multiple_of(PAYLOAD_ALIGN as usize);
+    Some((header, payload, rest.get(aligned..).unwrap_or_default()))
+}
+
+/// The header and the payload of the record that these bytes begin with, if it is this one, as it was committed.
 pub(crate) fn record_in(
-    mut bytes: &[u8],
+    bytes: &[u8],
     salt: u64,
     partition: PartitionId,
     position: Position,
 ) -> Option<(RecordHeader, &[u8])> {
-    let own_salt = bytes.try_get_u64_le().ok()?;
-    let (header, payload) = bytes.split_first_chunk()?;
-    let header = RecordHeader::decode(header)?;
-    let is_it = (own_salt, header.partition, header.position) == (salt, partition, position);
+    let (header, payload, _) = split_record(bytes, salt)?;
+    let is_it = (header.partition, header.position) == (partition, position);
     (is_it && header.holds(payload)).then_some((header, payload))
 }

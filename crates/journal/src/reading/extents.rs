@@ -5,10 +5,10 @@ use crate::disks::disk::{DiskFile, read_full_at};
 use std::ops::Range;
 
 /// Stretches that are no further apart are read together: a disk reads what lies between in less time than it finds the next.
-const GAP_BYTES: u64 = 16 << 10;
+pub(crate) const GAP_BYTES: u64 = 16 << 10;
 
 /// The most that is read in one go, unless one stretch alone is longer.
-const READ_BYTES_MAX: u64 = 256 << 10;
+pub(crate) const READ_BYTES_MAX: u64 = 256 << 10;
 
 /// Bytes of a table are copied from memory once it is there: that takes less than another call, up to this gap.
 const TABLE_GAP_BYTES: u64 = 2 << 10;

@@ -3,9 +3,9 @@
 use crate::disks::disk::{DiskFile, read_full_at};
 use crate::keys::Keys;
 use crate::layout::cipher::Decryptor;
-use crate::layout::format::{SECTOR_BYTES, SegmentHeader};
-use crate::layout::sorted::{Slot, SortedHeader, record_in};
-use crate::reading::extents::{read_extents, read_of_table};
+use crate::layout::format::{PAYLOAD_ALIGN, SECTOR_BYTES, SegmentHeader};
+use crate::layout::sorted::{RECORD_FRONT_BYTES, Slot, SortedHeader, record_in, split_record};
+use crate::reading::extents::{GAP_BYTES, READ_BYTES_MAX, read_extents, read_of_table};
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(crate) struct SortedCopy<F> {
 
 impl<F: DiskFile> SortedCopy<F> {
     /// The payloads of these records of a partition, as far as they are there and as they were committed, the first ones of
-    /// them that take no more than `bytes_max` together, or the first one alone.
+    /// them, until they take `bytes_max` together.
     pub(crate) fn read(
         &self,
         partition: PartitionId,
@@ -32,28 +32,18 @@ impl<F: DiskFile> SortedCopy<F> {
         keys: &Keys,
         bytes_max: u64,
     ) -> BTreeMap<Position, Bytes> {
-        let mut payloads = BTreeMap::new();
-        let Some(header) = self.header() else { return payloads };
-        let (mut places, mut bytes) = (self.places(&header, partition, positions), 0);
-        let fits = |(_, place): &(Position, Range<u64>)| {
-            let is_first = bytes == 0;
-            bytes += place.end - place.start;
-            is_first || bytes <= bytes_max
+        let mut taking = Taking {
+            copy: self,
+            partition,
+            decryptor: Decryptor::new(keys.clone()),
+            bytes_left: bytes_max,
+            payloads: BTreeMap::new(),
         };
-        let fitting = places.iter().cloned().take_while(fits).count();
-        places.truncate(fitting);
-        places.sort_unstable_by_key(|(_, place)| place.start);
-        let wanted: Vec<Range<u64>> = places.iter().map(|(_, place)| place.clone()).collect();
-        let mut decryptor = Decryptor::new(keys.clone());
-        read_extents(&*self.file, &wanted, |member, bytes| {
-            let (position, _) = places[member];
-            if let Some((header, stored)) = record_in(bytes, self.segment.salt, partition, position)
-                && let Ok(payload) = decryptor.open(&header, self.segment.salt, stored)
-            {
-                payloads.insert(position, Bytes::copy_from_slice(payload));
-            }
-        });
-        payloads
+        if let Some(header) = self.header() {
+            let scattered = taking.read_row(&header, positions);
+            taking.read_scattered(&header, scattered);
+        }
+        taking.payloads
     }
 
     /// `None`: it is not whole, or of another segment or another life of it.
@@ -81,5 +71,87 @@ impl<F: DiskFile> SortedCopy<F> {
             places.extend(record.map(|record| (positions[member], record)));
         });
         places
+    }
+}
+
+/// One reading of several records.
+struct Taking<'c, F> {
+    copy: &'c SortedCopy<F>,
+    partition: PartitionId,
+    decryptor: Decryptor,
+    bytes_left: u64,
+    payloads: BTreeMap<Position, Bytes>,
+}
+
+impl<F: DiskFile> Taking<'_, F> {
+    /// Those that follow the first one, as most do that are wanted together: where each of them is need not be looked up. Returns
+    /// those from which on it is so no more.
+    fn read_row<'p>(&mut self, header: &SortedHeader, positions: &'p [Position]) -> &'p [Position] {
+        let first = positions.get(..1).unwrap_or_default();
+        let Some((_, first)) = self.copy.places(header, self.partition, first).pop() else {
+            return positions;
+        };
+        let (mut at, mut left, mut buffer) = (first.start, positions, Vec::new());
+        let one_bytes = (first.end - first.start).next_multiple_of(PAYLOAD_ALIGN);
+        while !left.is_empty() && self.bytes_left > 0 {
+            let bytes = one_bytes.saturating_mul(left.len() as u64);
+            let bytes = bytes.min(READ_BYTES_MAX.max(one_bytes)).min(header.slots_at.saturating_sub(at));
+            buffer.resize(bytes as usize, 0);
+            let Ok(filled) = read_full_at(&*self.copy.file, &mut buffer, at) else { break };
+            let (taken_bytes, behind) = self.take_row(&buffer[..filled], left);
+            if behind.len() == left.len() {
+                break;
+            }
+            (at, left) = (at + taken_bytes, behind);
+        }
+        left
+    }
+
+    /// Takes what is wanted of the records that these bytes begin with, up to the first that is cut, or is another one. Returns the
+    /// bytes of those before it, and what is wanted further.
+    fn take_row<'p>(&mut self, bytes: &[u8], positions: &'p [Position]) -> (u64, &'p [Position]) {
+        let (mut rest, mut left, mut skipped) = (bytes, positions, 0);
+        while let Some((header, payload, behind)) = split_record(rest, self.copy.segment.salt)
+            && let [wanted, further @ ..] = left
+        {
+            if header.position > *wanted || skipped > GAP_BYTES || self.bytes_left == 0 {
+                break;
+            }
+            if header.position == *wanted {
+                self.take(*wanted, &rest[..RECORD_FRONT_BYTES as usize + payload.len()]);
+                (left, skipped) = (further, 0);
+            } else {
+                skipped += payload.len() as u64;
+            }
+            rest = behind;
+        }
+        ((bytes.len() - rest.len()) as u64, left)
+    }
+
+    /// Those that lie anywhere, by their slots.
+    fn read_scattered(&mut self, header: &SortedHeader, positions: &[Position]) {
+        if positions.is_empty() || self.bytes_left == 0 {
+            return;
+        }
+        let (mut places, mut ahead) = (self.copy.places(header, self.partition, positions), 0);
+        places.retain(|(_, place)| {
+            let fits = ahead < self.bytes_left;
+            ahead += place.end - place.start;
+            fits
+        });
+        places.sort_unstable_by_key(|(_, place)| place.start);
+        let wanted: Vec<Range<u64>> = places.iter().map(|(_, place)| place.clone()).collect();
+        read_extents(&*self.copy.file, &wanted, |member, bytes| self.take(places[member].0, bytes));
+    }
+
+    /// Takes a record, if it is as it was committed.
+    fn take(&mut self, position: Position, bytes: &[u8]) {
+        let salt = self.copy.segment.salt;
+        if let Some((header, stored)) = record_in(bytes, salt, self.partition, position)
+            && let Ok(payload) = self.decryptor.open(&header, salt, stored)
+        {
+            self.payloads.insert(position, Bytes::copy_from_slice(payload));
+        }
+        self.bytes_left = self.bytes_left.saturating_sub(bytes.len() as u64);
     }
 }

@@ -82,6 +82,40 @@ fn a_backlog_of_many_addresses_gets_copies_and_is_read_from_them() {
 }
 
 #[test]
+fn whichever_records_of_a_row_are_wanted_they_are_read_from_the_copy() {
+    let bytes = |number: u64| 1 + number as usize * 613 % 2_000;
+    let disk = SimulatedDisk::new(5);
+    let (mut journal, _) = open(&disk);
+    journal.sort_by(kin);
+    for number in 1..=RECORDS {
+        journal.commit(&[record(0, number, bytes(number)), record(1, number, 20)]).unwrap();
+        assert!(journal.retain(PARTITION, position(number), 1, bytes(number) as u64));
+        serve(&mut journal, &disk);
+    }
+    sort(&mut journal, &disk);
+    let last = journal.segments().map(|segment| segment.number).max();
+    for number in copies(&disk) {
+        assert_ne!(Some(number), last);
+        let name = crate::layout::format::segment_name(number);
+        let mut bytes = disk.contents(&name).unwrap();
+        bytes[512..].fill(0);
+        disk.set_contents(&name, bytes);
+    }
+    for step in [1, 2, 3, 8, 16, 24, 40] {
+        for first in 1..=8 {
+            let in_copies = |number: &u64| journal.sorted_copy(PARTITION, position(*number)).is_some();
+            let wanted: Vec<u64> = (first..=RECORDS).step_by(step).filter(in_copies).collect();
+            let keys: Vec<_> = wanted.iter().map(|number| (PARTITION, position(*number))).collect();
+            let (_, mut got) = read_near(&mut journal, &keys);
+            got.sort_by_key(|(at, _)| *at);
+            let want =
+                wanted.iter().map(|number| (position(*number), Ok(payload(0, *number, bytes(*number)))));
+            assert_eq!(got, want.collect::<Vec<_>>(), "every {step} from {first} on");
+        }
+    }
+}
+
+#[test]
 fn nothing_is_copied_that_lies_in_order_or_is_mostly_gone() {
     let few: fn(&[u8]) -> u32 = |payload| kin(payload) % 3;
     for (case, by, live) in [("few addresses", few, true), ("mostly gone", kin, false)] {
