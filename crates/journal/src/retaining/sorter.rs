@@ -22,8 +22,12 @@ use std::sync::Arc;
 /// What records with the same number are read together for: their address, as a rule. Told by whoever knows what a payload means.
 pub type Kin = fn(&[u8]) -> u32;
 
-/// So much of a segment tells how many addresses it has side by side.
+/// So much of a segment tells how many addresses it has side by side, and how large its records are.
 const SAMPLE_BYTES: u64 = 1 << 20;
+
+/// Larger records are read where they are: a disk reads its pages of 4 KiB whole, half of one on either side in the mean, and of this
+/// size on that is less than what reading and writing the copy costs.
+const PAYLOAD_BYTES_MEAN_MAX: u64 = 2 << 10;
 
 /// With fewer, whoever reads the records of one reads not much else besides.
 const ADDRESSES_MIN: usize = 4;
@@ -108,7 +112,7 @@ impl<F: DiskFile> SortRequest<F> {
         copy.header().is_some()
     }
 
-    /// Whether the segment has records of many addresses side by side; an error if there is no room for a copy.
+    /// Whether the segment has small records of many addresses side by side; an error if there is no room for a copy.
     fn is_worth_it<D: Disk<File = F>>(&self, disk: &D) -> io::Result<bool> {
         let capacity_bytes = self.segment.header.capacity_bytes.max(self.segment.end);
         let wanted = capacity_bytes.saturating_add(self.segment_bytes.saturating_mul(FREE_SEGMENTS_MIN));
@@ -119,13 +123,14 @@ impl<F: DiskFile> SortRequest<F> {
         if disk.free_bytes()?.is_some_and(|free| free < wanted) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let (mut addresses, mut bytes) = (BTreeSet::new(), 0);
+        let (mut addresses, mut records, mut bytes) = (BTreeSet::new(), 0, 0);
         self.scan(&mut |row| {
             addresses.insert(row.kin);
+            records += 1;
             bytes += u64::from(row.header.payload_bytes);
-            Ok(addresses.len() < ADDRESSES_MIN && bytes < SAMPLE_BYTES)
+            Ok(bytes < SAMPLE_BYTES)
         })?;
-        Ok(ADDRESSES_MIN <= addresses.len())
+        Ok(ADDRESSES_MIN <= addresses.len() && bytes < PAYLOAD_BYTES_MEAN_MAX * records)
     }
 
     /// The slots of a copy, all of them still empty.
