@@ -20,6 +20,14 @@ const START_MAX: Duration = Duration::from_secs(600);
 /// How often it is tried whether it has.
 const KNOCK: Duration = Duration::from_millis(5);
 
+/// A broker rests if it takes next to no processor time for so long: [`REST_SPENT_MAX`].
+const REST: Duration = Duration::from_millis(250);
+
+const REST_SPENT_MAX: Duration = Duration::from_millis(10);
+
+/// It is not waited for longer.
+const REST_WAIT_MAX: Duration = Duration::from_secs(60);
+
 /// How it is measured.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -82,6 +90,8 @@ pub struct Measurement {
     pub resident_before_mib: Option<f64>,
     /// With the backlog.
     pub resident_mib: Option<f64>,
+    /// How long the server had work with the backlog after the last of it was confirmed.
+    pub rested_seconds: Option<f64>,
     /// If it was killed.
     pub restart: Option<Restart>,
 }
@@ -125,8 +135,8 @@ pub enum DepthError {
     },
 }
 
-/// Measures the empty queue, fills it, measures again, and kills the broker if it is to be started again. What it sent
-/// stays in the queue.
+/// Measures the empty queue, fills it, waits until the broker has no more work with that, measures again, and kills the broker if it
+/// is to be started again. What it sent stays in the queue.
 ///
 /// # Errors
 /// The broker cannot be reached, refuses something, loses messages, or does not start; somebody asked us to stop.
@@ -137,16 +147,32 @@ pub fn run(
 ) -> Result<Measurement, DepthError> {
     // The first messages pay for what is made on first use.
     pace(plan, plan.probe / 4, stop)?;
+    rest(plan, stop);
     let empty = pace(plan, plan.probe, stop)?;
     let resident_before_mib = plan.server.and_then(ServerTime::resident_mib);
     publish(&load(plan, plan.messages, plan.queues), stop, &mut each)?;
     let resident_mib = plan.server.and_then(ServerTime::resident_mib);
+    let rested_seconds = rest(plan, stop);
     let deep = pace(plan, plan.probe, stop)?;
     let restart = match (&plan.restart, plan.server) {
         (Some(command), Some(server)) => Some(restart(plan, command, server, stop)?),
         _ => None,
     };
-    Ok(Measurement { messages: plan.messages, empty, deep, resident_before_mib, resident_mib, restart })
+    let messages = plan.messages;
+    Ok(Measurement { messages, empty, deep, resident_before_mib, resident_mib, rested_seconds, restart })
+}
+
+/// Waits until the broker has nothing to do, which is known of a process on this machine; returns for how long.
+fn rest(plan: &Plan, stop: &AtomicBool) -> Option<f64> {
+    let (server, begin) = (plan.server?, Instant::now());
+    loop {
+        let (waited, before) = (begin.elapsed(), server.spent()?);
+        thread::sleep(REST);
+        let rests = server.spent()?.saturating_sub(before) <= REST_SPENT_MAX;
+        if rests || waited > REST_WAIT_MAX || stop.load(Ordering::Acquire) {
+            return Some(waited.as_secs_f64());
+        }
+    }
 }
 
 fn load(plan: &Plan, messages: u64, queues: u32) -> backlog::Plan {

@@ -63,7 +63,8 @@ pub fn run(arguments: &DepthArguments) -> anyhow::Result<()> {
 }
 
 fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()> {
-    let Measurement { messages, empty, deep, resident_before_mib, resident_mib, restart } = measurement;
+    let Measurement { messages, empty, deep, resident_before_mib, resident_mib, rested_seconds, restart } =
+        measurement;
     let row = |what: &str, decimals: usize, of: fn(&Pace) -> Option<f64>| {
         let (empty, deep) = (of(empty)?, of(deep)?);
         Some(format!("{what:<10} {empty:>12.decimals$} {deep:>14.decimals$} {:>8.2}", deep / empty))
@@ -86,6 +87,12 @@ fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()>
         writeln!(
             out,
             "memory {before:.1} MiB before, {after:.1} MiB with the backlog: {each:.1} bytes a message"
+        )?;
+    }
+    if let Some(seconds) = rested_seconds {
+        writeln!(
+            out,
+            "it had work with the backlog for {seconds:.1} s after the last message was confirmed"
         )?;
     }
     if let Some(restart) = restart {
