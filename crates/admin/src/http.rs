@@ -1,6 +1,7 @@
 //! HTTP/1.1: what may be asked, and the answers.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
 
@@ -11,9 +12,11 @@ use hyper::header::CONTENT_TYPE;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::exposition;
 use crate::figures::{Figures, JournalFigures};
+use crate::patience::Patience;
 
 /// A request's head arrives within this time, on a connection that is kept open too.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
@@ -36,6 +39,10 @@ pub trait Source: Clone + Send + Sync + 'static {
 /// What the system or the client did wrong, for the log.
 pub async fn serve(stream: std::net::TcpStream, source: impl Source) -> Result<(), String> {
     let stream = tokio::net::TcpStream::from_std(stream).map_err(|error| error.to_string())?;
+    serve_on(stream, source).await
+}
+
+async fn serve_on(stream: impl AsyncRead + AsyncWrite + Unpin, source: impl Source) -> Result<(), String> {
     let service = service_fn(move |request: Request<Incoming>| {
         let source = source.clone();
         async move {
@@ -47,9 +54,11 @@ pub async fn serve(stream: std::net::TcpStream, source: impl Source) -> Result<(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(Patience::new(TokioIo::new(stream)), service)
         .await
-        .map_err(|error| error.to_string())
+        .map_err(|error| {
+            error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+        })
 }
 
 async fn answer(method: &Method, path: &str, source: &impl Source) -> Response<Full<Bytes>> {
@@ -110,6 +119,33 @@ mod tests {
             match &self.0 {
                 Some(figures) => figures.clone(),
                 None => std::future::pending().await,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_of_its_answer_is_gone_in_time_and_a_slow_one_is_not() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let request = b"GET /metrics HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n";
+        for (case, takes_every_seconds, ends_well) in [("nothing", None, false), ("slowly", Some(8), true)] {
+            let (mut client, server) = tokio::io::duplex(256);
+            client.write_all(request).await.unwrap();
+            let served = tokio::spawn(serve_on(server, Fixed(Some(Figures::default()))));
+            let mut taken = Vec::new();
+            while let Some(seconds) = takes_every_seconds {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                let mut piece = [0; 256];
+                match client.read(&mut piece).await.unwrap() {
+                    0 => break,
+                    length => taken.extend_from_slice(&piece[..length]),
+                }
+            }
+            let within = Duration::from_secs(11);
+            let served = tokio::time::timeout(within, served).await.expect("it ends").unwrap();
+            assert_eq!(served.is_ok(), ends_well, "case: {case}: {served:?}");
+            assert_eq!(taken.starts_with(b"HTTP/1.1 200") && taken.len() > 4096, ends_well, "case: {case}");
+            if let Err(reason) = served {
+                assert!(reason.contains("took nothing of its answer for 10 seconds"), "{reason}");
             }
         }
     }

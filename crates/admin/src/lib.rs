@@ -7,6 +7,7 @@
 
 mod figures;
 mod metrics;
+mod patience;
 
 mod exposition;
 mod http;
