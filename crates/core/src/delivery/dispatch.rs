@@ -271,13 +271,18 @@ impl Partition {
             let Some((_, found)) = lane.next_visible(sequence).filter(|(_, found)| *found < end) else {
                 break;
             };
-            let tag = crate::queue::tag(number, found);
-            self.open_page(id, tag);
-            let Some(key) = self.entry(id, tag).map(|entry| entry.key) else { break };
-            if self.bodies.resident(key).is_some() || FETCH_MESSAGES_MIN <= count && bytes_max <= bytes {
+            let (tag, open) = (crate::queue::tag(number, found), lane.get(found).map(|entry| entry.key));
+            let key = open.or_else(|| {
+                self.open_page(id, tag);
+                self.entry(id, tag).map(|entry| entry.key)
+            });
+            let Some((key, absent_bytes)) = key.and_then(|key| Some((key, self.bodies.absent(key)?))) else {
+                break;
+            };
+            if FETCH_MESSAGES_MIN <= count && bytes_max <= bytes {
                 break;
             }
-            bytes += self.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
+            bytes += absent_bytes;
             if !self.fetches.contains_key(&key) {
                 absent.push((tag, key));
             }

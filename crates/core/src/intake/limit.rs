@@ -250,8 +250,11 @@ impl Partition {
         if is_taken {
             self.bodies.pin(key);
         }
+        if !was_ready {
+            return;
+        }
         let bytes = self.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
-        if let Some(queue) = self.queues.get_mut(&id).filter(|_| was_ready) {
+        if let Some(queue) = self.queues.get_mut(&id) {
             queue.away.add(bytes);
         }
     }

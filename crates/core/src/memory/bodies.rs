@@ -219,6 +219,11 @@ impl Bodies {
         self.stored.get(&key).filter(|stored| stored.resident).map(|stored| &stored.message)
     }
 
+    /// The size of the message's body, if that is not in memory.
+    pub fn absent(&self, key: MessageKey) -> Option<u64> {
+        self.stored.get(&key).filter(|stored| !stored.resident).map(|stored| stored.bytes)
+    }
+
     /// The message's headers, whether or not the body is here, and the size of the body.
     pub fn headers(&self, key: MessageKey) -> Option<(&Message, u64)> {
         self.stored.get(&key).map(|stored| (&stored.message, stored.bytes))
