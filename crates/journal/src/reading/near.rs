@@ -62,26 +62,24 @@ impl<D: Disk> Journal<D> {
         position: Position,
         last: Option<&mut NearRequest<D::File>>,
     ) -> Result<Option<NearRequest<D::File>>, ReadError> {
-        let request = self.read_request(partition, position, 1, u64::MAX)?;
-        match last.filter(|last| last.takes(&request)) {
-            Some(last) => {
-                last.requests.push(request);
-                Ok(None)
-            }
-            None => {
-                let copy = self.sorted_copy(partition, position);
-                Ok(Some(NearRequest { requests: vec![request], copy }))
-            }
+        if let Some(last) = last
+            && let Some(known) = last.takes(partition, position)
+            && let Some(request) = self.request_beside(known, position)
+        {
+            last.requests.push(request);
+            return Ok(None);
         }
+        let request = self.read_request(partition, position, 1, u64::MAX)?;
+        let copy = self.sorted_copy(partition, position);
+        Ok(Some(NearRequest { requests: vec![request], copy }))
     }
 }
 
 impl<F: DiskFile> NearRequest<F> {
-    fn takes(&self, request: &ReadRequest<F>) -> bool {
-        let (Some(first), Some(last)) = (self.requests.first(), self.requests.last()) else { return false };
-        self.requests.len() < RECORDS_MAX
-            && (request.partition, request.salt) == (first.partition, first.salt)
-            && last.from < request.from
+    /// The last of its requests, if a record may be read with it.
+    fn takes(&self, partition: PartitionId, position: Position) -> Option<&ReadRequest<F>> {
+        let last = self.requests.last().filter(|_| self.requests.len() < RECORDS_MAX)?;
+        (last.partition == partition && last.from < position).then_some(last)
     }
 
     /// Looks where each of them starts, if that is not known yet.

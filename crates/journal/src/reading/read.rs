@@ -6,13 +6,14 @@ use crate::keys::Keys;
 use crate::layout::format::SegmentNumber;
 use crate::reading::scan::{GroupHead, Window};
 use crate::record::StoredRecord;
-use crate::retaining::index::{READ_STEP_BYTES, SegmentIndex};
+use crate::retaining::index::{Indexes, READ_STEP_BYTES, SegmentIndex};
 use crate::retaining::index_file::{FoundIndex, Lookup};
 use crate::writing::journal::Journal;
+use crate::writing::segment::Segment;
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Open files of sealed segments. A backlog of terabytes must not use up the descriptors of the process.
@@ -47,7 +48,7 @@ impl<F> Handles<F> {
 #[derive(Debug)]
 pub(crate) struct ReadRequest<F> {
     pub(crate) file: Arc<F>,
-    path: PathBuf,
+    path: Arc<Path>,
     pub(crate) salt: u64,
     /// Where to start looking, and the end of the segment's groups.
     pub(crate) offset: u64,
@@ -61,6 +62,23 @@ pub(crate) struct ReadRequest<F> {
     records_max: usize,
     bytes_max: u64,
     pub(crate) keys: Keys,
+}
+
+/// Where the look for a record in its segment begins.
+struct Start {
+    offset: u64,
+    lookup: Option<Lookup>,
+    /// The partition's last record there.
+    last: Position,
+}
+
+/// `None`: the segment has no such record.
+fn start(segment: &Segment, indexes: &mut Indexes, partition: PartitionId, from: Position) -> Option<Start> {
+    let last = segment.range_at(partition, from)?.last;
+    let index = segment.index.clone().or_else(|| indexes.take_up(segment.header.number));
+    let lookup = (index.is_none() && segment.needs_index()).then(|| Lookup::new(segment));
+    let offset = segment.start_of(partition, from, index.as_deref())?.offset;
+    Some(Start { offset, lookup, last })
 }
 
 impl<D: Disk> Journal<D> {
@@ -116,15 +134,11 @@ impl<D: Disk> Journal<D> {
         let not_found = ReadError::NotFound { partition, position: from };
         let Some(segment) = self.segments.find(partition, from) else { return Err(not_found) };
         let (header, end) = (segment.header, segment.end);
-        let index = segment.index.clone().or_else(|| self.indexes.take_up(header.number));
-        let lookup = (index.is_none() && segment.needs_index()).then(|| Lookup::new(segment));
-        let range = segment.range_at(partition, from);
-        let Some((entry, range)) = segment.start_of(partition, from, index.as_deref()).zip(range) else {
+        let Some(Start { offset, lookup, last }) = start(segment, &mut self.indexes, partition, from) else {
             return Err(not_found);
         };
-        let (offset, last) = (entry.offset, range.last);
         let name = segment.file_name();
-        let path = self.disk.path(&name);
+        let path = self.disk.path(&name).into();
         let file = self.handle(header.number, &name)?;
         let (salt, records_max, keys) = (header.salt, records_max.max(1), self.keys.clone());
         Ok(ReadRequest {
@@ -140,6 +154,29 @@ impl<D: Disk> Journal<D> {
             records_max,
             bytes_max,
             keys,
+        })
+    }
+
+    /// What [`Journal::read_request`] plans for another record of the partition, if it is in the same segment.
+    pub(crate) fn request_beside(
+        &mut self,
+        known: &ReadRequest<D::File>,
+        from: Position,
+    ) -> Option<ReadRequest<D::File>> {
+        let segment = self.segments.find(known.partition, from);
+        let segment = segment.filter(|segment| segment.header.salt == known.salt)?;
+        let Start { offset, lookup, last } = start(segment, &mut self.indexes, known.partition, from)?;
+        Some(ReadRequest {
+            file: known.file.clone(),
+            path: known.path.clone(),
+            offset,
+            lookup,
+            // The segment that is filled may have grown, and keys may have come.
+            end: segment.end,
+            keys: self.keys.clone(),
+            from,
+            last,
+            ..*known
         })
     }
 
@@ -240,10 +277,15 @@ impl<F: DiskFile> ReadRequest<F> {
     }
 
     fn damaged(&self, offset: u64, kind: DamageKind) -> ReadError {
-        ReadError::Damaged(Damage { partition: Some(self.partition), file: self.path.clone(), offset, kind })
+        ReadError::Damaged(Damage {
+            partition: Some(self.partition),
+            file: self.path.to_path_buf(),
+            offset,
+            kind,
+        })
     }
 
     fn failed(&self, source: std::io::Error) -> ReadError {
-        ReadError::Io { file: self.path.clone(), source }
+        ReadError::Io { file: self.path.to_path_buf(), source }
     }
 }
