@@ -85,10 +85,10 @@ impl Oracle {
         }
         self.check_chosen(key, &source, &what)?;
         self.check_free(&spot, &what)?;
+        self.check_is_last(&spot, &what)?;
         self.check_count(&spot, delivery.failed_deliveries, &what)?;
         self.check_order(&spot, from, (retained, lane(delivery.tag)), &what)?;
         self.check_priority(now_ms, &spot, &what)?;
-        self.check_is_last(&spot, &what)?;
         self.check_group(delivery, &source, &spot, &what)?;
         self.expected.remove(&(key, message));
         self.holds(key, spot, delivery.tag, partition);

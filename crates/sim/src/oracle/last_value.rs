@@ -4,7 +4,7 @@ use postroad_model::Destination;
 
 use crate::selectors::value_of;
 
-use super::{Checked, Fate, Letter, MessageNumber, Oracle, Place, Spot};
+use super::{AT_ONCE, Checked, Fate, Letter, MessageNumber, Number, Oracle, Place, Spot};
 
 impl Oracle {
     /// From the start: of this destination's messages the last of each value is kept.
@@ -66,13 +66,57 @@ impl Oracle {
         self.has_perhaps_moved(place) && self.letters.iter().any(ends)
     }
 
+    /// Whether whoever had the message when the last run ended, or a run before that, may have had it as the newer one came. Given back by the
+    /// end of the run it leaves only if a newer one is still there: that others had come, and have left, is not known any more.
+    fn may_have_been_in_hand(&self, spot: &Spot, newer: MessageNumber) -> bool {
+        let came = self.letters.get(&newer).map_or(0, |letter| letter.run);
+        self.copies
+            .get(spot)
+            .is_some_and(|copy| copy.delivered && came <= copy.seen_run && copy.seen_run < self.run)
+    }
+
+    /// Whether another message may have taken this one's place, and have left in its turn.
+    fn may_have_given_way(&self, place: &Place, message: MessageNumber) -> bool {
+        let has_left = |other: MessageNumber, letter: &Letter| {
+            let spot = (place.clone(), other);
+            let forgotten_unseen = !letter.sent.message.persistent && letter.run != self.run;
+            let is_over = |number: Number| self.operations[number].fate != Fate::Aborted;
+            letter.sent.message.expires_at_ms != 0
+                || self.copies.get(&spot).map_or(forgotten_unseen, |copy| {
+                    self.is_perhaps_forgotten(&spot, copy) || copy.ended.is_some_and(is_over)
+                })
+        };
+        self.letters.iter().any(|(other, letter)| {
+            *other != message
+                && value_of(*other) == value_of(message)
+                && letter.sent.targets().any(|to| Some(to) == self.source_of(place))
+                && self.operations[letter.operation].fate != Fate::Aborted
+                && has_left(*other, letter)
+                && !self.is_surely_newer(message, *other, place)
+        })
+    }
+
     /// A message is delivered, and nothing newer of its value is surely there.
-    pub(super) fn check_is_last(&self, spot: &Spot, what: &str) -> Checked {
+    pub(super) fn check_is_last(&mut self, spot: &Spot, what: &str) -> Checked {
         if value_of(spot.1).is_none() || !self.may_replace(&spot.0) {
             return Ok(());
         }
-        let mut others = self.copies.range((spot.0.clone(), 0)..=(spot.0.clone(), MessageNumber::MAX));
-        let newer = others.find(|(at, copy)| {
+        for newer in self.newer_than(spot) {
+            if !self.may_have_been_in_hand(spot, newer.1) || !self.may_have_given_way(&spot.0, newer.1) {
+                return Err(format!("{what}: message {} has its value, and is newer", newer.1));
+            }
+            // What is delivered says that the newer one has left: it must not come any more.
+            if let Some(copy) = self.copies.get_mut(&newer) {
+                copy.ended = Some(AT_ONCE);
+            }
+        }
+        Ok(())
+    }
+
+    /// What has the message's value, is newer, and is there, unless another has taken its place.
+    fn newer_than(&self, spot: &Spot) -> Vec<Spot> {
+        let others = self.copies.range((spot.0.clone(), 0)..=(spot.0.clone(), MessageNumber::MAX));
+        let newer = others.filter(|(at, copy)| {
             let other = &at.1;
             let there = !self.is_perhaps_forgotten(at, copy)
                 && copy.ended.is_none()
@@ -90,9 +134,6 @@ impl Oracle {
                 && self.is_surely_newer(*other, spot.1, &spot.0)
                 && !self.may_be_outlived(&spot.0, *other)
         });
-        match newer {
-            Some(((_, newer), _)) => Err(format!("{what}: message {newer} has its value, and is newer")),
-            None => Ok(()),
-        }
+        newer.map(|(at, _)| at.clone()).collect()
     }
 }
