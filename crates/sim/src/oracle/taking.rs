@@ -161,6 +161,9 @@ impl Oracle {
         let spoken_about = reader.held.iter().filter(|(tag, _)| settle.tags.contains(tag));
         let spots: Vec<Spot> = spoken_about.map(|(_, spot)| spot.clone()).collect();
         for spot in spots {
+            if self.may_be_lost_to_all(&spot, settle) {
+                self.taking.unsure.insert(settle.consumer);
+            }
             let disputed = self.copies.get(&spot).is_some_and(|copy| match copy.hold {
                 Hold::Free => copy.ended.is_none_or(|number| self.may_come_back(number)),
                 Hold::Held(by) => by != settle.consumer,
@@ -173,6 +176,20 @@ impl Oracle {
                 self.taking.unsure.insert(settle.consumer);
             }
         }
+    }
+
+    /// Whether the message that a consumer speaks about is perhaps lost to it, though nobody else has had it: taken back it may have left by
+    /// itself, or its body the memory. Then all of the verdict is refused, and the consumer has the others still.
+    fn may_be_lost_to_all(&self, spot: &Spot, settle: &Settle) -> bool {
+        let Some(copy) = self.copies.get(spot).filter(|copy| copy.hold == Hold::Held(settle.consumer)) else {
+            return false;
+        };
+        let perhaps_taken = copy.perhaps_taken || self.may_be_slow(settle.consumer, WhenSlow::TakeBack);
+        let expires = self.letters.get(&spot.1).is_some_and(|letter| letter.sent.message.expires_at_ms != 0);
+        let may_be_refused = !matches!(settle.outcome, Outcome::Released { .. } | Outcome::Retried);
+        let needs_body = settle.transaction.is_some() || settle.outcome != Outcome::Accepted;
+        let may_leave = expires || self.may_replace(&spot.0) || self.may_drop(&spot.0);
+        perhaps_taken && may_be_refused && (needs_body || may_leave || self.has_perhaps_revived(&spot.0))
     }
 
     /// Whether a verdict is under way that moves messages to the dead letters, perhaps of another partition: if that refuses them who had
