@@ -506,6 +506,7 @@ impl Oracle {
         };
         self.operations[operation].doomed |= self.is_lost_to(settle);
         self.note_disputed(settle);
+        self.note_said_again(settle, operation);
         if settle.transaction.is_none() {
             self.operations[operation].by = Some(consumer);
         }

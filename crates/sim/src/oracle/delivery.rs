@@ -247,7 +247,12 @@ impl Oracle {
             Fate::Asked if operation.unasked && operation.run == self.run => {
                 Err(format!("{what}: delivered again in the same run though it was acknowledged"))
             }
-            Fate::Asked => self.resolve(number, false, || format!("{what}: its delivery")),
+            Fate::Asked => {
+                self.resolve(number, false, || format!("{what}: its delivery"))?;
+                // What was said of it after that must not hold either.
+                let ends_again = self.copies.get(spot).is_some_and(|copy| copy.ended.is_some());
+                if ends_again { self.check_free(spot, what) } else { Ok(()) }
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! What becomes of operations: how their fate is known, and what a crash leaves open.
 
-use super::{Checked, Fate, Hold, Number, Oracle, Place};
+use super::{Checked, Fate, Hold, Number, Oracle, Place, Spot};
 
 impl Oracle {
     /// What is known now of an operation's fate must be what was known before.
@@ -29,30 +29,47 @@ impl Oracle {
         }
         if !commit {
             for spot in self.operations[number].settles.clone() {
-                let Some(copy) = self.copies.get_mut(&spot) else { continue };
-                if let Hold::InTransaction(by, consumer) = copy.hold
-                    && by == number
-                {
-                    // Its consumer holds it again, or has left before.
-                    let attached = self.readers.contains_key(&consumer);
-                    copy.hold = if attached { Hold::Held(consumer) } else { Hold::Free };
-                    (copy.again, copy.perhaps_held) = (attached, true);
-                    copy.perhaps_taken |= self.taking.is_possible();
-                    copy.count(0, u32::from(!attached));
-                }
-                if copy.ended == Some(number) {
-                    // What is in memory alone may have left at once, whatever came of the rest.
-                    copy.disputed |= copy.volatile && self.operations[number].what == "settle";
-                    // Over several partitions the news may still be on its way to this one.
-                    (copy.ended, copy.perhaps_held) = (None, true);
-                    let by = self.operations[number].by.filter(|by| self.readers.contains_key(by));
-                    if let (true, Hold::Free, Some(by)) = (self.taking.is_possible(), copy.hold, by) {
-                        (copy.hold, copy.perhaps_taken) = (Hold::Held(by), true);
-                    }
-                }
+                self.undone(&spot, number);
             }
         }
         Ok(())
+    }
+
+    /// What the operation was to end stays.
+    fn undone(&mut self, spot: &Spot, number: Number) {
+        let ended_by_it = self.copies.get(spot).is_some_and(|copy| copy.ended == Some(number));
+        let after = if ended_by_it { self.said_after(spot) } else { None };
+        let Some(copy) = self.copies.get_mut(spot) else { return };
+        if let Hold::InTransaction(by, consumer) = copy.hold
+            && by == number
+        {
+            // Its consumer holds it again, or has left before.
+            let attached = self.readers.contains_key(&consumer);
+            copy.hold = if attached { Hold::Held(consumer) } else { Hold::Free };
+            (copy.again, copy.perhaps_held) = (attached, true);
+            copy.perhaps_taken |= self.taking.is_possible();
+            copy.count(0, u32::from(!attached));
+        }
+        if !ended_by_it {
+            return;
+        }
+        let operation = &self.operations[number];
+        // What is in memory alone may have left at once, whatever came of the rest.
+        copy.disputed |= copy.volatile && operation.what == "settle";
+        // Over several partitions the news may still be on its way to this one.
+        (copy.ended, copy.perhaps_held) = (None, true);
+        let by = operation.by.filter(|by| self.readers.contains_key(by));
+        let by = by.filter(|_| self.taking.is_possible() && copy.hold == Hold::Free);
+        match (after, by) {
+            (Some(after), by) => {
+                copy.ended = Some(after);
+                if let Some(by) = by.filter(|_| self.operations[after].what == "transaction") {
+                    copy.hold = Hold::InTransaction(after, by);
+                }
+            }
+            (None, Some(by)) => (copy.hold, copy.perhaps_taken) = (Hold::Held(by), true),
+            (None, None) => {}
+        }
     }
 
     /// The process ends: memory is gone, and what was under way may have happened or not. If the machine ended with it, so may

@@ -17,6 +17,8 @@ pub(super) struct Taking {
     /// Consumers with a verdict that may have been refused as a whole, for another consumer may have had some of it: whether they had
     /// anything left then nobody outside knows.
     unsure: BTreeSet<ConsumerKey>,
+    /// Verdicts about what its consumer has spoken about before, without an answer yet: they hold if all that it said then was refused.
+    said_again: BTreeMap<Spot, Vec<Number>>,
     /// What consumers had when they were detached for being slow.
     ousted: BTreeMap<ConsumerKey, Vec<(EntryTag, Spot)>>,
 }
@@ -92,6 +94,7 @@ impl Oracle {
     /// A consumer gets a message: if it had nothing its time begins.
     pub(super) fn begins_to_hold(&mut self, key: ConsumerKey, spot: &Spot) {
         self.taking.judged.remove(&(key, spot.clone()));
+        self.taking.said_again.remove(spot);
         let has = |(_, spot): &(EntryTag, Spot)| {
             let hold = self.copies.get(spot).map(|copy| copy.hold);
             matches!(hold, Some(Hold::Held(by) | Hold::InTransaction(_, by)) if by == key)
@@ -190,6 +193,42 @@ impl Oracle {
         let needs_body = settle.transaction.is_some() || settle.outcome != Outcome::Accepted;
         let may_leave = expires || self.may_replace(&spot.0) || self.may_drop(&spot.0);
         perhaps_taken && may_be_refused && (needs_body || may_leave || self.has_perhaps_revived(&spot.0))
+    }
+
+    /// A consumer says once more what becomes of something, for it came to the consumer more than once.
+    pub(super) fn note_said_again(&mut self, settle: &Settle, operation: Number) {
+        let Some(reader) = self.readers.get(&settle.consumer).filter(|_| self.taking.is_possible()) else {
+            return;
+        };
+        let ends = match settle.outcome {
+            Outcome::Accepted | Outcome::Expired => true,
+            Outcome::Rejected => settle.transaction.is_none(),
+            Outcome::Released { .. } | Outcome::Retried => false,
+        };
+        let is_open = |number: Number| {
+            let before = &self.operations[number];
+            before.fate == Fate::Asked && before.by == Some(settle.consumer)
+        };
+        let spots = reader.held.iter().filter(|(tag, spot)| {
+            let copy = self.copies.get(spot).filter(|copy| copy.hold == Hold::Free && !copy.disputed);
+            ends && settle.tags.contains(tag) && copy.and_then(|copy| copy.ended).is_some_and(is_open)
+        });
+        for spot in spots.map(|(_, spot)| spot.clone()).collect::<Vec<_>>() {
+            self.operations[operation].settles.push(spot.clone());
+            self.taking.said_again.entry(spot).or_default().push(operation);
+        }
+    }
+
+    /// What its consumer has said of the message was refused: what it has said after that, if that may hold.
+    pub(super) fn said_after(&mut self, spot: &Spot) -> Option<Number> {
+        let said = self.taking.said_again.get_mut(spot)?;
+        while !said.is_empty() {
+            let number = said.remove(0);
+            if self.operations[number].fate != Fate::Aborted {
+                return Some(number);
+            }
+        }
+        None
     }
 
     /// Whether a verdict is under way that moves messages to the dead letters, perhaps of another partition: if that refuses them who had
