@@ -58,7 +58,8 @@ impl<D: Disk> Journal<D> {
         let content = loaded.checkpoint.as_ref().map(|(content, _)| content);
         let start = content.map_or(Place::BEGINNING, |content| content.start);
         let end = content.map_or(GroupEnd::default(), |content| content.end);
-        let (compacted, obsolete) = compacted::load(&disk, &names)?;
+        let listed = loaded.checkpoint.as_ref().map_or(&[][..], |(_, segments)| segments);
+        let (compacted, obsolete) = compacted::load(&disk, &names, listed)?;
         let found = chain::find(&disk, numbers.iter().copied().filter(|&number| start.segment <= number))?;
         let missing = |number| missing(&disk, &loaded, number);
         let chain = chain::link(found, start, end, missing)?;

@@ -125,7 +125,8 @@ impl<D: Disk> Salvage<D> {
         let names = disk.list().map_err(|source| OpenError::Io { file: disk.path(""), source })?;
         let loaded = checkpoint_load::load(&disk, &names, &keys)?;
         let numbers: BTreeSet<SegmentNumber> = names.iter().filter_map(|name| segment_of(name)).collect();
-        let (compacted, _) = compacted::load(&disk, &names)?;
+        let listed = loaded.checkpoint.as_ref().map_or(&[][..], |(_, segments)| segments);
+        let (compacted, _) = compacted::load(&disk, &names, listed)?;
         let damaged = loaded.skipped.iter().map(|file| {
             let (partition, offset, kind) = (None, 0, DamageKind::Checkpoint);
             Damage { partition, file: file.clone(), offset, kind }

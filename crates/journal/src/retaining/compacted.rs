@@ -4,7 +4,8 @@
 //! file  = header sector | groups, as in a segment | index: the segment's entry as in a checkpoint
 //! name  = <first segment of the run>-<last one>-<checkpoint>.compacted
 //! ```
-//! A file of this name takes the place of all segments of the run, whether their files are still there or not.
+//! A file of this name takes the place of all segments of the run, whether their files are still there or not;
+//! but not if it is damaged, and they are.
 
 use crate::disks::disk::Disk;
 use crate::error::OpenError;
@@ -43,11 +44,16 @@ pub(crate) struct Compacted {
 }
 
 /// Reads the index of every compacted segment. Of two whose runs overlap, the longer one was made of the other:
-/// the shorter one is left out. All names that no recovery needs are in the second list.
+/// the shorter one is left out. So is one that is damaged while all of `listed`, the checkpoint's segments, that it was to take the
+/// place of are there: no confirmed record needs it. All names that no recovery needs are in the second list.
 ///
 /// # Errors
 /// [`OpenError::UnknownVersion`]; [`OpenError::Io`] if one cannot be opened or read at all.
-pub(crate) fn load<D: Disk>(disk: &D, names: &[String]) -> Result<(Vec<Compacted>, Vec<String>), OpenError> {
+pub(crate) fn load<D: Disk>(
+    disk: &D,
+    names: &[String],
+    listed: &[Segment],
+) -> Result<(Vec<Compacted>, Vec<String>), OpenError> {
     let mut runs: Vec<(Run, &String)> =
         names.iter().filter_map(|name| Some((compacted_of(name)?, name))).collect();
     runs.sort_by_key(|(run, _)| (run.first, Reverse(run.last), Reverse(run.checkpoint)));
@@ -65,7 +71,21 @@ pub(crate) fn load<D: Disk>(disk: &D, names: &[String]) -> Result<(Vec<Compacted
             Err(Unreadable::Version(found)) => return Err(OpenError::UnknownVersion { file: path, found }),
             Err(Unreadable::Io(source)) => return Err(OpenError::Io { file: path, source }),
         };
+        if segment.is_none() && is_replaceable(run, name, names, listed) {
+            superfluous.push(name.clone());
+            continue;
+        }
         found.push(Compacted { run, name: name.clone(), path, segment });
     }
     Ok((found, superfluous))
+}
+
+/// Whether all that the file was made of is there.
+fn is_replaceable(run: Run, name: &String, names: &[String], listed: &[Segment]) -> bool {
+    let mut sources = listed.iter().filter(|segment| run.contains(segment.header.number)).peekable();
+    let is_there = |source: &Segment| {
+        let file_name = source.file_name();
+        source.live() == 0 || file_name != *name && names.contains(&file_name)
+    };
+    sources.peek().is_some() && sources.all(is_there)
 }

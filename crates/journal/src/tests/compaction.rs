@@ -137,6 +137,48 @@ fn whatever_byte_of_a_compacted_segment_is_flipped_no_wrong_payload_comes_back()
 }
 
 #[test]
+fn a_damaged_compacted_segment_counts_for_nothing_while_all_that_it_was_made_of_is_there() {
+    let source = SimulatedDisk::new(11);
+    let (mut journal, _) = open(&source);
+    for number in 1..=60 {
+        journal.commit(&[record(0, number, 1000)]).unwrap();
+        assert!(journal.retain(PARTITION, position(number), 1, 1000));
+        serve(&mut journal, &source);
+    }
+    for number in (1..=59).filter(|number| number % 5 != 0) {
+        assert!(journal.release(PARTITION, position(number), 1000));
+    }
+    for _ in 0..2 {
+        journal.write_checkpoint(vec![state(60)]).unwrap();
+    }
+    // The process ends before it takes the new file in.
+    let made = journal.wants_compaction().expect("an order").run(&source, &mut ()).unwrap();
+    drop((journal, made));
+    let name =
+        source.list().unwrap().into_iter().find(|name| name.ends_with(".compacted")).expect("compacted");
+    let length = source.contents(&name).unwrap().len();
+    for (case, bytes) in [
+        ("empty", Vec::new()),
+        ("header", vec![0; length]),
+        ("index", source.contents(&name).unwrap()[..length - 512].to_vec()),
+    ] {
+        let disk = source.copy();
+        disk.set_contents(&name, bytes);
+        for start in ["first", "second"] {
+            let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+            assert_eq!(recovered.damaged, vec![], "{case}, {start} start");
+            for number in (5..=60).step_by(5) {
+                let read = journal.read(PARTITION, position(number)).unwrap();
+                assert_eq!(read, payload(0, number, 1000), "{case}, {start} start, record {number}");
+            }
+            journal.wants_removal().expect("what is damaged").run(&disk);
+            assert!(disk.contents(&name).is_none(), "{case}, {start} start");
+            disk.set_contents(&name, vec![1; 600]);
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_read_stays_where_it_is_and_is_tried_again_ever_more_rarely() {
     let disk = SimulatedDisk::new(10);
     let (mut journal, _) = open(&disk);
