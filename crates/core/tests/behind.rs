@@ -148,3 +148,28 @@ fn so_many_wait_at_the_most() {
     assert_eq!(bench.run("drain 1.1"), "1.1 drained", "who comes then does not wait");
     assert_eq!(bench.all_durable().matches("drained").count(), 1024);
 }
+
+#[test]
+fn what_is_said_once_more_is_not_confirmed_before_what_was_said_first() {
+    let no = "no: the store could not write: broken";
+    for (case, script, durable, failed) in [
+        ("alone", "accept 1.1 m\naccept 1.1 m", "ok ok", format!("{no} {no}")),
+        ("with another", "accept 1.1 m\naccept 1.1 m n", "ok ok", format!("{no} {no}")),
+        ("three times", "accept 1.1 m\naccept 1.1 m\naccept 1.1 m", "ok ok ok", format!("{no} {no} {no}")),
+    ] {
+        for fails in [false, true] {
+            let mut bench = Bench::new(settings(1));
+            bench.run("attach 1.1 a 2\nsend 2 a m\nsend 2 a n");
+            bench.late_from_now_on();
+            assert_eq!(bench.run(script), "", "case: {case}");
+            let said = if fails { bench.all_fail() } else { bench.all_durable() };
+            let held = bench.held();
+            assert_eq!(said, if fails { &failed } else { durable }, "case: {case}");
+            let left = if case == "with another" { "" } else { "a:1" };
+            assert_eq!(held, if fails { "a:2" } else { left }, "case: {case}");
+            assert_eq!(bench.partitions[0].miscounted(), None, "case: {case}");
+            bench.restart();
+            assert_eq!(bench.held(), held, "case: {case}");
+        }
+    }
+}

@@ -120,7 +120,34 @@ impl Partition {
     ) {
         let held = self.held_of(queue, consumer, tags);
         self.forget_held(consumer, &held);
-        self.settle_held(queue, &held, cause, answer, effects);
+        let may_be_leaving = answer.is_some() && held.len() < tags.len();
+        let again = if may_be_leaving { self.leaving_of(queue, tags, cause) } else { Vec::new() };
+        let settlements = self.leave(queue, &held, cause, effects);
+        if again.is_empty() {
+            return self.settle_leaving(settlements, answer, effects);
+        }
+        // They leave for what was said before, and come back if the log does not take that: the answer waits for the log, which must not
+        // have this without that.
+        let command = Command::Settle([settlements.as_slice(), &again].concat());
+        self.propose(command, Urgency::Waiting, Completion::Settled { settlements, answer }, effects);
+    }
+
+    /// Those of `tags` that are leaving already, by a verdict that is on its way to the log.
+    fn leaving_of(&mut self, queue: QueueId, tags: &[EntryTag], cause: SettleCause) -> Vec<Settlement> {
+        let mut found = Vec::new();
+        for tag in tags {
+            let leaves = self.entry(queue, *tag).is_some_and(|entry| entry.state == State::Leaving);
+            if leaves && self.is_settled_soon(queue, *tag) {
+                found.push(Settlement { queue, tag: *tag, cause });
+            }
+        }
+        found
+    }
+
+    fn is_settled_soon(&self, queue: QueueId, tag: EntryTag) -> bool {
+        let is_it = |settlement: &Settlement| settlement.queue == queue && settlement.tag == tag;
+        let settles = |completion: &Completion| matches!(completion, Completion::Settled { settlements, .. } if settlements.iter().any(is_it));
+        self.unsaved.iter().any(is_it) || self.proposals.iter().any(settles)
     }
 
     /// A consumer found that the time of these was over.
