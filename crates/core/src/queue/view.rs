@@ -94,5 +94,37 @@ impl View {
     pub fn step_back(&mut self, other: Option<&View>) {
         self.cursor = self.cursor.min(other.map_or(0, |other| other.cursor));
         self.returns = 0;
+        // What is ahead of the cursor again is found there, behind what else is there.
+        self.wanted.split_off(&self.cursor);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postroad_model::MessageKey;
+
+    use super::*;
+
+    #[test]
+    fn what_came_back_keeps_its_place_when_the_view_steps_back() {
+        let mut lane = Lane::new(4);
+        for number in 0..2 {
+            lane.push(Entry {
+                key: MessageKey::Volatile(number),
+                stamp: number,
+                failed_deliveries: 0,
+                uncounted_deliveries: 0,
+                state: State::Ready,
+            });
+        }
+        let mut view = View::default();
+        view.pass(1);
+        // The second is back already; the first comes back once the view has stepped back.
+        lane.get_mut(0).expect("the first").state = State::Leaving;
+        lane.give_back(1);
+        assert_eq!(view.look(&lane, |_| Verdict::Wanted), Look::Found(1, 1));
+        view.step_back(None);
+        lane.give_back(0);
+        assert_eq!(view.look(&lane, |_| Verdict::Wanted), Look::Found(0, 0));
     }
 }
