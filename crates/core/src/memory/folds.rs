@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use postroad_model::{MessageKey, MessageRow};
+use rustc_hash::FxHashMap;
 
 /// Records to a chunk: messages that several queues got come in rows, so a chunk is full more often than not.
 const CHUNK: u64 = 64;
@@ -80,7 +81,7 @@ impl Folds {
 #[derive(Default)]
 pub struct Seen {
     /// By the message's place in its record, and by the record; nothing for a chunk that was met whole, as most are.
-    chunks: BTreeMap<(u32, u64), Option<Box<Words>>>,
+    chunks: FxHashMap<(u32, u64), Option<Box<Words>>>,
 }
 
 /// Words to a chunk of [`Seen`], of 64 messages each.
