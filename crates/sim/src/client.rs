@@ -2,6 +2,7 @@
 
 mod following;
 mod redriving;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::random::Random;
 use crate::scene::Scene;
 use crate::selectors::SELECTORS;
 use crate::upload::Upload;
+use verdict::any_outcome;
 
 /// Numbers that rise through the whole run.
 #[derive(Debug, Default)]
@@ -143,6 +145,9 @@ impl Client {
         }
         if world.scene.revived.is_some() && world.random.one_in(40) {
             return self.redrive(world);
+        }
+        if !world.scene.rests.is_empty() && world.random.one_in(4) {
+            return self.give_up_any(world);
         }
         match world.random.below(100) {
             0..34 => self.publish(world),
@@ -443,21 +448,7 @@ impl Client {
         let first = world.random.below(free.len() as u64) as usize;
         let count = 1 + world.random.below((free.len() - first) as u64) as usize;
         let tags = free[first..first + count].to_vec();
-        let spreads = !world.scene.names.is_empty();
-        let may_reject = !spreads
-            && !reader.source.temporary
-            && reader.source.kind == DestinationKind::Queue
-            && reader.source != world.scene.dead_letters;
-        // A dead letter is kept, unlike what it was before.
-        let forgets = world.scene.forgetful.as_ref() == Some(&reader.source);
-        let outcome = match world.random.below(12) {
-            0 if may_reject && !forgets => Outcome::Rejected,
-            1 => Outcome::Released { failed: true },
-            2 => Outcome::Released { failed: false },
-            3 => Outcome::Retried,
-            4 if !spreads && !forgets => Outcome::Expired,
-            _ => Outcome::Accepted,
-        };
+        let outcome = any_outcome(world, &reader.source);
         self.settle_as(world, (consumer, partition), tags, outcome)
     }
 

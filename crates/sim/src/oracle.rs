@@ -5,6 +5,7 @@
 //! observation must agree.
 
 mod branch;
+mod copy;
 mod delivery;
 mod end;
 mod fate;
@@ -14,6 +15,7 @@ mod last_value;
 mod leaving;
 mod limit;
 mod moving;
+mod resting;
 mod reviving;
 mod subscription;
 mod taking;
@@ -29,6 +31,7 @@ use postroad_model::{
 
 use crate::selectors::wants;
 use branch::Ends;
+use copy::MessageCopy;
 
 /// What a message is called in every place that holds it.
 pub type MessageNumber = u64;
@@ -63,6 +66,8 @@ struct Operation {
     fate: Fate,
     sends: Vec<Spot>,
     settles: Vec<Spot>,
+    /// What rests by it, until it is answered.
+    rests: Vec<Spot>,
     /// Nobody waits: within the run it happens all the same.
     unasked: bool,
     /// One of its parts was refused: it must not commit.
@@ -83,33 +88,6 @@ enum Hold {
     Free,
     Held(ConsumerKey),
     InTransaction(Number, ConsumerKey),
-}
-
-struct MessageCopy {
-    created: Number,
-    ended: Option<Number>,
-    hold: Hold,
-    delivered: bool,
-    /// Bounds of the delivery count.
-    failed: (u32, u32),
-    /// The count that is known to be durable.
-    floor: u32,
-    /// The run of its last delivery.
-    seen_run: u64,
-    volatile: bool,
-    run: u64,
-    /// Its place was deleted.
-    gone: bool,
-    /// Whether it is free is not known.
-    perhaps_held: bool,
-    /// A consumer got it back from a transaction: its place among what the consumer holds is open.
-    again: bool,
-    /// It may have been taken back from who holds it.
-    perhaps_taken: bool,
-    /// The partition of its last delivery.
-    at: Option<PartitionId>,
-    /// Several consumers speak about it, from whom it may have been taken back: it may be here or not.
-    disputed: bool,
 }
 
 /// What was sent.
@@ -205,6 +183,7 @@ pub struct Oracle {
     /// What is taken back from consumers.
     taking: taking::Taking,
     moves: moving::Moves,
+    rests: resting::Rests,
     /// What the clock of the partition says that was last heard of.
     now_ms: u64,
     /// Consumers select: what one passes over another gets, whatever came first.
@@ -252,6 +231,7 @@ impl Oracle {
             last_values: None,
             taking: taking::Taking::default(),
             moves: moving::Moves::default(),
+            rests: resting::Rests::default(),
             now_ms: 0,
             selects: false,
             checked: (0, 0, 0),
@@ -272,12 +252,13 @@ impl Oracle {
     }
 
     fn operation(&mut self, what: &'static str, fate: Fate) -> Number {
-        let (sends, settles, run) = (Vec::new(), Vec::new(), self.run);
+        let (sends, settles, rests, run) = (Vec::new(), Vec::new(), Vec::new(), self.run);
         self.operations.push(Operation {
             what,
             fate,
             sends,
             settles,
+            rests,
             unasked: false,
             doomed: false,
             answered: false,
@@ -423,28 +404,6 @@ impl Oracle {
         }
     }
 
-    fn copy(&mut self, spot: Spot, created: Number, volatile: bool) {
-        self.operations[created].sends.push(spot.clone());
-        let fresh = MessageCopy {
-            created,
-            ended: None,
-            hold: Hold::Free,
-            delivered: false,
-            failed: (0, 0),
-            floor: 0,
-            seen_run: self.run,
-            volatile,
-            run: self.run,
-            gone: false,
-            perhaps_held: false,
-            again: false,
-            perhaps_taken: false,
-            at: None,
-            disputed: false,
-        };
-        self.copies.insert(spot, fresh);
-    }
-
     // --- what partitions are told --------------------------------------------------------------------------
 
     /// A partition whose clock says `now_ms` works on an event.
@@ -483,6 +442,7 @@ impl Oracle {
             Event::Settle(settle) => self.settled(settle),
             Event::Rollback { transaction, .. } => self.rolled_back(partition, *transaction),
             Event::Closed { connection } => self.closed(partition, *connection),
+            Event::Tick { .. } => self.rests.wakes(partition, now_ms),
             _ => {}
         }
     }
@@ -543,6 +503,10 @@ impl Oracle {
         by: ConsumerKey,
     ) {
         let may_be_taken = self.taking.is_possible();
+        let verdict = operation;
+        let ending =
+            if outcome == Outcome::Rejected { self.give_up(spot, verdict, by) } else { Some(verdict) };
+        let Some(operation) = ending else { return };
         let Some(copy) = self.copies.get_mut(spot) else { return };
         let volatile = copy.volatile;
         match outcome {
@@ -563,7 +527,7 @@ impl Oracle {
             }
             Outcome::Accepted | Outcome::Expired | Outcome::Rejected => copy.hold = Hold::Free,
         }
-        if volatile && !may_be_taken {
+        if volatile && !may_be_taken && operation == verdict {
             copy.ended = Some(AT_ONCE);
             return;
         }
@@ -631,6 +595,10 @@ impl Oracle {
                 self.feed_by_selectors(sent);
                 Ok(())
             }
+            Effect::Place { queue, .. } => {
+                self.rests.leaves(queue);
+                Ok(())
+            }
             Effect::Moved { consumer } => self.departs(*consumer, partition),
             Effect::Left { consumer, credit } => self.has_left(*consumer, partition, *credit),
             Effect::Reply { connection, ticket, result } => self.replied(*connection, *ticket, result),
@@ -685,6 +653,7 @@ impl Oracle {
                 if *result != Err(Refusal::TakenBack) {
                     self.was_judged(number);
                 }
+                self.rest_is_answered(number, result);
                 self.resolve(number, good, || format!("the reply {result:?}"))?;
                 if is_verdict && !good && *result != Err(Refusal::TakenBack) {
                     self.left_memory(number);
@@ -777,24 +746,5 @@ impl Oracle {
                 self.expected.insert((*key, message));
             }
         }
-    }
-}
-
-impl MessageCopy {
-    /// Whether it is surely there, and nobody has it.
-    fn is_free(&self) -> bool {
-        let ended = self.ended.is_some() || self.gone || self.disputed;
-        self.hold == Hold::Free && !self.perhaps_held && !ended
-    }
-
-    /// It comes to a consumer, which may leave in the same turn.
-    fn arrives(&mut self, leaves: bool, volatile: bool) {
-        (self.ended, self.delivered, self.volatile) = (None, true, volatile);
-        (self.perhaps_held, self.perhaps_taken, self.disputed) = (leaves, false, false);
-    }
-
-    fn count(&mut self, at_least: u32, at_most: u32) {
-        self.failed.0 += at_least;
-        self.failed.1 += at_most;
     }
 }

@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use postroad_core::Settings;
-use postroad_model::{Compression, Durability, PartitionId, Placement};
+use postroad_model::{Compression, Destination, DestinationKind, Durability, PartitionId, Placement};
 use postroad_routing::{
-    Addressing, AtLimit, DestinationPattern, Limit, Pattern, Policies, Policy, Slow, VirtualTopic, WhenSlow,
+    Addressing, AtLimit, DestinationPattern, Limit, Pattern, Policies, Policy, Redelivery, Slow,
+    VirtualTopic, WhenSlow,
 };
 
 use crate::random::Random;
 use crate::scene::Scene;
 use crate::selectors::VALUE;
+
+/// Chance of its own, so that all else in a run is as it would be without rests.
+const RESTS_STREAM: u64 = 0x9e6c_63d0_876a_68e5;
 
 /// Dead letters of all go to one queue, and bodies for all are written alike; the rest is as the scene says.
 pub fn policies(scene: &Scene, compression: Compression) -> Result<Policies, String> {
@@ -33,6 +37,9 @@ pub fn policies(scene: &Scene, compression: Compression) -> Result<Policies, Str
         }
         if let Some((_, slow)) = scene.slow.as_ref().filter(|(slow, _)| slow == at) {
             policy.slow = *slow;
+        }
+        if let Some((_, redelivery)) = scene.rests.iter().find(|(rests, _)| rests == at) {
+            policy.redelivery = *redelivery;
         }
         if policy != fallback {
             let name = Pattern::parse(&at.name).map_err(|error| error.to_string())?;
@@ -63,6 +70,31 @@ pub fn limit(random: &mut Random) -> Limit {
 pub fn slow(random: &mut Random) -> Slow {
     let then = if random.one_in(3) { WhenSlow::Detach } else { WhenSlow::TakeBack };
     Slow { after_ms: Some(20 + random.below(400)), then }
+}
+
+/// What rests in the run of this seed, and comes again: in one run of three.
+pub fn rests(seed: u64, scene: &Scene) -> Vec<(Destination, Redelivery)> {
+    let mut random = Random::new(seed.wrapping_mul(RESTS_STREAM));
+    if !random.one_in(3) {
+        return Vec::new();
+    }
+    let mut rests = Vec::new();
+    for at in &scene.destinations {
+        // A message that several have would become several dead letters, and one that is in memory alone becomes one that is kept.
+        let is_kept_by_several = !scene.names.is_empty() || at.kind == DestinationKind::Topic;
+        let ends = !is_kept_by_several && scene.forgetful.as_ref() != Some(at);
+        let delay_ms = 1 + random.below(20);
+        let redelivery = Redelivery {
+            count_max: if ends { 1 + random.below(2) as u32 } else { u32::MAX },
+            delay_ms,
+            multiplier: 1 + random.below(3) as u32,
+            delay_ms_max: delay_ms + random.below(60),
+        };
+        if !random.one_in(3) {
+            rests.push((at.clone(), redelivery));
+        }
+    }
+    rests
 }
 
 /// Settings of the first partition, with bounds so low that they are met.

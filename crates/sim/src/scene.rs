@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postroad_model::{Destination, DestinationKind, Placement};
-use postroad_routing::{AtLimit, Limit, Slow};
+use postroad_routing::{AtLimit, Limit, Redelivery, Slow};
 
 use crate::policies::{SELECTING, limit, slow};
 use crate::random::Random;
@@ -43,6 +43,8 @@ pub struct Scene {
     pub transaction_ms_max: Option<u64>,
     /// Queues move from partition to partition.
     pub moves: bool,
+    /// What is given up on there rests, and comes again.
+    pub rests: Vec<(Destination, Redelivery)>,
 }
 
 /// A topic that feeds queues.
@@ -96,13 +98,24 @@ impl Scene {
             slow,
             transaction_ms_max,
             moves: false,
+            rests: Vec::new(),
         }
     }
 
-    /// Time passes in such steps at most: long ones if somebody may be too slow, or a move goes on a little later.
+    /// Time passes in such steps at most: long ones if somebody may be too slow, or a move goes on a little later,
+    /// and longer ones than else if something rests.
     pub fn step_ms_max(&self) -> u64 {
         let limits = self.slow.is_some() || self.transaction_ms_max.is_some();
-        if limits || self.moves { 300 } else { 20 }
+        match (limits || self.moves, self.rests.is_empty()) {
+            (true, _) => 300,
+            (_, true) => 20,
+            (_, false) => 60,
+        }
+    }
+
+    /// Whether what is given up on there rests.
+    pub fn has_rests(&self, at: &Destination) -> bool {
+        self.rests.iter().any(|(policed, _)| policed == at)
     }
 
     /// A queue that refuses what is more than its limit.

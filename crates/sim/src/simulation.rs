@@ -16,7 +16,7 @@ use crate::client::{Client, Numbers, Outgoing, World};
 use crate::keys::Rotations;
 use crate::oracle::{Oracle, number_of};
 use crate::places::Places;
-use crate::policies::{compression_of, policies, settings};
+use crate::policies::{compression_of, policies, rests, settings};
 use crate::random::Random;
 use crate::scene::{FEEDING, Scene};
 use crate::trace::{short, short_effect};
@@ -109,7 +109,9 @@ impl Simulation {
         let mut random = Random::new(seed);
         let partitions = 1 + random.below(3) as u16;
         let placement = Placement::over(partitions);
-        let scene = Scene { moves: moves(seed, partitions), ..Scene::choose(&mut random, placement) };
+        let scene = Scene::choose(&mut random, placement);
+        let rests = rests(seed, &scene);
+        let scene = Scene { moves: moves(seed, partitions), rests, ..scene };
         let policies = policies(&scene, compression_of(seed))?;
         let settings = settings(&mut random, placement, &scene, policies);
         let settings: Vec<Settings> =
@@ -667,6 +669,7 @@ fn oracle_of(placement: Placement, scene: &Scene) -> Oracle {
         oracle.expect_last_values(at.clone());
     }
     oracle.expect_reviving(scene.revived.clone());
+    oracle.expect_rests(&scene.rests);
     oracle.expect_taking(scene.slow.clone(), scene.transaction_ms_max);
     if let Some((at, limit)) = &scene.limited {
         oracle.expect_limit(at.clone(), limit.drops());

@@ -53,6 +53,10 @@ pub struct Report {
     pub moved: u64,
     /// Dead letters that went back and were delivered.
     pub revived: u64,
+    /// Deliveries of messages that had rested.
+    pub rested: u64,
+    /// Messages that failed once more than the policy of their queue bears.
+    pub given_up: u64,
     /// Messages in queues when the run ended, before they were drained.
     pub drained: u64,
 }
@@ -86,6 +90,8 @@ impl Report {
         self.timed_out += other.timed_out;
         self.moved += other.moved;
         self.revived += other.revived;
+        self.rested += other.rested;
+        self.given_up += other.given_up;
     }
 }
 

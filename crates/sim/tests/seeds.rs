@@ -91,6 +91,9 @@ fn promises_hold_for_every_seed() {
         total.moved,
         // One run in three has dead letters go back, as far as there are any.
         8 * total.revived,
+        // In one run of three things rest, and some of them fail too often.
+        total.rested,
+        8 * total.given_up,
         // One run in five is encrypted.
         5 * total.rotations,
         // One in four schedules enough.

@@ -84,11 +84,13 @@ impl Oracle {
             return Err(format!("{what}: delivered at {now_ms}, though it expired at {expires}"));
         }
         self.check_chosen(key, &source, &what)?;
+        self.check_rest((now_ms, partition), &spot, delivery, &what)?;
         self.check_free(&spot, &what)?;
         self.check_is_last(&spot, &what)?;
         self.check_count(&spot, delivery.failed_deliveries, &what)?;
         self.check_order(&spot, from, (retained, lane(delivery.tag)), &what)?;
         self.check_priority(now_ms, &spot, &what)?;
+        self.check_place(partition, &spot, delivery.tag, &what)?;
         self.check_group(delivery, &source, &spot, &what)?;
         self.expected.remove(&(key, message));
         self.holds(key, spot, delivery.tag, partition);
@@ -327,7 +329,7 @@ impl Oracle {
             }
             let lasts = other.expires_at_ms == 0 || now_ms < other.expires_at_ms;
             let here = !self.is_perhaps_forgotten(there, copy);
-            let free = copy.is_free();
+            let free = self.is_free(copy);
             // What was sent in a transaction may still be on its way to a participant.
             let operation = &self.operations[copy.created];
             let later = self.letters.get(number).is_some_and(|letter| letter.sent.schedule.is_some());
@@ -389,7 +391,7 @@ impl Oracle {
 const AHEAD: u8 = 1 << 5;
 
 /// The lane of an entry, by its tag.
-fn lane(tag: EntryTag) -> u8 {
+pub(super) fn lane(tag: EntryTag) -> u8 {
     (tag.0 >> 56) as u8
 }
 

@@ -23,6 +23,7 @@ impl Oracle {
             return Err(format!("{ticket:?} of {connection:?} is never answered"));
         }
         self.check_served(connected)?;
+        self.check_woken(connected)?;
         let missing = self.expected.iter().find(|(key, _)| {
             connected.contains(&key.connection)
                 && self.readers.get(key).is_some_and(|reader| reader.attached && reader.credit > 0)
@@ -73,7 +74,7 @@ impl Oracle {
             });
             let operation = &self.operations[copy.created];
             let came = operation.fate == Fate::Committed && operation.what == "send";
-            let free = copy.is_free();
+            let free = self.is_free(copy);
             let here = copy.run == self.run || !copy.volatile;
             if !plain
                 || !came

@@ -92,6 +92,7 @@ impl Oracle {
                 copy.count(0, 1);
             }
             (copy.hold, copy.perhaps_held, copy.perhaps_taken) = (Hold::Free, false, false);
+            copy.rest = None;
             copy.failed.0 = copy.floor;
             copy.gone = copy.gone && (copy.volatile || matches!(place, Place::Named(_)));
         }

@@ -16,6 +16,7 @@ impl Oracle {
 
     /// The turn of a partition is over.
     pub fn turned(&mut self) {
+        self.rests.turned();
         let gone = |reader: &Reader| reader.attached && reader.leaves.is_some();
         let gone: Vec<ConsumerKey> =
             self.readers.iter().filter(|(_, reader)| gone(reader)).map(|(key, _)| *key).collect();

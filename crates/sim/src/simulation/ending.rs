@@ -110,7 +110,8 @@ impl Simulation {
         let (delivered, confirmed, refused) = self.oracle.checked;
         self.report_work();
         let (doubted, fed, revived) = (self.oracle.doubted(), self.oracle.fed(), self.oracle.revived());
-        Ok(Report { delivered, confirmed, refused, doubted, fed, revived, ..self.report })
+        let (rested, given_up) = self.oracle.rested();
+        Ok(Report { delivered, confirmed, refused, doubted, fed, revived, rested, given_up, ..self.report })
     }
 
     /// Lets those queues go on that are on the move; `false` if there is none.
