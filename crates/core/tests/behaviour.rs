@@ -565,7 +565,7 @@ fn a_dead_letter_that_need_not_be_kept_lies_in_memory_in_another_partition() {
     assert_eq!(bench.held(), "dead:1", "it is neither there nor back in its queue");
 }
 
-/// A broker whose messages are given up after two deliveries, with rests of 10 and 20 ms.
+/// A broker whose messages are given up when they fail after two failures, with rests of 10 and 20 ms.
 fn redelivering() -> Bench {
     let fallback = Policies::with_dead_letters_in("dead").fallback().clone();
     let redelivery = Redelivery { count_max: 2, delay_ms: 10, multiplier: 2, delay_ms_max: 1000 };

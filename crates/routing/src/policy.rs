@@ -271,7 +271,7 @@ impl Pending {
 /// Deliveries that the broker adds to those of the clients' own policies, each after a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Redelivery {
-    /// A message is given up after so many deliveries without success; zero adds none.
+    /// A message that failed so often before is given up when it fails once more; zero adds no delivery.
     pub count_max: u32,
     /// How long a message rests after its first delivery without success.
     pub delay_ms: u64,

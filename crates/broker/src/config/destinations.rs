@@ -33,7 +33,7 @@ pub struct PolicyConfig {
     pub redrive_after_ms: Option<u64>,
     /// How often each does.
     pub redrive_rounds_max: Option<u32>,
-    /// Deliveries without success after which a message goes there: see [`Redelivery`].
+    /// Earlier deliveries without success after which a message goes there: see [`Redelivery`].
     pub redelivery_count: Option<u32>,
     /// How long a message rests after the first of them.
     pub redelivery_delay_ms: Option<u64>,
