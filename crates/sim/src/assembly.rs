@@ -24,6 +24,7 @@ use postroad_replication::{
 use crate::kept::Kept;
 use crate::oracle::{MessageNumber, number_of};
 use crate::places::Places;
+use crate::repeating::first_of;
 use crate::upload::check_piece;
 
 type File = <SimulatedDisk as Disk>::File;
@@ -309,7 +310,8 @@ impl Core {
 
     /// Reads the body of a message that is delivered, as a connection does.
     fn read_pieces(&mut self, message: &Message) {
-        let (Some(chunks), Some(number)) = (message.chunks(), number_of(message)) else { return };
+        let number = first_of(message).or_else(|| number_of(message));
+        let (Some(chunks), Some(number)) = (message.chunks(), number) else { return };
         for (index, position) in chunks.positions.iter().enumerate() {
             let waiting = self.pieces.entry(*position).or_default();
             waiting.push((number, index, chunks.clone()));
@@ -393,6 +395,7 @@ impl Assembly {
             let mut partition = partition;
             partition.read_origins_by(crate::client::origin_of);
             partition.read_properties_by(crate::selectors::properties_of);
+            partition.write_due_by(crate::repeating::fired);
             read_prepared(&mut journal, &mut partition, own.id)?;
             partitions.insert(own.id, partition);
         }

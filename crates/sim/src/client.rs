@@ -16,6 +16,7 @@ use postroad_model::{
 
 use crate::places::Places;
 use crate::random::Random;
+use crate::repeating::{again, is_fired};
 use crate::scene::Scene;
 use crate::selectors::SELECTORS;
 use crate::upload::Upload;
@@ -219,10 +220,14 @@ impl Client {
         });
         let (of_ten, within_ms) = if world.scene.plans_ahead { (8, 9000) } else { (1, 40) };
         let later = to.kind == DestinationKind::Queue && !to.temporary && world.random.below(10) < of_ten;
-        let schedule =
+        let mut schedule =
             later.then(|| Schedule::once("job".into(), world.now_ms + world.random.below(within_ms)));
+        if let Some(schedule) = &mut schedule {
+            schedule.again = again(world.random, world.scene, &to, &message);
+        }
+        let repeats = schedule.as_ref().is_some_and(|schedule| schedule.again.is_some());
         let is_fed = world.scene.fed.iter().any(|(queue, _)| *queue == to);
-        let also = match spreads && !is_fed && !to.temporary && world.random.one_in(3) {
+        let also = match spreads && !repeats && !is_fed && !to.temporary && world.random.one_in(3) {
             true => self.others(world, &to),
             false => Vec::new(),
         };
@@ -735,7 +740,7 @@ fn group(random: &mut Random) -> Option<Arc<RareHeaders>> {
 
 /// The producer of a message, which is its slot through all connections, and its number.
 pub fn origin_of(message: &Message) -> Option<Origin> {
-    let number = crate::oracle::number_of(message)?;
+    let number = crate::oracle::number_of(message).filter(|number| !is_fired(*number))?;
     Some(Origin { producer: u128::from(*message.bytes.get(8)?), sequence: number })
 }
 

@@ -19,6 +19,7 @@ mod keys;
 mod places;
 mod policies;
 mod random;
+mod repeating;
 mod scene;
 mod selectors;
 mod trace;

@@ -15,6 +15,7 @@ mod last_value;
 mod leaving;
 mod limit;
 mod moving;
+mod repeating;
 mod resting;
 mod reviving;
 mod subscription;
@@ -184,6 +185,7 @@ pub struct Oracle {
     taking: taking::Taking,
     moves: moving::Moves,
     rests: resting::Rests,
+    repeats: repeating::Repeats,
     /// What the clock of the partition says that was last heard of.
     now_ms: u64,
     /// Consumers select: what one passes over another gets, whatever came first.
@@ -232,6 +234,7 @@ impl Oracle {
             taking: taking::Taking::default(),
             moves: moving::Moves::default(),
             rests: resting::Rests::default(),
+            repeats: repeating::Repeats::default(),
             now_ms: 0,
             selects: false,
             checked: (0, 0, 0),

@@ -43,6 +43,8 @@ pub struct Scene {
     pub transaction_ms_max: Option<u64>,
     /// Queues move from partition to partition.
     pub moves: bool,
+    /// Some jobs send more than one message.
+    pub repeats: bool,
     /// What is given up on there rests, and comes again.
     pub rests: Vec<(Destination, Redelivery)>,
 }
@@ -98,6 +100,7 @@ impl Scene {
             slow,
             transaction_ms_max,
             moves: false,
+            repeats: false,
             rests: Vec::new(),
         }
     }

@@ -111,7 +111,7 @@ impl Simulation {
         let placement = Placement::over(partitions);
         let scene = Scene::choose(&mut random, placement);
         let rests = rests(seed, &scene);
-        let scene = Scene { moves: moves(seed, partitions), rests, ..scene };
+        let scene = Scene { moves: moves(seed, partitions), repeats: repeats(seed), rests, ..scene };
         let policies = policies(&scene, compression_of(seed))?;
         let settings = settings(&mut random, placement, &scene, policies);
         let settings: Vec<Settings> =
@@ -649,6 +649,11 @@ impl Simulation {
 /// Whether queues move in the run of this seed.
 fn moves(seed: u64, partitions: u16) -> bool {
     seed % 4 == 1 && 1 < partitions
+}
+
+/// Whether some jobs go on in the run of this seed.
+fn repeats(seed: u64) -> bool {
+    seed % 7 == 3
 }
 
 /// An oracle that knows what may happen in this scene.

@@ -57,6 +57,8 @@ pub struct Report {
     pub rested: u64,
     /// Messages that failed once more than the policy of their queue bears.
     pub given_up: u64,
+    /// Messages of jobs that send more than one.
+    pub repeated: u64,
     /// Messages in queues when the run ended, before they were drained.
     pub drained: u64,
 }
@@ -92,6 +94,7 @@ impl Report {
         self.revived += other.revived;
         self.rested += other.rested;
         self.given_up += other.given_up;
+        self.repeated += other.repeated;
     }
 }
 

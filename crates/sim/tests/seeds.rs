@@ -94,6 +94,8 @@ fn promises_hold_for_every_seed() {
         // In one run of three things rest, and some of them fail too often.
         total.rested,
         8 * total.given_up,
+        // In one run of seven jobs go on.
+        4 * total.repeated,
         // One run in five is encrypted.
         5 * total.rotations,
         // One in four schedules enough.

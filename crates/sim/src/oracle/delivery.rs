@@ -39,6 +39,7 @@ impl Oracle {
         let key = delivery.consumer;
         let message = number_of(&delivery.message).ok_or("a delivery without a number")?;
         let revived = self.reads_revived(key);
+        self.repeats(now_ms, &delivery.message)?;
         let letter = self.letters.get(&message).ok_or("a delivery of a message that nobody sent")?;
         let dead = revived || self.readers.get(&key).is_some_and(|reader| reader.source == self.dead_letters);
         let expires_at_ms = if dead { 0 } else { letter.sent.message.expires_at_ms };

@@ -136,6 +136,7 @@ impl Oracle {
                 "{by_limit} messages left a queue by its limit, which has counted {dropped}"
             ));
         }
+        self.check_repeats()?;
         self.check_tails()?;
         (0..self.operations.len()).try_for_each(|number| self.check_whole(number, now_ms))
     }
@@ -148,8 +149,9 @@ impl Oracle {
             let expires = self.letters.get(message).map_or(0, |letter| letter.sent.message.expires_at_ms);
             let has_expired = expires != 0 && expires <= now_ms;
             let came = self.operations[copy.created].fate == Fate::Committed;
+            let is_another = self.is_repeating(*message);
             let left = copy.ended.is_some_and(|number| self.operations[number].fate != Fate::Aborted);
-            !in_memory && !copy.gone && !copy.disputed && !has_expired && came && !left
+            !in_memory && !is_another && !copy.gone && !copy.disputed && !has_expired && came && !left
         });
         missing.map(|(spot, _)| spot.clone()).collect()
     }

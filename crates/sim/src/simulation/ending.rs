@@ -18,6 +18,12 @@ const MOVE_LOOKS_MAX: u32 = 100;
 /// ... each time so much later that all that has to wait a little has its turn.
 const MOVE_LOOK_MS: u64 = 1000;
 
+/// A job goes on so often at most...
+const REPEATS_MAX: u32 = 4;
+
+/// ... each time after so long at most.
+const PERIOD_MS_MAX: u64 = 40;
+
 /// Steps of redrives, one in each ms, that are waited for.
 const REDRIVE_STEPS_MAX: u64 = 150;
 
@@ -105,13 +111,32 @@ impl Simulation {
         // Everything that is scheduled becomes due.
         self.now_ms += 10_000;
         self.rest()?;
+        for _ in 0..REPEATS_MAX {
+            if self.assembly.cores.iter().all(|core| core.partition.scheduled() == 0) {
+                break;
+            }
+            self.now_ms += PERIOD_MS_MAX;
+            self.rest()?;
+        }
         self.drain()?;
         self.check_counts()?;
         let (delivered, confirmed, refused) = self.oracle.checked;
         self.report_work();
         let (doubted, fed, revived) = (self.oracle.doubted(), self.oracle.fed(), self.oracle.revived());
         let (rested, given_up) = self.oracle.rested();
-        Ok(Report { delivered, confirmed, refused, doubted, fed, revived, rested, given_up, ..self.report })
+        let repeated = self.oracle.repeated();
+        Ok(Report {
+            delivered,
+            confirmed,
+            refused,
+            doubted,
+            fed,
+            revived,
+            rested,
+            given_up,
+            repeated,
+            ..self.report
+        })
     }
 
     /// Lets those queues go on that are on the move; `false` if there is none.
