@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use postroad_core::Settings;
-use postroad_model::{Compression, Destination, DestinationKind, Durability, PartitionId, Placement};
+use postroad_model::{Compression, DestinationKind, Durability, PartitionId, Placement};
 use postroad_routing::{
-    Addressing, AtLimit, DestinationPattern, Limit, Pattern, Policies, Policy, Redelivery, Slow,
-    VirtualTopic, WhenSlow,
+    Addressing, AtLimit, DeadLetterQueue, DestinationPattern, Limit, Pattern, Policies, Policy, Redelivery,
+    Slow, VirtualTopic, WhenSlow,
 };
 
 use crate::random::Random;
-use crate::scene::Scene;
+use crate::scene::{Resting, Scene};
 use crate::selectors::VALUE;
 
 /// Chance of its own, so that all else in a run is as it would be without rests.
@@ -38,8 +38,11 @@ pub fn policies(scene: &Scene, compression: Compression) -> Result<Policies, Str
         if let Some((_, slow)) = scene.slow.as_ref().filter(|(slow, _)| slow == at) {
             policy.slow = *slow;
         }
-        if let Some((_, redelivery)) = scene.rests.iter().find(|(rests, _)| rests == at) {
-            policy.redelivery = *redelivery;
+        if let Some(resting) = scene.rests.iter().find(|resting| resting.at == *at) {
+            policy.redelivery = resting.redelivery;
+            if resting.is_dropped {
+                policy.dead_letters.queue = DeadLetterQueue::Nowhere;
+            }
         }
         if policy != fallback {
             let name = Pattern::parse(&at.name).map_err(|error| error.to_string())?;
@@ -73,7 +76,7 @@ pub fn slow(random: &mut Random) -> Slow {
 }
 
 /// What rests in the run of this seed, and comes again: in one run of three.
-pub fn rests(seed: u64, scene: &Scene) -> Vec<(Destination, Redelivery)> {
+pub fn rests(seed: u64, scene: &Scene) -> Vec<Resting> {
     let mut random = Random::new(seed.wrapping_mul(RESTS_STREAM));
     if !random.one_in(3) {
         return Vec::new();
@@ -82,16 +85,16 @@ pub fn rests(seed: u64, scene: &Scene) -> Vec<(Destination, Redelivery)> {
     for at in &scene.destinations {
         // A message that several have would become several dead letters, and one that is in memory alone becomes one that is kept.
         let is_kept_by_several = !scene.names.is_empty() || at.kind == DestinationKind::Topic;
-        let ends = !is_kept_by_several && scene.forgetful.as_ref() != Some(at);
+        let is_dropped = is_kept_by_several || scene.forgetful.as_ref() == Some(at);
         let delay_ms = 1 + random.below(20);
         let redelivery = Redelivery {
-            count_max: if ends { 1 + random.below(2) as u32 } else { u32::MAX },
+            count_max: 1 + random.below(2) as u32,
             delay_ms,
             multiplier: 1 + random.below(3) as u32,
             delay_ms_max: delay_ms + random.below(60),
         };
         if !random.one_in(3) {
-            rests.push((at.clone(), redelivery));
+            rests.push(Resting { at: at.clone(), redelivery, is_dropped });
         }
     }
     rests

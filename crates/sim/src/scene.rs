@@ -11,6 +11,17 @@ use crate::random::Random;
 /// A durable subscription, its topic, and whether several may read it.
 pub type Subscription = (Arc<str>, Destination, bool);
 
+/// Where what is given up on rests, and comes again.
+#[derive(Clone, Debug)]
+pub struct Resting {
+    /// A destination.
+    pub at: Destination,
+    /// How long, and how often.
+    pub redelivery: Redelivery,
+    /// What fails too often is no dead letter: it ends.
+    pub is_dropped: bool,
+}
+
 /// See the head of this file.
 pub struct Scene {
     /// The lasting destinations.
@@ -46,7 +57,7 @@ pub struct Scene {
     /// Some jobs send more than one message.
     pub repeats: bool,
     /// What is given up on there rests, and comes again.
-    pub rests: Vec<(Destination, Redelivery)>,
+    pub rests: Vec<Resting>,
 }
 
 /// A topic that feeds queues.
@@ -118,7 +129,7 @@ impl Scene {
 
     /// Whether what is given up on there rests.
     pub fn has_rests(&self, at: &Destination) -> bool {
-        self.rests.iter().any(|(policed, _)| policed == at)
+        self.rests.iter().any(|resting| resting.at == *at)
     }
 
     /// A queue that refuses what is more than its limit.

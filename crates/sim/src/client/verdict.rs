@@ -36,7 +36,7 @@ impl Client {
         let chosen = world.random.pick(&readers).copied();
         let Some((number, reader)) = chosen.and_then(|number| Some((number, self.readers.get(&number)?)))
         else {
-            let source = world.random.pick(&world.scene.rests).map(|(at, _)| at.clone());
+            let source = world.random.pick(&world.scene.rests).map(|resting| resting.at.clone());
             return source.map_or(Vec::new(), |at| self.attach_to(world, at, ConsumerMode::Shared, 2));
         };
         let consumer = ConsumerKey::new(self.connection, number);

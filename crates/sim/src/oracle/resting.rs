@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use postroad_model::{ConnectionId, ConsumerKey, Delivery, Destination, EntryTag, PartitionId, Refusal};
 use postroad_routing::Redelivery;
 
+use crate::scene::Resting;
+
 use super::copy::MessageCopy;
 use super::delivery::lane;
 use super::{Checked, Fate, Hold, Letter, MessageNumber, Number, Oracle, Place, Spot};
@@ -14,7 +16,7 @@ use super::{Checked, Fate, Hold, Letter, MessageNumber, Number, Oracle, Place, S
 /// What operators have decided, and what came of it.
 #[derive(Default)]
 pub(super) struct Rests {
-    policies: Vec<(Destination, Redelivery)>,
+    policies: Vec<Resting>,
     /// What was due by then each partition has woken.
     woken_ms: BTreeMap<PartitionId, u64>,
     /// In this turn a partition hears of the time.
@@ -78,7 +80,7 @@ fn rest_ms(policy: &Redelivery, failed: u32) -> u64 {
 
 impl Oracle {
     /// From the start: what is given up on at these destinations rests, and comes again.
-    pub fn expect_rests(&mut self, policies: &[(Destination, Redelivery)]) {
+    pub fn expect_rests(&mut self, policies: &[Resting]) {
         self.rests.policies = policies.to_vec();
     }
 
@@ -88,8 +90,17 @@ impl Oracle {
     }
 
     fn redelivery_of(&self, place: &Place) -> Option<Redelivery> {
+        self.resting_at(place).map(|resting| resting.redelivery)
+    }
+
+    fn resting_at(&self, place: &Place) -> Option<&Resting> {
         let at = self.source_of(place)?;
-        self.rests.policies.iter().find(|(policed, _)| policed == at).map(|(_, policy)| *policy)
+        self.rests.policies.iter().find(|resting| resting.at == *at)
+    }
+
+    /// Whether what fails too often there is no dead letter.
+    pub(super) fn drops_dead(&self, place: &Place) -> bool {
+        self.resting_at(place).is_some_and(|resting| resting.is_dropped)
     }
 
     /// A consumer gives up on a message: it rests, or the operation is returned that ends it. If it may do either that is one of its own.
@@ -110,7 +121,7 @@ impl Oracle {
             self.rests.counted.1 += 1;
             return Some(verdict);
         }
-        let may_end = policy.count_max <= high && policy.count_max != u32::MAX;
+        let may_end = policy.count_max <= high;
         let is_known = !may_end && !copy.perhaps_held && !copy.disputed;
         copy.rest = Some(Rest {
             verdict,

@@ -254,6 +254,7 @@ impl Oracle {
         let dead = Place::Queue(self.dead_letters.clone());
         let buried =
             outcome == Outcome::Rejected || outcome == Outcome::Expired && persistent && spot.0 != dead;
+        let buried = buried && !self.drops_dead(&spot.0);
         let Some(copy) = self.copies.get(spot).filter(|copy| buried && !copy.volatile) else { return };
         let disputed = copy.disputed || !is_sure;
         let grave = (dead, spot.1);
