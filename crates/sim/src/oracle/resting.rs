@@ -11,7 +11,7 @@ use crate::scene::Resting;
 
 use super::copy::MessageCopy;
 use super::delivery::lane;
-use super::{Checked, Fate, Hold, Letter, MessageNumber, Number, Oracle, Place, Spot};
+use super::{Checked, Fate, Hold, Letter, Number, Oracle, Place, Spot};
 
 /// What operators have decided, and what came of it.
 #[derive(Default)]
@@ -207,10 +207,11 @@ impl Oracle {
         if self.rests.policies.is_empty() || self.selects || may_go {
             return Ok(());
         }
-        let Some(from) = self.sent_at_once(spot.1).map(|letter| letter.from) else { return Ok(()) };
+        let Some((_, way)) = self.sent_at_once(spot) else { return Ok(()) };
         for (there, copy) in self.copies.range((spot.0.clone(), 0)..spot.clone()) {
             let Some(rest) = self.rest_in(there, partition) else { continue };
-            let Some(other) = self.sent_at_once(there.1).filter(|other| other.from == from) else { continue };
+            let other = self.sent_at_once(there).filter(|(_, other)| *other == way);
+            let Some((other, _)) = other else { continue };
             let waits_for_nobody =
                 other.sent.message.group().is_none() && other.sent.message.expires_at_ms == 0;
             if waits_for_nobody && lane(rest.tag) == lane(tag) && self.is_free(copy) {
@@ -220,11 +221,13 @@ impl Oracle {
         Ok(())
     }
 
-    /// A message that was sent by itself, once, and came at once.
-    fn sent_at_once(&self, message: MessageNumber) -> Option<&Letter> {
-        let letter = self.letters.get(&message)?;
+    /// A message that was sent by itself, once, and came at once; and its way there, on which none overtakes another: by whom it was
+    /// sent, whether it waited for the log, and whether a topic feeds the queue with it.
+    fn sent_at_once(&self, spot: &Spot) -> Option<(&Letter, (ConnectionId, bool, bool))> {
+        let letter = self.letters.get(&spot.1)?;
         let is_plain = !letter.resent && !letter.retained && letter.sent.schedule.is_none();
-        (is_plain && self.operations[letter.operation].what == "send").then_some(letter)
+        let way = (letter.from, letter.sent.message.persistent, self.is_fed(spot));
+        (is_plain && self.operations[letter.operation].what == "send").then_some((letter, way))
     }
 
     /// What has rested does not wait in a subscription that somebody reads.
