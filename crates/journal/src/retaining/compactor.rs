@@ -244,8 +244,11 @@ impl<F: DiskFile> Output<F> {
         let (number, salt) = (run.last, disk.salt()?);
         let header = SegmentHeader { number, salt, capacity_bytes: 0, version: version_to_write(keys) };
         let encryptor = Encryptor::begin(disk, keys)?;
+        let file = disk.create(UNFINISHED)?;
+        // Else a power cut might leave the rename to come and not this file's name: then what an earlier attempt has left would be renamed.
+        disk.sync_directory()?;
         Ok(Output {
-            file: disk.create(UNFINISHED)?,
+            file,
             path: disk.path(UNFINISHED),
             segment: Segment::new(header),
             batch: Vec::new(),

@@ -2,8 +2,8 @@
 
 use super::service::{OPTIONS, open, payload, position, record, row, serve};
 use crate::{
-    Checkpoint, CompactionError, DamageKind, Disk, FORMAT_VERSION, Journal, OpenError, ReadError, SegmentUse,
-    SimulatedDisk,
+    Checkpoint, CompactionError, DamageKind, Disk, FORMAT_VERSION, Fault, Journal, OpenError, Operation,
+    ReadError, SegmentUse, SimulatedDisk,
 };
 use bytes::Bytes;
 use postroad_model::PartitionId;
@@ -97,6 +97,54 @@ fn one_unconsumed_message_in_each_segment_costs_twice_its_bytes_and_a_fixed_rese
     keep_up(&mut journal, &disk, 4039);
     assert_eq!(compacted(&journal), vec![]);
     assert!(disk.list().unwrap().iter().all(|name| !name.ends_with(".compacted")));
+}
+
+/// Whether a record stays: of those at first and at last one in forty, between them all.
+fn stays(number: u64) -> bool {
+    number.is_multiple_of(KEPT_EVERY) || (100..150).contains(&number)
+}
+
+/// Commits records, and does all that the journal wants but compaction.
+fn fill(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk, numbers: std::ops::RangeInclusive<u64>) {
+    for number in numbers {
+        journal.commit(&[record(0, number, 1000)]).unwrap();
+        assert!(journal.retain(PARTITION, position(number), 1, 1000));
+        if !stays(number) {
+            assert!(journal.release(PARTITION, position(number), 1000));
+        }
+        serve(journal, disk);
+        if journal.checkpoint_due() {
+            journal.write_checkpoint(vec![state(number)]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_gives_no_name_to_what_an_earlier_attempt_has_left() {
+    for (seed, synced) in (0..200).flat_map(|seed| [(seed, 0), (seed, 1)]) {
+        let disk = SimulatedDisk::new(seed);
+        let (mut journal, _) = open(&disk);
+        fill(&mut journal, &disk, 1..=250);
+        while let Some(request) = journal.wants_compaction() {
+            journal.finish_compaction(request.run(&disk, &mut ())).unwrap();
+        }
+        fill(&mut journal, &disk, 251..=350);
+        let failing = journal.wants_compaction().expect("segments with little in them");
+        disk.fail(Operation::Write, 0, Fault::Broken);
+        journal.finish_compaction(failing.run(&disk, &mut ())).unwrap_err();
+        let request = journal.wants_compaction().expect("others behind those with more");
+        disk.fail(Operation::SyncDirectory, synced, Fault::Broken);
+        let _ = request.run(&disk, &mut ());
+        disk.crash();
+        disk.clear_faults();
+        let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+        assert_eq!(recovered.damaged, vec![], "seed {seed}");
+        let live = || (1..=350).filter(|number| stays(*number));
+        assert_eq!(journal.recount(PARTITION, live().map(|number| row(position(number), 1000))), 0);
+        for number in live() {
+            assert_eq!(journal.read(PARTITION, position(number)).unwrap(), payload(0, number, 1000));
+        }
+    }
 }
 
 /// A directory with one compacted segment, and its name.
