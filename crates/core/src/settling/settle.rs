@@ -122,10 +122,10 @@ impl Partition {
         self.forget_held(consumer, &held);
         let may_be_leaving = answer.is_some() && held.len() < tags.len();
         let again = if may_be_leaving { self.leaving_of(queue, tags, cause) } else { Vec::new() };
-        let settlements = self.leave(queue, &held, cause, effects);
         if again.is_empty() {
-            return self.settle_leaving(settlements, answer, effects);
+            return self.settle_held(queue, &held, cause, answer, effects);
         }
+        let settlements = self.leave(queue, &held, cause, effects);
         // They leave for what was said before, and come back if the log does not take that: the answer waits for the log, which must not
         // have this without that.
         let command = Command::Settle([settlements.as_slice(), &again].concat());
@@ -134,20 +134,20 @@ impl Partition {
 
     /// Those of `tags` that are leaving already, by a verdict that is on its way to the log.
     fn leaving_of(&mut self, queue: QueueId, tags: &[EntryTag], cause: SettleCause) -> Vec<Settlement> {
-        let mut found = Vec::new();
-        for tag in tags {
-            let leaves = self.entry(queue, *tag).is_some_and(|entry| entry.state == State::Leaving);
-            if leaves && self.is_settled_soon(queue, *tag) {
-                found.push(Settlement { queue, tag: *tag, cause });
-            }
+        let leaves =
+            |tag: &&EntryTag| self.entry(queue, **tag).is_some_and(|entry| entry.state == State::Leaving);
+        let leaving: Vec<EntryTag> = tags.iter().filter(leaves).copied().collect();
+        if leaving.is_empty() {
+            return Vec::new();
         }
-        found
-    }
-
-    fn is_settled_soon(&self, queue: QueueId, tag: EntryTag) -> bool {
-        let is_it = |settlement: &Settlement| settlement.queue == queue && settlement.tag == tag;
-        let settles = |completion: &Completion| matches!(completion, Completion::Settled { settlements, .. } if settlements.iter().any(is_it));
-        self.unsaved.iter().any(is_it) || self.proposals.iter().any(settles)
+        let proposed = self.proposals.iter().flat_map(|completion| match completion {
+            Completion::Settled { settlements, .. } => &settlements[..],
+            _ => &[],
+        });
+        let soon = self.unsaved.iter().chain(proposed).filter(|settlement| settlement.queue == queue);
+        let soon: BTreeSet<EntryTag> = soon.map(|settlement| settlement.tag).collect();
+        let leaving = leaving.into_iter().filter(|tag| soon.contains(tag));
+        leaving.map(|tag| Settlement { queue, tag, cause }).collect()
     }
 
     /// A consumer found that the time of these was over.
