@@ -28,6 +28,18 @@ pub(crate) struct Loaded {
     pub superfluous: Vec<String>,
 }
 
+impl Loaded {
+    /// What the checkpoint says.
+    pub(crate) fn content(&self) -> Option<&Content> {
+        self.checkpoint.as_ref().map(|(content, _)| content)
+    }
+
+    /// The segments that it lists.
+    pub(crate) fn segments(&self) -> &[Segment] {
+        self.checkpoint.as_ref().map_or(&[], |(_, segments)| segments)
+    }
+}
+
 /// Reads checkpoints, newest first, until one is good.
 ///
 /// # Errors

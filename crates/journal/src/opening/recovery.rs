@@ -55,11 +55,10 @@ impl<D: Disk> Journal<D> {
         let names = disk.list().map_err(directory_failed)?;
         let loaded = checkpoint_load::load(&disk, &names, &keys)?;
         let numbers: BTreeSet<SegmentNumber> = names.iter().filter_map(|name| segment_of(name)).collect();
-        let content = loaded.checkpoint.as_ref().map(|(content, _)| content);
+        let content = loaded.content();
         let start = content.map_or(Place::BEGINNING, |content| content.start);
         let end = content.map_or(GroupEnd::default(), |content| content.end);
-        let listed = loaded.checkpoint.as_ref().map_or(&[][..], |(_, segments)| segments);
-        let (compacted, obsolete) = compacted::load(&disk, &names, listed)?;
+        let (compacted, obsolete) = compacted::load(&disk, &names, loaded.segments())?;
         let found = chain::find(&disk, numbers.iter().copied().filter(|&number| start.segment <= number))?;
         let missing = |number| missing(&disk, &loaded, number);
         let chain = chain::link(found, start, end, missing)?;
@@ -143,7 +142,7 @@ fn verify<D: Disk>(
     keys: &Keys,
     watch: &mut dyn FnMut(u64, u64),
 ) -> Result<Verification<D::File>, OpenError> {
-    let content = loaded.checkpoint.as_ref().map(|(content, _)| content);
+    let content = loaded.content();
     let start = content.map_or(Place::BEGINNING, |content| content.start);
     let mut lost = Vec::new();
     let mut segments = Segments::default();

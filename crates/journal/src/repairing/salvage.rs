@@ -125,15 +125,14 @@ impl<D: Disk> Salvage<D> {
         let names = disk.list().map_err(|source| OpenError::Io { file: disk.path(""), source })?;
         let loaded = checkpoint_load::load(&disk, &names, &keys)?;
         let numbers: BTreeSet<SegmentNumber> = names.iter().filter_map(|name| segment_of(name)).collect();
-        let listed = loaded.checkpoint.as_ref().map_or(&[][..], |(_, segments)| segments);
-        let (compacted, _) = compacted::load(&disk, &names, listed)?;
+        let (compacted, _) = compacted::load(&disk, &names, loaded.segments())?;
         let damaged = loaded.skipped.iter().map(|file| {
             let (partition, offset, kind) = (None, 0, DamageKind::Checkpoint);
             Damage { partition, file: file.clone(), offset, kind }
         });
         let damaged = damaged.collect();
         let (files, readable) = (Vec::new(), BTreeMap::new());
-        let last = loaded.checkpoint.as_ref().map_or(GroupEnd::default(), |(content, _)| content.end);
+        let last = loaded.content().map_or(GroupEnd::default(), |content| content.end);
         let mut salvage = Salvage { disk, loaded, files, numbers, last, keys, readable, damaged, torn: None };
         salvage.read_sealed(&compacted)?;
         salvage.read_tail(&compacted)?;
@@ -296,7 +295,7 @@ impl<D: Disk> Salvage<D> {
     }
 
     pub(crate) fn content(&self) -> Option<&Content> {
-        self.loaded.checkpoint.as_ref().map(|(content, _)| content)
+        self.loaded.content()
     }
 
     fn start(&self) -> Place {
