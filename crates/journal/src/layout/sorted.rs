@@ -154,15 +154,3 @@ pub(crate) fn split_record(mut bytes: &[u8], salt: u64) -> Option<(RecordHeader,
     let aligned = payload_bytes.next_multiple_of(PAYLOAD_ALIGN as usize);
     Some((header, payload, rest.get(aligned..).unwrap_or_default()))
 }
-
-/// The header and the payload of the record that these bytes begin with, if it is this one, as it was committed.
-pub(crate) fn record_in(
-    bytes: &[u8],
-    salt: u64,
-    partition: PartitionId,
-    position: Position,
-) -> Option<(RecordHeader, &[u8])> {
-    let (header, payload, _) = split_record(bytes, salt)?;
-    let is_it = (header.partition, header.position) == (partition, position);
-    (is_it && header.holds(payload)).then_some((header, payload))
-}

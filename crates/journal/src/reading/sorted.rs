@@ -3,8 +3,8 @@
 use crate::disks::disk::{DiskFile, read_full_at};
 use crate::keys::Keys;
 use crate::layout::cipher::Decryptor;
-use crate::layout::format::{PAYLOAD_ALIGN, SECTOR_BYTES, SegmentHeader};
-use crate::layout::sorted::{RECORD_FRONT_BYTES, Slot, SortedHeader, record_in, split_record};
+use crate::layout::format::{PAYLOAD_ALIGN, RecordHeader, SECTOR_BYTES, SegmentHeader};
+use crate::layout::sorted::{RECORD_FRONT_BYTES, Slot, SortedHeader, split_record};
 use crate::reading::extents::{GAP_BYTES, READ_BYTES_MAX, read_extents, read_of_table};
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
@@ -93,39 +93,41 @@ impl<F: DiskFile> Taking<'_, F> {
         };
         let (mut at, mut left, mut buffer) = (first.start, positions, Vec::new());
         let one_bytes = (first.end - first.start).next_multiple_of(PAYLOAD_ALIGN);
-        while !left.is_empty() && self.bytes_left > 0 {
+        loop {
             let bytes = one_bytes.saturating_mul(left.len() as u64);
             let bytes = bytes.min(READ_BYTES_MAX.max(one_bytes)).min(header.slots_at.saturating_sub(at));
             buffer.resize(bytes as usize, 0);
             let Ok(filled) = read_full_at(&*self.copy.file, &mut buffer, at) else { break };
-            let (taken_bytes, behind) = self.take_row(&buffer[..filled], left);
-            if behind.len() == left.len() {
-                break;
+            let before = left.len();
+            match self.take_row(&buffer[..filled], &mut left) {
+                Some(passed) if left.len() < before => at += passed,
+                _ => break,
             }
-            (at, left) = (at + taken_bytes, behind);
         }
         left
     }
 
-    /// Takes what is wanted of the records that these bytes begin with, up to the first that is cut, or is another one. Returns the
-    /// bytes of those before it, and what is wanted further.
-    fn take_row<'p>(&mut self, bytes: &[u8], positions: &'p [Position]) -> (u64, &'p [Position]) {
-        let (mut rest, mut left, mut skipped) = (bytes, positions, 0);
-        while let Some((header, payload, behind)) = split_record(rest, self.copy.segment.salt)
-            && let [wanted, further @ ..] = left
-        {
-            if header.position > *wanted || skipped > GAP_BYTES || self.bytes_left == 0 {
-                break;
+    /// Takes what is wanted of the records that these bytes begin with. Returns the bytes of those before the first that is cut;
+    /// `None`: what is wanted next is none of the row, or nothing is.
+    fn take_row(&mut self, bytes: &[u8], left: &mut &[Position]) -> Option<u64> {
+        let (mut rest, mut skipped) = (bytes, 0);
+        while let [wanted, further @ ..] = *left {
+            let Some((header, stored, behind)) = split_record(rest, self.copy.segment.salt) else {
+                return Some((bytes.len() - rest.len()) as u64);
+            };
+            let is_of_row = header.partition == self.partition && header.position <= *wanted;
+            if !is_of_row || skipped > GAP_BYTES || self.bytes_left == 0 {
+                return None;
             }
             if header.position == *wanted {
-                self.take(*wanted, &rest[..RECORD_FRONT_BYTES as usize + payload.len()]);
-                (left, skipped) = (further, 0);
+                self.take(&header, stored);
+                (*left, skipped) = (further, 0);
             } else {
-                skipped += payload.len() as u64;
+                skipped += stored.len() as u64;
             }
             rest = behind;
         }
-        ((bytes.len() - rest.len()) as u64, left)
+        None
     }
 
     /// Those that lie anywhere, by their slots.
@@ -141,17 +143,22 @@ impl<F: DiskFile> Taking<'_, F> {
         });
         places.sort_unstable_by_key(|(_, place)| place.start);
         let wanted: Vec<Range<u64>> = places.iter().map(|(_, place)| place.clone()).collect();
-        read_extents(&*self.copy.file, &wanted, |member, bytes| self.take(places[member].0, bytes));
+        read_extents(&*self.copy.file, &wanted, |member, bytes| {
+            if let Some((header, stored, _)) = split_record(bytes, self.copy.segment.salt)
+                && (header.partition, header.position) == (self.partition, places[member].0)
+            {
+                self.take(&header, stored);
+            }
+        });
     }
 
-    /// Takes a record, if it is as it was committed.
-    fn take(&mut self, position: Position, bytes: &[u8]) {
-        let salt = self.copy.segment.salt;
-        if let Some((header, stored)) = record_in(bytes, salt, self.partition, position)
-            && let Ok(payload) = self.decryptor.open(&header, salt, stored)
+    /// Takes a record that is wanted, if it is as it was committed.
+    fn take(&mut self, header: &RecordHeader, stored: &[u8]) {
+        if header.holds(stored)
+            && let Ok(payload) = self.decryptor.open(header, self.copy.segment.salt, stored)
         {
-            self.payloads.insert(position, Bytes::copy_from_slice(payload));
+            self.payloads.insert(header.position, Bytes::copy_from_slice(payload));
         }
-        self.bytes_left = self.bytes_left.saturating_sub(bytes.len() as u64);
+        self.bytes_left = self.bytes_left.saturating_sub(RECORD_FRONT_BYTES + stored.len() as u64);
     }
 }
