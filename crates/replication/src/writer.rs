@@ -179,6 +179,8 @@ pub struct LogWriter<D: Disk> {
     filling_syncs: bool,
     out: VecDeque<ToPartition>,
     jobs: VecDeque<Job<D::File>>,
+    /// The records that gather find no space until the segment that is being made is there, if it comes at all.
+    waits: bool,
     /// Records that only free space were refused: their partitions keep them and wait for a word.
     refused: bool,
     space: Space,
@@ -252,6 +254,7 @@ impl<D: Disk> LogWriter<D> {
             filling_syncs: false,
             out: VecDeque::new(),
             jobs: VecDeque::new(),
+            waits: false,
             refused: false,
             space: Space::Ample,
             gathering: None,
@@ -332,6 +335,12 @@ impl<D: Disk> LogWriter<D> {
         !self.filling.is_empty()
     }
 
+    /// Whether there is no space for it until a segment is ready that is being made: what is to be written gathers until
+    /// [`LogWriter::finish`] has the answer.
+    pub fn awaits_segment(&self) -> bool {
+        self.waits
+    }
+
     /// Whether a failed write or sync has stopped the journal; [`LogWriter::reopen`] is to be called after a pause.
     pub fn is_broken(&self) -> bool {
         self.broken.is_some()
@@ -373,6 +382,9 @@ impl<D: Disk> LogWriter<D> {
     /// Writes what has gathered as one group: one write, and one sync if any of it must be synced. Whatever comes of it is
     /// reported.
     pub fn write(&mut self) {
+        if self.waits {
+            return;
+        }
         let syncs = std::mem::take(&mut self.filling_syncs);
         let group = std::mem::take(&mut self.filling);
         if group.is_empty() {
@@ -384,10 +396,20 @@ impl<D: Disk> LogWriter<D> {
         let written = if syncs { self.journal.commit(&group) } else { self.journal.append(&group) };
         match written {
             Ok(()) => self.durable(&group),
+            Err(CommitError::NoSpace { .. }) if self.may_wait() => {
+                (self.waits, self.filling_syncs, self.filling) = (true, syncs, group);
+                return;
+            }
             Err(error) => self.refused(&group, error),
         }
         self.order_next();
         self.filling = recycle(group);
+    }
+
+    /// A segment that is ordered has the space that another one, made on the spot, does not find. One that is tried again and
+    /// again is not waited for.
+    fn may_wait(&self) -> bool {
+        self.journal.awaits_segment() && self.trouble.segment.is_none()
     }
 
     fn durable(&mut self, group: &[Record]) {
@@ -479,7 +501,7 @@ impl<D: Disk> LogWriter<D> {
     pub fn reopen(&mut self) {
         match self.journal.reopen() {
             Ok(()) => {
-                self.broken = None;
+                (self.broken, self.waits) = (None, false);
                 if let Some((group, reason)) = self.undecided.take() {
                     // What has gathered behind it since is of the epoch that ends now.
                     let void =
@@ -692,6 +714,7 @@ impl<D: Disk> LogWriter<D> {
     pub fn finish(&mut self, done: JobDone<D::File>) -> Option<String> {
         match done {
             JobDone::Segment(answer) => {
+                self.waits = false;
                 self.trouble.segment = answer.as_ref().err().map(ToString::to_string);
                 self.written.failed_jobs += u64::from(answer.is_err());
                 self.journal.provide(answer);
@@ -832,6 +855,45 @@ mod tests {
         writer.keep_up();
         assert_eq!(settle_down(&mut writer, &disk, 5), vec![true], "the first segment is free for reuse");
         assert_eq!((writer.wants_retry(), writer.trouble()), (false, &Trouble::default()));
+    }
+
+    fn push(writer: &mut LogWriter<SimulatedDisk>, number: u64, payload: Vec<u8>, reserve: bool) {
+        let (partition, position) = (PARTITION, position(number));
+        let payload = Payload::from(Bytes::from(payload));
+        let record = Record { partition, position, payload, reserve, key: None };
+        writer.push(ToWriter::Batch { partition, epoch: 0, records: vec![record], sync: true });
+    }
+
+    #[test]
+    fn what_finds_no_space_waits_for_the_segment_that_is_being_made() {
+        for (fails, through) in [(false, Some(2)), (true, None)] {
+            let disk = SimulatedDisk::new(1);
+            let options =
+                Options { segment_bytes: 256 << 10, checkpoint_bytes: 1 << 30, dead_segments_max: 2 };
+            let (journal, _) = Journal::open(disk.clone(), options).unwrap();
+            let mut writer = LogWriter::new(journal, [PARTITION]);
+            let job = writer.next_job().unwrap();
+            if fails {
+                disk.fail(Operation::Sync, 0, Fault::Full);
+            }
+            // It has all the space there is.
+            let made = job.run(&disk, &mut ());
+            disk.set_capacity(Some(disk.used_bytes()));
+            push(&mut writer, 1, vec![7; 200 << 10], false);
+            writer.write();
+            assert!(matches!(writer.next_message(), Some(ToPartition::Durable { .. })));
+            push(&mut writer, 2, vec![7; 100 << 10], false);
+            (0..3).for_each(|_| writer.write());
+            assert!(writer.awaits_segment() && writer.has_records());
+            assert!(writer.next_message().is_none() && !writer.is_full());
+            writer.finish(made);
+            writer.write();
+            let durable = std::iter::from_fn(|| writer.next_message()).find_map(|message| match message {
+                ToPartition::Durable { through, .. } => Some(through.get()),
+                _ => None,
+            });
+            assert_eq!((durable, writer.is_full(), writer.awaits_segment()), (through, fails, false));
+        }
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl JournalDoor {
     /// at once, if the journal's thread is at work or the journal is in trouble.
     pub fn write_here(&self) -> bool {
         let Ok(mut writing) = self.writing.try_lock() else { return false };
-        if writing.writer.wants_retry() {
+        if writing.writer.wants_retry() || writing.writer.awaits_segment() {
             return false;
         }
         let (sync_at, seal_at) = (writing.sync_at, writing.seal_at);
@@ -352,7 +352,7 @@ impl Writing {
     /// Takes in what is there, writes it, and reports.
     fn pass(&mut self) {
         self.take_in();
-        if self.writer.has_records() {
+        if self.writer.has_records() && !self.writer.awaits_segment() {
             let (began, records) = (Instant::now(), self.writer.gathered());
             self.writer.write();
             let ended = Instant::now();

@@ -68,6 +68,11 @@ impl<D: Disk> Journal<D> {
         }
     }
 
+    /// Whether a segment that [`Journal::wants_segment`] ordered is still being made: what finds no space may find it there.
+    pub fn awaits_segment(&self) -> bool {
+        self.room.outstanding.is_some()
+    }
+
     /// Whether there is disk space ahead.
     pub fn space(&self) -> Space {
         if self.room.refused && self.room.spare.is_none() { Space::Low } else { Space::Ample }
@@ -119,7 +124,10 @@ impl<D: Disk> Journal<D> {
             return Ok(spare);
         }
         let made = self.order(capacity_bytes, Zeros::None).prepare(&self.disk, &mut ());
-        self.room.refused = made.as_ref().is_err_and(PrepareError::is_full);
+        // If one is being made, that may have taken the space: its answer tells.
+        let before = self.room.outstanding.is_some() && self.room.refused;
+        let alone = self.room.outstanding.is_none();
+        self.room.refused = made.as_ref().is_err_and(|error| error.is_full() && (alone || before));
         // Segments are used in the order of their numbers: an older spare can only be recycled.
         if made.is_ok()
             && let Some(spare) = self.room.spare.take()
