@@ -1,16 +1,18 @@
-//! Writing past the page cache, where the file system allows it.
+//! Writing and reading past the page cache, where the file system allows it.
 //!
 //! A group that goes to the disk by way of the page cache is copied there, marked, looked for and sent by the sync; one that goes
 //! straight is sent by the write. It also leaves no pages behind for the system to write back or to throw others out for.
-//! The price is alignment: bytes that are not aligned by chance or on purpose are copied into a buffer here first.
+//! The price is alignment: bytes that are not aligned by chance or on purpose are copied into a buffer here first. What is read once, in
+//! long stretches, comes without a page of the system's for each 4 KiB, which is found, charged, filled, copied from and given back.
 //!
 //! Why, and what was measured: docs/decisions/0011-past-the-page-cache.md.
 //!
-//! Never here: syncs (a write that went straight may still be in the device's own cache), reads, what the bytes are.
+//! Never here: syncs (a write that went straight may still be in the device's own cache), what the bytes are.
 
 use rustix::fs::{Mode, OFlags};
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 
@@ -47,7 +49,7 @@ impl DirectWay {
         if !aligned || length == 0 {
             return None;
         }
-        let way = self.0.get_or_init(|| open_past_the_cache(file)).as_ref()?;
+        let way = self.way(file)?;
         let written = match pieces {
             [piece] if piece.as_ptr().align_offset(BUFFER_ALIGN_BYTES) == 0 => {
                 rustix::io::pwrite(way, &piece[..length.min(STEP_BYTES)], offset)
@@ -67,6 +69,43 @@ impl DirectWay {
             Ok(written) => Some(Ok(written)),
             Err(error) => Some(Err(error.into())),
         }
+    }
+
+    /// Reads a part of the file into `buffer`, which grows as it must, and tells where it lies there. `None`: this file has to be
+    /// read by way of the page cache.
+    pub(crate) fn read(
+        &self,
+        file: &OwnedFd,
+        part: &Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<io::Result<Range<usize>>> {
+        let way = self.way(file)?;
+        let align = BUFFER_ALIGN_BYTES as u64;
+        let start = part.start - part.start % align;
+        let length = (part.end.max(start) - start).next_multiple_of(align) as usize;
+        if buffer.len() < length + BUFFER_ALIGN_BYTES {
+            *buffer = vec![0; length + BUFFER_ALIGN_BYTES];
+        }
+        let begin = aligned_begin(buffer);
+        let mut filled = 0;
+        while start + (filled as u64) < part.end {
+            match rustix::io::pread(way, &mut buffer[begin + filled..begin + length], start + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(rustix::io::Errno::INTR) => {}
+                // Larger sectors, a file system that accepts the flag and not the reads, or part of a sector at the end of the file.
+                Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) if filled == 0 => return None,
+                Err(rustix::io::Errno::INVAL) => break,
+                Err(error) => return Some(Err(error.into())),
+            }
+        }
+        let end = filled.min((part.end - start) as usize);
+        let from = ((part.start - start) as usize).min(end);
+        Some(Ok(begin + from..begin + end))
+    }
+
+    fn way(&self, file: &OwnedFd) -> Option<&OwnedFd> {
+        self.0.get_or_init(|| open_past_the_cache(file)).as_ref()
     }
 }
 
@@ -126,6 +165,33 @@ mod tests {
             assert!((got, &read[..]) == (length, &bytes[..length]), "case: {case}");
             assert_eq!(file.length().unwrap(), offset + length as u64, "case: {case}");
         }
+    }
+
+    #[test]
+    fn what_is_read_once_is_what_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = RealDisk::open(directory.path()).unwrap();
+        let file = disk.create("file").unwrap();
+        let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at / 7) as u8).collect();
+        write_all_at(&file, &mut [IoSlice::new(&bytes)], 0).unwrap();
+        let mut buffer = Vec::new();
+        for (case, part, want) in [
+            ("nothing", 4096..4096, 4096..4096),
+            ("a byte", 4095..4096, 4095..4096),
+            ("what is aligned", 4096..12_288, 4096..12_288),
+            ("what begins and ends anywhere", 5..200_001, 5..200_001),
+            ("to the end", 299_000..300_000, 299_000..300_000),
+            ("beyond the end", 299_000..400_000, 299_000..300_000),
+            ("behind the end, in its page", 300_001..300_010, 300_000..300_000),
+            ("far behind the end", 400_000..400_010, 300_000..300_000),
+        ] {
+            let read = file.read_once(part, &mut buffer).unwrap();
+            assert!(read == &bytes[want], "case: {case}");
+        }
+        // What was written last, and is not on the disk yet.
+        write_all_at(&file, &mut [IoSlice::new(&[9; 700])], 1000).unwrap();
+        let read = file.read_once(900..1800, &mut buffer).unwrap();
+        assert_eq!((&read[..100], &read[100..800]), (&bytes[900..1000], &[9; 700][..]));
     }
 
     #[test]

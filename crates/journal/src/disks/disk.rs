@@ -56,6 +56,17 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file or if interrupted.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
+    /// Reads what will not be read again soon, past the system's page cache where that can be; less only at the end of the file.
+    /// `buffer` holds it, and grows as it must.
+    fn read_once<'b>(&self, part: Range<u64>, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]>
+    where
+        Self: Sized,
+    {
+        buffer.resize(part.end.saturating_sub(part.start) as usize, 0);
+        let filled = read_full_at(self, buffer, part.start)?;
+        Ok(&buffer[..filled])
+    }
+
     /// Says that this part will be read soon, so that the disk may begin. Nothing depends on it.
     fn will_need(&self, _part: Range<u64>) {}
 

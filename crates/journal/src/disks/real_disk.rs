@@ -1,7 +1,7 @@
 //! A directory of the operating system.
 
 use crate::disks::direct::DirectWay;
-use crate::disks::disk::{Disk, DiskFile};
+use crate::disks::disk::{Disk, DiskFile, read_full_at};
 use crate::error::OpenError;
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use std::io;
@@ -193,6 +193,15 @@ impl DiskFile for RealFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         Ok(rustix::io::pread(&self.file, buffer, offset)?)
+    }
+
+    fn read_once<'b>(&self, part: Range<u64>, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
+        if let Some(read) = self.direct.read(&self.file, &part, buffer) {
+            return read.map(|place| &buffer[place]);
+        }
+        buffer.resize(part.end.saturating_sub(part.start) as usize, 0);
+        let filled = read_full_at(self, buffer, part.start)?;
+        Ok(&buffer[..filled])
     }
 
     fn will_need(&self, part: Range<u64>) {

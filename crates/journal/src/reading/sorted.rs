@@ -8,9 +8,52 @@ use crate::layout::sorted::{RECORD_FRONT_BYTES, Slot, SortedHeader, split_record
 use crate::reading::extents::{GAP_BYTES, READ_BYTES_MAX, read_extents, read_of_table};
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+
+thread_local! {
+    /// Of each thread that reads rows.
+    static ROWS: Cell<Rows> = const { Cell::new(Rows { buffer: Vec::new(), next: VecDeque::new() }) };
+}
+
+/// What is kept from one reading of rows to the next.
+#[derive(Default)]
+struct Rows {
+    /// Memory that is asked for anew each time costs more than the reading.
+    buffer: Vec<u8>,
+    /// What followed on the last rows, and will be wanted next: where it is need not be looked up.
+    next: VecDeque<Next>,
+}
+
+struct Next {
+    salt: u64,
+    partition: PartitionId,
+    position: Position,
+    place: Range<u64>,
+}
+
+/// Consumers of so many queues find their places again.
+const NEXT_MAX: usize = 256;
+
+/// A row of fewer was not worth looking for its place alone.
+const ROW_RECORDS_MIN: usize = 8;
+
+impl Rows {
+    fn take_next(&mut self, salt: u64, partition: PartitionId, position: Position) -> Option<Range<u64>> {
+        let is_it = |next: &Next| (next.salt, next.partition, next.position) == (salt, partition, position);
+        let found = self.next.iter().position(is_it)?;
+        self.next.remove(found).map(|next| next.place)
+    }
+
+    fn keep_next(&mut self, next: Next) {
+        if NEXT_MAX <= self.next.len() {
+            self.next.pop_front();
+        }
+        self.next.push_back(next);
+    }
+}
 
 /// A file that may be the sorted copy of a segment.
 #[derive(Debug)]
@@ -40,7 +83,7 @@ impl<F: DiskFile> SortedCopy<F> {
             payloads: BTreeMap::new(),
         };
         if let Some(header) = self.header() {
-            let scattered = taking.read_row(&header, positions);
+            let scattered = taking.read_rows(&header, positions);
             taking.read_scattered(&header, scattered);
         }
         taking.payloads
@@ -84,40 +127,59 @@ struct Taking<'c, F> {
 }
 
 impl<F: DiskFile> Taking<'_, F> {
-    /// Those that follow the first one, as most do that are wanted together: where each of them is need not be looked up. Returns
-    /// those from which on it is so no more.
-    fn read_row<'p>(&mut self, header: &SortedHeader, positions: &'p [Position]) -> &'p [Position] {
-        let first = positions.get(..1).unwrap_or_default();
-        let Some((_, first)) = self.copy.places(header, self.partition, first).pop() else {
-            return positions;
-        };
-        let (mut at, mut left, mut buffer) = (first.start, positions, Vec::new());
-        let one_bytes = (first.end - first.start).next_multiple_of(PAYLOAD_ALIGN);
-        loop {
-            let bytes = one_bytes.saturating_mul(left.len() as u64);
-            let bytes = bytes.min(READ_BYTES_MAX.max(one_bytes)).min(header.slots_at.saturating_sub(at));
-            buffer.resize(bytes as usize, 0);
-            let Ok(filled) = read_full_at(&*self.copy.file, &mut buffer, at) else { break };
+    /// Those that follow on each other, as most do that are wanted together, row by row: where each of them is need not be looked
+    /// up. Returns those from which on it is so no more.
+    fn read_rows<'p>(&mut self, header: &SortedHeader, positions: &'p [Position]) -> &'p [Position] {
+        let (mut rows, mut left) = (ROWS.take(), positions);
+        while let Some(&first) = left.first().filter(|_| self.bytes_left > 0) {
+            let place = rows.take_next(self.copy.segment.salt, self.partition, first);
+            let place = place.or_else(|| Some(self.copy.places(header, self.partition, &[first]).pop()?.1));
+            let Some(place) = place else { break };
             let before = left.len();
-            match self.take_row(&buffer[..filled], &mut left) {
-                Some(passed) if left.len() < before => at += passed,
-                _ => break,
+            self.read_row(place, header.slots_at, &mut left, &mut rows);
+            if before - left.len() < ROW_RECORDS_MIN {
+                break;
             }
         }
+        ROWS.set(rows);
         left
     }
 
-    /// Takes what is wanted of the records that these bytes begin with. Returns the bytes of those before the first that is cut;
-    /// `None`: what is wanted next is none of the row, or nothing is.
-    fn take_row(&mut self, bytes: &[u8], left: &mut &[Position]) -> Option<u64> {
+    /// The row that begins with a record at this place, as far as it is wanted.
+    fn read_row(&mut self, first: Range<u64>, end: u64, left: &mut &[Position], rows: &mut Rows) {
+        let one_bytes = (first.end - first.start).next_multiple_of(PAYLOAD_ALIGN);
+        let mut at = first.start;
+        loop {
+            // Those that are left, and the one behind them.
+            let bytes = one_bytes.saturating_mul(left.len() as u64 + 1);
+            let bytes = bytes.min(READ_BYTES_MAX.max(one_bytes)).min(end.saturating_sub(at));
+            let Ok(bytes) = self.copy.file.read_once(at..at + bytes, &mut rows.buffer) else { return };
+            let before = left.len();
+            let rest = self.take_row(bytes, left);
+            at += (bytes.len() - rest.len()) as u64;
+            if let Some((header, stored, _)) = split_record(rest, self.copy.segment.salt) {
+                let (salt, RecordHeader { partition, position, .. }) = (self.copy.segment.salt, header);
+                let place = at..at + RECORD_FRONT_BYTES + stored.len() as u64;
+                rows.keep_next(Next { salt, partition, position, place });
+                return;
+            }
+            // The last one was cut.
+            if left.is_empty() || left.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// Takes what is wanted of the records that these bytes begin with. Returns the bytes from the first one on that is cut, or is none
+    /// of the row, or all that are wanted.
+    fn take_row<'b>(&mut self, bytes: &'b [u8], left: &mut &[Position]) -> &'b [u8] {
         let (mut rest, mut skipped) = (bytes, 0);
-        while let [wanted, further @ ..] = *left {
-            let Some((header, stored, behind)) = split_record(rest, self.copy.segment.salt) else {
-                return Some((bytes.len() - rest.len()) as u64);
-            };
+        while let [wanted, further @ ..] = *left
+            && let Some((header, stored, behind)) = split_record(rest, self.copy.segment.salt)
+        {
             let is_of_row = header.partition == self.partition && header.position <= *wanted;
             if !is_of_row || skipped > GAP_BYTES || self.bytes_left == 0 {
-                return None;
+                break;
             }
             if header.position == *wanted {
                 self.take(&header, stored);
@@ -127,7 +189,7 @@ impl<F: DiskFile> Taking<'_, F> {
             }
             rest = behind;
         }
-        None
+        rest
     }
 
     /// Those that lie anywhere, by their slots.
