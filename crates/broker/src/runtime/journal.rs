@@ -20,14 +20,24 @@ use crate::runtime::ring::{Receiver, ThreadWaker, Wake, WakingSender};
 /// After a failure, how long until the next attempt to go on; and how often a full disk is looked at again.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// The threads for each kind of job, and how many times as long as a step took each rests behind it: checkpoints get half
-/// of the disk's time, compaction a fifth, however fast the disk is, so that no reader or writer notices them.
-const WORKERS: [(JobKind, &str, u32); 5] = [
-    (JobKind::Read, "journal-reads", 0),
-    (JobKind::Segment, "journal-segment", 0),
-    (JobKind::Checkpoint, "journal-state", 1),
-    (JobKind::Sort, "journal-sort", 1),
-    (JobKind::Background, "journal-compact", 4),
+/// The thread for one kind of job.
+struct WorkerKind {
+    kind: JobKind,
+    name: &'static str,
+    /// How many times as long as a step took it rests behind it: checkpoints get half of the disk's time, compaction a fifth,
+    /// however fast the disk is, so that no reader or writer notices them.
+    rest_share: u32,
+    /// How far it gives way to others while the processors are busy, as `nice` counts.
+    nice: i32,
+}
+
+const WORKERS: [WorkerKind; 5] = [
+    WorkerKind { kind: JobKind::Read, name: "journal-reads", rest_share: 0, nice: 0 },
+    WorkerKind { kind: JobKind::Segment, name: "journal-segment", rest_share: 0, nice: 0 },
+    WorkerKind { kind: JobKind::Checkpoint, name: "journal-state", rest_share: 1, nice: 0 },
+    // A tenth of what it would have: nobody needs it, and it goes on for as long as a backlog grows.
+    WorkerKind { kind: JobKind::Sort, name: "journal-sort", rest_share: 1, nice: 10 },
+    WorkerKind { kind: JobKind::Background, name: "journal-compact", rest_share: 4, nice: 0 },
 ];
 
 /// A sealed segment is read for damage so often: with 64 MiB to each, 90 GB a day.
@@ -174,9 +184,9 @@ pub fn start(
     let serve = move || marked.in_scope(|| serve(&writing, &stop));
     let journal = thread::Builder::new().name("journal".into()).spawn(serve)?;
     waker.set(journal.thread().clone());
-    for ((_, name, rest_share), list) in WORKERS.into_iter().zip(lists) {
+    for (WorkerKind { name, rest_share, nice, .. }, list) in WORKERS.into_iter().zip(lists) {
         let (disk, done, stop) = (disk.clone(), done.clone(), workers_stop.clone());
-        let worker = Worker { disk, list, done, stop, rest_share, journal: journal.thread().clone() };
+        let worker = Worker { disk, list, done, stop, rest_share, nice, journal: journal.thread().clone() };
         let mark = mark.clone();
         thread::Builder::new().name(name.into()).spawn(move || mark.in_scope(|| worker.run()))?;
     }
@@ -190,11 +200,17 @@ struct Worker {
     done: mpsc::Sender<JobDone<File>>,
     stop: Arc<AtomicBool>,
     rest_share: u32,
+    nice: i32,
     journal: thread::Thread,
 }
 
 impl Worker {
     fn run(self) {
+        if self.nice != 0
+            && let Err(error) = rustix::process::setpriority_process(None, self.nice)
+        {
+            tracing::warn!(%error, "a thread for journal housekeeping cannot give way to others");
+        }
         while let Ok(job) = self.list.recv() {
             let mut pace = Paced { worker: &self, began: Instant::now(), wait: WAIT_MIN };
             let done = job.run(&self.disk, &mut pace);
@@ -438,7 +454,7 @@ impl Writing {
 
     fn send_out(&mut self) {
         while let Some(job) = self.writer.next_job() {
-            let worker = WORKERS.iter().position(|(kind, ..)| *kind == job.kind());
+            let worker = WORKERS.iter().position(|worker| worker.kind == job.kind());
             let sent =
                 worker.and_then(|worker| self.jobs.get(worker)).is_some_and(|jobs| jobs.send(job).is_ok());
             if !sent {
