@@ -20,7 +20,7 @@ const FETCH_MESSAGES_MAX: u64 = 512;
 const FETCH_BYTES_MAX: u64 = 1 << 20;
 
 /// And of those that are read before anybody waits for them.
-const AHEAD_BYTES_MAX: u64 = 128 << 10;
+const AHEAD_BYTES_MAX: u64 = 64 << 10;
 
 /// What became of one attempt to send something.
 enum Step {
@@ -144,7 +144,7 @@ impl Partition {
         effects.push(Effect::Deliver(delivery));
         if let Some(read_on) = self.queues.get(&id).and_then(|queue| queue.read_on).filter(|on| on.at == tag)
         {
-            self.read_on(id, read_on.last, effects);
+            self.read_on(id, read_on, effects);
         }
         if turn.ended { Step::SentLast } else { Step::Sent }
     }
@@ -216,33 +216,50 @@ impl Partition {
         Step::Waits
     }
 
-    /// Asks for the body of an entry in an open page, and for those behind it in its lane. Where it and half of them are on their way it
-    /// asks for no more yet: what is asked for together is read together.
+    /// Asks for the body of an entry in an open page, and for those behind it in its lane. Where it is on its way, and half of them are or
+    /// more are asked for once it is sent or one behind it, it asks for no more yet: what is asked for together is read together.
     pub(crate) fn fetch_behind(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) {
         let (number, first) = crate::queue::untag(from);
         let messages_max = self.fetch_messages_max(id);
-        let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
+        let queue = self.queues.get(&id);
+        let lane = queue.and_then(|queue| queue.lanes.get(LaneNumber(number)));
         // Another queue may have asked for the later ones alone.
         let is_on_its_way = |sequence| {
             let entry = lane.and_then(|lane| lane.get(sequence));
             entry.is_some_and(|entry| self.fetches.contains_key(&entry.key))
         };
-        let absent = match is_on_its_way(first) && is_on_its_way(first + messages_max / 2) {
+        let read_on = queue.and_then(|queue| queue.read_on).map(|on| crate::queue::untag(on.then));
+        let reads_on = read_on.is_some_and(|(lane, then)| lane == number && first <= then);
+        let absent = match is_on_its_way(first) && (reads_on || is_on_its_way(first + messages_max / 2)) {
             true => Vec::new(),
             false => self.absent_from(id, (number, first), messages_max, FETCH_BYTES_MAX),
         };
         if let Some(key) = self.entry(id, from).map(|entry| entry.key) {
             self.fetches.entry(key).or_default().push(id);
         }
-        self.fetch(id, &absent, effects);
+        if let Some((last, _)) = absent.last().copied() {
+            let (at, then) = (absent[absent.len() / 2].0, absent[absent.len() * 3 / 4].0);
+            self.reads_on(id, ReadOn { at, then, last });
+        }
+        self.fetch(&absent, effects);
     }
 
-    /// Half of what was read ahead is gone: the next bodies are asked for while the others go.
-    fn read_on(&mut self, id: QueueId, last: EntryTag, effects: &mut Vec<Effect>) {
-        let (number, last) = crate::queue::untag(last);
+    /// Half of what was asked for first is gone, or the next of what was asked for since is due: further bodies are asked for while the
+    /// others go, so that two requests are on their way.
+    fn read_on(&mut self, id: QueueId, before: ReadOn, effects: &mut Vec<Effect>) {
+        let (number, last) = crate::queue::untag(before.last);
         let messages_max = self.fetch_messages_max(id);
-        let absent = self.absent_from(id, (number, last + 1), messages_max, AHEAD_BYTES_MAX);
-        self.fetch(id, &absent, effects);
+        let absent = self.absent_from(id, (number, last + 1), messages_max / 2, AHEAD_BYTES_MAX);
+        let ends = absent.first().zip(absent.last()).map(|((first, _), (last, _))| (*first, *last));
+        let (then, last) = ends.unwrap_or((before.last, before.last));
+        self.reads_on(id, ReadOn { at: before.then, then, last });
+        self.fetch(&absent, effects);
+    }
+
+    fn reads_on(&mut self, id: QueueId, read_on: ReadOn) {
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.read_on = Some(read_on);
+        }
     }
 
     /// How many bodies of the queue are read ahead: as many as its consumers may have at a time, within bounds.
@@ -279,7 +296,7 @@ impl Partition {
             let Some((key, absent_bytes)) = key.and_then(|key| Some((key, self.bodies.absent(key)?))) else {
                 break;
             };
-            if FETCH_MESSAGES_MIN <= count && bytes_max <= bytes {
+            if FETCH_MESSAGES_MIN / 2 <= count && bytes_max <= bytes {
                 break;
             }
             bytes += absent_bytes;
@@ -292,10 +309,9 @@ impl Partition {
     }
 
     /// Asks for these bodies, all of them in one go.
-    fn fetch(&mut self, id: QueueId, absent: &[(EntryTag, MessageKey)], effects: &mut Vec<Effect>) {
-        let Some((last, _)) = absent.last().copied() else { return };
-        if let Some(queue) = self.queues.get_mut(&id) {
-            queue.read_on = Some(ReadOn { at: absent[absent.len() / 2].0, last });
+    fn fetch(&mut self, absent: &[(EntryTag, MessageKey)], effects: &mut Vec<Effect>) {
+        if absent.is_empty() {
+            return;
         }
         let keys: Vec<_> = absent.iter().map(|(_, key)| *key).collect();
         for key in &keys {

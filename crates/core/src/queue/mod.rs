@@ -96,9 +96,11 @@ pub struct Queue {
 /// Where bodies were read ahead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadOn {
-    /// Once this entry is sent, half of them are gone.
+    /// Once this entry is sent, further ones are asked for,
     pub at: EntryTag,
-    /// The last of them.
+    /// and once more when this one is: while some are read, others are there to be sent.
+    pub then: EntryTag,
+    /// The last of those that were asked for.
     pub last: EntryTag,
 }
 
