@@ -35,6 +35,12 @@ const ADDRESSES_MIN: usize = 4;
 /// Records that are sorted at a time: 40 bytes of memory for each. A thousand addresses have 65 there, 28 KB of small messages.
 const SORTED_MAX: usize = 1 << 16;
 
+/// Of so many addresses, or fewer, payloads are held in memory until they are written: they need not be found one by one...
+const HELD_ADDRESSES_MAX: usize = 128;
+
+/// ... as long as they are together not larger than this: stretches of 60 KB for each of a hundred.
+const HELD_BYTES_MAX: usize = 6 << 20;
+
 /// Slots of a copy, each of 8 bytes of memory while it is made: a segment of 64 MiB has as many records of 128 bytes.
 const SLOTS_MAX: u64 = 1 << 19;
 
@@ -78,8 +84,40 @@ impl Sorting {
 struct Row {
     kin: u32,
     header: RecordHeader,
-    /// Of its payload, in the segment.
+    /// Of its payload, in the segment or among those that are held.
     offset: u64,
+}
+
+/// Records that are sorted together.
+struct Chunk {
+    rows: Vec<Row>,
+    /// Their payloads as they are stored, if they are held.
+    held: Option<Vec<u8>>,
+}
+
+impl Chunk {
+    fn new(addresses: usize) -> Chunk {
+        let held = (addresses <= HELD_ADDRESSES_MAX).then(|| Vec::with_capacity(HELD_BYTES_MAX));
+        Chunk { rows: Vec::new(), held }
+    }
+
+    fn takes(&self, payload_bytes: usize) -> bool {
+        let fits = |held: &Vec<u8>| held.len() + payload_bytes <= HELD_BYTES_MAX;
+        self.rows.is_empty() || self.rows.len() < SORTED_MAX && self.held.as_ref().is_none_or(fits)
+    }
+
+    fn push(&mut self, mut row: Row, stored: &[u8]) {
+        if let Some(held) = &mut self.held {
+            row.offset = held.len() as u64;
+            held.extend_from_slice(stored);
+        }
+        self.rows.push(row);
+    }
+
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.held.iter_mut().for_each(Vec::clear);
+    }
 }
 
 impl<F: DiskFile> SortRequest<F> {
@@ -90,9 +128,9 @@ impl<F: DiskFile> SortRequest<F> {
             return Sorting { number, salt, made: Ok(true) };
         }
         let _ = disk.remove(&self.name());
-        let made = match self.is_worth_it(disk) {
-            Ok(true) => self.write(disk, pace).map(|()| true),
-            other => other,
+        let made = match self.worth(disk) {
+            Ok(Some(addresses)) => self.write(disk, addresses, pace).map(|()| true),
+            other => other.map(|_| false),
         };
         if made.is_err() {
             // Half of one only takes space from others.
@@ -112,25 +150,27 @@ impl<F: DiskFile> SortRequest<F> {
         copy.header().is_some()
     }
 
-    /// Whether the segment has small records of many addresses side by side; an error if there is no room for a copy.
-    fn is_worth_it<D: Disk<File = F>>(&self, disk: &D) -> io::Result<bool> {
+    /// How many addresses the segment has side by side, if they are many and its records small; an error if there is no room for a
+    /// copy.
+    fn worth<D: Disk<File = F>>(&self, disk: &D) -> io::Result<Option<usize>> {
         let capacity_bytes = self.segment.header.capacity_bytes.max(self.segment.end);
         let wanted = capacity_bytes.saturating_add(self.segment_bytes.saturating_mul(FREE_SEGMENTS_MIN));
         let slots = self.slots().iter().map(|slots| u64::from(slots.count)).sum::<u64>();
         if PARTITIONS_MAX < self.keep.len() || SLOTS_MAX < slots {
-            return Ok(false);
+            return Ok(None);
         }
         if disk.free_bytes()?.is_some_and(|free| free < wanted) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let (mut addresses, mut records, mut bytes) = (BTreeSet::new(), 0, 0);
-        self.scan(&mut |row| {
+        self.scan(&mut |row, _| {
             addresses.insert(row.kin);
             records += 1;
             bytes += u64::from(row.header.payload_bytes);
             Ok(bytes < SAMPLE_BYTES)
         })?;
-        Ok(ADDRESSES_MIN <= addresses.len() && bytes < PAYLOAD_BYTES_MEAN_MAX * records)
+        let is_worth_it = ADDRESSES_MIN <= addresses.len() && bytes < PAYLOAD_BYTES_MEAN_MAX * records;
+        Ok(is_worth_it.then_some(addresses.len()))
     }
 
     /// The slots of a copy, all of them still empty.
@@ -144,8 +184,8 @@ impl<F: DiskFile> SortRequest<F> {
         slots.collect()
     }
 
-    /// Tells each live record in the order in which they lie, until `each` has enough.
-    fn scan(&self, each: &mut dyn FnMut(Row) -> io::Result<bool>) -> io::Result<()> {
+    /// Tells each live record in the order in which they lie, with its payload as it is stored, until `each` has enough.
+    fn scan(&self, each: &mut dyn FnMut(Row, &[u8]) -> io::Result<bool>) -> io::Result<()> {
         let Segment { header, end, .. } = &self.segment;
         let mut window = Window::with_keys(&*self.file, SCAN_STEP_BYTES, *end, &self.keys);
         let mut offset = FIRST_GROUP;
@@ -157,9 +197,10 @@ impl<F: DiskFile> SortRequest<F> {
                     continue;
                 }
                 let payload = window.payload(entry)?.map_err(|_| io::ErrorKind::InvalidData)?;
-                let row =
-                    Row { kin: (self.kin)(payload), header: entry.header, offset: entry.payload_offset };
-                if !each(row)? {
+                let (kin, offset) = ((self.kin)(payload), entry.payload_offset);
+                let stored = window.bytes(offset, entry.header.payload_bytes as usize)?;
+                let stored = stored.ok_or(io::ErrorKind::InvalidData)?;
+                if !each(Row { kin, header: entry.header, offset }, stored)? {
                     return Ok(());
                 }
             }
@@ -168,23 +209,42 @@ impl<F: DiskFile> SortRequest<F> {
         Ok(())
     }
 
-    fn write<D: Disk<File = F>>(&self, disk: &D, pace: &mut dyn Pace) -> io::Result<()> {
+    fn write<D: Disk<File = F>>(&self, disk: &D, addresses: usize, pace: &mut dyn Pace) -> io::Result<()> {
         let mut output = Output::begin(disk.create(&self.name())?, self);
-        let (mut rows, mut scanned) = (Vec::new(), 0);
-        self.scan(&mut |row| {
-            scanned += u64::from(row.header.payload_bytes);
+        let (mut chunk, mut scanned) = (Chunk::new(addresses), 0);
+        self.scan(&mut |row, stored| {
+            scanned += stored.len() as u64;
             if STEP_BYTES <= scanned {
                 scanned = 0;
                 pace.step();
             }
-            rows.push(row);
-            if rows.len() == SORTED_MAX {
-                output.put_sorted(self, &mut rows, pace)?;
+            if !chunk.takes(stored.len()) {
+                output.put_sorted(self, &mut chunk, pace)?;
             }
+            chunk.push(row, stored);
             Ok(true)
         })?;
-        output.put_sorted(self, &mut rows, pace)?;
+        output.put_sorted(self, &mut chunk, pace)?;
         output.finish(self)
+    }
+
+    /// The payload of one of the rows of a chunk as it is stored: out of the segment, by way of `buffer`, unless it is held.
+    fn payload<'c>(
+        &self,
+        row: &Row,
+        held: Option<&'c [u8]>,
+        buffer: &'c mut Vec<u8>,
+    ) -> io::Result<&'c [u8]> {
+        let (offset, length) = (row.offset, row.header.payload_bytes as usize);
+        let payload = match held {
+            Some(held) => held.get(offset as usize..).and_then(|rest| rest.get(..length)),
+            None => {
+                buffer.resize(length, 0);
+                let read = read_full_at(&*self.file, buffer, offset)?;
+                Some(&buffer[..]).filter(|payload| read == length && row.header.holds(payload))
+            }
+        };
+        payload.ok_or(io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -210,23 +270,20 @@ impl<F: DiskFile> Output<F> {
     fn put_sorted(
         &mut self,
         request: &SortRequest<F>,
-        rows: &mut Vec<Row>,
+        chunk: &mut Chunk,
         pace: &mut dyn Pace,
     ) -> io::Result<()> {
-        rows.sort_unstable_by_key(|row| (row.kin, row.header.partition, row.header.position));
-        let mut payload = Vec::new();
-        for Row { header, offset, .. } in rows.drain(..) {
-            payload.resize(header.payload_bytes as usize, 0);
-            let read = read_full_at(&*request.file, &mut payload, offset)?;
-            if read < payload.len() || !header.holds(&payload) {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            self.put(request.segment.header.salt, &header, &payload)?;
+        chunk.rows.sort_unstable_by_key(|row| (row.kin, row.header.partition, row.header.position));
+        let mut buffer = Vec::new();
+        for row in &chunk.rows {
+            let payload = request.payload(row, chunk.held.as_deref(), &mut buffer)?;
+            self.put(request.segment.header.salt, &row.header, payload)?;
             if STEP_BYTES <= self.buffer.len() as u64 {
                 self.write_sectors()?;
                 pace.step();
             }
         }
+        chunk.clear();
         Ok(())
     }
 

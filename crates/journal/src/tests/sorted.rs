@@ -115,6 +115,36 @@ fn whichever_records_of_a_row_are_wanted_they_are_read_from_the_copy() {
     }
 }
 
+/// With so many addresses that their payloads are not held in memory: they are found one by one.
+#[test]
+fn of_very_many_addresses_each_has_its_row() {
+    const IN_GROUP: u64 = 160;
+    let disk = SimulatedDisk::new(5);
+    let (mut journal, _) = open(&disk);
+    journal.sort_by(|payload| u32::from(payload[0]) % 150);
+    let bytes = |number: u64| 30 + number as usize % 7;
+    for group in 0..8 {
+        let numbers = 1 + group * IN_GROUP..=(group + 1) * IN_GROUP;
+        let records: Vec<_> = numbers.clone().map(|number| record(0, number, bytes(number))).collect();
+        journal.commit(&records).unwrap();
+        for number in numbers {
+            assert!(journal.retain(PARTITION, position(number), 1, bytes(number) as u64));
+        }
+        serve(&mut journal, &disk);
+    }
+    sort(&mut journal, &disk);
+    let first = copies(&disk)[0];
+    let name = crate::layout::format::segment_name(first);
+    let mut contents = disk.contents(&name).unwrap();
+    contents[512..].fill(0);
+    disk.set_contents(&name, contents);
+    let wanted: Vec<_> = (1..=IN_GROUP).map(|number| (PARTITION, position(number))).collect();
+    let (_, mut got) = read_near(&mut journal, &wanted);
+    got.sort_by_key(|(at, _)| *at);
+    let want = wanted.iter().map(|(_, at)| (*at, Ok(payload(0, at.get(), bytes(at.get())))));
+    assert_eq!(got, want.collect::<Vec<_>>());
+}
+
 #[test]
 fn nothing_is_copied_that_lies_in_order_or_is_mostly_gone() {
     let few: fn(&[u8]) -> u32 = |payload| kin(payload) % 3;
