@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use postroad_model::{ConsumerKey, Delivered, Destination, EntryTag, Outcome, Settle, TransactionKey};
 use postroad_routing::{Slow, WhenSlow};
 
-use super::{AT_ONCE, Ask, Checked, Fate, Hold, Number, Oracle, Place, Spot};
+use super::{AT_ONCE, Ask, Checked, Fate, Hold, MessageCopy, Number, Oracle, Place, Spot};
 
 /// What operators have decided, and what came of it.
 #[derive(Default)]
@@ -258,7 +258,9 @@ impl Oracle {
         let Some(copy) = self.copies.get(spot).filter(|copy| buried && !copy.volatile) else { return };
         let disputed = copy.disputed || !is_sure;
         let grave = (dead, spot.1);
-        let before = self.copies.get(&grave).filter(|_| self.taking.is_possible());
+        // What an earlier run had there in memory alone is gone.
+        let is_there = |before: &&MessageCopy| before.run == self.run || !before.volatile;
+        let before = self.copies.get(&grave).filter(|_| self.taking.is_possible()).filter(is_there);
         let is_refused = |number: Number| self.operations[number].fate == Fate::Aborted;
         match before.map(|before| (is_refused(before.created), before.delivered)) {
             // A message that is not persistent may be in the log all the same (it was due later, say). Among the dead
