@@ -2,6 +2,7 @@
 //! all are, nothing but the ends.
 
 use postroad_model::Position;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
 /// Positions to a chunk: its 64 bytes cost little where one record in hundreds is live, and its key little where nearly all are.
@@ -54,7 +55,7 @@ impl LiveSet {
 
     /// To add many in order, which costs little, and next to nothing where they come in rows.
     pub(crate) fn filling(self) -> Filling {
-        Filling { set: self, current: None }
+        Filling { set: self, wides: FxHashMap::default(), current: None }
     }
 
     /// One message of the record is needed no more. False: none was.
@@ -140,6 +141,23 @@ impl LiveSet {
         self.solid.insert(first, end);
     }
 
+    /// A chunk that is not there, with whatever it has.
+    fn put(&mut self, number: u64, chunk: Chunk) {
+        match chunk {
+            SOLID => self.harden(number),
+            chunk if chunk == Chunk::default() => {}
+            chunk => {
+                self.chunks.insert(number, chunk);
+            }
+        }
+    }
+
+    /// The chunk, which is not there afterwards.
+    fn take(&mut self, number: u64) -> Chunk {
+        self.loosen(number);
+        self.chunks.remove(&number).unwrap_or_default()
+    }
+
     /// A solid chunk comes back into the table.
     fn loosen(&mut self, number: u64) {
         let Some((first, end)) = self.run_of(number) else { return };
@@ -154,11 +172,20 @@ impl LiveSet {
     }
 }
 
+/// Chunks that are filled together: whoever adds what one of a hundred addresses has goes over all of them, and from each to the next.
+const CHUNKS: usize = 8;
+const WIDE: u64 = CHUNK * CHUNKS as u64;
+
+type Wide = [Chunk; CHUNKS];
+
 /// A set to which many records are added: see [`LiveSet::filling`].
 pub(crate) struct Filling {
+    /// What nothing was added to.
     set: LiveSet,
-    /// The chunk that was added to last, which is not in the set meanwhile.
-    current: Option<(u64, Chunk)>,
+    /// `None`: all of them are live.
+    wides: FxHashMap<u64, Option<Box<Wide>>>,
+    /// The one that was added to last, which is not among them meanwhile.
+    current: Option<(u64, Box<Wide>)>,
 }
 
 impl Filling {
@@ -166,15 +193,14 @@ impl Filling {
     pub(crate) fn add(&mut self, first: Position, records: u64) {
         let (mut at, end) = (first.get(), first.get().saturating_add(records));
         while at < end {
-            let number = at / CHUNK;
-            if self.current.is_none_or(|(current, _)| current != number) {
+            let number = at / WIDE;
+            if self.current.as_ref().is_none_or(|(current, _)| *current != number) {
                 self.put_back();
-                self.set.loosen(number);
-                self.current = Some((number, self.set.chunks.remove(&number).unwrap_or_default()));
+                self.current = Some((number, self.take_out(number)));
             }
-            let Filling { set, current: Some((_, chunk)) } = self else { return };
-            let behind = end.min((number + 1) * CHUNK);
-            mark(chunk, (at, behind), |position| *set.further.entry(position).or_default() += 1);
+            let Filling { set, current: Some((_, wide)), .. } = self else { return };
+            let behind = end.min((number + 1) * WIDE);
+            mark(wide, (at, behind), |position| *set.further.entry(position).or_default() += 1);
             at = behind;
         }
     }
@@ -182,24 +208,46 @@ impl Filling {
     /// The set with them.
     pub(crate) fn done(mut self) -> LiveSet {
         self.put_back();
-        self.set
+        let Filling { mut set, wides, .. } = self;
+        let mut wides: Vec<_> = wides.into_iter().collect();
+        wides.sort_unstable_by_key(|(number, _)| *number);
+        for (number, wide) in wides {
+            for (chunk, number) in wide.map_or([SOLID; CHUNKS], |wide| *wide).into_iter().zip(chunks(number))
+            {
+                set.put(number, chunk);
+            }
+        }
+        set
+    }
+
+    fn take_out(&mut self, number: u64) -> Box<Wide> {
+        match self.wides.remove(&number) {
+            Some(wide) => wide.unwrap_or_else(|| Box::new([SOLID; CHUNKS])),
+            None if self.set.is_empty() => Box::default(),
+            None => {
+                let mut chunks = chunks(number);
+                Box::new([(); CHUNKS].map(|()| self.set.take(chunks.next().unwrap_or_default())))
+            }
+        }
     }
 
     fn put_back(&mut self) {
-        match self.current.take() {
-            Some((number, SOLID)) => self.set.harden(number),
-            Some((number, chunk)) => {
-                self.set.chunks.insert(number, chunk);
-            }
-            None => {}
+        if let Some((number, wide)) = self.current.take() {
+            self.wides.insert(number, Some(wide).filter(|wide| **wide != [SOLID; CHUNKS]));
         }
     }
 }
 
-/// Sets the bits of positions from the first to below the second, which lie in this chunk; tells those that were set.
-fn mark(chunk: &mut Chunk, (from, to): (u64, u64), mut again: impl FnMut(Position)) {
-    let begin = from / CHUNK * CHUNK;
-    for (start, word) in (begin..to).step_by(WORD as usize).zip(chunk) {
+/// The numbers of those that are filled together.
+fn chunks(wide: u64) -> std::ops::Range<u64> {
+    wide * CHUNKS as u64..(wide + 1) * CHUNKS as u64
+}
+
+/// Sets the bits of positions from the first to below the second, which lie in these chunks; tells those that were set.
+fn mark(wide: &mut Wide, (from, to): (u64, u64), mut again: impl FnMut(Position)) {
+    let skipped = (from % WIDE / WORD) as usize;
+    let starts = (from / WORD * WORD..to).step_by(WORD as usize);
+    for (start, word) in starts.zip(&mut wide.as_flattened_mut()[skipped..]) {
         let bits = below(to, start) & !below(from, start);
         let known = *word & bits;
         *word |= bits;

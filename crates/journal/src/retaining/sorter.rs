@@ -38,8 +38,8 @@ const SORTED_MAX: usize = 1 << 16;
 /// Of so many addresses, or fewer, payloads are held in memory until they are written: they need not be found one by one...
 const HELD_ADDRESSES_MAX: usize = 128;
 
-/// ... as long as they are together not larger than this: stretches of 60 KB for each of a hundred.
-const HELD_BYTES_MAX: usize = 6 << 20;
+/// ... as long as they are together not larger than this: stretches of 40 KB for each of a hundred.
+const HELD_BYTES_MAX: usize = 4 << 20;
 
 /// Slots of a copy, each of 8 bytes of memory while it is made: a segment of 64 MiB has as many records of 128 bytes.
 const SLOTS_MAX: u64 = 1 << 19;
