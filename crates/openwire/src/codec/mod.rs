@@ -43,8 +43,8 @@ pub use message::{
 };
 pub use options::WireFormatOptions;
 pub use primitive::{
-    PRIMITIVE_NESTING_MAX, PRIMITIVE_VALUES_MAX, Primitive, PrimitiveMap, decode_text_body, encode_text_body,
-    find_property,
+    FoundProperty, PRIMITIVE_NESTING_MAX, PRIMITIVE_VALUES_MAX, Primitive, PrimitiveMap, decode_text_body,
+    encode_text_body, find_property,
 };
 pub use structure::{VERSION_MAX, VERSION_MIN};
 pub use text::WireString;

@@ -155,11 +155,41 @@ impl Primitive {
     }
 }
 
-/// The value of one property, found without decoding the others; their names are compared as bytes.
+/// Where the value of a property is, in a map that was not decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundProperty<'m> {
+    marshalled: &'m Bytes,
+    offset: usize,
+}
+
+impl<'m> FoundProperty<'m> {
+    /// The value.
+    ///
+    /// # Errors
+    /// As [`PrimitiveMap::decode`].
+    pub fn value(self) -> Result<Primitive, WireError> {
+        Input::new(self.marshalled, self.offset).value()
+    }
+
+    /// The text, where it lies; `None` if it is none, or is not plain: then the value says what it is.
+    pub fn plain_text(self) -> Option<&'m str> {
+        let mut input = Input::new(self.marshalled, self.offset);
+        let length = match input.array::<1>().ok()?[0] {
+            9 => usize::from(u16::from_be_bytes(input.array().ok()?)),
+            13 => input.length().ok()?,
+            _ => return None,
+        };
+        let start = input.take(length).ok()?;
+        let text = &self.marshalled[start..start + length];
+        text.is_ascii().then(|| str::from_utf8(text).ok())?
+    }
+}
+
+/// One property, found without decoding the others; their names are compared as bytes.
 ///
 /// # Errors
 /// As [`PrimitiveMap::decode`], for what has to be passed over or read on the way to the end of the map.
-pub fn find_property(marshalled: &Bytes, name: &str) -> Result<Option<Primitive>, WireError> {
+pub fn find_property<'m>(marshalled: &'m Bytes, name: &str) -> Result<Option<FoundProperty<'m>>, WireError> {
     let name = WireString::in_place(name);
     let mut input = Input::new(marshalled, 0);
     let mut found = None;
@@ -173,7 +203,7 @@ pub fn find_property(marshalled: &Bytes, name: &str) -> Result<Option<Primitive>
             found = Some(offset);
         }
     }
-    found.map(|offset| Input::new(marshalled, offset).value()).transpose()
+    Ok(found.map(|offset| FoundProperty { marshalled, offset }))
 }
 
 /// Reads the body of a text message that is not compressed; `None` for null text.

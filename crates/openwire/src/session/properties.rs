@@ -8,8 +8,8 @@ use postroad_selector::{Properties, Value};
 
 use crate::client::{Body, message_id_text};
 use crate::codec::{
-    Destination, Primitive, RoutingHeaders, WireString, find_property, from_stored, peek_headers,
-    peek_properties,
+    Destination, FoundProperty, Primitive, RoutingHeaders, WireString, find_property, from_stored,
+    peek_headers, peek_properties,
 };
 use crate::portable::inflate;
 
@@ -32,7 +32,7 @@ impl<'m> StoredProperties<'m> {
         self.headers.get_or_init(peeked).as_deref()
     }
 
-    fn producers_own(&self, name: &str) -> Option<Primitive> {
+    fn producers_own(&self, name: &str) -> Option<FoundProperty<'_>> {
         let marshalled = self.marshalled.get_or_init(|| peek_properties(self.stored, self.version).ok()?);
         find_property(marshalled.as_ref()?, name).ok()?
     }
@@ -68,7 +68,11 @@ impl Properties for StoredProperties<'_> {
         {
             return Some(value);
         }
-        match self.producers_own(name)? {
+        let found = self.producers_own(name)?;
+        if let Some(text) = found.plain_text() {
+            return Some(Value::String(text.into()));
+        }
+        match found.value().ok()? {
             Primitive::Null => None,
             Primitive::Boolean(value) => Some(Value::Boolean(value)),
             Primitive::Byte(value) => Some(Value::Long(value.into())),
@@ -136,6 +140,8 @@ mod tests {
     fn a_header_or_property_is_read_by_its_name() {
         let stored = stored(&[
             ("text", Primitive::String("é".into())),
+            ("plain", Primitive::String("red".into())),
+            ("long", Primitive::String("x".repeat(10_000).into())),
             ("short", Primitive::Short(-2)),
             ("float", Primitive::Float(0.5)),
             ("none", Primitive::Null),
@@ -146,6 +152,8 @@ mod tests {
         let properties = StoredProperties::of(&stored, 12);
         for (name, want) in [
             ("text", Some(Value::from("é"))),
+            ("plain", Some(Value::from("red"))),
+            ("long", Some(Value::from("x".repeat(10_000).as_str()))),
             ("short", Some(Value::Long(-2))),
             ("float", Some(Value::Double(0.5))),
             ("none", None),
