@@ -54,9 +54,8 @@ impl<'a> Scanner<'a> {
 
     #[inline]
     pub fn skip(&mut self, length: usize) -> Result<(), WireError> {
-        let left_bytes = self.bytes.len() - self.offset;
-        if left_bytes < length {
-            return Err(WireError::Truncated { offset: self.offset, wanted_bytes: length, left_bytes });
+        if self.bytes.len() - self.offset < length {
+            return Err(self.truncated(length));
         }
         self.offset += length;
         Ok(())
@@ -64,8 +63,22 @@ impl<'a> Scanner<'a> {
 
     #[inline]
     pub fn byte(&mut self) -> Result<u8, WireError> {
-        self.skip(1)?;
-        Ok(self.bytes[self.offset - 1])
+        self.array().map(|[byte]| byte)
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let Some(array) = self.bytes.get(self.offset..).and_then(<[u8]>::first_chunk) else {
+            return Err(self.truncated(N));
+        };
+        self.offset += N;
+        Ok(*array)
+    }
+
+    #[cold]
+    fn truncated(&self, wanted_bytes: usize) -> WireError {
+        let left_bytes = self.bytes.len() - self.offset;
+        WireError::Truncated { offset: self.offset, wanted_bytes, left_bytes }
     }
 
     #[inline]
@@ -73,7 +86,7 @@ impl<'a> Scanner<'a> {
         if self.byte()? == 0 {
             return Ok(());
         }
-        let length = u16::from_be_bytes([self.byte()?, self.byte()?]);
+        let length = u16::from_be_bytes(self.array()?);
         self.skip(length.into())
     }
 
@@ -83,7 +96,7 @@ impl<'a> Scanner<'a> {
             return Ok(());
         }
         let offset = self.offset;
-        let length = i32::from_be_bytes([self.byte()?, self.byte()?, self.byte()?, self.byte()?]);
+        let length = i32::from_be_bytes(self.array()?);
         self.skip(size_from(i64::from(length), offset)?)
     }
 
@@ -107,7 +120,7 @@ impl<'a> Scanner<'a> {
             return Ok(());
         }
         let offset = self.offset;
-        let count = i16::from_be_bytes([self.byte()?, self.byte()?]);
+        let count = i16::from_be_bytes(self.array()?);
         for _ in 0..size_from(i64::from(count), offset)? {
             self.object::<T>()?;
         }
