@@ -21,6 +21,7 @@ mod text;
 mod throwable;
 
 mod cache;
+mod cursor;
 mod reader;
 mod scan;
 mod writer;

@@ -3,7 +3,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{WireError, WireString, reader::size_from, writer::length_i32};
+use super::{WireError, WireString, cursor, reader::size_from, writer::length_i32};
 
 /// Maps and lists inside each other that we follow. The reference allows 127
 /// in messages; properties in real use nest two deep, and the stack is ours.
@@ -376,21 +376,11 @@ impl Input<'_> {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let start = self.take(N)?;
-        self.bytes[start..].first_chunk().copied().ok_or(WireError::Truncated {
-            offset: start,
-            wanted_bytes: N,
-            left_bytes: 0,
-        })
+        cursor::array(self.bytes, &mut self.offset)
     }
 
     fn take(&mut self, wanted_bytes: usize) -> Result<usize, WireError> {
-        let left_bytes = self.bytes.len() - self.offset;
-        if left_bytes < wanted_bytes {
-            return Err(WireError::Truncated { offset: self.offset, wanted_bytes, left_bytes });
-        }
-        self.offset += wanted_bytes;
-        Ok(self.offset - wanted_bytes)
+        cursor::take(self.bytes, &mut self.offset, wanted_bytes)
     }
 
     fn finish(&self) -> Result<(), WireError> {

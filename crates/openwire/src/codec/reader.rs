@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::{
     Magic, WireError, WireString,
     cache::DecodeCache,
+    cursor,
     data::DataStructure,
     structure::{Structure, is_marshal_aware},
     throwable::Throwable,
@@ -266,13 +267,7 @@ impl<'a> Reader<'a> {
 
     #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        match self.frame[self.offset..].first_chunk::<N>() {
-            Some(bytes) => {
-                self.offset += N;
-                Ok(*bytes)
-            }
-            None => Err(self.truncated(N)),
-        }
+        cursor::array(self.frame, &mut self.offset)
     }
 
     #[inline]
@@ -284,17 +279,7 @@ impl<'a> Reader<'a> {
     /// Passes over `length` bytes and says where they start.
     #[inline]
     fn take(&mut self, length: usize) -> Result<usize, WireError> {
-        if self.left() < length {
-            return Err(self.truncated(length));
-        }
-        let start = self.offset;
-        self.offset += length;
-        Ok(start)
-    }
-
-    #[cold]
-    fn truncated(&self, wanted_bytes: usize) -> WireError {
-        WireError::Truncated { offset: self.offset, wanted_bytes, left_bytes: self.left() }
+        cursor::take(self.frame, &mut self.offset, length)
     }
 }
 

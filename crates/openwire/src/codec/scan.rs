@@ -1,7 +1,7 @@
 //! Passes over stored (loose, uncached) bytes without building values.
 
 use super::{
-    WireError,
+    WireError, cursor,
     reader::{NESTING_MAX, size_from},
     structure::Structure,
     throwable::Throwable,
@@ -54,11 +54,7 @@ impl<'a> Scanner<'a> {
 
     #[inline]
     pub fn skip(&mut self, length: usize) -> Result<(), WireError> {
-        if self.bytes.len() - self.offset < length {
-            return Err(self.truncated(length));
-        }
-        self.offset += length;
-        Ok(())
+        cursor::take(self.bytes, &mut self.offset, length).map(drop)
     }
 
     #[inline]
@@ -68,17 +64,7 @@ impl<'a> Scanner<'a> {
 
     #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let Some(array) = self.bytes.get(self.offset..).and_then(<[u8]>::first_chunk) else {
-            return Err(self.truncated(N));
-        };
-        self.offset += N;
-        Ok(*array)
-    }
-
-    #[cold]
-    fn truncated(&self, wanted_bytes: usize) -> WireError {
-        let left_bytes = self.bytes.len() - self.offset;
-        WireError::Truncated { offset: self.offset, wanted_bytes, left_bytes }
+        cursor::array(self.bytes, &mut self.offset)
     }
 
     #[inline]
