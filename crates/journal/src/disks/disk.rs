@@ -62,9 +62,7 @@ pub trait DiskFile: Send + Sync + 'static {
     where
         Self: Sized,
     {
-        buffer.resize(part.end.saturating_sub(part.start) as usize, 0);
-        let filled = read_full_at(self, buffer, part.start)?;
-        Ok(&buffer[..filled])
+        read_part(self, part, buffer)
     }
 
     /// Says that this part will be read soon, so that the disk may begin. Nothing depends on it.
@@ -111,6 +109,17 @@ pub(crate) fn read_full_at<F: DiskFile>(file: &F, buffer: &mut [u8], offset: u64
         }
     }
     Ok(filled)
+}
+
+/// Reads a part of the file into `buffer`; less only at the end of the file.
+pub(crate) fn read_part<'b, F: DiskFile>(
+    file: &F,
+    part: Range<u64>,
+    buffer: &'b mut Vec<u8>,
+) -> io::Result<&'b [u8]> {
+    buffer.resize(part.end.saturating_sub(part.start) as usize, 0);
+    let filled = read_full_at(file, buffer, part.start)?;
+    Ok(&buffer[..filled])
 }
 
 /// Puts bytes in the place of others, and syncs them.

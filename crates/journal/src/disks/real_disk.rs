@@ -1,7 +1,7 @@
 //! A directory of the operating system.
 
 use crate::disks::direct::DirectWay;
-use crate::disks::disk::{Disk, DiskFile, read_full_at};
+use crate::disks::disk::{Disk, DiskFile, read_part};
 use crate::error::OpenError;
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use std::io;
@@ -199,9 +199,7 @@ impl DiskFile for RealFile {
         if let Some(read) = self.direct.read(&self.file, &part, buffer) {
             return read.map(|place| &buffer[place]);
         }
-        buffer.resize(part.end.saturating_sub(part.start) as usize, 0);
-        let filled = read_full_at(self, buffer, part.start)?;
-        Ok(&buffer[..filled])
+        read_part(self, part, buffer)
     }
 
     fn will_need(&self, part: Range<u64>) {

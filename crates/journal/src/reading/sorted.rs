@@ -132,9 +132,9 @@ impl<F: DiskFile> Taking<'_, F> {
     fn read_rows<'p>(&mut self, header: &SortedHeader, positions: &'p [Position]) -> &'p [Position] {
         let (mut rows, mut left) = (ROWS.take(), positions);
         while let Some(&first) = left.first().filter(|_| self.bytes_left > 0) {
-            let place = rows.take_next(self.copy.segment.salt, self.partition, first);
-            let place = place.or_else(|| Some(self.copy.places(header, self.partition, &[first]).pop()?.1));
-            let Some(place) = place else { break };
+            let known = rows.take_next(self.copy.segment.salt, self.partition, first);
+            let look_up = || self.copy.places(header, self.partition, &[first]).pop().map(|(_, place)| place);
+            let Some(place) = known.or_else(look_up) else { break };
             let before = left.len();
             self.read_row(place, header.slots_at, &mut left, &mut rows);
             if before - left.len() < ROW_RECORDS_MIN {

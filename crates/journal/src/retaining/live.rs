@@ -180,7 +180,7 @@ type Wide = [Chunk; CHUNKS];
 
 /// A set to which many records are added: see [`LiveSet::filling`].
 pub(crate) struct Filling {
-    /// What nothing was added to.
+    /// The chunks that nothing was added to, and what records have beyond their first message.
     set: LiveSet,
     /// `None`: all of them are live.
     wides: FxHashMap<u64, Option<Box<Wide>>>,
@@ -212,10 +212,8 @@ impl Filling {
         let mut wides: Vec<_> = wides.into_iter().collect();
         wides.sort_unstable_by_key(|(number, _)| *number);
         for (number, wide) in wides {
-            for (chunk, number) in wide.map_or([SOLID; CHUNKS], |wide| *wide).into_iter().zip(chunks(number))
-            {
-                set.put(number, chunk);
-            }
+            let chunks = wide.map_or([SOLID; CHUNKS], |wide| *wide);
+            (number * CHUNKS as u64..).zip(chunks).for_each(|(number, chunk)| set.put(number, chunk));
         }
         set
     }
@@ -223,10 +221,8 @@ impl Filling {
     fn take_out(&mut self, number: u64) -> Box<Wide> {
         match self.wides.remove(&number) {
             Some(wide) => wide.unwrap_or_else(|| Box::new([SOLID; CHUNKS])),
-            None if self.set.is_empty() => Box::default(),
             None => {
-                let mut chunks = chunks(number);
-                Box::new([(); CHUNKS].map(|()| self.set.take(chunks.next().unwrap_or_default())))
+                Box::new(std::array::from_fn(|chunk| self.set.take(number * CHUNKS as u64 + chunk as u64)))
             }
         }
     }
@@ -236,11 +232,6 @@ impl Filling {
             self.wides.insert(number, Some(wide).filter(|wide| **wide != [SOLID; CHUNKS]));
         }
     }
-}
-
-/// The numbers of those that are filled together.
-fn chunks(wide: u64) -> std::ops::Range<u64> {
-    wide * CHUNKS as u64..(wide + 1) * CHUNKS as u64
 }
 
 /// Sets the bits of positions from the first to below the second, which lie in these chunks; tells those that were set.

@@ -125,9 +125,8 @@ impl<D: Disk> Journal<D> {
         }
         let made = self.order(capacity_bytes, Zeros::None).prepare(&self.disk, &mut ());
         // If one is being made, that may have taken the space: its answer tells.
-        let before = self.room.outstanding.is_some() && self.room.refused;
-        let alone = self.room.outstanding.is_none();
-        self.room.refused = made.as_ref().is_err_and(|error| error.is_full() && (alone || before));
+        let tells = self.room.outstanding.is_none() || self.room.refused;
+        self.room.refused = tells && made.as_ref().is_err_and(PrepareError::is_full);
         // Segments are used in the order of their numbers: an older spare can only be recycled.
         if made.is_ok()
             && let Some(spare) = self.room.spare.take()
