@@ -794,6 +794,14 @@ mod tests {
         Position::new(number).unwrap()
     }
 
+    /// A record of the partition comes, to be synced.
+    fn push(writer: &mut LogWriter<SimulatedDisk>, number: u64, payload: Vec<u8>) {
+        let (partition, position) = (PARTITION, position(number));
+        let payload = Payload::from(Bytes::from(payload));
+        let record = Record { partition, position, payload, reserve: false, key: None };
+        writer.push(ToWriter::Batch { partition, epoch: 0, records: vec![record], sync: true });
+    }
+
     /// Does all jobs, and answers as the partition would whose records up to `applied` are applied.
     fn settle_down(writer: &mut LogWriter<SimulatedDisk>, disk: &SimulatedDisk, applied: u64) -> Vec<bool> {
         let mut space = Vec::new();
@@ -830,20 +838,7 @@ mod tests {
                 .collect(),
         };
         for number in 1..=5 {
-            let payload = Payload::from(Bytes::from(vec![7; 60 << 10]));
-            let record = Record {
-                partition: PARTITION,
-                position: position(number),
-                payload,
-                reserve: false,
-                key: None,
-            };
-            writer.push(ToWriter::Batch {
-                partition: PARTITION,
-                epoch: 0,
-                records: vec![record],
-                sync: true,
-            });
+            push(&mut writer, number, vec![7; 60 << 10]);
             writer.write();
         }
         writer.push(notes(Change::Retained { count: 1 }));
@@ -855,13 +850,6 @@ mod tests {
         writer.keep_up();
         assert_eq!(settle_down(&mut writer, &disk, 5), vec![true], "the first segment is free for reuse");
         assert_eq!((writer.wants_retry(), writer.trouble()), (false, &Trouble::default()));
-    }
-
-    fn push(writer: &mut LogWriter<SimulatedDisk>, number: u64, payload: Vec<u8>, reserve: bool) {
-        let (partition, position) = (PARTITION, position(number));
-        let payload = Payload::from(Bytes::from(payload));
-        let record = Record { partition, position, payload, reserve, key: None };
-        writer.push(ToWriter::Batch { partition, epoch: 0, records: vec![record], sync: true });
     }
 
     #[test]
@@ -879,10 +867,10 @@ mod tests {
             // It has all the space there is.
             let made = job.run(&disk, &mut ());
             disk.set_capacity(Some(disk.used_bytes()));
-            push(&mut writer, 1, vec![7; 200 << 10], false);
+            push(&mut writer, 1, vec![7; 200 << 10]);
             writer.write();
             assert!(matches!(writer.next_message(), Some(ToPartition::Durable { .. })));
-            push(&mut writer, 2, vec![7; 100 << 10], false);
+            push(&mut writer, 2, vec![7; 100 << 10]);
             (0..3).for_each(|_| writer.write());
             assert!(writer.awaits_segment() && writer.has_records());
             assert!(writer.next_message().is_none() && !writer.is_full());
@@ -903,20 +891,7 @@ mod tests {
         let (journal, _) = Journal::open(disk.clone(), options).unwrap();
         let mut writer = LogWriter::new(journal, [PARTITION]);
         for number in 1..=4 {
-            let payload = Payload::from(Bytes::from(vec![7; 30 << 10]));
-            let record = Record {
-                partition: PARTITION,
-                position: position(number),
-                payload,
-                reserve: false,
-                key: None,
-            };
-            writer.push(ToWriter::Batch {
-                partition: PARTITION,
-                epoch: 0,
-                records: vec![record],
-                sync: true,
-            });
+            push(&mut writer, number, vec![7; 30 << 10]);
             writer.write();
         }
         let name = "0000000000000001.segment";
@@ -958,10 +933,7 @@ mod tests {
     fn with_one_record(disk: &SimulatedDisk) -> LogWriter<SimulatedDisk> {
         let (journal, _) = Journal::open(disk.clone(), Options::default()).unwrap();
         let mut writer = LogWriter::new(journal, [PARTITION]);
-        let payload = Payload::from(Bytes::from_static(b"record"));
-        let record =
-            Record { partition: PARTITION, position: position(1), payload, reserve: false, key: None };
-        writer.push(ToWriter::Batch { partition: PARTITION, epoch: 0, records: vec![record], sync: true });
+        push(&mut writer, 1, b"record".to_vec());
         writer
     }
 
