@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_millis(250);
 
 /// The thread for one kind of job.
 struct WorkerKind {
-    kind: JobKind,
+    jobs: JobKind,
     name: &'static str,
     /// How many times as long as a step took it rests behind it: checkpoints get half of the disk's time, compaction a fifth,
     /// however fast the disk is, so that no reader or writer notices them.
@@ -32,12 +32,12 @@ struct WorkerKind {
 }
 
 const WORKERS: [WorkerKind; 5] = [
-    WorkerKind { kind: JobKind::Read, name: "journal-reads", rest_share: 0, nice: 0 },
-    WorkerKind { kind: JobKind::Segment, name: "journal-segment", rest_share: 0, nice: 0 },
-    WorkerKind { kind: JobKind::Checkpoint, name: "journal-state", rest_share: 1, nice: 0 },
+    WorkerKind { jobs: JobKind::Read, name: "journal-reads", rest_share: 0, nice: 0 },
+    WorkerKind { jobs: JobKind::Segment, name: "journal-segment", rest_share: 0, nice: 0 },
+    WorkerKind { jobs: JobKind::Checkpoint, name: "journal-state", rest_share: 1, nice: 0 },
     // A tenth of what it would have: nobody needs it, and it goes on for as long as a backlog grows.
-    WorkerKind { kind: JobKind::Sort, name: "journal-sort", rest_share: 1, nice: 10 },
-    WorkerKind { kind: JobKind::Background, name: "journal-compact", rest_share: 4, nice: 0 },
+    WorkerKind { jobs: JobKind::Sort, name: "journal-sort", rest_share: 1, nice: 10 },
+    WorkerKind { jobs: JobKind::Background, name: "journal-compact", rest_share: 4, nice: 0 },
 ];
 
 /// A sealed segment is read for damage so often: with 64 MiB to each, 90 GB a day.
@@ -184,10 +184,10 @@ pub fn start(
     let serve = move || marked.in_scope(|| serve(&writing, &stop));
     let journal = thread::Builder::new().name("journal".into()).spawn(serve)?;
     waker.set(journal.thread().clone());
-    for (WorkerKind { name, rest_share, nice, .. }, list) in WORKERS.into_iter().zip(lists) {
+    for (kind, list) in WORKERS.into_iter().zip(lists) {
+        let (name, mark) = (kind.name, mark.clone());
         let (disk, done, stop) = (disk.clone(), done.clone(), workers_stop.clone());
-        let worker = Worker { disk, list, done, stop, rest_share, nice, journal: journal.thread().clone() };
-        let mark = mark.clone();
+        let worker = Worker { kind, disk, list, done, stop, journal: journal.thread().clone() };
         thread::Builder::new().name(name.into()).spawn(move || mark.in_scope(|| worker.run()))?;
     }
     Ok((journal, door))
@@ -195,19 +195,18 @@ pub fn start(
 
 /// A thread that does jobs of one kind.
 struct Worker {
+    kind: WorkerKind,
     disk: RealDisk,
     list: mpsc::Receiver<Job<File>>,
     done: mpsc::Sender<JobDone<File>>,
     stop: Arc<AtomicBool>,
-    rest_share: u32,
-    nice: i32,
     journal: thread::Thread,
 }
 
 impl Worker {
     fn run(self) {
-        if self.nice != 0
-            && let Err(error) = rustix::process::setpriority_process(None, self.nice)
+        if self.kind.nice != 0
+            && let Err(error) = rustix::process::setpriority_process(None, self.kind.nice)
         {
             tracing::warn!(%error, "a thread for journal housekeeping cannot give way to others");
         }
@@ -232,7 +231,7 @@ struct Paced<'w> {
 
 impl Pace for Paced<'_> {
     fn step(&mut self) {
-        thread::sleep((self.began.elapsed() * self.worker.rest_share).min(REST_MAX));
+        thread::sleep((self.began.elapsed() * self.worker.kind.rest_share).min(REST_MAX));
         (self.began, self.wait) = (Instant::now(), WAIT_MIN);
     }
 
@@ -454,7 +453,7 @@ impl Writing {
 
     fn send_out(&mut self) {
         while let Some(job) = self.writer.next_job() {
-            let worker = WORKERS.iter().position(|worker| worker.kind == job.kind());
+            let worker = WORKERS.iter().position(|worker| worker.jobs == job.kind());
             let sent =
                 worker.and_then(|worker| self.jobs.get(worker)).is_some_and(|jobs| jobs.send(job).is_ok());
             if !sent {

@@ -229,8 +229,8 @@ impl Partition {
             entry.is_some_and(|entry| self.fetches.contains_key(&entry.key))
         };
         let read_on = queue.and_then(|queue| queue.read_on).map(|on| crate::queue::untag(on.then));
-        let reads_on = read_on.is_some_and(|(lane, then)| lane == number && first <= then);
-        let absent = match is_on_its_way(first) && (reads_on || is_on_its_way(first + messages_max / 2)) {
+        let will_read_on = read_on.is_some_and(|(lane, then)| lane == number && first <= then);
+        let absent = match is_on_its_way(first) && (will_read_on || is_on_its_way(first + messages_max / 2)) {
             true => Vec::new(),
             false => self.absent_from(id, (number, first), messages_max, FETCH_BYTES_MAX),
         };
@@ -239,7 +239,7 @@ impl Partition {
         }
         if let Some((last, _)) = absent.last().copied() {
             let (at, then) = (absent[absent.len() / 2].0, absent[absent.len() * 3 / 4].0);
-            self.reads_on(id, ReadOn { at, then, last });
+            self.note_read_on(id, ReadOn { at, then, last });
         }
         self.fetch(&absent, effects);
     }
@@ -252,11 +252,11 @@ impl Partition {
         let absent = self.absent_from(id, (number, last + 1), messages_max / 2, AHEAD_BYTES_MAX);
         let ends = absent.first().zip(absent.last()).map(|((first, _), (last, _))| (*first, *last));
         let (then, last) = ends.unwrap_or((before.last, before.last));
-        self.reads_on(id, ReadOn { at: before.then, then, last });
+        self.note_read_on(id, ReadOn { at: before.then, then, last });
         self.fetch(&absent, effects);
     }
 
-    fn reads_on(&mut self, id: QueueId, read_on: ReadOn) {
+    fn note_read_on(&mut self, id: QueueId, read_on: ReadOn) {
         if let Some(queue) = self.queues.get_mut(&id) {
             queue.read_on = Some(read_on);
         }
@@ -296,6 +296,7 @@ impl Partition {
             let Some((key, absent_bytes)) = key.and_then(|key| Some((key, self.bodies.absent(key)?))) else {
                 break;
             };
+            // Half of them are asked for while the others go.
             if FETCH_MESSAGES_MIN / 2 <= count && bytes_max <= bytes {
                 break;
             }
