@@ -118,6 +118,11 @@ impl Body {
 }
 
 impl Partition {
+    /// Whether messages wait for their bodies to be in another partition.
+    pub fn is_carrying(&self) -> bool {
+        !self.carrying.waiting.is_empty()
+    }
+
     /// Entries of one queue leave it, and these messages, which they were, go elsewhere: as [`Partition::move_messages`].
     pub(crate) fn move_entries(
         &mut self,

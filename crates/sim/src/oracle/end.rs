@@ -181,7 +181,11 @@ impl Oracle {
         let sends = operation.sends.iter().filter(unsettled).find(lasting);
         // What was taken back may have left by another's verdict.
         let by_this = |spot: &&Spot| self.copies.get(*spot).is_some_and(|copy| copy.ended == Some(number));
-        let settles = operation.settles.iter().filter(by_this).find(lasting);
+        // What a power cut may have taken before was perhaps never there to be settled.
+        let came = |spot: &&Spot| {
+            self.copies.get(*spot).is_some_and(|copy| self.operations[copy.created].fate == Fate::Committed)
+        };
+        let settles = operation.settles.iter().filter(by_this).filter(came).find(lasting);
         match (operation.fate, sends, settles) {
             (Fate::Asked, Some(sent), Some(settled)) => Err(format!(
                 "a {} was carried out by half: {settled:?} has left, {sent:?} has not come",

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use postroad_model::{ConnectionId, ConsumerMode, Destination, DestinationKind, Effect, Event, Ticket};
 
+use crate::assembly::Core;
 use crate::client::Client;
 use crate::violation::Report;
 
@@ -12,7 +13,7 @@ use super::{Checked, SLOTS, Simulation};
 /// Choices after which a run that should come to rest has not.
 const REST_STEPS_MAX: u64 = 200_000;
 
-/// So often is looked how far queues on the move are...
+/// So often is looked how far queues and messages on the move are...
 const MOVE_LOOKS_MAX: u32 = 100;
 
 /// ... each time so much later that all that has to wait a little has its turn.
@@ -139,9 +140,10 @@ impl Simulation {
         })
     }
 
-    /// Lets those queues go on that are on the move; `false` if there is none.
-    fn let_queues_move(&mut self) -> Result<bool, String> {
-        if self.assembly.cores.iter().all(|core| core.partition.leaving().next().is_none()) {
+    /// Lets those queues and messages go on that are on the move; `false` if there is none.
+    fn let_moves_go_on(&mut self) -> Result<bool, String> {
+        let moves = |core: &Core| core.partition.leaving().next().is_some() || core.partition.is_carrying();
+        if !self.assembly.cores.iter().any(moves) {
             return Ok(false);
         }
         self.now_ms += MOVE_LOOK_MS;
@@ -217,7 +219,7 @@ impl Simulation {
             })?;
             self.rest()?;
             looks += u32::from(!any);
-            if !any && (MOVE_LOOKS_MAX < looks || !self.let_queues_move()?) {
+            if !any && (MOVE_LOOKS_MAX < looks || !self.let_moves_go_on()?) {
                 break;
             }
         }
