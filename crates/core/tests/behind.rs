@@ -155,6 +155,8 @@ fn what_is_said_once_more_is_not_confirmed_before_what_was_said_first() {
     for (case, script, durable, failed) in [
         ("alone", "accept 1.1 m\naccept 1.1 m", "ok ok", format!("{no} {no}")),
         ("with another", "accept 1.1 m\naccept 1.1 m n", "ok ok", format!("{no} {no}")),
+        ("otherwise", "accept 1.1 m\nreject 1.1 m", "ok ok", format!("{no} {no}")),
+        ("as expired", "accept 1.1 m\nexpire 1.1 m", "ok ok", format!("{no} {no}")),
         ("three times", "accept 1.1 m\naccept 1.1 m\naccept 1.1 m", "ok ok ok", format!("{no} {no} {no}")),
     ] {
         for fails in [false, true] {
@@ -171,5 +173,43 @@ fn what_is_said_once_more_is_not_confirmed_before_what_was_said_first() {
             bench.restart();
             assert_eq!(bench.held(), held, "case: {case}");
         }
+    }
+}
+
+#[test]
+fn a_transaction_settles_nothing_that_comes_back_from_a_verdict_before_it() {
+    let no = "no: the store could not write: broken";
+    let taken = "no: the message was taken back, for the consumer said nothing about it for too long, and was delivered to another";
+    for (case, said_in_it, durable, failed) in [
+        ("alone", "", "ok ok", "a:2"),
+        ("with another", "accept 1.1 n tx=1\n", "ok ok", "a:2"),
+        ("with a send", "send 1 a o tx=1\n", "ok ok", "a:2"),
+    ] {
+        let begin = |bench: &mut Bench| {
+            bench.run("attach 1.1 a 2\nsend 2 a m\nsend 2 a n");
+            bench.late_from_now_on();
+            assert_eq!(bench.run("accept 1.1 m\naccept 1.1 m tx=1"), "ok", "case: {case}");
+            bench.run(said_in_it);
+        };
+        let mut bench = Bench::new(settings(1));
+        begin(&mut bench);
+        assert_eq!(bench.run("commit 1 1"), "", "case: {case}");
+        assert_eq!(bench.all_durable(), durable, "case: {case}");
+        let mut bench = Bench::new(settings(1));
+        begin(&mut bench);
+        assert_eq!(bench.run("commit 1 1"), "", "case: {case}");
+        assert_eq!(bench.all_fail(), format!("{no} {no}"), "case: {case}");
+        assert_eq!(bench.held(), failed, "case: {case}");
+        let mut bench = Bench::new(settings(1));
+        begin(&mut bench);
+        assert_eq!(bench.all_fail(), no, "case: {case}");
+        assert_eq!(bench.run("commit 1 1"), taken, "case: {case}");
+        assert_eq!(
+            (bench.held(), bench.partitions[0].miscounted()),
+            (failed.to_owned(), None),
+            "case: {case}"
+        );
+        bench.restart();
+        assert_eq!(bench.held(), failed, "case: {case}");
     }
 }

@@ -66,6 +66,8 @@ impl Partition {
             (Outcome::Accepted, None) => {
                 self.settle_now(queue, consumer, &tags, SettleCause::Consumed, answer, effects);
             }
+            (Outcome::Expired, None) | (Outcome::Rejected, _)
+                if self.propose_again(queue, consumer, &tags, outcome, answer, effects) => {}
             (Outcome::Expired, None) => self.settle_expired(queue, consumer, &tags, answer, effects),
             (Outcome::Rejected, _) => self.reject(queue, consumer, &tags, reason, answer, effects),
             (Outcome::Released { failed }, _) => {
@@ -130,6 +132,29 @@ impl Partition {
         // have this without that.
         let command = Command::Settle([settlements.as_slice(), &again].concat());
         self.propose(command, Urgency::Waiting, Completion::Settled { settlements, answer }, effects);
+    }
+
+    /// A verdict about nothing but what is leaving already: its answer waits for the log, as that of the verdict before. `false` if it is
+    /// another one.
+    fn propose_again(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerKey,
+        tags: &[EntryTag],
+        outcome: Outcome,
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        if answer.is_none() || !self.held_of(queue, consumer, tags).is_empty() {
+            return false;
+        }
+        let again = self.leaving_of(queue, tags, cause(outcome));
+        if again.is_empty() {
+            return false;
+        }
+        let completion = Completion::Settled { settlements: Vec::new(), answer };
+        self.propose(Command::Settle(again), Urgency::Waiting, completion, effects);
+        true
     }
 
     /// Those of `tags` that are leaving already, by a verdict that is on its way to the log.

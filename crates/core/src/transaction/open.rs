@@ -19,6 +19,8 @@ use crate::settling::carrying::Body;
 pub struct OpenTransaction {
     sends: Vec<Sent>,
     settled: Vec<(ConsumerKey, Settlement)>,
+    /// Leaving already, by what the same consumer has said outside of it.
+    said_again: Vec<Settlement>,
     bytes: u64,
     /// The client has said everything that belongs to it.
     sealed: bool,
@@ -99,6 +101,8 @@ pub struct VolatileChanges {
     pub senders: Vec<ConnectionId>,
     /// Who had settled what, whether or not the log must know: they hold it again if nothing comes of it.
     pub holders: Vec<(ConsumerKey, Settlement)>,
+    /// Settled by what is ahead of it on the way to the log: that must be there first.
+    pub said_again: Vec<Settlement>,
 }
 
 impl VolatileChanges {
@@ -175,14 +179,21 @@ impl Partition {
         transaction: TransactionKey,
     ) {
         let held = State::Held { by: consumer, in_transaction: false };
-        let mut settled = Vec::with_capacity(tags.len());
+        let (mut settled, mut said_again) = (Vec::with_capacity(tags.len()), Vec::new());
         for tag in tags {
-            if let Some(entry) = self.entry(queue, *tag).filter(|entry| entry.state == held) {
-                entry.state = State::Held { by: consumer, in_transaction: true };
-                settled.push((consumer, Settlement { queue, tag: *tag, cause }));
+            let settlement = Settlement { queue, tag: *tag, cause };
+            match self.entry(queue, *tag) {
+                Some(entry) if entry.state == held => {
+                    entry.state = State::Held { by: consumer, in_transaction: true };
+                    settled.push((consumer, settlement));
+                }
+                Some(entry) if entry.state == State::Leaving => said_again.push(settlement),
+                _ => {}
             }
         }
-        self.open_transaction(transaction).settled.extend(settled);
+        let open = self.open_transaction(transaction);
+        open.settled.extend(settled);
+        open.said_again.extend(said_again);
     }
 
     /// Takes what another partition sends here into a transaction that it has begun.
@@ -273,9 +284,13 @@ impl Partition {
             }
         };
         let settlements = changes.settlements.clone();
+        let said_again = volatile.said_again.clone();
         let completion = Completion::Transacted { settlements, volatile, shares, answer };
-        if changes == Changes::default() {
+        if changes == Changes::default() && said_again.is_empty() {
             return self.complete(completion, effects);
+        }
+        if changes == Changes::default() {
+            return self.propose(Command::Settle(said_again), Urgency::Waiting, completion, effects);
         }
         self.bind_new_queues(&changes.sends, effects);
         self.propose(Command::Transact(changes), Urgency::Waiting, completion, effects);
@@ -309,8 +324,13 @@ impl Partition {
         Ok((changes, volatile))
     }
 
-    fn refusal_of(&self, open: &OpenTransaction) -> Option<Refusal> {
-        open.refused.clone().or_else(|| open.sends.iter().find_map(|sent| self.admit(sent).err()))
+    fn refusal_of(&mut self, open: &OpenTransaction) -> Option<Refusal> {
+        let mut has_come_back = |end: &Settlement| {
+            self.entry(end.queue, end.tag).is_some_and(|entry| entry.state != State::Leaving)
+        };
+        let taken_back = open.said_again.iter().any(&mut has_come_back).then_some(Refusal::TakenBack);
+        let refused = open.refused.clone().or(taken_back);
+        refused.or_else(|| open.sends.iter().find_map(|sent| self.admit(sent).err()))
     }
 
     /// Sorts what an open transaction did into what the log must know and what memory alone knows.
@@ -343,6 +363,7 @@ impl Partition {
                 }
             }
         }
+        volatile.said_again.extend(open.said_again);
         for (consumer, settlement) in open.settled {
             self.forget_held(consumer, &[settlement.tag]);
             let durable = !settlement.queue.is_volatile();

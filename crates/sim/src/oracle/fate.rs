@@ -61,11 +61,11 @@ impl Oracle {
         let by = operation.by.filter(|by| self.readers.contains_key(by));
         let by = by.filter(|_| self.taking.is_possible() && copy.hold == Hold::Free);
         match (after, by) {
-            (Some(after), by) => {
+            (Some(after), _) => {
                 copy.ended = Some(after);
-                if let Some(by) = by.filter(|_| self.operations[after].what == "transaction") {
-                    copy.hold = Hold::InTransaction(after, by);
-                }
+                // A transaction has it only if it was said there behind the failure; otherwise the message is delivered again, and the
+                // transaction is refused.
+                copy.disputed |= self.operations[after].what == "transaction";
             }
             (None, Some(by)) => (copy.hold, copy.perhaps_taken) = (Hold::Held(by), true),
             (None, None) => {}
