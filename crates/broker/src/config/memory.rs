@@ -22,6 +22,9 @@ const OWN_BYTES: u64 = 20 << 20;
 /// ... but no more than so many sixteenths of its memory.
 const OWN_SIXTEENTHS: u64 = 5;
 
+/// Durable messages take no more than this, however much memory there is: what is behind is read ahead of its turn as fast.
+const DURABLE_BYTES_MAX: u64 = 128 << 20;
+
 /// What of the broker's memory is for what; the rest is for the broker itself, connections and transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
@@ -37,7 +40,8 @@ impl Shares {
     /// Those of so many bytes.
     pub fn of(memory_bytes: u64) -> Shares {
         let own = OWN_BYTES.min(memory_bytes / 16 * OWN_SIXTEENTHS);
-        Shares { durable: (memory_bytes - own) / 2, volatile: memory_bytes / 4, indexes: memory_bytes / 16 }
+        let durable = ((memory_bytes - own) / 2).min(DURABLE_BYTES_MAX);
+        Shares { durable, volatile: memory_bytes / 4, indexes: memory_bytes / 16 }
     }
 }
 
@@ -122,7 +126,8 @@ mod tests {
         for (memory, durable, volatile, indexes) in [
             (1 << 20, 352 << 10, 256 << 10, 64 << 10),
             (64 << 20, 22 << 20, 16 << 20, 4 << 20),
-            (6164 << 20, 3072 << 20, 1541 << 20, 6164 << 16),
+            (212 << 20, 96 << 20, 53 << 20, 212 << 16),
+            (6164 << 20, 128 << 20, 1541 << 20, 6164 << 16),
         ] {
             assert_eq!(Shares::of(memory), Shares { durable, volatile, indexes }, "{memory}");
         }
