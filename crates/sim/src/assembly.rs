@@ -32,6 +32,9 @@ type File = <SimulatedDisk as Disk>::File;
 /// Messages that a way to the journal holds before it pushes back.
 const WIRE_MESSAGES_MAX: usize = 12;
 
+/// Payloads are sorted in several chunks for each segment.
+const SORTED_BYTES: u64 = 2 << 10;
+
 /// Who speaks to a partition: each has a line of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
@@ -423,7 +426,7 @@ impl Assembly {
         partitions: BTreeMap<PartitionId, Partition>,
         places: &Places,
     ) -> Assembly {
-        journal.sort_by(postroad_core::kin_of_record);
+        journal.sort_by(postroad_core::kin_of_record, SORTED_BYTES);
         let writer = LogWriter::new(journal, partitions.keys().copied());
         let core = |(id, partition): (PartitionId, Partition)| {
             let wire = Wire::default();

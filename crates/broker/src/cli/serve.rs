@@ -94,10 +94,10 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
             policies: policies.clone(),
         })
         .with_context(|| format!("cannot open the store {}", config.data.display()))?;
-    let index_bytes = shares.indexes / stores.stores.len() as u64;
+    let journals = stores.stores.len() as u64;
     for store in &mut stores.stores {
-        store.journal.bound_indexes(index_bytes);
-        store.journal.sort_by(postroad_core::kin_of_record);
+        store.journal.bound_indexes(shares.indexes / journals);
+        store.journal.sort_by(postroad_core::kin_of_record, shares.sorting / journals);
     }
     let partitions = stores.placement.partitions;
     let openwire = openwire_options(config, partitions, listeners.address(Service::OpenWire)?);

@@ -25,6 +25,9 @@ const OWN_SIXTEENTHS: u64 = 5;
 /// Durable messages take no more than this, however much memory there is: what is behind is read ahead of its turn as fast.
 const DURABLE_BYTES_MAX: u64 = 128 << 20;
 
+/// Half of a segment is sorted at a time, at most: with more, writes are no larger than the disk likes them.
+const SORTING_BYTES_MAX: u64 = 32 << 20;
+
 /// What of the broker's memory is for what; the rest is for the broker itself, connections and transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
@@ -34,6 +37,8 @@ pub struct Shares {
     pub volatile: u64,
     /// For indexes of the journal.
     pub indexes: u64,
+    /// For what of a backlog is sorted at a time.
+    pub sorting: u64,
 }
 
 impl Shares {
@@ -41,7 +46,13 @@ impl Shares {
     pub fn of(memory_bytes: u64) -> Shares {
         let own = OWN_BYTES.min(memory_bytes / 16 * OWN_SIXTEENTHS);
         let durable = ((memory_bytes - own) / 2).min(DURABLE_BYTES_MAX);
-        Shares { durable, volatile: memory_bytes / 4, indexes: memory_bytes / 16 }
+        let sixteenth = memory_bytes / 16;
+        Shares {
+            durable,
+            volatile: memory_bytes / 4,
+            indexes: sixteenth,
+            sorting: sixteenth.min(SORTING_BYTES_MAX),
+        }
     }
 }
 
@@ -123,13 +134,13 @@ mod tests {
 
     #[test]
     fn the_broker_itself_is_in_its_memory() {
-        for (memory, durable, volatile, indexes) in [
-            (1 << 20, 352 << 10, 256 << 10, 64 << 10),
-            (64 << 20, 22 << 20, 16 << 20, 4 << 20),
-            (212 << 20, 96 << 20, 53 << 20, 212 << 16),
-            (6164 << 20, 128 << 20, 1541 << 20, 6164 << 16),
+        for (memory, durable, volatile, indexes, sorting) in [
+            (1 << 20, 352 << 10, 256 << 10, 64 << 10, 64 << 10),
+            (64 << 20, 22 << 20, 16 << 20, 4 << 20, 4 << 20),
+            (212 << 20, 96 << 20, 53 << 20, 212 << 16, 212 << 16),
+            (6164 << 20, 128 << 20, 1541 << 20, 6164 << 16, 32 << 20),
         ] {
-            assert_eq!(Shares::of(memory), Shares { durable, volatile, indexes }, "{memory}");
+            assert_eq!(Shares::of(memory), Shares { durable, volatile, indexes, sorting }, "{memory}");
         }
     }
 

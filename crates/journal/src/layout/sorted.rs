@@ -1,7 +1,7 @@
 //! Bytes of a sorted copy of a segment: the records that were live when it was made, those of one address behind each other.
 //!
 //! ```text
-//! copy   = sector with header | records | zeros to the next sector | a slot (8) for each position of each partition
+//! copy   = sector with header | records, gaps between some | zeros to the next sector | a slot (8) for each position of each partition
 //! record = salt of the segment (8) | record header (24) | payload as it is in the segment | zeros to 8 bytes
 //! slot   = place of the record, in units of 8 bytes; 0: not here (4) | bytes of its payload (4)
 //! ```
@@ -133,6 +133,11 @@ impl Slot {
         let begin = u64::from(self.place) * PAYLOAD_ALIGN;
         begin..begin + RECORD_FRONT_BYTES + u64::from(self.payload_bytes)
     }
+}
+
+/// What a record takes.
+pub(crate) fn record_bytes(header: &RecordHeader) -> u64 {
+    RECORD_FRONT_BYTES + u64::from(header.payload_bytes).next_multiple_of(PAYLOAD_ALIGN)
 }
 
 /// Appends a record.

@@ -96,6 +96,12 @@ impl<F: DiskFile> SortedCopy<F> {
         SortedHeader::decode(&sector, &self.segment, self.end)
     }
 
+    /// Where a record is, if it is here.
+    #[cfg(test)]
+    pub(crate) fn place(&self, partition: PartitionId, position: Position) -> Option<Range<u64>> {
+        self.places(&self.header()?, partition, &[position]).pop().map(|(_, place)| place)
+    }
+
     /// Where the records are, of those that are here.
     fn places(
         &self,

@@ -7,7 +7,9 @@ use crate::keys::Keys;
 use crate::layout::format::{
     FIRST_GROUP, PAYLOAD_ALIGN, RecordHeader, SECTOR_BYTES, SegmentNumber, sorted_name,
 };
-use crate::layout::sorted::{PARTITIONS_MAX, SLOT_BYTES, Slot, Slots, SortedHeader, number_of, put_record};
+use crate::layout::sorted::{
+    PARTITIONS_MAX, SLOT_BYTES, Slot, Slots, SortedHeader, number_of, put_record, record_bytes,
+};
 use crate::opening::chain::SCAN_STEP_BYTES;
 use crate::reading::scan::Window;
 use crate::reading::sorted::SortedCopy;
@@ -15,8 +17,9 @@ use crate::retaining::live::LiveSet;
 use crate::writing::pace::Pace;
 use crate::writing::segment::Segment;
 use postroad_model::{PartitionId, Position};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What records with the same number are read together for: their address, as a rule. Told by whoever knows what a payload means.
@@ -35,11 +38,15 @@ const ADDRESSES_MIN: usize = 4;
 /// Records that are sorted at a time: 40 bytes of memory for each. A thousand addresses have 65 there, 28 KB of small messages.
 const SORTED_MAX: usize = 1 << 16;
 
-/// Of so many addresses, or fewer, payloads are held in memory until they are written: they need not be found one by one...
+/// Of so many addresses, or fewer, payloads are held in memory until they are written: they need not be found one by one.
 const HELD_ADDRESSES_MAX: usize = 128;
 
-/// ... as long as they are together not larger than this: stretches of 40 KB for each of a hundred.
-const HELD_BYTES_MAX: usize = 4 << 20;
+/// Up to so many addresses get a stretch of the copy each, so that what is sorted at a time follows on what was sorted before: 40 bytes of
+/// memory for each. Of more of them a chunk has a few records each.
+const STRETCHES_MAX: usize = 4096;
+
+/// A stretch has room for this many eighths of what its address has if the rest of the segment is as its beginning.
+const STRETCH_EIGHTHS: u64 = 9;
 
 /// Slots of a copy, each of 8 bytes of memory while it is made: a segment of 64 MiB has as many records of 128 bytes.
 const SLOTS_MAX: u64 = 1 << 19;
@@ -59,6 +66,8 @@ pub struct SortRequest<F> {
     pub(crate) keep: BTreeMap<PartitionId, LiveSet>,
     pub(crate) keys: Keys,
     pub(crate) kin: Kin,
+    /// The most that is held in memory of payloads.
+    pub(crate) held_bytes_max: usize,
     /// Of a regular segment.
     pub(crate) segment_bytes: u64,
 }
@@ -93,16 +102,17 @@ struct Chunk {
     rows: Vec<Row>,
     /// Their payloads as they are stored, if they are held.
     held: Option<Vec<u8>>,
+    held_bytes_max: usize,
 }
 
 impl Chunk {
-    fn new(addresses: usize) -> Chunk {
-        let held = (addresses <= HELD_ADDRESSES_MAX).then(|| Vec::with_capacity(HELD_BYTES_MAX));
-        Chunk { rows: Vec::new(), held }
+    fn new(addresses: usize, held_bytes_max: usize) -> Chunk {
+        let held = (addresses <= HELD_ADDRESSES_MAX).then(|| Vec::with_capacity(held_bytes_max));
+        Chunk { rows: Vec::new(), held, held_bytes_max }
     }
 
     fn takes(&self, payload_bytes: usize) -> bool {
-        let fits = |held: &Vec<u8>| held.len() + payload_bytes <= HELD_BYTES_MAX;
+        let fits = |held: &Vec<u8>| held.len() + payload_bytes <= self.held_bytes_max;
         self.rows.is_empty() || self.rows.len() < SORTED_MAX && self.held.as_ref().is_none_or(fits)
     }
 
@@ -112,6 +122,15 @@ impl Chunk {
             held.extend_from_slice(stored);
         }
         self.rows.push(row);
+    }
+
+    fn sort(&mut self) {
+        self.rows.sort_unstable_by_key(|row| (row.kin, row.header.partition, row.header.position));
+    }
+
+    /// What it has of each address, once it is sorted.
+    fn stretches(&self) -> impl Iterator<Item = &[Row]> {
+        self.rows.chunk_by(|one, next| one.kin == next.kin)
     }
 
     fn clear(&mut self) {
@@ -211,7 +230,7 @@ impl<F: DiskFile> SortRequest<F> {
 
     fn write<D: Disk<File = F>>(&self, disk: &D, addresses: usize, pace: &mut dyn Pace) -> io::Result<()> {
         let mut output = Output::begin(disk.create(&self.name())?, self);
-        let (mut chunk, mut scanned) = (Chunk::new(addresses), 0);
+        let (mut chunk, mut scanned) = (Chunk::new(addresses, self.held_bytes_max), 0);
         self.scan(&mut |row, stored| {
             scanned += stored.len() as u64;
             if STEP_BYTES <= scanned {
@@ -219,11 +238,16 @@ impl<F: DiskFile> SortRequest<F> {
                 pace.step();
             }
             if !chunk.takes(stored.len()) {
+                chunk.sort();
+                if output.stretches.is_empty() {
+                    output.lay_out(&chunk, FIRST_GROUP..row.offset, self.segment.end)?;
+                }
                 output.put_sorted(self, &mut chunk, pace)?;
             }
             chunk.push(row, stored);
             Ok(true)
         })?;
+        chunk.sort();
         output.put_sorted(self, &mut chunk, pace)?;
         output.finish(self)
     }
@@ -248,12 +272,22 @@ impl<F: DiskFile> SortRequest<F> {
     }
 }
 
+/// The room for the records of one address.
+struct Stretch {
+    /// Where what comes next is written,
+    at: u64,
+    end: u64,
+    /// and what begins the sector there.
+    rest: Vec<u8>,
+}
+
 /// The file under way.
 struct Output<F> {
     file: F,
-    /// What is not written yet, and where it belongs.
+    /// What is not written yet of what has no stretch, and where it belongs.
     buffer: Vec<u8>,
     offset: u64,
+    stretches: HashMap<u32, Stretch>,
     slots: Vec<Slots>,
     /// Those of all partitions behind each other.
     filled: Vec<Slot>,
@@ -263,23 +297,57 @@ impl<F: DiskFile> Output<F> {
     fn begin(file: F, request: &SortRequest<F>) -> Output<F> {
         let slots = request.slots();
         let count: usize = slots.iter().map(|slots| slots.count as usize).sum();
-        Output { file, buffer: Vec::new(), offset: SECTOR_BYTES, slots, filled: vec![Slot::default(); count] }
+        let (buffer, stretches) = (Vec::new(), HashMap::new());
+        Output { file, buffer, offset: SECTOR_BYTES, stretches, slots, filled: vec![Slot::default(); count] }
     }
 
-    /// Writes these records in the order of their addresses; none of them is left.
+    /// Gives each address a stretch, by what it has of the first chunk, which is all that was in this part of a segment that ends there.
+    fn lay_out(&mut self, first: &Chunk, part: Range<u64>, end: u64) -> io::Result<()> {
+        if STRETCHES_MAX < first.stretches().count() {
+            return Ok(());
+        }
+        let whole = end.saturating_sub(part.start);
+        for rows in first.stretches() {
+            let bytes = stretch_bytes(rows).saturating_mul(whole) / (part.end - part.start).max(1);
+            let (at, rest) = (self.offset, Vec::new());
+            let end = (at + bytes / 8 * STRETCH_EIGHTHS).next_multiple_of(SECTOR_BYTES);
+            self.stretches.extend(rows.first().map(|row| (row.kin, Stretch { at, end, rest })));
+            self.offset = end;
+        }
+        self.file.allocate(self.offset)
+    }
+
+    /// Writes these records in the order of their addresses, each where its address has room, or else behind them all; none of them is
+    /// left.
     fn put_sorted(
         &mut self,
         request: &SortRequest<F>,
         chunk: &mut Chunk,
         pace: &mut dyn Pace,
     ) -> io::Result<()> {
-        chunk.rows.sort_unstable_by_key(|row| (row.kin, row.header.partition, row.header.position));
-        let mut buffer = Vec::new();
-        for row in &chunk.rows {
-            let payload = request.payload(row, chunk.held.as_deref(), &mut buffer)?;
-            self.put(request.segment.header.salt, &row.header, payload)?;
-            if STEP_BYTES <= self.buffer.len() as u64 {
-                self.write_sectors()?;
+        let (mut out, mut buffer, mut written) = (Vec::new(), Vec::new(), 0);
+        for rows in chunk.stretches() {
+            let place = self.begin_stretch(rows, &mut out);
+            for row in rows {
+                let payload = request.payload(row, chunk.held.as_deref(), &mut buffer)?;
+                let (out, offset) = match place {
+                    Some(place) => (&mut out, place),
+                    None => (&mut self.buffer, self.offset),
+                };
+                let slot = Slot::new(offset + out.len() as u64, row.header.payload_bytes);
+                put_record(out, request.segment.header.salt, &row.header, payload);
+                self.note(&row.header, slot)?;
+                if STEP_BYTES <= self.buffer.len() as u64 {
+                    self.write_sectors()?;
+                    pace.step();
+                }
+            }
+            if place.is_some() {
+                written += out.len() as u64;
+                self.end_stretch(rows, &mut out)?;
+            }
+            if STEP_BYTES <= written {
+                written = 0;
                 pace.step();
             }
         }
@@ -287,13 +355,34 @@ impl<F: DiskFile> Output<F> {
         Ok(())
     }
 
-    fn put(&mut self, salt: u64, header: &RecordHeader, payload: &[u8]) -> io::Result<()> {
-        let at = self.offset + self.buffer.len() as u64;
+    /// What is ahead of these records of one address in their first sector, and where that is; `None` if there is no room for them.
+    fn begin_stretch(&self, rows: &[Row], out: &mut Vec<u8>) -> Option<u64> {
+        let stretch = self.stretches.get(&rows.first()?.kin)?;
+        let bytes = stretch.rest.len() as u64 + stretch_bytes(rows);
+        (bytes <= stretch.end - stretch.at).then(|| {
+            out.extend_from_slice(&stretch.rest);
+            stretch.at
+        })
+    }
+
+    /// Writes whole sectors of what has begun there, and keeps the rest.
+    fn end_stretch(&mut self, rows: &[Row], out: &mut Vec<u8>) -> io::Result<()> {
+        let stretch = rows.first().and_then(|row| self.stretches.get_mut(&row.kin));
+        if let Some(stretch) = stretch {
+            let whole = out.len() - out.len() % SECTOR_BYTES as usize;
+            write_all_at(&self.file, &mut [IoSlice::new(&out[..whole])], stretch.at)?;
+            stretch.rest = out[whole..].to_vec();
+            stretch.at += whole as u64;
+        }
+        out.clear();
+        Ok(())
+    }
+
+    /// The record is there.
+    fn note(&mut self, header: &RecordHeader, slot: Option<Slot>) -> io::Result<()> {
         let number = number_of(&self.slots, header.partition, header.position);
         let filled = number.and_then(|number| self.filled.get_mut(number as usize));
-        let filled = filled.ok_or(io::ErrorKind::InvalidData)?;
-        *filled = Slot::new(at, header.payload_bytes).ok_or(io::ErrorKind::FileTooLarge)?;
-        put_record(&mut self.buffer, salt, header, payload);
+        *filled.ok_or(io::ErrorKind::InvalidData)? = slot.ok_or(io::ErrorKind::FileTooLarge)?;
         Ok(())
     }
 
@@ -308,6 +397,10 @@ impl<F: DiskFile> Output<F> {
 
     /// The rest, the slots, and last the header.
     fn finish(mut self, request: &SortRequest<F>) -> io::Result<()> {
+        for Stretch { at, mut rest, .. } in std::mem::take(&mut self.stretches).into_values() {
+            rest.resize(rest.len().next_multiple_of(SECTOR_BYTES as usize), 0);
+            write_all_at(&self.file, &mut [IoSlice::new(&rest)], at)?;
+        }
         self.buffer.resize(self.buffer.len().next_multiple_of(SECTOR_BYTES as usize), 0);
         let slots_at = self.offset + self.buffer.len() as u64;
         for slots in std::mem::take(&mut self.filled).chunks((STEP_BYTES / SLOT_BYTES) as usize) {
@@ -320,6 +413,11 @@ impl<F: DiskFile> Output<F> {
         let header = SortedHeader { salt: header.salt, end: *end, slots_at, slots: self.slots };
         write_all_at(&self.file, &mut [IoSlice::new(&header.encode())], 0)
     }
+}
+
+/// What these records take in a copy.
+fn stretch_bytes(rows: &[Row]) -> u64 {
+    rows.iter().map(|row| record_bytes(&row.header)).sum()
 }
 
 const _: () = assert!(SECTOR_BYTES.is_multiple_of(PAYLOAD_ALIGN) && STEP_BYTES.is_multiple_of(SECTOR_BYTES));

@@ -1,7 +1,7 @@
 //! Which segments get a sorted copy, and when: see docs/decisions/0024-sorted-copies.md.
 //!
 //! ```text
-//!  a segment is left ──▶ two more are left, and most of it is live: a backlog ──▶ order
+//!  a segment is left ──▶ a quarter of it is live: a backlog ──▶ order
 //!  order ──▶ another thread looks whether many addresses lie side by side, and writes the copy ──▶ whoever reads looks there first
 //!  the segment goes, or the disk is full ──▶ the copy goes
 //! ```
@@ -21,10 +21,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// Segments that are newer than one that gets a copy, besides the one that is filled: what is read before is read by consumers
-/// that keep up. Backlogs in this room's tests are short, and are to have some, too.
-const NEWER_MIN: usize = if cfg!(test) { 0 } else { 2 };
-
 /// Of a segment at least this part of its records is live when it gets a copy: of fewer it would soon be of no use.
 const LIVE_SHARE_MIN: u64 = 4;
 
@@ -36,6 +32,7 @@ const LOOKED_AT_MAX: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Sorted<F> {
     kin: Option<Kin>,
+    held_bytes_max: usize,
     /// Segments that have a copy, as far as is known; half a one, if the process ended in the middle of it.
     ready: BTreeMap<SegmentNumber, u64>,
     /// Segments that were looked at.
@@ -49,8 +46,8 @@ pub(crate) struct Sorted<F> {
 impl<F> Sorted<F> {
     /// After a start: these copies were found.
     pub(crate) fn new(ready: BTreeMap<SegmentNumber, u64>) -> Sorted<F> {
-        let (kin, judged, handles) = (None, BTreeMap::new(), Handles::new());
-        Sorted { kin, ready, judged, busy: false, rests: false, handles }
+        let (judged, handles) = (BTreeMap::new(), Handles::new());
+        Sorted { kin: None, held_bytes_max: 0, ready, judged, busy: false, rests: false, handles }
     }
 
     /// A segment was left or compacted.
@@ -67,9 +64,11 @@ impl<F> Sorted<F> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Has deep backlogs of many addresses copied in their order, by what `kin` says of a payload.
-    pub fn sort_by(&mut self, kin: Kin) {
+    /// Has deep backlogs of many addresses copied in their order, by what `kin` says of a payload. So much of payloads is held in memory
+    /// meanwhile: the more, the fewer writes.
+    pub fn sort_by(&mut self, kin: Kin, held_bytes_max: u64) {
         self.sorted.kin = Some(kin);
+        self.sorted.held_bytes_max = usize::try_from(held_bytes_max).unwrap_or(usize::MAX);
     }
 
     /// The order for the next sorted copy, if one is of use and none is under way. Ask after every commit.
@@ -93,15 +92,22 @@ impl<D: Disk> Journal<D> {
             let keep = kept(&segment, live);
             self.sorted.busy = true;
             let segment = Segment { index: None, ..segment };
-            let (keys, segment_bytes) = (self.keys.clone(), self.options.segment_bytes);
-            return Some(SortRequest { segment, file: Arc::new(file), keep, keys, kin, segment_bytes });
+            return Some(SortRequest {
+                segment,
+                file: Arc::new(file),
+                keep,
+                keys: self.keys.clone(),
+                kin,
+                held_bytes_max: self.sorted.held_bytes_max,
+                segment_bytes: self.options.segment_bytes,
+            });
         }
         None
     }
 
     /// The oldest segment that may need a copy and was not looked at.
     fn next_unsorted(&self) -> Option<&Segment> {
-        let newest = self.segments.iter().rev().nth(NEWER_MIN + 1)?.header.number;
+        let newest = self.segments.iter().rev().nth(1)?.header.number;
         let known = |partition: &PartitionId| {
             !self.stopped.contains_key(partition) && !self.segments.is_uncounted(*partition)
         };

@@ -11,6 +11,9 @@ const PARTITION: PartitionId = PartitionId(0);
 const RECORDS: u64 = 120;
 const BYTES: usize = 700;
 
+/// Less than a segment has.
+const HELD_BYTES: u64 = 8 << 10;
+
 /// Records come in turns for eight addresses: see [`payload`].
 fn kin(payload: &[u8]) -> u32 {
     u32::from(payload.first().copied().unwrap_or(0) % 8)
@@ -28,7 +31,7 @@ fn fill(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk, numbers: std
 fn sorted(by: fn(&[u8]) -> u32) -> (SimulatedDisk, Journal<SimulatedDisk>) {
     let disk = SimulatedDisk::new(5);
     let (mut journal, _) = open(&disk);
-    journal.sort_by(by);
+    journal.sort_by(by, HELD_BYTES);
     fill(&mut journal, &disk, 1..=RECORDS);
     sort(&mut journal, &disk);
     (disk, journal)
@@ -86,7 +89,7 @@ fn whichever_records_of_a_row_are_wanted_they_are_read_from_the_copy() {
     let bytes = |number: u64| 1 + number as usize * 613 % 2_000;
     let disk = SimulatedDisk::new(5);
     let (mut journal, _) = open(&disk);
-    journal.sort_by(kin);
+    journal.sort_by(kin, HELD_BYTES);
     for number in 1..=RECORDS {
         journal.commit(&[record(0, number, bytes(number)), record(1, number, 20)]).unwrap();
         assert!(journal.retain(PARTITION, position(number), 1, bytes(number) as u64));
@@ -115,24 +118,34 @@ fn whichever_records_of_a_row_are_wanted_they_are_read_from_the_copy() {
     }
 }
 
+const IN_GROUP: u64 = 160;
+
+fn small(number: u64) -> usize {
+    30 + number as usize % 7
+}
+
+/// A backlog of small records, of this journal, with its copies.
+fn sorted_small(disk: &SimulatedDisk, by: fn(&[u8]) -> u32, held_bytes: u64) -> Journal<SimulatedDisk> {
+    let (mut journal, _) = open(disk);
+    journal.sort_by(by, held_bytes);
+    for group in 0..8 {
+        let numbers = 1 + group * IN_GROUP..=(group + 1) * IN_GROUP;
+        let records: Vec<_> = numbers.clone().map(|number| record(0, number, small(number))).collect();
+        journal.commit(&records).unwrap();
+        for number in numbers {
+            assert!(journal.retain(PARTITION, position(number), 1, small(number) as u64));
+        }
+        serve(&mut journal, disk);
+    }
+    sort(&mut journal, disk);
+    journal
+}
+
 /// With so many addresses that their payloads are not held in memory: they are found one by one.
 #[test]
 fn of_very_many_addresses_each_has_its_row() {
-    const IN_GROUP: u64 = 160;
     let disk = SimulatedDisk::new(5);
-    let (mut journal, _) = open(&disk);
-    journal.sort_by(|payload| u32::from(payload[0]) % 150);
-    let bytes = |number: u64| 30 + number as usize % 7;
-    for group in 0..8 {
-        let numbers = 1 + group * IN_GROUP..=(group + 1) * IN_GROUP;
-        let records: Vec<_> = numbers.clone().map(|number| record(0, number, bytes(number))).collect();
-        journal.commit(&records).unwrap();
-        for number in numbers {
-            assert!(journal.retain(PARTITION, position(number), 1, bytes(number) as u64));
-        }
-        serve(&mut journal, &disk);
-    }
-    sort(&mut journal, &disk);
+    let mut journal = sorted_small(&disk, |payload| u32::from(payload[0]) % 150, HELD_BYTES);
     let first = copies(&disk)[0];
     let name = crate::layout::format::segment_name(first);
     let mut contents = disk.contents(&name).unwrap();
@@ -141,8 +154,31 @@ fn of_very_many_addresses_each_has_its_row() {
     let wanted: Vec<_> = (1..=IN_GROUP).map(|number| (PARTITION, position(number))).collect();
     let (_, mut got) = read_near(&mut journal, &wanted);
     got.sort_by_key(|(at, _)| *at);
-    let want = wanted.iter().map(|(_, at)| (*at, Ok(payload(0, at.get(), bytes(at.get())))));
+    let want = wanted.iter().map(|(_, at)| (*at, Ok(payload(0, at.get(), small(at.get())))));
     assert_eq!(got, want.collect::<Vec<_>>());
+}
+
+/// Whatever is held in memory at a time: what an address has of a segment lies in one row.
+#[test]
+fn each_address_has_one_row_of_a_segment_sorted_in_several_chunks() {
+    for held_bytes in [4 << 10, 1 << 20] {
+        let disk = SimulatedDisk::new(5);
+        let mut journal = sorted_small(&disk, kin, held_bytes);
+        let (mut rows, mut records) = (0, 0);
+        for address in 0..8 {
+            let mut end = 0;
+            for number in (1..=8 * IN_GROUP).filter(|number| kin(&payload(0, *number, 1)) == address) {
+                let Some(copy) = journal.sorted_copy(PARTITION, position(number)) else { continue };
+                let place = copy.place(PARTITION, position(number)).expect("every record is live");
+                rows += u32::from(place.start != end);
+                records += 1;
+                end = place.end.next_multiple_of(8);
+            }
+        }
+        let segments = copies(&disk).len() as u32;
+        assert!(segments > 1 && records > 100 * segments, "{records} records of {segments} segments");
+        assert_eq!(rows, 8 * segments, "{held_bytes} bytes at a time");
+    }
 }
 
 #[test]
@@ -151,7 +187,7 @@ fn nothing_is_copied_that_lies_in_order_or_is_mostly_gone() {
     for (case, by, live) in [("few addresses", few, true), ("mostly gone", kin, false)] {
         let disk = SimulatedDisk::new(5);
         let (mut journal, _) = open(&disk);
-        journal.sort_by(by);
+        journal.sort_by(by, HELD_BYTES);
         fill(&mut journal, &disk, 1..=RECORDS);
         for number in (1..=RECORDS).filter(|number| !live && number % 3 != 0) {
             assert!(journal.release(PARTITION, position(number), BYTES as u64));
@@ -207,7 +243,7 @@ fn a_start_keeps_copies_of_segments_that_are_there_and_removes_others() {
     let (mut journal, _) = open(&disk);
     journal.wants_removal().expect("copies of nothing").run(&disk);
     assert_eq!(copies(&disk), before);
-    journal.sort_by(kin);
+    journal.sort_by(kin, HELD_BYTES);
     assert!(journal.wants_sorting().is_none(), "what is live is not known yet");
     assert_eq!(journal.recount(PARTITION, (1..=RECORDS).map(|number| row(position(number), 700))), 0);
     sort(&mut journal, &disk);
@@ -254,7 +290,7 @@ fn a_disk_without_room_has_no_copies_and_loses_those_that_it_has() {
 fn a_copy_that_cannot_be_written_leaves_nothing() {
     let disk = SimulatedDisk::new(5);
     let (mut journal, _) = open(&disk);
-    journal.sort_by(kin);
+    journal.sort_by(kin, HELD_BYTES);
     fill(&mut journal, &disk, 1..=RECORDS);
     let request = journal.wants_sorting().expect("an order");
     disk.fail(Operation::Write, 0, Fault::Broken);
@@ -279,7 +315,7 @@ fn a_copy_that_the_end_of_the_process_left_unfinished_is_made_anew() {
     for (case, by, want) in [("of use", kin as fn(&[u8]) -> u32, Some(bytes)), ("of no use", |_| 0, None)] {
         let disk = unfinished.copy();
         let (mut journal, _) = open(&disk);
-        journal.sort_by(by);
+        journal.sort_by(by, HELD_BYTES);
         assert_eq!(journal.recount(PARTITION, (1..=RECORDS).map(|number| row(position(number), 700))), 0);
         read_all(&mut journal, case);
         sort(&mut journal, &disk);
