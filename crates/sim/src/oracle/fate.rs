@@ -62,10 +62,11 @@ impl Oracle {
         let by = by.filter(|_| self.taking.is_possible() && copy.hold == Hold::Free);
         match (after, by) {
             (Some(after), _) => {
-                copy.ended = Some(after);
-                // A transaction has it only if it was said there behind the failure; otherwise the message is delivered again, and the
-                // transaction is refused.
-                copy.disputed |= self.operations[after].what == "transaction";
+                (copy.ended, copy.hold) = (Some(after), Hold::Free);
+                // What was said in a transaction, or behind one, holds if it was said behind the failure; otherwise the message is delivered
+                // again.
+                let in_transaction = |number: Number| self.operations[number].what == "transaction";
+                copy.disputed |= in_transaction(after) || in_transaction(number);
             }
             (None, Some(by)) => (copy.hold, copy.perhaps_taken) = (Hold::Held(by), true),
             (None, None) => {}

@@ -205,13 +205,20 @@ impl Oracle {
             Outcome::Rejected => settle.transaction.is_none(),
             Outcome::Released { .. } | Outcome::Retried => false,
         };
-        let is_open = |number: Number| {
-            let before = &self.operations[number];
-            before.fate == Fate::Asked && before.by == Some(settle.consumer)
+        let is_open = |copy: &MessageCopy| {
+            let before = match copy.hold {
+                Hold::Free => {
+                    copy.ended.filter(|number| self.operations[*number].by == Some(settle.consumer))
+                }
+                // Nobody was told what became of the transaction, and the consumer may have it again.
+                Hold::InTransaction(number, by) => Some(number).filter(|_| by == settle.consumer),
+                Hold::Held(_) => None,
+            };
+            before.is_some_and(|number| self.operations[number].fate == Fate::Asked)
         };
         let spots = reader.held.iter().filter(|(tag, spot)| {
-            let copy = self.copies.get(spot).filter(|copy| copy.hold == Hold::Free && !copy.disputed);
-            ends && settle.tags.contains(tag) && copy.and_then(|copy| copy.ended).is_some_and(is_open)
+            let copy = self.copies.get(spot).filter(|copy| !copy.disputed);
+            ends && settle.tags.contains(tag) && copy.is_some_and(is_open)
         });
         for spot in spots.map(|(_, spot)| spot.clone()).collect::<Vec<_>>() {
             self.operations[operation].settles.push(spot.clone());
