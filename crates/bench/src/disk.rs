@@ -24,7 +24,7 @@ const ZERO_STEP_BYTES: usize = 256 << 10;
 const SYNC_BLOCK_BYTES: usize = 4096;
 
 /// Direct reads and writes want memory and offsets on such a boundary.
-const DIRECT_ALIGN: usize = 4096;
+pub(crate) const DIRECT_ALIGN: usize = 4096;
 
 /// Block sizes from a sector to the largest writes of a journal.
 const BLOCK_BYTES: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
@@ -127,6 +127,15 @@ pub fn measure_sync(directory: &Path, budget: Duration) -> io::Result<DiskReport
     Ok(DiskReport { directory: directory.to_owned(), rows: bench.rows, refused: bench.refused, verdict })
 }
 
+/// A file of zeros in the directory, open past the page cache where that can be. It is gone once it is closed.
+pub(crate) fn zeroed_file(directory: &Path, bytes: u64) -> io::Result<OwnedFd> {
+    let bench = Bench::new(directory, Duration::ZERO, bytes)?;
+    let direct = bench.file(Before::Zeroed, OFlags::DIRECT);
+    let file = direct.or_else(|_| bench.file(Before::Zeroed, OFlags::empty()));
+    std::fs::remove_file(&bench.path)?;
+    file
+}
+
 struct Bench {
     path: PathBuf,
     budget: Duration,
@@ -226,7 +235,7 @@ impl Bench {
     }
 }
 
-fn write_all(file: &OwnedFd, mut block: &[u8], mut offset: u64) -> io::Result<()> {
+pub(crate) fn write_all(file: &OwnedFd, mut block: &[u8], mut offset: u64) -> io::Result<()> {
     while !block.is_empty() {
         let written = rustix::io::pwrite(file, block, offset)?;
         if written == 0 {

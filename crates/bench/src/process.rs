@@ -1,6 +1,7 @@
 //! What the operating system says of the server's process: processor time and memory.
 
 use std::fs;
+use std::io;
 use std::time::Duration;
 
 /// Ticks of the processor clock in `/proc`, to a second: fixed by Linux for all programs (USER_HZ).
@@ -40,6 +41,13 @@ impl ServerTime {
         resident_kib(&fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?)
             .map(|kib| kib as f64 / 1024.0)
     }
+}
+
+/// Time that the calling thread has spent so far, user and system: the first number of `/proc/PID/task/TID/schedstat` (proc(5)).
+pub(crate) fn own_thread_time() -> io::Result<Duration> {
+    let told = fs::read_to_string("/proc/thread-self/schedstat")?;
+    let nanos = told.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
+    Ok(Duration::from_nanos(nanos.ok_or(io::ErrorKind::InvalidData)?))
 }
 
 fn resident_kib(status: &str) -> Option<u64> {

@@ -943,6 +943,18 @@ fn the_disk_benchmark_says_what_it_measured() {
 }
 
 #[test]
+fn what_the_machine_asks_of_any_broker_is_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let few = ["bench", "floor", text(directory.path()), "--each-ms", "20", "--producers", "2"];
+    let told = works(&[&few[..], &["--json"]].concat());
+    let rows: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.iter().map(|row| row["synced"].as_bool().unwrap()).collect::<Vec<_>>(), [false, true]);
+    assert!(rows.iter().all(|row| row["server_us"].as_f64().unwrap() > 0.0), "{rows:?}");
+    assert!(works(&few).contains("with the disk"));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn senders_that_wait_are_compared_with_the_disk() {
     let broker = Broker::start();
     let directory = text(broker.directory.path());

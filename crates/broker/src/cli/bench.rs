@@ -5,6 +5,7 @@ mod depth;
 mod disk;
 mod fanout;
 mod filters;
+mod floor;
 mod schedules;
 mod sync;
 mod upkeep;
@@ -31,6 +32,8 @@ pub enum Bench {
     Schedules(schedules::SchedulesArguments),
     /// The disk under a directory: writes, reads and syncs, and what they mean for a broker.
     Disk(disk::DiskArguments),
+    /// What a server that does nothing but receive, write, sync and send takes on this machine: less no broker can.
+    Floor(floor::FloorArguments),
     /// Senders that wait for each confirmation, beside the disk's own rate of syncs.
     Sync(sync::SyncArguments),
     /// The latency of sends while a running broker writes checkpoints and compacts its journal, beside while it does neither.
@@ -89,6 +92,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Depth(arguments) => depth::run(arguments),
         Bench::Schedules(arguments) => schedules::run(arguments),
         Bench::Disk(arguments) => disk::run(arguments),
+        Bench::Floor(arguments) => floor::run(arguments),
         Bench::Sync(arguments) => sync::run(arguments),
         Bench::Upkeep(arguments) => upkeep::run(arguments),
     }
