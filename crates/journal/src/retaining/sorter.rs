@@ -231,6 +231,7 @@ impl<F: DiskFile> SortRequest<F> {
     fn write<D: Disk<File = F>>(&self, disk: &D, addresses: usize, pace: &mut dyn Pace) -> io::Result<()> {
         let mut output = Output::begin(disk.create(&self.name())?, self);
         let (mut chunk, mut scanned) = (Chunk::new(addresses, self.held_bytes_max), 0);
+        let mut is_first = true;
         self.scan(&mut |row, stored| {
             scanned += stored.len() as u64;
             if STEP_BYTES <= scanned {
@@ -239,7 +240,7 @@ impl<F: DiskFile> SortRequest<F> {
             }
             if !chunk.takes(stored.len()) {
                 chunk.sort();
-                if output.stretches.is_empty() {
+                if std::mem::take(&mut is_first) {
                     output.lay_out(&chunk, FIRST_GROUP..row.offset, self.segment.end)?;
                 }
                 output.put_sorted(self, &mut chunk, pace)?;
