@@ -124,14 +124,8 @@ impl Partition {
         self.forget_held(consumer, &held);
         let may_be_leaving = answer.is_some() && held.len() < tags.len();
         let again = if may_be_leaving { self.leaving_of(queue, tags, cause) } else { Vec::new() };
-        if again.is_empty() {
-            return self.settle_held(queue, &held, cause, answer, effects);
-        }
         let settlements = self.leave(queue, &held, cause, effects);
-        // They leave for what was said before, and come back if the log does not take that: the answer waits for the log, which must not
-        // have this without that.
-        let command = Command::Settle([settlements.as_slice(), &again].concat());
-        self.propose(command, Urgency::Waiting, Completion::Settled { settlements, answer }, effects);
+        self.settle_behind(settlements, &again, answer, effects);
     }
 
     /// A verdict about nothing but what is leaving already: its answer waits for the log, as that of the verdict before. `false` if it is
@@ -152,8 +146,7 @@ impl Partition {
         if again.is_empty() {
             return false;
         }
-        let completion = Completion::Settled { settlements: Vec::new(), answer };
-        self.propose(Command::Settle(again), Urgency::Waiting, completion, effects);
+        self.settle_behind(Vec::new(), &again, answer, effects);
         true
     }
 
@@ -254,11 +247,23 @@ impl Partition {
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
-        if settlements.is_empty() {
+        self.settle_behind(settlements, &[], answer, effects);
+    }
+
+    /// As `settle_leaving`, behind verdicts on their way to the log by which the entries of `again` leave. These come back if the log does
+    /// not take that: the answer waits for the log, which must not have this without that.
+    fn settle_behind(
+        &mut self,
+        settlements: Vec<Settlement>,
+        again: &[Settlement],
+        answer: Option<(ConnectionId, Ticket)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if settlements.is_empty() && again.is_empty() {
             return self.answer(answer, Ok(()), effects);
         }
         let urgency = if answer.is_some() { Urgency::Waiting } else { Urgency::Lazy };
-        let command = Command::Settle(settlements.clone());
+        let command = Command::Settle([settlements.as_slice(), again].concat());
         self.propose(command, urgency, Completion::Settled { settlements, answer }, effects);
     }
 

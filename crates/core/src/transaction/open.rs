@@ -286,14 +286,15 @@ impl Partition {
         let settlements = changes.settlements.clone();
         let said_again = volatile.said_again.clone();
         let completion = Completion::Transacted { settlements, volatile, shares, answer };
-        if changes == Changes::default() && said_again.is_empty() {
+        let command = if changes != Changes::default() {
+            self.bind_new_queues(&changes.sends, effects);
+            Command::Transact(changes)
+        } else if said_again.is_empty() {
             return self.complete(completion, effects);
-        }
-        if changes == Changes::default() {
-            return self.propose(Command::Settle(said_again), Urgency::Waiting, completion, effects);
-        }
-        self.bind_new_queues(&changes.sends, effects);
-        self.propose(Command::Transact(changes), Urgency::Waiting, completion, effects);
+        } else {
+            Command::Settle(said_again)
+        };
+        self.propose(command, Urgency::Waiting, completion, effects);
     }
 
     /// Makes one set of changes of several open transactions. If one cannot be carried out, all are undone.
