@@ -129,8 +129,9 @@ impl Chunk {
     }
 
     /// What it has of each address, once it is sorted.
-    fn stretches(&self) -> impl Iterator<Item = &[Row]> {
-        self.rows.chunk_by(|one, next| one.kin == next.kin)
+    fn stretches(&self) -> impl Iterator<Item = (u32, &[Row])> {
+        let of_one = self.rows.chunk_by(|one, next| one.kin == next.kin);
+        of_one.filter_map(|rows| Some((rows.first()?.kin, rows)))
     }
 
     fn clear(&mut self) {
@@ -308,11 +309,11 @@ impl<F: DiskFile> Output<F> {
             return Ok(());
         }
         let whole = end.saturating_sub(part.start);
-        for rows in first.stretches() {
+        for (kin, rows) in first.stretches() {
             let bytes = stretch_bytes(rows).saturating_mul(whole) / (part.end - part.start).max(1);
             let (at, rest) = (self.offset, Vec::new());
             let end = (at + bytes / 8 * STRETCH_EIGHTHS).next_multiple_of(SECTOR_BYTES);
-            self.stretches.extend(rows.first().map(|row| (row.kin, Stretch { at, end, rest })));
+            self.stretches.insert(kin, Stretch { at, end, rest });
             self.offset = end;
         }
         self.file.allocate(self.offset)
@@ -327,8 +328,8 @@ impl<F: DiskFile> Output<F> {
         pace: &mut dyn Pace,
     ) -> io::Result<()> {
         let (mut out, mut buffer, mut written) = (Vec::new(), Vec::new(), 0);
-        for rows in chunk.stretches() {
-            let place = self.begin_stretch(rows, &mut out);
+        for (kin, rows) in chunk.stretches() {
+            let place = self.begin_stretch(kin, rows, &mut out);
             for row in rows {
                 let payload = request.payload(row, chunk.held.as_deref(), &mut buffer)?;
                 let (out, offset) = match place {
@@ -345,7 +346,7 @@ impl<F: DiskFile> Output<F> {
             }
             if place.is_some() {
                 written += out.len() as u64;
-                self.end_stretch(rows, &mut out)?;
+                self.end_stretch(kin, &mut out)?;
             }
             if STEP_BYTES <= written {
                 written = 0;
@@ -357,8 +358,8 @@ impl<F: DiskFile> Output<F> {
     }
 
     /// What is ahead of these records of one address in their first sector, and where that is; `None` if there is no room for them.
-    fn begin_stretch(&self, rows: &[Row], out: &mut Vec<u8>) -> Option<u64> {
-        let stretch = self.stretches.get(&rows.first()?.kin)?;
+    fn begin_stretch(&self, kin: u32, rows: &[Row], out: &mut Vec<u8>) -> Option<u64> {
+        let stretch = self.stretches.get(&kin)?;
         let bytes = stretch.rest.len() as u64 + stretch_bytes(rows);
         (bytes <= stretch.end - stretch.at).then(|| {
             out.extend_from_slice(&stretch.rest);
@@ -367,9 +368,8 @@ impl<F: DiskFile> Output<F> {
     }
 
     /// Writes whole sectors of what has begun there, and keeps the rest.
-    fn end_stretch(&mut self, rows: &[Row], out: &mut Vec<u8>) -> io::Result<()> {
-        let stretch = rows.first().and_then(|row| self.stretches.get_mut(&row.kin));
-        if let Some(stretch) = stretch {
+    fn end_stretch(&mut self, kin: u32, out: &mut Vec<u8>) -> io::Result<()> {
+        if let Some(stretch) = self.stretches.get_mut(&kin) {
             let whole = out.len() - out.len() % SECTOR_BYTES as usize;
             write_all_at(&self.file, &mut [IoSlice::new(&out[..whole])], stretch.at)?;
             stretch.rest = out[whole..].to_vec();
