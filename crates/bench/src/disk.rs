@@ -212,8 +212,7 @@ impl Bench {
         file: &OwnedFd,
         then: impl Fn(&OwnedFd) -> io::Result<()>,
     ) -> io::Result<()> {
-        let start = self.memory.as_ptr().align_offset(DIRECT_ALIGN);
-        let block = self.memory.get(start..start + bytes).unwrap_or(&self.memory[..bytes]);
+        let block = aligned(&self.memory, bytes);
         let times = repeat(self.budget, self.file_bytes / bytes as u64, bytes, |offset| {
             write_all(file, block, offset)?;
             then(file)
@@ -233,6 +232,12 @@ impl Bench {
         self.rows.push(row(name, bytes, times));
         Ok(())
     }
+}
+
+/// So many bytes that begin on the boundary, of memory that has room for that.
+pub(crate) fn aligned(memory: &[u8], bytes: usize) -> &[u8] {
+    let start = memory.as_ptr().align_offset(DIRECT_ALIGN);
+    memory.get(start..start + bytes).unwrap_or(&memory[..bytes])
 }
 
 pub(crate) fn write_all(file: &OwnedFd, mut block: &[u8], mut offset: u64) -> io::Result<()> {

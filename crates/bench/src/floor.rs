@@ -14,7 +14,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use serde::Serialize;
 
-use crate::disk::{DIRECT_ALIGN, write_all, zeroed_file};
+use crate::disk::{DIRECT_ALIGN, aligned, write_all, zeroed_file};
 use crate::process::own_thread_time;
 
 /// What says that a message is taken in, and what that it was received: as large as by OpenWire.
@@ -209,12 +209,10 @@ impl<'p> Server<'p> {
     fn write(&mut self, messages: usize) -> io::Result<()> {
         let Some(file) = self.file else { return Ok(()) };
         let bytes = (messages * self.plan.message_bytes).next_multiple_of(DIRECT_ALIGN);
-        let start = self.block.as_ptr().align_offset(DIRECT_ALIGN);
-        let block = self.block.get(start..start + bytes).ok_or(io::ErrorKind::OutOfMemory)?;
         if FILE_BYTES < self.offset + bytes as u64 {
             self.offset = 0;
         }
-        write_all(file, block, self.offset)?;
+        write_all(file, aligned(&self.block, bytes), self.offset)?;
         self.offset += bytes as u64;
         Ok(rustix::fs::fdatasync(file)?)
     }
