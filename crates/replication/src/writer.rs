@@ -246,7 +246,11 @@ struct Gathering {
 
 impl<D: Disk> LogWriter<D> {
     /// A writer for these partitions of an open journal.
-    pub fn new(journal: Journal<D>, partitions: impl IntoIterator<Item = PartitionId>) -> LogWriter<D> {
+    pub fn new(
+        mut journal: Journal<D>,
+        partitions: impl IntoIterator<Item = PartitionId>,
+    ) -> LogWriter<D> {
+        journal.take_stock();
         let mut writer = LogWriter {
             journal,
             partitions: partitions.into_iter().map(|id| (id, Share::default())).collect(),

@@ -147,7 +147,7 @@ impl<D: Disk> Journal<D> {
     /// Whether a segment waits for nothing but checkpoints: nothing in it is live, and a checkpoint of all that is
     /// durable would cover it. Two of them free it, as both that are kept must. What a stopped partition holds back
     /// stays held back, so it counts for nothing here.
-    fn checkpoint_frees(&self) -> bool {
+    pub(crate) fn checkpoint_frees(&self) -> bool {
         let carried = self.checkpoints.carried.iter().map(|state| (state.partition, state.position));
         let served = self.positions.iter().filter(|(partition, _)| !self.stopped.contains_key(partition));
         let positions = carried.chain(served.map(|(&partition, &last)| (partition, last))).collect();
@@ -243,6 +243,7 @@ impl<D: Disk> Journal<D> {
             }
         }
         self.recycle_dead();
+        self.take_stock();
         Ok(())
     }
 

@@ -14,9 +14,9 @@ use crate::retaining::compacted::Run;
 use crate::retaining::compactor::{CompactedSegment, CompactionRequest, Source};
 use crate::retaining::live::LiveSet;
 use crate::writing::journal::Journal;
-use crate::writing::room::Space;
 use crate::writing::segment::Segment;
 use postroad_model::PartitionId;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What a record takes besides the bytes of its bodies: its place in the table, its headers, padding. An estimate.
@@ -24,6 +24,10 @@ const RECORD_OVERHEAD_BYTES: u64 = 160;
 
 /// A compaction that wins less than this part of a segment is not worth a file.
 const GAIN_SHARE_MIN: u64 = 64;
+
+/// While the disk is short of space a compaction takes no more than so many segments at a time: what each step wins is there soon, and
+/// stays won should the power fail.
+const SHORT_TAKEN_SEGMENTS: u64 = 4;
 
 /// When so many times [`crate::Options::checkpoint_bytes`] were released since the last checkpoint, one is due:
 /// segments wait for checkpoints before they are recycled or compacted, and consumers of large messages write little.
@@ -43,6 +47,8 @@ pub(crate) struct Compactions {
     pub obsolete: Vec<String>,
     /// Bytes of messages released since the last checkpoint.
     pub released_bytes: u64,
+    /// A checkpoint has looked for what is sparse since the start.
+    looked: bool,
 }
 
 /// A compaction that failed is tried again, after twice as many checkpoints each time.
@@ -70,6 +76,8 @@ struct Batch {
     checkpoint: u64,
     /// What is live of each partition.
     keep: BTreeMap<PartitionId, LiveSet>,
+    /// The space it wins.
+    gain_bytes: u64,
 }
 
 /// Files that nothing refers to any more; handles on them stay good.
@@ -103,13 +111,22 @@ impl Compactions {
 
     /// Whether something is under way, or will be without a further checkpoint once `oldest` is the older one kept.
     pub(crate) fn goes_on(&self, oldest: Option<u64>) -> bool {
-        let ripe =
-            |plan: &Plan| !plan.batches.is_empty() && oldest.is_some_and(|oldest| plan.sequence <= oldest);
-        !self.busy.is_empty() || self.plan.as_ref().is_some_and(ripe)
+        !self.busy.is_empty() || self.left().is_some_and(|plan| plan.is_ripe(oldest))
     }
 
-    pub(crate) fn waits_for_checkpoint(&self) -> bool {
-        !self.failed && self.plan.as_ref().is_some_and(|plan| !plan.batches.is_empty())
+    fn waits_for_checkpoint(&self, oldest: Option<u64>) -> bool {
+        !self.failed && self.left().is_some_and(|plan| !plan.is_ripe(oldest))
+    }
+
+    /// The plan, if there is something left of it.
+    fn left(&self) -> Option<&Plan> {
+        self.plan.as_ref().filter(|plan| !plan.batches.is_empty())
+    }
+}
+
+impl Plan {
+    fn is_ripe(&self, oldest: Option<u64>) -> bool {
+        oldest.is_some_and(|oldest| self.sequence <= oldest)
     }
 }
 
@@ -125,13 +142,16 @@ impl Segment {
 impl<D: Disk> Journal<D> {
     /// Fixes what may be compacted once the checkpoint of this number is the older one kept.
     pub(crate) fn plan_compaction(&mut self, sequence: u64, summary: &Summary) {
-        let pending = self.compactions.plan.as_ref().is_some_and(|plan| !plan.batches.is_empty());
-        if pending || !self.compactions.busy.is_empty() {
+        self.compactions.looked = true;
+        if self.compactions.left().is_some() || !self.compactions.busy.is_empty() {
             return;
         }
         let Compactions { setbacks, .. } = &mut self.compactions;
         setbacks.retain(|number, _| self.segments.contains(*number));
-        let batches = self.batches(sequence, summary);
+        let mut batches = self.batches(sequence, summary);
+        if self.room.short {
+            batches.make_contiguous().sort_by_key(|batch| Reverse(batch.gain_bytes));
+        }
         self.compactions.plan = (!batches.is_empty()).then_some(Plan { sequence, batches });
     }
 
@@ -140,21 +160,20 @@ impl<D: Disk> Journal<D> {
     fn batches(&self, checkpoint: u64, summary: &Summary) -> VecDeque<Batch> {
         let mut batches = VecDeque::new();
         let mut run: Vec<&Segment> = Vec::new();
-        let mut needed = 0;
+        let (mut needed, mut taken) = (0, 0);
+        let taken_max = if self.room.short { SHORT_TAKEN_SEGMENTS * self.options.segment_bytes } else { u64::MAX };
         for segment in self.segments.iter() {
-            let bytes = segment.needed_bytes();
-            let fits = needed + bytes <= self.options.segment_bytes;
-            let may_move = self.may_move(segment, checkpoint, summary);
-            if !may_move || !fits {
+            let (bytes, capacity) = (segment.needed_bytes(), segment.header.capacity_bytes);
+            let fits = needed + bytes <= self.options.segment_bytes && taken + capacity <= taken_max;
+            let moves = self.may_move(segment, checkpoint, summary)
+                && (self.is_sparse(segment) || segment.is_outdated(&self.keys));
+            if !moves || !fits {
                 batches.extend(self.batch(checkpoint, &std::mem::take(&mut run)));
-                needed = 0;
+                (needed, taken) = (0, 0);
             }
-            if may_move && (2 * bytes <= self.options.segment_bytes || segment.is_outdated(&self.keys)) {
+            if moves {
                 run.push(segment);
-                needed += bytes;
-            } else {
-                batches.extend(self.batch(checkpoint, &std::mem::take(&mut run)));
-                needed = 0;
+                (needed, taken) = (needed + bytes, taken + capacity);
             }
         }
         batches.extend(self.batch(checkpoint, &run));
@@ -182,7 +201,13 @@ impl<D: Disk> Journal<D> {
                 keep.insert(partition, live);
             }
         }
-        Some(Batch { segments: run.iter().map(|segment| segment.header.number).collect(), checkpoint, keep })
+        let segments = run.iter().map(|segment| segment.header.number).collect();
+        Some(Batch { segments, checkpoint, keep, gain_bytes: gain })
+    }
+
+    /// Whether less than half of it is needed.
+    fn is_sparse(&self, segment: &Segment) -> bool {
+        2 * segment.needed_bytes() <= self.options.segment_bytes
     }
 
     /// Whether recovery from this checkpoint and all later ones needs only live records of the segment.
@@ -230,7 +255,8 @@ impl<D: Disk> Journal<D> {
             let file = std::sync::Arc::new(self.disk.open(&segment.file_name()).ok()?);
             sources.push(Source { file, path, segment });
         }
-        Some(CompactionRequest { run, sources, keep: batch.keep, keys: self.keys.clone() })
+        let (keep, keys, hurries) = (batch.keep, self.keys.clone(), self.room.short);
+        Some(CompactionRequest { run, sources, keep, keys, hurries })
     }
 
     /// Takes the answer to [`Journal::wants_compaction`], good or bad.
@@ -285,8 +311,13 @@ impl<D: Disk> Journal<D> {
         RELEASED_SHARE * self.options.checkpoint_bytes <= self.compactions.released_bytes
     }
 
-    /// Whether, on a full disk, a checkpoint brings a compaction nearer.
+    /// Whether a checkpoint brings a compaction nearer. After a start nobody has looked yet what there is for one.
     pub(crate) fn checkpoint_compacts(&self) -> bool {
-        self.space() == Space::Low && self.compactions.waits_for_checkpoint()
+        let current = self.current.header.number;
+        let is_candidate = |segment: &Segment| {
+            segment.header.number != current && segment.live() != 0 && self.is_sparse(segment)
+        };
+        self.compactions.waits_for_checkpoint(self.checkpoints.oldest_of_two())
+            || !self.compactions.looked && self.segments.iter().any(is_candidate)
     }
 }

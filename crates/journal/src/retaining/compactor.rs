@@ -40,6 +40,8 @@ pub struct CompactionRequest<F> {
     pub(crate) sources: Vec<Source<F>>,
     pub(crate) keep: BTreeMap<PartitionId, LiveSet>,
     pub(crate) keys: Keys,
+    /// The disk is short of space: no rests.
+    pub(crate) hurries: bool,
 }
 
 /// A segment to take records from.
@@ -73,7 +75,8 @@ struct Output<F> {
 }
 
 impl<F: DiskFile> CompactionRequest<F> {
-    /// Reads and writes. `pace` is called after each step of half a megabyte or so, to rest as long as it sees fit.
+    /// Reads and writes. `pace` is called after each step of half a megabyte or so, to rest as long as it sees fit; not while the disk is
+    /// short of space.
     ///
     /// # Errors
     /// [`CompactionError`]: the segments stay as they are. Give it to [`crate::Journal::finish_compaction`] as well.
@@ -82,7 +85,7 @@ impl<F: DiskFile> CompactionRequest<F> {
         disk: &D,
         pace: &mut dyn Pace,
     ) -> Result<CompactedSegment<F>, CompactionError> {
-        let made = self.make(disk, pace);
+        let made = if self.hurries { self.make(disk, &mut ()) } else { self.make(disk, pace) };
         if made.is_err() {
             // It only takes space from others. If it cannot be removed, recovery finds it, incomplete or good.
             let _ = disk.remove(UNFINISHED);

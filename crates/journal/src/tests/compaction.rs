@@ -3,7 +3,7 @@
 use super::service::{OPTIONS, open, payload, position, record, row, serve};
 use crate::{
     Checkpoint, CompactionError, DamageKind, Disk, FORMAT_VERSION, Fault, Journal, OpenError, Operation,
-    ReadError, SegmentUse, SimulatedDisk,
+    Options, Pace, ReadError, SegmentUse, SimulatedDisk,
 };
 use bytes::Bytes;
 use postroad_model::PartitionId;
@@ -144,6 +144,63 @@ fn a_power_cut_gives_no_name_to_what_an_earlier_attempt_has_left() {
         for number in live() {
             assert_eq!(journal.read(PARTITION, position(number)).unwrap(), payload(0, number, 1000));
         }
+    }
+}
+
+#[test]
+fn while_the_disk_is_short_of_space_starts_that_are_cut_off_compact_all_the_same() {
+    const SIZE: u64 = 32 << 10;
+    let options = Options { segment_bytes: 1 << 20, checkpoint_bytes: 1 << 40, ..OPTIONS };
+    let disk = SimulatedDisk::new(12);
+    let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
+    for number in 1..=400 {
+        journal.commit(&[record(0, number, SIZE as usize)]).unwrap();
+        assert!(journal.retain(PARTITION, position(number), 1, SIZE));
+        if number % KEPT_EVERY != 0 {
+            assert!(journal.release(PARTITION, position(number), SIZE));
+        }
+        serve(&mut journal, &disk);
+        if number <= 2 {
+            journal.write_checkpoint(vec![state(number)]).unwrap();
+        }
+    }
+    let mut taken = disk.used_bytes();
+    disk.set_capacity(Some(taken + 2 * options.segment_bytes));
+    // What was won twice is enough: the disk is short of space no more.
+    for (start, looks, gain) in [("first", true, 5 << 19), ("second", true, 5 << 19), ("third", false, 0)] {
+        disk.crash();
+        let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
+        assert_eq!(journal.recount(PARTITION, kept(400).map(|number| row(position(number), SIZE))), 0);
+        journal.take_stock();
+        let mut checkpoints = 0;
+        while journal.checkpoint_due() {
+            journal.write_checkpoint(vec![state(400)]).unwrap();
+            checkpoints += 1;
+        }
+        assert_eq!((1..=2).contains(&checkpoints), looks, "{checkpoints} checkpoints at the {start} start");
+        // The power fails after one step.
+        if let Some(request) = journal.wants_compaction() {
+            journal.finish_compaction(request.run(&disk, &mut Restless)).unwrap();
+        }
+        if let Some(removal) = journal.wants_removal() {
+            removal.run(&disk);
+        }
+        let left = disk.used_bytes();
+        assert!(gain == 0 || left + gain <= taken, "{taken} bytes before the {start} start, {left} after it");
+        taken = left;
+    }
+}
+
+/// Nobody rests.
+struct Restless;
+
+impl Pace for Restless {
+    fn step(&mut self) {
+        panic!("there is no time for a rest");
+    }
+
+    fn ahead(&mut self) -> bool {
+        false
     }
 }
 

@@ -562,6 +562,7 @@ impl Run {
         }
         let counted: u64 = self.journal.segments().map(|segment| segment.live_messages).sum();
         assert_eq!(counted, live.len() as u64);
+        self.journal.take_stock();
     }
 
     /// Ends the process or the machine while a group is being written or synced.

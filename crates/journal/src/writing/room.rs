@@ -14,6 +14,9 @@ use std::sync::atomic::AtomicU64;
 /// synced alone.
 pub const RESERVE_SHARE: u64 = 16;
 
+/// With space for fewer further segments than this the disk is short of space: what frees some goes ahead of comfort.
+const SHORT_SEGMENTS: u64 = 8;
+
 /// As if the segment before were full to its last byte, however large it is.
 const FILLED: u64 = 1 << 62;
 
@@ -39,6 +42,8 @@ pub(crate) struct Room<F> {
     /// The last attempt to make a segment failed for want of space. For another reason it says nothing of space:
     /// commits go on while the current segment lasts, try for themselves then, and name the reason.
     pub refused: bool,
+    /// Fewer than [`SHORT_SEGMENTS`] fit on the disk; see [`Journal::take_stock`].
+    pub short: bool,
 }
 
 impl<D: Disk> Journal<D> {
@@ -65,6 +70,17 @@ impl<D: Disk> Journal<D> {
         match answer {
             Ok(segment) => self.accept(segment),
             Err(error) => self.room.refused = error.is_full(),
+        }
+        self.take_stock();
+    }
+
+    /// Looks how much space the disk has left. If it is short, a checkpoint that brings some back is due at once, and compaction
+    /// goes on without rest. Call it at the start, once the messages that are live are known.
+    pub fn take_stock(&mut self) {
+        let fits = |free: u64| SHORT_SEGMENTS * self.options.segment_bytes <= free;
+        self.room.short = !self.disk.free_bytes().ok().flatten().is_none_or(fits);
+        if self.room.short && (self.checkpoint_frees() || self.checkpoint_compacts()) {
+            self.want_checkpoint();
         }
     }
 
