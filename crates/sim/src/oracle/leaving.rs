@@ -73,15 +73,18 @@ impl Oracle {
             for spot in self.operations[number].settles.clone() {
                 let here = self.is_in(&spot, partition);
                 let Some(copy) = self.copies.get_mut(&spot) else { continue };
-                if !matches!(copy.hold, Hold::InTransaction(by, _) if by == number) {
+                let Hold::InTransaction(by, consumer) = copy.hold else { continue };
+                if by != number {
                     continue;
                 }
                 // Of a branch the coordinator may have heard of the end first, and told it.
                 let told = copy.ended.is_none();
+                // A consumer that left behind that gave it back as it said, and ahead of it as what was seen.
+                let seen = !told || self.readers.contains_key(&consumer);
                 match (asked, here) {
                     (true, _) => copy.count(0, u32::from(here)),
                     (false, true) => {
-                        copy.count(1, u32::from(!told));
+                        copy.count(u32::from(seen), u32::from(!told));
                         (copy.ended, copy.hold) = (None, Hold::Free);
                     }
                     (false, false) if is_branch && !told => {
