@@ -246,10 +246,7 @@ struct Gathering {
 
 impl<D: Disk> LogWriter<D> {
     /// A writer for these partitions of an open journal.
-    pub fn new(
-        mut journal: Journal<D>,
-        partitions: impl IntoIterator<Item = PartitionId>,
-    ) -> LogWriter<D> {
+    pub fn new(mut journal: Journal<D>, partitions: impl IntoIterator<Item = PartitionId>) -> LogWriter<D> {
         journal.take_stock();
         let mut writer = LogWriter {
             journal,

@@ -68,7 +68,14 @@ impl<D: Disk> Assembly<D> {
         let waiting =
             read.map(|segment| segment.header.number).filter(|&number| number != current.header.number);
         let indexes = Indexes::new(waiting.collect());
-        let room = Room { spare, dead: VecDeque::new(), outstanding: None, last_number, refused: false, short: false };
+        let room = Room {
+            spare,
+            dead: VecDeque::new(),
+            outstanding: None,
+            last_number,
+            refused: false,
+            short: false,
+        };
         let mut journal = Journal {
             disk: self.disk,
             options: self.options,

@@ -161,7 +161,8 @@ impl<D: Disk> Journal<D> {
         let mut batches = VecDeque::new();
         let mut run: Vec<&Segment> = Vec::new();
         let (mut needed, mut taken) = (0, 0);
-        let taken_max = if self.room.short { SHORT_TAKEN_SEGMENTS * self.options.segment_bytes } else { u64::MAX };
+        let taken_max =
+            if self.room.short { SHORT_TAKEN_SEGMENTS * self.options.segment_bytes } else { u64::MAX };
         for segment in self.segments.iter() {
             let (bytes, capacity) = (segment.needed_bytes(), segment.header.capacity_bytes);
             let fits = needed + bytes <= self.options.segment_bytes && taken + capacity <= taken_max;
