@@ -16,6 +16,7 @@ use crate::addresses::address::Addresses;
 use crate::addresses::ending::Endings;
 use crate::connection::{Connection, Ended};
 use crate::delivery::consumer::Consumer;
+use crate::delivery::dispatch::Fetch;
 use crate::delivery::gathering::Gatherings;
 use crate::delivery::selection::{self, PropertiesOf};
 use crate::delivery::spread::Spread;
@@ -190,7 +191,7 @@ pub struct Partition {
     /// When entries are delivered again that failed.
     pub(crate) rests: Rests,
     /// Queues that wait for a body, by the body.
-    pub(crate) fetches: HashMap<MessageKey, Vec<QueueId>, FxBuildHasher>,
+    pub(crate) fetches: HashMap<MessageKey, Fetch, FxBuildHasher>,
     pub(crate) consumers: HashMap<ConsumerKey, Consumer, FxBuildHasher>,
     /// Consumers of patterns of queues, by their whole.
     pub(crate) spreads: BTreeMap<ConsumerKey, Spread>,
@@ -512,7 +513,7 @@ impl Partition {
             }
             Event::Written { connection, bytes } => self.written(connection, bytes, effects),
             Event::Closed { connection } => self.closed(connection, effects),
-            Event::Fetched { key, message } => self.fetched(key, message, effects),
+            Event::Fetched { bodies } => self.fetched(bodies, effects),
             Event::EndJobs { wanted, connection, ticket } => {
                 self.end_jobs(&wanted, connection, ticket, effects);
             }
@@ -614,7 +615,7 @@ impl Partition {
         let wrong = |queue: &&Queue| {
             let (mut load, mut away) = (Load::default(), Load::default());
             for (_, entry) in queue.lanes.iter().flat_map(|(_, lane)| lane.iter()) {
-                let bytes = self.bodies.headers(entry.key).map_or(0, |(_, bytes)| bytes);
+                let bytes = self.bodies.headers(entry).map_or(0, |(_, bytes)| bytes);
                 load.add(bytes);
                 if entry.state != State::Ready {
                     away.add(bytes);
@@ -688,13 +689,14 @@ impl Partition {
     /// here from where the queue lived before. See [`postroad_model::Sent::moved`].
     pub(crate) fn push_entry(&mut self, id: QueueId, key: MessageKey, moved: Option<u32>) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
-        let Some((message, bytes)) = self.bodies.claim(key) else { return };
+        let Some((place, message, bytes)) = self.bodies.claim(key) else { return };
         let in_log = matches!(key, MessageKey::Durable { .. }) && !queue.id.is_volatile();
         let lane = LaneNumber::of(message.priority, !in_log);
         let lane = if moved.is_some() { lane.ahead() } else { lane };
         let begins_groups = queue.groups.is_none() && queue.has_groups() && message.group().is_some();
         let entry = Entry {
             key,
+            place,
             stamp: queue.next_stamp,
             failed_deliveries: moved.unwrap_or(0),
             uncounted_deliveries: 0,
@@ -730,18 +732,19 @@ impl Partition {
         self.release_gone(key, gone, effects);
     }
 
+    /// An entry is gone, and its claim on the message; whether that is gone with it.
+    pub(crate) fn let_message_go(&mut self, entry: &Entry, effects: &mut Vec<Effect>) -> bool {
+        let in_hand = entry.state.is_in_hand();
+        let gone = if in_hand { self.bodies.put_down(entry) } else { self.bodies.unrefer(entry) };
+        let is_gone = gone.is_some();
+        self.release_gone(entry.key, gone, effects);
+        is_gone
+    }
+
     /// As `drop_reference`, and the message was in hand there.
     pub(crate) fn put_down(&mut self, key: MessageKey, effects: &mut Vec<Effect>) {
         let gone = self.bodies.put_down(key);
         self.release_gone(key, gone, effects);
-    }
-
-    /// An entry of this state is gone, and its claim on the message.
-    pub(crate) fn let_message_go(&mut self, key: MessageKey, state: State, effects: &mut Vec<Effect>) {
-        match state.is_in_hand() {
-            true => self.put_down(key, effects),
-            false => self.drop_reference(key, effects),
-        }
     }
 
     fn release_gone(&mut self, key: MessageKey, gone: Option<Gone>, effects: &mut Vec<Effect>) {

@@ -274,12 +274,10 @@ pub enum Event {
         /// The connection.
         connection: ConnectionId,
     },
-    /// A body that was asked for by [`crate::Effect::Fetch`].
+    /// Bodies that were asked for by [`crate::Effect::Fetch`]: those that come together are told together.
     Fetched {
-        /// Which.
-        key: MessageKey,
-        /// The message, or why it cannot be had.
-        message: Result<Message, String>,
+        /// Which, and the message, or why it cannot be had.
+        bodies: Vec<(MessageKey, Result<Message, String>)>,
     },
     /// End these jobs of this partition.
     EndJobs {

@@ -237,11 +237,18 @@ impl Core {
                 let message = sent_in_record(record, ordinal).map_err(|error| error.to_string())?;
                 message.ok_or_else(|| "no such message in the record".to_owned())
             });
-            let event = match message {
-                Ok(sent) if sent.schedule.is_some() => Event::Recalled { key, sent: Box::new(sent) },
-                message => Event::Fetched { key, message: message.map(|sent| sent.message) },
+            let own = Source::Partition(self.id);
+            let body = match message {
+                Ok(sent) if sent.schedule.is_some() => {
+                    self.send(own, Event::Recalled { key, sent: Box::new(sent) });
+                    continue;
+                }
+                message => (key, message.map(|sent| sent.message)),
             };
-            self.send(Source::Partition(self.id), event);
+            match self.inbox.get_mut(&own).and_then(VecDeque::back_mut) {
+                Some(Arriving::Event(Event::Fetched { bodies })) => bodies.push(body),
+                _ => self.send(own, Event::Fetched { bodies: vec![body] }),
+            }
         }
     }
 

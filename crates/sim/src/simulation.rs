@@ -421,9 +421,12 @@ impl Simulation {
             }
             None => return Ok(false),
         };
-        self.report.fetched += u64::from(matches!(event, Event::Fetched { .. }));
-        if let Event::Fetched { message: Err(reason), key } = &event {
-            return Err(format!("{key:?} cannot be read back: {reason}"));
+        if let Event::Fetched { bodies } = &event {
+            self.report.fetched += bodies.len() as u64;
+            let unread = bodies.iter().find_map(|(key, message)| Some((key, message.as_ref().err()?)));
+            if let Some((key, reason)) = unread {
+                return Err(format!("{key:?} cannot be read back: {reason}"));
+            }
         }
         self.report.shelves_read += u64::from(matches!(event, Event::ShelfRead { .. }));
         if let Event::ShelfRead { jobs: Err(reason), position } = &event

@@ -16,7 +16,10 @@ pub fn short(event: &Event) -> String {
             publish.sent.message.expires_at_ms,
             publish.sent.message.group()
         ),
-        Event::Fetched { key, message } => format!("fetched {key:?}, {}", message.is_ok()),
+        Event::Fetched { bodies } => {
+            let keys: Vec<_> = bodies.iter().map(|(key, message)| (key, message.is_ok())).collect();
+            format!("fetched {keys:?}")
+        }
         other => format!("{other:?}"),
     }
 }

@@ -411,11 +411,17 @@ impl Core {
                     "a message cannot be read"
                 );
             }
-            let event = match message {
-                Ok(sent) if sent.schedule.is_some() => Event::Recalled { key, sent: Box::new(sent) },
-                message => Event::Fetched { key, message: message.map(|sent| sent.message) },
+            let body = match message {
+                Ok(sent) if sent.schedule.is_some() => {
+                    self.work.push_back((id, Event::Recalled { key, sent: Box::new(sent) }));
+                    continue;
+                }
+                message => (key, message.map(|sent| sent.message)),
             };
-            self.work.push_back((id, event));
+            match self.work.back_mut() {
+                Some((to, Event::Fetched { bodies })) if *to == id => bodies.push(body),
+                _ => self.work.push_back((id, Event::Fetched { bodies: vec![body] })),
+            }
         }
     }
 

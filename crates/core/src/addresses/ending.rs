@@ -67,9 +67,9 @@ impl Partition {
         entry: &Entry,
         effects: &mut Vec<Effect>,
     ) {
-        let at_ms = self.bodies.headers(entry.key).map_or(0, |(headers, _)| headers.expires_at_ms);
+        let at_ms = self.bodies.headers(entry).map_or(0, |(headers, _)| headers.expires_at_ms);
         self.expiries.remove(at_ms, id, tag(number.0, sequence));
-        self.let_message_go(entry.key, entry.state, effects);
+        self.let_message_go(entry, effects);
     }
 
     fn let_page_go(&mut self, id: QueueId, number: LaneNumber, page: &Page, effects: &mut Vec<Effect>) {

@@ -7,6 +7,7 @@ use postroad_model::{ConsumerKey, ConsumerMode, Delivery, Effect, EntryTag, Mess
 use crate::Partition;
 use crate::delivery::group::GroupTurn;
 use crate::delivery::selection::Selected;
+use crate::memory::bodies::Sought;
 use crate::queue::{LaneNumber, Queue, ReadOn, State};
 
 /// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read pays, few enough to stay small.
@@ -21,6 +22,19 @@ const FETCH_BYTES_MAX: u64 = 1 << 20;
 
 /// And of those that are read before anybody waits for them.
 const AHEAD_BYTES_MAX: u64 = 64 << 10;
+
+/// A body that is on its way from the log.
+pub struct Fetch {
+    what: Sought,
+    /// The queues in which it is due.
+    waiting: Vec<QueueId>,
+}
+
+impl Fetch {
+    pub(crate) fn of(what: Sought) -> Fetch {
+        Fetch { what, waiting: Vec::new() }
+    }
+}
 
 /// What became of one attempt to send something.
 enum Step {
@@ -116,16 +130,17 @@ impl Partition {
         };
         let browsing = self.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
         let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
-        let (key, failed_deliveries) = (entry.key, entry.failed_deliveries + entry.uncounted_deliveries);
-        let Some((headers, _)) = self.bodies.headers(key) else { return Step::Nothing };
+        let (key, sought) = (entry.key, Sought::from(&*entry));
+        let failed_deliveries = entry.failed_deliveries + entry.uncounted_deliveries;
+        let Some((headers, _)) = self.bodies.headers(sought) else { return Step::Nothing };
         if self.is_over(headers) && !browsing {
-            if self.bodies.resident(key).is_none() && self.grave_of(id, key).is_some() {
+            if self.bodies.resident(sought).is_none() && self.grave_of(id, key).is_some() {
                 return self.fetch_from(id, tag, effects);
             }
             self.expire(id, tag, effects);
             return Step::Skipped;
         }
-        let Some(message) = self.bodies.resident(key).cloned() else {
+        let Some(message) = self.bodies.resident(sought).cloned() else {
             return self.fetch_from(id, tag, effects);
         };
         if browsing && self.passes_over(consumer, tag, &message) {
@@ -182,8 +197,7 @@ impl Partition {
         queue.away.add(message.size());
         if let Some(entry) = queue.entry(tag) {
             entry.state = State::Held { by, in_transaction: false };
-            let key = entry.key;
-            self.bodies.pin(key);
+            self.bodies.pin(&*entry);
         }
     }
 
@@ -203,8 +217,8 @@ impl Partition {
     /// be here, though this queue had its page folded: then nothing waits.
     fn fetch_from(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) -> Step {
         self.open_page(id, from);
-        let due = self.entry(id, from).map(|entry| entry.key);
-        if due.is_some_and(|key| self.bodies.resident(key).is_some()) {
+        let due = self.entry(id, from).map(|entry| Sought::from(&*entry));
+        if due.is_some_and(|due| self.bodies.resident(due).is_some()) {
             return Step::Skipped;
         }
         let Some(queue) = self.queues.get_mut(&id) else { return Step::Nothing };
@@ -234,8 +248,8 @@ impl Partition {
             true => Vec::new(),
             false => self.absent_from(id, (number, first), messages_max, FETCH_BYTES_MAX),
         };
-        if let Some(key) = self.entry(id, from).map(|entry| entry.key) {
-            self.fetches.entry(key).or_default().push(id);
+        if let Some(due) = self.entry(id, from).map(|entry| Sought::from(&*entry)) {
+            self.fetches.entry(due.key).or_insert_with(|| Fetch::of(due)).waiting.push(id);
         }
         if let Some((last, _)) = absent.last().copied() {
             let (at, then) = (absent[absent.len() / 2].0, absent[absent.len() * 3 / 4].0);
@@ -279,7 +293,7 @@ impl Partition {
         (number, first): (u8, u64),
         messages_max: u64,
         bytes_max: u64,
-    ) -> Vec<(EntryTag, MessageKey)> {
+    ) -> Vec<(EntryTag, Sought)> {
         let (mut absent, mut bytes, mut sequence) = (Vec::new(), 0, first);
         for count in 0..messages_max {
             let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
@@ -288,21 +302,18 @@ impl Partition {
             let Some((_, found)) = lane.next_visible(sequence).filter(|(_, found)| *found < end) else {
                 break;
             };
-            let (tag, open) = (crate::queue::tag(number, found), lane.get(found).map(|entry| entry.key));
-            let key = open.or_else(|| {
-                self.open_page(id, tag);
-                self.entry(id, tag).map(|entry| entry.key)
-            });
-            let Some((key, absent_bytes)) = key.and_then(|key| Some((key, self.bodies.absent(key)?))) else {
-                break;
-            };
+            let tag = crate::queue::tag(number, found);
+            let open = lane.get(found).map(Sought::from);
+            let sought = open.or_else(|| self.entry(id, tag).map(|entry| Sought::from(&*entry)));
+            let absent_bytes = sought.and_then(|sought| Some((sought, self.bodies.absent(sought)?)));
+            let Some((sought, absent_bytes)) = absent_bytes else { break };
             // Half of them are asked for while the others go.
             if FETCH_MESSAGES_MIN / 2 <= count && bytes_max <= bytes {
                 break;
             }
             bytes += absent_bytes;
-            if !self.fetches.contains_key(&key) {
-                absent.push((tag, key));
+            if !self.fetches.contains_key(&sought.key) {
+                absent.push((tag, sought));
             }
             sequence = found + 1;
         }
@@ -310,49 +321,53 @@ impl Partition {
     }
 
     /// Asks for these bodies, all of them in one go.
-    fn fetch(&mut self, absent: &[(EntryTag, MessageKey)], effects: &mut Vec<Effect>) {
+    fn fetch(&mut self, absent: &[(EntryTag, Sought)], effects: &mut Vec<Effect>) {
         if absent.is_empty() {
             return;
         }
-        let keys: Vec<_> = absent.iter().map(|(_, key)| *key).collect();
-        for key in &keys {
-            self.fetches.entry(*key).or_default();
+        let keys = absent.iter().map(|(_, sought)| sought.key).collect();
+        for (_, sought) in absent {
+            self.fetches.entry(sought.key).or_insert_with(|| Fetch::of(*sought));
         }
         effects.push(Effect::Fetch { keys });
     }
 
-    /// A body came back from the log.
+    /// Bodies came back from the log.
     pub(crate) fn fetched(
         &mut self,
-        key: MessageKey,
-        message: Result<Message, String>,
+        bodies: Vec<(MessageKey, Result<Message, String>)>,
         effects: &mut Vec<Effect>,
     ) {
-        let waiting = self.fetches.remove(&key).unwrap_or_default();
-        self.redrives.fetched(key);
-        self.moves.fetched(key);
-        let expired = self.expiries.take_read(key);
-        let Ok(message) = message else {
-            if self.set_job_aside(key) {
-                return;
+        let mut waiting: Vec<QueueId> = Vec::new();
+        for (key, message) in bodies {
+            let fetch = self.fetches.remove(&key).unwrap_or_else(|| Fetch::of(key.into()));
+            self.redrives.fetched(key);
+            self.moves.fetched(key);
+            let expired = self.expiries.take_read(key);
+            let is_there = message.is_ok();
+            match message {
+                Ok(message) => self.bodies.restore(fetch.what, message),
+                Err(_) if self.set_job_aside(key) => continue,
+                Err(_) => self.set_aside(key, &fetch.waiting),
             }
-            self.set_aside(key, waiting, effects);
-            return self.read_for_expiry(expired, false, effects);
-        };
-        self.bodies.restore(key, message);
-        self.read_for_expiry(expired, true, effects);
+            self.read_for_expiry(expired, is_there, effects);
+            for id in fetch.waiting {
+                if !waiting.contains(&id) {
+                    waiting.push(id);
+                }
+            }
+        }
         self.go_on(waiting, effects);
     }
 
     /// A body cannot be read: its entries stay on disk, undelivered and counted, and the others go on.
-    fn set_aside(&mut self, key: MessageKey, waiting: Vec<QueueId>, effects: &mut Vec<Effect>) {
-        for id in &waiting {
+    fn set_aside(&mut self, key: MessageKey, waiting: &[QueueId]) {
+        for id in waiting {
             for tag in self.queues.get(id).map(|queue| queue.find(key)).unwrap_or_default() {
                 self.counters.unreadable += 1;
                 self.set_entry_aside(*id, tag);
             }
         }
-        self.go_on(waiting, effects);
     }
 
     /// The entry stays where it is, undelivered, until the process ends; its queue may move without it.

@@ -133,13 +133,13 @@ impl Judge<'_> {
 
     fn judge(&mut self, entry: &Entry) -> Verdict {
         if let Some(groups) = self.groups
-            && let Some(group) = self.bodies.headers(entry.key).and_then(|(headers, _)| headers.group())
+            && let Some(group) = self.bodies.headers(entry).and_then(|(headers, _)| headers.group())
             && !groups.admits(&group.id, self.key)
         {
             return Verdict::Refused;
         }
         let Some(selector) = self.selector else { return Verdict::Wanted };
-        let Some(message) = self.bodies.resident(entry.key) else { return Verdict::Unknown };
+        let Some(message) = self.bodies.resident(entry) else { return Verdict::Unknown };
         if selector.matches(&*(self.properties_of)(message)) {
             return Verdict::Wanted;
         }

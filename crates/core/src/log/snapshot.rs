@@ -534,7 +534,7 @@ impl Partition {
         (sequence, failed_deliveries, key): OpenEntry,
     ) -> Result<(), SnapshotError> {
         let message = self.bodies.claim(key);
-        let (message, bytes) =
+        let (place, message, bytes) =
             message.ok_or(SnapshotError::Dangling { what: "message of entry", number: sequence })?;
         queue.load.add(bytes);
         queue.counts.found += 1;
@@ -548,7 +548,8 @@ impl Partition {
             return Err(RecordError::Page { what: "one of its sequences is taken" }.into());
         }
         let state = State::Ready;
-        lane.restore(sequence, Entry { key, stamp, failed_deliveries, uncounted_deliveries: 0, state });
+        let entry = Entry { key, place, stamp, failed_deliveries, uncounted_deliveries: 0, state };
+        lane.restore(sequence, entry);
         if let Some(value) = value {
             queue.note_value(&value, key, tag(number.0, sequence));
         }

@@ -1,14 +1,15 @@
 //! The messages of a partition: each once, however many queues hold it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, btree_map};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{Chunks, Message, MessageKey, MessageRow};
-use rustc_hash::FxBuildHasher;
 
 use crate::memory::folds::{FOLDS_MAX, Folds, Seen};
+use crate::memory::shelf::{Place, Shelf};
 use crate::partition::Memory;
+use crate::queue::Entry;
 
 /// What a message takes beside its body while it is here: its headers and its place in the table, the entry that points to it, and
 /// what the allocator adds to each.
@@ -17,8 +18,10 @@ const HEADERS_BYTES: u64 = 320;
 /// All messages that some queue or prepared transaction refers to, but for those in folded pages.
 #[derive(Default)]
 pub struct Bodies {
-    /// Each for itself: the table has up to twice as many places as messages, and while it grows a second one.
-    stored: HashMap<MessageKey, Box<Stored>, FxBuildHasher>,
+    /// In the order in which they came, mostly, which is that in which they are due.
+    shelf: Shelf<Stored>,
+    /// Where each lies: with its key on the shelf, the table of a budget that is small fits into a processor's own cache.
+    places: BTreeMap<MessageKey, Place>,
     /// Bytes of durable messages that are in memory.
     pub resident_bytes: u64,
     /// Bytes of messages that are only in memory.
@@ -30,12 +33,34 @@ pub struct Bodies {
 }
 
 struct Stored {
+    key: MessageKey,
     message: Message,
     /// Of all that it is, pieces of a large body included.
     bytes: u64,
     references: u32,
     pins: u32,
     resident: bool,
+}
+
+/// A message that is sought, and where it lies unless that has changed: then the table knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Sought {
+    /// Which.
+    pub key: MessageKey,
+    /// Where it probably lies.
+    pub place: Place,
+}
+
+impl From<MessageKey> for Sought {
+    fn from(key: MessageKey) -> Sought {
+        Sought { key, place: Place::NONE }
+    }
+}
+
+impl From<&Entry> for Sought {
+    fn from(entry: &Entry) -> Sought {
+        Sought { key: entry.key, place: entry.place }
+    }
 }
 
 impl Stored {
@@ -58,24 +83,55 @@ impl Bodies {
     pub fn insert(&mut self, key: MessageKey, message: Message) {
         let bytes = message.size();
         *self.account(key) += message.bytes.len() as u64;
-        self.stored.insert(key, Box::new(Stored { message, bytes, references: 0, pins: 0, resident: true }));
+        self.put(Stored { key, message, bytes, references: 0, pins: 0, resident: true });
     }
 
     /// Stores a durable message whose body stays on disk until it is asked for.
     pub fn insert_absent(&mut self, key: MessageKey, message: Message, bytes: u64) {
-        self.stored.insert(key, Box::new(Stored { message, bytes, references: 0, pins: 0, resident: false }));
+        self.put(Stored { key, message, bytes, references: 0, pins: 0, resident: false });
+    }
+
+    /// Of one that is there already it takes the place.
+    fn put(&mut self, stored: Stored) -> Place {
+        match self.places.entry(stored.key) {
+            btree_map::Entry::Vacant(entry) => *entry.insert(self.shelf.put(stored)),
+            btree_map::Entry::Occupied(entry) => {
+                if let Some(before) = self.shelf.get_mut(*entry.get()) {
+                    *before = stored;
+                }
+                *entry.get()
+            }
+        }
+    }
+
+    fn place(&self, message: impl Into<Sought>) -> Option<Place> {
+        let Sought { key, place } = message.into();
+        let is_there = self.shelf.get(place).is_some_and(|stored| stored.key == key);
+        if is_there { Some(place) } else { self.places.get(&key).copied() }
+    }
+
+    fn stored(&self, message: impl Into<Sought>) -> Option<&Stored> {
+        self.shelf.get(self.place(message)?)
+    }
+
+    fn stored_mut(&mut self, message: impl Into<Sought>) -> Option<&mut Stored> {
+        self.shelf.get_mut(self.place(message)?)
+    }
+
+    fn has(&self, key: MessageKey) -> bool {
+        self.place(key).is_some()
     }
 
     /// What all of them take.
     pub fn memory(&self) -> Memory {
         let (resident_bytes, volatile_bytes) = (self.resident_bytes, self.volatile_bytes);
-        let messages = self.stored.len() as u64 + self.folded;
+        let messages = self.places.len() as u64 + self.folded;
         Memory { messages, folded_messages: self.folded, resident_bytes, volatile_bytes }
     }
 
     /// What those that are here take, but for the bodies of messages that are only in memory.
     pub fn with_headers(&self) -> u64 {
-        self.resident_bytes + self.stored.len() as u64 * HEADERS_BYTES
+        self.resident_bytes + self.places.len() as u64 * HEADERS_BYTES
     }
 
     fn account(&mut self, key: MessageKey) -> &mut u64 {
@@ -90,25 +146,27 @@ impl Bodies {
         self.claim(key);
     }
 
-    /// One more queue holds it: its headers and the size of its body, if it is there.
-    pub fn claim(&mut self, key: MessageKey) -> Option<(&Message, u64)> {
-        let stored = self.stored.get_mut(&key)?;
+    /// One more queue holds it: where it lies, its headers, and the size of its body, if it is there.
+    pub fn claim(&mut self, key: MessageKey) -> Option<(Place, &Message, u64)> {
+        let place = self.place(key)?;
+        let stored = self.shelf.get_mut(place)?;
         stored.references += 1;
-        Some((&stored.message, stored.bytes))
+        Some((place, &stored.message, stored.bytes))
     }
 
     /// One queue fewer holds it; what it leaves if that was the last one, and the message is gone.
-    pub fn unrefer(&mut self, key: MessageKey) -> Option<Gone> {
-        self.let_go(key, 0)
+    pub fn unrefer(&mut self, message: impl Into<Sought>) -> Option<Gone> {
+        self.let_go(message.into(), 0)
     }
 
     /// As [`Bodies::unrefer`], by one who has pinned it.
-    pub fn put_down(&mut self, key: MessageKey) -> Option<Gone> {
-        self.let_go(key, 1)
+    pub fn put_down(&mut self, message: impl Into<Sought>) -> Option<Gone> {
+        self.let_go(message.into(), 1)
     }
 
-    fn let_go(&mut self, key: MessageKey, pins: u32) -> Option<Gone> {
-        let stored = self.stored.get_mut(&key)?;
+    fn let_go(&mut self, message: Sought, pins: u32) -> Option<Gone> {
+        let key = message.key;
+        let stored = self.stored_mut(message)?;
         stored.pins = stored.pins.saturating_sub(pins);
         stored.references = stored.references.saturating_sub(1);
         if stored.references > 0 {
@@ -124,14 +182,15 @@ impl Bodies {
     }
 
     /// Whether a queue may fold the message: no consumer has it by that queue, and there is room to note that it is folded.
-    pub fn is_foldable(&self, key: MessageKey) -> bool {
+    pub fn is_foldable(&self, message: impl Into<Sought>) -> bool {
+        let message = message.into();
         let is_idle = |stored: &Stored| stored.pins == 0 || stored.references > 1;
-        self.stored.get(&key).map(Box::as_ref).is_some_and(is_idle) && self.folds.of(key) < FOLDS_MAX
+        self.stored(message).is_some_and(is_idle) && self.folds.of(message.key) < FOLDS_MAX
     }
 
     /// A queue that holds the message has folded its page.
     pub fn fold(&mut self, key: MessageKey) {
-        let Some(stored) = self.stored.get_mut(&key) else { return };
+        let Some(stored) = self.stored_mut(key) else { return };
         stored.references = stored.references.saturating_sub(1);
         let (is_last, has_folds) = (stored.references == 0, self.folds.of(key) > 0);
         if !is_last || has_folds {
@@ -143,20 +202,22 @@ impl Bodies {
         }
     }
 
-    /// A queue that holds the message has opened its page: the opposite of [`Bodies::fold`].
-    pub fn unfold(&mut self, key: MessageKey, headers: Message, bytes: u64) {
-        self.folds.remove(key);
-        if !self.stored.contains_key(&key) {
-            self.insert_absent(key, headers, bytes);
-            self.folded -= 1;
+    /// A queue that holds the message has opened its page: the opposite of [`Bodies::fold`]. Where it lies now.
+    pub fn unfold(&mut self, key: MessageKey, headers: Message, bytes: u64) -> Place {
+        // One that nothing else holds has no folds.
+        if self.folds.remove(key)
+            && let Some((place, ..)) = self.claim(key)
+        {
+            return place;
         }
-        self.refer(key);
+        self.folded -= 1;
+        self.put(Stored { key, message: headers, bytes, references: 1, pins: 0, resident: false })
     }
 
     /// A queue that held the message has ended with its page; whether that was the last one, and the message is gone.
     pub fn end_folded(&mut self, key: MessageKey) -> bool {
         self.folds.remove(key);
-        let is_last = self.folds.of(key) == 0 && !self.stored.contains_key(&key);
+        let is_last = self.folds.of(key) == 0 && !self.has(key);
         self.folded -= u64::from(is_last);
         is_last
     }
@@ -167,9 +228,9 @@ impl Bodies {
         for row in rows {
             self.folded += seen.add(&row, |chunk, bits| self.folds.add_further(chunk, bits));
         }
-        for key in self.stored.keys().filter(|key| seen.contains(**key)) {
+        for stored in self.shelf.iter().filter(|stored| seen.contains(stored.key)) {
             self.folded -= 1;
-            self.folds.add_only(*key);
+            self.folds.add_only(stored.key);
         }
     }
 
@@ -197,17 +258,19 @@ impl Bodies {
         folds == 0 || {
             let is_first = left.of(key) == folds;
             left.remove(key);
-            is_first && !self.stored.contains_key(&key)
+            is_first && !self.has(key)
         }
     }
 
     /// After a start: snapshots of earlier builds have messages too that only subscriptions of their run had, and now nobody.
     pub fn forget_unreferred(&mut self) {
-        self.stored.retain(|_, stored| stored.references > 0);
+        let unreferred = self.shelf.iter().filter(|stored| stored.references == 0);
+        unreferred.map(|stored| stored.key).collect::<Vec<_>>().into_iter().for_each(|key| self.forget(key));
     }
 
     fn forget(&mut self, key: MessageKey) {
-        if let Some(stored) = self.stored.remove(&key)
+        if let Some(place) = self.places.remove(&key)
+            && let Some(stored) = self.shelf.take(place)
             && stored.resident
         {
             *self.account(key) -= stored.own_bytes();
@@ -215,30 +278,30 @@ impl Bodies {
     }
 
     /// The message, if its body is in memory.
-    pub fn resident(&self, key: MessageKey) -> Option<&Message> {
-        self.stored.get(&key).filter(|stored| stored.resident).map(|stored| &stored.message)
+    pub fn resident(&self, message: impl Into<Sought>) -> Option<&Message> {
+        self.stored(message).filter(|stored| stored.resident).map(|stored| &stored.message)
     }
 
     /// The size of the message's body, if that is not in memory.
-    pub fn absent(&self, key: MessageKey) -> Option<u64> {
-        self.stored.get(&key).filter(|stored| !stored.resident).map(|stored| stored.bytes)
+    pub fn absent(&self, message: impl Into<Sought>) -> Option<u64> {
+        self.stored(message).filter(|stored| !stored.resident).map(|stored| stored.bytes)
     }
 
     /// The message's headers, whether or not the body is here, and the size of the body.
-    pub fn headers(&self, key: MessageKey) -> Option<(&Message, u64)> {
-        self.stored.get(&key).map(|stored| (&stored.message, stored.bytes))
+    pub fn headers(&self, message: impl Into<Sought>) -> Option<(&Message, u64)> {
+        self.stored(message).map(|stored| (&stored.message, stored.bytes))
     }
 
     /// A consumer holds it: the body stays in memory.
-    pub fn pin(&mut self, key: MessageKey) {
-        if let Some(stored) = self.stored.get_mut(&key) {
+    pub fn pin(&mut self, message: impl Into<Sought>) {
+        if let Some(stored) = self.stored_mut(message) {
             stored.pins += 1;
         }
     }
 
     /// One consumer fewer holds it.
-    pub fn unpin(&mut self, key: MessageKey) {
-        if let Some(stored) = self.stored.get_mut(&key) {
+    pub fn unpin(&mut self, message: impl Into<Sought>) {
+        if let Some(stored) = self.stored_mut(message) {
             stored.pins = stored.pins.saturating_sub(1);
         }
     }
@@ -246,7 +309,7 @@ impl Bodies {
     /// Takes the body of a durable message out of memory; it can be read back from the log.
     pub fn evict(&mut self, key: MessageKey) {
         if let MessageKey::Durable { .. } = key
-            && let Some(stored) = self.stored.get_mut(&key)
+            && let Some(stored) = self.stored_mut(key)
             && stored.resident
             && stored.pins == 0
         {
@@ -257,8 +320,8 @@ impl Bodies {
     }
 
     /// Puts a body back that was read from the log.
-    pub fn restore(&mut self, key: MessageKey, message: Message) {
-        if let Some(stored) = self.stored.get_mut(&key)
+    pub fn restore(&mut self, which: impl Into<Sought>, message: Message) {
+        if let Some(stored) = self.stored_mut(which)
             && !stored.resident
         {
             stored.resident = true;
@@ -269,9 +332,9 @@ impl Bodies {
 
     /// Every durable message, in no particular order.
     pub fn durable(&self) -> impl Iterator<Item = (MessageKey, &Message, u64)> {
-        self.stored
+        self.shelf
             .iter()
-            .filter(|(key, _)| matches!(key, MessageKey::Durable { .. }))
-            .map(|(key, stored)| (*key, &stored.message, stored.bytes))
+            .filter(|stored| matches!(stored.key, MessageKey::Durable { .. }))
+            .map(|stored| (stored.key, &stored.message, stored.bytes))
     }
 }

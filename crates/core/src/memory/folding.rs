@@ -53,12 +53,10 @@ impl Partition {
                     folded;
                 let key = MessageKey::Durable { position, ordinal };
                 self.expiries.insert(headers.expires_at_ms, id, tag(number.0, sequence));
-                self.bodies.unfold(key, headers, body_bytes);
+                let place = self.bodies.unfold(key, headers, body_bytes);
                 let state = State::Ready;
-                lane.restore(
-                    sequence,
-                    Entry { key, stamp, failed_deliveries, uncounted_deliveries: 0, state },
-                );
+                let entry = Entry { key, place, stamp, failed_deliveries, uncounted_deliveries: 0, state };
+                lane.restore(sequence, entry);
             }
         }
     }
@@ -169,7 +167,7 @@ impl Partition {
     /// The entry as it lies in a page; `None` if it cannot, for somebody is at it.
     fn folded(&self, sequence: u64, entry: &Entry) -> Option<Folded> {
         let is_idle = entry.state == State::Ready && entry.uncounted_deliveries == 0;
-        if !is_idle || self.fetches.contains_key(&entry.key) || !self.bodies.is_foldable(entry.key) {
+        if !is_idle || self.fetches.contains_key(&entry.key) || !self.bodies.is_foldable(entry) {
             return None;
         }
         self.as_folded(sequence, entry)
@@ -188,7 +186,7 @@ impl Partition {
         let MessageKey::Durable { position, ordinal } = key else { return None };
         // Which records hold the body of a large message is known at all times: they are few, and stay open.
         let (headers, body_bytes) =
-            self.bodies.headers(key).filter(|(headers, _)| headers.chunks().is_none())?;
+            self.bodies.headers(entry).filter(|(headers, _)| headers.chunks().is_none())?;
         let headers = Message { bytes: bytes::Bytes::new(), ..headers.clone() };
         Some(Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes })
     }

@@ -5,3 +5,4 @@
 pub mod bodies;
 pub mod folding;
 pub mod folds;
+pub mod shelf;

@@ -19,6 +19,7 @@ use postroad_model::{ConsumerKey, MessageKey};
 
 use super::lanes::SEQUENCE_BITS;
 use super::page::{PAGE_ENTRIES_MAX, Page};
+use crate::memory::shelf::Place;
 
 /// Entries to a block: small enough that a queue of one message stays small, large enough that
 /// the block's own cost does not count.
@@ -33,6 +34,8 @@ const WIDE_BITS: u32 = 3;
 pub struct Entry {
     /// The message.
     pub key: MessageKey,
+    /// Where that lay when the entry was made.
+    pub place: Place,
     /// Order of arrival over all lanes of the queue in this run; not replicated.
     pub stamp: u64,
     /// How often it was delivered without success, by the log.
@@ -574,6 +577,7 @@ mod tests {
     fn entry(number: u64) -> Entry {
         Entry {
             key: MessageKey::Volatile(number),
+            place: Place::NONE,
             stamp: number,
             failed_deliveries: 0,
             uncounted_deliveries: 0,

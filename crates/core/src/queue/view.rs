@@ -104,6 +104,7 @@ mod tests {
     use postroad_model::MessageKey;
 
     use super::*;
+    use crate::memory::shelf::Place;
 
     #[test]
     fn what_came_back_keeps_its_place_when_the_view_steps_back() {
@@ -111,6 +112,7 @@ mod tests {
         for number in 0..2 {
             lane.push(Entry {
                 key: MessageKey::Volatile(number),
+                place: Place::NONE,
                 stamp: number,
                 failed_deliveries: 0,
                 uncounted_deliveries: 0,

@@ -2,11 +2,12 @@
 //!
 //! Every entry with an end stands in one set, by time, so that a look at the clock costs nothing while none is due.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, hash_map};
 
 use postroad_model::{Destination, Effect, EntryTag, MessageEvent, MessageKey, QueueId, SettleCause};
 
 use crate::Partition;
+use crate::delivery::dispatch::Fetch;
 use crate::queue::State;
 
 /// Entries that leave in one tick at most: many that end at once hold up nobody else for long.
@@ -89,8 +90,8 @@ impl Partition {
                 continue;
             }
             self.expiries.awaits(key, id, tag);
-            if !self.fetches.contains_key(&key) {
-                self.fetches.entry(key).or_default();
+            if let hash_map::Entry::Vacant(fetch) = self.fetches.entry(key) {
+                fetch.insert(Fetch::of(key.into()));
                 absent.push(key);
             }
         }

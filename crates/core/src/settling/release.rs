@@ -4,6 +4,7 @@ use postroad_model::{Command, ConsumerKey, Effect, EntryTag, QueueId, Urgency};
 
 use crate::Partition;
 use crate::log::completion::Completion;
+use crate::memory::bodies::Sought;
 use crate::queue::{LaneNumber, State};
 
 impl Partition {
@@ -20,8 +21,8 @@ impl Partition {
         for tag in tags {
             let Some(entry) = self.entry(id, *tag) else { continue };
             if entry.state == (State::Held { by: holder, in_transaction: false }) {
-                let key = entry.key;
-                self.bodies.unpin(key);
+                let held = Sought::from(&*entry);
+                self.bodies.unpin(held);
                 released.push(*tag);
             }
         }

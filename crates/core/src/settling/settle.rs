@@ -311,7 +311,7 @@ impl Partition {
         let removed = self.queues.get_mut(&queue).and_then(|queue| queue.remove(tag));
         let Some(entry) = removed else { return };
         let (mut size, mut in_memory, mut value) = (0, 0, None);
-        if let Some((headers, bytes)) = self.bodies.headers(entry.key) {
+        if let Some((headers, bytes)) = self.bodies.headers(&entry) {
             self.expiries.remove(headers.expires_at_ms, queue, tag);
             size = bytes;
             in_memory = headers.bytes.len() as u64;
@@ -361,8 +361,8 @@ impl Partition {
 
     /// An entry is gone. Where other queues have its message, and nobody has it in hand there, the body need not stay in memory.
     fn let_go_of_body(&mut self, entry: &Entry, effects: &mut Vec<Effect>) {
-        self.let_message_go(entry.key, entry.state, effects);
-        if entry.state.is_in_hand() && self.is_short_of_memory() {
+        let is_gone = self.let_message_go(entry, effects);
+        if !is_gone && entry.state.is_in_hand() && self.is_short_of_memory() {
             self.bodies.evict(entry.key);
         }
     }

@@ -552,9 +552,9 @@ impl Bench {
             let sent = self.stored(id, key);
             let is_unread = !self.unread.is_empty() && sent.message.bytes == self.unread;
             let event = match sent.schedule {
-                _ if is_unread => Event::Fetched { key, message: Err("a bad sector".to_owned()) },
+                _ if is_unread => Event::Fetched { bodies: vec![(key, Err("a bad sector".to_owned()))] },
                 Some(_) => Event::Recalled { key, sent: Box::new(sent) },
-                None => Event::Fetched { key, message: Ok(sent.message) },
+                None => Event::Fetched { bodies: vec![(key, Ok(sent.message))] },
             };
             self.work.push_back((id, event));
         }
