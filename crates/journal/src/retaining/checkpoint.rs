@@ -153,10 +153,13 @@ impl<D: Disk> Journal<D> {
         let positions = carried.chain(served.map(|(&partition, &last)| (partition, last))).collect();
         let start = self.start_place(&positions);
         let possible = Summary { positions, live: BTreeMap::new(), start };
-        let current = self.current.header.number;
-        self.segments.iter().any(|segment| {
-            segment.header.number != current && segment.live() == 0 && possible.covers(segment)
-        })
+        let waits = |segment: &Segment| {
+            let number = segment.header.number;
+            // One that is being compacted is free once that is done.
+            let idle = number != self.current.header.number && !self.compactions.is_busy(number);
+            idle && segment.live() == 0 && possible.covers(segment)
+        };
+        self.segments.iter().any(waits)
     }
 
     /// Writes a checkpoint of all partitions that have records, and recycles what it makes superfluous.
