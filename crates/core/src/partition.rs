@@ -32,7 +32,7 @@ use crate::intake::recent::Recent;
 use crate::intake::waiting::Waiting;
 use crate::log::completion::Completion;
 use crate::log::durability;
-use crate::memory::bodies::{Bodies, Gone};
+use crate::memory::bodies::{Bodies, Gone, Sought};
 use crate::moving::Moves;
 use crate::queue::{Entry, Lane, LaneNumber, Load, Queue, State, untag};
 use crate::schedule::{Jobs, WriteDue};
@@ -190,7 +190,7 @@ pub struct Partition {
     pub(crate) expiries: Expiries,
     /// When entries are delivered again that failed.
     pub(crate) rests: Rests,
-    /// Queues that wait for a body, by the body.
+    /// Bodies that are on their way from the log.
     pub(crate) fetches: HashMap<MessageKey, Fetch, FxBuildHasher>,
     pub(crate) consumers: HashMap<ConsumerKey, Consumer, FxBuildHasher>,
     /// Consumers of patterns of queues, by their whole.
@@ -784,5 +784,10 @@ impl Partition {
     pub(crate) fn entry(&mut self, queue: QueueId, tag: EntryTag) -> Option<&mut Entry> {
         self.open_page(queue, tag);
         self.queues.get_mut(&queue)?.entry(tag)
+    }
+
+    /// What the entry claims, to be looked up.
+    pub(crate) fn sought(&mut self, queue: QueueId, tag: EntryTag) -> Option<Sought> {
+        self.entry(queue, tag).map(|entry| Sought::from(&*entry))
     }
 }

@@ -130,11 +130,11 @@ impl Partition {
         };
         let browsing = self.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
         let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
-        let (key, sought) = (entry.key, Sought::from(&*entry));
+        let sought = Sought::from(&*entry);
         let failed_deliveries = entry.failed_deliveries + entry.uncounted_deliveries;
         let Some((headers, _)) = self.bodies.headers(sought) else { return Step::Nothing };
         if self.is_over(headers) && !browsing {
-            if self.bodies.resident(sought).is_none() && self.grave_of(id, key).is_some() {
+            if self.bodies.resident(sought).is_none() && self.grave_of(id, sought.key).is_some() {
                 return self.fetch_from(id, tag, effects);
             }
             self.expire(id, tag, effects);
@@ -216,8 +216,7 @@ impl Partition {
     /// Asks for the body that is due, and for those behind it in its lane. Of a message that another queue has too the body may
     /// be here, though this queue had its page folded: then nothing waits.
     fn fetch_from(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) -> Step {
-        self.open_page(id, from);
-        let due = self.entry(id, from).map(|entry| Sought::from(&*entry));
+        let due = self.sought(id, from);
         if due.is_some_and(|due| self.bodies.resident(due).is_some()) {
             return Step::Skipped;
         }
@@ -248,7 +247,7 @@ impl Partition {
             true => Vec::new(),
             false => self.absent_from(id, (number, first), messages_max, FETCH_BYTES_MAX),
         };
-        if let Some(due) = self.entry(id, from).map(|entry| Sought::from(&*entry)) {
+        if let Some(due) = self.sought(id, from) {
             self.fetches.entry(due.key).or_insert_with(|| Fetch::of(due)).waiting.push(id);
         }
         if let Some((last, _)) = absent.last().copied() {
@@ -304,9 +303,8 @@ impl Partition {
             };
             let tag = crate::queue::tag(number, found);
             let open = lane.get(found).map(Sought::from);
-            let sought = open.or_else(|| self.entry(id, tag).map(|entry| Sought::from(&*entry)));
-            let absent_bytes = sought.and_then(|sought| Some((sought, self.bodies.absent(sought)?)));
-            let Some((sought, absent_bytes)) = absent_bytes else { break };
+            let Some(sought) = open.or_else(|| self.sought(id, tag)) else { break };
+            let Some(absent_bytes) = self.bodies.absent(sought) else { break };
             // Half of them are asked for while the others go.
             if FETCH_MESSAGES_MIN / 2 <= count && bytes_max <= bytes {
                 break;
