@@ -134,8 +134,13 @@ impl<D: Disk> Journal<D> {
     pub fn checkpoint_due(&self) -> bool {
         let enough = self.options.checkpoint_bytes <= self.checkpoints.committed_bytes;
         let idle = !self.checkpoints.busy && !self.failed;
-        let low = self.space() == Space::Low && (self.checkpoint_frees() || self.checkpoint_compacts());
+        let low = self.space() == Space::Low && self.checkpoint_brings_space();
         idle && (enough || self.released_much() || low || self.rekeying_waits() || self.checkpoints.is_wanted)
+    }
+
+    /// Whether a checkpoint frees a segment, or brings a compaction nearer that does.
+    pub(crate) fn checkpoint_brings_space(&self) -> bool {
+        self.checkpoint_frees() || self.checkpoint_compacts()
     }
 
     /// Makes a checkpoint due, however little was committed since the last one: that failed, and a start would read all since the
@@ -147,7 +152,7 @@ impl<D: Disk> Journal<D> {
     /// Whether a segment waits for nothing but checkpoints: nothing in it is live, and a checkpoint of all that is
     /// durable would cover it. Two of them free it, as both that are kept must. What a stopped partition holds back
     /// stays held back, so it counts for nothing here.
-    pub(crate) fn checkpoint_frees(&self) -> bool {
+    fn checkpoint_frees(&self) -> bool {
         let carried = self.checkpoints.carried.iter().map(|state| (state.partition, state.position));
         let served = self.positions.iter().filter(|(partition, _)| !self.stopped.contains_key(partition));
         let positions = carried.chain(served.map(|(&partition, &last)| (partition, last))).collect();

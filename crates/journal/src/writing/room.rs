@@ -77,9 +77,9 @@ impl<D: Disk> Journal<D> {
     /// Looks how much space the disk has left. If it is short, a checkpoint that brings some back is due at once, and compaction
     /// goes on without rest. Call it at the start, once the messages that are live are known.
     pub fn take_stock(&mut self) {
-        let fits = |free: u64| SHORT_SEGMENTS * self.options.segment_bytes <= free;
-        self.room.short = !self.disk.free_bytes().ok().flatten().is_none_or(fits);
-        if self.room.short && (self.checkpoint_frees() || self.checkpoint_compacts()) {
+        let free = self.disk.free_bytes().ok().flatten();
+        self.room.short = free.is_some_and(|free| free < SHORT_SEGMENTS * self.options.segment_bytes);
+        if self.room.short && self.checkpoint_brings_space() {
             self.want_checkpoint();
         }
     }
