@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_core::{
     Partition, Settings, UnwrittenPages, chunk_in_record, decode_record, encode_record, jobs_in_record,
-    message_in_record, sent_in_record,
+    message_in_record, read_back, tell_together,
 };
 use postroad_journal::{Disk, Journal, Keys, OpenError, Options, SimulatedDisk};
 use postroad_model::{
@@ -231,23 +231,14 @@ impl Core {
     }
 
     fn read_back(&mut self, position: Position, record: &Result<Bytes, String>) {
-        for key in self.reads.remove(&position).unwrap_or_default() {
-            let MessageKey::Durable { ordinal, .. } = key else { continue };
-            let message = record.as_ref().map_err(Clone::clone).and_then(|record| {
-                let message = sent_in_record(record, ordinal).map_err(|error| error.to_string())?;
-                message.ok_or_else(|| "no such message in the record".to_owned())
-            });
-            let own = Source::Partition(self.id);
-            let body = match message {
-                Ok(sent) if sent.schedule.is_some() => {
-                    self.send(own, Event::Recalled { key, sent: Box::new(sent) });
-                    continue;
-                }
-                message => (key, message.map(|sent| sent.message)),
+        let own = Source::Partition(self.id);
+        for event in read_back(position, record, self.reads.remove(&position).unwrap_or_default()) {
+            let last = match self.inbox.get_mut(&own).and_then(VecDeque::back_mut) {
+                Some(Arriving::Event(last)) => Some(last),
+                _ => None,
             };
-            match self.inbox.get_mut(&own).and_then(VecDeque::back_mut) {
-                Some(Arriving::Event(Event::Fetched { bodies })) => bodies.push(body),
-                _ => self.send(own, Event::Fetched { bodies: vec![body] }),
+            if let Some(event) = tell_together(last, event) {
+                self.send(own, event);
             }
         }
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use postroad_admin::ConnectionFigures;
 use postroad_core::{
-    Partition, UnwrittenPages, chunk_in_record, encode_record, jobs_in_record, sent_in_record,
+    Partition, UnwrittenPages, chunk_in_record, encode_record, jobs_in_record, tell_together,
 };
 use postroad_model::{
     Announcement, CarriedPiece, ConnectionId, Destination, Effect, Event, MessageKey, Notice, PartitionId,
@@ -397,31 +397,17 @@ impl Core {
     }
 
     fn read_back(&mut self, id: PartitionId, position: Position, record: &Result<bytes::Bytes, String>) {
-        for key in self.reads.remove(&(id, position)).unwrap_or_default() {
-            let MessageKey::Durable { ordinal, .. } = key else { continue };
-            let message = record.as_ref().map_err(Clone::clone).and_then(|record| {
-                let message = sent_in_record(record, ordinal).map_err(|error| error.to_string())?;
-                message.ok_or_else(|| format!("record {} has no message {ordinal}", position.get()))
-            });
-            if let Err(reason) = &message {
-                tracing::error!(
-                    partition = id.0,
-                    position = position.get(),
-                    reason,
-                    "a message cannot be read"
-                );
-            }
-            let body = match message {
-                Ok(sent) if sent.schedule.is_some() => {
-                    self.work.push_back((id, Event::Recalled { key, sent: Box::new(sent) }));
-                    continue;
+        let Some(keys) = self.reads.remove(&(id, position)) else { return };
+        for event in postroad_core::read_back(position, record, keys) {
+            if let Event::Fetched { bodies } = &event {
+                for reason in bodies.iter().filter_map(|(_, message)| message.as_ref().err()) {
+                    let (partition, position) = (id.0, position.get());
+                    tracing::error!(partition, position, reason, "a message cannot be read");
                 }
-                message => (key, message.map(|sent| sent.message)),
-            };
-            match self.work.back_mut() {
-                Some((to, Event::Fetched { bodies })) if *to == id => bodies.push(body),
-                _ => self.work.push_back((id, Event::Fetched { bodies: vec![body] })),
             }
+            let last = self.work.back_mut().filter(|(to, _)| *to == id).map(|(_, last)| last);
+            let alone = tell_together(last, event);
+            self.work.extend(alone.map(|event| (id, event)));
         }
     }
 

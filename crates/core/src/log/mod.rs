@@ -9,5 +9,6 @@ pub mod compressed;
 pub mod durability;
 pub mod kin;
 pub mod mend;
+pub mod read_back;
 pub mod record;
 pub mod snapshot;

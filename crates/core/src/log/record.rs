@@ -234,17 +234,24 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
     Ok(command)
 }
 
+/// The messages of a record, with their addresses, by their ordinals.
+///
+/// # Errors
+/// [`RecordError`] as for [`decode_record`].
+pub(super) fn sends_in_record(record: &Bytes) -> Result<Vec<Sent>, RecordError> {
+    Ok(match decode_record(record)? {
+        Command::Enqueue(sent) | Command::Fire { sent, .. } => vec![sent],
+        Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends,
+        _ => Vec::new(),
+    })
+}
+
 /// The `ordinal`th message of a record, read back from the log, with its addresses.
 ///
 /// # Errors
 /// [`RecordError`] as for [`decode_record`]; `Ok(None)` if the record has fewer messages.
 pub fn sent_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Sent>, RecordError> {
-    let mut sends = match decode_record(record)? {
-        Command::Enqueue(sent) | Command::Fire { sent, .. } => vec![sent],
-        Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends,
-        _ => Vec::new(),
-    };
-    let index = ordinal as usize;
+    let (mut sends, index) = (sends_in_record(record)?, ordinal as usize);
     Ok((index < sends.len()).then(|| sends.swap_remove(index)))
 }
 
