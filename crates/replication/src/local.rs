@@ -215,7 +215,7 @@ impl<P: Port> ReplLog for LocalLog<P> {
         self.partition(partition).notes.push(Note { position, bytes, change: Change::Released });
     }
 
-    fn snapshot(&mut self, partition: PartitionId, position: Position, state: Bytes) {
+    fn snapshot(&mut self, partition: PartitionId, position: Position, state: Vec<Bytes>) {
         if let Some(noted) = self.partitions.get_mut(&partition) {
             noted.send_notes(partition, &mut self.outgoing);
         }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use postroad_journal::{
-    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, Journal, KeyId, NearRecords, Record,
+    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, Journal, KeyId, NearRecords, Payload, Record,
     SegmentNumber, SegmentUse, Space,
 };
 use postroad_model::{PartitionId, Position};
@@ -50,8 +50,8 @@ pub enum ToWriter {
         partition: PartitionId,
         /// The last record in it.
         position: Position,
-        /// The state.
-        state: Bytes,
+        /// The state, in pieces.
+        state: Vec<Bytes>,
     },
 }
 
@@ -281,7 +281,9 @@ impl<D: Disk> LogWriter<D> {
                 self.filling.extend(records);
                 self.filling_syncs |= sync;
             }
-            ToWriter::Snapshot { partition, position, state } => self.gather(partition, position, state),
+            ToWriter::Snapshot { partition, position, state } => {
+                self.gather(partition, position, state.into());
+            }
             ToWriter::Read { partition, position } => self.read(partition, position),
             ToWriter::Notes { partition, notes } => match &mut self.gathering {
                 Some(gathering) if !gathering.missing.contains(&partition) => {
@@ -584,7 +586,7 @@ impl<D: Disk> LogWriter<D> {
         self.gathering = Some(Gathering { missing, ..Gathering::default() });
     }
 
-    fn gather(&mut self, partition: PartitionId, position: Position, state: Bytes) {
+    fn gather(&mut self, partition: PartitionId, position: Position, state: Payload) {
         let Some(gathering) = &mut self.gathering else { return };
         if !gathering.missing.contains(&partition) {
             return;
@@ -815,7 +817,7 @@ mod tests {
                 None => return space,
                 Some(ToPartition::Space { ample }) => space.push(ample),
                 Some(ToPartition::SnapshotWanted { partition }) => {
-                    let (position, state) = (position(applied), Bytes::from_static(b"state"));
+                    let (position, state) = (position(applied), vec![Bytes::from_static(b"state")]);
                     writer.push(ToWriter::Snapshot { partition, position, state });
                 }
                 Some(_) => {}

@@ -225,7 +225,7 @@ impl Core {
         }
         self.unwritten = None;
         if let Some(position) = self.partition.applied() {
-            let state = self.partition.snapshot();
+            let state = self.partition.snapshot_pieces();
             self.log.snapshot(self.id, position, state);
         }
     }
@@ -389,7 +389,7 @@ impl Assembly {
         for own in settings {
             let checkpoint = recovered.checkpoints.iter().find(|checkpoint| checkpoint.partition == own.id);
             let partition = match checkpoint {
-                Some(checkpoint) => Partition::restore(own.clone(), &checkpoint.state)
+                Some(checkpoint) => Partition::restore(own.clone(), &checkpoint.state.to_bytes())
                     .map_err(|error| BootError::Damaged(error.to_string()))?,
                 None => Partition::new(own.clone()),
             };

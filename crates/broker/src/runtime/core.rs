@@ -384,11 +384,11 @@ impl Core {
         let Some(partition) = self.partitions.get(&id) else { return };
         if let Some(position) = partition.applied() {
             let began = Instant::now();
-            let state = partition.snapshot();
+            let state = partition.snapshot_pieces();
             let micros = began.elapsed().as_micros();
             tracing::debug!(
                 partition = id.0,
-                bytes = state.len(),
+                bytes = state.iter().map(|piece| piece.len()).sum::<usize>(),
                 micros,
                 "a partition's state was written down"
             );

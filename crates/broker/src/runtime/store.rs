@@ -238,7 +238,7 @@ impl<D: Disk> Store<D> {
         // Each state goes once it is taken over.
         for (checkpoint, number) in std::mem::take(&mut recovered.checkpoints).into_iter().zip(1..) {
             let id = checkpoint.partition;
-            let restored = Partition::restore(settings(id), &checkpoint.state);
+            let restored = Partition::restore(settings(id), &checkpoint.state.to_bytes());
             let mut partition =
                 restored.map_err(|source| StoreError::Snapshot { partition: id.0, source })?;
             read_prepared(&mut journal, id, &mut partition)?;

@@ -70,7 +70,7 @@ impl Wreck {
         let mut mending: BTreeMap<PartitionId, Mending> = BTreeMap::new();
         for checkpoint in salvage.checkpoints() {
             let id = checkpoint.partition;
-            let restored = Partition::restore(settings(id), &checkpoint.state);
+            let restored = Partition::restore(settings(id), &checkpoint.state.to_bytes());
             let mut partition =
                 restored.map_err(|source| StoreError::Snapshot { partition: id.0, source })?;
             read_prepared(&salvage, id, &mut partition)?;
@@ -120,7 +120,7 @@ impl Wreck {
         write(&aside.join("report.jsonl"), report)?;
         let disk = RealDisk::open(&aside)?;
         let states = self.partitions.iter().filter_map(|(id, mended)| {
-            let (partition, state) = (*id, mended.partition.snapshot());
+            let (partition, state) = (*id, mended.partition.snapshot_pieces().into());
             mended.partition.applied().map(|position| Checkpoint { partition, position, state })
         });
         let live = self.partitions.iter().flat_map(|(id, mended)| {

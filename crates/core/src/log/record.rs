@@ -288,6 +288,9 @@ pub fn message_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Message>
 /// Most records are shorter, but for the bodies in them: their room is made once, not field by field.
 const HEAD_BYTES: usize = 192;
 
+/// Blobs of fewer bytes are copied.
+const SHARED_BYTES_MIN: usize = 512;
+
 /// Builds a record or a snapshot.
 #[derive(Default)]
 pub(crate) struct Writer {
@@ -497,6 +500,14 @@ impl Writer {
         self.u32(bytes.len() as u32);
         self.head.put_slice(bytes);
         self
+    }
+
+    /// As [`Writer::blob`], of bytes that are kept as they are: shared, unless they are fewer than a piece of its own costs.
+    pub(crate) fn kept_blob(&mut self, bytes: &Bytes) -> &mut Writer {
+        if bytes.len() < SHARED_BYTES_MIN {
+            return self.blob(bytes);
+        }
+        self.u32(bytes.len() as u32).shared(bytes)
     }
 
     pub(crate) fn participants(&mut self, participants: &[PartitionId]) -> &mut Writer {

@@ -138,8 +138,14 @@ impl Partition {
         }
     }
 
-    /// The durable state as it is after the last applied command.
+    /// The durable state as it is after the last applied command, in one piece.
     pub fn snapshot(&self) -> Bytes {
+        self.snapshot_pieces().concat().into()
+    }
+
+    /// The durable state as it is after the last applied command, in pieces: what is in folded pages is shared, not copied, so it
+    /// takes neither time nor memory.
+    pub fn snapshot_pieces(&self) -> Vec<Bytes> {
         let mut out = Writer::default();
         out.u8(VERSION).u64(self.applied.map_or(0, Position::get)).u64(self.next_queue);
         let mut queues: Vec<&Queue> = self.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
@@ -189,7 +195,7 @@ impl Partition {
         });
         self.write_shelves(&mut out);
         self.write_moves(&mut out);
-        out.finish().concat().into()
+        out.finish()
     }
 
     /// The durable lanes of a queue. Every page that has all its entries is written as a folded one, open or not: what is in
@@ -232,7 +238,7 @@ impl Partition {
 
     fn write_jobs(&self, out: &mut Writer) {
         out.list(&self.jobs.waiting.pages().collect::<Vec<_>>(), |out, (folded, jobs)| {
-            out.blob(folded).list(jobs, |out, (due, job)| {
+            out.kept_blob(folded).list(jobs, |out, (due, job)| {
                 out.due(*due).u32(job.bytes).u64(job.name);
             });
         });
@@ -657,7 +663,7 @@ fn write_queue(out: &mut Writer, queue: &Queue, lanes: &[WrittenLane<'_>]) {
         });
         out.u32(lane.page_entries() as u32);
         out.list(pages, |out, (_, page)| {
-            out.blob(page);
+            out.kept_blob(page);
         });
     });
 }

@@ -12,6 +12,7 @@ use crate::layout::format::{
     NUMBER_MAX, PLAIN_VERSION, SECTOR_BYTES, SegmentHeader, SegmentNumber, seal, unseal, version_of,
     version_to_write,
 };
+use crate::record::Payload;
 use crate::retaining::index::{IndexEntry, SegmentIndex};
 use crate::writing::segment::{Range, Segment};
 use bytes::{Buf, BufMut, Bytes};
@@ -39,7 +40,7 @@ pub(crate) struct PartitionEntry {
     pub position: Option<Position>,
     /// The last durable record.
     pub last: Position,
-    pub state: Bytes,
+    pub state: Payload,
 }
 
 /// The start of a group.
@@ -60,7 +61,7 @@ pub(crate) struct CheckpointDraft {
     key: Option<KeyId>,
     body: Bytes,
     /// As they are; shared, not copied.
-    states: Vec<(StateName, Bytes)>,
+    states: Vec<(StateName, Payload)>,
 }
 
 /// Fixes the content of a checkpoint.
@@ -78,7 +79,7 @@ pub(crate) fn encode(content: &Content, segments: &[&Segment], keys: &Keys) -> C
     body.put_u64_le(content.end.offset);
     body.put_u64_le(content.end.number.0);
     for entry in &content.partitions {
-        let bytes = entry.state.len();
+        let bytes = entry.state.byte_length() as usize;
         body.put_u64_le(u64::from(entry.partition.0));
         body.put_u64_le(entry.position.map_or(0, Position::get));
         body.put_u64_le(entry.last.get());
@@ -120,6 +121,7 @@ impl CheckpointDraft {
             Some(cipher) => cipher.seal(keys, self.states).expect("the current key is known"),
             None => self.states.into_iter().map(|(_, state)| state).collect(),
         };
+        let states = states.iter().flat_map(Payload::pieces).cloned();
         let mut pieces: Vec<Bytes> = std::iter::once(self.body).chain(states).collect();
         let body_bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         let checksum = pieces.iter().fold(0, |checksum, piece| crc32c::crc32c_append(checksum, piece));
@@ -228,7 +230,7 @@ pub(crate) fn decode_body(extent: &BodyExtent, body: &Bytes, keys: &Keys) -> Opt
         if rest.len() < bytes {
             return None;
         }
-        entry.state = rest.split_to(bytes);
+        entry.state = rest.split_to(bytes).into();
     }
     if let Some(cipher) = extent.cipher.filter(|cipher| keys.get(cipher.key).is_some()) {
         let sealed =
@@ -244,7 +246,7 @@ fn decode_partition(rest: &mut Bytes) -> Option<(PartitionEntry, usize)> {
     let position = Position::new(number(rest)?);
     let last = Position::new(number(rest)?)?;
     let bytes = usize::try_from(number(rest)?).ok()?;
-    Some((PartitionEntry { partition, position, last, state: Bytes::new() }, bytes))
+    Some((PartitionEntry { partition, position, last, state: Payload::default() }, bytes))
 }
 
 /// Reads a segment's entry of a file of this version.

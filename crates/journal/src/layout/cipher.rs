@@ -11,10 +11,11 @@
 use crate::disks::disk::Disk;
 use crate::keys::{KeyId, Keys};
 use crate::layout::format::RecordHeader;
+use crate::record::Payload;
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce};
-use std::io;
+use std::{io, iter};
 
 /// What encryption adds to a payload.
 pub(crate) const PAYLOAD_EXTRA_BYTES: u64 = (NONCE_LEN + TAG_BYTES) as u64;
@@ -170,27 +171,27 @@ pub(crate) fn sealed_state_bytes(bytes: usize) -> usize {
 
 impl StateCipher {
     /// The states as they are on the disk, in order. Takes each one's memory back once it is done.
-    pub(crate) fn seal(&self, keys: &Keys, states: Vec<(StateName, Bytes)>) -> Option<Vec<Bytes>> {
+    pub(crate) fn seal(&self, keys: &Keys, states: Vec<(StateName, Payload)>) -> Option<Vec<Payload>> {
         let key = keys.get(self.key)?.of_file(STATE_KIND, self.salt);
         let mut next = first_nonce(self.first_nonce);
         let sealed = states.into_iter().map(|(name, state)| {
-            let mut out = Vec::with_capacity(sealed_state_bytes(state.len()));
-            for (step, part) in state.chunks(STATE_STEP_BYTES).enumerate() {
-                let begin = out.len();
-                out.extend_from_slice(part);
-                let bound = name.bound(step, sealed_state_bytes(state.len()));
-                seal_in_place(&key, take_nonce(&mut next), &bound, &mut out, begin);
-            }
-            Bytes::from(out)
+            let sealed_bytes = sealed_state_bytes(state.byte_length() as usize);
+            let steps = steps(&state).enumerate().map(|(step, mut out)| {
+                let bound = name.bound(step, sealed_bytes);
+                seal_in_place(&key, take_nonce(&mut next), &bound, &mut out, 0);
+                Bytes::from(out)
+            });
+            steps.collect::<Vec<Bytes>>().into()
         });
         Some(sealed.collect())
     }
 
     /// The states that are on the disk as these; `None` if one is not what was encrypted.
-    pub(crate) fn open(&self, keys: &Keys, sealed: Vec<(StateName, Bytes)>) -> Option<Vec<Bytes>> {
+    pub(crate) fn open(&self, keys: &Keys, sealed: Vec<(StateName, Payload)>) -> Option<Vec<Payload>> {
         let key = keys.get(self.key)?.of_file(STATE_KIND, self.salt);
         let mut next = first_nonce(self.first_nonce);
         let opened = sealed.into_iter().map(|(name, stored)| {
+            let stored = stored.to_bytes();
             let mut out = Vec::with_capacity(stored.len());
             let mut step_buffer = Vec::new();
             for (step, part) in stored.chunks(STATE_STEP_BYTES + TAG_BYTES).enumerate() {
@@ -200,7 +201,7 @@ impl StateCipher {
                 let bound = Aad::from(name.bound(step, stored.len()));
                 out.extend_from_slice(key.open_in_place(nonce, bound, &mut step_buffer).ok()?);
             }
-            Some(Bytes::from(out))
+            Some(Bytes::from(out).into())
         });
         opened.collect()
     }
@@ -222,6 +223,26 @@ impl StateName {
         }
         bound
     }
+}
+
+/// What is encrypted together of a state, each with room for its tag.
+fn steps(state: &Payload) -> impl Iterator<Item = Vec<u8>> {
+    let mut left = state.byte_length() as usize;
+    let (mut pieces, mut piece) = (state.pieces().iter(), &[][..]);
+    iter::from_fn(move || {
+        let bytes = left.min(STATE_STEP_BYTES);
+        let mut step = Vec::with_capacity(bytes + TAG_BYTES);
+        while step.len() < bytes {
+            if piece.is_empty() {
+                piece = pieces.next()?;
+            }
+            let (taken, rest) = piece.split_at(piece.len().min(bytes - step.len()));
+            step.extend_from_slice(taken);
+            piece = rest;
+        }
+        left -= bytes;
+        (bytes > 0).then_some(step)
+    })
 }
 
 fn first_nonce(salt: u64) -> u128 {

@@ -5,6 +5,7 @@ use crate::error::CheckpointError;
 use crate::keys::{KeyId, Keys};
 use crate::layout::checkpoint_bytes::{CheckpointDraft, Content, PartitionEntry, Place, encode};
 use crate::layout::format::{FIRST_GROUP, SegmentNumber, checkpoint_name};
+use crate::record::Payload;
 use crate::writing::journal::Journal;
 use crate::writing::pace::Pace;
 use crate::writing::room::Space;
@@ -21,8 +22,8 @@ pub struct Checkpoint {
     pub partition: PartitionId,
     /// The last record that is in it.
     pub position: Position,
-    /// Opaque bytes.
-    pub state: Bytes,
+    /// Opaque bytes, in pieces that are never copied.
+    pub state: Payload,
 }
 
 /// A checkpoint to be written; any thread may.
@@ -208,7 +209,7 @@ impl<D: Disk> Journal<D> {
                 partition,
                 position,
                 last,
-                state: state.map_or(Bytes::new(), |state| state.state.clone()),
+                state: state.map(|state| state.state.clone()).unwrap_or_default(),
             }
         });
         let sequence = self.checkpoints.last_sequence + 1;
@@ -339,17 +340,19 @@ pub(crate) fn write_file<D: Disk>(
     if file.length()? < wanted {
         file.allocate(wanted)?;
     }
-    let mut offset = 0;
-    for piece in pieces {
-        for step in piece.chunks(WRITE_STEP_BYTES) {
-            write_all_at(&file, &mut [IoSlice::new(step)], offset)?;
-            offset += step.len() as u64;
-            if step.len() == WRITE_STEP_BYTES {
-                file.sync()?;
-                pace.step();
-            }
+    let (mut offset, mut step, mut step_bytes) = (0, Vec::new(), 0);
+    for part in pieces.iter().flat_map(|piece| piece.chunks(WRITE_STEP_BYTES)) {
+        step_bytes += part.len() as u64;
+        step.push(IoSlice::new(part));
+        if WRITE_STEP_BYTES as u64 <= step_bytes {
+            write_all_at(&file, &mut step, offset)?;
+            file.sync()?;
+            pace.step();
+            offset += std::mem::take(&mut step_bytes);
+            step.clear();
         }
     }
+    write_all_at(&file, &mut step, offset)?;
     file.sync()?;
     disk.rename(UNFINISHED, name)?;
     disk.sync_directory()

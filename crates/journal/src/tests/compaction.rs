@@ -14,7 +14,11 @@ pub(super) const PARTITION: PartitionId = PartitionId(0);
 const KEPT_EVERY: u64 = 40;
 
 fn state(number: u64) -> Checkpoint {
-    Checkpoint { partition: PARTITION, position: position(number), state: Bytes::from(number.to_string()) }
+    Checkpoint {
+        partition: PARTITION,
+        position: position(number),
+        state: Bytes::from(number.to_string()).into(),
+    }
 }
 
 /// Commits records of 1000 bytes, of which nearly all are released at once, and does everything the journal wants.

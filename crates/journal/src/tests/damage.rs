@@ -147,7 +147,7 @@ fn with_checkpoints(live: &[u64]) -> SimulatedDisk {
             assert!(journal.retain(PartitionId(0), position(number), 1, 1000));
         }
         if number % 10 == 0 && number < 40 {
-            let state = Bytes::from(format!("up to {number}"));
+            let state = Bytes::from(format!("up to {number}")).into();
             journal
                 .write_checkpoint(vec![Checkpoint {
                     partition: PartitionId(0),
@@ -179,7 +179,7 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
         }
         match (Journal::open(disk, OPTIONS), want) {
             (Ok((_, recovered)), Ok(from)) => {
-                let state = Bytes::from(format!("up to {from}"));
+                let state = Bytes::from(format!("up to {from}")).into();
                 let checkpoint = Checkpoint { partition: PartitionId(0), position: position(from), state };
                 assert_eq!(recovered.checkpoints, vec![checkpoint], "case: {name}");
                 let records: Vec<_> = recovered.records().map(|record| record.unwrap()).collect();
@@ -201,7 +201,7 @@ fn a_lost_segment_with_live_messages_stops_their_partition() {
     assert_eq!(recovered.damaged, vec![damage(Some(0), FIRST, 0, DamageKind::SegmentMissing)]);
     assert_eq!((recovered.checkpoints.len(), recovered.records().count()), (0, 0), "nothing of it is served");
     assert!(matches!(journal.read(PartitionId(0), position(2)), Err(ReadError::Io { .. })));
-    let state = Checkpoint { partition: PartitionId(0), position: position(40), state: Bytes::new() };
+    let state = Checkpoint { partition: PartitionId(0), position: position(40), state: Payload::default() };
     assert!(matches!(journal.write_checkpoint(vec![state]), Err(CheckpointError::BadPosition { .. })));
     assert_eq!(journal.recount(PartitionId(0), []), 0);
     for _ in 0..3 {
@@ -246,7 +246,7 @@ fn flip_every_byte(keys: &Keys) {
             let state = |partition| Checkpoint {
                 partition: PartitionId(partition),
                 position: position(2),
-                state: Bytes::from_static(b"a state"),
+                state: Bytes::from_static(b"a state").into(),
             };
             journal.write_checkpoint(vec![state(0), state(1)]).unwrap();
         }
@@ -279,7 +279,7 @@ fn flip_every_byte(keys: &Keys) {
                 }
             }
             assert!(
-                recovered.checkpoints.iter().all(|checkpoint| checkpoint.state == "a state"),
+                recovered.checkpoints.iter().all(|checkpoint| checkpoint.state.to_bytes() == "a state"),
                 "{name} at {offset}"
             );
             let told = !recovered.damaged.is_empty() || !recovered.skipped_checkpoints.is_empty();

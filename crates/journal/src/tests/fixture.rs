@@ -34,7 +34,7 @@ fn store(name: &str, disk: &SimulatedDisk) {
 }
 
 fn state(partition: u16, number: u64) -> Checkpoint {
-    let state = Bytes::from(format!("state of {partition} at {number}"));
+    let state = Bytes::from(format!("state of {partition} at {number}")).into();
     Checkpoint { partition: PartitionId(partition), position: position(number), state }
 }
 

@@ -39,7 +39,7 @@ fn wrong_bytes_under_right_checksums_never_panic() {
             let state = |partition| Checkpoint {
                 partition: PartitionId(partition),
                 position: record(0, number, 0).position,
-                state: Bytes::from_static(b"state"),
+                state: Bytes::from_static(b"state").into(),
             };
             journal.write_checkpoint(vec![state(0), state(1)]).unwrap();
         }

@@ -31,7 +31,7 @@ fn fill(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk, numbers: std
 pub(super) fn checkpoint(journal: &mut Journal<SimulatedDisk>) {
     let state = |partition| {
         let position = journal.last_position(PartitionId(partition)).unwrap();
-        Checkpoint { partition: PartitionId(partition), position, state: Bytes::from_static(b"state") }
+        Checkpoint { partition: PartitionId(partition), position, state: Bytes::from_static(b"state").into() }
     };
     journal.write_checkpoint(vec![state(0), state(1)]).unwrap();
 }

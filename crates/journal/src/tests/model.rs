@@ -137,7 +137,7 @@ impl Model {
     pub(super) fn checkpoints(&self) -> Vec<Checkpoint> {
         let checkpoint = |(&partition, state): (&PartitionId, &State)| {
             let position = Position::new(state.last)?;
-            Some(Checkpoint { partition, position, state: state.encode() })
+            Some(Checkpoint { partition, position, state: state.encode().into() })
         };
         self.states.iter().filter_map(checkpoint).collect()
     }
@@ -151,7 +151,7 @@ impl Model {
     ) -> (BTreeMap<PartitionId, State>, bool) {
         let mut states: BTreeMap<PartitionId, State> = BTreeMap::new();
         for checkpoint in &recovered.checkpoints {
-            let state = State::decode(checkpoint.state.clone());
+            let state = State::decode(checkpoint.state.to_bytes());
             assert_eq!(state.last, checkpoint.position.get());
             states.insert(checkpoint.partition, state);
         }

@@ -1,8 +1,7 @@
 //! The room on a directory of the operating system.
 
 use super::service::{OPTIONS, position, record, stored};
-use crate::{Checkpoint, CommitError, Journal, OpenError, Options, RealDisk, Space};
-use bytes::Bytes;
+use crate::{Checkpoint, CommitError, Journal, OpenError, Options, Payload, RealDisk, Space};
 use postroad_model::PartitionId;
 
 #[test]
@@ -77,7 +76,8 @@ fn nobody_writes_to_a_file_that_a_backup_has() {
                 journal.provide(request.prepare(&disk, &mut ()));
             }
         }
-        let state = Checkpoint { partition: PartitionId(0), position: position(number), state: Bytes::new() };
+        let state =
+            Checkpoint { partition: PartitionId(0), position: position(number), state: Payload::default() };
         journal.write_checkpoint(vec![state]).unwrap();
         number
     };

@@ -20,7 +20,7 @@ const NEWEST: &str = "0000000000000005.segment";
 const LIVE: [u64; 3] = [2, 15, 25];
 
 fn state(partition: u16, number: u64) -> Checkpoint {
-    let state = Bytes::from(format!("up to {number}"));
+    let state = Bytes::from(format!("up to {number}")).into();
     Checkpoint { partition: PartitionId(partition), position: position(number), state }
 }
 

@@ -212,7 +212,7 @@ fn while_space_is_low_checkpoints_are_due_as_long_as_they_free_a_segment() {
     live.for_each(|number| assert!(journal.release(PartitionId(0), position(number), 1000)));
     for made in 0..2 {
         assert!(journal.checkpoint_due(), "after {made} checkpoints");
-        let state = Bytes::from_static(b"state");
+        let state = Bytes::from_static(b"state").into();
         let whole = Checkpoint { partition: PartitionId(0), position: position(20), state };
         journal.write_checkpoint(vec![whole]).unwrap();
     }
@@ -394,7 +394,7 @@ fn what_a_start_had_to_read_counts_towards_the_next_checkpoint() {
         starts += 1;
         assert_eq!(read.len(), number as usize - 1, "start {starts}");
         if journal.checkpoint_due() {
-            let state = Bytes::from_static(b"state");
+            let state = Bytes::from_static(b"state").into();
             let whole = Checkpoint { partition: PartitionId(0), position: position(number - 1), state };
             journal.write_checkpoint(vec![whole]).unwrap();
             assert!(!journal.checkpoint_due(), "it counts anew");
@@ -413,7 +413,7 @@ fn segments_are_recycled_once_two_checkpoints_cover_them_and_nothing_in_them_is_
     let disk = SimulatedDisk::new(8);
     let (mut journal, _) = open(&disk);
     let checkpoint = |journal: &mut Journal<SimulatedDisk>, number| {
-        let state = Bytes::from_static(b"state");
+        let state = Bytes::from_static(b"state").into();
         let whole = Checkpoint { partition: PartitionId(0), position: position(number), state };
         journal.write_checkpoint(vec![whole]).unwrap();
         journal.segments().map(|segment| segment.number.0).collect::<Vec<_>>()
@@ -453,7 +453,7 @@ fn a_checkpoint_counts_all_messages_of_a_record() {
     let (mut journal, _) = open(&disk);
     journal.commit(&[record(0, 1, 1000)]).unwrap();
     assert!(journal.retain(PartitionId(0), position(1), 7, 900));
-    let state = Bytes::from_static(b"seven");
+    let state = Bytes::from_static(b"seven").into();
     let checkpoint = Checkpoint { partition: PartitionId(0), position: position(1), state };
     journal.write_checkpoint(vec![checkpoint.clone()]).unwrap();
     let (mut journal, recovered) = Journal::open(disk.copy(), OPTIONS).unwrap();
