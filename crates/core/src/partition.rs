@@ -627,7 +627,10 @@ impl Partition {
                 || queue.incoming != Load::default() && self.proposals.is_empty()
         };
         let wrong = self.queues.values().find(wrong);
-        let first = || self.queues.values().next().filter(|_| self.is_misaccounted());
+        let lanes = self.queues.values().flat_map(|queue| queue.lanes.iter());
+        let pages = lanes.flat_map(|(_, lane)| lane.folded_pages()).chain(self.ending_pages());
+        let is_off = self.is_misaccounted() || !self.bodies.has_counted(pages);
+        let first = || self.queues.values().next().filter(|_| is_off);
         wrong.or_else(first).map(|queue| &queue.source)
     }
 

@@ -25,6 +25,12 @@ impl Endings {
 }
 
 impl Partition {
+    /// The folded pages of queues that are gone.
+    pub(crate) fn ending_pages(&self) -> impl Iterator<Item = &Page> {
+        let lanes = self.endings.0.iter().flat_map(|(_, lanes)| lanes.iter());
+        lanes.flat_map(|(_, lane)| lane.folded_pages())
+    }
+
     /// A queue is gone that held this.
     pub(crate) fn let_go(&mut self, id: QueueId, lanes: Lanes, effects: &mut Vec<Effect>) {
         self.counters.discarded += lanes.iter().map(|(_, lane)| lane.len()).sum::<u64>();
@@ -74,6 +80,7 @@ impl Partition {
 
     fn let_page_go(&mut self, id: QueueId, number: LaneNumber, page: &Page, effects: &mut Vec<Effect>) {
         self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+        self.bodies.remove_page(page);
         for (key, bytes) in page.messages().iter().flat_map(|row| row.keys().map(|key| (key, row.body_bytes)))
         {
             if self.bodies.end_folded(key) {

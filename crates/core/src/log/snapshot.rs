@@ -568,6 +568,7 @@ impl Partition {
         queue.load.add_all(page.load());
         queue.counts.found += page.len();
         begin_groups(queue, page.has_groups());
+        self.bodies.add_page(&page);
         self.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));
         for folded in queue.keeps_last.then(|| page.entries()).into_iter().flatten() {
             let key = MessageKey::Durable { position: folded.position, ordinal: folded.ordinal };

@@ -9,7 +9,7 @@ use postroad_model::{Chunks, Message, MessageKey, MessageRow};
 use crate::memory::folds::{FOLDS_MAX, Folds, Seen};
 use crate::memory::shelf::{Place, Shelf};
 use crate::partition::Memory;
-use crate::queue::Entry;
+use crate::queue::{Entry, Page};
 
 /// What a message takes beside its body while it is here: its headers and its place in the table, the entry that points to it, and
 /// what the allocator adds to each.
@@ -30,6 +30,8 @@ pub struct Bodies {
     folded: u64,
     /// Folded pages that hold messages of several queues.
     folds: Folds,
+    /// Bytes of all folded pages.
+    page_bytes: u64,
 }
 
 struct Stored {
@@ -129,9 +131,24 @@ impl Bodies {
         Memory { messages, folded_messages: self.folded, resident_bytes, volatile_bytes }
     }
 
-    /// What those that are here take, but for the bodies of messages that are only in memory.
-    pub fn with_headers(&self) -> u64 {
-        self.resident_bytes + self.places.len() as u64 * HEADERS_BYTES
+    /// What all of them take, those in folded pages included, but for the bodies of messages that are only in memory.
+    pub fn taken(&self) -> u64 {
+        self.resident_bytes + self.places.len() as u64 * HEADERS_BYTES + self.page_bytes
+    }
+
+    /// A queue has a folded page more.
+    pub fn add_page(&mut self, page: &Page) {
+        self.page_bytes += page.memory_bytes();
+    }
+
+    /// A queue has a folded page less.
+    pub fn remove_page(&mut self, page: &Page) {
+        self.page_bytes -= page.memory_bytes();
+    }
+
+    /// Whether these are the folded pages that were counted.
+    pub fn has_counted<'p>(&self, pages: impl Iterator<Item = &'p Page>) -> bool {
+        pages.map(Page::memory_bytes).sum::<u64>() == self.page_bytes
     }
 
     fn account(&mut self, key: MessageKey) -> &mut u64 {

@@ -31,6 +31,7 @@ impl Partition {
             return;
         };
         let Some(page) = lane.take_folded(sequence) else { return };
+        self.bodies.remove_page(&page);
         self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
         self.counters.opened_pages += 1;
         let entries = page.entries();
@@ -44,6 +45,7 @@ impl Partition {
             // The others of a wide page stay folded, in pages as wide as can be without it.
             if let Some(page) = (!is_wanted).then(|| Page::of(page)).flatten() {
                 self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+                self.bodies.add_page(&page);
                 let restored = lane.restore_folded(page);
                 debug_assert!(restored, "its place was its own until now");
                 continue;
@@ -73,7 +75,9 @@ impl Partition {
             let Some(wide) = Page::of(&entries) else { return };
             for page in row {
                 self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+                self.bodies.remove_page(page);
             }
+            self.bodies.add_page(&wide);
             self.expiries.insert(wide.first_expiry_ms(), id, tag(number.0, wide.ends().0));
             lane.widen(wide);
         }
@@ -121,7 +125,7 @@ impl Partition {
 
     /// Whether durable messages take more than they may.
     pub(crate) fn is_short_of_memory(&self) -> bool {
-        self.bodies.with_headers() > self.settings.resident_bytes_max
+        self.bodies.taken() > self.settings.resident_bytes_max
     }
 
     /// Pages of the lane at which some reader of the queue is.
@@ -156,6 +160,7 @@ impl Partition {
         }
         // The first of them to expire stands for the page.
         self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+        self.bodies.add_page(&page);
         self.counters.folded_pages += 1;
         let first = page.ends().0;
         if let Some(lane) = self.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) {

@@ -22,6 +22,9 @@ use crate::log::record::{Reader, RecordError, Writer};
 /// The most entries that a page may have: bounds what one from outside makes us reserve.
 pub const PAGE_ENTRIES_MAX: u64 = 4096;
 
+/// What a page takes besides what is written in it: itself, its place in its lane, and what the allocator adds.
+const PAGE_BYTES: u64 = 192;
+
 /// Sequences and stamps stay below: beside a sequence there is room for the lane in a tag.
 const COUNT_END: u64 = 1 << SEQUENCE_BITS;
 
@@ -169,6 +172,11 @@ impl Page {
     /// As it is written.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// What it takes in memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.bytes.len() as u64 + PAGE_BYTES
     }
 
     /// How many entries it has.
