@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_core::{
-    Partition, Settings, UnwrittenPages, chunk_in_record, decode_record, encode_record, jobs_in_record,
-    message_in_record, read_back, tell_together,
+    LastRecord, Partition, Settings, UnwrittenPages, chunk_in_record, decode_record, encode_record,
+    jobs_in_record, read_back, sends_in_record, tell_together,
 };
 use postroad_journal::{Disk, Journal, Keys, OpenError, Options, SimulatedDisk};
 use postroad_model::{
@@ -549,12 +549,15 @@ fn read_prepared(
     partition: &mut Partition,
     id: PartitionId,
 ) -> Result<(), BootError> {
+    let mut last = LastRecord::default();
     for key in partition.absent_prepared() {
         let MessageKey::Durable { position, ordinal } = key else { continue };
-        let record = journal.read(id, position).map_err(|error| BootError::Disk(error.to_string()))?;
-        let message = message_in_record(&record, ordinal);
-        if let Some(message) = message.map_err(|error| BootError::Damaged(error.to_string()))? {
-            partition.restore_body(key, message);
+        let read = || {
+            let record = journal.read(id, position).map_err(|error| BootError::Disk(error.to_string()))?;
+            sends_in_record(&record).map_err(|error| BootError::Damaged(error.to_string()))
+        };
+        if let Some(sent) = last.sends(id, position, read)?.get(ordinal as usize) {
+            partition.restore_body(key, sent.message.clone());
         }
     }
     Ok(())

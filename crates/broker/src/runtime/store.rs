@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_core::{
-    Firing, Partition, RecordError, Settings, SnapshotError, decode_record, message_in_record,
+    Firing, LastRecord, Partition, RecordError, Settings, SnapshotError, decode_record, sends_in_record,
 };
 use postroad_journal::{
     CommitError, Damage, Disk, Journal, Keys, OpenError, Options, ReadError, ReadOnly, RealDisk, Recovered,
@@ -274,13 +274,13 @@ fn read_prepared<D: Disk>(
     id: PartitionId,
     partition: &mut Partition,
 ) -> Result<(), StoreError> {
+    let mut last = LastRecord::default();
     for key in partition.absent_prepared() {
         let MessageKey::Durable { position, ordinal } = key else { continue };
-        let record = journal.read(id, position)?;
-        let message = message_in_record(&record, ordinal);
         let failed = |source| StoreError::Record { partition: id.0, position: position.get(), source };
-        if let Some(message) = message.map_err(failed)? {
-            partition.restore_body(key, message);
+        let read = || sends_in_record(&journal.read(id, position)?).map_err(failed);
+        if let Some(sent) = last.sends(id, position, read)?.get(ordinal as usize) {
+            partition.restore_body(key, sent.message.clone());
         }
     }
     Ok(())

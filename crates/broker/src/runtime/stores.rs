@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use postroad_core::{Partition, Settings, encode_record, places_of_leaving, sent_in_record};
+use postroad_core::{LastRecord, Partition, Settings, encode_record, places_of_leaving, sends_in_record};
 use postroad_journal::{Disk, Journal, Keys, OpenError, Payload, RealDisk, Record};
 use postroad_model::{
     Command, Compression, Destination, DestinationKind, MessageKey, PartitionId, PartitionRange, Placement,
@@ -249,11 +249,12 @@ fn addresses_of_jobs(
     id: PartitionId,
     partition: &Partition,
 ) -> BTreeSet<Destination> {
-    let mut addresses = BTreeSet::new();
+    let (mut addresses, mut last) = (BTreeSet::new(), LastRecord::default());
     for key in partition.job_messages() {
         let MessageKey::Durable { position, ordinal } = key else { continue };
-        let Ok(record) = journal.read(id, position) else { continue };
-        if let Ok(Some(sent)) = sent_in_record(&record, ordinal) {
+        let read = || sends_in_record(&journal.read(id, position)?).map_err(anyhow::Error::from);
+        if let Some(sent) = last.sends(id, position, read).ok().and_then(|sends| sends.get(ordinal as usize))
+        {
             addresses.extend(sent.targets().cloned());
         }
     }

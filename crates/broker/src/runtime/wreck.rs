@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use postroad_core::{Mended, Mending, Partition, Settings, decode_record, message_in_record, sent_in_record};
+use postroad_core::{
+    LastRecord, Mended, Mending, Partition, Settings, decode_record, message_in_record, sends_in_record,
+};
 use postroad_journal::{Checkpoint, Keys, LostRecords, Met, Options, ReadError, RealDisk, Repaired, Salvage};
 use postroad_model::{Command, Message, MessageKey, PartitionId, Placement, Position, Sent};
 
@@ -211,29 +213,36 @@ fn read_prepared(
     id: PartitionId,
     partition: &mut Partition,
 ) -> Result<(), StoreError> {
+    let mut last = LastRecord::default();
     for key in partition.absent_prepared() {
         let MessageKey::Durable { position, ordinal } = key else { continue };
-        let Some(record) = salvage.read(id, position)? else { continue };
-        let message = message_in_record(&record, ordinal);
-        let failed = |source| StoreError::Record { partition: id.0, position: position.get(), source };
-        if let Some(message) = message.map_err(failed)? {
-            partition.restore_body(key, message);
+        let sends = last.sends(id, position, || sends_left(salvage, id, position))?;
+        if let Some(sent) = sends.get(ordinal as usize) {
+            partition.restore_body(key, sent.message.clone());
         }
     }
     Ok(())
 }
 
+/// The messages of a record; none if it is not there.
+fn sends_left(
+    salvage: &Salvage<RealDisk>,
+    partition: PartitionId,
+    position: Position,
+) -> Result<Vec<Sent>, StoreError> {
+    let Some(record) = salvage.read(partition, position)? else { return Ok(Vec::new()) };
+    let failed = |source| StoreError::Record { partition: partition.0, position: position.get(), source };
+    sends_in_record(&record).map_err(failed)
+}
+
 /// Puts jobs back that were in records of their own, as far as their messages are there.
 fn put_back(salvage: &Salvage<RealDisk>, id: PartitionId, mending: &mut Mending) -> Result<(), StoreError> {
+    let mut last = LastRecord::default();
     for row in mending.take_shelved() {
         for key in row.keys() {
             let MessageKey::Durable { position, ordinal } = key else { continue };
-            let failed = |source| StoreError::Record { partition: id.0, position: position.get(), source };
-            let sent = match salvage.read(id, position)? {
-                Some(record) => sent_in_record(&record, ordinal).map_err(failed)?,
-                None => None,
-            };
-            mending.put_back(key, row.body_bytes, sent.as_ref());
+            let sends = last.sends(id, position, || sends_left(salvage, id, position))?;
+            mending.put_back(key, row.body_bytes, sends.get(ordinal as usize));
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Reading back: what a partition asked for of a record, once that is there.
 
 use bytes::Bytes;
-use postroad_model::{Event, MessageKey, Position};
+use postroad_model::{Event, MessageKey, PartitionId, Position, Sent};
 
 use super::record::sends_in_record;
 
@@ -40,5 +40,126 @@ pub fn tell_together(last: Option<&mut Event>, event: Event) -> Option<Event> {
             None
         }
         (_, event) => Some(event),
+    }
+}
+
+/// The messages of the record that was read last: whoever reads one message after the other in the order of the log mostly wants
+/// the next of the same record, and decodes it once.
+#[derive(Debug, Default)]
+pub struct LastRecord {
+    at: Option<(PartitionId, Position)>,
+    sends: Vec<Sent>,
+}
+
+impl LastRecord {
+    /// The messages of this record, which is read if it is another one than before.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn sends<E>(
+        &mut self,
+        partition: PartitionId,
+        position: Position,
+        read: impl FnOnce() -> Result<Vec<Sent>, E>,
+    ) -> Result<&[Sent], E> {
+        if self.at != Some((partition, position)) {
+            self.at = None;
+            self.sends = read()?;
+            self.at = Some((partition, position));
+        }
+        Ok(&self.sends)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postroad_model::{Changes, Command, Compression, Destination, Encoding, Message, Protocol, Schedule};
+
+    use super::*;
+    use crate::log::record::encode_record;
+
+    fn sent(body: &'static str, schedule: Option<Box<Schedule>>) -> Sent {
+        let encoding = Encoding { protocol: Protocol::OpenWire, version: 12 };
+        let bytes = Bytes::from_static(body.as_bytes());
+        let message =
+            Message { encoding, persistent: true, priority: 4, expires_at_ms: 0, rare: None, bytes };
+        Sent { schedule, ..Sent::new(Destination::queue("a"), message) }
+    }
+
+    fn record() -> Bytes {
+        let later = Box::new(Schedule { job: "job".into(), due_ms: 7, again: None });
+        let sends = vec![sent("zero", None), sent("one", Some(later)), sent("two", None)];
+        let command = Command::Transact(Changes { sends, ..Changes::default() });
+        encode_record(&command, Compression::None).concat().into()
+    }
+
+    /// Bodies with their ordinals, and what is told for itself behind a bar.
+    fn told(events: impl Iterator<Item = Event>) -> String {
+        let ordinal = |key| match key {
+            MessageKey::Durable { ordinal, .. } => ordinal,
+            MessageKey::Volatile(_) => u32::MAX,
+        };
+        let word = |event| match event {
+            Event::Fetched { bodies } => {
+                let body = |(key, message): (MessageKey, Result<Message, String>)| match message {
+                    Ok(message) => format!("{} {:?}", ordinal(key), message.bytes),
+                    Err(reason) => format!("{} {reason}", ordinal(key)),
+                };
+                bodies.into_iter().map(body).collect::<Vec<_>>().join(", ")
+            }
+            Event::Recalled { key, sent } => format!("later {} {:?}", ordinal(key), sent.message.bytes),
+            other => panic!("{other:?}"),
+        };
+        events.map(word).collect::<Vec<_>>().join(" | ")
+    }
+
+    #[test]
+    fn what_was_asked_for_of_a_record_is_told_together() {
+        let position = Position::new(9).expect("from 1");
+        let broken = record().slice(..30);
+        for (case, record, ordinals, want) in [
+            ("two", Ok(record()), &[2, 0][..], r#"2 b"two", 0 b"zero""#),
+            ("one twice", Ok(record()), &[0, 0], r#"0 b"zero", 0 b"zero""#),
+            ("a job for itself", Ok(record()), &[1, 2], r#"2 b"two" | later 1 b"one""#),
+            ("a job alone", Ok(record()), &[1], r#"later 1 b"one""#),
+            ("too far", Ok(record()), &[3, 0], r#"3 record 9 has no message 3, 0 b"zero""#),
+            ("unread", Err("gone".to_owned()), &[0, 1], "0 gone, 1 gone"),
+            ("broken", Ok(broken), &[0], "0 record ends at byte 28, where 4 more bytes belong"),
+            ("nothing", Ok(record()), &[], ""),
+        ] {
+            let keys = ordinals.iter().map(|&ordinal| MessageKey::Durable { position, ordinal }).collect();
+            assert_eq!(told(read_back(position, &record, keys)), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn bodies_join_those_that_are_told_last() {
+        let position = Position::new(9).expect("from 1");
+        let of = |ordinal| {
+            let keys = vec![MessageKey::Durable { position, ordinal }];
+            read_back(position, &Ok(record()), keys).next().expect("an answer")
+        };
+        let mut last = of(0);
+        assert!(tell_together(Some(&mut last), of(2)).is_none());
+        let alone = tell_together(Some(&mut last), of(1));
+        assert_eq!(told([last].into_iter().chain(alone)), r#"0 b"zero", 2 b"two" | later 1 b"one""#);
+        assert_eq!(told(tell_together(None, of(2)).into_iter()), r#"2 b"two""#);
+    }
+
+    #[test]
+    fn a_record_is_read_once_for_all_that_is_asked_of_it_in_a_row() {
+        let (mut last, mut reads) = (LastRecord::default(), 0);
+        let mut ask = |partition, number, sound| {
+            let position = Position::new(number).expect("from 1");
+            let sends = last.sends(PartitionId(partition), position, || {
+                reads += 1;
+                if sound { sends_in_record(&record()).map_err(drop) } else { Err(()) }
+            });
+            (sends.map(<[_]>::len), reads)
+        };
+        assert_eq!((ask(0, 1, true), ask(0, 1, true)), ((Ok(3), 1), (Ok(3), 1)));
+        assert_eq!((ask(1, 1, true), ask(0, 1, true)), ((Ok(3), 2), (Ok(3), 3)));
+        assert_eq!((ask(0, 2, false), ask(0, 2, false)), ((Err(()), 4), (Err(()), 5)));
+        assert_eq!(ask(0, 1, true), (Ok(3), 6), "what failed is no record");
     }
 }

@@ -238,7 +238,7 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
 ///
 /// # Errors
 /// [`RecordError`] as for [`decode_record`].
-pub(super) fn sends_in_record(record: &Bytes) -> Result<Vec<Sent>, RecordError> {
+pub fn sends_in_record(record: &Bytes) -> Result<Vec<Sent>, RecordError> {
     Ok(match decode_record(record)? {
         Command::Enqueue(sent) | Command::Fire { sent, .. } => vec![sent],
         Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends,

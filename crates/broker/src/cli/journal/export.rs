@@ -1,5 +1,6 @@
 //! `postroad journal export`: all messages of a stopped broker, one to a line.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -8,13 +9,17 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use clap::Args;
-use postroad_core::{chunk_in_record, encode_record, message_in_record};
+use postroad_core::{LastRecord, Partition, chunk_in_record, encode_record, sends_in_record};
+use postroad_journal::{Journal, ReadOnly, RealDisk};
 use postroad_model::{Chunks, Command, Compression, Destination, MessageKey, PartitionId, Position, Sent};
 
 use super::Place;
 use super::line::{End, Entry, Head, Piece, VERSION};
 use crate::cli::base64;
 use crate::runtime::Stopped;
+
+/// The journal of a stopped broker.
+type StoppedJournal = Journal<ReadOnly<RealDisk>>;
 
 /// What `export` can be told.
 #[derive(Debug, Args)]
@@ -38,10 +43,11 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<()> {
     };
     let mut out = BufWriter::new(out);
     writeln!(out, "{}", serde_json::to_string(&Head { postroad_export: VERSION })?)?;
-    let mut end = End { messages: 0, unreadable: 0 };
-    for (queue, mut entry) in entries(&stopped) {
-        match read(&mut stopped, queue, &entry) {
-            Ok((sent, chunks)) => match write_pieces(&mut stopped, &entry, chunks.as_deref(), &mut out)? {
+    let (mut end, mut last) = (End { messages: 0, unreadable: 0 }, LastRecord::default());
+    let Stopped { journal, partitions, report, .. } = &mut stopped;
+    for (queue, mut entry) in entries(partitions) {
+        match read(journal, &mut last, queue, &entry) {
+            Ok((sent, chunks)) => match write_pieces(journal, &entry, chunks.as_deref(), &mut out)? {
                 Ok(pieces) => {
                     let record = encode_record(&Command::Enqueue(sent), Compression::None).concat();
                     (entry.record, entry.pieces) = (Some(base64::encode(&record)), pieces);
@@ -60,22 +66,21 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<()> {
     out.flush()?;
     drop(out);
     eprintln!("{} messages", end.messages);
-    for damage in &stopped.report.damaged {
+    for damage in &report.damaged {
         eprintln!("{damage}");
     }
-    if 0 < end.unreadable || !stopped.report.damaged.is_empty() {
-        let damaged = stopped.report.damaged.len();
+    if 0 < end.unreadable || !report.damaged.is_empty() {
+        let damaged = report.damaged.len();
         bail!("{} messages cannot be read, and {damaged} partitions are stopped", end.unreadable);
     }
     Ok(())
 }
 
 /// What lies in all durable queues, without bodies.
-fn entries(stopped: &Stopped) -> Vec<(Destination, Entry)> {
-    let mut entries = Vec::new();
-    for (id, partition) in &stopped.partitions {
-        for held in partition.durable_entries() {
-            let MessageKey::Durable { position, ordinal } = held.key else { continue };
+fn entries(partitions: &BTreeMap<PartitionId, Partition>) -> impl Iterator<Item = (Destination, Entry)> + '_ {
+    partitions.iter().flat_map(|(id, partition)| {
+        partition.durable_entries().filter_map(|held| {
+            let MessageKey::Durable { position, ordinal } = held.key else { return None };
             let entry = Entry {
                 destination: held.queue.to_string(),
                 subscription: held.subscription.map(|subscription| subscription.name.to_string()),
@@ -90,36 +95,38 @@ fn entries(stopped: &Stopped) -> Vec<(Destination, Entry)> {
                 pieces: None,
                 unreadable: None,
             };
-            entries.push((held.queue.clone(), entry));
-        }
-    }
-    entries
+            Some((held.queue.clone(), entry))
+        })
+    })
 }
 
 /// Reads the message, as it is to be put where it is, and where the rest of a large body lies.
 fn read(
-    stopped: &mut Stopped,
+    journal: &mut StoppedJournal,
+    last: &mut LastRecord,
     to: Destination,
     entry: &Entry,
 ) -> anyhow::Result<(Sent, Option<Arc<Chunks>>)> {
     let position = Position::new(entry.position).context("no position")?;
-    let record = stopped.journal.read(PartitionId(entry.partition), position)?;
-    let message = message_in_record(&record, entry.ordinal)?.context("the record has no such message")?;
-    let chunks = message.chunks().cloned();
-    Ok((Sent::new(to, message.with_chunks(None)), chunks))
+    let partition = PartitionId(entry.partition);
+    let sends = last
+        .sends(partition, position, || anyhow::Ok(sends_in_record(&journal.read(partition, position)?)?))?;
+    let sent = sends.get(entry.ordinal as usize).context("the record has no such message")?;
+    let chunks = sent.message.chunks().cloned();
+    Ok((Sent::new(to, sent.message.clone().with_chunks(None)), chunks))
 }
 
 /// Writes a large body, a line for each piece, and how many there were; if one cannot be read, nothing is written for it and
 /// those behind it.
 fn write_pieces(
-    stopped: &mut Stopped,
+    journal: &mut StoppedJournal,
     entry: &Entry,
     chunks: Option<&Chunks>,
     out: &mut impl Write,
 ) -> anyhow::Result<Result<Option<u64>, String>> {
     let Some(chunks) = chunks else { return Ok(Ok(None)) };
     for position in &chunks.positions {
-        let piece = match read_piece(stopped, entry, *position) {
+        let piece = match read_piece(journal, entry, *position) {
             Ok(piece) => piece,
             Err(error) => return Ok(Err(format!("{error:#}"))),
         };
@@ -128,7 +135,7 @@ fn write_pieces(
     Ok(Ok(Some(chunks.positions.len() as u64)))
 }
 
-fn read_piece(stopped: &mut Stopped, entry: &Entry, position: Position) -> anyhow::Result<Bytes> {
-    let record = stopped.journal.read(PartitionId(entry.partition), position)?;
+fn read_piece(journal: &mut StoppedJournal, entry: &Entry, position: Position) -> anyhow::Result<Bytes> {
+    let record = journal.read(PartitionId(entry.partition), position)?;
     chunk_in_record(&record)?.context("the record is no piece of a message")
 }
