@@ -74,8 +74,12 @@ pub struct PartitionFigures {
     pub scheduled: u64,
     /// Messages that some queue refers to.
     pub messages: u64,
+    /// How many of them are told in pages of entries that nobody is at.
+    pub folded_messages: u64,
     /// Bytes of durable bodies in memory.
     pub resident_bytes: u64,
+    /// What those pages take in memory.
+    pub page_bytes: u64,
     /// Bytes of messages that are only in memory.
     pub volatile_bytes: u64,
 }

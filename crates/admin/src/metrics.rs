@@ -152,8 +152,14 @@ pub const METRICS: &[Metric] = &[
     gauge("postroad_messages", "messages that some queue or transaction needs", |figures| {
         partitions(figures, |partition| partition.messages)
     }),
+    gauge("postroad_folded_messages", "those of them in pages of entries that nobody is at", |figures| {
+        partitions(figures, |partition| partition.folded_messages)
+    }),
     gauge("postroad_resident_bytes", "bytes of durable messages whose bodies are in memory", |figures| {
         partitions(figures, |partition| partition.resident_bytes)
+    }),
+    gauge("postroad_page_bytes", "memory that pages of entries take that nobody is at", |figures| {
+        partitions(figures, |partition| partition.page_bytes)
     }),
     gauge("postroad_volatile_bytes", "bytes of messages that are only in memory", |figures| {
         partitions(figures, |partition| partition.volatile_bytes)

@@ -167,6 +167,8 @@ pub struct Memory {
     pub folded_messages: u64,
     /// Bytes of durable messages whose bodies are in memory.
     pub resident_bytes: u64,
+    /// What folded pages take.
+    pub page_bytes: u64,
     /// Bytes of messages that are only in memory.
     pub volatile_bytes: u64,
 }

@@ -133,7 +133,7 @@ fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures
         partition.counters();
     let Counters { slow_consumers, timed_out_transactions, missed_notices, unreadable, .. } =
         partition.counters();
-    let Memory { messages, resident_bytes, volatile_bytes, .. } = partition.memory();
+    let Memory { messages, folded_messages, resident_bytes, page_bytes, volatile_bytes } = partition.memory();
     PartitionFigures {
         partition: id.0,
         delivered,
@@ -149,7 +149,9 @@ fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures
         unreadable,
         scheduled: partition.scheduled() as u64,
         messages,
+        folded_messages,
         resident_bytes,
+        page_bytes,
         volatile_bytes,
     }
 }

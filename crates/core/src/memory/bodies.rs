@@ -128,7 +128,13 @@ impl Bodies {
     pub fn memory(&self) -> Memory {
         let (resident_bytes, volatile_bytes) = (self.resident_bytes, self.volatile_bytes);
         let messages = self.places.len() as u64 + self.folded;
-        Memory { messages, folded_messages: self.folded, resident_bytes, volatile_bytes }
+        Memory {
+            messages,
+            folded_messages: self.folded,
+            resident_bytes,
+            page_bytes: self.page_bytes,
+            volatile_bytes,
+        }
     }
 
     /// What all of them take, those in folded pages included, but for the bodies of messages that are only in memory.
