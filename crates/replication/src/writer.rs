@@ -828,7 +828,12 @@ mod tests {
     #[test]
     fn on_a_full_disk_releases_alone_bring_space_back() {
         let disk = SimulatedDisk::new(1);
-        let options = Options { segment_bytes: 256 << 10, checkpoint_bytes: 1 << 30, dead_segments_max: 2 };
+        let options = Options {
+            segment_bytes: 256 << 10,
+            checkpoint_bytes: 1 << 30,
+            dead_segments_max: 2,
+            checkpoint_share: 0,
+        };
         let (journal, _) = Journal::open(disk.clone(), options).unwrap();
         let mut writer = LogWriter::new(journal, [PARTITION]);
         assert_eq!(settle_down(&mut writer, &disk, 0), vec![]);
@@ -859,8 +864,12 @@ mod tests {
     fn what_finds_no_space_waits_for_the_segment_that_is_being_made() {
         for (fails, through) in [(false, Some(2)), (true, None)] {
             let disk = SimulatedDisk::new(1);
-            let options =
-                Options { segment_bytes: 256 << 10, checkpoint_bytes: 1 << 30, dead_segments_max: 2 };
+            let options = Options {
+                segment_bytes: 256 << 10,
+                checkpoint_bytes: 1 << 30,
+                dead_segments_max: 2,
+                checkpoint_share: 0,
+            };
             let (journal, _) = Journal::open(disk.clone(), options).unwrap();
             let mut writer = LogWriter::new(journal, [PARTITION]);
             let job = writer.next_job().unwrap();
@@ -890,7 +899,12 @@ mod tests {
     #[test]
     fn damage_in_a_sealed_segment_is_found_and_told_once() {
         let disk = SimulatedDisk::new(5);
-        let options = Options { segment_bytes: 64 << 10, checkpoint_bytes: 1 << 30, dead_segments_max: 2 };
+        let options = Options {
+            segment_bytes: 64 << 10,
+            checkpoint_bytes: 1 << 30,
+            dead_segments_max: 2,
+            checkpoint_share: 0,
+        };
         let (journal, _) = Journal::open(disk.clone(), options).unwrap();
         let mut writer = LogWriter::new(journal, [PARTITION]);
         for number in 1..=4 {

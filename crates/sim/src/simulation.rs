@@ -121,6 +121,7 @@ impl Simulation {
             segment_bytes: 16 << 10,
             checkpoint_bytes: *random.pick(&[12 << 10, 40 << 10, 1 << 20]).unwrap_or(&(40 << 10)),
             dead_segments_max: 2,
+            checkpoint_share: 0,
         };
         let faulty = !random.one_in(4);
         let rotations = Rotations::of(seed);

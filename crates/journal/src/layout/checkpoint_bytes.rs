@@ -95,6 +95,13 @@ pub(crate) fn encode(content: &Content, segments: &[&Segment], keys: &Keys) -> C
     CheckpointDraft { sequence, version, key, body: body.into(), states }
 }
 
+impl Content {
+    /// What the states take.
+    pub(crate) fn state_bytes(&self) -> u64 {
+        self.partitions.iter().map(|entry| entry.state.byte_length()).sum()
+    }
+}
+
 impl PartitionEntry {
     fn name(&self, sequence: u64) -> StateName {
         StateName { sequence, partition: self.partition, position: self.position }

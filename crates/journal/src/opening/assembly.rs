@@ -181,6 +181,7 @@ impl<D: Disk> Assembly<D> {
         let live = segments.iter().map(|segment| (segment.header.number, segment.live())).collect();
         let positions = self.verified.applied.clone();
         let (sequence, start) = (content.sequence, content.start);
+        checkpoints.state_bytes = content.state_bytes();
         checkpoints.kept.extend(self.loaded.before.map(|(sequence, key)| Kept {
             sequence,
             key,

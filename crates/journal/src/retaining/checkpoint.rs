@@ -6,7 +6,7 @@ use crate::keys::{KeyId, Keys};
 use crate::layout::checkpoint_bytes::{CheckpointDraft, Content, PartitionEntry, Place, encode};
 use crate::layout::format::{FIRST_GROUP, SegmentNumber, checkpoint_name};
 use crate::record::Payload;
-use crate::writing::journal::Journal;
+use crate::writing::journal::{Journal, Options};
 use crate::writing::pace::Pace;
 use crate::writing::room::Space;
 use crate::writing::segment::Segment;
@@ -78,6 +78,8 @@ pub(crate) struct Checkpoints {
     /// One failed, and is to be tried again.
     pub is_wanted: bool,
     pub committed_bytes: u64,
+    /// What all states took in the last one.
+    pub state_bytes: u64,
     /// States of stopped partitions, from the last checkpoint that has them: carried on as they are.
     pub carried: Vec<Checkpoint>,
 }
@@ -133,10 +135,16 @@ impl<D: Disk> Journal<D> {
     /// Whether a checkpoint should be made now: enough was committed since the last one, or space is low and
     /// checkpoints bring some back. Never while one is being written.
     pub fn checkpoint_due(&self) -> bool {
-        let enough = self.options.checkpoint_bytes <= self.checkpoints.committed_bytes;
+        let enough = self.checkpoint_distance() <= self.checkpoints.committed_bytes;
         let idle = !self.checkpoints.busy && !self.failed;
         let low = self.space() == Space::Low && self.checkpoint_brings_space();
         idle && (enough || self.released_much() || low || self.rekeying_waits() || self.checkpoints.is_wanted)
+    }
+
+    /// What is committed from one checkpoint to the next.
+    fn checkpoint_distance(&self) -> u64 {
+        let Options { checkpoint_bytes, checkpoint_share, .. } = self.options;
+        checkpoint_bytes.max(checkpoint_share.saturating_mul(self.checkpoints.state_bytes))
     }
 
     /// Whether a checkpoint frees a segment, or brings a compaction nearer that does.
@@ -216,12 +224,13 @@ impl<D: Disk> Journal<D> {
         let content = Content { sequence, start, end: self.last, partitions: partitions.collect() };
         let draft = encode(&content, &segments, &self.keys);
         let summary = Summary { positions, live, start };
-        self.compactions.failed &= self.checkpoints.committed_bytes < self.options.checkpoint_bytes;
+        self.compactions.failed &= self.checkpoints.committed_bytes < self.checkpoint_distance();
         self.plan_compaction(sequence, &summary);
         self.checkpoints.last_sequence = sequence;
         (self.checkpoints.busy, self.checkpoints.is_wanted) = (true, false);
         self.indexes.failed = false;
         self.checkpoints.committed_bytes = 0;
+        self.checkpoints.state_bytes = content.state_bytes();
         self.compactions.released_bytes = 0;
         self.rekeying.begin_checkpoint();
         let (slot, keys) = (self.checkpoints.slot.take(), self.keys.clone());

@@ -34,7 +34,12 @@ fn a_directory_keeps_what_was_committed_and_belongs_to_one_process() {
 fn a_limit_leaves_what_it_leaves_and_is_told_when_it_is_reached() {
     let directory = tempfile::tempdir().unwrap();
     let disk = RealDisk::open(directory.path()).unwrap().limited(Some(200 << 10));
-    let options = Options { segment_bytes: 64 << 10, checkpoint_bytes: 1 << 20, dead_segments_max: 2 };
+    let options = Options {
+        segment_bytes: 64 << 10,
+        checkpoint_bytes: 1 << 20,
+        dead_segments_max: 2,
+        checkpoint_share: 0,
+    };
     let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
     let mut number = 0;
     let refused = loop {
@@ -65,7 +70,12 @@ fn a_limit_leaves_what_it_leaves_and_is_told_when_it_is_reached() {
 fn nobody_writes_to_a_file_that_a_backup_has() {
     let parent = tempfile::tempdir().unwrap();
     let disk = RealDisk::open(parent.path().join("data")).unwrap();
-    let options = Options { segment_bytes: 64 << 10, checkpoint_bytes: 1 << 20, dead_segments_max: 4 };
+    let options = Options {
+        segment_bytes: 64 << 10,
+        checkpoint_bytes: 1 << 20,
+        dead_segments_max: 4,
+        checkpoint_share: 0,
+    };
     let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
     let mut number = 0;
     let mut fill = |journal: &mut Journal<RealDisk>, records: u64| {

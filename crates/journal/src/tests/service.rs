@@ -7,8 +7,12 @@ use crate::{
 use bytes::Bytes;
 use postroad_model::{MessageRow, PartitionId, Position};
 
-pub(super) const OPTIONS: Options =
-    Options { segment_bytes: 16 << 10, checkpoint_bytes: 24 << 10, dead_segments_max: 2 };
+pub(super) const OPTIONS: Options = Options {
+    segment_bytes: 16 << 10,
+    checkpoint_bytes: 24 << 10,
+    dead_segments_max: 2,
+    checkpoint_share: 0,
+};
 
 pub(super) fn position(number: u64) -> Position {
     Position::new(number).unwrap()
@@ -220,6 +224,36 @@ fn while_space_is_low_checkpoints_are_due_as_long_as_they_free_a_segment() {
     assert_eq!(journal.segments().map(|segment| segment.number.0).collect::<Vec<_>>(), vec![2]);
     serve(&mut journal, &disk);
     assert_eq!(journal.space(), Space::Ample, "the freed segment is used again");
+}
+
+#[test]
+fn checkpoints_are_so_much_rarer_as_states_are_larger() {
+    let options = Options { checkpoint_share: 4, ..OPTIONS };
+    // Records of 1 KiB with their headers; a checkpoint is due after 24 of them, or 4 KiB for each KiB of states.
+    for (state_bytes, want) in [(100, 24), (6 << 10, 24), (8 << 10, 32), (10 << 10, 40)] {
+        let disk = SimulatedDisk::new(1);
+        let mut number = 0;
+        let mut until_due = |journal: &mut Journal<SimulatedDisk>| {
+            let began = number;
+            while !journal.checkpoint_due() {
+                number += 1;
+                journal.commit(&[record(0, number, 900)]).unwrap();
+                serve(journal, &disk);
+            }
+            (number - began, position(number))
+        };
+        let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
+        let (records, at) = until_due(&mut journal);
+        assert_eq!(records, 24, "there is no state yet");
+        let state = Payload::from(Bytes::from(vec![7; state_bytes]));
+        journal
+            .write_checkpoint(vec![Checkpoint { partition: PartitionId(0), position: at, state }])
+            .unwrap();
+        assert_eq!(until_due(&mut journal).0, want, "state of {state_bytes} bytes");
+        disk.restart();
+        let (journal, _) = Journal::open(disk.clone(), options).unwrap();
+        assert!(journal.checkpoint_due(), "what was committed counts after a start, too");
+    }
 }
 
 #[test]

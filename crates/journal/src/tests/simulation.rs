@@ -21,8 +21,12 @@ const STEPS: u64 = 150;
 /// Less than a segment may have: several chunks are sorted into a copy.
 const HELD_BYTES: u64 = 2 << 10;
 
-const OPTIONS: Options =
-    Options { segment_bytes: 16 << 10, checkpoint_bytes: 24 << 10, dead_segments_max: 2 };
+const OPTIONS: Options = Options {
+    segment_bytes: 16 << 10,
+    checkpoint_bytes: 24 << 10,
+    dead_segments_max: 2,
+    checkpoint_share: 0,
+};
 
 /// SplitMix64.
 pub(super) struct Random(pub u64);

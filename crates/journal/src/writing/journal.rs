@@ -30,6 +30,9 @@ pub struct Options {
     pub segment_bytes: u64,
     /// A checkpoint is due when this much was committed since the last: bounds what start-up must read.
     pub checkpoint_bytes: u64,
+    /// And not before so many times what the states took in the last one, which grow with the backlog: bounds what checkpoints add to
+    /// what is written.
+    pub checkpoint_share: u64,
     /// Dead segments kept for reuse; further ones are removed.
     pub dead_segments_max: usize,
 }
@@ -41,7 +44,12 @@ impl Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { segment_bytes: 64 << 20, checkpoint_bytes: 64 << 20, dead_segments_max: 4 }
+        Options {
+            segment_bytes: 64 << 20,
+            checkpoint_bytes: 64 << 20,
+            checkpoint_share: 8,
+            dead_segments_max: 4,
+        }
     }
 }
 
