@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Event, Message,
-    MessageKey, PartitionId, Placement, Position, QueueId, Refusal, Revived, Ticket, TransactionId,
+    MessageKey, PartitionId, Placement, Position, QueueId, Refusal, Revived, Spill, Ticket, TransactionId,
     TransactionKey, Urgency,
 };
 use postroad_routing::{Addressing, Policies};
@@ -74,6 +74,8 @@ pub struct Settings {
     pub audited_producers_max: usize,
     /// Deliveries of so many bytes may wait in a connection's outbox.
     pub outbox_bytes_max: u64,
+    /// Where pages of entries go that memory has no room for; `None`: they stay.
+    pub spill: Option<Arc<dyn Spill>>,
     /// What operators decide about destinations, until they decide otherwise: see [`Partition::follow`].
     pub policies: Arc<Policies>,
 }
@@ -106,6 +108,7 @@ impl Settings {
             transaction_ms_max: None,
             audited_producers_max: 0,
             outbox_bytes_max: 0,
+            spill: None,
             policies: Arc::default(),
         }
     }
@@ -632,8 +635,7 @@ impl Partition {
         let lanes = self.queues.values().flat_map(|queue| queue.lanes.iter());
         let pages = lanes.flat_map(|(_, lane)| lane.folded_pages()).chain(self.ending_pages());
         let is_off = self.is_misaccounted() || !self.bodies.has_counted(pages);
-        let first = || self.queues.values().next().filter(|_| is_off);
-        wrong.or_else(first).map(|queue| &queue.source)
+        wrong.or_else(|| self.queues.values().next().filter(|_| is_off)).map(|queue| &queue.source)
     }
 
     pub(crate) fn propose(

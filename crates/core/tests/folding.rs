@@ -2,8 +2,13 @@
 
 mod bench;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bench::{Bench, settings};
-use postroad_core::{Memory, Settings};
+use bytes::Bytes;
+use postroad_core::{Memory, Partition, Settings};
+use postroad_model::{Spill, Spilled};
 
 /// Pages of two entries, and no memory for more than needs be.
 fn pinched() -> Settings {
@@ -395,4 +400,80 @@ fn a_body_stays_for_whoever_has_the_message_in_hand() {
     bench.restart();
     bench.run("attach 3.1 b 9\ndecide 1 x rollback\nattach 2.1 a 9 where=k=5\nreject 3.1 m?k=4");
     assert_eq!(bench.held(), "a:1 dead:1", "a branch that was in doubt over a restart is rolled back");
+}
+
+/// Takes everything, and knows how much of it somebody still has.
+#[derive(Debug, Default)]
+struct Shelf {
+    held: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+struct OnShelf {
+    bytes: Bytes,
+    held: Arc<AtomicUsize>,
+}
+
+impl Spill for Shelf {
+    fn put(&self, bytes: &Bytes) -> Option<Arc<dyn Spilled>> {
+        self.held.fetch_add(bytes.len(), Ordering::Relaxed);
+        Some(Arc::new(OnShelf { bytes: bytes.clone(), held: self.held.clone() }))
+    }
+}
+
+impl Spilled for OnShelf {
+    fn byte_length(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn read(&self) -> Bytes {
+        self.bytes.clone()
+    }
+}
+
+impl Drop for OnShelf {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn what_is_spilled_takes_no_memory_and_changes_nothing() {
+    let fill: String = (0..41).map(|number| format!("send 1 a m{number}?k={number}\n")).collect();
+    for (case, words, is_left) in [
+        ("nobody comes", "", true),
+        ("the front", "attach 1.1 a 3\naccept 1.1 m0?k=0 m1?k=1", true),
+        ("one far behind", "attach 1.1 a 9 where=k=37", true),
+        ("a browser", "attach 1.1 a 9 browse", true),
+        ("its end", "unmake 1 a", false),
+    ] {
+        let shelf = Shelf::default();
+        let held = shelf.held.clone();
+        let mut bench = Bench::new(Settings { spill: Some(Arc::new(shelf)), ..pinched() });
+        let mut without = Bench::new(pinched());
+        let said = [&mut bench, &mut without].map(|bench| bench.run(&format!("{fill}{words}")));
+        assert_eq!(said[0], said[1], "case: {case}");
+        let [own, other] = [&bench, &without].map(|bench| &bench.partitions[0]);
+        assert_eq!(own.snapshot(), other.snapshot(), "case: {case}");
+        let rows = |partition: &Partition| {
+            let mut keys: Vec<_> = partition.live_messages().flat_map(|row| row.keys()).collect();
+            keys.sort_unstable();
+            keys
+        };
+        assert_eq!(rows(own), rows(other), "case: {case}");
+        let spilled = held.load(Ordering::Relaxed) as u64;
+        let (memory, without) = (own.memory(), other.memory());
+        assert_eq!(memory.page_bytes + spilled, without.page_bytes, "case: {case}");
+        let folded = (memory.folded_messages, memory.folded_messages > 0);
+        assert_eq!(folded, (without.folded_messages, is_left), "case: {case}");
+        assert_eq!(spilled > 0, is_left, "case: {case}");
+        // A snapshot holds what it has not been written of yet.
+        let pieces = own.snapshot_pieces();
+        let restored = Partition::restore(bench.settings.clone(), &pieces.to_bytes()).expect("its own");
+        assert_eq!(restored.snapshot(), own.snapshot(), "case: {case}");
+        drop((restored, bench));
+        assert_eq!(held.load(Ordering::Relaxed) as u64, spilled, "case: {case}");
+        drop(pieces);
+        assert_eq!(held.load(Ordering::Relaxed), 0, "case: {case}");
+    }
 }

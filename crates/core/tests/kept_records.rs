@@ -215,6 +215,7 @@ fn settings() -> Settings {
         outbox_bytes_max: 1 << 20,
         addressing: Arc::default(),
         audited_producers_max: 100,
+        spill: None,
         policies: Arc::new(Policies::with_dead_letters_in("dead")),
     }
 }

@@ -163,7 +163,7 @@ impl Keys {
     }
 
     /// Whether anything new is encrypted.
-    pub(crate) fn encrypts(&self) -> bool {
+    pub fn encrypts(&self) -> bool {
         self.0.keys.values().any(|(key, target)| *target == Some(key.id()))
     }
 

@@ -21,6 +21,7 @@ mod refusal;
 mod replies;
 mod schedule;
 mod session;
+mod spill;
 
 pub use command::{
     Binding, Changes, Command, Compression, Durability, Sent, SettleCause, Settlement, Subscription, Urgency,
@@ -48,3 +49,4 @@ pub use refusal::Refusal;
 pub use replies::Replies;
 pub use schedule::{Again, Due, JobsWanted, Schedule};
 pub use session::{Deadline, Now, Parting, Session, ToSession};
+pub use spill::{Piece, Snapshot, Spill, Spilled};

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
 use postroad_journal::{Payload, Record};
-use postroad_model::{Command, Durability, PartitionId, Position, Urgency};
+use postroad_model::{Command, Durability, PartitionId, Position, Snapshot, Urgency};
 
 use crate::log::{LogEvent, Proposal, ReplLog};
 use crate::writer::{Change, Note, ToPartition, ToWriter};
@@ -215,7 +214,7 @@ impl<P: Port> ReplLog for LocalLog<P> {
         self.partition(partition).notes.push(Note { position, bytes, change: Change::Released });
     }
 
-    fn snapshot(&mut self, partition: PartitionId, position: Position, state: Vec<Bytes>) {
+    fn snapshot(&mut self, partition: PartitionId, position: Position, state: Snapshot) {
         if let Some(noted) = self.partitions.get_mut(&partition) {
             noted.send_notes(partition, &mut self.outgoing);
         }

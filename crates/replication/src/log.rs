@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use postroad_journal::KeyId;
-use postroad_model::{Command, Durability, PartitionId, Position, Urgency};
+use postroad_model::{Command, Durability, PartitionId, Position, Snapshot, Urgency};
 
 /// A command on its way into the log.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ pub trait ReplLog {
     /// One message of the record, of `bytes`, is needed no more.
     fn release(&mut self, partition: PartitionId, position: Position, bytes: u64);
 
-    /// The answer to [`LogEvent::SnapshotWanted`]: the state after the record at `position`, in pieces. All retains and
+    /// The answer to [`LogEvent::SnapshotWanted`]: the state after the record at `position`. All retains and
     /// releases up to that record have been made, and none after it.
-    fn snapshot(&mut self, partition: PartitionId, position: Position, state: Vec<Bytes>);
+    fn snapshot(&mut self, partition: PartitionId, position: Position, state: Snapshot);
 }

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use postroad_journal::{
-    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, Journal, KeyId, NearRecords, Payload, Record,
+    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, Journal, KeyId, NearRecords, Record,
     SegmentNumber, SegmentUse, Space,
 };
-use postroad_model::{PartitionId, Position};
+use postroad_model::{PartitionId, Position, Snapshot};
 
 use crate::job::{Job, JobDone};
 use crate::written::Written;
@@ -50,8 +50,8 @@ pub enum ToWriter {
         partition: PartitionId,
         /// The last record in it.
         position: Position,
-        /// The state, in pieces.
-        state: Vec<Bytes>,
+        /// The state.
+        state: Snapshot,
     },
 }
 
@@ -282,7 +282,7 @@ impl<D: Disk> LogWriter<D> {
                 self.filling_syncs |= sync;
             }
             ToWriter::Snapshot { partition, position, state } => {
-                self.gather(partition, position, state.into());
+                self.gather(partition, position, state);
             }
             ToWriter::Read { partition, position } => self.read(partition, position),
             ToWriter::Notes { partition, notes } => match &mut self.gathering {
@@ -586,7 +586,7 @@ impl<D: Disk> LogWriter<D> {
         self.gathering = Some(Gathering { missing, ..Gathering::default() });
     }
 
-    fn gather(&mut self, partition: PartitionId, position: Position, state: Payload) {
+    fn gather(&mut self, partition: PartitionId, position: Position, state: Snapshot) {
         let Some(gathering) = &mut self.gathering else { return };
         if !gathering.missing.contains(&partition) {
             return;
@@ -817,7 +817,7 @@ mod tests {
                 None => return space,
                 Some(ToPartition::Space { ample }) => space.push(ample),
                 Some(ToPartition::SnapshotWanted { partition }) => {
-                    let (position, state) = (position(applied), vec![Bytes::from_static(b"state")]);
+                    let (position, state) = (position(applied), Bytes::from_static(b"state").into());
                     writer.push(ToWriter::Snapshot { partition, position, state });
                 }
                 Some(_) => {}

@@ -22,6 +22,7 @@ mod random;
 mod repeating;
 mod scene;
 mod selectors;
+mod spill;
 mod trace;
 mod upload;
 mod violation;

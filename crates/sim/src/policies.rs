@@ -12,6 +12,7 @@ use postroad_routing::{
 use crate::random::Random;
 use crate::scene::{Resting, Scene};
 use crate::selectors::VALUE;
+use crate::spill::SimulatedSpill;
 
 /// Chance of its own, so that all else in a run is as it would be without rests.
 const RESTS_STREAM: u64 = 0x9e6c_63d0_876a_68e5;
@@ -116,6 +117,7 @@ pub fn settings(random: &mut Random, placement: Placement, scene: &Scene, polici
         audited_producers_max: 8,
         outbox_bytes_max: *random.pick(&[200, 2000, large]).unwrap_or(&large),
         addressing: Arc::new(addressing()),
+        spill: Some(Arc::new(SimulatedSpill)),
         policies: Arc::new(policies),
     }
 }

@@ -10,7 +10,8 @@ use anyhow::{Context, bail};
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_bench::disk::measure_sync;
 use postroad_core::Settings;
-use postroad_model::{ConnectionId, Session};
+use postroad_journal::{Keys, SpillFile};
+use postroad_model::{ConnectionId, PartitionId, Placement, Session, Spill};
 use postroad_net::{Listener, Places, TlsConfig};
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use postroad_routing::Policies;
@@ -60,6 +61,35 @@ pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     admin.block_on(serve(&config, arguments, places))
 }
 
+/// What partitions are told, each of which has its part.
+fn settings<'c>(
+    config: &'c Config,
+    shares: &Shares,
+    policies: &'c Arc<Policies>,
+    keys: &Keys,
+) -> impl Fn(PartitionId, Placement, u64) -> Settings + use<'c> {
+    let (durable, volatile) = (shares.durable, shares.volatile);
+    // What of a message lies in a page would be there as it is.
+    let may_spill = !keys.encrypts();
+    let spill = may_spill.then(|| Arc::new(SpillFile::new(&config.data)) as Arc<dyn Spill>);
+    move |id, placement, incarnation| Settings {
+        id,
+        placement,
+        addressing: Arc::default(),
+        incarnation,
+        resident_bytes_max: durable / u64::from(placement.partitions),
+        page_entries: postroad_core::PAGE_ENTRIES,
+        volatile_bytes_max: volatile / u64::from(placement.partitions),
+        recent_bytes_max: config.limits.retroactive_bytes / u64::from(placement.partitions),
+        transaction_bytes_max: config.limits.transaction_bytes,
+        transaction_ms_max: config.limits.transaction_ms_max(),
+        audited_producers_max: config.limits.audited_producers,
+        outbox_bytes_max: config.limits.outbox_bytes,
+        spill: spill.clone(),
+        policies: policies.clone(),
+    }
+}
+
 async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> anyhow::Result<()> {
     let (tls, door, keys) = (config.tls()?, Arc::new(config.door()?), config.keys()?);
     let mut listeners = Listeners::bind(config)?;
@@ -77,22 +107,8 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     let policies = Arc::new(config.policies()?);
     let addressing = config.addressing()?;
     let shares = Shares::of(config.memory_bytes);
-    let mut stores =
-        Stores::open(directories, keys.journal, addressing, |id, placement, incarnation| Settings {
-            id,
-            placement,
-            addressing: Arc::default(),
-            incarnation,
-            resident_bytes_max: shares.durable / u64::from(placement.partitions),
-            page_entries: postroad_core::PAGE_ENTRIES,
-            volatile_bytes_max: shares.volatile / u64::from(placement.partitions),
-            recent_bytes_max: config.limits.retroactive_bytes / u64::from(placement.partitions),
-            transaction_bytes_max: config.limits.transaction_bytes,
-            transaction_ms_max: config.limits.transaction_ms_max(),
-            audited_producers_max: config.limits.audited_producers,
-            outbox_bytes_max: config.limits.outbox_bytes,
-            policies: policies.clone(),
-        })
+    let settings = settings(config, &shares, &policies, &keys.journal);
+    let mut stores = Stores::open(directories, keys.journal, addressing, settings)
         .with_context(|| format!("cannot open the store {}", config.data.display()))?;
     let journals = stores.stores.len() as u64;
     for store in &mut stores.stores {

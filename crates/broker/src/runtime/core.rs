@@ -388,7 +388,7 @@ impl Core {
             let micros = began.elapsed().as_micros();
             tracing::debug!(
                 partition = id.0,
-                bytes = state.iter().map(|piece| piece.len()).sum::<usize>(),
+                bytes = state.byte_length(),
                 micros,
                 "a partition's state was written down"
             );

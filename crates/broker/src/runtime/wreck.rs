@@ -122,7 +122,7 @@ impl Wreck {
         write(&aside.join("report.jsonl"), report)?;
         let disk = RealDisk::open(&aside)?;
         let states = self.partitions.iter().filter_map(|(id, mended)| {
-            let (partition, state) = (*id, mended.partition.snapshot_pieces().into());
+            let (partition, state) = (*id, mended.partition.snapshot_pieces());
             mended.partition.applied().map(|position| Checkpoint { partition, position, state })
         });
         let live = self.partitions.iter().flat_map(|(id, mended)| {

@@ -5,7 +5,8 @@ use std::hash::Hasher;
 use bytes::Bytes;
 use rustc_hash::FxHasher;
 
-use super::record::{VERSION, kind, sent_in_record};
+use super::read_back::sent_in_record;
+use super::record::{VERSION, kind};
 
 /// What records with the same number are read together for: the address of their first message, as a rule.
 pub fn kin_of_record(record: &[u8]) -> u32 {

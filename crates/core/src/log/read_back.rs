@@ -1,9 +1,9 @@
 //! Reading back: what a partition asked for of a record, once that is there.
 
 use bytes::Bytes;
-use postroad_model::{Event, MessageKey, PartitionId, Position, Sent};
+use postroad_model::{Command, Event, Message, MessageKey, PartitionId, Position, Sent};
 
-use super::record::sends_in_record;
+use super::record::{RecordError, decode_record};
 
 /// What tells the partition of these messages of a record, which it asked for by [`postroad_model::Effect::Fetch`]. A record of a
 /// transaction has hundreds, so it is decoded once, whatever their number.
@@ -41,6 +41,57 @@ pub fn tell_together(last: Option<&mut Event>, event: Event) -> Option<Event> {
         }
         (_, event) => Some(event),
     }
+}
+
+/// The messages of a record, with their addresses, by their ordinals.
+///
+/// # Errors
+/// [`RecordError`] as for [`decode_record`].
+pub fn sends_in_record(record: &Bytes) -> Result<Vec<Sent>, RecordError> {
+    Ok(match decode_record(record)? {
+        Command::Enqueue(sent) | Command::Fire { sent, .. } => vec![sent],
+        Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends,
+        _ => Vec::new(),
+    })
+}
+
+/// The `ordinal`th message of a record, read back from the log, with its addresses.
+///
+/// # Errors
+/// [`RecordError`] as for [`decode_record`]; `Ok(None)` if the record has fewer messages.
+pub fn sent_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Sent>, RecordError> {
+    let (mut sends, index) = (sends_in_record(record)?, ordinal as usize);
+    Ok((index < sends.len()).then(|| sends.swap_remove(index)))
+}
+
+/// The piece of a large body in a record.
+///
+/// # Errors
+/// As for [`decode_record`]; `Ok(None)` if the record is another one.
+pub fn chunk_in_record(record: &Bytes) -> Result<Option<Bytes>, RecordError> {
+    match decode_record(record)? {
+        Command::Chunk(bytes) => Ok(Some(bytes)),
+        _ => Ok(None),
+    }
+}
+
+/// The jobs in a record that has some: see [`Command::Shelve`].
+///
+/// # Errors
+/// As for [`decode_record`]; `Ok(None)` if the record is another one.
+pub fn jobs_in_record(record: &Bytes) -> Result<Option<Bytes>, RecordError> {
+    match decode_record(record)? {
+        Command::Shelve { jobs } => Ok(Some(jobs)),
+        _ => Ok(None),
+    }
+}
+
+/// The `ordinal`th message of a record alone.
+///
+/// # Errors
+/// As for [`sent_in_record`].
+pub fn message_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Message>, RecordError> {
+    Ok(sent_in_record(record, ordinal)?.map(|sent| sent.message))
 }
 
 /// The messages of the record that was read last: whoever reads one message after the other in the order of the log mostly wants

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{
     Again, Binding, BranchId, Changes, Chunks, Command, Compression, Destination, DestinationKind, Due,
-    Encoding, EntryTag, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, PartitionId, Position, Protocol,
-    QueueId, RareHeaders, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
+    Encoding, EntryTag, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, PartitionId, Piece, Position,
+    Protocol, QueueId, RareHeaders, Schedule, Sent, SettleCause, Settlement, Snapshot, Spilled, Subscription,
+    TransactionId,
 };
 
 use crate::log::compressed;
@@ -234,57 +235,6 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
     Ok(command)
 }
 
-/// The messages of a record, with their addresses, by their ordinals.
-///
-/// # Errors
-/// [`RecordError`] as for [`decode_record`].
-pub fn sends_in_record(record: &Bytes) -> Result<Vec<Sent>, RecordError> {
-    Ok(match decode_record(record)? {
-        Command::Enqueue(sent) | Command::Fire { sent, .. } => vec![sent],
-        Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends,
-        _ => Vec::new(),
-    })
-}
-
-/// The `ordinal`th message of a record, read back from the log, with its addresses.
-///
-/// # Errors
-/// [`RecordError`] as for [`decode_record`]; `Ok(None)` if the record has fewer messages.
-pub fn sent_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Sent>, RecordError> {
-    let (mut sends, index) = (sends_in_record(record)?, ordinal as usize);
-    Ok((index < sends.len()).then(|| sends.swap_remove(index)))
-}
-
-/// The piece of a large body in a record.
-///
-/// # Errors
-/// As for [`decode_record`]; `Ok(None)` if the record is another one.
-pub fn chunk_in_record(record: &Bytes) -> Result<Option<Bytes>, RecordError> {
-    match decode_record(record)? {
-        Command::Chunk(bytes) => Ok(Some(bytes)),
-        _ => Ok(None),
-    }
-}
-
-/// The jobs in a record that has some: see [`Command::Shelve`].
-///
-/// # Errors
-/// As for [`decode_record`]; `Ok(None)` if the record is another one.
-pub fn jobs_in_record(record: &Bytes) -> Result<Option<Bytes>, RecordError> {
-    match decode_record(record)? {
-        Command::Shelve { jobs } => Ok(Some(jobs)),
-        _ => Ok(None),
-    }
-}
-
-/// The `ordinal`th message of a record alone.
-///
-/// # Errors
-/// As for [`sent_in_record`].
-pub fn message_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Message>, RecordError> {
-    Ok(sent_in_record(record, ordinal)?.map(|sent| sent.message))
-}
-
 /// Most records are shorter, but for the bodies in them: their room is made once, not field by field.
 const HEAD_BYTES: usize = 192;
 
@@ -295,6 +245,8 @@ const SHARED_BYTES_MIN: usize = 512;
 #[derive(Default)]
 pub(crate) struct Writer {
     done: Vec<Bytes>,
+    /// With the number of what is ahead of each in `done`.
+    spilled: Vec<(usize, Arc<dyn Spilled>)>,
     head: BytesMut,
     compression: Compression,
 }
@@ -510,6 +462,14 @@ impl Writer {
         self.u32(bytes.len() as u32).shared(bytes)
     }
 
+    /// As [`Writer::blob`], of bytes that are read once somebody writes them.
+    pub(crate) fn spilled_blob(&mut self, spilled: &Arc<dyn Spilled>) -> &mut Writer {
+        self.u32(spilled.byte_length() as u32);
+        self.done.push(self.head.split().freeze());
+        self.spilled.push((self.done.len(), spilled.clone()));
+        self
+    }
+
     pub(crate) fn participants(&mut self, participants: &[PartitionId]) -> &mut Writer {
         self.list(participants, |out, participant| {
             out.u16(participant.0);
@@ -520,7 +480,21 @@ impl Writer {
         if !self.head.is_empty() {
             self.done.push(self.head.freeze());
         }
+        debug_assert!(self.spilled.is_empty(), "a record has all it is in memory");
         self.done
+    }
+
+    /// A snapshot.
+    pub(crate) fn finish_state(mut self) -> Snapshot {
+        let mut spilled = std::mem::take(&mut self.spilled).into_iter().peekable();
+        let mut pieces = Vec::new();
+        for (ahead, bytes) in (1..).zip(self.finish()) {
+            pieces.push(Piece::Here(bytes));
+            while let Some((_, spilled)) = spilled.next_if(|(number, _)| *number == ahead) {
+                pieces.push(Piece::Spilled(spilled));
+            }
+        }
+        pieces.into()
     }
 }
 
@@ -803,6 +777,7 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::read_back::message_in_record;
 
     fn message(body: &'static [u8]) -> Message {
         let encoding = Encoding { protocol: Protocol::OpenWire, version: 12 };

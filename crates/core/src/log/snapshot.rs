@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    Binding, Destination, Message, MessageKey, MessageRow, PartitionId, Position, QueueId, Subscription,
-    TransactionId,
+    Binding, Destination, Message, MessageKey, MessageRow, PartitionId, Piece, Position, QueueId, Snapshot,
+    Subscription, TransactionId,
 };
 
 use crate::Partition;
@@ -140,12 +140,12 @@ impl Partition {
 
     /// The durable state as it is after the last applied command, in one piece.
     pub fn snapshot(&self) -> Bytes {
-        self.snapshot_pieces().concat().into()
+        self.snapshot_pieces().to_bytes()
     }
 
     /// The durable state as it is after the last applied command, in pieces: what is in folded pages is shared, not copied, so it
     /// takes neither time nor memory.
-    pub fn snapshot_pieces(&self) -> Vec<Bytes> {
+    pub fn snapshot_pieces(&self) -> Snapshot {
         let mut out = Writer::default();
         out.u8(VERSION).u64(self.applied.map_or(0, Position::get)).u64(self.next_queue);
         let mut queues: Vec<&Queue> = self.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
@@ -195,7 +195,7 @@ impl Partition {
         });
         self.write_shelves(&mut out);
         self.write_moves(&mut out);
-        out.finish()
+        out.finish_state()
     }
 
     /// The durable lanes of a queue. Every page that has all its entries is written as a folded one, open or not: what is in
@@ -203,13 +203,14 @@ impl Partition {
     fn lanes_of<'p>(&self, queue: &'p Queue) -> Vec<WrittenLane<'p>> {
         let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
         let parts = lanes.map(|(number, lane)| {
-            let mut pages: Vec<(u64, &Bytes)> =
-                lane.folded_pages().map(|page| (page.ends().0, page.bytes())).collect();
+            let folded = lane.folded_pages();
+            let mut pages: Vec<_> =
+                folded.map(|page| (page.ends().0, WrittenPage::Folded(page.piece()))).collect();
             let (mut entries, mut open) = (Vec::new(), lane.open_pages().collect::<Vec<_>>());
             open.sort_unstable();
             for page in open {
                 match lane.is_full(page).then(|| self.written_page(lane, page)).flatten() {
-                    Some(written) => pages.push((page, written)),
+                    Some(written) => pages.push((page, WrittenPage::Open(written))),
                     None => entries.extend(lane.page(page)),
                 }
             }
@@ -568,7 +569,7 @@ impl Partition {
         queue.load.add_all(page.load());
         queue.counts.found += page.len();
         begin_groups(queue, page.has_groups());
-        self.bodies.add_page(&page);
+        let page = self.bodies.keep_page(page, &self.settings);
         self.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));
         for folded in queue.keeps_last.then(|| page.entries()).into_iter().flatten() {
             let key = MessageKey::Durable { position: folded.position, ordinal: folded.ordinal };
@@ -647,7 +648,13 @@ struct WrittenLane<'p> {
     /// Those that are in no page, with their sequences.
     entries: Vec<(u64, &'p Entry)>,
     /// Each with a sequence by which they are in order.
-    pages: Vec<(u64, &'p Bytes)>,
+    pages: Vec<(u64, WrittenPage<'p>)>,
+}
+
+/// A page as a snapshot has it.
+enum WrittenPage<'p> {
+    Open(&'p Bytes),
+    Folded(&'p Piece),
 }
 
 fn write_queue(out: &mut Writer, queue: &Queue, lanes: &[WrittenLane<'_>]) {
@@ -664,7 +671,10 @@ fn write_queue(out: &mut Writer, queue: &Queue, lanes: &[WrittenLane<'_>]) {
         });
         out.u32(lane.page_entries() as u32);
         out.list(pages, |out, (_, page)| {
-            out.kept_blob(page);
+            match *page {
+                WrittenPage::Open(bytes) | WrittenPage::Folded(Piece::Here(bytes)) => out.kept_blob(bytes),
+                WrittenPage::Folded(Piece::Spilled(spilled)) => out.spilled_blob(spilled),
+            };
         });
     });
 }

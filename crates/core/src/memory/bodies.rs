@@ -8,12 +8,15 @@ use postroad_model::{Chunks, Message, MessageKey, MessageRow};
 
 use crate::memory::folds::{FOLDS_MAX, Folds, Seen};
 use crate::memory::shelf::{Place, Shelf};
-use crate::partition::Memory;
+use crate::partition::{Memory, Settings};
 use crate::queue::{Entry, Page};
 
 /// What a message takes beside its body while it is here: its headers and its place in the table, the entry that points to it, and
 /// what the allocator adds to each.
 const HEADERS_BYTES: u64 = 320;
+
+/// One part in so many of what durable messages may take is for folded pages, if others can be spilled.
+const PAGES_SHARE: u64 = 8;
 
 /// All messages that some queue or prepared transaction refers to, but for those in folded pages.
 #[derive(Default)]
@@ -142,9 +145,15 @@ impl Bodies {
         self.resident_bytes + self.places.len() as u64 * HEADERS_BYTES + self.page_bytes
     }
 
-    /// A queue has a folded page more.
-    pub fn add_page(&mut self, page: &Page) {
+    /// A queue has a folded page more. If all of them take much, it is spilled.
+    pub fn keep_page(&mut self, page: Page, settings: &Settings) -> Page {
+        let is_over = settings.resident_bytes_max / PAGES_SHARE < self.page_bytes + page.memory_bytes();
+        let page = match settings.spill.as_deref().filter(|_| is_over) {
+            Some(spill) => page.spilled(spill),
+            None => page,
+        };
         self.page_bytes += page.memory_bytes();
+        page
     }
 
     /// A queue has a folded page less.

@@ -45,7 +45,7 @@ impl Partition {
             // The others of a wide page stay folded, in pages as wide as can be without it.
             if let Some(page) = (!is_wanted).then(|| Page::of(page)).flatten() {
                 self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-                self.bodies.add_page(&page);
+                let page = self.bodies.keep_page(page, &self.settings);
                 let restored = lane.restore_folded(page);
                 debug_assert!(restored, "its place was its own until now");
                 continue;
@@ -77,8 +77,8 @@ impl Partition {
                 self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
                 self.bodies.remove_page(page);
             }
-            self.bodies.add_page(&wide);
             self.expiries.insert(wide.first_expiry_ms(), id, tag(number.0, wide.ends().0));
+            let wide = self.bodies.keep_page(wide, &self.settings);
             lane.widen(wide);
         }
     }
@@ -160,7 +160,7 @@ impl Partition {
         }
         // The first of them to expire stands for the page.
         self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-        self.bodies.add_page(&page);
+        let page = self.bodies.keep_page(page, &self.settings);
         self.counters.folded_pages += 1;
         let first = page.ends().0;
         if let Some(lane) = self.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) {
@@ -182,7 +182,7 @@ impl Partition {
     pub(crate) fn written_page<'l>(&self, lane: &'l Lane, page: u64) -> Option<&'l bytes::Bytes> {
         lane.written(page, || {
             let entries = lane.page(page).map(|(sequence, entry)| self.as_folded(sequence, entry));
-            Some(Page::of(&entries.collect::<Option<Vec<Folded>>>()?)?.bytes().clone())
+            Some(Page::of(&entries.collect::<Option<Vec<Folded>>>()?)?.bytes())
         })
     }
 

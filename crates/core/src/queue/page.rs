@@ -12,7 +12,7 @@
 //! ```
 
 use bytes::Bytes;
-use postroad_model::{Message, MessageRow, Position};
+use postroad_model::{Message, MessageRow, Piece, Position, Spill};
 
 use super::lanes::SEQUENCE_BITS;
 use super::load::Load;
@@ -49,7 +49,7 @@ pub struct Folded {
 
 /// See the head of this file. Never empty.
 pub struct Page {
-    bytes: Bytes,
+    bytes: Piece,
     entries: u64,
     first: u64,
     last: u64,
@@ -131,7 +131,7 @@ impl Page {
         headers.finish().iter().for_each(|piece| out.extend_from_slice(piece));
         let ends = entries.iter().map(|entry| entry.headers.expires_at_ms).filter(|at_ms| *at_ms != 0);
         Some(Page {
-            bytes: out.into_boxed_slice().into(),
+            bytes: Piece::Here(out.into_boxed_slice().into()),
             entries: entries.len() as u64,
             first: first.sequence,
             last: last.sequence,
@@ -151,7 +151,7 @@ impl Page {
         let bytes = Bytes::copy_from_slice(bytes);
         let Outline { entries, first, last, last_stamp, first_expiry_ms, has_groups } = Outline::of(&bytes)?;
         Ok(Page {
-            bytes,
+            bytes: Piece::Here(bytes),
             entries,
             first,
             last,
@@ -169,14 +169,32 @@ impl Page {
         Page { stamp, ..self }
     }
 
-    /// As it is written.
-    pub fn bytes(&self) -> &Bytes {
+    /// The same page, its bytes out of memory if there is room for them.
+    pub fn spilled(self, spill: &dyn Spill) -> Page {
+        let bytes = match self.bytes {
+            Piece::Here(bytes) => spill.put(&bytes).map_or(Piece::Here(bytes), Piece::Spilled),
+            spilled @ Piece::Spilled(_) => spilled,
+        };
+        Page { bytes, ..self }
+    }
+
+    /// As it is written, and where that is.
+    pub fn piece(&self) -> &Piece {
         &self.bytes
+    }
+
+    /// As it is written.
+    pub fn bytes(&self) -> Bytes {
+        self.bytes.bytes()
     }
 
     /// What it takes in memory.
     pub fn memory_bytes(&self) -> u64 {
-        self.bytes.len() as u64 + PAGE_BYTES
+        let written = match &self.bytes {
+            Piece::Here(bytes) => bytes.len() as u64,
+            Piece::Spilled(_) => 0,
+        };
+        written + PAGE_BYTES
     }
 
     /// How many entries it has.
@@ -210,7 +228,7 @@ impl Page {
 
     /// Its entries, in order.
     pub fn entries(&self) -> Vec<Folded> {
-        let facts = Facts::read(&self.bytes);
+        let facts = Facts::read(&self.bytes());
         debug_assert!(facts.is_ok(), "a page was read when it was made");
         facts.map(|facts| facts.entries(self.stamp)).unwrap_or_default()
     }
@@ -250,14 +268,15 @@ impl Page {
     }
 
     fn column(&self, wanted: Column) -> Result<Vec<u64>, RecordError> {
-        let (mut input, entries) = self.at_column(wanted)?;
+        let bytes = self.bytes();
+        let (mut input, entries) = at_column(&bytes, wanted)?;
         input.column(wanted.steps(), entries)
     }
 
     /// A column as it is written: what is alike as one.
     fn runs(&self, wanted: Column) -> Vec<Run> {
-        let mut runs = Vec::new();
-        let read = self.at_column(wanted).and_then(|(mut input, entries)| {
+        let (bytes, mut runs) = (self.bytes(), Vec::new());
+        let read = at_column(&bytes, wanted).and_then(|(mut input, entries)| {
             input.runs(wanted.steps(), entries, |run| {
                 runs.push(run);
                 Ok(())
@@ -266,16 +285,16 @@ impl Page {
         debug_assert!(read.is_ok(), "a page was read when it was made");
         runs
     }
+}
 
-    /// Where a column begins, and how many numbers it has.
-    fn at_column(&self, wanted: Column) -> Result<(Numbers<'_>, u64), RecordError> {
-        let mut input = Numbers { bytes: &self.bytes };
-        let entries = input.number()?;
-        for _ in 0..wanted as usize {
-            input.skip_column()?;
-        }
-        Ok((input, entries))
+/// Where a column of a page begins, and how many numbers it has.
+fn at_column(bytes: &Bytes, wanted: Column) -> Result<(Numbers<'_>, u64), RecordError> {
+    let mut input = Numbers { bytes };
+    let entries = input.number()?;
+    for _ in 0..wanted as usize {
+        input.skip_column()?;
     }
+    Ok((input, entries))
 }
 
 /// What is known of a page from its columns' runs, once they hold together.
@@ -470,7 +489,7 @@ mod tests {
             let page = Page::of(&entries).expect("entries");
             assert_eq!(page.entries(), entries, "case: {case}");
             let mut next = entries[0].stamp;
-            let again = Page::read(page.bytes()).expect("a page").stamped(&mut next);
+            let again = Page::read(&page.bytes()).expect("a page").stamped(&mut next);
             assert_eq!(Some(next), entries.last().map(|last| last.stamp + 1), "case: {case}");
             assert_eq!((again.entries(), again.bytes()), (entries.clone(), page.bytes()), "case: {case}");
             let ends = (again.len(), again.ends(), again.first_expiry_ms(), again.has_groups());

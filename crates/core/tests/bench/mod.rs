@@ -108,6 +108,7 @@ pub fn settings(partitions: u16) -> Settings {
         outbox_bytes_max: 1 << 20,
         addressing: Arc::default(),
         audited_producers_max: 100,
+        spill: None,
         policies: Arc::new(Policies::with_dead_letters_in("dead")),
     }
 }

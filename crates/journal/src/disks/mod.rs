@@ -8,4 +8,5 @@ pub mod read_only;
 pub mod real_disk;
 pub mod simulated_disk;
 pub mod simulated_state;
+pub mod spill_file;
 pub mod tolerant;

@@ -12,11 +12,10 @@ use crate::layout::format::{
     NUMBER_MAX, PLAIN_VERSION, SECTOR_BYTES, SegmentHeader, SegmentNumber, seal, unseal, version_of,
     version_to_write,
 };
-use crate::record::Payload;
 use crate::retaining::index::{IndexEntry, SegmentIndex};
 use crate::writing::segment::{Range, Segment};
 use bytes::{Buf, BufMut, Bytes};
-use postroad_model::{PartitionId, Position};
+use postroad_model::{PartitionId, Piece, Position, Snapshot};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -40,7 +39,7 @@ pub(crate) struct PartitionEntry {
     pub position: Option<Position>,
     /// The last durable record.
     pub last: Position,
-    pub state: Payload,
+    pub state: Snapshot,
 }
 
 /// The start of a group.
@@ -61,7 +60,7 @@ pub(crate) struct CheckpointDraft {
     key: Option<KeyId>,
     body: Bytes,
     /// As they are; shared, not copied.
-    states: Vec<(StateName, Payload)>,
+    states: Vec<(StateName, Snapshot)>,
 }
 
 /// Fixes the content of a checkpoint.
@@ -79,7 +78,7 @@ pub(crate) fn encode(content: &Content, segments: &[&Segment], keys: &Keys) -> C
     body.put_u64_le(content.end.offset);
     body.put_u64_le(content.end.number.0);
     for entry in &content.partitions {
-        let bytes = entry.state.byte_length() as usize;
+        let bytes = entry.state.byte_length();
         body.put_u64_le(u64::from(entry.partition.0));
         body.put_u64_le(entry.position.map_or(0, Position::get));
         body.put_u64_le(entry.last.get());
@@ -98,7 +97,7 @@ pub(crate) fn encode(content: &Content, segments: &[&Segment], keys: &Keys) -> C
 impl Content {
     /// What the states take.
     pub(crate) fn state_bytes(&self) -> u64 {
-        self.partitions.iter().map(|entry| entry.state.byte_length()).sum()
+        self.partitions.iter().map(|entry| entry.state.byte_length() as u64).sum()
     }
 }
 
@@ -118,7 +117,7 @@ impl CheckpointDraft {
     ///
     /// # Errors
     /// There is no randomness.
-    pub(crate) fn finish<D: Disk>(self, disk: &D, keys: &Keys) -> io::Result<Vec<Bytes>> {
+    pub(crate) fn finish<D: Disk>(self, disk: &D, keys: &Keys) -> io::Result<Vec<Piece>> {
         let cipher = self.key.map(|key| {
             let (salt, first_nonce) = (disk.salt()?, disk.salt()?);
             io::Result::Ok(StateCipher { key, salt, first_nonce })
@@ -128,10 +127,11 @@ impl CheckpointDraft {
             Some(cipher) => cipher.seal(keys, self.states).expect("the current key is known"),
             None => self.states.into_iter().map(|(_, state)| state).collect(),
         };
-        let states = states.iter().flat_map(Payload::pieces).cloned();
-        let mut pieces: Vec<Bytes> = std::iter::once(self.body).chain(states).collect();
-        let body_bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let checksum = pieces.iter().fold(0, |checksum, piece| crc32c::crc32c_append(checksum, piece));
+        let states = states.iter().flat_map(Snapshot::pieces).cloned();
+        let mut pieces: Vec<Piece> = std::iter::once(Piece::Here(self.body)).chain(states).collect();
+        let body_bytes: u64 = pieces.iter().map(|piece| piece.byte_length() as u64).sum();
+        let checksum =
+            pieces.iter().fold(0, |checksum, piece| crc32c::crc32c_append(checksum, &piece.bytes()));
         let mut sector = [0; SECTOR_BYTES as usize];
         let mut header = &mut sector[16..];
         header.put_u64_le(self.sequence);
@@ -143,7 +143,7 @@ impl CheckpointDraft {
             header.put_u64_le(first_nonce);
         }
         seal(CHECKPOINT_MAGIC, &mut sector, self.version);
-        pieces.insert(0, Bytes::copy_from_slice(&sector));
+        pieces.insert(0, Piece::Here(Bytes::copy_from_slice(&sector)));
         Ok(pieces)
     }
 }
@@ -253,7 +253,7 @@ fn decode_partition(rest: &mut Bytes) -> Option<(PartitionEntry, usize)> {
     let position = Position::new(number(rest)?);
     let last = Position::new(number(rest)?)?;
     let bytes = usize::try_from(number(rest)?).ok()?;
-    Some((PartitionEntry { partition, position, last, state: Payload::default() }, bytes))
+    Some((PartitionEntry { partition, position, last, state: Snapshot::default() }, bytes))
 }
 
 /// Reads a segment's entry of a file of this version.

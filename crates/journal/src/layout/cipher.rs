@@ -11,9 +11,8 @@
 use crate::disks::disk::Disk;
 use crate::keys::{KeyId, Keys};
 use crate::layout::format::RecordHeader;
-use crate::record::Payload;
 use bytes::Bytes;
-use postroad_model::{PartitionId, Position};
+use postroad_model::{PartitionId, Position, Snapshot};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce};
 use std::{io, iter};
 
@@ -171,23 +170,23 @@ pub(crate) fn sealed_state_bytes(bytes: usize) -> usize {
 
 impl StateCipher {
     /// The states as they are on the disk, in order. Takes each one's memory back once it is done.
-    pub(crate) fn seal(&self, keys: &Keys, states: Vec<(StateName, Payload)>) -> Option<Vec<Payload>> {
+    pub(crate) fn seal(&self, keys: &Keys, states: Vec<(StateName, Snapshot)>) -> Option<Vec<Snapshot>> {
         let key = keys.get(self.key)?.of_file(STATE_KIND, self.salt);
         let mut next = first_nonce(self.first_nonce);
         let sealed = states.into_iter().map(|(name, state)| {
-            let sealed_bytes = sealed_state_bytes(state.byte_length() as usize);
+            let sealed_bytes = sealed_state_bytes(state.byte_length());
             let steps = steps(&state).enumerate().map(|(step, mut out)| {
                 let bound = name.bound(step, sealed_bytes);
                 seal_in_place(&key, take_nonce(&mut next), &bound, &mut out, 0);
                 Bytes::from(out)
             });
-            steps.collect::<Vec<Bytes>>().into()
+            steps.collect()
         });
         Some(sealed.collect())
     }
 
     /// The states that are on the disk as these; `None` if one is not what was encrypted.
-    pub(crate) fn open(&self, keys: &Keys, sealed: Vec<(StateName, Payload)>) -> Option<Vec<Payload>> {
+    pub(crate) fn open(&self, keys: &Keys, sealed: Vec<(StateName, Snapshot)>) -> Option<Vec<Snapshot>> {
         let key = keys.get(self.key)?.of_file(STATE_KIND, self.salt);
         let mut next = first_nonce(self.first_nonce);
         let opened = sealed.into_iter().map(|(name, stored)| {
@@ -226,19 +225,17 @@ impl StateName {
 }
 
 /// What is encrypted together of a state, each with room for its tag.
-fn steps(state: &Payload) -> impl Iterator<Item = Vec<u8>> {
-    let mut left = state.byte_length() as usize;
-    let (mut pieces, mut piece) = (state.pieces().iter(), &[][..]);
+fn steps(state: &Snapshot) -> impl Iterator<Item = Vec<u8>> {
+    let mut left = state.byte_length();
+    let (mut pieces, mut piece) = (state.pieces().iter(), Bytes::new());
     iter::from_fn(move || {
         let bytes = left.min(STATE_STEP_BYTES);
         let mut step = Vec::with_capacity(bytes + TAG_BYTES);
         while step.len() < bytes {
             if piece.is_empty() {
-                piece = pieces.next()?;
+                piece = pieces.next()?.bytes();
             }
-            let (taken, rest) = piece.split_at(piece.len().min(bytes - step.len()));
-            step.extend_from_slice(taken);
-            piece = rest;
+            step.extend_from_slice(&piece.split_to(piece.len().min(bytes - step.len())));
         }
         left -= bytes;
         (bytes > 0).then_some(step)

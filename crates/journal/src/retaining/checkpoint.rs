@@ -5,13 +5,12 @@ use crate::error::CheckpointError;
 use crate::keys::{KeyId, Keys};
 use crate::layout::checkpoint_bytes::{CheckpointDraft, Content, PartitionEntry, Place, encode};
 use crate::layout::format::{FIRST_GROUP, SegmentNumber, checkpoint_name};
-use crate::record::Payload;
 use crate::writing::journal::{Journal, Options};
 use crate::writing::pace::Pace;
 use crate::writing::room::Space;
 use crate::writing::segment::Segment;
 use bytes::Bytes;
-use postroad_model::{PartitionId, Position};
+use postroad_model::{PartitionId, Piece, Position, Snapshot};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
 
@@ -23,7 +22,7 @@ pub struct Checkpoint {
     /// The last record that is in it.
     pub position: Position,
     /// Opaque bytes, in pieces that are never copied.
-    pub state: Payload,
+    pub state: Snapshot,
 }
 
 /// A checkpoint to be written; any thread may.
@@ -332,7 +331,7 @@ pub(crate) fn write_file<D: Disk>(
     disk: &D,
     name: &str,
     slot: Option<&str>,
-    pieces: &[Bytes],
+    pieces: &[Piece],
     pace: &mut dyn Pace,
 ) -> io::Result<()> {
     if let Some(slot) = slot.filter(|slot| *slot != UNFINISHED) {
@@ -344,27 +343,34 @@ pub(crate) fn write_file<D: Disk>(
         disk.remove(UNFINISHED)?;
         file = disk.create(UNFINISHED)?;
     }
-    let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+    let bytes: u64 = pieces.iter().map(|piece| piece.byte_length() as u64).sum();
     let wanted = bytes.next_multiple_of(ALLOCATION_STEP_BYTES);
     if file.length()? < wanted {
         file.allocate(wanted)?;
     }
-    let (mut offset, mut step, mut step_bytes) = (0, Vec::new(), 0);
-    for part in pieces.iter().flat_map(|piece| piece.chunks(WRITE_STEP_BYTES)) {
-        step_bytes += part.len() as u64;
-        step.push(IoSlice::new(part));
-        if WRITE_STEP_BYTES as u64 <= step_bytes {
-            write_all_at(&file, &mut step, offset)?;
-            file.sync()?;
-            pace.step();
-            offset += std::mem::take(&mut step_bytes);
-            step.clear();
+    let (mut offset, mut step) = (0, Vec::new());
+    for piece in pieces {
+        let mut rest = piece.bytes();
+        while !rest.is_empty() {
+            step.push(rest.split_to(rest.len().min(WRITE_STEP_BYTES)));
+            if WRITE_STEP_BYTES <= step.iter().map(Bytes::len).sum() {
+                offset += write_step(&file, &mut step, offset)?;
+                file.sync()?;
+                pace.step();
+            }
         }
     }
-    write_all_at(&file, &mut step, offset)?;
+    write_step(&file, &mut step, offset)?;
     file.sync()?;
     disk.rename(UNFINISHED, name)?;
     disk.sync_directory()
+}
+
+/// Writes these, which are gone then; how many bytes they were.
+fn write_step<F: DiskFile>(file: &F, step: &mut Vec<Bytes>, offset: u64) -> io::Result<u64> {
+    let mut slices: Vec<IoSlice<'_>> = step.iter().map(|part| IoSlice::new(part)).collect();
+    write_all_at(file, &mut slices, offset)?;
+    Ok(step.drain(..).map(|part| part.len() as u64).sum())
 }
 
 impl Place {

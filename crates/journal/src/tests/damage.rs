@@ -201,7 +201,7 @@ fn a_lost_segment_with_live_messages_stops_their_partition() {
     assert_eq!(recovered.damaged, vec![damage(Some(0), FIRST, 0, DamageKind::SegmentMissing)]);
     assert_eq!((recovered.checkpoints.len(), recovered.records().count()), (0, 0), "nothing of it is served");
     assert!(matches!(journal.read(PartitionId(0), position(2)), Err(ReadError::Io { .. })));
-    let state = Checkpoint { partition: PartitionId(0), position: position(40), state: Payload::default() };
+    let state = Checkpoint { partition: PartitionId(0), position: position(40), state: Bytes::new().into() };
     assert!(matches!(journal.write_checkpoint(vec![state]), Err(CheckpointError::BadPosition { .. })));
     assert_eq!(journal.recount(PartitionId(0), []), 0);
     for _ in 0..3 {

@@ -98,7 +98,7 @@ fn files_with_secrets(disk: &SimulatedDisk) -> Vec<String> {
 #[test]
 fn a_state_comes_back_wherever_it_was_cut() {
     // Two and a half of the steps in which states are encrypted and written.
-    let whole: Vec<u8> = (0..5 << 19).map(|at: u64| (at * at >> 7) as u8).collect();
+    let whole: Vec<u8> = (0..5 << 19).map(|at: u64| ((at * at) >> 7) as u8).collect();
     for keys in [Keys::default(), keys(Some(1), &[])] {
         for cuts in [&[][..], &[0, 0], &[1, 1 << 20], &[1 << 18, (1 << 20) + 1, 5 << 19]] {
             let disk = SimulatedDisk::new(1);
@@ -107,7 +107,7 @@ fn a_state_comes_back_wherever_it_was_cut() {
             let ends = cuts.iter().copied().chain([whole.len()]);
             let begins = std::iter::once(0).chain(cuts.iter().copied());
             let pieces = begins.zip(ends).map(|(begin, end)| Bytes::copy_from_slice(&whole[begin..end]));
-            let state = Checkpoint { state: pieces.collect::<Vec<_>>().into(), ..state(3) };
+            let state = Checkpoint { state: pieces.collect(), ..state(3) };
             journal.write_checkpoint(vec![state.clone()]).unwrap();
             disk.restart();
             let (_, _, states) = open(&disk, &keys);

@@ -1,7 +1,7 @@
 //! The room on a directory of the operating system.
 
 use super::service::{OPTIONS, position, record, stored};
-use crate::{Checkpoint, CommitError, Journal, OpenError, Options, Payload, RealDisk, Space};
+use crate::{Checkpoint, CommitError, Journal, OpenError, Options, RealDisk, Space};
 use postroad_model::PartitionId;
 
 #[test]
@@ -86,8 +86,11 @@ fn nobody_writes_to_a_file_that_a_backup_has() {
                 journal.provide(request.prepare(&disk, &mut ()));
             }
         }
-        let state =
-            Checkpoint { partition: PartitionId(0), position: position(number), state: Payload::default() };
+        let state = Checkpoint {
+            partition: PartitionId(0),
+            position: position(number),
+            state: bytes::Bytes::new().into(),
+        };
         journal.write_checkpoint(vec![state]).unwrap();
         number
     };

@@ -245,7 +245,7 @@ fn checkpoints_are_so_much_rarer_as_states_are_larger() {
         let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
         let (records, at) = until_due(&mut journal);
         assert_eq!(records, 24, "there is no state yet");
-        let state = Payload::from(Bytes::from(vec![7; state_bytes]));
+        let state = Bytes::from(vec![7; state_bytes]).into();
         journal
             .write_checkpoint(vec![Checkpoint { partition: PartitionId(0), position: at, state }])
             .unwrap();
