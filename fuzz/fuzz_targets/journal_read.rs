@@ -56,7 +56,7 @@ fn good_journal(disk: &SimulatedDisk, keys: &Keys) {
             let state = |partition| Checkpoint {
                 partition: PartitionId(partition),
                 position,
-                state: Bytes::from_static(b"state"),
+                state: Bytes::from_static(b"state").into(),
             };
             journal.write_checkpoint(vec![state(0), state(1)]).expect("a good disk");
         }

@@ -29,7 +29,14 @@ const NAME: &str = "spilled";
 #[derive(Debug)]
 pub struct SpillFile {
     directory: PathBuf,
-    filling: Mutex<Option<Part>>,
+    filling: Mutex<Filling>,
+}
+
+#[derive(Debug, Default)]
+struct Filling {
+    part: Option<Part>,
+    /// Bytes that are not taken before the next attempt: there was no room for a part.
+    refused: u64,
 }
 
 #[derive(Debug)]
@@ -62,10 +69,15 @@ impl SpillFile {
 
     fn write(&self, bytes: &Bytes) -> io::Result<Stretch> {
         let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        let Filling { part, refused } = &mut *filling;
         let length = bytes.len() as u64;
-        let part = match &mut *filling {
+        if 0 < *refused {
+            *refused = refused.saturating_sub(length);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let part = match part {
             Some(part) if part.used + length <= PART_BYTES => part,
-            filling => filling.insert(self.part()?),
+            full => full.insert(self.part().inspect_err(|_| *refused = PART_BYTES)?),
         };
         part.file.write_all_at(bytes, part.used)?;
         let (file, offset) = (part.file.clone(), part.used);
@@ -143,8 +155,11 @@ mod tests {
         {
             assert_eq!(spill.put(&bytes(1, length)).is_some(), want, "{length} bytes");
         }
-        let nowhere = SpillFile::new(&directory.path().join("missing"));
-        assert!(nowhere.put(&bytes(1, BYTES_MIN)).is_none());
+        let later = SpillFile::new(&directory.path().join("later"));
+        assert!(later.put(&bytes(1, 1 << 20)).is_none(), "there is no such directory");
+        fs::create_dir(directory.path().join("later")).unwrap();
+        let taken: Vec<bool> = (0..6).map(|_| later.put(&bytes(1, 1 << 20)).is_some()).collect();
+        assert_eq!(taken, [false, false, false, false, true, true], "it is tried again now and then");
     }
 
     #[test]
