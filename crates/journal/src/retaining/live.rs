@@ -55,7 +55,7 @@ impl LiveSet {
 
     /// To add many in order, which costs little, and next to nothing where they come in rows.
     pub(crate) fn filling(self) -> Filling {
-        Filling { set: self, wides: FxHashMap::default(), current: None }
+        Filling { set: self, wides: FxHashMap::default(), current: None, last: None }
     }
 
     /// One message of the record is needed no more. False: none was.
@@ -186,11 +186,19 @@ pub(crate) struct Filling {
     wides: FxHashMap<u64, Option<Box<Wide>>>,
     /// The one that was added to last, which is not among them meanwhile.
     current: Option<(u64, Box<Wide>)>,
+    /// The record that was added last, if it was one, and how often since: a transaction's has hundreds of messages.
+    last: Option<(Position, u64)>,
 }
 
 impl Filling {
     /// One message of each of so many records is needed.
     pub(crate) fn add(&mut self, first: Position, records: u64) {
+        if let Some((_, again)) = self.last.as_mut().filter(|(last, _)| records == 1 && *last == first) {
+            *again += 1;
+            return;
+        }
+        self.add_again();
+        self.last = (records == 1).then_some((first, 0));
         let (mut at, end) = (first.get(), first.get().saturating_add(records));
         while at < end {
             let number = at / WIDE;
@@ -205,8 +213,15 @@ impl Filling {
         }
     }
 
+    fn add_again(&mut self) {
+        if let Some((position, again)) = self.last.take().filter(|(_, again)| 0 < *again) {
+            *self.set.further.entry(position).or_default() += again;
+        }
+    }
+
     /// The set with them.
     pub(crate) fn done(mut self) -> LiveSet {
+        self.add_again();
         self.put_back();
         let Filling { mut set, wides, .. } = self;
         let mut wides: Vec<_> = wides.into_iter().collect();
@@ -295,9 +310,14 @@ mod tests {
         let each: Vec<u64> = [9, 600].into_iter().chain(many).collect();
         assert_eq!(live, with(&each));
         assert_eq!(filled(live.clone(), &[]), live);
-        for rows in
-            [&[(500, 30)][..], &[(63, 2)], &[(64, 64), (1, 0)], &[(1000, 2000)], &[(1024, 512), (700, 9000)]]
-        {
+        for rows in [
+            &[(500, 30)][..],
+            &[(63, 2)],
+            &[(64, 64), (1, 0)],
+            &[(1000, 2000)],
+            &[(1024, 512), (700, 9000)],
+            &[(70, 1), (70, 1), (70, 1), (71, 1), (70, 1), (70, 2), (70, 1), (70, 1)],
+        ] {
             let more = rows.iter().flat_map(|&(first, records)| first..first + records);
             let each: Vec<u64> = each.iter().copied().chain(more).collect();
             assert_eq!(filled(live.clone(), rows), with(&each), "{rows:?}");
