@@ -148,7 +148,10 @@ def in_use(bench):
         "transacted": Traffic(bench, "transacted", 2, 1, True),
         "several": Traffic(bench, "several", 2, 3),
     }
-    time.sleep(0.5)
+    # A queue is there once something has come out of it.
+    until = time.monotonic() + 30
+    while not all(traffic.got for traffic in kinds.values()) and time.monotonic() < until:
+        time.sleep(0.05)
     for round in range(ROUNDS):
         for store in STORES:
             for name in kinds:
