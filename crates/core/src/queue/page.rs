@@ -220,7 +220,7 @@ impl Page {
     /// How many messages it holds, and the bytes of their bodies together.
     pub fn load(&self) -> Load {
         let mut load = Load { messages: self.entries, bytes: 0 };
-        for run in self.runs(Column::BodyBytes) {
+        for run in runs(&self.bytes(), Column::BodyBytes) {
             load.bytes = load.bytes.saturating_add(run.first.saturating_mul(run.count));
         }
         load
@@ -235,10 +235,10 @@ impl Page {
 
     /// The message of each entry, in rows of those that are alike.
     pub fn messages(&self) -> Vec<MessageRow> {
-        let mut rows: Vec<MessageRow> = Vec::new();
-        let [ordinals, body_bytes] = [Column::Ordinals, Column::BodyBytes].map(|column| self.runs(column));
+        let (bytes, mut rows) = (self.bytes(), Vec::<MessageRow>::new());
+        let [ordinals, body_bytes] = [Column::Ordinals, Column::BodyBytes].map(|column| runs(&bytes, column));
         let (mut ordinals, mut body_bytes) = (Runs::new(&ordinals), Runs::new(&body_bytes));
-        for mut run in self.runs(Column::Positions) {
+        for mut run in runs(&bytes, Column::Positions) {
             while run.count > 0 {
                 // Only records that follow one another are a row.
                 let together = if run.step == 1 { run.count } else { 1 };
@@ -261,30 +261,31 @@ impl Page {
         if from <= self.first {
             return Some((self.stamp, self.first));
         }
-        let sequences = self.column(Column::Sequences).unwrap_or_default();
+        let bytes = self.bytes();
+        let sequences = column(&bytes, Column::Sequences).unwrap_or_default();
         let place = sequences.partition_point(|sequence| *sequence < from);
-        let stamps = self.column(Column::Stamps).unwrap_or_default();
+        let stamps = column(&bytes, Column::Stamps).unwrap_or_default();
         Some((self.stamp + stamps.get(place)?, *sequences.get(place)?))
     }
+}
 
-    fn column(&self, wanted: Column) -> Result<Vec<u64>, RecordError> {
-        let bytes = self.bytes();
-        let (mut input, entries) = at_column(&bytes, wanted)?;
-        input.column(wanted.steps(), entries)
-    }
+/// A column of a page.
+fn column(bytes: &Bytes, wanted: Column) -> Result<Vec<u64>, RecordError> {
+    let (mut input, entries) = at_column(bytes, wanted)?;
+    input.column(wanted.steps(), entries)
+}
 
-    /// A column as it is written: what is alike as one.
-    fn runs(&self, wanted: Column) -> Vec<Run> {
-        let (bytes, mut runs) = (self.bytes(), Vec::new());
-        let read = at_column(&bytes, wanted).and_then(|(mut input, entries)| {
-            input.runs(wanted.steps(), entries, |run| {
-                runs.push(run);
-                Ok(())
-            })
-        });
-        debug_assert!(read.is_ok(), "a page was read when it was made");
-        runs
-    }
+/// A column as it is written: what is alike as one.
+fn runs(bytes: &Bytes, wanted: Column) -> Vec<Run> {
+    let mut runs = Vec::new();
+    let read = at_column(bytes, wanted).and_then(|(mut input, entries)| {
+        input.runs(wanted.steps(), entries, |run| {
+            runs.push(run);
+            Ok(())
+        })
+    });
+    debug_assert!(read.is_ok(), "a page was read when it was made");
+    runs
 }
 
 /// Where a column of a page begins, and how many numbers it has.

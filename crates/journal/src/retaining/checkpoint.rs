@@ -348,13 +348,16 @@ pub(crate) fn write_file<D: Disk>(
     if file.length()? < wanted {
         file.allocate(wanted)?;
     }
-    let (mut offset, mut step) = (0, Vec::new());
+    let (mut offset, mut step, mut step_bytes) = (0, Vec::new(), 0);
     for piece in pieces {
         let mut rest = piece.bytes();
         while !rest.is_empty() {
-            step.push(rest.split_to(rest.len().min(WRITE_STEP_BYTES)));
-            if WRITE_STEP_BYTES <= step.iter().map(Bytes::len).sum() {
-                offset += write_step(&file, &mut step, offset)?;
+            let part = rest.split_to(rest.len().min(WRITE_STEP_BYTES));
+            step_bytes += part.len();
+            step.push(part);
+            if WRITE_STEP_BYTES <= step_bytes {
+                write_step(&file, &mut step, offset)?;
+                offset += std::mem::take(&mut step_bytes) as u64;
                 file.sync()?;
                 pace.step();
             }
@@ -366,11 +369,12 @@ pub(crate) fn write_file<D: Disk>(
     disk.sync_directory()
 }
 
-/// Writes these, which are gone then; how many bytes they were.
-fn write_step<F: DiskFile>(file: &F, step: &mut Vec<Bytes>, offset: u64) -> io::Result<u64> {
+/// Writes these, which are gone then.
+fn write_step<F: DiskFile>(file: &F, step: &mut Vec<Bytes>, offset: u64) -> io::Result<()> {
     let mut slices: Vec<IoSlice<'_>> = step.iter().map(|part| IoSlice::new(part)).collect();
     write_all_at(file, &mut slices, offset)?;
-    Ok(step.drain(..).map(|part| part.len() as u64).sum())
+    step.clear();
+    Ok(())
 }
 
 impl Place {
