@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -255,31 +256,52 @@ pub enum MessageKey {
     Volatile(u64),
 }
 
-/// Messages that are alike, in records that follow one another: each is in the same place of its record, and of one size.
+/// Messages that are alike, in records that follow one another: each record has as many of them, from the same place on, and all
+/// are of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MessageRow {
-    /// The record of the first one.
+    /// The first of the records.
     pub first: Position,
-    /// How many records; each has one of these messages.
+    /// How many records.
     pub records: u64,
-    /// Which of its record's messages each is.
+    /// Which of its record's messages the first of each record is.
     pub ordinal: u32,
+    /// How many messages each record has.
+    pub messages: u32,
     /// Bytes of each body.
     pub body_bytes: u64,
 }
 
 impl MessageRow {
+    /// A row of one.
+    pub fn of_one(position: Position, ordinal: u32, body_bytes: u64) -> MessageRow {
+        MessageRow { first: position, records: 1, ordinal, messages: 1, body_bytes }
+    }
+
     /// The messages.
     pub fn keys(&self) -> impl Iterator<Item = MessageKey> + use<> {
-        let MessageRow { first, records, ordinal, .. } = *self;
+        let MessageRow { first, records, .. } = *self;
+        let ordinals = self.ordinals();
         let positions = (0..records).filter_map(move |place| Position::new(first.get().wrapping_add(place)));
-        positions.map(move |position| MessageKey::Durable { position, ordinal })
+        positions.flat_map(move |position| {
+            ordinals.clone().map(move |ordinal| MessageKey::Durable { position, ordinal })
+        })
+    }
+
+    /// Which of its record's messages those of each record are.
+    pub fn ordinals(&self) -> Range<u32> {
+        self.ordinal..self.ordinal.saturating_add(self.messages)
     }
 
     /// The row with those of `next`; `None` if it does not go on there.
     pub fn joined(&self, next: &MessageRow) -> Option<MessageRow> {
-        let end = MessageRow { first: next.first, records: next.records, ..*self };
-        let follows = self.first.get().checked_add(self.records) == Some(next.first.get());
-        (end == *next && follows).then(|| MessageRow { records: self.records + next.records, ..*self })
+        let records = MessageRow { records: self.records.checked_add(next.records)?, ..*self };
+        let further = MessageRow { first: next.first, records: next.records, ..*self };
+        let messages = MessageRow { messages: self.messages.checked_add(next.messages)?, ..*self };
+        let beside = MessageRow { ordinal: next.ordinal, messages: next.messages, ..*self };
+        if further == *next && self.first.get().checked_add(self.records) == Some(next.first.get()) {
+            return Some(records);
+        }
+        (beside == *next && self.ordinal.checked_add(self.messages) == Some(next.ordinal)).then_some(messages)
     }
 }

@@ -19,7 +19,7 @@ impl Kept {
         for row in live {
             let first = row.first.get();
             for position in (first..first + row.records).filter_map(Position::new) {
-                *counts.entry(position).or_default() += 1;
+                *counts.entry(position).or_default() += u64::from(row.messages);
             }
         }
         Kept { counts, found }

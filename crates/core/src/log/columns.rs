@@ -159,6 +159,12 @@ impl Run {
         self.first.wrapping_add(self.step.wrapping_mul(place))
     }
 
+    /// Whether all of them are below `end`, from 0 on.
+    pub fn is_below(self, end: u64) -> bool {
+        let last = i128::from(self.first) + i128::from(self.step as i64) * i128::from(self.count.max(1) - 1);
+        self.first < end && (0..i128::from(end)).contains(&last)
+    }
+
     pub fn has_zero(self) -> bool {
         match self.step {
             0 => self.first == 0,
@@ -172,7 +178,7 @@ impl Run {
     }
 }
 
-/// A column of numbers that are repeated, taken from the front.
+/// The runs of a column, taken from the front.
 pub struct Runs<'r> {
     runs: std::slice::Iter<'r, Run>,
     run: Run,
@@ -186,15 +192,20 @@ impl<'r> Runs<'r> {
         Runs { runs, run }
     }
 
-    /// How often the next number is repeated; 0 at the end.
+    /// How many numbers there are, each as far from the one before; 0 at the end.
     pub fn left(&self) -> u64 {
         self.run.count
     }
 
-    /// Takes it so often.
+    /// How far.
+    pub fn step(&self) -> u64 {
+        self.run.step
+    }
+
+    /// Takes so many of them; the first.
     pub fn take(&mut self, count: u64) -> u64 {
         let number = self.run.first;
-        self.run.count -= count;
+        self.run = Run { first: self.run.number(count), count: self.run.count - count, ..self.run };
         if self.run.count == 0 {
             self.run = self.runs.next().copied().unwrap_or(self.run);
         }

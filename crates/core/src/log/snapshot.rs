@@ -25,7 +25,7 @@ use crate::transaction::{Prepared, Promised};
 
 /// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
 /// parts it still has.
-const VERSION: u8 = 13;
+const VERSION: u8 = 14;
 
 /// The first layout with branches that are in doubt.
 const BRANCHES_SINCE: u8 = 3;
@@ -42,6 +42,9 @@ const JOBS_SINCE: u8 = 6;
 /// The first layout with folded pages; since version 9 there are wide ones, which earlier builds would refuse.
 const PAGES_SINCE: u8 = 7;
 
+/// The first layout whose pages tell ordinals by steps.
+const ORDINAL_STEPS_SINCE: u8 = 14;
+
 /// The first layout with branches that operators have ended.
 const OVERRULED_SINCE: u8 = 8;
 
@@ -56,6 +59,18 @@ const SHELVES_SINCE: u8 = 12;
 
 /// The first layout with queues that are leaving, and what has moved; since then there are lanes of what is ahead.
 const MOVES_SINCE: u8 = 13;
+
+/// Reads a page of a snapshot.
+type ReadPage = fn(&[u8]) -> Result<Page, RecordError>;
+
+/// For a snapshot of this version; `None` if there are no pages in it.
+fn reader_of_pages(version: u8) -> Option<ReadPage> {
+    match version {
+        ..PAGES_SINCE => None,
+        PAGES_SINCE..ORDINAL_STEPS_SINCE => Some(Page::read_until_13),
+        ORDINAL_STEPS_SINCE.. => Some(Page::read),
+    }
+}
 
 /// Why bytes are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -360,8 +375,7 @@ impl Partition {
         for (key, (message, bytes)) in messages {
             partition.bodies.insert_absent(key, message, bytes);
         }
-        let has_pages = PAGES_SINCE <= found;
-        let queues = input.list(|input| Ok(partition.read_queue(has_pages, input)))?;
+        let queues = input.list(|input| Ok(partition.read_queue(reader_of_pages(found), input)))?;
         queues.into_iter().collect::<Result<(), SnapshotError>>()?;
         let prepared = input.list(|input| Ok((input.transaction()?, read_prepared(input)?)))?;
         for (id, prepared) in &prepared {
@@ -422,18 +436,16 @@ impl Partition {
         let prepared = prepared.map(|(key, bytes, _)| (*key, *bytes));
         let alone = open.chain(prepared).filter_map(|(key, body_bytes)| match key {
             MessageKey::Durable { position, ordinal } => {
-                Some(MessageRow { first: position, records: 1, ordinal, body_bytes })
+                Some(MessageRow::of_one(position, ordinal, body_bytes))
             }
             MessageKey::Volatile(_) => None,
         });
-        let later = self.jobs.iter().map(|(due, job, _)| {
-            let (first, ordinal, body_bytes) = (due.position, due.ordinal, u64::from(job.bytes));
-            MessageRow { first, records: 1, ordinal, body_bytes }
-        });
-        let shelves = self.jobs.shelves.iter().map(|shelf| {
-            let (first, body_bytes) = (shelf.position, u64::from(shelf.bytes));
-            MessageRow { first, records: 1, ordinal: 0, body_bytes }
-        });
+        let later = self
+            .jobs
+            .iter()
+            .map(|(due, job, _)| MessageRow::of_one(due.position, due.ordinal, u64::from(job.bytes)));
+        let shelves = self.jobs.shelves.iter();
+        let shelves = shelves.map(|shelf| MessageRow::of_one(shelf.position, 0, u64::from(shelf.bytes)));
         alone
             .chain(self.bodies.only_folded(messages_in_pages(self.queues.values())))
             .chain(later)
@@ -445,12 +457,7 @@ impl Partition {
     pub(crate) fn live_pieces(&self) -> impl Iterator<Item = MessageRow> {
         let large = self.bodies.durable().filter_map(|(_, message, _)| message.chunks());
         let large = large.chain(self.uploads.scheduled().map(|(_, chunks)| chunks));
-        large.flat_map(|chunks| chunks.iter()).map(|(first, body_bytes)| MessageRow {
-            first,
-            records: 1,
-            ordinal: 0,
-            body_bytes,
-        })
+        large.flat_map(|chunks| chunks.iter()).map(|(chunk, bytes)| MessageRow::of_one(chunk, 0, bytes))
     }
 
     /// Messages of prepared transactions whose bodies a snapshot left on the disk. They must be read before anything is
@@ -466,14 +473,14 @@ impl Partition {
         self.bodies.pin(key);
     }
 
-    fn read_queue(&mut self, has_pages: bool, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+    fn read_queue(&mut self, pages: Option<ReadPage>, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
         let id = QueueId(input.u64()?);
         let source = input.destination()?;
         let subscription = input.list(Reader::subscription)?.pop();
         let mut queue = self.new_queue(id, source.clone());
         match input.is_unordered() {
-            true => self.read_lane(LaneNumber(0), &mut queue, false, input)?,
-            false => self.read_lanes(&mut queue, has_pages, input)?,
+            true => self.read_lane(LaneNumber(0), &mut queue, None, input)?,
+            false => self.read_lanes(&mut queue, pages, input)?,
         }
         match subscription {
             Some(subscription) => self.bind_subscription(queue, subscription),
@@ -488,7 +495,7 @@ impl Partition {
     fn read_lanes(
         &mut self,
         queue: &mut Queue,
-        has_pages: bool,
+        pages: Option<ReadPage>,
         input: &mut Reader<'_>,
     ) -> Result<(), SnapshotError> {
         for _ in 0..input.u32()? {
@@ -497,7 +504,7 @@ impl Partition {
             if number.is_volatile() || !number.is_known() || queue.lanes.get(number).is_some() {
                 return Err(RecordError::Unknown { field: "lane", value }.into());
             }
-            self.read_lane(number, queue, has_pages, input)?;
+            self.read_lane(number, queue, pages, input)?;
         }
         Ok(())
     }
@@ -506,14 +513,15 @@ impl Partition {
         &mut self,
         number: LaneNumber,
         queue: &mut Queue,
-        has_pages: bool,
+        pages: Option<ReadPage>,
         input: &mut Reader<'_>,
     ) -> Result<(), SnapshotError> {
         let next = input.u64()?;
         let entries = input.list(|input| Ok((input.u64()?, input.u32()?, read_key(input)?)))?;
-        let (page_entries, pages) =
-            if has_pages { (u64::from(input.u32()?), input.list(Reader::blob)?) } else { (0, Vec::new()) };
-        let pages = pages.iter().map(|bytes| Page::read(bytes)).collect::<Result<Vec<Page>, _>>()?;
+        let (page_entries, pages) = match pages {
+            Some(read) => (u64::from(input.u32()?), input.list(|input| read(&input.blob()?))?),
+            None => (0, Vec::new()),
+        };
         let mut parts: Vec<Part> =
             entries.into_iter().map(Part::Entry).chain(pages.into_iter().map(Part::Page)).collect();
         parts.sort_by_key(Part::first);

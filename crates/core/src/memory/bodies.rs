@@ -274,9 +274,9 @@ impl Bodies {
             let mut singles = Vec::new();
             for key in whole.is_none().then(|| row.keys()).into_iter().flatten() {
                 if self.is_told(key, &mut left)
-                    && let MessageKey::Durable { position, .. } = key
+                    && let MessageKey::Durable { position, ordinal } = key
                 {
-                    singles.push(MessageRow { first: position, records: 1, ..row });
+                    singles.push(MessageRow::of_one(position, ordinal, row.body_bytes));
                 }
             }
             whole.into_iter().chain(singles)

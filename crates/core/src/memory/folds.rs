@@ -73,7 +73,9 @@ impl Folds {
     pub fn has_any(&self, row: &MessageRow) -> bool {
         let first = row.first.get();
         let last = first.saturating_add(row.records.saturating_sub(1));
-        self.chunks.range((row.ordinal, first / CHUNK)..=(row.ordinal, last / CHUNK)).next().is_some()
+        let chunks = |ordinal| (ordinal, first / CHUNK)..=(ordinal, last / CHUNK);
+        !self.chunks.is_empty()
+            && row.ordinals().any(|ordinal| self.chunks.range(chunks(ordinal)).next().is_some())
     }
 }
 
@@ -81,7 +83,14 @@ impl Folds {
 #[derive(Default)]
 pub struct Seen {
     /// By the message's place in its record, and by the record; nothing for a chunk that was met whole, as most are.
-    chunks: FxHashMap<(u32, u64), Option<Box<Words>>>,
+    chunks: FxHashMap<(u32, u64), Option<Box<SeenChunk>>>,
+}
+
+/// Some messages of a chunk of [`Seen`].
+struct SeenChunk {
+    words: Words,
+    /// How many.
+    met: u64,
 }
 
 /// Words to a chunk of [`Seen`], of 64 messages each.
@@ -95,20 +104,26 @@ const WHOLE: Words = [u64::MAX; WORDS];
 impl Seen {
     /// These are met; tells `again` those that were met before, by chunk and bits, and returns how many were not.
     pub fn add(&mut self, row: &MessageRow, mut again: impl FnMut((u32, u64), u64)) -> u64 {
+        row.ordinals().map(|ordinal| self.add_at(ordinal, row, &mut again)).sum()
+    }
+
+    /// The messages of the row that are in this place of their records.
+    fn add_at(&mut self, ordinal: u32, row: &MessageRow, again: &mut impl FnMut((u32, u64), u64)) -> u64 {
         let (mut at, end) = (row.first.get(), row.first.get().saturating_add(row.records));
         let mut new = 0;
         while at < end {
             let (number, index) = (at / CHUNK / WORDS as u64, (at / CHUNK) as usize % WORDS);
-            let chunk =
-                self.chunks.entry((row.ordinal, number)).or_insert_with(|| Some(Box::new([0; WORDS])));
+            let none = || Some(Box::new(SeenChunk { words: [0; WORDS], met: 0 }));
+            let chunk = self.chunks.entry((ordinal, number)).or_insert_with(none);
             let mut whole;
             let words = match chunk {
-                Some(own) => &mut **own,
+                Some(own) => &mut own.words,
                 None => {
                     whole = WHOLE;
                     &mut whole
                 }
             };
+            let before = new;
             for (place, word) in
                 (at / CHUNK..).zip(&mut words[index..]).take_while(|(place, _)| place * CHUNK < end)
             {
@@ -117,11 +132,14 @@ impl Seen {
                 new += u64::from((bits & !known).count_ones());
                 *word |= bits;
                 if known != 0 {
-                    again((row.ordinal, place), known);
+                    again((ordinal, place), known);
                 }
             }
-            if chunk.as_deref() == Some(&WHOLE) {
-                *chunk = None;
+            if let Some(own) = chunk {
+                own.met += new - before;
+                if own.met == WORDS as u64 * CHUNK {
+                    *chunk = None;
+                }
             }
             at = (number + 1).saturating_mul(WORDS as u64 * CHUNK);
         }
@@ -133,7 +151,7 @@ impl Seen {
         let Some(((ordinal, word), bit)) = place(key) else { return false };
         let chunk = self.chunks.get(&(ordinal, word / WORDS as u64));
         chunk.is_some_and(|words| match words {
-            Some(words) => words[word as usize % WORDS] >> bit & 1 == 1,
+            Some(own) => own.words[word as usize % WORDS] >> bit & 1 == 1,
             None => true,
         })
     }
@@ -173,10 +191,8 @@ mod tests {
     #[test]
     fn what_is_met_again_is_told() {
         let row = |first: u64, records, ordinal| MessageRow {
-            first: Position::new(first).expect("from 1"),
             records,
-            ordinal,
-            body_bytes: 1,
+            ..MessageRow::of_one(Position::new(first).expect("from 1"), ordinal, 1)
         };
         let mut seen = Seen::default();
         for (case, row, new, again) in [
@@ -191,8 +207,12 @@ mod tests {
             let met = seen.add(&row, |chunk, bits| told.push((chunk, bits)));
             assert_eq!((met, told), (new, again), "case: {case}");
         }
-        let contains = [key(57, 0), key(58, 0), key(10_060, 0), key(10_061, 0), key(60, 1), key(70, 1)];
-        assert_eq!(contains.map(|key| seen.contains(key)), [false, true, true, false, true, false]);
+        let both = MessageRow { messages: 3, ..row(65, 10, 0) };
+        let mut told = Vec::new();
+        let met = seen.add(&both, |chunk, bits| told.push((chunk, bits)));
+        assert_eq!((met, told), (15, vec![((0, 1), 0x7fe), ((1, 1), 0x3e)]), "several of each record");
+        let contains = [key(57, 0), key(58, 0), key(10_060, 0), key(10_061, 0), key(60, 1), key(74, 2)];
+        assert_eq!(contains.map(|key| seen.contains(key)), [false, true, true, false, true, true]);
     }
 
     #[test]
@@ -205,7 +225,7 @@ mod tests {
         assert_eq!([200, 300, 256, 257].map(|number| folds.of(key(number, 0))), [1, 3, 2, 0]);
         let has = |first: u64, records, ordinal| {
             let first = Position::new(first).expect("from 1");
-            folds.has_any(&MessageRow { first, records, ordinal, body_bytes: 1 })
+            folds.has_any(&MessageRow { records, ..MessageRow::of_one(first, ordinal, 1) })
         };
         assert_eq!(
             [has(1, 100, 0), has(1, 200, 0), has(1, 200, 1), has(400, 9, 0)],

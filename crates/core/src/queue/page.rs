@@ -13,6 +13,7 @@
 
 use bytes::Bytes;
 use postroad_model::{Message, MessageRow, Piece, Position, Spill};
+use rustc_hash::FxHashMap;
 
 use super::lanes::SEQUENCE_BITS;
 use super::load::Load;
@@ -71,8 +72,8 @@ enum Column {
     FailedDeliveries,
     BodyBytes,
     Expiries,
-    /// 1 where the headers, but for the expiry, are other than those of the entry before: then they follow the columns.
-    HeadersChange,
+    /// Which of the headers that follow the columns the message has, but for the expiry.
+    Headers,
 }
 
 impl Column {
@@ -84,13 +85,43 @@ impl Column {
         Column::FailedDeliveries,
         Column::BodyBytes,
         Column::Expiries,
-        Column::HeadersChange,
+        Column::Headers,
     ];
 
     fn steps(self) -> Steps {
         match self {
-            Column::Sequences | Column::Stamps | Column::Positions | Column::Expiries => Steps::Told,
-            _ => Steps::None,
+            Column::Sequences | Column::Stamps | Column::Positions | Column::Ordinals | Column::Expiries => {
+                Steps::Told
+            }
+            Column::FailedDeliveries | Column::BodyBytes | Column::Headers => Steps::None,
+        }
+    }
+}
+
+/// How a page is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// As snapshots up to version 13 have it: ordinals have no steps, and the last column says 1 where the headers are not those
+    /// of the entry before.
+    Until13,
+    Own,
+}
+
+impl Layout {
+    fn steps(self, column: Column) -> Steps {
+        match column {
+            Column::Ordinals if self == Layout::Until13 => Steps::None,
+            column => column.steps(),
+        }
+    }
+
+    /// How many headers there are, if there were `before` ahead of this run of the last column.
+    fn headers(self, before: u64, run: Run) -> Result<u64, RecordError> {
+        match self {
+            Layout::Until13 if before == 0 && run.first == 0 => Err(wrong("it has no first headers")),
+            Layout::Until13 => Ok(before + if run.first == 0 { 0 } else { run.count }),
+            Layout::Own if run.first <= before => Ok(before.max(run.first + 1)),
+            Layout::Own => Err(wrong("it does not have the headers of an entry")),
         }
     }
 }
@@ -102,21 +133,11 @@ impl Page {
             return None;
         }
         let (first, last) = (entries.first()?, entries.last()?);
-        let mut headers = Writer::default();
-        let mut changes = Vec::with_capacity(entries.len());
-        let mut before: Option<&Message> = None;
-        for Folded { headers: own, .. } in entries {
-            let changed = !before.is_some_and(|before| are_alike(before, own));
-            changes.push(u64::from(changed));
-            if changed {
-                headers.headers(&Message { expires_at_ms: 0, bytes: Bytes::new(), ..own.clone() }, 0);
-            }
-            before = Some(own);
-        }
+        let (headers, which) = headers_of(entries);
         let mut out = Vec::new();
         put_number(&mut out, entries.len() as u64);
         for column in Column::ALL {
-            let numbers = entries.iter().zip(&changes).map(|(entry, change)| match column {
+            let numbers = entries.iter().zip(&which).map(|(entry, headers)| match column {
                 Column::Sequences => entry.sequence,
                 Column::Stamps => entry.stamp - first.stamp,
                 Column::Positions => entry.position.get(),
@@ -124,11 +145,11 @@ impl Page {
                 Column::FailedDeliveries => u64::from(entry.failed_deliveries),
                 Column::BodyBytes => entry.body_bytes,
                 Column::Expiries => entry.headers.expires_at_ms,
-                Column::HeadersChange => *change,
+                Column::Headers => *headers,
             });
             put_column(&mut out, column.steps(), numbers.collect());
         }
-        headers.finish().iter().for_each(|piece| out.extend_from_slice(piece));
+        out.extend_from_slice(&headers);
         let ends = entries.iter().map(|entry| entry.headers.expires_at_ms).filter(|at_ms| *at_ms != 0);
         Some(Page {
             bytes: Piece::Here(out.into_boxed_slice().into()),
@@ -149,7 +170,8 @@ impl Page {
     /// [`RecordError`]: these bytes are no page.
     pub fn read(bytes: &[u8]) -> Result<Page, RecordError> {
         let bytes = Bytes::copy_from_slice(bytes);
-        let Outline { entries, first, last, last_stamp, first_expiry_ms, has_groups } = Outline::of(&bytes)?;
+        let Outline { entries, first, last, last_stamp, first_expiry_ms, has_groups } =
+            Outline::of(&bytes, Layout::Own)?;
         Ok(Page {
             bytes: Piece::Here(bytes),
             entries,
@@ -160,6 +182,16 @@ impl Page {
             first_expiry_ms,
             has_groups,
         })
+    }
+
+    /// A page as snapshots up to version 13 have it.
+    ///
+    /// # Errors
+    /// [`RecordError`]: these bytes are no page.
+    pub fn read_until_13(bytes: &[u8]) -> Result<Page, RecordError> {
+        let bytes = Bytes::copy_from_slice(bytes);
+        Outline::of(&bytes, Layout::Until13)?;
+        Page::of(&Facts::read(&bytes, Layout::Until13)?.entries(0)).ok_or(wrong("its entries"))
     }
 
     /// The same page with the stamps from `next` on, which is behind them then.
@@ -228,7 +260,7 @@ impl Page {
 
     /// Its entries, in order.
     pub fn entries(&self) -> Vec<Folded> {
-        let facts = Facts::read(&self.bytes());
+        let facts = Facts::read(&self.bytes(), Layout::Own);
         debug_assert!(facts.is_ok(), "a page was read when it was made");
         facts.map(|facts| facts.entries(self.stamp)).unwrap_or_default()
     }
@@ -236,21 +268,23 @@ impl Page {
     /// The message of each entry, in rows of those that are alike.
     pub fn messages(&self) -> Vec<MessageRow> {
         let (bytes, mut rows) = (self.bytes(), Vec::<MessageRow>::new());
-        let [ordinals, body_bytes] = [Column::Ordinals, Column::BodyBytes].map(|column| runs(&bytes, column));
-        let (mut ordinals, mut body_bytes) = (Runs::new(&ordinals), Runs::new(&body_bytes));
-        for mut run in runs(&bytes, Column::Positions) {
-            while run.count > 0 {
-                // Only records that follow one another are a row.
-                let together = if run.step == 1 { run.count } else { 1 };
-                let count = together.min(ordinals.left()).min(body_bytes.left());
-                let (Some(first), true) = (Position::new(run.first), count > 0) else { break };
-                let (ordinal, body_bytes) = (ordinals.take(count) as u32, body_bytes.take(count));
-                let row = MessageRow { first, records: count, ordinal, body_bytes };
-                match rows.last_mut().and_then(|before| Some((before.joined(&row)?, before))) {
-                    Some((joined, before)) => *before = joined,
-                    None => rows.push(row),
-                }
-                run = Run { first: run.number(count), count: run.count - count, ..run };
+        let columns = [Column::Positions, Column::Ordinals, Column::BodyBytes].map(|it| runs(&bytes, it));
+        let [mut positions, mut ordinals, mut body_bytes] = columns.each_ref().map(|runs| Runs::new(runs));
+        loop {
+            let left = positions.left().min(ordinals.left()).min(body_bytes.left());
+            // Only records that follow one another are a row, or messages that do so in one record.
+            let (records, messages) = match (positions.step(), ordinals.step()) {
+                (1, 0) => (left, 1),
+                (0, 1) => (1, left),
+                _ => (1, 1),
+            };
+            let count = records.max(messages).min(left);
+            let Some(first) = Position::new(positions.take(count)).filter(|_| count > 0) else { break };
+            let (ordinal, body_bytes) = (ordinals.take(count) as u32, body_bytes.take(count));
+            let row = MessageRow { first, records, ordinal, messages: messages as u32, body_bytes };
+            match rows.last_mut().and_then(|before| Some((before.joined(&row)?, before))) {
+                Some((joined, before)) => *before = joined,
+                None => rows.push(row),
             }
         }
         rows
@@ -309,46 +343,63 @@ struct Outline {
 }
 
 impl Outline {
-    fn of(bytes: &Bytes) -> Result<Outline, RecordError> {
+    fn of(bytes: &Bytes, layout: Layout) -> Result<Outline, RecordError> {
         let mut input = Numbers { bytes };
         let entries = input.number()?;
         if entries == 0 || entries > PAGE_ENTRIES_MAX {
             return Err(wrong("the number of its entries"));
         }
-        let (first, last) = rising(&mut input, Column::Sequences.steps(), entries)?;
-        let (_, last_stamp) = rising(&mut input, Column::Stamps.steps(), entries)?;
-        input.runs(Column::Positions.steps(), entries, |run| match run.has_zero() {
+        let (first, last) = rising(&mut input, layout.steps(Column::Sequences), entries)?;
+        let (_, last_stamp) = rising(&mut input, layout.steps(Column::Stamps), entries)?;
+        input.runs(layout.steps(Column::Positions), entries, |run| match run.has_zero() {
             true => Err(wrong("a position is 0")),
             false => Ok(()),
         })?;
         for column in [Column::Ordinals, Column::FailedDeliveries] {
-            input.runs(column.steps(), entries, |run| match u32::try_from(run.first) {
-                Ok(_) => Ok(()),
-                Err(_) => Err(wrong("a number is too large")),
+            input.runs(layout.steps(column), entries, |run| match run.is_below(1 << u32::BITS) {
+                true => Ok(()),
+                false => Err(wrong("a number is too large")),
             })?;
         }
-        input.runs(Column::BodyBytes.steps(), entries, |_| Ok(()))?;
+        input.runs(layout.steps(Column::BodyBytes), entries, |_| Ok(()))?;
         let mut first_expiry_ms = 0;
-        input.runs(Column::Expiries.steps(), entries, |run| {
+        input.runs(layout.steps(Column::Expiries), entries, |run| {
             let different = if run.step == 0 { 1 } else { run.count };
             let ends = (0..different).map(|place| run.number(place)).filter(|at_ms| *at_ms != 0);
             first_expiry_ms =
                 ends.chain((first_expiry_ms != 0).then_some(first_expiry_ms)).min().unwrap_or(0);
             Ok(())
         })?;
-        let (mut begins, mut changes) = (None, 0);
-        input.runs(Column::HeadersChange.steps(), entries, |run| {
-            begins.get_or_insert(run.first != 0);
-            changes += if run.first != 0 { run.count } else { 0 };
+        let mut headers = 0;
+        input.runs(layout.steps(Column::Headers), entries, |run| {
+            headers = layout.headers(headers, run)?;
             Ok(())
         })?;
-        if begins != Some(true) {
-            return Err(wrong("it has no first headers"));
-        }
-        let headers = read_headers(bytes, input, changes)?;
+        let headers = read_headers(bytes, input, headers)?;
         let has_groups = headers.iter().any(|headers| headers.group().is_some());
         Ok(Outline { entries, first, last, last_stamp, first_expiry_ms, has_groups })
     }
+}
+
+/// The headers of these entries as they are written, each once, and which of them each entry has.
+fn headers_of(entries: &[Folded]) -> (Vec<u8>, Vec<u64>) {
+    let (mut text, mut known, mut which) = (Vec::new(), FxHashMap::default(), Vec::new());
+    let mut before: Option<(&Message, u64)> = None;
+    for Folded { headers: own, .. } in entries {
+        let found = before.filter(|(before, _)| are_alike(before, own)).map(|(_, found)| found);
+        let found = found.unwrap_or_else(|| {
+            let mut written = Writer::default();
+            written.headers(&Message { expires_at_ms: 0, bytes: Bytes::new(), ..own.clone() }, 0);
+            let next = known.len() as u64;
+            *known.entry(written.finish().concat()).or_insert_with_key(|written: &Vec<u8>| {
+                text.extend_from_slice(written);
+                next
+            })
+        });
+        which.push(found);
+        before = Some((own, found));
+    }
+    (text, which)
 }
 
 /// Whether a page has the headers of both once: when they expire is a column, and the body is elsewhere.
@@ -359,11 +410,10 @@ fn are_alike(one: &Message, other: &Message) -> bool {
 }
 
 /// The headers behind the columns, which end the page.
-fn read_headers(bytes: &Bytes, input: Numbers<'_>, changes: u64) -> Result<Vec<Message>, RecordError> {
+fn read_headers(bytes: &Bytes, input: Numbers<'_>, count: u64) -> Result<Vec<Message>, RecordError> {
     let text = bytes.slice_ref(input.bytes);
     let mut text = Reader::new(&text);
-    let headers =
-        (0..changes).map(|_| Ok(text.headers()?.0)).collect::<Result<Vec<Message>, RecordError>>()?;
+    let headers = (0..count).map(|_| Ok(text.headers()?.0)).collect::<Result<Vec<Message>, RecordError>>()?;
     text.end()?;
     Ok(headers)
 }
@@ -371,21 +421,29 @@ fn read_headers(bytes: &Bytes, input: Numbers<'_>, changes: u64) -> Result<Vec<M
 /// All columns of a page.
 struct Facts {
     columns: [Vec<u64>; Column::ALL.len()],
-    /// Those that differ from the ones before.
+    /// Those that its entries have.
     headers: Vec<Message>,
 }
 
 impl Facts {
     /// Reads a page that has an [`Outline`].
-    fn read(bytes: &Bytes) -> Result<Facts, RecordError> {
+    fn read(bytes: &Bytes, layout: Layout) -> Result<Facts, RecordError> {
         let mut input = Numbers { bytes };
         let count = input.number()?;
         let mut columns: [Vec<u64>; Column::ALL.len()] = Default::default();
         for column in Column::ALL {
-            columns[column as usize] = input.column(column.steps(), count)?;
+            columns[column as usize] = input.column(layout.steps(column), count)?;
         }
-        let changes = columns[Column::HeadersChange as usize].iter().filter(|change| **change != 0).count();
-        Ok(Facts { columns, headers: read_headers(bytes, input, changes as u64)? })
+        let which = &mut columns[Column::Headers as usize];
+        if layout == Layout::Until13 {
+            let mut headers = 0;
+            for change in which.iter_mut() {
+                headers += u64::from(*change != 0);
+                *change = headers - 1;
+            }
+        }
+        let headers = which.iter().max().map_or(0, |last| last + 1);
+        Ok(Facts { columns, headers: read_headers(bytes, input, headers)? })
     }
 
     fn column(&self, column: Column) -> &[u64] {
@@ -395,13 +453,8 @@ impl Facts {
     /// The entries, the first of which has this stamp.
     fn entries(self, stamp: u64) -> Vec<Folded> {
         let number = |column, place: usize| self.column(column)[place];
-        let mut changes = self.headers.iter();
-        let mut headers = None;
         let entry = |place| {
-            if number(Column::HeadersChange, place) != 0 {
-                headers = changes.next();
-            }
-            let headers: &Message = headers?;
+            let headers = self.headers.get(number(Column::Headers, place) as usize)?;
             Some(Folded {
                 sequence: number(Column::Sequences, place),
                 stamp: stamp + number(Column::Stamps, place),
@@ -477,13 +530,29 @@ mod tests {
         }
     }
 
+    /// One of a transaction of so many messages.
+    fn sent_together(number: u64, messages: u64) -> Folded {
+        let position = Position::new(1 + number / messages).expect("from 1");
+        Folded { position, ordinal: (number % messages) as u32, ..folded(number) }
+    }
+
+    /// Of one of four groups.
+    fn in_group(number: u64) -> Folded {
+        let group = Some(Group { id: format!("group-{}", number * number / 7 % 4).into(), sequence: 0 });
+        let rare = Some(Arc::new(RareHeaders { group, ..RareHeaders::default() }));
+        Folded { headers: Message { rare, ..folded(0).headers }, ..folded(number) }
+    }
+
     #[test]
     fn a_page_gives_back_what_was_put_into_it() {
-        let cases: [(&str, Vec<Folded>); 5] = [
+        let cases: [(&str, Vec<Folded>); 8] = [
             ("one", vec![folded(70)]),
             ("alike", (0..512).map(folded).collect()),
             ("with gaps", (0..512).filter(|number| number % 10 < 7).map(folded).collect()),
             ("all different", (0..300).map(wild).collect()),
+            ("of transactions", (250..2750).map(|number| sent_together(number, 500)).collect()),
+            ("of groups", (0..700).map(in_group).collect()),
+            ("of small transactions", (1..600).map(|number| sent_together(number, 2)).collect()),
             ("the most", (0..PAGE_ENTRIES_MAX).map(folded).collect()),
         ];
         for (case, entries) in cases {
@@ -503,8 +572,10 @@ mod tests {
             let told: Vec<_> =
                 rows.iter().flat_map(|row| row.keys().map(|key| (key, row.body_bytes))).collect();
             assert_eq!(told, messages, "case: {case}");
-            if case == "alike" {
-                assert_eq!(rows.len(), 1, "what is alike is one row");
+            match case {
+                "alike" => assert_eq!(rows.len(), 1, "what is alike is one row"),
+                "of transactions" => assert_eq!(rows.len(), 6, "messages of a record are one row"),
+                _ => {}
             }
             let bytes = entries.iter().map(|entry| entry.body_bytes).sum();
             assert_eq!(page.load(), Load { messages: page.len(), bytes }, "case: {case}");
@@ -521,7 +592,25 @@ mod tests {
     fn what_is_alike_costs_little_however_much_it_is() {
         let bytes =
             |count| Page::of(&(0..count).map(folded).collect::<Vec<_>>()).expect("entries").bytes().len();
-        assert_eq!((bytes(64), bytes(512)), (52, 56));
+        assert_eq!((bytes(64), bytes(512)), (51, 54));
+        let entries: Vec<_> = (0..2000).map(|number| sent_together(number, 500)).collect();
+        assert_eq!(Page::of(&entries).expect("entries").bytes().len(), 91, "four transactions");
+        let entries: Vec<_> = (0..2000).map(in_group).collect();
+        assert_eq!(Page::of(&entries).expect("entries").bytes().len(), 1876, "four groups");
+    }
+
+    #[test]
+    fn numbers_that_leave_their_range_by_steps_are_refused() {
+        for (case, first, step, count, below) in [
+            ("the last one", 0, 1, 1 << 8, true),
+            ("one behind it", 0, 1, (1 << 8) + 1, false),
+            ("down to zero", 9, u64::MAX, 10, true),
+            ("below zero", 9, u64::MAX, 11, false),
+            ("far beyond", u64::MAX, 1, 2, false),
+            ("none", 0, 0, 0, true),
+        ] {
+            assert_eq!(Run { first, step, count }.is_below(1 << 8), below, "case: {case}");
+        }
     }
 
     #[test]

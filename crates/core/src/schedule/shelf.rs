@@ -190,7 +190,8 @@ impl ShelvedKeys {
             let here: Vec<u64> = (0..CHUNK).filter(is_here).collect();
             let rows = here.chunk_by(|one, next| one + 1 == *next).filter_map(|run| {
                 let first = Position::new(number * CHUNK + run.first()?)?;
-                Some(MessageRow { first, records: run.len() as u64, ordinal: *ordinal, body_bytes })
+                let records = run.len() as u64;
+                Some(MessageRow { records, ..MessageRow::of_one(first, *ordinal, body_bytes) })
             });
             rows.collect::<Vec<_>>()
         })
@@ -232,10 +233,8 @@ mod tests {
             keys.add(&due(99, at, ordinal), &job(bytes));
         }
         let row = |first: u64, records, ordinal, body_bytes| MessageRow {
-            first: Position::new(first).expect("from 1"),
             records,
-            ordinal,
-            body_bytes,
+            ..MessageRow::of_one(Position::new(first).expect("from 1"), ordinal, body_bytes)
         };
         let want =
             [row(1, 3, 0, 20), row(7, 1, 0, 20), row(511, 1, 0, 20), row(512, 1, 0, 5), row(3, 1, 1, 9)];

@@ -111,7 +111,7 @@ impl LiveSet {
             let (begin, end) = ((begin * CHUNK).max(first.get()), (end * CHUNK).min(last.get() + 1));
             Position::new(begin)
                 .into_iter()
-                .for_each(|begin| part.add(begin, end.saturating_sub(begin.get())));
+                .for_each(|begin| part.add(begin, end.saturating_sub(begin.get()), 1));
         }
         part.done()
     }
@@ -191,14 +191,22 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
-    /// One message of each of so many records is needed.
-    pub(crate) fn add(&mut self, first: Position, records: u64) {
+    /// So many messages of each of so many records are needed.
+    pub(crate) fn add(&mut self, first: Position, records: u64, messages: u64) {
         if let Some((_, again)) = self.last.as_mut().filter(|(last, _)| records == 1 && *last == first) {
-            *again += 1;
+            *again += messages;
             return;
         }
         self.add_again();
-        self.last = (records == 1).then_some((first, 0));
+        let Some(further) = messages.checked_sub(1) else { return };
+        match records {
+            1 => self.last = Some((first, further)),
+            _ if further == 0 => {}
+            _ => {
+                let records = (first.get()..first.get().saturating_add(records)).filter_map(Position::new);
+                records.for_each(|record| *self.set.further.entry(record).or_default() += further);
+            }
+        }
         let (mut at, end) = (first.get(), first.get().saturating_add(records));
         while at < end {
             let number = at / WIDE;
@@ -301,24 +309,28 @@ mod tests {
     fn adding_many_is_adding_each() {
         let many: Vec<u64> = vec![7, 8, 8, 511, 512, 9, 5000, 8, 513];
         let mut live = with(&[9, 600]);
-        let filled = |live: LiveSet, rows: &[(u64, u64)]| {
+        let filled = |live: LiveSet, rows: &[(u64, u64, u64)]| {
             let mut filling = live.filling();
-            rows.iter().for_each(|&(first, records)| filling.add(position(first), records));
+            rows.iter()
+                .for_each(|&(first, records, messages)| filling.add(position(first), records, messages));
             filling.done()
         };
-        live = filled(live, &many.iter().map(|&number| (number, 1)).collect::<Vec<_>>());
+        live = filled(live, &many.iter().map(|&number| (number, 1, 1)).collect::<Vec<_>>());
         let each: Vec<u64> = [9, 600].into_iter().chain(many).collect();
         assert_eq!(live, with(&each));
         assert_eq!(filled(live.clone(), &[]), live);
         for rows in [
-            &[(500, 30)][..],
-            &[(63, 2)],
-            &[(64, 64), (1, 0)],
-            &[(1000, 2000)],
-            &[(1024, 512), (700, 9000)],
-            &[(70, 1), (70, 1), (70, 1), (71, 1), (70, 1), (70, 2), (70, 1), (70, 1)],
+            &[(500, 30, 1)][..],
+            &[(63, 2, 1)],
+            &[(64, 64, 1), (1, 0, 1), (2, 1, 0)],
+            &[(1000, 2000, 1)],
+            &[(1024, 512, 1), (700, 9000, 1)],
+            &[(70, 1, 1), (70, 1, 1), (71, 1, 1), (70, 1, 1), (70, 2, 1), (70, 1, 1), (70, 1, 1)],
+            &[(70, 1, 5), (70, 1, 3), (600, 100, 3), (650, 1, 2), (650, 1, 1)],
         ] {
-            let more = rows.iter().flat_map(|&(first, records)| first..first + records);
+            let more = rows.iter().flat_map(|&(first, records, messages)| {
+                (first..first + records).flat_map(move |record| (0..messages).map(move |_| record))
+            });
             let each: Vec<u64> = each.iter().copied().chain(more).collect();
             assert_eq!(filled(live.clone(), rows), with(&each), "{rows:?}");
         }

@@ -149,11 +149,12 @@ impl Segments {
                 // Where there are no records one is looked at after the other.
                 let here = run.last.map_or(1, |last| row.records.min(last.get() - row.first.get() + 1));
                 match run.last {
-                    None => unknown += 1,
+                    None => unknown += u64::from(row.messages),
                     Some(_) => {
-                        run.messages += here;
-                        run.bytes = run.bytes.saturating_add(here.saturating_mul(row.body_bytes));
-                        set.add(row.first, here);
+                        let messages = here.saturating_mul(u64::from(row.messages));
+                        run.messages += messages;
+                        run.bytes = run.bytes.saturating_add(messages.saturating_mul(row.body_bytes));
+                        set.add(row.first, here, u64::from(row.messages));
                     }
                 }
                 let Some(next) = row.first.get().checked_add(here).and_then(Position::new) else { break };

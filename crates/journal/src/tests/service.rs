@@ -20,7 +20,7 @@ pub(super) fn position(number: u64) -> Position {
 
 /// One message of this size in one record.
 pub(super) fn row(first: Position, body_bytes: u64) -> MessageRow {
-    MessageRow { first, records: 1, ordinal: 0, body_bytes }
+    MessageRow::of_one(first, 0, body_bytes)
 }
 
 pub(super) fn payload(partition: u16, number: u64, bytes: usize) -> Bytes {
