@@ -86,6 +86,10 @@ pub(crate) struct Checkpoints {
 /// Should the newest turn out to be damaged, the one before is used.
 const KEPT_MAX: usize = 2;
 
+/// However large states are, a checkpoint is due after so many times [`Options::checkpoint_bytes`]: a start applies what was
+/// committed since.
+const RARE_MAX: u64 = 4;
+
 /// Name of a checkpoint that is not complete.
 pub(crate) const UNFINISHED: &str = "unfinished-checkpoint";
 
@@ -140,10 +144,13 @@ impl<D: Disk> Journal<D> {
         idle && (enough || self.released_much() || low || self.rekeying_waits() || self.checkpoints.is_wanted)
     }
 
-    /// What is committed from one checkpoint to the next.
+    /// What is committed from one checkpoint to the next: a start applies that. Where states are large it is more, so that they are a
+    /// small share of what is written, up to a bound; beyond, as much as a start reads of states.
     fn checkpoint_distance(&self) -> u64 {
         let Options { checkpoint_bytes, checkpoint_share, .. } = self.options;
-        checkpoint_bytes.max(checkpoint_share.saturating_mul(self.checkpoints.state_bytes))
+        let states = self.checkpoints.state_bytes;
+        let rare = checkpoint_share.saturating_mul(states).min(RARE_MAX * checkpoint_bytes);
+        checkpoint_bytes.max(rare).max(checkpoint_share.min(1) * states)
     }
 
     /// Whether a checkpoint frees a segment, or brings a compaction nearer that does.

@@ -229,8 +229,10 @@ fn while_space_is_low_checkpoints_are_due_as_long_as_they_free_a_segment() {
 #[test]
 fn checkpoints_are_so_much_rarer_as_states_are_larger() {
     let options = Options { checkpoint_share: 4, ..OPTIONS };
-    // Records of 1 KiB with their headers; a checkpoint is due after 24 of them, or 4 KiB for each KiB of states.
-    for (state_bytes, want) in [(100, 24), (6 << 10, 24), (8 << 10, 32), (10 << 10, 40)] {
+    // Records of 1 KiB with their headers; a checkpoint is due after 24 of them, or 4 KiB for each KiB of states, but 96 of them unless
+    // the states are larger than that.
+    let cases = [(100, 24), (6 << 10, 24), (8 << 10, 32), (10 << 10, 40), (30 << 10, 96), (99 << 10, 99)];
+    for (state_bytes, want) in cases {
         let disk = SimulatedDisk::new(1);
         let mut number = 0;
         let mut until_due = |journal: &mut Journal<SimulatedDisk>| {

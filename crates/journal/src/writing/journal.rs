@@ -30,8 +30,8 @@ pub struct Options {
     pub segment_bytes: u64,
     /// A checkpoint is due when this much was committed since the last: bounds what start-up must read.
     pub checkpoint_bytes: u64,
-    /// And not before so many times what the states took in the last one, which grow with the backlog: bounds what checkpoints add to
-    /// what is written.
+    /// And not before so many times what the states took in the last one, which grow with the backlog, or four times as much was
+    /// committed: bounds what checkpoints add to what is written.
     pub checkpoint_share: u64,
     /// Dead segments kept for reuse; further ones are removed.
     pub dead_segments_max: usize,
