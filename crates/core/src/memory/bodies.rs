@@ -7,7 +7,7 @@ use bytes::Bytes;
 use postroad_model::{Chunks, Message, MessageKey, MessageRow};
 
 use crate::memory::folds::{FOLDS_MAX, Folds, Seen};
-use crate::memory::shelf::{Place, Shelf};
+use crate::memory::shelf::{Place, Shelf, Stay};
 use crate::partition::{Memory, Settings};
 use crate::queue::{Entry, Page};
 
@@ -88,18 +88,18 @@ impl Bodies {
     pub fn insert(&mut self, key: MessageKey, message: Message) {
         let bytes = message.size();
         *self.account(key) += message.bytes.len() as u64;
-        self.put(Stored { key, message, bytes, references: 0, pins: 0, resident: true });
+        self.put(Stored { key, message, bytes, references: 0, pins: 0, resident: true }, Stay::Open);
     }
 
     /// Stores a durable message whose body stays on disk until it is asked for.
     pub fn insert_absent(&mut self, key: MessageKey, message: Message, bytes: u64) {
-        self.put(Stored { key, message, bytes, references: 0, pins: 0, resident: false });
+        self.put(Stored { key, message, bytes, references: 0, pins: 0, resident: false }, Stay::Open);
     }
 
     /// Of one that is there already it takes the place.
-    fn put(&mut self, stored: Stored) -> Place {
+    fn put(&mut self, stored: Stored, stay: Stay) -> Place {
         match self.places.entry(stored.key) {
-            btree_map::Entry::Vacant(entry) => *entry.insert(self.shelf.put(stored)),
+            btree_map::Entry::Vacant(entry) => *entry.insert(self.shelf.put(stored, stay)),
             btree_map::Entry::Occupied(entry) => {
                 if let Some(before) = self.shelf.get_mut(*entry.get()) {
                     *before = stored;
@@ -142,7 +142,8 @@ impl Bodies {
 
     /// What all of them take, those in folded pages included, but for the bodies of messages that are only in memory.
     pub fn taken(&self) -> u64 {
-        self.resident_bytes + self.places.len() as u64 * HEADERS_BYTES + self.page_bytes
+        let headers = self.places.len() as u64 * HEADERS_BYTES + self.shelf.free_bytes();
+        self.resident_bytes + headers + self.page_bytes
     }
 
     /// A queue has a folded page more. If all of them take much, it is spilled.
@@ -243,7 +244,9 @@ impl Bodies {
             return place;
         }
         self.folded -= 1;
-        self.put(Stored { key, message: headers, bytes, references: 1, pins: 0, resident: false })
+        let stored = Stored { key, message: headers, bytes, references: 1, pins: 0, resident: false };
+        // Somebody has come to its page, and will be through with that.
+        self.put(stored, Stay::Brief)
     }
 
     /// A queue that held the message has ended with its page; whether that was the last one, and the message is gone.
