@@ -42,7 +42,7 @@ const JOBS_SINCE: u8 = 6;
 /// The first layout with folded pages; since version 9 there are wide ones, which earlier builds would refuse.
 const PAGES_SINCE: u8 = 7;
 
-/// The first layout whose pages tell ordinals by steps.
+/// The first layout whose pages tell ordinals by steps, and headers once.
 const ORDINAL_STEPS_SINCE: u8 = 14;
 
 /// The first layout with branches that operators have ended.
