@@ -649,7 +649,7 @@ fn a_snapshot_of_version_13_becomes_the_partition_that_it_was() {
     assert_eq!(failed(&restored), [2, 0], "what has moved is ahead");
 }
 
-/// As it is written since version 14: pages of messages that came several to a record, some of them in a group.
+/// As it was written in version 14: pages of messages that came several to a record, some of them in a group.
 fn partition_with_transactions() -> Partition {
     let mut partition =
         Partition::restore(settings_for_pages(), &partition_on_the_move().snapshot()).expect("a snapshot");
@@ -675,7 +675,40 @@ fn pages_of_version_13_become_those_of_version_14() {
         assert_eq!(restored.memory().folded_messages, 18, "version {version}");
         holds_the_same_unfolded(&snapshot, &restored);
     }
-    assert_eq!(fresh.snapshot(), read(14, "snapshot"), "as it is written");
+}
+
+/// As it is written since version 15: some pages have messages that another queue has too.
+fn partition_with_shared_pages() -> Partition {
+    let before = partition_with_transactions().snapshot();
+    let mut partition = Partition::restore(settings_for_pages(), &before).expect("a snapshot");
+    for number in 0..9 {
+        let also = if number % 4 < 2 { vec![Destination::queue("beside")] } else { Vec::new() };
+        let sent = Sent { also, ..sent(Destination::queue("deep"), b"alike") };
+        let next = partition.applied().expect("records").next();
+        partition.apply(next, Command::Enqueue(sent), &mut Vec::new());
+    }
+    partition
+}
+
+#[test]
+fn pages_whose_messages_are_shared_stay_so() {
+    let fresh = partition_with_shared_pages();
+    let live = |partition: &Partition| -> Vec<MessageKey> {
+        let mut keys: Vec<_> = partition.live_messages().flat_map(|row| row.keys()).collect();
+        keys.sort_unstable();
+        keys
+    };
+    // In version 14 any page may be.
+    let restored = [(14, "shared"), (15, "snapshot")].map(|(version, name)| {
+        let snapshot = read(version, name);
+        let restored = Partition::restore(settings_for_pages(), &snapshot).expect("a snapshot");
+        assert_eq!(live(&restored), live(&fresh), "each message once, version {version}");
+        holds_the_same_unfolded(&snapshot, &restored);
+        restored
+    });
+    assert_eq!(restored[0].memory(), restored[1].memory());
+    let kept = read(15, "snapshot");
+    assert_eq!((fresh.snapshot(), restored[1].snapshot()), (kept.clone(), kept), "as it is written");
 }
 
 /// Ran once for each version. It never replaces a file: kept means kept.
@@ -686,5 +719,5 @@ fn write_the_kept_files() {
         let file = std::fs::OpenOptions::new().write(true).create_new(true).open(file);
         std::io::Write::write_all(&mut file.expect("a new file"), bytes).expect("written");
     };
-    write(kept(14, "snapshot"), &partition_with_transactions().snapshot());
+    write(kept(15, "snapshot"), &partition_with_shared_pages().snapshot());
 }

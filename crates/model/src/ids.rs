@@ -293,15 +293,19 @@ impl MessageRow {
         self.ordinal..self.ordinal.saturating_add(self.messages)
     }
 
-    /// The row with those of `next`; `None` if it does not go on there.
-    pub fn joined(&self, next: &MessageRow) -> Option<MessageRow> {
-        let records = MessageRow { records: self.records.checked_add(next.records)?, ..*self };
-        let further = MessageRow { first: next.first, records: next.records, ..*self };
-        let messages = MessageRow { messages: self.messages.checked_add(next.messages)?, ..*self };
-        let beside = MessageRow { ordinal: next.ordinal, messages: next.messages, ..*self };
-        if further == *next && self.first.get().checked_add(self.records) == Some(next.first.get()) {
-            return Some(records);
+    /// Takes those of `next` in; `false` if it does not go on there.
+    pub fn extend(&mut self, next: &MessageRow) -> bool {
+        if self.first.get().checked_add(self.records) == Some(next.first.get()) {
+            let is_further = (self.ordinal, self.messages, self.body_bytes)
+                == (next.ordinal, next.messages, next.body_bytes);
+            self.records += if is_further { next.records } else { 0 };
+            is_further
+        } else {
+            let is_beside = (self.first, self.records, self.body_bytes)
+                == (next.first, next.records, next.body_bytes)
+                && self.ordinal.checked_add(self.messages) == Some(next.ordinal);
+            self.messages += if is_beside { next.messages } else { 0 };
+            is_beside
         }
-        (beside == *next && self.ordinal.checked_add(self.messages) == Some(next.ordinal)).then_some(messages)
     }
 }

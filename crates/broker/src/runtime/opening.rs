@@ -76,6 +76,7 @@ impl Opening {
 
     /// The next stage begins; there is so much to do in it, 0 if nobody knows.
     pub fn enter(&self, stage: Stage, of: u64) {
+        tracing::debug!(seconds = ?self.began.elapsed(), step = stage.words().0, "starting");
         self.reached.done.store(0, Ordering::Relaxed);
         self.reached.of.store(of, Ordering::Relaxed);
         self.reached.stage.store(stage as u8, Ordering::Relaxed);

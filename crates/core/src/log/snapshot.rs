@@ -17,7 +17,7 @@ use crate::Partition;
 use crate::addresses::binding::Fed;
 use crate::intake::audit::{Audit, Last};
 use crate::log::record::{self, Reader, RecordError, Writer};
-use crate::memory::folding::messages_in_pages;
+use crate::memory::folding::folded_pages;
 use crate::partition::Settings;
 use crate::queue::{Entry, Folded, Lane, LaneNumber, Page, Queue, Span, State, tag};
 use crate::schedule::{Chunk, Job, Shelf, WORDS};
@@ -25,7 +25,7 @@ use crate::transaction::{Prepared, Promised};
 
 /// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
 /// parts it still has.
-const VERSION: u8 = 14;
+const VERSION: u8 = 15;
 
 /// The first layout with branches that are in doubt.
 const BRANCHES_SINCE: u8 = 3;
@@ -45,6 +45,9 @@ const PAGES_SINCE: u8 = 7;
 /// The first layout whose pages tell ordinals by steps, and headers once.
 const ORDINAL_STEPS_SINCE: u8 = 14;
 
+/// The first layout that says of each page whether its messages may be shared.
+const SHARED_SINCE: u8 = 15;
+
 /// The first layout with branches that operators have ended.
 const OVERRULED_SINCE: u8 = 8;
 
@@ -61,14 +64,20 @@ const SHELVES_SINCE: u8 = 12;
 const MOVES_SINCE: u8 = 13;
 
 /// Reads a page of a snapshot.
-type ReadPage = fn(&[u8]) -> Result<Page, RecordError>;
+type ReadPage = fn(&mut Reader<'_>) -> Result<Page, RecordError>;
 
 /// For a snapshot of this version; `None` if there are no pages in it.
 fn reader_of_pages(version: u8) -> Option<ReadPage> {
     match version {
         ..PAGES_SINCE => None,
-        PAGES_SINCE..ORDINAL_STEPS_SINCE => Some(Page::read_until_13),
-        ORDINAL_STEPS_SINCE.. => Some(Page::read),
+        PAGES_SINCE..ORDINAL_STEPS_SINCE => {
+            Some(|input| Ok(Page::read_until_13(&input.blob()?)?.shared(true)))
+        }
+        ORDINAL_STEPS_SINCE..SHARED_SINCE => Some(|input| Ok(Page::read(&input.blob()?)?.shared(true))),
+        SHARED_SINCE.. => Some(|input| {
+            let is_shared = input.boolean("shared")?;
+            Ok(Page::read(&input.blob()?)?.shared(is_shared))
+        }),
     }
 }
 
@@ -219,13 +228,12 @@ impl Partition {
         let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
         let parts = lanes.map(|(number, lane)| {
             let folded = lane.folded_pages();
-            let mut pages: Vec<_> =
-                folded.map(|page| (page.ends().0, WrittenPage::Folded(page.piece()))).collect();
+            let mut pages: Vec<_> = folded.map(|page| (page.ends().0, page)).collect();
             let (mut entries, mut open) = (Vec::new(), lane.open_pages().collect::<Vec<_>>());
             open.sort_unstable();
             for page in open {
                 match lane.is_full(page).then(|| self.written_page(lane, page)).flatten() {
-                    Some(written) => pages.push((page, WrittenPage::Open(written))),
+                    Some(written) => pages.push((page, written)),
                     None => entries.extend(lane.page(page)),
                 }
             }
@@ -382,7 +390,7 @@ impl Partition {
             partition.claim_prepared(*id, prepared)?;
         }
         partition.bodies.forget_unreferred();
-        partition.bodies.restore_folded(messages_in_pages(partition.queues.values()));
+        partition.restore_folded();
         for (id, prepared) in prepared {
             partition.restore_prepared(id, prepared)?;
         }
@@ -447,7 +455,7 @@ impl Partition {
         let shelves = self.jobs.shelves.iter();
         let shelves = shelves.map(|shelf| MessageRow::of_one(shelf.position, 0, u64::from(shelf.bytes)));
         alone
-            .chain(self.bodies.only_folded(messages_in_pages(self.queues.values())))
+            .chain(self.bodies.only_folded(folded_pages(self.queues.values())))
             .chain(later)
             .chain(self.jobs.shelves.keys.rows())
             .chain(shelves)
@@ -471,6 +479,15 @@ impl Partition {
     pub fn restore_body(&mut self, key: MessageKey, message: Message) {
         self.bodies.restore(key, message);
         self.bodies.pin(key);
+    }
+
+    /// Counts what is in folded pages, and finds which of them still hold what others do.
+    fn restore_folded(&mut self) {
+        self.bodies.restore_folded(folded_pages(self.queues.values()));
+        let lanes = self.queues.values_mut().flat_map(|queue| queue.lanes.iter_mut());
+        for page in lanes.flat_map(|(_, lane)| lane.folded_pages_mut()).filter(|page| page.is_shared()) {
+            page.set_shared(self.bodies.has_folds(page));
+        }
     }
 
     fn read_queue(&mut self, pages: Option<ReadPage>, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
@@ -519,7 +536,7 @@ impl Partition {
         let next = input.u64()?;
         let entries = input.list(|input| Ok((input.u64()?, input.u32()?, read_key(input)?)))?;
         let (page_entries, pages) = match pages {
-            Some(read) => (u64::from(input.u32()?), input.list(|input| read(&input.blob()?))?),
+            Some(read) => (u64::from(input.u32()?), input.list(read)?),
             None => (0, Vec::new()),
         };
         let mut parts: Vec<Part> =
@@ -656,13 +673,7 @@ struct WrittenLane<'p> {
     /// Those that are in no page, with their sequences.
     entries: Vec<(u64, &'p Entry)>,
     /// Each with a sequence by which they are in order.
-    pages: Vec<(u64, WrittenPage<'p>)>,
-}
-
-/// A page as a snapshot has it.
-enum WrittenPage<'p> {
-    Open(&'p Bytes),
-    Folded(&'p Piece),
+    pages: Vec<(u64, &'p Page)>,
 }
 
 fn write_queue(out: &mut Writer, queue: &Queue, lanes: &[WrittenLane<'_>]) {
@@ -679,9 +690,10 @@ fn write_queue(out: &mut Writer, queue: &Queue, lanes: &[WrittenLane<'_>]) {
         });
         out.u32(lane.page_entries() as u32);
         out.list(pages, |out, (_, page)| {
-            match *page {
-                WrittenPage::Open(bytes) | WrittenPage::Folded(Piece::Here(bytes)) => out.kept_blob(bytes),
-                WrittenPage::Folded(Piece::Spilled(spilled)) => out.spilled_blob(spilled),
+            out.u8(u8::from(page.is_shared()));
+            match page.piece() {
+                Piece::Here(bytes) => out.kept_blob(bytes),
+                Piece::Spilled(spilled) => out.spilled_blob(spilled),
             };
         });
     });

@@ -221,6 +221,12 @@ impl Bodies {
         self.stored(message).is_some_and(is_idle) && self.folds.of(message.key) < FOLDS_MAX
     }
 
+    /// Whether another queue or a transaction holds the message too, or a folded page does. What is not shared never will be.
+    pub fn is_shared(&self, message: impl Into<Sought>) -> bool {
+        let message = message.into();
+        self.folds.of(message.key) > 0 || self.stored(message).is_none_or(|stored| stored.references > 1)
+    }
+
     /// A queue that holds the message has folded its page.
     pub fn fold(&mut self, key: MessageKey) {
         let Some(stored) = self.stored_mut(key) else { return };
@@ -257,11 +263,16 @@ impl Bodies {
         is_last
     }
 
-    /// After a start: these messages are in folded pages, each as often as it is told; what is not folded is there already.
-    pub fn restore_folded(&mut self, rows: impl Iterator<Item = MessageRow>) {
+    /// After a start: all folded pages; what is not folded is there already.
+    pub fn restore_folded<'p>(&mut self, pages: impl Iterator<Item = &'p Page>) {
         let mut seen = Seen::default();
-        for row in rows {
-            self.folded += seen.add(&row, |chunk, bits| self.folds.add_further(chunk, bits));
+        for page in pages {
+            match page.is_shared() {
+                true => page.messages().iter().for_each(|row| {
+                    self.folded += seen.add(row, |chunk, bits| self.folds.add_further(chunk, bits));
+                }),
+                false => self.folded += page.len(),
+            }
         }
         for stored in self.shelf.iter().filter(|stored| seen.contains(stored.key)) {
             self.folded -= 1;
@@ -269,21 +280,36 @@ impl Bodies {
         }
     }
 
-    /// Of messages in folded pages, as often as they are there: those that nothing else holds, each once.
-    pub fn only_folded(&self, rows: impl Iterator<Item = MessageRow>) -> impl Iterator<Item = MessageRow> {
+    /// Whether a message of this folded page may be held by others, too.
+    pub fn has_folds(&self, page: &Page) -> bool {
+        !self.folds.is_empty() && page.messages().iter().any(|row| self.folds.has_any(row))
+    }
+
+    /// Of the messages in all folded pages: those that nothing else holds, each once.
+    pub fn only_folded<'p>(&self, pages: impl Iterator<Item = &'p Page>) -> impl Iterator<Item = MessageRow> {
         let mut left = self.folds.clone();
-        rows.flat_map(move |row| {
-            let whole = (!self.folds.has_any(&row)).then_some(row);
-            let mut singles = Vec::new();
-            for key in whole.is_none().then(|| row.keys()).into_iter().flatten() {
-                if self.is_told(key, &mut left)
-                    && let MessageKey::Durable { position, ordinal } = key
-                {
-                    singles.push(MessageRow::of_one(position, ordinal, row.body_bytes));
-                }
+        pages.flat_map(move |page| {
+            let rows = page.messages();
+            match page.is_shared() && rows.iter().any(|row| self.folds.has_any(row)) {
+                true => rows.into_iter().flat_map(|row| self.told(row, &mut left)).collect(),
+                false => rows,
             }
-            whole.into_iter().chain(singles)
         })
+    }
+
+    /// The messages of the row for which this is the page that stands for all.
+    fn told(&self, row: MessageRow, left: &mut Folds) -> Vec<MessageRow> {
+        if !self.folds.has_any(&row) {
+            return vec![row];
+        }
+        let keys = row.keys().filter(|key| self.is_told(*key, left));
+        let singles = keys.filter_map(|key| match key {
+            MessageKey::Durable { position, ordinal } => {
+                Some(MessageRow::of_one(position, ordinal, row.body_bytes))
+            }
+            MessageKey::Volatile(_) => None,
+        });
+        singles.collect()
     }
 
     /// Of a folded message that may be in several pages: whether this is the one that stands for all. `left` counts those

@@ -5,7 +5,7 @@
 //! are left to the disk; nothing is read or written for it. Where consumers, browsers and cursors with selectors are,
 //! pages stay open. Nothing that the log tells depends on what is folded.
 
-use postroad_model::{ConsumerKey, Message, MessageKey, MessageRow, QueueId};
+use postroad_model::{ConsumerKey, Message, MessageKey, QueueId};
 
 use crate::Partition;
 use crate::queue::{Entry, Folded, Lane, LaneNumber, Page, Queue, State, tag, untag};
@@ -34,7 +34,7 @@ impl Partition {
         self.bodies.remove_page(&page);
         self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
         self.counters.opened_pages += 1;
-        let entries = page.entries();
+        let (entries, is_shared) = (page.entries(), page.is_shared());
         let wanted = lane.page_of(sequence);
         let beside: Vec<_> = entries.iter().map(|entry| lane.block_beside(entry.sequence, wanted)).collect();
         let mut blocks = beside.chunk_by(|a, b| a == b).map(<[_]>::len);
@@ -45,7 +45,7 @@ impl Partition {
             // The others of a wide page stay folded, in pages as wide as can be without it.
             if let Some(page) = (!is_wanted).then(|| Page::of(page)).flatten() {
                 self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-                let page = self.bodies.keep_page(page, &self.settings);
+                let page = self.bodies.keep_page(page.shared(is_shared), &self.settings);
                 let restored = lane.restore_folded(page);
                 debug_assert!(restored, "its place was its own until now");
                 continue;
@@ -73,6 +73,7 @@ impl Partition {
             let row = lane.row_of_folded(sequence);
             let entries: Vec<Folded> = row.iter().flat_map(|page| page.entries()).collect();
             let Some(wide) = Page::of(&entries) else { return };
+            let wide = wide.shared(row.iter().any(|page| page.is_shared()));
             for page in row {
                 self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
                 self.bodies.remove_page(page);
@@ -153,6 +154,7 @@ impl Partition {
         }
         let entries = lane.page(page).map(|(sequence, entry)| self.folded(sequence, entry));
         let Some(entries) = entries.collect::<Option<Vec<Folded>>>() else { return };
+        let is_shared = self.is_shared(lane, page);
         let Some(page) = Page::of(&entries) else { return };
         for Folded { sequence, position, ordinal, headers, .. } in entries {
             self.expiries.remove(headers.expires_at_ms, id, tag(number.0, sequence));
@@ -160,7 +162,7 @@ impl Partition {
         }
         // The first of them to expire stands for the page.
         self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-        let page = self.bodies.keep_page(page, &self.settings);
+        let page = self.bodies.keep_page(page.shared(is_shared), &self.settings);
         self.counters.folded_pages += 1;
         let first = page.ends().0;
         if let Some(lane) = self.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) {
@@ -179,11 +181,17 @@ impl Partition {
     }
 
     /// What an open page is for a snapshot: whoever is at its entries is no part of that.
-    pub(crate) fn written_page<'l>(&self, lane: &'l Lane, page: u64) -> Option<&'l bytes::Bytes> {
+    pub(crate) fn written_page<'l>(&self, lane: &'l Lane, page: u64) -> Option<&'l Page> {
         lane.written(page, || {
             let entries = lane.page(page).map(|(sequence, entry)| self.as_folded(sequence, entry));
-            Some(Page::of(&entries.collect::<Option<Vec<Folded>>>()?)?.bytes())
+            let written = Page::of(&entries.collect::<Option<Vec<Folded>>>()?)?;
+            Some(written.shared(self.is_shared(lane, page)))
         })
+    }
+
+    /// Whether somebody else holds a message of this open page, too.
+    fn is_shared(&self, lane: &Lane, page: u64) -> bool {
+        lane.page(page).any(|(_, entry)| self.bodies.is_shared(entry))
     }
 
     fn as_folded(&self, sequence: u64, entry: &Entry) -> Option<Folded> {
@@ -197,10 +205,9 @@ impl Partition {
     }
 }
 
-/// The messages in all folded pages: one that several queues hold as often as it is there.
-pub(crate) fn messages_in_pages<'p>(
+/// All folded pages.
+pub(crate) fn folded_pages<'p>(
     queues: impl Iterator<Item = &'p Queue> + 'p,
-) -> impl Iterator<Item = MessageRow> + 'p {
-    let lanes = queues.flat_map(|queue| queue.lanes.iter());
-    lanes.flat_map(|(_, lane)| lane.folded_pages()).flat_map(Page::messages)
+) -> impl Iterator<Item = &'p Page> + 'p {
+    queues.flat_map(|queue| queue.lanes.iter()).flat_map(|(_, lane)| lane.folded_pages())
 }

@@ -69,13 +69,17 @@ impl Folds {
         }
     }
 
+    /// Whether no message has any.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
     /// Whether any of these messages may have some: told without looking at each.
     pub fn has_any(&self, row: &MessageRow) -> bool {
         let first = row.first.get();
         let last = first.saturating_add(row.records.saturating_sub(1));
         let chunks = |ordinal| (ordinal, first / CHUNK)..=(ordinal, last / CHUNK);
-        !self.chunks.is_empty()
-            && row.ordinals().any(|ordinal| self.chunks.range(chunks(ordinal)).next().is_some())
+        !self.is_empty() && row.ordinals().any(|ordinal| self.chunks.range(chunks(ordinal)).next().is_some())
     }
 }
 
@@ -84,11 +88,13 @@ impl Folds {
 pub struct Seen {
     /// By the message's place in its record, and by the record; nothing for a chunk that was met whole, as most are.
     chunks: FxHashMap<(u32, u64), Option<Box<SeenChunk>>>,
+    /// The one that was added to last, which is not among them meanwhile: what is met next is mostly in it.
+    current: Option<((u32, u64), Box<SeenChunk>)>,
 }
 
 /// Some messages of a chunk of [`Seen`].
 struct SeenChunk {
-    words: Words,
+    words: [u64; WORDS],
     /// How many.
     met: u64,
 }
@@ -96,10 +102,9 @@ struct SeenChunk {
 /// Words to a chunk of [`Seen`], of 64 messages each.
 const WORDS: usize = 64;
 
-type Words = [u64; WORDS];
-
-/// A chunk that was met whole.
-const WHOLE: Words = [u64::MAX; WORDS];
+impl SeenChunk {
+    const WHOLE: SeenChunk = SeenChunk { words: [u64::MAX; WORDS], met: WORDS as u64 * CHUNK };
+}
 
 impl Seen {
     /// These are met; tells `again` those that were met before, by chunk and bits, and returns how many were not.
@@ -112,42 +117,47 @@ impl Seen {
         let (mut at, end) = (row.first.get(), row.first.get().saturating_add(row.records));
         let mut new = 0;
         while at < end {
-            let (number, index) = (at / CHUNK / WORDS as u64, (at / CHUNK) as usize % WORDS);
-            let none = || Some(Box::new(SeenChunk { words: [0; WORDS], met: 0 }));
-            let chunk = self.chunks.entry((ordinal, number)).or_insert_with(none);
-            let mut whole;
-            let words = match chunk {
-                Some(own) => &mut own.words,
-                None => {
-                    whole = WHOLE;
-                    &mut whole
-                }
-            };
-            let before = new;
-            for (place, word) in
-                (at / CHUNK..).zip(&mut words[index..]).take_while(|(place, _)| place * CHUNK < end)
-            {
-                let bits = below(end, place * CHUNK) & !below(at, place * CHUNK);
-                let known = *word & bits;
-                new += u64::from((bits & !known).count_ones());
-                *word |= bits;
-                if known != 0 {
-                    again((ordinal, place), known);
-                }
+            let place = at / CHUNK;
+            let chunk = self.chunk((ordinal, place / WORDS as u64));
+            let word = &mut chunk.words[place as usize % WORDS];
+            let bits = below(end, place * CHUNK) & !below(at, place * CHUNK);
+            let known = *word & bits;
+            let met = u64::from((bits & !known).count_ones());
+            *word |= bits;
+            chunk.met += met;
+            new += met;
+            if known != 0 {
+                again((ordinal, place), known);
             }
-            if let Some(own) = chunk {
-                own.met += new - before;
-                if own.met == WORDS as u64 * CHUNK {
-                    *chunk = None;
-                }
-            }
-            at = (number + 1).saturating_mul(WORDS as u64 * CHUNK);
+            at = (place + 1).saturating_mul(CHUNK);
         }
         new
     }
 
+    fn chunk(&mut self, wanted: (u32, u64)) -> &mut SeenChunk {
+        if self.current.as_ref().is_none_or(|(current, _)| *current != wanted) {
+            self.put_back();
+        }
+        let Seen { chunks, current } = self;
+        let (_, chunk) = current.get_or_insert_with(|| {
+            let chunk = match chunks.remove(&wanted) {
+                Some(known) => known.unwrap_or_else(|| Box::new(SeenChunk::WHOLE)),
+                None => Box::new(SeenChunk { words: [0; WORDS], met: 0 }),
+            };
+            (wanted, chunk)
+        });
+        chunk
+    }
+
+    fn put_back(&mut self) {
+        if let Some((number, chunk)) = self.current.take() {
+            self.chunks.insert(number, Some(chunk).filter(|chunk| chunk.met < SeenChunk::WHOLE.met));
+        }
+    }
+
     /// Whether it was met.
-    pub fn contains(&self, key: MessageKey) -> bool {
+    pub fn contains(&mut self, key: MessageKey) -> bool {
+        self.put_back();
         let Some(((ordinal, word), bit)) = place(key) else { return false };
         let chunk = self.chunks.get(&(ordinal, word / WORDS as u64));
         chunk.is_some_and(|words| match words {

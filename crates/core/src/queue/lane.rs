@@ -14,7 +14,6 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
 use postroad_model::{ConsumerKey, MessageKey};
 
 use super::lanes::SEQUENCE_BITS;
@@ -123,7 +122,7 @@ struct Blocks {
     live: u64,
     blocks: Vec<Option<Box<Block>>>,
     /// What it is as a folded page, while none of its entries changes; `None` inside: it cannot be one.
-    written: OnceCell<Option<Bytes>>,
+    written: OnceCell<Option<Box<Page>>>,
 }
 
 struct Block {
@@ -386,6 +385,14 @@ impl Lane {
         })
     }
 
+    /// As [`Lane::folded_pages`], to change what is not written in them.
+    pub fn folded_pages_mut(&mut self) -> impl Iterator<Item = &mut Page> {
+        self.pages.values_mut().filter_map(|slot| match slot {
+            Slot::Folded(page) => Some(&mut **page),
+            Slot::Open(_) => None,
+        })
+    }
+
     /// The first sequences of all open pages, those that were opened last first.
     pub fn open_pages(&self) -> impl Iterator<Item = u64> {
         self.open.iter().rev().copied()
@@ -408,8 +415,8 @@ impl Lane {
     }
 
     /// What an open page would be if it were folded, as `make` has it; made once, until one of its entries changes.
-    pub fn written(&self, page: u64, make: impl FnOnce() -> Option<Bytes>) -> Option<&Bytes> {
-        self.blocks_of(page)?.written.get_or_init(make).as_ref()
+    pub fn written(&self, page: u64, make: impl FnOnce() -> Option<Page>) -> Option<&Page> {
+        self.blocks_of(page)?.written.get_or_init(|| make().map(Box::new)).as_deref()
     }
 
     /// Whether [`Lane::written`] has nothing to make for this page.

@@ -128,10 +128,14 @@ impl Lanes {
         self.ranked.iter().map(|(number, lane)| (*number, lane))
     }
 
+    /// As [`Lanes::iter`], to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (LaneNumber, &mut Lane)> {
+        self.ranked.iter_mut().map(|(number, lane)| (*number, lane))
+    }
+
     /// The entry that is due next: of the highest priority, and there the oldest.
     pub fn next_ready(&mut self) -> Option<EntryTag> {
-        let lanes = self.ranked.iter_mut().map(|(number, lane)| (*number, lane));
-        first(lanes, |_, lane| lane.next_ready())
+        first(self.iter_mut(), |_, lane| lane.next_ready())
     }
 
     /// The oldest ready entry of the lowest priority that has any.

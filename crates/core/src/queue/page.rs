@@ -60,6 +60,7 @@ pub struct Page {
     stamps: u64,
     first_expiry_ms: u64,
     has_groups: bool,
+    is_shared: bool,
 }
 
 /// The facts of a page, in the order of their columns.
@@ -127,7 +128,7 @@ impl Layout {
 }
 
 impl Page {
-    /// The page of these entries; `None` if there are none, or they are not in order.
+    /// The page of these entries, none of which shares its message; `None` if there are none, or they are not in order.
     pub fn of(entries: &[Folded]) -> Option<Page> {
         if !entries.is_sorted_by(|a, b| a.sequence < b.sequence && a.stamp < b.stamp) {
             return None;
@@ -160,6 +161,7 @@ impl Page {
             stamps: last.stamp - first.stamp + 1,
             first_expiry_ms: ends.min().unwrap_or(0),
             has_groups: entries.iter().any(|entry| entry.headers.group().is_some()),
+            is_shared: false,
         })
     }
 
@@ -181,6 +183,7 @@ impl Page {
             stamps: last_stamp + 1,
             first_expiry_ms,
             has_groups,
+            is_shared: false,
         })
     }
 
@@ -199,6 +202,16 @@ impl Page {
         let stamp = *next;
         *next += self.stamps;
         Page { stamp, ..self }
+    }
+
+    /// The same page, whose messages may be held by others, too, or are not: by another queue, or a transaction.
+    pub fn shared(self, is_shared: bool) -> Page {
+        Page { is_shared, ..self }
+    }
+
+    /// As [`Page::shared`].
+    pub fn set_shared(&mut self, is_shared: bool) {
+        self.is_shared = is_shared;
     }
 
     /// The same page, its bytes out of memory if there is room for them.
@@ -249,6 +262,11 @@ impl Page {
         self.has_groups
     }
 
+    /// Whether others may hold a message of it, too.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     /// How many messages it holds, and the bytes of their bodies together.
     pub fn load(&self) -> Load {
         let mut load = Load { messages: self.entries, bytes: 0 };
@@ -269,6 +287,7 @@ impl Page {
     pub fn messages(&self) -> Vec<MessageRow> {
         let (bytes, mut rows) = (self.bytes(), Vec::<MessageRow>::new());
         let columns = [Column::Positions, Column::Ordinals, Column::BodyBytes].map(|it| runs(&bytes, it));
+        rows.reserve(columns.iter().map(Vec::len).max().unwrap_or(0));
         let [mut positions, mut ordinals, mut body_bytes] = columns.each_ref().map(|runs| Runs::new(runs));
         loop {
             let left = positions.left().min(ordinals.left()).min(body_bytes.left());
@@ -282,9 +301,8 @@ impl Page {
             let Some(first) = Position::new(positions.take(count)).filter(|_| count > 0) else { break };
             let (ordinal, body_bytes) = (ordinals.take(count) as u32, body_bytes.take(count));
             let row = MessageRow { first, records, ordinal, messages: messages as u32, body_bytes };
-            match rows.last_mut().and_then(|before| Some((before.joined(&row)?, before))) {
-                Some((joined, before)) => *before = joined,
-                None => rows.push(row),
+            if !rows.last_mut().is_some_and(|before| before.extend(&row)) {
+                rows.push(row);
             }
         }
         rows

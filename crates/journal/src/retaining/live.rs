@@ -259,12 +259,15 @@ impl Filling {
 
 /// Sets the bits of positions from the first to below the second, which lie in these chunks; tells those that were set.
 fn mark(wide: &mut Wide, (from, to): (u64, u64), mut again: impl FnMut(Position)) {
-    let skipped = (from % WIDE / WORD) as usize;
-    let starts = (from / WORD * WORD..to).step_by(WORD as usize);
-    for (start, word) in starts.zip(&mut wide.as_flattened_mut()[skipped..]) {
-        let bits = below(to, start) & !below(from, start);
+    let words = wide.as_flattened_mut();
+    let mut at = from;
+    while at < to {
+        let start = at / WORD * WORD;
+        let word = &mut words[(at % WIDE / WORD) as usize];
+        let bits = below(to, start) & !below(at, start);
         let known = *word & bits;
         *word |= bits;
+        at = start + WORD;
         if known != 0 {
             let places = (0..WORD).filter(|place| known >> place & 1 == 1);
             places.filter_map(|place| Position::new(start + place)).for_each(&mut again);

@@ -137,7 +137,8 @@ impl Segments {
         let mut set = self.live.remove(&partition).unwrap_or_default().filling();
         let mut unknown = 0;
         let mut run = Run { first: Position::FIRST, last: None, messages: 0, bytes: 0 };
-        for mut row in live {
+        // From within: what comes is a chain of many parts, which would be gone through anew for each row.
+        live.into_iter().for_each(|mut row| {
             while 0 < row.records {
                 if !run.covers(row.first) {
                     self.count(partition, &run);
@@ -160,7 +161,7 @@ impl Segments {
                 let Some(next) = row.first.get().checked_add(here).and_then(Position::new) else { break };
                 row = MessageRow { first: next, records: row.records - here, ..row };
             }
-        }
+        });
         self.count(partition, &run);
         self.live.insert(partition, set.done());
         unknown
