@@ -207,6 +207,27 @@ fn what_several_queues_hold_is_folded_in_each_and_gone_with_the_last() {
     }
 }
 
+/// More queues than folds can be counted: for the last of them a message is there as for the first.
+#[test]
+fn what_hundreds_of_queues_hold_is_gone_with_the_last() {
+    const QUEUES: usize = 300;
+    let mut bench = Bench::new(pinched());
+    let queues: Vec<String> = (0..QUEUES).map(|number| format!("q{number}")).collect();
+    bench.run(&format!("send 1 {0} m0\nsend 1 {0} m1\nsend 1 {0} m2", queues.join(",")));
+    for when in ["with some pages folded", "behind a start", "behind another"] {
+        let live: Vec<_> = bench.partitions[0].live_messages().flat_map(|row| row.keys()).collect();
+        assert_eq!((live.len(), bench.partitions[0].memory().messages), (3, 3), "{when}");
+        bench.reload();
+    }
+    for (queue, left) in queues.iter().zip((0..QUEUES).rev()) {
+        let got = bench.run(&format!("attach 1.1 {queue} 9\naccept 1.1 m0 m1 m2\ndetach 1.1 none"));
+        assert!(got.contains("m0") && got.contains("m1") && got.contains("m2"), "{queue}: {got}");
+        let live = bench.partitions[0].live_messages().flat_map(|row| row.keys()).count();
+        assert_eq!(live, if left == 0 { 0 } else { 3 }, "{left} queues have them");
+    }
+    assert_eq!(bench.partitions[0].memory(), Memory::default());
+}
+
 #[test]
 fn a_folded_message_whose_body_is_here_for_another_queue_is_judged() {
     let mut bench = Bench::new(pinched());

@@ -221,6 +221,13 @@ impl Bodies {
         self.stored(message).is_some_and(is_idle) && self.folds.of(message.key) < FOLDS_MAX
     }
 
+    /// Whether pages that have the message could all be folded, and it would still be known how many.
+    pub fn is_countable(&self, message: impl Into<Sought>) -> bool {
+        let message = message.into();
+        let open = self.stored(message).map_or(0, |stored| stored.references);
+        open.saturating_add(u32::from(self.folds.of(message.key))) <= u32::from(FOLDS_MAX)
+    }
+
     /// Whether another queue or a transaction holds the message too, or a folded page does. What is not shared never will be.
     pub fn is_shared(&self, message: impl Into<Sought>) -> bool {
         let message = message.into();

@@ -183,6 +183,9 @@ impl Partition {
     /// What an open page is for a snapshot: whoever is at its entries is no part of that.
     pub(crate) fn written_page<'l>(&self, lane: &'l Lane, page: u64) -> Option<&'l Page> {
         lane.written(page, || {
+            if !lane.page(page).all(|(_, entry)| self.bodies.is_countable(entry)) {
+                return None;
+            }
             let entries = lane.page(page).map(|(sequence, entry)| self.as_folded(sequence, entry));
             let written = Page::of(&entries.collect::<Option<Vec<Folded>>>()?)?;
             Some(written.shared(self.is_shared(lane, page)))

@@ -12,7 +12,11 @@ use rustc_hash::FxHashMap;
 const CHUNK: u64 = 64;
 
 /// Folds that a message may have: beyond, it stays open in the other queues.
-pub const FOLDS_MAX: u8 = u8::MAX;
+pub const FOLDS_MAX: u8 = u8::MAX - 1;
+
+/// More than can be counted, as snapshots of earlier builds may have it: such a message stays for as long as the process runs, whoever
+/// is through with it.
+const UNCOUNTED: u8 = u8::MAX;
 
 /// See the head of this file.
 #[derive(Clone, Default)]
@@ -34,7 +38,7 @@ impl Folds {
         found.unwrap_or(0)
     }
 
-    /// One more, unless it has the most already.
+    /// One more.
     pub fn add(&mut self, key: MessageKey) {
         if let Some((chunk, place)) = place(key) {
             let count = &mut self.chunks.entry(chunk).or_insert([0; CHUNK as usize])[place];
@@ -46,8 +50,11 @@ impl Folds {
     pub fn remove(&mut self, key: MessageKey) -> bool {
         let Some((number, place)) = place(key) else { return false };
         let Some(chunk) = self.chunks.get_mut(&number) else { return false };
-        let Some(fewer) = chunk[place].checked_sub(1) else { return false };
-        chunk[place] = fewer;
+        chunk[place] = match chunk[place] {
+            0 => return false,
+            UNCOUNTED => UNCOUNTED,
+            count => count - 1,
+        };
         if *chunk == [0; CHUNK as usize] {
             self.chunks.remove(&number);
         }
@@ -194,8 +201,12 @@ mod tests {
         let removed = [key(64, 0), key(64, 0), key(64, 0), key(1000, 0), key(63, 0), key(64, 1)];
         assert_eq!(removed.map(|key| folds.remove(key)), [true, true, false, false, true, true]);
         assert!(folds.chunks.is_empty(), "what has none takes no room");
-        (0..300).for_each(|_| folds.add(key(1, 0)));
+        let most = usize::from(FOLDS_MAX);
+        (0..most).for_each(|_| folds.add(key(1, 0)));
         assert_eq!(folds.of(key(1, 0)), FOLDS_MAX);
+        assert_eq!((0..300).filter(|_| folds.remove(key(1, 0))).count(), most);
+        (0..300).for_each(|_| folds.add_further((0, 0), 1 << 1));
+        assert_eq!((0..300).filter(|_| folds.remove(key(1, 0))).count(), 300, "nobody knows how many");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A page: a stretch of a lane whose entries nobody is at, in few bytes.
 //!
-//! All its entries are ready, in the log, and their messages are referred to by nothing else; so the page has what the
-//! table of bodies knew of them too. It is bytes, written as a column for each fact: what is alike from entry to entry
+//! All its entries are ready, and their messages in the log; the page has what the table of bodies knew of them too, which has
+//! those alone that something else refers to. It is bytes, written as a column for each fact: what is alike from entry to entry
 //! costs a page little, whatever the number of its entries. See docs/formats/records.md.
 //!
 //! ```text
