@@ -23,6 +23,7 @@ mod names;
 mod progress;
 mod show;
 mod stop;
+mod stores;
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -1151,15 +1151,21 @@ fn a_tenants_messages_are_encrypted_with_the_tenants_key() {
     broker.says(&["send", "acme.large", "--file", text(&large)]);
     let directory = broker.stop(Signal::TERM);
     let data = directory.path().join("data");
-    let stats = works(&["journal", "stats", text(&data)]);
-    let bytes_of = |id: &str| {
-        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("key {id}: ")));
-        let bytes = line.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());
-        bytes.unwrap_or_else(|| panic!("{id}: {stats}"))
-    };
-    let [brokers, tenants] = [&one_id, &two_id].map(|id| bytes_of(id));
-    assert!((1..100_000).contains(&brokers), "the broker's: {stats}");
-    assert!(3_000_000 < tenants, "the tenant's, with the pieces of the large one: {stats}");
+    let (config, file) = (configuration(directory.path(), 0, &all), keys.path().join("all.jsonl"));
+    works(&["journal", "export", text(&data), "--to", text(&file), "--config", text(&config)]);
+    let copy = keys.path().join("copy");
+    works(&["journal", "import", text(&copy), "--from", text(&file), "--config", text(&config)]);
+    for (case, data) in [("as they came", &data), ("imported", &copy)] {
+        let stats = works(&["journal", "stats", text(data)]);
+        let bytes_of = |id: &str| {
+            let line = stats.lines().find_map(|line| line.strip_prefix(&format!("key {id}: ")));
+            let bytes = line.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());
+            bytes.unwrap_or_else(|| panic!("{case}: {id}: {stats}"))
+        };
+        let [brokers, tenants] = [&one_id, &two_id].map(|id| bytes_of(id));
+        assert!((1..100_000).contains(&brokers), "{case}: the broker's: {stats}");
+        assert!(3_000_000 < tenants, "{case}: the tenant's, with the pieces of the large one: {stats}");
+    }
     let config = configuration(directory.path(), 0, &format!("{own}{tenant}"));
     let refused = errors(&offline(&["serve", "--config", text(&config), "--data", text(&data)]));
     let want = format!("encrypted with key {two_id}, and the keys given are {one_id}");

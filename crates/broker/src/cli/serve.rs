@@ -9,9 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_bench::disk::measure_sync;
-use postroad_core::Settings;
-use postroad_journal::{Keys, SpillFile};
-use postroad_model::{ConnectionId, PartitionId, Placement, Session, Spill};
+use postroad_model::{ConnectionId, Session};
 use postroad_net::{Listener, Places, TlsConfig};
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use postroad_routing::Policies;
@@ -21,11 +19,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cli::ServeArguments;
 use crate::cli::admission::Admission;
 use crate::cli::listeners::Listeners;
-use crate::config::{Config, Shares};
+use crate::cli::stores;
+use crate::config::Config;
 use crate::control;
-use crate::runtime::{
-    Directories, Everybody, LAYOUT_FILE, Runtime, RuntimeOptions, Service, Stores, TenantKeys, read_portable,
-};
+use crate::runtime::{Everybody, LAYOUT_FILE, Runtime, RuntimeOptions, Service, TenantKeys, read_portable};
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
 /// for its current and next segment, checkpoints, directory and lock, the standard streams, listeners and signals, and 64 HTTP connections.
@@ -61,35 +58,6 @@ pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     admin.block_on(serve(&config, arguments, places))
 }
 
-/// What partitions are told, each of which has its part.
-fn settings<'c>(
-    config: &'c Config,
-    shares: &Shares,
-    policies: &'c Arc<Policies>,
-    keys: &Keys,
-) -> impl Fn(PartitionId, Placement, u64) -> Settings + use<'c> {
-    let (durable, volatile) = (shares.durable, shares.volatile);
-    // What of a message lies in a page would be there as it is.
-    let may_spill = !keys.encrypts();
-    let spill = may_spill.then(|| Arc::new(SpillFile::new(&config.data)) as Arc<dyn Spill>);
-    move |id, placement, incarnation| Settings {
-        id,
-        placement,
-        addressing: Arc::default(),
-        incarnation,
-        resident_bytes_max: durable / u64::from(placement.partitions),
-        page_entries: postroad_core::PAGE_ENTRIES,
-        volatile_bytes_max: volatile / u64::from(placement.partitions),
-        recent_bytes_max: config.limits.retroactive_bytes / u64::from(placement.partitions),
-        transaction_bytes_max: config.limits.transaction_bytes,
-        transaction_ms_max: config.limits.transaction_ms_max(),
-        audited_producers_max: config.limits.audited_producers,
-        outbox_bytes_max: config.limits.outbox_bytes,
-        spill: spill.clone(),
-        policies: policies.clone(),
-    }
-}
-
 async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> anyhow::Result<()> {
     let (tls, door, keys) = (config.tls()?, Arc::new(config.door()?), config.keys()?);
     let mut listeners = Listeners::bind(config)?;
@@ -98,23 +66,8 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         bail!("the store {} is a file; name a directory with --data", config.data.display());
     }
     look_at_disk(&config.data);
-    let directories = Directories {
-        main: &config.data,
-        partitions: config.runtime.partitions,
-        disk_bytes_max: config.store.main.disk_bytes_max(),
-        further: &config.store.further,
-    };
     let policies = Arc::new(config.policies()?);
-    let addressing = config.addressing()?;
-    let shares = Shares::of(config.memory_bytes);
-    let settings = settings(config, &shares, &policies, &keys.journal);
-    let mut stores = Stores::open(directories, keys.journal, addressing, settings)
-        .with_context(|| format!("cannot open the store {}", config.data.display()))?;
-    let journals = stores.stores.len() as u64;
-    for store in &mut stores.stores {
-        store.journal.bound_indexes(shares.indexes / journals);
-        store.journal.sort_by(postroad_core::kin_of_record, shares.sorting / journals);
-    }
+    let stores = stores::open(config, &policies, keys.journal)?;
     let partitions = stores.placement.partitions;
     let openwire = openwire_options(config, partitions, listeners.address(Service::OpenWire)?);
     let keys = TenantKeys { tenants: policies.tenants.clone(), keys: keys.tenants };

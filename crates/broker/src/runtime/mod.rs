@@ -8,6 +8,7 @@ mod connection;
 mod core;
 mod durations;
 mod figures;
+mod filler;
 mod journal;
 mod layout;
 mod logs;
@@ -26,6 +27,7 @@ mod translate;
 mod wreck;
 
 pub use figures::Everybody;
+pub use filler::Filler;
 pub use journal::NamedDoor;
 pub use layout::LAYOUT_FILE;
 pub use orders::{Order, Orders, Outcome};

@@ -1,6 +1,6 @@
 //! `postroad journal import`: messages of an export, into the queues of a stopped broker.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,18 +9,13 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use clap::Args;
-use postroad_core::{decode_record, encode_record};
-use postroad_journal::{Payload, Record};
-use postroad_model::{Chunks, Command, Compression, Destination, PartitionId, Position, Sent};
+use postroad_core::decode_record;
+use postroad_model::{Chunks, Command, Destination, Position, Sent};
 
 use super::line::{End, Entry, Head, Piece, VERSION, VERSION_MIN};
-use super::settings;
-use crate::cli::base64;
+use crate::cli::{base64, stores};
 use crate::config::Config;
-use crate::runtime::{Directories, Stores};
-
-/// Messages are made durable in groups of about this many bytes.
-const GROUP_BYTES: usize = 1 << 20;
+use crate::runtime::{Filler, TenantKeys};
 
 /// What `import` can be told.
 #[derive(Debug, Args)]
@@ -81,7 +76,8 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     if end != found {
         bail!("{}: the last line counts {end:?}, and there are {found:?}", arguments.from.display());
     }
-    let mut target = Target::open(&arguments.data, &Config::of(arguments.config.as_deref())?, large)?;
+    let config = Config { data: arguments.data.clone(), ..Config::of(arguments.config.as_deref())? };
+    let mut target = Target::open(&config, large)?;
     each_line(&arguments.from, &mut |line| match line {
         Line::Piece(piece) => target.add_piece(decode(&piece)?),
         Line::Entry(entry) => {
@@ -92,8 +88,7 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
             }
         }
     })?;
-    target.commit()?;
-    eprintln!("{} messages imported", target.imported);
+    target.end()?;
     if 0 < skipped {
         eprintln!("{skipped} messages of subscriptions left out");
     }
@@ -159,11 +154,7 @@ fn sent(entry: &Entry) -> anyhow::Result<Option<Sent>> {
 
 /// The directory that is filled.
 struct Target {
-    stores: Stores,
-    /// In the order of the stores, what is to be written to each.
-    groups: Vec<Vec<Record>>,
-    group_bytes: usize,
-    next: BTreeMap<PartitionId, Position>,
+    filler: Filler,
     /// Where each large message goes from the next one on, for its pieces come first in the file; `None`: it is not imported.
     large: VecDeque<Option<Destination>>,
     /// Whether pieces of the next message have come.
@@ -174,40 +165,35 @@ struct Target {
 }
 
 impl Target {
-    fn open(data: &Path, config: &Config, large: VecDeque<Option<Destination>>) -> anyhow::Result<Target> {
-        let directories = Directories {
-            main: data,
-            partitions: config.runtime.partitions,
-            disk_bytes_max: None,
-            further: &config.store.further,
-        };
-        let (keys, addressing) = (config.keys()?.journal, config.addressing()?);
-        let opened = Stores::open(directories, keys, addressing, settings(config)?);
-        let stores = opened.with_context(|| format!("cannot open {}", data.display()))?;
-        let groups = stores.stores.iter().map(|_| Vec::new()).collect();
-        let (next, has_pieces, pieces) = (BTreeMap::new(), false, Vec::new());
-        Ok(Target { stores, groups, group_bytes: 0, next, large, has_pieces, pieces, imported: 0 })
+    fn open(config: &Config, large: VecDeque<Option<Destination>>) -> anyhow::Result<Target> {
+        let (keys, policies) = (config.keys()?, Arc::new(config.policies()?));
+        let stores = stores::open(config, &policies, keys.journal)?;
+        let keys = TenantKeys { tenants: policies.tenants.clone(), keys: keys.tenants };
+        let filler = Filler::of(stores, keys);
+        Ok(Target { filler, large, has_pieces: false, pieces: Vec::new(), imported: 0 })
     }
 
     fn add(&mut self, sent: Sent, body: Option<Chunks>) -> anyhow::Result<()> {
-        let partition = self.partition_of(&sent.to);
+        let to = sent.to.clone();
         let message = sent.message.with_chunks(body.map(Arc::new));
+        self.put(Command::Enqueue(Sent { message, ..sent }), &to)?;
         self.imported += 1;
-        self.put(partition, &Command::Enqueue(Sent { message, ..sent })).map(drop)
+        Ok(())
     }
 
     fn add_piece(&mut self, piece: Bytes) -> anyhow::Result<()> {
         self.has_pieces = true;
         let to = self.large.front().context("the file has changed since it was looked through")?;
-        let Some(home) = to.as_ref().map(|to| self.partition_of(to)) else { return Ok(()) };
+        let Some(to) = to.clone() else { return Ok(()) };
         let bytes = piece.len() as u64;
-        let position = self.put(home, &Command::Chunk(piece))?;
+        let position = self.put(Command::Chunk(piece), &to)?;
         self.pieces.push((position, bytes));
         Ok(())
     }
 
-    fn partition_of(&self, to: &Destination) -> PartitionId {
-        self.stores.addressing.partition_of(self.stores.placement, to)
+    fn put(&mut self, command: Command, to: &Destination) -> anyhow::Result<Position> {
+        let imported = self.imported;
+        self.filler.put(command, to).with_context(|| format!("about {imported} messages were imported"))
     }
 
     /// The body of the next message, if it is a large one: its pieces have been added.
@@ -232,29 +218,14 @@ impl Target {
         Ok(Some(Chunks { bytes, piece_bytes, positions }))
     }
 
-    fn put(&mut self, partition: PartitionId, command: &Command) -> anyhow::Result<Position> {
-        let place = self.stores.stores.iter().position(|store| store.range.contains(partition));
-        let place = place.with_context(|| format!("no store has partition {}", partition.0))?;
-        let last = self.stores.stores[place].journal.last_position(partition);
-        let position =
-            *self.next.entry(partition).or_insert_with(|| last.map_or(Position::FIRST, Position::next));
-        self.next.insert(partition, position.next());
-        let payload = Payload::from(encode_record(command, Compression::None));
-        self.group_bytes += payload.byte_length() as usize;
-        self.groups[place].push(Record { partition, position, payload, reserve: false, key: None });
-        if GROUP_BYTES <= self.group_bytes {
-            self.commit()?;
+    fn end(self) -> anyhow::Result<()> {
+        let imported = self.imported;
+        let trouble =
+            self.filler.end().with_context(|| format!("about {imported} messages were imported"))?;
+        eprintln!("{imported} messages imported");
+        if let Some(reason) = trouble {
+            eprintln!("the next start takes longer, as there is no checkpoint: {reason}");
         }
-        Ok(position)
-    }
-
-    fn commit(&mut self) -> anyhow::Result<()> {
-        for (store, group) in self.stores.stores.iter_mut().zip(&mut self.groups) {
-            let failed = || format!("about {} messages were imported", self.imported);
-            store.journal.commit(group).with_context(failed)?;
-            group.clear();
-        }
-        self.group_bytes = 0;
         Ok(())
     }
 }

@@ -1,0 +1,64 @@
+//! The stores as the configuration wants them: for a broker that serves, and for one that is filled while it does not run.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use postroad_core::Settings;
+use postroad_journal::{Keys, SpillFile};
+use postroad_model::{PartitionId, Placement, Spill};
+use postroad_routing::Policies;
+
+use crate::config::{Config, Shares};
+use crate::runtime::{Directories, Stores};
+
+/// Opens or makes them, in the data directory that the configuration names and beside it.
+///
+/// # Errors
+/// What is wrong with a directory, or with what the configuration says about addresses.
+pub fn open(config: &Config, policies: &Arc<Policies>, keys: Keys) -> anyhow::Result<Stores> {
+    let directories = Directories {
+        main: &config.data,
+        partitions: config.runtime.partitions,
+        disk_bytes_max: config.store.main.disk_bytes_max(),
+        further: &config.store.further,
+    };
+    let shares = Shares::of(config.memory_bytes);
+    let settings = settings(config, &shares, policies, &keys);
+    let mut stores = Stores::open(directories, keys, config.addressing()?, settings)
+        .with_context(|| format!("cannot open the store {}", config.data.display()))?;
+    let journals = stores.stores.len() as u64;
+    for store in &mut stores.stores {
+        store.journal.bound_indexes(shares.indexes / journals);
+        store.journal.sort_by(postroad_core::kin_of_record, shares.sorting / journals);
+    }
+    Ok(stores)
+}
+
+/// What partitions are told, each of which has its part.
+fn settings<'c>(
+    config: &'c Config,
+    shares: &Shares,
+    policies: &'c Arc<Policies>,
+    keys: &Keys,
+) -> impl Fn(PartitionId, Placement, u64) -> Settings + use<'c> {
+    let (durable, volatile) = (shares.durable, shares.volatile);
+    // What of a message lies in a page would be there as it is.
+    let may_spill = !keys.encrypts();
+    let spill = may_spill.then(|| Arc::new(SpillFile::new(&config.data)) as Arc<dyn Spill>);
+    move |id, placement, incarnation| Settings {
+        id,
+        placement,
+        addressing: Arc::default(),
+        incarnation,
+        resident_bytes_max: durable / u64::from(placement.partitions),
+        page_entries: postroad_core::PAGE_ENTRIES,
+        volatile_bytes_max: volatile / u64::from(placement.partitions),
+        recent_bytes_max: config.limits.retroactive_bytes / u64::from(placement.partitions),
+        transaction_bytes_max: config.limits.transaction_bytes,
+        transaction_ms_max: config.limits.transaction_ms_max(),
+        audited_producers_max: config.limits.audited_producers,
+        outbox_bytes_max: config.limits.outbox_bytes,
+        spill: spill.clone(),
+        policies: policies.clone(),
+    }
+}

@@ -1,0 +1,275 @@
+//! The stores of a broker that does not run, which are being filled: one thread does in turn what the cores and journals of a running
+//! one do. Records are written in groups, partitions apply them, and checkpoints are written on the way and at the end: so the next
+//! start has as little to do as any other.
+//!
+//! Never here: what is put into the stores, and why. Nobody is connected: what partitions say to anybody goes nowhere.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use postroad_core::{Partition, encode_record};
+use postroad_journal::{Payload, RealDisk, Record};
+use postroad_model::{
+    Command, Compression, Destination, Effect, PartitionId, PartitionRange, Placement, Position,
+};
+use postroad_replication::{Change, LogWriter, Note, ToPartition, ToWriter};
+use postroad_routing::Addressing;
+
+use crate::runtime::stores::Stores;
+use crate::runtime::tenant_keys::TenantKeys;
+
+/// Records are made durable in groups of about this many bytes.
+const GROUP_BYTES: u64 = 1 << 20;
+
+/// Why a store can be filled no further: what was put before may be in it or not, and nothing else has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum FillError {
+    /// No store has the partition.
+    #[error("no store has partition {}", .0.0)]
+    Homeless(PartitionId),
+    /// The journal refuses; with the reason.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// See the head of this file.
+pub struct Filler {
+    stores: Vec<FilledStore>,
+    partitions: BTreeMap<PartitionId, Partition>,
+    placement: Placement,
+    addressing: Arc<Addressing>,
+    keys: TenantKeys,
+}
+
+struct FilledStore {
+    range: PartitionRange,
+    disk: RealDisk,
+    writer: LogWriter<RealDisk>,
+    /// By partition, where its next record goes.
+    next: BTreeMap<PartitionId, Position>,
+    /// By partition, what the writer has and what is not applied yet.
+    waiting: BTreeMap<PartitionId, VecDeque<(Position, Command)>>,
+    group_bytes: u64,
+}
+
+impl Filler {
+    /// Nothing is changed yet.
+    pub fn of(stores: Stores, keys: TenantKeys) -> Filler {
+        let Stores { stores, partitions, placement, addressing } = stores;
+        let stores = stores.into_iter().map(|store| {
+            let last = |id: PartitionId| store.journal.last_position(id);
+            let next = store.range.iter().map(|id| (id, last(id).map_or(Position::FIRST, Position::next)));
+            FilledStore {
+                range: store.range,
+                disk: store.disk,
+                next: next.collect(),
+                writer: LogWriter::new(store.journal, store.range.iter()),
+                waiting: BTreeMap::new(),
+                group_bytes: 0,
+            }
+        });
+        Filler { stores: stores.collect(), partitions, placement, addressing, keys }
+    }
+
+    /// Puts a command behind all others of the partition in which `to` lives, and tells where it is. A piece of a body stays until the
+    /// stores are opened anew, even if no message names it.
+    ///
+    /// # Errors
+    /// [`FillError`]
+    pub fn put(&mut self, command: Command, to: &Destination) -> Result<Position, FillError> {
+        let partition = self.addressing.partition_of(self.placement, to);
+        let homeless = FillError::Homeless(partition);
+        let key = self.keys.key_of(&command, Some(std::slice::from_ref(to)));
+        let store = self.stores.iter_mut().find(|store| store.range.contains(partition)).ok_or(homeless)?;
+        let position = store.push(partition, command, key);
+        if GROUP_BYTES <= store.group_bytes {
+            store.write(&mut self.partitions)?;
+        }
+        Ok(position)
+    }
+
+    /// Makes durable what was put, with a checkpoint; returns why there is none, if so: the next start takes longer then, and nothing
+    /// is lost.
+    ///
+    /// # Errors
+    /// [`FillError`]
+    pub fn end(mut self) -> Result<Option<String>, FillError> {
+        let mut trouble = None;
+        for store in &mut self.stores {
+            store.write(&mut self.partitions)?;
+            store.writer.ask_for_snapshots();
+            store.work(&mut self.partitions)?;
+            trouble = trouble.or(store.writer.trouble().checkpoint.clone());
+            trouble = trouble.or(store.writer.seal());
+        }
+        Ok(trouble)
+    }
+}
+
+impl FilledStore {
+    fn push(
+        &mut self,
+        partition: PartitionId,
+        command: Command,
+        key: Option<postroad_journal::KeyId>,
+    ) -> Position {
+        let next = self.next.entry(partition).or_insert(Position::FIRST);
+        let position = std::mem::replace(next, next.next());
+        let payload = Payload::from(encode_record(&command, Compression::None));
+        self.group_bytes += payload.byte_length();
+        let records = vec![Record { partition, position, payload, reserve: false, key }];
+        self.writer.push(ToWriter::Batch { partition, epoch: 0, records, sync: true });
+        self.waiting.entry(partition).or_default().push_back((position, command));
+        position
+    }
+
+    fn write(&mut self, partitions: &mut BTreeMap<PartitionId, Partition>) -> Result<(), FillError> {
+        self.group_bytes = 0;
+        // Once more if it had to wait for a segment.
+        while self.writer.has_records() {
+            self.writer.write();
+            self.work(partitions)?;
+        }
+        Ok(())
+    }
+
+    /// Carries out what the writer says and wants, until it wants no more.
+    fn work(&mut self, partitions: &mut BTreeMap<PartitionId, Partition>) -> Result<(), FillError> {
+        loop {
+            while let Some(message) = self.writer.next_message() {
+                match message {
+                    ToPartition::Durable { partition, through, .. } => {
+                        self.apply(partition, through, partitions)
+                    }
+                    ToPartition::Failed { reason, .. } => return Err(FillError::Refused(reason)),
+                    ToPartition::SnapshotWanted { partition } => self.write_down(partition, partitions),
+                    // What finds no space is refused, and nobody has asked to read.
+                    ToPartition::Space { .. } | ToPartition::Read { .. } => {}
+                }
+            }
+            let Some(job) = self.writer.next_job() else { return Ok(()) };
+            self.writer.finish(job.run(&self.disk, &mut ()));
+        }
+    }
+
+    fn apply(
+        &mut self,
+        id: PartitionId,
+        through: Position,
+        partitions: &mut BTreeMap<PartitionId, Partition>,
+    ) {
+        let Some(partition) = partitions.get_mut(&id) else { return };
+        let waiting = self.waiting.entry(id).or_default();
+        let durable = waiting.iter().take_while(|(position, _)| *position <= through).count();
+        let (mut effects, mut notes) = (Vec::new(), Vec::new());
+        for (position, command) in waiting.drain(..durable) {
+            let mut named = None;
+            match &command {
+                Command::Chunk(piece) => notes.push(retained(position, 1, piece.len() as u64)),
+                Command::Enqueue(sent) => named = sent.message.chunks().cloned(),
+                _ => {}
+            }
+            partition.apply(position, command, &mut effects);
+            notes.extend(effects.drain(..).filter_map(note));
+            // The message counts them itself from here on.
+            let pieces = named.iter().flat_map(|chunks| chunks.iter());
+            notes.extend(pieces.map(|(position, bytes)| released(position, bytes)));
+        }
+        self.writer.push(ToWriter::Notes { partition: id, notes });
+    }
+
+    fn write_down(&mut self, id: PartitionId, partitions: &BTreeMap<PartitionId, Partition>) {
+        let state = partitions.get(&id).and_then(|partition| Some((partition, partition.applied()?)));
+        if let Some((partition, position)) = state {
+            let state = partition.snapshot_pieces();
+            self.writer.push(ToWriter::Snapshot { partition: id, position, state });
+        }
+    }
+}
+
+/// What of an effect the journal is to know.
+fn note(effect: Effect) -> Option<Note> {
+    match effect {
+        Effect::Retain { position, count, bytes } => Some(retained(position, count, bytes)),
+        Effect::Release { position, bytes } => Some(released(position, bytes)),
+        _ => None,
+    }
+}
+
+fn retained(position: Position, count: u32, bytes: u64) -> Note {
+    Note { position, bytes, change: Change::Retained { count } }
+}
+
+fn released(position: Position, bytes: u64) -> Note {
+    Note { position, bytes, change: Change::Released }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use postroad_core::Settings;
+    use postroad_journal::Keys;
+    use postroad_model::{Chunks, Encoding, Message, NORMAL_PRIORITY, Protocol, Sent};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::runtime::stores::Directories;
+
+    const PARTITION: PartitionId = PartitionId(0);
+
+    fn open(home: &TempDir) -> Stores {
+        let directories =
+            Directories { main: home.path(), partitions: 1, disk_bytes_max: None, further: &[] };
+        Stores::open(directories, Keys::default(), Addressing::default(), Settings::at_rest).unwrap()
+    }
+
+    fn message(chunks: Option<Chunks>) -> Message {
+        let message = Message {
+            encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
+            persistent: true,
+            priority: NORMAL_PRIORITY,
+            expires_at_ms: 0,
+            rare: None,
+            bytes: Bytes::from_static(b"body"),
+        };
+        message.with_chunks(chunks.map(Arc::new))
+    }
+
+    #[test]
+    fn a_start_behind_it_has_a_checkpoint_of_all_of_it() {
+        let (home, queue) = (tempfile::tempdir().unwrap(), Destination::queue("filled"));
+        for turn in 1..=2_u64 {
+            let mut filler = Filler::of(open(&home), TenantKeys::default());
+            for _ in 0..1000 {
+                filler.put(Command::Enqueue(Sent::new(queue.clone(), message(None))), &queue).unwrap();
+            }
+            assert_eq!(filler.end().unwrap(), None, "turn {turn}");
+            let checkpoint = home.path().join(format!("{:016x}.checkpoint", turn));
+            assert!(checkpoint.exists(), "turn {turn}: {:?}", std::fs::read_dir(home.path()));
+            let opened = open(&home);
+            let partition = &opened.partitions[&PARTITION];
+            assert_eq!(partition.applied(), Position::new(1000 * turn), "turn {turn}");
+            let live = partition.live_messages().flat_map(|row| row.keys()).count();
+            assert_eq!(live as u64, 1000 * turn, "turn {turn}");
+        }
+    }
+
+    /// Checkpoints are written, and segments of which nothing counts go, while the pieces come that a message will name.
+    #[test]
+    fn a_body_of_many_segments_is_whole() {
+        let (home, queue) = (tempfile::tempdir().unwrap(), Destination::queue("filled"));
+        let mut filler = Filler::of(open(&home), TenantKeys::default());
+        let (piece, pieces) = (Bytes::from(vec![7; 3 << 20]), 90);
+        let put = |_| filler.put(Command::Chunk(piece.clone()), &queue).unwrap();
+        let positions: Vec<Position> = (0..pieces).map(put).collect();
+        let bytes = pieces * piece.len() as u64;
+        let chunks = Chunks { bytes, piece_bytes: piece.len() as u32, positions: positions.clone().into() };
+        filler.put(Command::Enqueue(Sent::new(queue.clone(), message(Some(chunks)))), &queue).unwrap();
+        assert_eq!(filler.end().unwrap(), None);
+        let mut opened = open(&home);
+        for position in positions {
+            let record = opened.stores[0].journal.read(PARTITION, position).unwrap();
+            assert_eq!(postroad_core::chunk_in_record(&record).unwrap(), Some(piece.clone()));
+        }
+    }
+}
