@@ -729,7 +729,7 @@ impl Partition {
         self.wake_who_wants(id, key, tag);
         // It is the first of a page: the one before is full.
         if sequence.is_multiple_of(page_entries) {
-            self.fold_what_is_idle(id, lane, None);
+            self.fold_what_is_idle(id, lane, 0..0);
         }
     }
 

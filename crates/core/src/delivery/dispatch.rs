@@ -8,7 +8,7 @@ use crate::Partition;
 use crate::delivery::group::GroupTurn;
 use crate::delivery::selection::Selected;
 use crate::memory::bodies::Sought;
-use crate::queue::{LaneNumber, Queue, ReadOn, State};
+use crate::queue::{LaneNumber, Load, Queue, ReadOn, State};
 
 /// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read pays, few enough to stay small.
 const FETCH_MESSAGES_MIN: u64 = 64;
@@ -303,7 +303,12 @@ impl Partition {
             };
             let tag = crate::queue::tag(number, found);
             let open = lane.get(found).map(Sought::from);
-            let Some(sought) = open.or_else(|| self.sought(id, tag)) else { break };
+            let opened = || {
+                let rest = Load { messages: messages_max - count, bytes: bytes_max.saturating_sub(bytes) };
+                self.open_pages(id, tag, rest);
+                self.sought(id, tag)
+            };
+            let Some(sought) = open.or_else(opened) else { break };
             let Some(absent_bytes) = self.bodies.absent(sought) else { break };
             // Half of them are asked for while the others go.
             if FETCH_MESSAGES_MIN / 2 <= count && bytes_max <= bytes {

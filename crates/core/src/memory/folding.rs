@@ -5,62 +5,67 @@
 //! are left to the disk; nothing is read or written for it. Where consumers, browsers and cursors with selectors are,
 //! pages stay open. Nothing that the log tells depends on what is folded.
 
-use postroad_model::{ConsumerKey, Message, MessageKey, QueueId};
+use std::ops::Range;
+
+use postroad_model::{ConsumerKey, EntryTag, Message, MessageKey, QueueId};
 
 use crate::Partition;
-use crate::queue::{Entry, Folded, Lane, LaneNumber, Page, Queue, State, tag, untag};
+use crate::queue::{Entry, Folded, Lane, LaneNumber, Load, Page, Queue, State, tag, untag};
 
 /// Pages that are looked at in one attempt: what cannot be folded now must not hold up everybody each time.
 const LOOKED_AT_MAX: usize = 8;
 
 impl Partition {
     /// Opens the page of this entry, if it is folded; returns whether it was.
-    pub(crate) fn open_page(&mut self, id: QueueId, entry: postroad_model::EntryTag) -> bool {
-        if !self.queues.get(&id).is_some_and(|queue| queue.is_folded(entry)) {
-            return false;
-        }
+    pub(crate) fn open_page(&mut self, id: QueueId, entry: EntryTag) -> bool {
+        self.open_pages(id, entry, Load { messages: 1, bytes: 0 })
+    }
+
+    /// As [`Partition::open_page`], for somebody who goes on from there: to so many messages, or to so many bytes of bodies.
+    pub(crate) fn open_pages(&mut self, id: QueueId, entry: EntryTag, wanted: Load) -> bool {
         let (number, sequence) = untag(entry);
         let number = LaneNumber(number);
-        self.unfold(id, number, sequence);
-        self.fold_what_is_idle(id, number, Some(sequence));
+        let Some(opened) = self.unfold(id, number, sequence, wanted) else { return false };
+        self.fold_what_is_idle(id, number, opened);
         true
     }
 
-    fn unfold(&mut self, id: QueueId, number: LaneNumber, sequence: u64) {
-        let Some(lane) = self.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) else {
-            return;
-        };
-        let Some(page) = lane.take_folded(sequence) else { return };
+    /// Of the folded page that has this sequence, if there is one, opens those pages that somebody wants; returns them.
+    fn unfold(&mut self, id: QueueId, number: LaneNumber, sequence: u64, wanted: Load) -> Option<Range<u64>> {
+        let lane = self.queues.get_mut(&id)?.lanes.get_mut(number)?;
+        let page = lane.take_folded(sequence)?;
         self.bodies.remove_page(&page);
         self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
         self.counters.opened_pages += 1;
-        let (entries, is_shared) = (page.entries(), page.is_shared());
-        let wanted = lane.page_of(sequence);
-        let beside: Vec<_> = entries.iter().map(|entry| lane.block_beside(entry.sequence, wanted)).collect();
-        let mut blocks = beside.chunk_by(|a, b| a == b).map(<[_]>::len);
-        let mut rest = &entries[..];
-        while let Some((page, behind)) = blocks.next().map(|entries| rest.split_at(entries)) {
-            rest = behind;
-            let is_wanted = page.first().is_some_and(|first| lane.page_of(first.sequence) == wanted);
-            // The others of a wide page stay folded, in pages as wide as can be without it.
-            if let Some(page) = (!is_wanted).then(|| Page::of(page)).flatten() {
+        let (mut entries, is_shared) = (page.entries(), page.is_shared());
+        let last = last_wanted(&entries, sequence, wanted);
+        let pages = lane.page_of(sequence)..lane.page_of(last) + lane.page_entries();
+        let [first, end] =
+            [pages.start, pages.end].map(|end| entries.partition_point(|entry| entry.sequence < end));
+        // What is beside them stays folded, in pages as wide as can be without them.
+        for (mut rest, near) in [(&entries[..first], pages.start), (&entries[end..], pages.end - 1)] {
+            while let Some(begin) = rest.first() {
+                let block_end = lane.end_of_block_beside(begin.sequence, near);
+                let block;
+                (block, rest) = rest.split_at(rest.partition_point(|entry| entry.sequence < block_end));
+                let Some(page) = Page::of(block) else { continue };
                 self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
                 let page = self.bodies.keep_page(page.shared(is_shared), &self.settings);
                 let restored = lane.restore_folded(page);
                 debug_assert!(restored, "its place was its own until now");
-                continue;
-            }
-            for folded in page.iter().cloned() {
-                let Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes } =
-                    folded;
-                let key = MessageKey::Durable { position, ordinal };
-                self.expiries.insert(headers.expires_at_ms, id, tag(number.0, sequence));
-                let place = self.bodies.unfold(key, headers, body_bytes);
-                let state = State::Ready;
-                let entry = Entry { key, place, stamp, failed_deliveries, uncounted_deliveries: 0, state };
-                lane.restore(sequence, entry);
             }
         }
+        for folded in entries.drain(first..end) {
+            let Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes } =
+                folded;
+            let key = MessageKey::Durable { position, ordinal };
+            self.expiries.insert(headers.expires_at_ms, id, tag(number.0, sequence));
+            let place = self.bodies.unfold(key, headers, body_bytes);
+            let state = State::Ready;
+            let entry = Entry { key, place, stamp, failed_deliveries, uncounted_deliveries: 0, state };
+            lane.restore(sequence, entry);
+        }
+        Some(pages)
     }
 
     /// Makes a wide page of the folded page of this sequence and those beside it, if all of them are folded, and a wider one of that
@@ -89,17 +94,16 @@ impl Partition {
         2 * self.settings.page_entries.max(lane.page_entries())
     }
 
-    /// Folds full pages of the lane while messages take more memory than they may, but for the page of `opened`, which
+    /// Folds full pages of the lane while messages take more memory than they may, but for those that were just `opened`, which
     /// somebody is about to use.
-    pub(crate) fn fold_what_is_idle(&mut self, id: QueueId, number: LaneNumber, opened: Option<u64>) {
+    pub(crate) fn fold_what_is_idle(&mut self, id: QueueId, number: LaneNumber, opened: Range<u64>) {
         if number.is_volatile() || id.is_volatile() || !self.is_short_of_memory() {
             return;
         }
         let Some(queue) = self.queues.get(&id) else { return };
         let Some(lane) = queue.lanes.get(number) else { return };
-        let mut in_use = self.pages_in_use(queue, number, lane);
-        in_use.extend(opened.map(|sequence| lane.page_of(sequence)));
-        let idle = lane.full_pages().filter(|page| !in_use.contains(page));
+        let in_use = self.pages_in_use(queue, number, lane);
+        let idle = lane.full_pages().filter(|page| !in_use.contains(page) && !opened.contains(page));
         for page in idle.take(LOOKED_AT_MAX).collect::<Vec<_>>() {
             if !self.is_short_of_memory() {
                 return;
@@ -206,6 +210,18 @@ impl Partition {
         let headers = Message { bytes: bytes::Bytes::new(), ..headers.clone() };
         Some(Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes })
     }
+}
+
+/// The last of the entries that are wanted from this sequence on.
+fn last_wanted(entries: &[Folded], sequence: u64, wanted: Load) -> u64 {
+    let mut rest = wanted;
+    let behind = entries.iter().skip_while(|entry| entry.sequence < sequence);
+    let within = behind.take_while(|entry| {
+        let is_within = 0 < rest.messages && 0 < rest.bytes;
+        rest.remove(entry.body_bytes);
+        is_within
+    });
+    within.last().map_or(sequence, |entry| entry.sequence)
 }
 
 /// All folded pages.

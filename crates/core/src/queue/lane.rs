@@ -324,6 +324,10 @@ impl Lane {
 
     /// The folded page that has this sequence in its range, if it is folded.
     pub fn folded(&self, sequence: u64) -> Option<&Page> {
+        // Nearly always it is asked of an open one.
+        if self.blocks_of(sequence).is_some() {
+            return None;
+        }
         match self.pages.range(..=sequence).next_back()? {
             (_, Slot::Folded(page)) => (sequence < self.end_of(page)).then_some(page),
             (_, Slot::Open(_)) => None,
@@ -359,12 +363,11 @@ impl Lane {
         (self.page_bits..=SEQUENCE_BITS).step_by(WIDE_BITS as usize)
     }
 
-    /// The widest block of pages that has this sequence and not the other, as its width and its number; if they are in the same
-    /// page, that page.
-    pub fn block_beside(&self, sequence: u64, other: u64) -> (u32, u64) {
+    /// Where the widest block of pages ends that has this sequence and not the other, which is in another page.
+    pub fn end_of_block_beside(&self, sequence: u64, other: u64) -> u64 {
         let apart = |bits: &u32| sequence >> bits != other >> bits;
         let bits = self.widths().take_while(apart).last().unwrap_or(self.page_bits);
-        (bits, sequence >> bits)
+        ((sequence >> bits) + 1) << bits
     }
 
     /// Puts a wide page in the place of the pages that are in it.
@@ -622,16 +625,16 @@ mod tests {
     fn the_block_beside_a_page_is_as_wide_as_it_can_be_without_it() {
         let lane = Lane::new(2);
         for (sequence, other, want) in [
-            (5, 4, (1, 2)),
-            (2, 1, (1, 1)),
-            (15, 1, (1, 7)),
-            (16, 1, (4, 1)),
-            (127, 16, (4, 7)),
-            (3, 127, (4, 0)),
-            (128, 0, (7, 1)),
-            (4095, 0, (10, 3)),
+            (5, 4, 6),
+            (2, 1, 4),
+            (15, 1, 16),
+            (16, 1, 32),
+            (127, 16, 128),
+            (3, 127, 16),
+            (128, 0, 256),
+            (4095, 0, 4096),
         ] {
-            assert_eq!(lane.block_beside(sequence, other), want, "{sequence} beside {other}");
+            assert_eq!(lane.end_of_block_beside(sequence, other), want, "{sequence} beside {other}");
         }
     }
 

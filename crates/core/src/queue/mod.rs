@@ -163,12 +163,6 @@ impl Queue {
         tag(lane.0, sequence)
     }
 
-    /// Whether the entry of this tag, if the queue still holds it, lies in a folded page.
-    pub fn is_folded(&self, entry: EntryTag) -> bool {
-        let (lane, sequence) = untag(entry);
-        self.lanes.get(LaneNumber(lane)).is_some_and(|lane| lane.folded(sequence).is_some())
-    }
-
     /// A new entry has this value: an older one with the same is superseded.
     pub fn note_value(&mut self, value: &Arc<str>, key: MessageKey, tag: EntryTag) {
         let superseded = self.last_values.get_or_insert_default().note(value, key, tag);

@@ -483,7 +483,10 @@ impl Facts {
                 body_bytes: number(Column::BodyBytes, place),
             })
         };
-        (0..self.column(Column::Sequences).len()).filter_map(entry).collect()
+        let count = self.column(Column::Sequences).len();
+        let mut entries = Vec::with_capacity(count);
+        entries.extend((0..count).filter_map(entry));
+        entries
     }
 }
 
