@@ -13,15 +13,18 @@ use crate::queue::{LaneNumber, Load, Queue, ReadOn, State};
 /// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read pays, few enough to stay small.
 const FETCH_MESSAGES_MIN: u64 = 64;
 
-/// As many where consumers have credit for them: a body is there after a sync of the journal, or several, and all of these arrive
-/// in that time...
-const FETCH_MESSAGES_MAX: u64 = 512;
+/// As many where consumers have credit for them, if they are small: together no more than [`FETCH_BYTES_MAX`]. A body is there after
+/// a sync of the journal, or several, and all of these arrive in that time.
+const FETCH_MESSAGES_MAX: u64 = 1024;
 
-/// ... if they are small: together no more than this.
+/// See [`FETCH_MESSAGES_MAX`].
 const FETCH_BYTES_MAX: u64 = 1 << 20;
 
-/// And of those that are read before anybody waits for them.
-const AHEAD_BYTES_MAX: u64 = 64 << 10;
+/// And of those that are read before anybody waits for them. While they go, the disk may take its time.
+const AHEAD_BYTES_MAX: u64 = 192 << 10;
+
+/// With less memory than readers would take together, each has this part of it.
+const PRESSED_PART: u64 = 2;
 
 /// A body that is on its way from the log.
 pub struct Fetch {
@@ -255,6 +258,7 @@ impl Partition {
             self.note_read_on(id, ReadOn { at, then, last });
         }
         self.fetch(&absent, effects);
+        self.fold_what_is_idle(id, LaneNumber(number), 0..0);
     }
 
     /// Half of what was asked for first is gone, or the next of what was asked for since is due: further bodies are asked for while the
@@ -262,11 +266,13 @@ impl Partition {
     fn read_on(&mut self, id: QueueId, before: ReadOn, effects: &mut Vec<Effect>) {
         let (number, last) = crate::queue::untag(before.last);
         let messages_max = self.fetch_messages_max(id);
-        let absent = self.absent_from(id, (number, last + 1), messages_max / 2, AHEAD_BYTES_MAX);
+        let bytes_max = if self.is_pressed() { AHEAD_BYTES_MAX / PRESSED_PART } else { AHEAD_BYTES_MAX };
+        let absent = self.absent_from(id, (number, last + 1), messages_max / 2, bytes_max);
         let ends = absent.first().zip(absent.last()).map(|((first, _), (last, _))| (*first, *last));
         let (then, last) = ends.unwrap_or((before.last, before.last));
         self.note_read_on(id, ReadOn { at: before.then, then, last });
         self.fetch(&absent, effects);
+        self.fold_what_is_idle(id, LaneNumber(number), 0..0);
     }
 
     fn note_read_on(&mut self, id: QueueId, read_on: ReadOn) {
@@ -281,11 +287,19 @@ impl Partition {
         let consumers = consumers.filter_map(|key| self.consumers.get(key));
         let window: u64 =
             consumers.map(|consumer| u64::from(consumer.credit) + consumer.held.len() as u64).sum();
-        window.clamp(FETCH_MESSAGES_MIN, FETCH_MESSAGES_MAX)
+        let part = if self.is_pressed() { PRESSED_PART } else { 1 };
+        window.clamp(FETCH_MESSAGES_MIN, FETCH_MESSAGES_MAX / part)
     }
 
-    /// Messages from this entry on, in its page and those that stay open with it, whose bodies are neither here nor on their way. Such a page
-    /// that is folded is opened.
+    /// Whether what somebody is at, and so stays in memory, takes more than there is for it, with what is on its way.
+    fn is_pressed(&self) -> bool {
+        let on_its_way = self.fetches.len() as u64 * AHEAD_BYTES_MAX / FETCH_MESSAGES_MAX;
+        let resident_bytes_max = self.settings.resident_bytes_max;
+        self.bodies.taken() + on_its_way > resident_bytes_max + resident_bytes_max / 8
+    }
+
+    /// Messages from this entry on, in its page and those that are in reach of it, whose bodies are neither here nor on their way. Such a
+    /// page that is folded is opened, and may be folded again once they are asked for.
     fn absent_from(
         &mut self,
         id: QueueId,
@@ -305,7 +319,7 @@ impl Partition {
             let open = lane.get(found).map(Sought::from);
             let opened = || {
                 let rest = Load { messages: messages_max - count, bytes: bytes_max.saturating_sub(bytes) };
-                self.open_pages(id, tag, rest);
+                self.unfold(id, LaneNumber(number), found, rest);
                 self.sought(id, tag)
             };
             let Some(sought) = open.or_else(opened) else { break };

@@ -18,25 +18,27 @@ const LOOKED_AT_MAX: usize = 8;
 impl Partition {
     /// Opens the page of this entry, if it is folded; returns whether it was.
     pub(crate) fn open_page(&mut self, id: QueueId, entry: EntryTag) -> bool {
-        self.open_pages(id, entry, Load { messages: 1, bytes: 0 })
-    }
-
-    /// As [`Partition::open_page`], for somebody who goes on from there: to so many messages, or to so many bytes of bodies.
-    pub(crate) fn open_pages(&mut self, id: QueueId, entry: EntryTag, wanted: Load) -> bool {
         let (number, sequence) = untag(entry);
         let number = LaneNumber(number);
-        let Some(opened) = self.unfold(id, number, sequence, wanted) else { return false };
+        let alone = Load { messages: 1, bytes: 0 };
+        let Some(opened) = self.unfold(id, number, sequence, alone) else { return false };
         self.fold_what_is_idle(id, number, opened);
         true
     }
 
-    /// Of the folded page that has this sequence, if there is one, opens those pages that somebody wants; returns them.
-    fn unfold(&mut self, id: QueueId, number: LaneNumber, sequence: u64, wanted: Load) -> Option<Range<u64>> {
+    /// Of the folded page that has this sequence, if there is one, opens its own and those behind it in which somebody wants so many
+    /// messages, or so many bytes of bodies; returns them.
+    pub(crate) fn unfold(
+        &mut self,
+        id: QueueId,
+        number: LaneNumber,
+        sequence: u64,
+        wanted: Load,
+    ) -> Option<Range<u64>> {
         let lane = self.queues.get_mut(&id)?.lanes.get_mut(number)?;
         let page = lane.take_folded(sequence)?;
         self.bodies.remove_page(&page);
         self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-        self.counters.opened_pages += 1;
         let (mut entries, is_shared) = (page.entries(), page.is_shared());
         let last = last_wanted(&entries, sequence, wanted);
         let pages = lane.page_of(sequence)..lane.page_of(last) + lane.page_entries();
@@ -55,6 +57,7 @@ impl Partition {
                 debug_assert!(restored, "its place was its own until now");
             }
         }
+        self.counters.opened_pages += (pages.end - pages.start) / lane.page_entries();
         for folded in entries.drain(first..end) {
             let Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes } =
                 folded;
@@ -103,7 +106,8 @@ impl Partition {
         let Some(queue) = self.queues.get(&id) else { return };
         let Some(lane) = queue.lanes.get(number) else { return };
         let in_use = self.pages_in_use(queue, number, lane);
-        let idle = lane.full_pages().filter(|page| !in_use.contains(page) && !opened.contains(page));
+        let is_in_use = |page: &u64| in_use.iter().any(|pages| pages.contains(page));
+        let idle = lane.full_pages().filter(|page| !is_in_use(page) && !opened.contains(page));
         for page in idle.take(LOOKED_AT_MAX).collect::<Vec<_>>() {
             if !self.is_short_of_memory() {
                 return;
@@ -133,8 +137,8 @@ impl Partition {
         self.bodies.taken() > self.settings.resident_bytes_max
     }
 
-    /// Pages of the lane at which some reader of the queue is.
-    fn pages_in_use(&self, queue: &Queue, number: LaneNumber, lane: &Lane) -> Vec<u64> {
+    /// Pages of the lane at which some reader of the queue is, with those behind them that it soon comes to: bodies are read ahead.
+    fn pages_in_use(&self, queue: &Queue, number: LaneNumber, lane: &Lane) -> Vec<Range<u64>> {
         let at = |key: &ConsumerKey| {
             // One that is idle goes on where the next entry is that it wants.
             let consumer = self.consumers.get(key).filter(|_| !queue.is_idle(*key))?;
@@ -143,12 +147,19 @@ impl Partition {
             Some([browse, view.map(crate::queue::View::cursor)])
         };
         let cursors = queue.consumers.iter().filter_map(at).flatten().flatten();
-        // What comes first is due for any of them, and what comes then is soon: bodies are read ahead.
+        // What comes first is due for any of them.
         let first = (!queue.consumers.is_empty()).then(|| lane.cursor());
-        let mut pages: Vec<u64> = cursors.chain(first).map(|cursor| lane.page_of(cursor)).collect();
+        let asked_for = queue.read_on.map(|on| untag(on.last)).filter(|(of, _)| *of == number.0);
+        let ahead = self.entries_ahead(lane);
+        let reach = |cursor| {
+            let page = lane.page_of(cursor);
+            let asked_for = asked_for.map(|(_, last)| lane.page_of(last) + lane.page_entries());
+            let end = asked_for.filter(|end| *end <= page + 2 * ahead).unwrap_or(0);
+            page..end.max(page + ahead)
+        };
+        let mut pages: Vec<Range<u64>> = cursors.chain(first).map(reach).collect();
         pages.dedup();
-        let (ahead, step) = (self.entries_ahead(lane), lane.page_entries() as usize);
-        pages.iter().flat_map(|page| (*page..page + ahead).step_by(step)).collect()
+        pages
     }
 
     fn fold(&mut self, id: QueueId, number: LaneNumber, page: u64) {
