@@ -221,17 +221,12 @@ impl Bodies {
         self.stored(message).is_some_and(is_idle) && self.folds.of(message.key) < FOLDS_MAX
     }
 
-    /// Whether pages that have the message could all be folded, and it would still be known how many.
-    pub fn is_countable(&self, message: impl Into<Sought>) -> bool {
+    /// How many hold the message: queues, by open pages or folded ones, and transactions. If that is one it will never be more, and
+    /// beyond [`FOLDS_MAX`] it would not be known any more how many if all pages were folded.
+    pub fn holders(&self, message: impl Into<Sought>) -> u32 {
         let message = message.into();
         let open = self.stored(message).map_or(0, |stored| stored.references);
-        open.saturating_add(u32::from(self.folds.of(message.key))) <= u32::from(FOLDS_MAX)
-    }
-
-    /// Whether another queue or a transaction holds the message too, or a folded page does. What is not shared never will be.
-    pub fn is_shared(&self, message: impl Into<Sought>) -> bool {
-        let message = message.into();
-        self.folds.of(message.key) > 0 || self.stored(message).is_none_or(|stored| stored.references > 1)
+        open.saturating_add(self.folds.of(message.key).into())
     }
 
     /// A queue that holds the message has folded its page.

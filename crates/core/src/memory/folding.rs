@@ -10,6 +10,7 @@ use std::ops::Range;
 use postroad_model::{ConsumerKey, EntryTag, Message, MessageKey, QueueId};
 
 use crate::Partition;
+use crate::memory::folds::FOLDS_MAX;
 use crate::queue::{Entry, Folded, Lane, LaneNumber, Load, Page, Queue, State, tag, untag};
 
 /// Pages that are looked at in one attempt: what cannot be folded now must not hold up everybody each time.
@@ -169,7 +170,7 @@ impl Partition {
         }
         let entries = lane.page(page).map(|(sequence, entry)| self.folded(sequence, entry));
         let Some(entries) = entries.collect::<Option<Vec<Folded>>>() else { return };
-        let is_shared = self.is_shared(lane, page);
+        let is_shared = 1 < self.holders(lane, page);
         let Some(page) = Page::of(&entries) else { return };
         for Folded { sequence, position, ordinal, headers, .. } in entries {
             self.expiries.remove(headers.expires_at_ms, id, tag(number.0, sequence));
@@ -198,18 +199,19 @@ impl Partition {
     /// What an open page is for a snapshot: whoever is at its entries is no part of that.
     pub(crate) fn written_page<'l>(&self, lane: &'l Lane, page: u64) -> Option<&'l Page> {
         lane.written(page, || {
-            if !lane.page(page).all(|(_, entry)| self.bodies.is_countable(entry)) {
+            let holders = self.holders(lane, page);
+            if u32::from(FOLDS_MAX) < holders {
                 return None;
             }
             let entries = lane.page(page).map(|(sequence, entry)| self.as_folded(sequence, entry));
             let written = Page::of(&entries.collect::<Option<Vec<Folded>>>()?)?;
-            Some(written.shared(self.is_shared(lane, page)))
+            Some(written.shared(1 < holders))
         })
     }
 
-    /// Whether somebody else holds a message of this open page, too.
-    fn is_shared(&self, lane: &Lane, page: u64) -> bool {
-        lane.page(page).any(|(_, entry)| self.bodies.is_shared(entry))
+    /// How many hold that message of this open page which most hold.
+    fn holders(&self, lane: &Lane, page: u64) -> u32 {
+        lane.page(page).map(|(_, entry)| self.bodies.holders(entry)).max().unwrap_or(0)
     }
 
     fn as_folded(&self, sequence: u64, entry: &Entry) -> Option<Folded> {
