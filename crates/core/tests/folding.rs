@@ -399,7 +399,6 @@ fn readers_go_further_ahead_while_there_is_memory_for_it() {
         bench.run(&format!("attach 2.{queue} q{queue} 1000"));
     }
     let firsts: Vec<usize> = bench.fetched.iter().copied().filter(|count| *count >= 512).collect();
-    println!("{:?} {:?}", bench.fetched, bench.partitions[0].memory());
     assert_eq!((firsts[1], firsts[18]), (1000, 512), "among many");
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use postroad_core::{Partition, encode_record};
-use postroad_journal::{Payload, RealDisk, Record};
+use postroad_journal::{Disk, Journal, KeyId, Payload, RealDisk, Record};
 use postroad_model::{
     Command, Compression, Destination, Effect, PartitionId, PartitionRange, Placement, Position,
 };
@@ -34,17 +34,17 @@ pub enum FillError {
 
 /// See the head of this file.
 pub struct Filler {
-    stores: Vec<FilledStore>,
+    stores: Vec<FilledStore<RealDisk>>,
     partitions: BTreeMap<PartitionId, Partition>,
     placement: Placement,
     addressing: Arc<Addressing>,
     keys: TenantKeys,
 }
 
-struct FilledStore {
+struct FilledStore<D: Disk> {
     range: PartitionRange,
-    disk: RealDisk,
-    writer: LogWriter<RealDisk>,
+    disk: D,
+    writer: LogWriter<D>,
     /// By partition, where its next record goes.
     next: BTreeMap<PartitionId, Position>,
     /// By partition, what the writer has and what is not applied yet.
@@ -56,18 +56,7 @@ impl Filler {
     /// Nothing is changed yet.
     pub fn of(stores: Stores, keys: TenantKeys) -> Filler {
         let Stores { stores, partitions, placement, addressing } = stores;
-        let stores = stores.into_iter().map(|store| {
-            let last = |id: PartitionId| store.journal.last_position(id);
-            let next = store.range.iter().map(|id| (id, last(id).map_or(Position::FIRST, Position::next)));
-            FilledStore {
-                range: store.range,
-                disk: store.disk,
-                next: next.collect(),
-                writer: LogWriter::new(store.journal, store.range.iter()),
-                waiting: BTreeMap::new(),
-                group_bytes: 0,
-            }
-        });
+        let stores = stores.into_iter().map(|store| FilledStore::of(store.range, store.disk, store.journal));
         Filler { stores: stores.collect(), partitions, placement, addressing, keys }
     }
 
@@ -88,31 +77,29 @@ impl Filler {
         Ok(position)
     }
 
-    /// Makes durable what was put, with a checkpoint; returns why there is none, if so: the next start takes longer then, and nothing
-    /// is lost.
+    /// Makes durable what was put, with a checkpoint; returns what has not come about though nothing is lost.
     ///
     /// # Errors
     /// [`FillError`]
-    pub fn end(mut self) -> Result<Option<String>, FillError> {
-        let mut trouble = None;
+    pub fn end(mut self) -> Result<Vec<String>, FillError> {
+        let mut troubles = Vec::new();
         for store in &mut self.stores {
             store.write(&mut self.partitions)?;
-            store.writer.ask_for_snapshots();
-            store.work(&mut self.partitions)?;
-            trouble = trouble.or(store.writer.trouble().checkpoint.clone());
-            trouble = trouble.or(store.writer.seal());
+            troubles.extend(store.end(&mut self.partitions)?);
         }
-        Ok(trouble)
+        Ok(troubles)
     }
 }
 
-impl FilledStore {
-    fn push(
-        &mut self,
-        partition: PartitionId,
-        command: Command,
-        key: Option<postroad_journal::KeyId>,
-    ) -> Position {
+impl<D: Disk> FilledStore<D> {
+    fn of(range: PartitionRange, disk: D, journal: Journal<D>) -> FilledStore<D> {
+        let last = |id: PartitionId| journal.last_position(id);
+        let next = range.iter().map(|id| (id, last(id).map_or(Position::FIRST, Position::next))).collect();
+        let writer = LogWriter::new(journal, range.iter());
+        FilledStore { range, disk, writer, next, waiting: BTreeMap::new(), group_bytes: 0 }
+    }
+
+    fn push(&mut self, partition: PartitionId, command: Command, key: Option<KeyId>) -> Position {
         let next = self.next.entry(partition).or_insert(Position::FIRST);
         let position = std::mem::replace(next, next.next());
         let payload = Payload::from(encode_record(&command, Compression::None));
@@ -130,7 +117,33 @@ impl FilledStore {
             self.writer.write();
             self.work(partitions)?;
         }
-        Ok(())
+        // A journal that does not go on at once after a failed write says later what has become of it.
+        if let Some(reason) = self.writer.trouble_with_writing() {
+            return Err(FillError::Refused(reason.to_owned()));
+        }
+        match self.waiting.values().find_map(VecDeque::front) {
+            Some((position, _)) => {
+                let reason = format!("record {} was neither written nor refused", position.get());
+                Err(FillError::Refused(reason))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// See [`Filler::end`]; everything is written.
+    fn end(&mut self, partitions: &mut BTreeMap<PartitionId, Partition>) -> Result<Vec<String>, FillError> {
+        let (before, mut troubles) = (self.writer.written().checkpoints, Vec::new());
+        self.writer.ask_for_snapshots();
+        self.work(partitions)?;
+        if self.writer.written().checkpoints == before {
+            let reason = self.writer.trouble().checkpoint.clone().unwrap_or_default();
+            troubles
+                .push(format!("there is no checkpoint of it, so that the next start takes longer: {reason}"));
+        }
+        if let Some(reason) = self.writer.seal() {
+            troubles.push(format!("the journal has no mark that it ended well; nothing is lost: {reason}"));
+        }
+        Ok(troubles)
     }
 
     /// Carries out what the writer says and wants, until it wants no more.
@@ -208,7 +221,7 @@ fn released(position: Position, bytes: u64) -> Note {
 mod tests {
     use bytes::Bytes;
     use postroad_core::Settings;
-    use postroad_journal::Keys;
+    use postroad_journal::{Fault, Keys, Operation, Options, SimulatedDisk};
     use postroad_model::{Chunks, Encoding, Message, NORMAL_PRIORITY, Protocol, Sent};
     use tempfile::TempDir;
 
@@ -243,7 +256,7 @@ mod tests {
             for _ in 0..1000 {
                 filler.put(Command::Enqueue(Sent::new(queue.clone(), message(None))), &queue).unwrap();
             }
-            assert_eq!(filler.end().unwrap(), None, "turn {turn}");
+            assert_eq!(filler.end().unwrap(), Vec::<String>::new(), "turn {turn}");
             let checkpoint = home.path().join(format!("{:016x}.checkpoint", turn));
             assert!(checkpoint.exists(), "turn {turn}: {:?}", std::fs::read_dir(home.path()));
             let opened = open(&home);
@@ -251,6 +264,27 @@ mod tests {
             assert_eq!(partition.applied(), Position::new(1000 * turn), "turn {turn}");
             let live = partition.live_messages().flat_map(|row| row.keys()).count();
             assert_eq!(live as u64, 1000 * turn, "turn {turn}");
+        }
+    }
+
+    /// Whether or not the journal could go on behind it.
+    #[test]
+    fn a_sync_that_fails_is_an_error() {
+        for failures in 1..=3 {
+            let disk = SimulatedDisk::new(3);
+            let (journal, _) = Journal::open(disk.clone(), Options::default()).unwrap();
+            let range = PartitionRange { first: PARTITION, count: 1 };
+            let mut store = FilledStore::of(range, disk.clone(), journal);
+            let settings = Settings::at_rest(PARTITION, Placement::over(1), 1);
+            let mut partitions = BTreeMap::from([(PARTITION, Partition::new(settings))]);
+            let send = || Command::Enqueue(Sent::new(Destination::queue("filled"), message(None)));
+            store.push(PARTITION, send(), None);
+            store.write(&mut partitions).unwrap();
+            (0..failures).for_each(|nth| disk.fail(Operation::Sync, nth, Fault::Broken));
+            store.push(PARTITION, send(), None);
+            let written = store.write(&mut partitions);
+            assert!(matches!(written, Err(FillError::Refused(_))), "{failures} failures: {written:?}");
+            assert_eq!(partitions[&PARTITION].applied(), Some(Position::FIRST), "{failures} failures");
         }
     }
 
@@ -265,7 +299,7 @@ mod tests {
         let bytes = pieces * piece.len() as u64;
         let chunks = Chunks { bytes, piece_bytes: piece.len() as u32, positions: positions.clone().into() };
         filler.put(Command::Enqueue(Sent::new(queue.clone(), message(Some(chunks)))), &queue).unwrap();
-        assert_eq!(filler.end().unwrap(), None);
+        assert_eq!(filler.end().unwrap(), Vec::<String>::new());
         let mut opened = open(&home);
         for position in positions {
             let record = opened.stores[0].journal.read(PARTITION, position).unwrap();

@@ -319,7 +319,7 @@ impl Partition {
             let open = lane.get(found).map(Sought::from);
             let opened = || {
                 let rest = Load { messages: messages_max - count, bytes: bytes_max.saturating_sub(bytes) };
-                self.unfold(id, LaneNumber(number), found, rest);
+                self.unfold(id, LaneNumber(number), found..end, rest);
                 self.sought(id, tag)
             };
             let Some(sought) = open.or_else(opened) else { break };

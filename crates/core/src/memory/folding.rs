@@ -22,27 +22,27 @@ impl Partition {
         let (number, sequence) = untag(entry);
         let number = LaneNumber(number);
         let alone = Load { messages: 1, bytes: 0 };
-        let Some(opened) = self.unfold(id, number, sequence, alone) else { return false };
+        let Some(opened) = self.unfold(id, number, sequence..sequence + 1, alone) else { return false };
         self.fold_what_is_idle(id, number, opened);
         true
     }
 
-    /// Of the folded page that has this sequence, if there is one, opens its own and those behind it in which somebody wants so many
-    /// messages, or so many bytes of bodies; returns them.
+    /// Of the folded page that has the first of these sequences, if there is one, opens those pages that have what is wanted: the first,
+    /// and what is behind it as long as there are not so many messages, or so many bytes of bodies. Returns which pages these are.
     pub(crate) fn unfold(
         &mut self,
         id: QueueId,
         number: LaneNumber,
-        sequence: u64,
-        wanted: Load,
+        wanted: Range<u64>,
+        within: Load,
     ) -> Option<Range<u64>> {
         let lane = self.queues.get_mut(&id)?.lanes.get_mut(number)?;
-        let page = lane.take_folded(sequence)?;
+        let page = lane.take_folded(wanted.start)?;
         self.bodies.remove_page(&page);
         self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
         let (mut entries, is_shared) = (page.entries(), page.is_shared());
-        let last = last_wanted(&entries, sequence, wanted);
-        let pages = lane.page_of(sequence)..lane.page_of(last) + lane.page_entries();
+        let last = last_wanted(&entries, &wanted, within);
+        let pages = lane.page_of(wanted.start)..lane.page_of(last) + lane.page_entries();
         let [first, end] =
             [pages.start, pages.end].map(|end| entries.partition_point(|entry| entry.sequence < end));
         // What is beside them stays folded, in pages as wide as can be without them.
@@ -51,7 +51,9 @@ impl Partition {
                 let block_end = lane.end_of_block_beside(begin.sequence, near);
                 let block;
                 (block, rest) = rest.split_at(rest.partition_point(|entry| entry.sequence < block_end));
-                let Some(page) = Page::of(block) else { continue };
+                let page = Page::of(block);
+                debug_assert!(page.is_some(), "they made a page with others");
+                let Some(page) = page else { continue };
                 self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
                 let page = self.bodies.keep_page(page.shared(is_shared), &self.settings);
                 let restored = lane.restore_folded(page);
@@ -159,6 +161,7 @@ impl Partition {
             page..end.max(page + ahead)
         };
         let mut pages: Vec<Range<u64>> = cursors.chain(first).map(reach).collect();
+        pages.sort_unstable_by_key(|pages| pages.start);
         pages.dedup();
         pages
     }
@@ -225,16 +228,17 @@ impl Partition {
     }
 }
 
-/// The last of the entries that are wanted from this sequence on.
-fn last_wanted(entries: &[Folded], sequence: u64, wanted: Load) -> u64 {
-    let mut rest = wanted;
-    let behind = entries.iter().skip_while(|entry| entry.sequence < sequence);
+/// The last of the entries that are wanted.
+fn last_wanted(entries: &[Folded], wanted: &Range<u64>, within: Load) -> u64 {
+    let mut rest = within;
+    let behind = entries.iter().skip_while(|entry| entry.sequence < wanted.start);
+    let behind = behind.take_while(|entry| entry.sequence < wanted.end);
     let within = behind.take_while(|entry| {
         let is_within = 0 < rest.messages && 0 < rest.bytes;
         rest.remove(entry.body_bytes);
         is_within
     });
-    within.last().map_or(sequence, |entry| entry.sequence)
+    within.last().map_or(wanted.start, |entry| entry.sequence)
 }
 
 /// All folded pages.

@@ -220,12 +220,10 @@ impl Target {
 
     fn end(self) -> anyhow::Result<()> {
         let imported = self.imported;
-        let trouble =
+        let troubles =
             self.filler.end().with_context(|| format!("about {imported} messages were imported"))?;
         eprintln!("{imported} messages imported");
-        if let Some(reason) = trouble {
-            eprintln!("the next start takes longer, as there is no checkpoint: {reason}");
-        }
+        troubles.iter().for_each(|trouble| eprintln!("{trouble}"));
         Ok(())
     }
 }
