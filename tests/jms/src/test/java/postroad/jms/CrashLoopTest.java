@@ -23,6 +23,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.parallel.Isolated;
 
 /**
@@ -41,6 +42,7 @@ import org.junit.jupiter.api.parallel.Isolated;
  */
 @NeedsOwnBroker
 @Isolated("its start-up times are measured")
+@Timeout(7200) // Instead of what other tests get: PATIENCE decides.
 @DisplayName("crash loop: kill -9 under load loses nothing and undoes nothing")
 class CrashLoopTest extends PlainTest {
     private static final int CRASHES = Integer.getInteger("crash.count", 20);
