@@ -21,6 +21,7 @@ import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.Collectors;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -196,36 +197,33 @@ class CrashLoopTest extends PlainTest {
     }
 
     private void check(Broker broker) throws JMSException {
-        Connection connection = open(broker, "jms.prefetchPolicy.all=20");
-        List<Message> left = drain(connection, in);
-        List<Message> moved = drain(connection, out);
-        connection.close();
         Map<String, Integer> movedFrom = new HashMap<>();
         Map<String, Integer> copies = new HashMap<>();
-        for (Message message : moved) {
-            movedFrom.merge(message.getStringProperty("from"), 1, Integer::sum);
-            copies.merge(text(message), 1, Integer::sum);
-        }
         Set<String> undone = new TreeSet<>(movedAgain);
         Set<String> halfDone = new TreeSet<>();
-        for (Message message : left) {
+        Connection connection = open(broker, "jms.prefetchPolicy.all=20");
+        drain(connection, out, message -> {
+            movedFrom.merge(message.getStringProperty("from"), 1, Integer::sum);
             copies.merge(text(message), 1, Integer::sum);
-            if (confirmedMoves.contains(message.getJMSMessageID())) {
-                undone.add(text(message) + " " + message.getJMSMessageID());
+        });
+        drain(connection, in, message -> {
+            String id = message.getJMSMessageID();
+            copies.merge(text(message), 1, Integer::sum);
+            if (confirmedMoves.contains(id)) {
+                undone.add(text(message) + " " + id);
             }
-            if (movedFrom.containsKey(message.getJMSMessageID())) {
-                halfDone.add(text(message) + " " + message.getJMSMessageID());
+            if (movedFrom.containsKey(id)) {
+                halfDone.add(text(message) + " " + id);
             }
-        }
+        });
+        connection.close();
         movedFrom.forEach((id, times) -> {
             if (times > 1) {
                 halfDone.add(id + " moved " + times + " times");
             }
         });
-        Set<String> lost = new TreeSet<>(confirmedSends);
-        lost.removeAll(copies.keySet());
-        Set<String> lostMoves = new TreeSet<>(confirmedMoves);
-        lostMoves.removeAll(movedFrom.keySet());
+        Set<String> lost = missing(confirmedSends, copies.keySet());
+        Set<String> lostMoves = missing(confirmedMoves, movedFrom.keySet());
         copies.values().removeIf(times -> times == 1);
         copies.keySet().removeAll(inDoubtSends);
         assertEquals(Set.of(), lost, "sends confirmed, then lost");
@@ -235,13 +233,20 @@ class CrashLoopTest extends PlainTest {
         assertEquals(Map.of(), copies, "doubled, though never in doubt");
     }
 
-    private static List<Message> drain(Connection connection, Queue queue) throws JMSException {
+    private static Set<String> missing(Set<String> confirmed, Set<String> found) {
+        return confirmed.stream().filter(one -> !found.contains(one)).collect(Collectors.toCollection(TreeSet::new));
+    }
+
+    /** Looks at a message and lets it go: there may be half a million. */
+    private interface Look {
+        void at(Message message) throws JMSException;
+    }
+
+    private static void drain(Connection connection, Queue queue, Look look) throws JMSException {
         MessageConsumer consumer = autoAcknowledge(connection).createConsumer(queue);
-        List<Message> messages = new ArrayList<>();
         for (Message next = consumer.receive(3000); next != null; next = consumer.receive(1000)) {
-            messages.add(next);
+            look.at(next);
         }
         consumer.close();
-        return messages;
     }
 }
