@@ -67,10 +67,9 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     }
     look_at_disk(&config.data);
     let policies = Arc::new(config.policies()?);
-    let stores = stores::open(config, &policies, keys.journal)?;
+    let (stores, keys) = stores::open(config, &policies, keys)?;
     let partitions = stores.placement.partitions;
     let openwire = openwire_options(config, partitions, listeners.address(Service::OpenWire)?);
-    let keys = TenantKeys { tenants: policies.tenants.clone(), keys: keys.tenants };
     let options = runtime_options(config, &openwire, keys);
     let amqp = amqp_options(config, partitions);
     let runtime = Runtime::start(stores, &options, move |service, id, visit| match service {

@@ -8,14 +8,18 @@ use postroad_journal::{Keys, SpillFile};
 use postroad_model::{PartitionId, Placement, Spill};
 use postroad_routing::Policies;
 
-use crate::config::{Config, Shares};
-use crate::runtime::{Directories, Stores};
+use crate::config::{Config, Shares, StoreKeys};
+use crate::runtime::{Directories, Stores, TenantKeys};
 
-/// Opens or makes them, in the data directory that the configuration names and beside it.
+/// Opens or makes them, in the data directory that the configuration names and beside it; tells which keys what is written gets.
 ///
 /// # Errors
 /// What is wrong with a directory, or with what the configuration says about addresses.
-pub fn open(config: &Config, policies: &Arc<Policies>, keys: Keys) -> anyhow::Result<Stores> {
+pub fn open(
+    config: &Config,
+    policies: &Arc<Policies>,
+    keys: StoreKeys,
+) -> anyhow::Result<(Stores, TenantKeys)> {
     let directories = Directories {
         main: &config.data,
         partitions: config.runtime.partitions,
@@ -23,15 +27,15 @@ pub fn open(config: &Config, policies: &Arc<Policies>, keys: Keys) -> anyhow::Re
         further: &config.store.further,
     };
     let shares = Shares::of(config.memory_bytes);
-    let settings = settings(config, &shares, policies, &keys);
-    let mut stores = Stores::open(directories, keys, config.addressing()?, settings)
+    let settings = settings(config, &shares, policies, &keys.journal);
+    let mut stores = Stores::open(directories, keys.journal, config.addressing()?, settings)
         .with_context(|| format!("cannot open the store {}", config.data.display()))?;
     let journals = stores.stores.len() as u64;
     for store in &mut stores.stores {
         store.journal.bound_indexes(shares.indexes / journals);
         store.journal.sort_by(postroad_core::kin_of_record, shares.sorting / journals);
     }
-    Ok(stores)
+    Ok((stores, TenantKeys { tenants: policies.tenants.clone(), keys: keys.tenants }))
 }
 
 /// What partitions are told, each of which has its part.

@@ -15,7 +15,7 @@ use postroad_model::{Chunks, Command, Destination, Position, Sent};
 use super::line::{End, Entry, Head, Piece, VERSION, VERSION_MIN};
 use crate::cli::{base64, stores};
 use crate::config::Config;
-use crate::runtime::{Filler, TenantKeys};
+use crate::runtime::Filler;
 
 /// What `import` can be told.
 #[derive(Debug, Args)]
@@ -167,8 +167,7 @@ struct Target {
 impl Target {
     fn open(config: &Config, large: VecDeque<Option<Destination>>) -> anyhow::Result<Target> {
         let (keys, policies) = (config.keys()?, Arc::new(config.policies()?));
-        let stores = stores::open(config, &policies, keys.journal)?;
-        let keys = TenantKeys { tenants: policies.tenants.clone(), keys: keys.tenants };
+        let (stores, keys) = stores::open(config, &policies, keys)?;
         let filler = Filler::of(stores, keys);
         Ok(Target { filler, large, has_pieces: false, pieces: Vec::new(), imported: 0 })
     }
