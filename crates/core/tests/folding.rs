@@ -402,6 +402,28 @@ fn readers_go_further_ahead_while_there_is_memory_for_it() {
     assert_eq!((firsts[1], firsts[18]), (1000, 512), "among many");
 }
 
+/// Bodies of what is not due for long would be there by chance, here and there.
+#[test]
+fn a_deep_queue_that_nobody_reads_has_bodies_in_memory_in_its_last_page_alone() {
+    let body = "a-message-of-thirty-bytes";
+    let send = |bench: &mut Bench, queue: &str, messages: u64| {
+        (0..messages).for_each(|number| drop(bench.run(&format!("send 1 {queue} {body}-{number:04}"))));
+    };
+    for (case, reader, bodies) in
+        [("nobody reads it", "", 20..=28), ("somebody does", "attach 1.1 deep 50", 70..=2000)]
+    {
+        let limits = Settings { resident_bytes_max: 1 << 19, page_entries: 8, ..settings(1) };
+        let mut bench = Bench::new(limits);
+        send(&mut bench, "shallow", 20);
+        let each = bench.partitions[0].memory().resident_bytes / 20;
+        bench.run(reader);
+        send(&mut bench, "deep", 3000);
+        let memory = bench.partitions[0].memory();
+        assert!(1000 < memory.folded_messages, "case: {case}: {memory:?}");
+        assert!(bodies.contains(&(memory.resident_bytes / each)), "case: {case}: {memory:?}");
+    }
+}
+
 /// One of two subscriptions is read: what its reader has had takes no memory for the other.
 #[test]
 fn what_one_queue_has_sent_leaves_memory_though_another_has_it() {

@@ -451,8 +451,10 @@ impl Partition {
             }
             self.drop_reference(key, effects);
         }
+        let are_deep = self.are_deep(&touched);
         self.dispatch_all(touched, effects);
-        self.evict_over_budget((0..messages).map(|ordinal| MessageKey::Durable { position, ordinal }));
+        let keys = (0..messages).map(|ordinal| MessageKey::Durable { position, ordinal });
+        self.evict_newest(keys, are_deep);
     }
 
     /// One entry in each queue that the address feeds; a queue is made on first use. See [`Sent::moved`].
@@ -524,11 +526,11 @@ impl Partition {
         }
     }
 
-    /// Leaves the newest bodies to the disk once the budget is spent, on bodies or on what else messages take: the oldest are due first. Of
-    /// these, which have just come, some may be gone or folded already.
-    pub(crate) fn evict_over_budget(&mut self, newest: impl IntoIterator<Item = MessageKey>) {
+    /// Leaves the newest bodies to the disk once the budget is spent, on bodies or on what else messages take: the oldest are due first.
+    /// Those that come into `deep` queues go at once. Of these, which have just come, some may be gone or folded already.
+    pub(crate) fn evict_newest(&mut self, newest: impl IntoIterator<Item = MessageKey>, deep: bool) {
         for key in newest {
-            if !self.is_short_of_memory() {
+            if !deep && !self.is_short_of_memory() {
                 return;
             }
             self.bodies.evict(key);

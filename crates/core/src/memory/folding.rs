@@ -111,12 +111,35 @@ impl Partition {
         let in_use = self.pages_in_use(queue, number, lane);
         let is_in_use = |page: &u64| in_use.iter().any(|pages| pages.contains(page));
         let idle = lane.full_pages().filter(|page| !is_in_use(page) && !opened.contains(page));
-        for page in idle.take(LOOKED_AT_MAX).collect::<Vec<_>>() {
+        let (idle, was_deep) = (idle.collect::<Vec<_>>(), lane.is_deep());
+        for page in idle.iter().take(LOOKED_AT_MAX) {
             if !self.is_short_of_memory() {
-                return;
+                break;
             }
-            self.fold(id, number, page);
+            self.fold(id, number, *page);
         }
+        if !was_deep {
+            self.leave_bodies(id, number, &idle);
+        }
+    }
+
+    /// If the lane has become deep, leaves the bodies of these pages of it to the disk. Those few that found room now and then would lie
+    /// apart from each other, and each hold a part of memory that no other size of body can have.
+    fn leave_bodies(&mut self, id: QueueId, number: LaneNumber, pages: &[u64]) {
+        let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(number));
+        let Some(lane) = lane.filter(|lane| lane.is_deep()) else { return };
+        for (_, entry) in pages.iter().flat_map(|page| lane.page(*page)) {
+            self.bodies.evict(entry.key);
+        }
+    }
+
+    /// Whether what these queues got last is not due for long: all of them have folded pages, and nobody reads them.
+    pub(crate) fn are_deep(&self, queues: &[QueueId]) -> bool {
+        let is_deep = |id| {
+            let queue: Option<&Queue> = self.queues.get(id).filter(|queue| queue.consumers.is_empty());
+            queue.is_some_and(|queue| queue.lanes.iter().any(|(_, lane)| lane.is_deep()))
+        };
+        !queues.is_empty() && queues.iter().all(is_deep)
     }
 
     /// Folds whatever is idle, if memory is short: after a start.

@@ -406,6 +406,11 @@ impl Lane {
         page < self.page_of(self.next)
     }
 
+    /// Whether it has folded pages.
+    pub fn is_deep(&self) -> bool {
+        self.open.len() < self.pages.len()
+    }
+
     /// Open pages that are full.
     pub fn full_pages(&self) -> impl Iterator<Item = u64> {
         self.open_pages().filter(|page| self.is_full(*page))

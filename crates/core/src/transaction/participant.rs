@@ -179,8 +179,9 @@ impl Partition {
         if let Some(volatile) = volatile {
             self.carry_out_volatile(volatile, effects);
         }
+        let are_deep = self.are_deep(&touched);
         self.dispatch_all(touched, effects);
-        self.evict_over_budget(prepared.sends.iter().map(|(key, _)| *key));
+        self.evict_newest(prepared.sends.iter().map(|(key, _)| *key), are_deep);
     }
 
     pub(crate) fn apply_abort(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
