@@ -3,7 +3,7 @@
 //! ```text
 //!  a segment is left ──▶ a quarter of it is live: a backlog ──▶ order
 //!  order ──▶ another thread looks whether many addresses lie side by side, and writes the copy ──▶ whoever reads looks there first
-//!  the segment goes, or the disk is full ──▶ the copy goes
+//!  the segment goes, or the disk is short of space and this is one of the newest ──▶ the copy goes
 //! ```
 //! A copy says nothing that its segment does not. It is not synced, a backup goes without it, and where it is missing or broken the
 //! segment is read.
@@ -173,16 +173,16 @@ impl<D: Disk> Journal<D> {
         Some(SortedCopy { file, segment, end })
     }
 
-    /// On a full disk copies make room for what is to come.
+    /// On a disk that is short of space copies make room for what is to come, before anything is refused: those of the newest segments,
+    /// which are read last.
     pub(crate) fn drop_copies_for_room(&mut self) {
-        if self.space() == Space::Low {
-            for (number, salt) in std::mem::take(&mut self.sorted.ready) {
-                // It gets another turn once there is room.
-                self.sorted.judged.remove(&number);
-                self.compactions.obsolete.push(sorted_name(number, salt));
-            }
+        for _ in 0..std::mem::take(&mut self.room.missing) {
+            let Some((number, salt)) = self.sorted.ready.pop_last() else { break };
+            // It gets another turn once there is room.
+            self.sorted.judged.remove(&number);
+            self.sorted.handles.forget(number);
+            self.compactions.obsolete.push(sorted_name(number, salt));
             self.sorted.wake();
-            self.sorted.handles = Handles::new();
         }
     }
 }

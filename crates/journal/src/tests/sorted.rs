@@ -252,11 +252,14 @@ fn a_start_keeps_copies_of_segments_that_are_there_and_removes_others() {
 }
 
 #[test]
-fn a_disk_without_room_has_no_copies_and_loses_those_that_it_has() {
+fn a_disk_without_room_gets_no_copies_and_loses_the_newest_that_it_has() {
     let (disk, mut journal) = sorted(kin);
     let before = copies(&disk);
-    let used: usize = disk.list().unwrap().iter().map(|name| disk.contents(name).unwrap().len()).sum();
-    disk.set_capacity(Some(used as u64 + OPTIONS.segment_bytes * 11));
+    let used = |disk: &SimulatedDisk| -> u64 {
+        let names = disk.list().unwrap();
+        names.iter().map(|name| disk.contents(name).unwrap().len() as u64).sum()
+    };
+    disk.set_capacity(Some(used(&disk) + OPTIONS.segment_bytes * 11));
     let mut number = RECORDS;
     let mut commit = |journal: &mut Journal<SimulatedDisk>| {
         number += 1;
@@ -271,13 +274,23 @@ fn a_disk_without_room_has_no_copies_and_loses_those_that_it_has() {
     sort(&mut journal, &disk);
     let all = numbers(&journal);
     assert_eq!(copies(&disk), all[..all.len() - 1], "with room there is one of each");
+    // Room for five and a half is left, and nothing was refused yet.
+    disk.set_capacity(Some(used(&disk) + OPTIONS.segment_bytes * 11 / 2));
+    journal.take_stock();
+    journal.wants_removal().expect("room").run(&disk);
+    assert_eq!(copies(&disk), all[..all.len() - 1 - 3], "the newest make room for three segments");
+    sort(&mut journal, &disk);
+    assert_eq!(copies(&disk), all[..all.len() - 1 - 3], "and do not come back there");
+    assert!(journal.wants_removal().is_none(), "nor do others go");
+    read_all(&mut journal, "without the newest");
     disk.set_capacity(Some(0));
     while commit(&mut journal) {}
+    let had = copies(&disk);
     let refused = journal.wants_segment().expect("an order").prepare(&disk, &mut ());
     journal.provide(refused);
     journal.wants_removal().expect("room").run(&disk);
-    assert_eq!(copies(&disk), []);
-    read_all(&mut journal, "without copies");
+    assert_eq!(copies(&disk), had[..had.len().saturating_sub(8)], "one refused makes room for all eight");
+    read_all(&mut journal, "without more of them");
     disk.set_capacity(None);
     serve(&mut journal, &disk);
     sort(&mut journal, &disk);

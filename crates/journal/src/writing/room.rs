@@ -44,6 +44,8 @@ pub(crate) struct Room<F> {
     pub refused: bool,
     /// Fewer than [`SHORT_SEGMENTS`] fit on the disk; see [`Journal::take_stock`].
     pub short: bool,
+    /// As many segments are missing to that number, and sorted copies shall make room for them.
+    pub missing: usize,
 }
 
 impl<D: Disk> Journal<D> {
@@ -75,10 +77,16 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Looks how much space the disk has left. If it is short, a checkpoint that brings some back is due at once, and compaction
-    /// goes on without rest. Call it at the start, once the messages that are live are known.
+    /// goes on without rest; and the newest sorted copies make room. Call it at the start, once the messages that are live are known.
     pub fn take_stock(&mut self) {
-        let free = self.disk.free_bytes().ok().flatten();
-        self.room.short = free.is_some_and(|free| free < SHORT_SEGMENTS * self.options.segment_bytes);
+        let free = match self.space() {
+            // Whatever the file system says: it may keep quotas, or have no size of its own.
+            Space::Low => 0,
+            Space::Ample => self.disk.free_bytes().ok().flatten().unwrap_or(u64::MAX),
+        };
+        let missing_bytes = (SHORT_SEGMENTS * self.options.segment_bytes).saturating_sub(free);
+        self.room.short = missing_bytes != 0;
+        self.room.missing = missing_bytes.div_ceil(self.options.segment_bytes) as usize;
         if self.room.short && self.checkpoint_brings_space() {
             self.want_checkpoint();
         }
