@@ -1,5 +1,5 @@
-//! A queue with a long backlog beside the same queue when it was empty: are its ends as fast, what does a waiting message
-//! take in memory, and how soon does a broker that was killed deliver the first one?
+//! A queue with a long backlog beside the same queue when it was empty, and beside one that still is: are its ends as fast, what does
+//! a waiting message take in memory, and how soon does a broker that was killed deliver the first one?
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -41,6 +41,8 @@ pub struct Plan {
     pub queues: u32,
     /// Messages that are published and consumed to measure a pace.
     pub probe: u64,
+    /// Times that an empty queue beside the backlog and the deep one are measured in turn, behind the first measure of both.
+    pub rounds: u32,
     /// Publishers, each with a connection of its own.
     pub publishers: u32,
     /// Sends that each publisher keeps unconfirmed.
@@ -66,6 +68,15 @@ pub struct Pace {
     pub consuming_micros: Option<f64>,
 }
 
+/// Two paces, one right after the other: a disk that slows down from one minute to the next slows both.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Round {
+    /// Of an empty queue, beside the backlog.
+    pub empty: Pace,
+    /// Of the deep queue.
+    pub deep: Pace,
+}
+
 /// The broker after it was killed.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Restart {
@@ -78,7 +89,7 @@ pub struct Restart {
 }
 
 /// All of it.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Measurement {
     /// Messages of the backlog.
     pub messages: u64,
@@ -86,6 +97,8 @@ pub struct Measurement {
     pub empty: Pace,
     /// With the backlog.
     pub deep: Pace,
+    /// In turn.
+    pub rounds: Vec<Round>,
     /// The server's memory before the backlog.
     pub resident_before_mib: Option<f64>,
     /// With the backlog.
@@ -146,20 +159,35 @@ pub fn run(
     mut each: impl FnMut(&backlog::Look),
 ) -> Result<Measurement, DepthError> {
     // The first messages pay for what is made on first use.
-    pace(plan, plan.probe / 4, stop)?;
+    pace(plan, &plan.run, plan.probe / 4, stop)?;
     rest(plan, stop);
-    let empty = pace(plan, plan.probe, stop)?;
+    let empty = pace(plan, &plan.run, plan.probe, stop)?;
     let resident_before_mib = plan.server.and_then(ServerTime::resident_mib);
-    publish(&load(plan, plan.messages, plan.queues), stop, &mut each)?;
+    publish(&load(plan, &plan.run, plan.messages, plan.queues), stop, &mut each)?;
     let resident_mib = plan.server.and_then(ServerTime::resident_mib);
     let rested_seconds = rest(plan, stop);
-    let deep = pace(plan, plan.probe, stop)?;
+    let deep = pace(plan, &plan.run, plan.probe, stop)?;
+    let beside = format!("{}.beside", plan.run);
+    let round = |_| {
+        let empty = pace(plan, &beside, plan.probe, stop)?;
+        Ok(Round { empty, deep: pace(plan, &plan.run, plan.probe, stop)? })
+    };
+    let rounds = (0..plan.rounds).map(round).collect::<Result<_, DepthError>>()?;
     let restart = match (&plan.restart, plan.server) {
         (Some(command), Some(server)) => Some(restart(plan, command, server, stop)?),
         _ => None,
     };
     let messages = plan.messages;
-    Ok(Measurement { messages, empty, deep, resident_before_mib, resident_mib, rested_seconds, restart })
+    Ok(Measurement {
+        messages,
+        empty,
+        deep,
+        rounds,
+        resident_before_mib,
+        resident_mib,
+        rested_seconds,
+        restart,
+    })
 }
 
 /// Waits until the broker has nothing to do, which is known of a process on this machine; returns for how long.
@@ -175,7 +203,7 @@ fn rest(plan: &Plan, stop: &AtomicBool) -> Option<f64> {
     }
 }
 
-fn load(plan: &Plan, messages: u64, queues: u32) -> backlog::Plan {
+fn load(plan: &Plan, run: &str, messages: u64, queues: u32) -> backlog::Plan {
     backlog::Plan {
         url: plan.url.clone(),
         server: plan.server,
@@ -188,7 +216,7 @@ fn load(plan: &Plan, messages: u64, queues: u32) -> backlog::Plan {
         due: None,
         body_bytes: plan.body_bytes,
         interval: Duration::from_secs(5),
-        run: plan.run.clone(),
+        run: run.to_owned(),
     }
 }
 
@@ -200,20 +228,21 @@ fn publish(
     Ok(backlog::run(load, stop, each)?.published_per_second)
 }
 
-fn queue(plan: &Plan) -> Destination {
-    backlog::destination(&load(plan, 0, 1), 0)
+/// The first queue of this run.
+fn queue(plan: &Plan, run: &str) -> Destination {
+    backlog::destination(&load(plan, run, 0, 1), 0)
 }
 
-/// Publishes so many to the end, and consumes as many from the front.
-fn pace(plan: &Plan, messages: u64, stop: &Arc<AtomicBool>) -> Result<Pace, DepthError> {
+/// Publishes so many to the end of a run's first queue, and consumes as many from the front.
+fn pace(plan: &Plan, run: &str, messages: u64, stop: &Arc<AtomicBool>) -> Result<Pace, DepthError> {
     let spent = || plan.server.and_then(ServerTime::spent);
     let micros = |from: Option<Duration>, to: Option<Duration>| {
         Some((to? - from?).as_secs_f64() * 1e6 / messages as f64)
     };
     let before = spent();
-    let published_per_second = publish(&load(plan, messages, 1), stop, |_| ())?;
+    let published_per_second = publish(&load(plan, run, messages, 1), stop, |_| ())?;
     let (published, begin) = (spent(), Instant::now());
-    let found = drain(&plan.url, queue(plan), messages, stop)?;
+    let found = drain(&plan.url, queue(plan, run), messages, stop)?;
     if found < messages {
         return Err(DepthError::Missing { want: messages, found });
     }
@@ -268,7 +297,7 @@ fn first_delivery(
         thread::sleep(KNOCK);
     };
     let connected_seconds = begin.elapsed().as_secs_f64();
-    link.client().subscribe(&subscription(queue(plan))).map_err(LinkError::from)?;
+    link.client().subscribe(&subscription(queue(plan, &plan.run))).map_err(LinkError::from)?;
     loop {
         match link.wait(Some(begin + START_MAX))? {
             Waited::Event(ClientEvent::Delivered(_)) => break,

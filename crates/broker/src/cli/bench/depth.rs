@@ -1,10 +1,10 @@
-//! `postroad bench depth`: a queue with a long backlog beside the same queue when it was empty.
+//! `postroad bench depth`: a queue with a long backlog beside the same queue when it was empty, and beside one that still is.
 
 use std::io::Write;
 
 use anyhow::ensure;
 use clap::Args;
-use postroad_bench::depth::{self, Measurement, Pace, Plan};
+use postroad_bench::depth::{self, Measurement, Pace, Plan, Round};
 
 use crate::cli::bench::{Filling, Target, run_name};
 use crate::cli::stop::Stop;
@@ -23,6 +23,9 @@ pub struct DepthArguments {
     /// Messages that are published and consumed to measure a pace.
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(4..))]
     probe: u64,
+    /// Times that an empty queue beside the backlog and the deep one are measured in turn, behind the first measure of both.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(..=1000))]
+    rounds: u32,
     #[command(flatten)]
     filling: Filling,
     /// Kill the broker with the backlog, start it again by this command (split at blanks), and see how soon it delivers. It is
@@ -42,6 +45,7 @@ pub fn run(arguments: &DepthArguments) -> anyhow::Result<()> {
         messages: arguments.messages,
         queues: arguments.queues,
         probe: arguments.probe,
+        rounds: arguments.rounds,
         publishers: arguments.filling.publishers,
         window: arguments.filling.window,
         body_bytes: arguments.filling.body_bytes,
@@ -63,8 +67,9 @@ pub fn run(arguments: &DepthArguments) -> anyhow::Result<()> {
 }
 
 fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()> {
-    let Measurement { messages, empty, deep, resident_before_mib, resident_mib, rested_seconds, restart } =
-        measurement;
+    let Measurement {
+        messages, empty, deep, resident_before_mib, resident_mib, rested_seconds, restart, ..
+    } = measurement;
     let row = |what: &str, decimals: usize, of: fn(&Pace) -> Option<f64>| {
         let (empty, deep) = (of(empty)?, of(deep)?);
         Some(format!("{what:<10} {empty:>12.decimals$} {deep:>14.decimals$} {:>8.2}", deep / empty))
@@ -81,6 +86,7 @@ fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()>
     ) {
         writeln!(out, "server's processor time, µs a message\n{publishing}\n{consuming}")?;
     }
+    print_rounds(out, &measurement.rounds)?;
     if let (Some(before), Some(after), Some(each)) =
         (resident_before_mib, resident_mib, measurement.bytes_per_message())
     {
@@ -104,4 +110,31 @@ fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()>
         )?;
     }
     Ok(())
+}
+
+/// What the median round has.
+fn print_rounds(out: &mut impl Write, rounds: &[Round]) -> std::io::Result<()> {
+    if rounds.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "medians of {} rounds beside the backlog: an empty queue, the deep one, their ratio",
+        rounds.len()
+    )?;
+    let mut print = |what: &str, of: fn(&Pace) -> f64| {
+        let (empty, deep) =
+            (rounds.iter().map(|round| of(&round.empty)), rounds.iter().map(|round| of(&round.deep)));
+        let ratio = median(deep.clone().zip(empty.clone()).map(|(deep, empty)| deep / empty).collect());
+        let (empty, deep) = (median(empty.collect()), median(deep.collect()));
+        writeln!(out, "{what:<10} {empty:>12.0} {deep:>14.0} {ratio:>8.2}")
+    };
+    print("published", |pace| pace.published_per_second)?;
+    print("consumed", |pace| pace.consumed_per_second)
+}
+
+/// The upper one of two.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
