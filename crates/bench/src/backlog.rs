@@ -6,9 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use postroad_openwire::codec::{Destination, Primitive};
+use postroad_openwire::codec::{Destination, Message, Primitive};
 use serde::Serialize;
 
+use crate::bodies::Bodies;
 use crate::load::{Counters, Worker, durable_message, join, publish, sample};
 use crate::{BrokerUrl, Link, LinkError, ServerTime};
 
@@ -114,18 +115,18 @@ pub fn run(
     mut each: impl FnMut(&Look),
 ) -> Result<Measurement, LinkError> {
     let counters = Arc::new(Counters { limit: Some(plan.messages), ..Counters::default() });
-    let body: Bytes = vec![b'x'; plan.body_bytes].into();
+    let bodies = Bodies::new(plan.body_bytes);
     let (turns, due) = (0..plan.turns.max(1), plan.due);
     let plain = turns.map(|turn| {
         let destination = destination(plan, turn);
-        durable_message(&destination, body.clone(), Vec::new()).map(|plain| (destination, plain))
+        durable_message(&destination, Bytes::new(), Vec::new()).map(|plain| (destination, plain))
     });
     let plain = plain.collect::<Result<Arc<[_]>, LinkError>>()?;
     let message = move |number: u64| {
         let (destination, plain) = &plain[number as usize % plain.len()];
         match due {
-            Some(due) => durable_message(destination, body.clone(), delayed(due.delay_ms(number))),
-            None => Ok(plain.clone()),
+            Some(due) => durable_message(destination, bodies.of(number), delayed(due.delay_ms(number))),
+            None => Ok(Message { content: Some(bodies.of(number)), ..plain.clone() }),
         }
     };
     let mut workers: Vec<Worker> = Vec::new();

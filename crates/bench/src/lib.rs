@@ -15,6 +15,7 @@ pub mod schedules;
 pub mod sync;
 pub mod upkeep;
 
+mod bodies;
 mod link;
 mod load;
 mod process;
