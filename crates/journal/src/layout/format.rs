@@ -46,8 +46,8 @@ pub(crate) const CHECKPOINT_MAGIC: &[u8; 8] = b"PR-CHKPT";
 pub(crate) const COMPACTED_MAGIC: &[u8; 8] = b"PR-CMPCT";
 /// The same of the index beside a segment.
 pub(crate) const INDEX_MAGIC: &[u8; 8] = b"PR-INDEX";
-/// The same of the sorted copy of a segment.
-pub(crate) const SORTED_MAGIC: &[u8; 8] = b"PR-SORTD";
+/// The same of the sorted copy of a segment. Copies that begin with "PR-SORTD" are those of earlier builds, which did not compress.
+pub(crate) const SORTED_MAGIC: &[u8; 8] = b"PR-BUNDL";
 /// Numbers and offsets stay far below overflow; a larger one on the disk is damage under a right checksum.
 pub(crate) const NUMBER_MAX: u64 = 1 << 56;
 /// Bytes of a group's length; version 1 had two more, which were zero.

@@ -2,6 +2,7 @@
 //!
 //! Start at [`format`](mod@format). Never here: files.
 
+pub(crate) mod bundle;
 pub mod checkpoint_bytes;
 pub mod cipher;
 pub mod format;

@@ -1,23 +1,20 @@
 //! Bytes of a sorted copy of a segment: the records that were live when it was made, those of one address behind each other.
 //!
 //! ```text
-//! copy   = sector with header | records, gaps between some | zeros to the next sector | a slot (8) for each position of each partition
-//! record = salt of the segment (8) | record header (24) | payload as it is in the segment | zeros to 8 bytes
-//! slot   = place of the record, in units of 8 bytes; 0: not here (4) | bytes of its payload (4)
+//! copy = sector with header | bundles, gaps between some | zeros to the next sector | a slot (8) for each position of each partition
+//! slot = place of the record's bundle, in units of 8 bytes; 0: not here (4) | bytes of that, in the same units (2)
+//!      | place of the record among those of the bundle (2)
 //! ```
 //! Each record is known by itself to be the one that is wanted, of that life of the segment: so nothing is believed of the rest
 //! but where to look.
 
+use crate::layout::bundle::Place;
 use crate::layout::format::{
-    HeaderFault, PAYLOAD_ALIGN, PLAIN_VERSION, RECORD_HEADER_BYTES, RecordHeader, SECTOR_BYTES, SORTED_MAGIC,
-    SegmentHeader, seal, unseal,
+    HeaderFault, PAYLOAD_ALIGN, PLAIN_VERSION, SECTOR_BYTES, SORTED_MAGIC, SegmentHeader, seal, unseal,
 };
 use bytes::{Buf, BufMut};
 use postroad_model::{PartitionId, Position};
 use std::ops::Range;
-
-/// What is ahead of a payload.
-pub(crate) const RECORD_FRONT_BYTES: u64 = 8 + RECORD_HEADER_BYTES as u64;
 
 pub(crate) const SLOT_BYTES: u64 = 8;
 
@@ -46,11 +43,14 @@ pub(crate) struct Slots {
     pub count: u32,
 }
 
-/// Where a record is.
+/// Where a record is, or that it is not here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
+    /// Of its bundle, and that one's length, in units of [`PAYLOAD_ALIGN`].
     place: u32,
-    pub payload_bytes: u32,
+    length: u16,
+    /// Among the records of the bundle.
+    offset: u16,
 }
 
 impl SortedHeader {
@@ -110,52 +110,37 @@ pub(crate) fn number_of(slots: &[Slots], partition: PartitionId, position: Posit
 }
 
 impl Slot {
-    /// Of a record that begins at `offset`; `None` if that is further than a slot can say.
-    pub(crate) fn new(offset: u64, payload_bytes: u32) -> Option<Slot> {
-        let place = u32::try_from(offset / PAYLOAD_ALIGN).ok()?;
-        Some(Slot { place, payload_bytes })
+    /// Of a record among those of a bundle, which are no more than [`crate::layout::bundle::BUNDLE_RECORDS_BYTES_MAX`].
+    pub(crate) fn new(bundle: &Range<u64>, offset: u16) -> Slot {
+        let units = |bytes: u64| bytes / PAYLOAD_ALIGN;
+        Slot { place: units(bundle.start) as u32, length: units(bundle.end - bundle.start) as u16, offset }
+    }
+
+    /// The same so many bytes further; `None` if a slot cannot say that.
+    pub(crate) fn moved(self, bytes: u64) -> Option<Slot> {
+        let units = u32::try_from(bytes / PAYLOAD_ALIGN).ok()?;
+        Some(Slot { place: self.place.checked_add(units)?, ..self })
     }
 
     pub(crate) fn encode(self) -> [u8; SLOT_BYTES as usize] {
         let mut bytes = [0; SLOT_BYTES as usize];
         (&mut bytes[..4]).put_u32_le(self.place);
-        (&mut bytes[4..]).put_u32_le(self.payload_bytes);
+        (&mut bytes[4..6]).put_u16_le(self.length);
+        (&mut bytes[6..]).put_u16_le(self.offset);
         bytes
     }
 
     pub(crate) fn decode(mut bytes: &[u8]) -> Option<Slot> {
-        let slot = Slot { place: bytes.try_get_u32_le().ok()?, payload_bytes: bytes.try_get_u32_le().ok()? };
-        Some(slot).filter(|slot| slot.place != 0)
+        let place = bytes.try_get_u32_le().ok().filter(|place| *place != 0)?;
+        Some(Slot { place, length: bytes.try_get_u16_le().ok()?, offset: bytes.try_get_u16_le().ok()? })
     }
 
-    /// Where the record is in the file.
-    pub(crate) fn record(self) -> Range<u64> {
+    /// In the file.
+    pub(crate) fn place(self) -> Place {
         let begin = u64::from(self.place) * PAYLOAD_ALIGN;
-        begin..begin + RECORD_FRONT_BYTES + u64::from(self.payload_bytes)
+        let bundle = begin..begin + u64::from(self.length) * PAYLOAD_ALIGN;
+        Place { bundle, offset: usize::from(self.offset) }
     }
 }
 
-/// What a record takes.
-pub(crate) fn record_bytes(header: &RecordHeader) -> u64 {
-    RECORD_FRONT_BYTES + u64::from(header.payload_bytes).next_multiple_of(PAYLOAD_ALIGN)
-}
-
-/// Appends a record.
-pub(crate) fn put_record(out: &mut Vec<u8>, salt: u64, header: &RecordHeader, payload: &[u8]) {
-    out.put_u64_le(salt);
-    out.put_slice(&header.encode());
-    out.put_slice(payload);
-    out.resize(out.len().next_multiple_of(PAYLOAD_ALIGN as usize), 0);
-}
-
-/// The header of the record that these bytes begin with, its payload, unverified, and what is behind; `None`: there is none of
-/// this life of the segment, or it goes on beyond them.
-pub(crate) fn split_record(mut bytes: &[u8], salt: u64) -> Option<(RecordHeader, &[u8], &[u8])> {
-    let own_salt = bytes.try_get_u64_le().ok()?;
-    let (header, rest) = bytes.split_first_chunk()?;
-    let header = RecordHeader::decode(header).filter(|_| own_salt == salt)?;
-    let payload_bytes = usize::try_from(header.payload_bytes).ok()?;
-    let (payload, _) = rest.split_at_checked(payload_bytes)?;
-    let aligned = payload_bytes.next_multiple_of(PAYLOAD_ALIGN as usize);
-    Some((header, payload, rest.get(aligned..).unwrap_or_default()))
-}
+const _: () = assert!(crate::layout::bundle::BUNDLE_RECORDS_BYTES_MAX <= u16::MAX as usize);

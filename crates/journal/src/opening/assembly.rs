@@ -75,7 +75,7 @@ impl<D: Disk> Assembly<D> {
             last_number,
             refused: false,
             short: false,
-            missing: 0,
+            missing_bytes: 0,
         };
         let mut journal = Journal {
             disk: self.disk,

@@ -2,9 +2,10 @@
 
 use crate::disks::disk::{DiskFile, read_full_at};
 use crate::keys::Keys;
+use crate::layout::bundle::{Begin, Place, begin, split_record};
 use crate::layout::cipher::Decryptor;
-use crate::layout::format::{PAYLOAD_ALIGN, RecordHeader, SECTOR_BYTES, SegmentHeader};
-use crate::layout::sorted::{RECORD_FRONT_BYTES, Slot, SortedHeader, split_record};
+use crate::layout::format::{RECORD_HEADER_BYTES, RecordHeader, SECTOR_BYTES, SegmentHeader};
+use crate::layout::sorted::{Slot, SortedHeader};
 use crate::reading::extents::{GAP_BYTES, READ_BYTES_MAX, read_extents, read_of_table};
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 thread_local! {
     /// Of each thread that reads rows.
-    static ROWS: Cell<Rows> = const { Cell::new(Rows { buffer: Vec::new(), next: VecDeque::new() }) };
+    static ROWS: Cell<Rows> = const { Cell::new(Rows::new()) };
 }
 
 /// What is kept from one reading of rows to the next.
@@ -23,6 +24,7 @@ thread_local! {
 struct Rows {
     /// Memory that is asked for anew each time costs more than the reading.
     buffer: Vec<u8>,
+    records: Vec<u8>,
     /// What followed on the last rows, and will be wanted next: where it is need not be looked up.
     next: VecDeque<Next>,
 }
@@ -31,7 +33,7 @@ struct Next {
     salt: u64,
     partition: PartitionId,
     position: Position,
-    place: Range<u64>,
+    place: Place,
 }
 
 /// Consumers of so many queues find their places again.
@@ -40,8 +42,15 @@ const NEXT_MAX: usize = 256;
 /// A row of fewer was not worth looking for its place alone.
 const ROW_RECORDS_MIN: usize = 8;
 
+/// Read where a row begins, as how much its records take is not known before: a bundle at least.
+const ROW_BYTES: u64 = 64 << 10;
+
 impl Rows {
-    fn take_next(&mut self, salt: u64, partition: PartitionId, position: Position) -> Option<Range<u64>> {
+    const fn new() -> Rows {
+        Rows { buffer: Vec::new(), records: Vec::new(), next: VecDeque::new() }
+    }
+
+    fn take_next(&mut self, salt: u64, partition: PartitionId, position: Position) -> Option<Place> {
         let is_it = |next: &Next| (next.salt, next.partition, next.position) == (salt, partition, position);
         let found = self.next.iter().position(is_it)?;
         self.next.remove(found).map(|next| next.place)
@@ -98,7 +107,7 @@ impl<F: DiskFile> SortedCopy<F> {
 
     /// Where a record is, if it is here.
     #[cfg(test)]
-    pub(crate) fn place(&self, partition: PartitionId, position: Position) -> Option<Range<u64>> {
+    pub(crate) fn place(&self, partition: PartitionId, position: Position) -> Option<Place> {
         self.places(&self.header()?, partition, &[position]).pop().map(|(_, place)| place)
     }
 
@@ -108,16 +117,16 @@ impl<F: DiskFile> SortedCopy<F> {
         header: &SortedHeader,
         partition: PartitionId,
         positions: &[Position],
-    ) -> Vec<(Position, Range<u64>)> {
+    ) -> Vec<(Position, Place)> {
         let slots =
             positions.iter().filter_map(|&position| Some((position, header.slot_of(partition, position)?)));
         let (positions, slots): (Vec<Position>, Vec<Range<u64>>) = slots.unzip();
         let mut places = Vec::with_capacity(slots.len());
         read_of_table(&*self.file, &slots, |member, bytes| {
-            let record = Slot::decode(bytes).map(Slot::record);
+            let place = Slot::decode(bytes).map(Slot::place);
             // What a power cut left of the slots may point anywhere.
-            let record = record.filter(|record| record.end <= header.slots_at);
-            places.extend(record.map(|record| (positions[member], record)));
+            let place = place.filter(|place| place.bundle.end <= header.slots_at);
+            places.extend(place.map(|place| (positions[member], place)));
         });
         places
     }
@@ -152,50 +161,72 @@ impl<F: DiskFile> Taking<'_, F> {
     }
 
     /// The row that begins with a record at this place, as far as it is wanted.
-    fn read_row(&mut self, first: Range<u64>, end: u64, left: &mut &[Position], rows: &mut Rows) {
-        let one_bytes = (first.end - first.start).next_multiple_of(PAYLOAD_ALIGN);
-        let mut at = first.start;
+    fn read_row(&mut self, first: Place, end: u64, left: &mut &[Position], rows: &mut Rows) {
+        let salt = self.copy.segment.salt;
+        let (mut at, mut offset, mut skipped) = (first.bundle.start, first.offset, 0);
+        let mut wanted_bytes = ROW_BYTES;
         loop {
-            // Those that are left, and the one behind them.
-            let bytes = one_bytes.saturating_mul(left.len() as u64 + 1);
-            let bytes = bytes.min(READ_BYTES_MAX.max(one_bytes)).min(end.saturating_sub(at));
-            let Ok(bytes) = self.copy.file.read_once(at..at + bytes, &mut rows.buffer) else { return };
-            let before = left.len();
-            let rest = self.take_row(bytes, left);
-            at += (bytes.len() - rest.len()) as u64;
-            if let Some((header, stored, _)) = split_record(rest, self.copy.segment.salt) {
-                let (salt, RecordHeader { partition, position, .. }) = (self.copy.segment.salt, header);
-                let place = at..at + RECORD_FRONT_BYTES + stored.len() as u64;
-                rows.keep_next(Next { salt, partition, position, place });
+            let (before, part) = (left.len(), at..end.min(at + wanted_bytes));
+            let Ok(bytes) = self.copy.file.read_once(part.clone(), &mut rows.buffer) else { return };
+            let mut rest = bytes;
+            loop {
+                let (bundle, behind) = match begin(rest, salt) {
+                    Begin::Whole(bundle, behind) => (bundle, behind),
+                    Begin::Cut => break,
+                    Begin::Nothing => return,
+                };
+                let Some(records) = bundle.records(&mut rows.records) else { return };
+                if let Some((header, within)) = self.take_row(records, offset, left, &mut skipped) {
+                    let start = part.start + (bytes.len() - rest.len()) as u64;
+                    let bundle = start..start + (rest.len() - behind.len()) as u64;
+                    let RecordHeader { partition, position, .. } = header;
+                    rows.keep_next(Next {
+                        salt,
+                        partition,
+                        position,
+                        place: Place { bundle, offset: within },
+                    });
+                    return;
+                }
+                (rest, offset) = (behind, 0);
+            }
+            let read = (bytes.len() - rest.len()) as u64;
+            if left.is_empty() || read == 0 || part.end == end {
                 return;
             }
-            // The last one was cut.
-            if left.is_empty() || left.len() == before {
-                return;
-            }
+            at += read;
+            // As far as those that are left go, if they take as much as those that were there.
+            let further = read.saturating_mul(left.len() as u64) / (before - left.len()).max(1) as u64;
+            wanted_bytes = further.clamp(ROW_BYTES, READ_BYTES_MAX);
         }
     }
 
-    /// Takes what is wanted of the records that these bytes begin with. Returns the bytes from the first one on that is cut, or is none
-    /// of the row, or all that are wanted.
-    fn take_row<'b>(&mut self, bytes: &'b [u8], left: &mut &[Position]) -> &'b [u8] {
-        let (mut rest, mut skipped) = (bytes, 0);
-        while let [wanted, further @ ..] = *left
-            && let Some((header, stored, behind)) = split_record(rest, self.copy.segment.salt)
-        {
-            let is_of_row = header.partition == self.partition && header.position <= *wanted;
-            if !is_of_row || skipped > GAP_BYTES || self.bytes_left == 0 {
-                break;
+    /// Takes what is wanted of the records of a bundle, from this place among them on. Returns the first that is none of the row, or is not
+    /// wanted any more, with its place: those of the next bundle may go on with the row if there is none.
+    fn take_row(
+        &mut self,
+        records: &[u8],
+        offset: usize,
+        left: &mut &[Position],
+        skipped: &mut u64,
+    ) -> Option<(RecordHeader, usize)> {
+        let mut rest = records.get(offset..)?;
+        while let Some((header, stored, behind)) = split_record(rest) {
+            let is_of_row =
+                |wanted: &Position| header.partition == self.partition && header.position <= *wanted;
+            let [wanted, further @ ..] = *left else { return Some((header, records.len() - rest.len())) };
+            if !is_of_row(wanted) || *skipped > GAP_BYTES || self.bytes_left == 0 {
+                return Some((header, records.len() - rest.len()));
             }
             if header.position == *wanted {
                 self.take(&header, stored);
-                (*left, skipped) = (further, 0);
+                (*left, *skipped) = (further, 0);
             } else {
-                skipped += stored.len() as u64;
+                *skipped += stored.len() as u64;
             }
             rest = behind;
         }
-        rest
+        None
     }
 
     /// Those that lie anywhere, by their slots.
@@ -203,19 +234,28 @@ impl<F: DiskFile> Taking<'_, F> {
         if positions.is_empty() || self.bytes_left == 0 {
             return;
         }
-        let (mut places, mut ahead) = (self.copy.places(header, self.partition, positions), 0);
-        places.retain(|(_, place)| {
+        let (mut places, mut ahead, mut last) = (self.copy.places(header, self.partition, positions), 0, 0);
+        places.retain(|(_, Place { bundle, .. })| {
             let fits = ahead < self.bytes_left;
-            ahead += place.end - place.start;
+            let is_known = std::mem::replace(&mut last, bundle.start) == bundle.start;
+            ahead += if is_known { 0 } else { bundle.end - bundle.start };
             fits
         });
-        places.sort_unstable_by_key(|(_, place)| place.start);
-        let wanted: Vec<Range<u64>> = places.iter().map(|(_, place)| place.clone()).collect();
+        places.sort_unstable_by_key(|(_, place)| (place.bundle.start, place.offset));
+        let of_bundles: Vec<&[(Position, Place)]> =
+            places.chunk_by(|(_, one), (_, next)| one.bundle == next.bundle).collect();
+        let wanted: Vec<Range<u64>> = of_bundles.iter().map(|places| places[0].1.bundle.clone()).collect();
+        let mut buffer = Vec::new();
         read_extents(&*self.copy.file, &wanted, |member, bytes| {
-            if let Some((header, stored, _)) = split_record(bytes, self.copy.segment.salt)
-                && (header.partition, header.position) == (self.partition, places[member].0)
-            {
-                self.take(&header, stored);
+            let Begin::Whole(bundle, _) = begin(bytes, self.copy.segment.salt) else { return };
+            let Some(records) = bundle.records(&mut buffer) else { return };
+            for (position, place) in of_bundles[member] {
+                if self.bytes_left > 0
+                    && let Some((header, stored, _)) = records.get(place.offset..).and_then(split_record)
+                    && (header.partition, header.position) == (self.partition, *position)
+                {
+                    self.take(&header, stored);
+                }
             }
         });
     }
@@ -227,6 +267,6 @@ impl<F: DiskFile> Taking<'_, F> {
         {
             self.payloads.insert(header.position, Bytes::copy_from_slice(payload));
         }
-        self.bytes_left = self.bytes_left.saturating_sub(RECORD_FRONT_BYTES + stored.len() as u64);
+        self.bytes_left = self.bytes_left.saturating_sub((RECORD_HEADER_BYTES + stored.len()) as u64);
     }
 }

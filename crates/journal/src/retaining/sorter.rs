@@ -4,12 +4,11 @@
 
 use crate::disks::disk::{Disk, DiskFile, read_full_at, write_all_at};
 use crate::keys::Keys;
+use crate::layout::bundle::Bundles;
 use crate::layout::format::{
-    FIRST_GROUP, PAYLOAD_ALIGN, RecordHeader, SECTOR_BYTES, SegmentNumber, sorted_name,
+    FIRST_GROUP, PAYLOAD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, SECTOR_BYTES, SegmentNumber, sorted_name,
 };
-use crate::layout::sorted::{
-    PARTITIONS_MAX, SLOT_BYTES, Slot, Slots, SortedHeader, number_of, put_record, record_bytes,
-};
+use crate::layout::sorted::{PARTITIONS_MAX, SLOT_BYTES, Slot, Slots, SortedHeader, number_of};
 use crate::opening::chain::SCAN_STEP_BYTES;
 use crate::reading::scan::Window;
 use crate::reading::sorted::SortedCopy;
@@ -44,6 +43,9 @@ const HELD_ADDRESSES_MAX: usize = 128;
 /// Up to so many addresses get a stretch of the copy each, so that what is sorted at a time follows on what was sorted before: 40 bytes of
 /// memory for each. Of more of them a chunk has a few records each.
 const STRETCHES_MAX: usize = 4096;
+
+/// So much of each address tells how much shorter its bundles are than its records.
+const MEASURED_BYTES: u64 = 8 << 10;
 
 /// A stretch has room for this many eighths of what its address has if the rest of the segment is as its beginning.
 const STRETCH_EIGHTHS: u64 = 9;
@@ -242,7 +244,7 @@ impl<F: DiskFile> SortRequest<F> {
             if !chunk.takes(stored.len()) {
                 chunk.sort();
                 if std::mem::take(&mut is_first) {
-                    output.lay_out(&chunk, FIRST_GROUP..row.offset, self.segment.end)?;
+                    output.lay_out(self, &chunk, FIRST_GROUP..row.offset)?;
                 }
                 output.put_sorted(self, &mut chunk, pace)?;
             }
@@ -252,6 +254,17 @@ impl<F: DiskFile> SortRequest<F> {
         chunk.sort();
         output.put_sorted(self, &mut chunk, pace)?;
         output.finish(self)
+    }
+
+    /// Puts rows of a chunk into bundles.
+    fn bundle(&self, rows: &[Row], held: Option<&[u8]>, bundles: &mut Bundles) -> io::Result<()> {
+        let (salt, mut buffer) = (self.segment.header.salt, Vec::new());
+        bundles.clear();
+        for row in rows {
+            bundles.put(salt, &row.header, self.payload(row, held, &mut buffer)?);
+        }
+        bundles.close(salt);
+        Ok(())
     }
 
     /// The payload of one of the rows of a chunk as it is stored: out of the segment, by way of `buffer`, unless it is held.
@@ -303,14 +316,18 @@ impl<F: DiskFile> Output<F> {
         Output { file, buffer, offset: SECTOR_BYTES, stretches, slots, filled: vec![Slot::default(); count] }
     }
 
-    /// Gives each address a stretch, by what it has of the first chunk, which is all that was in this part of a segment that ends there.
-    fn lay_out(&mut self, first: &Chunk, part: Range<u64>, end: u64) -> io::Result<()> {
+    /// Gives each address a stretch, by what it has of the first chunk, which is all that was in this part of the segment.
+    fn lay_out(&mut self, request: &SortRequest<F>, first: &Chunk, part: Range<u64>) -> io::Result<()> {
         if STRETCHES_MAX < first.stretches().count() {
             return Ok(());
         }
-        let whole = end.saturating_sub(part.start);
+        let (whole, mut bundles) = (request.segment.end.saturating_sub(part.start), Bundles::default());
         for (kin, rows) in first.stretches() {
-            let bytes = stretch_bytes(rows).saturating_mul(whole) / (part.end - part.start).max(1);
+            let measured = pieces(rows, MEASURED_BYTES).next().unwrap_or_default();
+            request.bundle(measured, first.held.as_deref(), &mut bundles)?;
+            let share = |bytes: u64, of: u64, to: u64| bytes.saturating_mul(of) / to.max(1);
+            let bundled = share(rows_bytes(rows), bundles.bytes().len() as u64, rows_bytes(measured));
+            let bytes = share(bundled, whole, part.end - part.start);
             let (at, rest) = (self.offset, Vec::new());
             let end = (at + bytes / 8 * STRETCH_EIGHTHS).next_multiple_of(SECTOR_BYTES);
             self.stretches.insert(kin, Stretch { at, end, rest });
@@ -327,72 +344,53 @@ impl<F: DiskFile> Output<F> {
         chunk: &mut Chunk,
         pace: &mut dyn Pace,
     ) -> io::Result<()> {
-        let (mut out, mut buffer, mut written) = (Vec::new(), Vec::new(), 0);
+        let (mut bundles, mut done) = (Bundles::default(), 0);
         for (kin, rows) in chunk.stretches() {
-            let place = self.begin_stretch(kin, rows, &mut out);
-            for row in rows {
-                let payload = request.payload(row, chunk.held.as_deref(), &mut buffer)?;
-                let (out, offset) = match place {
-                    Some(place) => (&mut out, place),
-                    None => (&mut self.buffer, self.offset),
-                };
-                let slot = Slot::new(offset + out.len() as u64, row.header.payload_bytes);
-                put_record(out, request.segment.header.salt, &row.header, payload);
-                self.note(&row.header, slot)?;
-                if STEP_BYTES <= self.buffer.len() as u64 {
-                    self.write_sectors()?;
+            for rows in pieces(rows, STEP_BYTES) {
+                request.bundle(rows, chunk.held.as_deref(), &mut bundles)?;
+                self.put(kin, &bundles)?;
+                done += rows_bytes(rows);
+                if STEP_BYTES <= done {
+                    done = 0;
                     pace.step();
                 }
-            }
-            if place.is_some() {
-                written += out.len() as u64;
-                self.end_stretch(kin, &mut out)?;
-            }
-            if STEP_BYTES <= written {
-                written = 0;
-                pace.step();
             }
         }
         chunk.clear();
         Ok(())
     }
 
-    /// What is ahead of these records of one address in their first sector, and where that is; `None` if there is no room for them.
-    fn begin_stretch(&self, kin: u32, rows: &[Row], out: &mut Vec<u8>) -> Option<u64> {
-        let stretch = self.stretches.get(&kin)?;
-        let bytes = stretch.rest.len() as u64 + stretch_bytes(rows);
-        (bytes <= stretch.end - stretch.at).then(|| {
-            out.extend_from_slice(&stretch.rest);
-            stretch.at
-        })
-    }
-
-    /// Writes whole sectors of what has begun there, and keeps the rest.
-    fn end_stretch(&mut self, kin: u32, out: &mut Vec<u8>) -> io::Result<()> {
-        if let Some(stretch) = self.stretches.get_mut(&kin) {
-            let whole = out.len() - out.len() % SECTOR_BYTES as usize;
-            write_all_at(&self.file, &mut [IoSlice::new(&out[..whole])], stretch.at)?;
-            stretch.rest = out[whole..].to_vec();
-            stretch.at += whole as u64;
-        }
-        out.clear();
-        Ok(())
+    /// Writes whole sectors of these bundles of one address, and keeps the rest.
+    fn put(&mut self, kin: u32, bundles: &Bundles) -> io::Result<()> {
+        let length = bundles.bytes().len() as u64;
+        let stretch = self.stretches.get_mut(&kin);
+        let stretch = stretch.filter(|to| to.rest.len() as u64 + length <= to.end - to.at);
+        let begin = match stretch {
+            Some(Stretch { at, rest, .. }) => {
+                let begin = *at + rest.len() as u64;
+                rest.extend_from_slice(bundles.bytes());
+                write_sectors(&self.file, rest, at)?;
+                begin
+            }
+            None => {
+                let begin = self.offset + self.buffer.len() as u64;
+                self.buffer.extend_from_slice(bundles.bytes());
+                if STEP_BYTES <= self.buffer.len() as u64 {
+                    write_sectors(&self.file, &mut self.buffer, &mut self.offset)?;
+                }
+                begin
+            }
+        };
+        bundles
+            .records(begin)
+            .try_for_each(|(partition, position, slot)| self.note(partition, position, slot))
     }
 
     /// The record is there.
-    fn note(&mut self, header: &RecordHeader, slot: Option<Slot>) -> io::Result<()> {
-        let number = number_of(&self.slots, header.partition, header.position);
+    fn note(&mut self, partition: PartitionId, position: Position, slot: Option<Slot>) -> io::Result<()> {
+        let number = number_of(&self.slots, partition, position);
         let filled = number.and_then(|number| self.filled.get_mut(number as usize));
         *filled.ok_or(io::ErrorKind::InvalidData)? = slot.ok_or(io::ErrorKind::FileTooLarge)?;
-        Ok(())
-    }
-
-    /// Writes whole sectors of what has gathered.
-    fn write_sectors(&mut self) -> io::Result<()> {
-        let whole = self.buffer.len() - self.buffer.len() % SECTOR_BYTES as usize;
-        write_all_at(&self.file, &mut [IoSlice::new(&self.buffer[..whole])], self.offset)?;
-        self.buffer.drain(..whole);
-        self.offset += whole as u64;
         Ok(())
     }
 
@@ -405,20 +403,44 @@ impl<F: DiskFile> Output<F> {
         self.buffer.resize(self.buffer.len().next_multiple_of(SECTOR_BYTES as usize), 0);
         let slots_at = self.offset + self.buffer.len() as u64;
         for slots in std::mem::take(&mut self.filled).chunks((STEP_BYTES / SLOT_BYTES) as usize) {
-            self.write_sectors()?;
+            write_sectors(&self.file, &mut self.buffer, &mut self.offset)?;
             self.buffer.extend(slots.iter().flat_map(|slot| slot.encode()));
         }
         self.buffer.resize(self.buffer.len().next_multiple_of(SECTOR_BYTES as usize), 0);
-        self.write_sectors()?;
+        write_sectors(&self.file, &mut self.buffer, &mut self.offset)?;
         let Segment { header, end, .. } = &request.segment;
         let header = SortedHeader { salt: header.salt, end: *end, slots_at, slots: self.slots };
         write_all_at(&self.file, &mut [IoSlice::new(&header.encode())], 0)
     }
 }
 
-/// What these records take in a copy.
-fn stretch_bytes(rows: &[Row]) -> u64 {
-    rows.iter().map(|row| record_bytes(&row.header)).sum()
+/// Writes the whole sectors of what has gathered for this place, and goes on behind them.
+fn write_sectors<F: DiskFile>(file: &F, gathered: &mut Vec<u8>, at: &mut u64) -> io::Result<()> {
+    let whole = gathered.len() - gathered.len() % SECTOR_BYTES as usize;
+    write_all_at(file, &mut [IoSlice::new(&gathered[..whole])], *at)?;
+    gathered.drain(..whole);
+    *at += whole as u64;
+    Ok(())
+}
+
+/// What these records take before they are compressed.
+fn rows_bytes(rows: &[Row]) -> u64 {
+    rows.iter().map(row_bytes).sum()
+}
+
+fn row_bytes(row: &Row) -> u64 {
+    RECORD_HEADER_BYTES as u64 + u64::from(row.header.payload_bytes)
+}
+
+/// The same rows, so many of them together that they take no more than this, or one.
+fn pieces(rows: &[Row], bytes_max: u64) -> impl Iterator<Item = &[Row]> {
+    let mut bytes = 0;
+    rows.chunk_by(move |one, next| {
+        bytes += row_bytes(one);
+        let fits = bytes + row_bytes(next) <= bytes_max;
+        bytes = if fits { bytes } else { 0 };
+        fits
+    })
 }
 
 const _: () = assert!(SECTOR_BYTES.is_multiple_of(PAYLOAD_ALIGN) && STEP_BYTES.is_multiple_of(SECTOR_BYTES));

@@ -8,7 +8,7 @@
 //! A copy says nothing that its segment does not. It is not synced, a backup goes without it, and where it is missing or broken the
 //! segment is read.
 
-use crate::disks::disk::{Disk, is_full};
+use crate::disks::disk::{Disk, DiskFile, is_full};
 use crate::layout::format::{SegmentNumber, sorted_name};
 use crate::reading::read::Handles;
 use crate::reading::sorted::SortedCopy;
@@ -176,8 +176,13 @@ impl<D: Disk> Journal<D> {
     /// On a disk that is short of space copies make room for what is to come, before anything is refused: those of the newest segments,
     /// which are read last.
     pub(crate) fn drop_copies_for_room(&mut self) {
-        for _ in 0..std::mem::take(&mut self.room.missing) {
-            let Some((number, salt)) = self.sorted.ready.pop_last() else { break };
+        let mut missing_bytes = std::mem::take(&mut self.room.missing_bytes);
+        while missing_bytes > 0
+            && let Some((number, salt)) = self.sorted.ready.pop_last()
+        {
+            let file = self.disk.open(&sorted_name(number, salt));
+            let bytes = file.and_then(|file| file.length()).unwrap_or(0);
+            missing_bytes = missing_bytes.saturating_sub(bytes);
             // It gets another turn once there is room.
             self.sorted.judged.remove(&number);
             self.sorted.handles.forget(number);

@@ -10,5 +10,5 @@ mod model;
 mod real;
 mod repair;
 mod service;
-mod simulation;
+pub(crate) mod simulation;
 mod sorted;

@@ -44,8 +44,8 @@ pub(crate) struct Room<F> {
     pub refused: bool,
     /// Fewer than [`SHORT_SEGMENTS`] fit on the disk; see [`Journal::take_stock`].
     pub short: bool,
-    /// As many segments are missing to that number, and sorted copies shall make room for them.
-    pub missing: usize,
+    /// As many bytes are missing to that number, and sorted copies shall make room for them.
+    pub missing_bytes: u64,
 }
 
 impl<D: Disk> Journal<D> {
@@ -84,9 +84,8 @@ impl<D: Disk> Journal<D> {
             Space::Low => 0,
             Space::Ample => self.disk.free_bytes().ok().flatten().unwrap_or(u64::MAX),
         };
-        let missing_bytes = (SHORT_SEGMENTS * self.options.segment_bytes).saturating_sub(free);
-        self.room.short = missing_bytes != 0;
-        self.room.missing = missing_bytes.div_ceil(self.options.segment_bytes) as usize;
+        self.room.missing_bytes = (SHORT_SEGMENTS * self.options.segment_bytes).saturating_sub(free);
+        self.room.short = self.room.missing_bytes != 0;
         if self.room.short && self.checkpoint_brings_space() {
             self.want_checkpoint();
         }
