@@ -140,8 +140,10 @@ pub struct JournalFigures {
     pub index_bytes: u64,
     /// Bytes of payloads by the id of what they are encrypted with, or `none`.
     pub bytes_by_key: Vec<(String, u64)>,
-    /// Damaged places found since the start.
+    /// Damaged places found at the start and since.
     pub damaged_places: u64,
+    /// Of each partition that is stopped for damage what is wrong, and where.
+    pub stopped: Vec<String>,
     /// Persistent messages are refused for want of disk space.
     pub full: bool,
     /// Why nothing is written, if nothing is.

@@ -95,6 +95,11 @@ fn trouble(journal: &JournalFigures) -> Option<String> {
     if let Some(reason) = &journal.broken {
         return Some(format!("nothing is written: {reason}"));
     }
+    if let [damage, further @ ..] = &journal.stopped[..] {
+        let further =
+            if further.is_empty() { String::new() } else { format!(" (and {} more)", further.len()) };
+        return Some(format!("stopped for damage: {damage}{further}; see `postroad journal repair`"));
+    }
     journal.full.then(|| "persistent messages are refused: the disk is full".to_owned())
 }
 
@@ -159,12 +164,22 @@ mod tests {
         let broken = journal(JournalFigures { broken: Some("EIO".to_owned()), ..JournalFigures::default() });
         let fast = JournalFigures { store: "fast".to_owned(), full: true, ..JournalFigures::default() };
         let partly = all(vec![JournalFigures::default(), fast]);
+        let stopped =
+            journal(JournalFigures { stopped: vec!["one".into(), "two".into()], ..Default::default() });
         let told = "ready\nstore fast: persistent messages are refused: the disk is full\n";
         for (case, method, path, figures, status, begin) in [
             ("another store's disk is full", Method::GET, "/health/ready", partly, 200, told),
             ("well", Method::GET, "/health/ready", well(), 200, "ready\n"),
             ("full", Method::GET, "/health/ready", full(), 503, "persistent messages are refused"),
             ("broken", Method::GET, "/health/ready", broken, 503, "nothing is written: EIO\n"),
+            (
+                "damaged",
+                Method::GET,
+                "/health/ready",
+                stopped,
+                503,
+                "stopped for damage: one (and 1 more); see",
+            ),
             ("stuck", Method::GET, "/health/ready", None, 503, "the broker does not answer within 2 seconds"),
             ("stuck and alive", Method::GET, "/health/live", None, 200, "live\n"),
             ("full, and told so", Method::HEAD, "/metrics", full(), 200, "# HELP postroad_connections "),

@@ -223,9 +223,14 @@ pub const METRICS: &[Metric] = &[
             by_key.map(sample).collect()
         },
     ),
-    gauge("postroad_journal_damaged_places", "damaged places found since the start", |figures| {
+    gauge("postroad_journal_damaged_places", "damaged places found at the start and since", |figures| {
         journals(figures, |journal| journal.damaged_places)
     }),
+    gauge(
+        "postroad_journal_stopped_partitions",
+        "partitions that are stopped for damage found at the start",
+        |figures| journals(figures, |journal| journal.stopped.len() as u64),
+    ),
     gauge(
         "postroad_journal_full",
         "1 while persistent messages are refused for want of disk space",

@@ -150,7 +150,8 @@ impl Broker {
     /// Stops it with a signal; its directory is left.
     fn stop(mut self, signal: Signal) -> TempDir {
         self.process.signal(signal);
-        assert_eq!(self.process.wait(), Some(0), "{signal:?} drains and exits with 0");
+        let want = (signal != Signal::KILL).then_some(0);
+        assert_eq!(self.process.wait(), want, "{signal:?}: it drains and exits with 0, unless it is killed");
         self.directory
     }
 }
@@ -532,6 +533,11 @@ fn works(arguments: &[&str]) -> String {
 
 /// A stopped broker's directory with three messages in one queue and one in another.
 fn stopped() -> TempDir {
+    left_by(Signal::TERM)
+}
+
+/// The same of one that ended by this signal: behind a kill a start applies its journal, behind an end it has a checkpoint.
+fn left_by(signal: Signal) -> TempDir {
     let broker = Broker::start();
     for body in ["one", "two", "three"] {
         broker.says(&["send", "orders", "--body", body]);
@@ -539,7 +545,7 @@ fn stopped() -> TempDir {
     broker.says(&["send", "other", "--body", "four"]);
     let running = offline(&["journal", "verify", text(&broker.data())]);
     assert!(errors(&running).contains("in use by another process"), "{}", errors(&running));
-    broker.stop(Signal::TERM)
+    broker.stop(signal)
 }
 
 #[test]
@@ -589,7 +595,7 @@ fn messages_move_to_another_directory_by_export_and_import() {
 }
 
 #[test]
-fn damage_is_named_by_file_and_offset_and_hits_nothing_else() {
+fn damage_is_named_by_file_and_offset() {
     let directory = stopped();
     let data = directory.path().join("data");
     assert!(works(&["journal", "verify", text(&data)]).contains(" 0 damaged places"));
@@ -635,7 +641,36 @@ fn received(directory: TempDir) -> (String, TempDir) {
 }
 
 #[test]
+fn a_flipped_bit_hits_its_message_alone_behind_an_end_and_is_told_behind_a_kill() {
+    for (signal, status, well, want) in
+        [(Signal::TERM, 200, "ready\n", "one\nthree\n"), (Signal::KILL, 503, "stopped for damage: ", "")]
+    {
+        let directory = left_by(signal);
+        let (segment, offset) = sent_record(&directory.path().join("data"), 1);
+        flip(&segment, offset + 200);
+        let broker = Broker::start_in(directory, "");
+        let got = broker.run(&["receive", "orders", "--timeout", "1000", "--count", "9"]);
+        assert_eq!(String::from_utf8(got.stdout).unwrap(), want, "{signal:?}");
+        let (code, said) = get(&broker, "/health/ready");
+        assert!(code == status && said.starts_with(well), "{signal:?}: {code} {said}");
+        let metrics = get(&broker, "/metrics").1;
+        let told = match signal {
+            Signal::KILL => {
+                assert!(said.contains(text(&segment)) && said.contains(&format!("byte {offset}")), "{said}");
+                "postroad_journal_stopped_partitions{store=\"main\"} 1\n"
+            }
+            _ => "postroad_unreadable_total{partition=\"0\"} 1\n",
+        };
+        assert!(metrics.contains(told), "{signal:?}: {metrics}");
+    }
+}
+
+#[test]
 fn a_repaired_directory_starts_with_all_that_can_be_read() {
+    [Signal::TERM, Signal::KILL].into_iter().for_each(repaired_behind);
+}
+
+fn repaired_behind(signal: Signal) {
     for (name, damage, want, lost) in [
         (
             "a body",
@@ -659,7 +694,7 @@ fn a_repaired_directory_starts_with_all_that_can_be_read() {
         ("the layout file", |data| fs::write(data.join("layout.json"), "{").unwrap(), "one\ntwo\nthree\n", 0),
         ("no layout file", |data| fs::remove_file(data.join("layout.json")).unwrap(), "one\ntwo\nthree\n", 0),
     ] {
-        let directory = stopped();
+        let directory = left_by(signal);
         let data = directory.path().join("data");
         damage(&data);
         let told = offline(&["journal", "repair", text(&data), "--json"]);
@@ -674,7 +709,10 @@ fn a_repaired_directory_starts_with_all_that_can_be_read() {
         assert_eq!(aside, data.join("damaged-1"), "case: {name}");
         let kept = fs::read_to_string(aside.join("report.jsonl")).unwrap();
         assert_eq!(kept.lines().count(), report.len(), "case: {name}");
-        assert_eq!(report.last().unwrap()["lost_records"], lost, "case: {name}: {done}");
+        let sum = report.last().unwrap();
+        let all_lost =
+            ["lost_records", "lost_messages"].map(|of| sum[of].as_u64().unwrap()).iter().sum::<u64>();
+        assert_eq!(all_lost, lost, "case: {name}: {done}");
         assert!(works(&["journal", "verify", text(&data)]).contains(" 0 damaged places"), "case: {name}");
         assert!(works(&["journal", "repair", text(&data)]).contains("nothing to repair"), "case: {name}");
         let (got, directory) = received(directory);
@@ -685,7 +723,7 @@ fn a_repaired_directory_starts_with_all_that_can_be_read() {
 
 #[test]
 fn a_damaged_message_is_reported_with_its_queue_and_id() {
-    let directory = stopped();
+    let directory = left_by(Signal::KILL);
     let data = directory.path().join("data");
     // Its text is the last of it.
     let (segment, offset) = sent_record(&data, 1);

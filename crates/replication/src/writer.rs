@@ -571,9 +571,27 @@ impl<D: Disk> LogWriter<D> {
 
     /// Begins a checkpoint now, unless one is being made.
     pub fn ask_for_snapshots(&mut self) {
-        if self.gathering.is_some() {
-            return;
+        if self.gathering.is_none() {
+            self.expect_snapshots();
+            let missing = self.gathering.iter().flat_map(|gathering| gathering.missing.iter());
+            self.out.extend(missing.map(|partition| ToPartition::SnapshotWanted { partition: *partition }));
         }
+    }
+
+    /// The broker ends, and all partitions will say how they are without being asked: a checkpoint of that is made, if a start would have
+    /// something to apply otherwise.
+    pub fn expect_last_snapshots(&mut self) {
+        if self.gathering.is_none() && self.journal.is_ahead_of_checkpoint() {
+            self.expect_snapshots();
+        }
+    }
+
+    /// Whether a checkpoint is being written.
+    pub fn is_checkpointing(&self) -> bool {
+        self.journal.is_checkpointing()
+    }
+
+    fn expect_snapshots(&mut self) {
         // A partition without records has no state to keep; of a stopped one the journal carries on what it has.
         let has_state =
             |id: &PartitionId| self.journal.last_position(*id).is_some() && !self.journal.is_stopped(*id);
@@ -581,8 +599,6 @@ impl<D: Disk> LogWriter<D> {
         if missing.is_empty() {
             return self.begin_checkpoint(Vec::new());
         }
-        let wanted = missing.iter().map(|partition| ToPartition::SnapshotWanted { partition: *partition });
-        self.out.extend(wanted);
         self.gathering = Some(Gathering { missing, ..Gathering::default() });
     }
 
@@ -675,9 +691,14 @@ impl<D: Disk> LogWriter<D> {
         self.scrub.found.pop_front()
     }
 
-    /// How many damaged places were found since the start.
+    /// How many damaged places were found at the start and since.
     pub fn damaged_places(&self) -> usize {
-        self.scrub.known.len()
+        self.scrub.known.len() + self.journal.stopped().len()
+    }
+
+    /// Why partitions are stopped, of each that is.
+    pub fn stopped(&self) -> impl Iterator<Item = &Damage> {
+        self.journal.stopped()
     }
 
     /// Chooses the files of a backup: see [`Journal::begin_backup`].

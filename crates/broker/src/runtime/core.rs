@@ -330,12 +330,6 @@ impl Core {
         self.logs.lazy_until()
     }
 
-    /// Sends everything on its way, whether anybody waits for it or not.
-    pub fn flush_all(&mut self) {
-        self.logs.flush_all();
-        self.flush();
-    }
-
     fn logged(&mut self, store: PartitionRange, event: LogEvent) {
         match event {
             LogEvent::Committed { partition, position, command } => {
@@ -368,6 +362,16 @@ impl Core {
     /// Whether a partition is being written down, which each turn does some of.
     pub fn is_writing_down(&self) -> bool {
         !self.snapshots.is_empty()
+    }
+
+    /// The last that the core does: sends everything on its way, whether anybody waits for it or not, and how the partitions are then.
+    pub fn end(&mut self) {
+        self.turn();
+        self.snapshots.clear();
+        let partitions: Vec<PartitionId> = self.partitions.keys().copied().collect();
+        partitions.into_iter().for_each(|id| self.snapshot(id));
+        self.logs.flush_all();
+        self.flush();
     }
 
     fn write_down(&mut self) {

@@ -46,6 +46,9 @@ const SCRUB_EVERY: Duration = Duration::from_secs(60);
 /// A journal at rest for so long is sealed: damage to its last group is known as such from then on.
 const SEAL_AFTER: Duration = Duration::from_secs(1);
 
+/// So long the end of the broker waits for its last checkpoint; without it the next start has more to do.
+const LAST_CHECKPOINT: Duration = Duration::from_secs(10);
+
 /// The longest rest, should one step hang.
 const REST_MAX: Duration = Duration::from_secs(1);
 
@@ -120,6 +123,13 @@ impl JournalDoor {
     /// How the journal is; `None` if its thread is gone. Waits for the journal's turn.
     fn figures(&self) -> Option<JournalFigures> {
         Some(self.writing.lock().ok()?.figures())
+    }
+
+    /// The broker ends: see [`LogWriter::expect_last_snapshots`].
+    pub fn expect_last_snapshots(&self) {
+        if let Ok(mut writing) = self.writing.lock() {
+            writing.writer.expect_last_snapshots();
+        }
     }
 
     /// Has the journal's thread write what is in the rings, beside the caller.
@@ -231,7 +241,10 @@ struct Paced<'w> {
 
 impl Pace for Paced<'_> {
     fn step(&mut self) {
-        thread::sleep((self.began.elapsed() * self.worker.kind.rest_share).min(REST_MAX));
+        // Whoever waits for the end has nobody to give way to.
+        if !self.worker.stop.load(Ordering::Acquire) {
+            thread::sleep((self.began.elapsed() * self.worker.kind.rest_share).min(REST_MAX));
+        }
         (self.began, self.wait) = (Instant::now(), WAIT_MIN);
     }
 
@@ -247,20 +260,25 @@ impl Pace for Paced<'_> {
 
 /// The journal's thread, until it is to stop and everything is written.
 fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
+    let mut ends_at = None;
     loop {
         let stopping = stop.load(Ordering::Acquire);
+        if stopping {
+            ends_at.get_or_insert_with(|| Instant::now() + LAST_CHECKPOINT);
+        }
         // A thread that panicked in the middle of a write leaves a journal that nobody may go on with.
         let Ok(mut turn) = writing.lock() else { return };
         turn.pass();
-        let done = !turn.writer.has_records();
-        if stopping && done {
+        let in_time = ends_at.is_some_and(|at| Instant::now() < at);
+        let has_work = turn.writer.has_records() || in_time && turn.writer.is_checkpointing();
+        if stopping && !has_work {
             turn.tell_figures();
             if let Some(reason) = turn.writer.seal() {
                 tracing::warn!(reason, "the journal has no mark that it ended well; nothing is lost");
             }
             return;
         }
-        let until = [turn.retry_at, turn.sync_at, turn.seal_at]
+        let until = [turn.retry_at, turn.sync_at, turn.seal_at, ends_at.filter(|_| in_time)]
             .into_iter()
             .flatten()
             .fold(turn.scrub_at, Instant::min);
@@ -328,6 +346,7 @@ impl Writing {
             failed_jobs,
             index_bytes: self.writer.index_bytes(),
             damaged_places: self.writer.damaged_places() as u64,
+            stopped: self.writer.stopped().map(ToString::to_string).collect(),
             full: self.writer.is_full(),
             broken: self.writer.trouble_with_writing().map(str::to_owned),
             ..JournalFigures::default()

@@ -265,6 +265,7 @@ impl Runtime {
 
     /// Ends all connections, writes what is outstanding, and ends the threads.
     pub fn stop(self) {
+        self.doors.iter().for_each(|store| store.door.expect_last_snapshots());
         self.stop_cores.asked.store(true, Ordering::Release);
         for waker in &self.stop_cores.wakers {
             waker.notify_one();
@@ -428,8 +429,7 @@ fn run_core(
         if tokio::time::timeout(DRAIN, drain(&core, &wake)).await.is_err() {
             tracing::warn!(core = number, "connections were cut off: they did not end in time");
         }
-        core.borrow_mut().turn();
-        core.borrow_mut().flush_all();
+        core.borrow_mut().end();
     });
 }
 

@@ -144,6 +144,16 @@ impl<D: Disk> Journal<D> {
         idle && (enough || self.released_much() || low || self.rekeying_waits() || self.checkpoints.is_wanted)
     }
 
+    /// Whether a start would have something to apply, and none is being written that changes that.
+    pub fn is_ahead_of_checkpoint(&self) -> bool {
+        0 < self.checkpoints.committed_bytes && !self.checkpoints.busy && !self.failed
+    }
+
+    /// Whether a checkpoint is being written.
+    pub fn is_checkpointing(&self) -> bool {
+        self.checkpoints.busy
+    }
+
     /// What is committed from one checkpoint to the next: a start applies that. Where states are large it is more, so that they are a
     /// small share of what is written, up to a bound; beyond, as much as a start reads of states.
     fn checkpoint_distance(&self) -> u64 {

@@ -206,6 +206,11 @@ impl<D: Disk> Journal<D> {
         self.positions.get(&partition).copied()
     }
 
+    /// The damage for which nothing is taken for a partition, of each in which recovery found some.
+    pub fn stopped(&self) -> impl ExactSizeIterator<Item = &Damage> {
+        self.stopped.values()
+    }
+
     /// Whether recovery found damage in the partition: nothing is taken for it.
     pub fn is_stopped(&self, partition: PartitionId) -> bool {
         self.stopped.contains_key(&partition)
