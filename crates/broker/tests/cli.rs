@@ -662,6 +662,10 @@ fn a_flipped_bit_hits_its_message_alone_behind_an_end_and_is_told_behind_a_kill(
             _ => "postroad_unreadable_total{partition=\"0\"} 1\n",
         };
         assert!(metrics.contains(told), "{signal:?}: {metrics}");
+        assert!(
+            metrics.contains("postroad_journal_damaged_places{store=\"main\"} 1\n"),
+            "{signal:?}: {metrics}"
+        );
     }
 }
 

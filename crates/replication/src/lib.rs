@@ -8,6 +8,7 @@
 mod job;
 mod local;
 mod log;
+mod scrub;
 mod writer;
 mod written;
 

@@ -4,16 +4,17 @@
 //! thread of its own: the runtime gives it one, the simulator calls it in turn. What takes long
 //! and need not hold up the next group leaves as a [`Job`] for another thread.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use postroad_journal::{
-    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, Journal, KeyId, NearRecords, Record,
-    SegmentNumber, SegmentUse, Space,
+    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, Journal, KeyId, NearRecords, ReadError,
+    Record, SegmentUse, Space,
 };
 use postroad_model::{PartitionId, Position, Snapshot};
 
 use crate::job::{Job, JobDone};
+use crate::scrub::Scrub;
 use crate::written::Written;
 
 /// What partitions tell the journal.
@@ -163,9 +164,6 @@ impl Trouble {
     }
 }
 
-/// Damaged places told one by one; a disk with more is beyond reading them.
-const SCRUB_KNOWN_MAX: usize = 10_000;
-
 /// Where a partition's log ended when the journal was opened.
 pub type Opened = (PartitionId, Option<Position>);
 
@@ -218,17 +216,6 @@ impl Pauses {
         self.left = self.left.saturating_sub(1);
         self.left == 0
     }
-}
-
-/// Where the search for damage is.
-#[derive(Default)]
-struct Scrub {
-    busy: bool,
-    last: Option<SegmentNumber>,
-    /// Places found, and not reported yet.
-    found: VecDeque<String>,
-    /// All of them, by what they say: each is reported once.
-    known: BTreeSet<String>,
 }
 
 #[derive(Default)]
@@ -646,6 +633,9 @@ impl<D: Disk> LogWriter<D> {
     fn was_read(&mut self, partition: PartitionId, found: NearRecords<D::File>) {
         found.index.into_iter().for_each(|index| self.journal.keep_index(index));
         for (position, record) in found.records {
+            if let Err(ReadError::Damaged(damage)) = &record {
+                self.scrub.add(damage.to_string());
+            }
             let record = record.map_err(|error| error.to_string());
             self.out.push_back(ToPartition::Read { partition, position, record });
         }
@@ -660,40 +650,18 @@ impl<D: Disk> LogWriter<D> {
     /// Orders that the next sealed segment is read for damage, unless one is being read. Call it now and then: all of them
     /// are read in turn.
     pub fn scrub(&mut self) {
-        if self.scrub.busy {
-            return;
-        }
-        let next = self.journal.next_sealed(self.scrub.last).or_else(|| self.journal.next_sealed(None));
-        if let Some(Ok(Some(walk))) = next.map(|number| self.journal.walk(number)) {
-            self.scrub.busy = true;
-            self.jobs.push_back(Job::Scrub(walk));
-        }
-    }
-
-    fn scrubbed(&mut self, number: SegmentNumber, salt: u64, found: Result<Vec<Damage>, String>) {
-        (self.scrub.busy, self.scrub.last) = (false, Some(number));
-        if !self.journal.still_has(number, salt) {
-            return;
-        }
-        let places = match found {
-            Ok(places) => places.iter().map(Damage::to_string).collect(),
-            Err(reason) => vec![reason],
-        };
-        for place in places {
-            if self.scrub.known.len() < SCRUB_KNOWN_MAX && self.scrub.known.insert(place.clone()) {
-                self.scrub.found.push_back(place);
-            }
-        }
+        let walk = self.scrub.next_walk(&self.journal);
+        self.jobs.extend(walk.map(Job::Scrub));
     }
 
     /// The next damaged place that was found and not told yet, with file and offset.
     pub fn next_damage(&mut self) -> Option<String> {
-        self.scrub.found.pop_front()
+        self.scrub.next_found()
     }
 
     /// How many damaged places were found at the start and since.
     pub fn damaged_places(&self) -> usize {
-        self.scrub.known.len() + self.journal.stopped().len()
+        self.scrub.known() + self.journal.stopped().len()
     }
 
     /// Why partitions are stopped, of each that is.
@@ -774,7 +742,7 @@ impl<D: Disk> LogWriter<D> {
                 None
             }
             JobDone::Scrub { number, salt, found } => {
-                self.scrubbed(number, salt, found);
+                self.scrub.walked(&self.journal, (number, salt), found);
                 None
             }
             JobDone::Sort(answer) => {

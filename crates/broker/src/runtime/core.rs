@@ -404,9 +404,13 @@ impl Core {
         let Some(keys) = self.reads.remove(&(id, position)) else { return };
         for event in postroad_core::read_back(position, record, keys) {
             if let Event::Fetched { bodies } = &event {
-                for reason in bodies.iter().filter_map(|(_, message)| message.as_ref().err()) {
+                for (key, reason) in bodies.iter().filter_map(|(key, read)| Some((key, read.as_ref().err()?)))
+                {
+                    let of =
+                        self.partitions.get(&id).into_iter().flat_map(|partition| partition.awaiting(*key));
+                    let queues = of.map(ToString::to_string).collect::<Vec<_>>().join(", ");
                     let (partition, position) = (id.0, position.get());
-                    tracing::error!(partition, position, reason, "a message cannot be read");
+                    tracing::error!(queues, partition, position, reason, "a message cannot be read");
                 }
             }
             let last = self.work.back_mut().filter(|(to, _)| *to == id).map(|(_, last)| last);

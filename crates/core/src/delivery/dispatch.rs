@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use postroad_model::{ConsumerKey, ConsumerMode, Delivery, Effect, EntryTag, Message, MessageKey, QueueId};
+use postroad_model::{
+    ConsumerKey, ConsumerMode, Delivery, Destination, Effect, EntryTag, Message, MessageKey, QueueId,
+};
 
 use crate::Partition;
 use crate::delivery::group::GroupTurn;
@@ -375,6 +377,12 @@ impl Partition {
             }
         }
         self.go_on(waiting, effects);
+    }
+
+    /// The queues that wait for a body, for whoever tells that it cannot be read.
+    pub fn awaiting(&self, key: MessageKey) -> impl Iterator<Item = &Destination> {
+        let waiting = self.fetches.get(&key).into_iter().flat_map(|fetch| &fetch.waiting);
+        waiting.filter_map(|id| self.queues.get(id)).map(|queue| &queue.source)
     }
 
     /// A body cannot be read: its entries stay on disk, undelivered and counted, and the others go on.
