@@ -212,3 +212,15 @@ fn a_temporary_destination_is_taken_from_what_the_same_client_has_left_behind() 
         });
     assert_eq!(steals, [Some("OpenWire connection ID:c".into()), None]);
 }
+
+#[test]
+fn a_frame_beyond_the_limit_is_told_with_its_size_and_the_limit() {
+    let mut conversation = Conversation::known();
+    let mut input = BytesMut::from(&u32::to_be_bytes(100 * 1024 * 1024 + 1)[..]);
+    let heard = conversation.hear(&mut input);
+    let told = "frame of 104857601 bytes exceeds the limit of 104857600";
+    assert!(matches!(&heard, Err(Parting::Fault(reason)) if reason == told), "{heard:?}");
+    let Some(Command::ConnectionError(error)) = conversation.read() else { panic!("it is not told") };
+    let said = format!("{:?}", error.exception);
+    assert!(said.contains(told) && said.contains("java.io.IOException"), "{said}");
+}

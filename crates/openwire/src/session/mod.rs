@@ -142,8 +142,15 @@ impl OpenWireSession {
         self.options.max_frame_bytes.min(self.format.max_frame_bytes).min(agreed)
     }
 
-    fn next_frame(&self, input: &mut BytesMut) -> Result<Option<Bytes>, Parting> {
-        take_frame(input, self.frame_bytes_max()).map_err(|error| Parting::Fault(error.to_string()))
+    /// The next frame, if it is there. A client that announces one larger than agreed is told so, unless it has not even said which
+    /// form of the protocol it reads.
+    fn next_frame(&mut self, input: &mut BytesMut, turn: &mut Turn<'_>) -> Result<Option<Bytes>, Parting> {
+        take_frame(input, self.frame_bytes_max()).map_err(|error| {
+            if self.negotiated {
+                self.send_connection_error(&Exception::io(&error.to_string()), turn);
+            }
+            Parting::Fault(error.to_string())
+        })
     }
 
     fn take(&mut self, frame: &Bytes, turn: &mut Turn<'_>) -> Result<(), Parting> {
@@ -255,7 +262,7 @@ impl Session for OpenWireSession {
             if self.uploads.current.is_some() {
                 return Ok(());
             }
-            let Some(frame) = self.next_frame(input)? else { return Ok(()) };
+            let Some(frame) = self.next_frame(input, &mut turn)? else { return Ok(()) };
             self.uploads.took_frame();
             self.take(&frame, &mut turn)?;
         }
