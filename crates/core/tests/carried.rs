@@ -264,3 +264,15 @@ fn a_message_that_is_in_memory_alone_stays_if_the_log_cannot_take_it() {
         }
     }
 }
+
+#[test]
+fn a_piece_that_waits_for_others_is_answered_though_its_message_is_given_up() {
+    let mut bench = Bench::new(settings(1));
+    bench.late_from_now_on();
+    // As much as may be on its way at a time.
+    let large = "x".repeat(2 << 20);
+    assert_eq!(bench.run(&format!("piece 1 7 a {large}\npiece 2 8 a y\npiece 2 8 a z")), "");
+    assert_eq!(bench.run("abandon 2 8"), "ok ok");
+    assert_eq!(bench.run("abandon 1 7"), "", "it is on its way");
+    assert_eq!(bench.all_durable(), "ok");
+}

@@ -224,9 +224,15 @@ impl Partition {
         }
     }
 
-    /// The rest of an upload will not come.
+    /// The rest of an upload will not come. Pieces of it that still wait go nowhere; a session counts on their answers all the same.
     pub(crate) fn abandon(&mut self, connection: ConnectionId, upload: u64, effects: &mut Vec<Effect>) {
-        self.uploads.waiting.retain(|piece| (piece.connection, piece.upload) != (connection, upload));
+        let is_its = |piece: &Piece| (piece.connection, piece.upload) == (connection, upload);
+        let (dropped, waiting) = std::mem::take(&mut self.uploads.waiting).into_iter().partition(is_its);
+        self.uploads.waiting = waiting;
+        if !connection.is_internal() {
+            let dropped: VecDeque<Piece> = dropped;
+            dropped.iter().for_each(|piece| self.reply(connection, piece.ticket, Ok(()), effects));
+        }
         let given_up = self.uploads.open.remove(&(connection, upload));
         for (position, bytes) in given_up.into_iter().flat_map(|given_up| given_up.pieces.into_values()) {
             effects.push(Effect::Release { position, bytes });

@@ -14,7 +14,7 @@
 //! Dead letters: `redrive 1 dead to=b origin=a where=k=5 max=1` sends them back; `2 back, 1 left` comes ahead of its answer.
 //! Moves: `move 1 a to=1` (to that partition), `moves 1` says `a to 1: 2 moved, 3 left, 1 held`, and with open transactions `, 1 open`,
 //! with large messages on their way in `, 1 coming`.
-//! Large messages: `piece 1 7 a abc` for each piece, then `send 1 a m upload=7`; they come as `1.2<m+abcdef`.
+//! Large messages: `piece 1 7 a abc` for each piece, then `abandon 1 7` or `send 1 a m upload=7`; they come as `1.2<m+abcdef`.
 //! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due until then).
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
 //! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and share it, `share=durable`
@@ -588,6 +588,11 @@ impl Bench {
         };
         match words[0] {
             // `piece CONNECTION UPLOAD ADDRESS BYTES`: of a body whose message says `upload=UPLOAD`.
+            "abandon" => {
+                let (connection, upload) = (connection(plain[0]), plain[1].parse().expect("a sound script"));
+                let home = self.uploads[&(connection, upload)];
+                self.work.push_back((home, Event::Abandon { connection, upload }));
+            }
             "piece" => {
                 self.has_pieces = true;
                 let (connection, to) = (connection(plain[0]), destination(plain[2]));
