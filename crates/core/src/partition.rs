@@ -523,10 +523,10 @@ impl Partition {
                 self.end_jobs(&wanted, connection, ticket, effects);
             }
             Event::BrowseJobs { wanted, reply_to, connection, ticket } => {
-                self.browse_jobs(&wanted, &reply_to, effects);
-                self.reply(connection, ticket, Ok(()), effects);
+                self.browse_jobs(&wanted, &reply_to, (connection, ticket), effects);
             }
             Event::Link(event) => self.about_link(event, effects),
+            Event::Echo { connection, ticket } => self.echo(connection, ticket, effects),
             Event::Recalled { key, sent } => self.recalled(key, sent, effects),
             Event::ShelfRead { position, jobs } => self.shelf_read(position, jobs, effects),
             Event::ProposalsFailed { reason } => self.proposals_failed(&reason, effects),

@@ -139,6 +139,28 @@ fn who_looks_waits_for_the_log_alone() {
 }
 
 #[test]
+fn an_echo_comes_once_what_came_before_is_done_with() {
+    for (case, script, now, durable, failed) in [
+        ("nothing is on its way", "echo 1", "ok", "", ""),
+        ("memory alone", "attach 1.1 #t 9\nsend 1 #t x\necho 1", "ok 1.1<x ok ok", "", ""),
+        ("a send", "send 1 a x\necho 1", "", "ok ok", "NO ok"),
+        ("another's send", "send 2 a x\necho 1", "", "ok ok", "NO ok"),
+        ("a queue that credit waits for", "attach 1.1 a 0\ncredit 1.1 1\necho 1", "", "ok ok", "NO ok"),
+        ("two", "echo 1\nsend 1 a x\necho 1\necho 2", "ok", "ok ok ok", "NO ok ok"),
+        ("who has gone", "send 1 a x\nclose 1\necho 1", "", "ok ok", "NO ok"),
+    ] {
+        for fails in [false, true] {
+            let mut bench = Bench::new(settings(1));
+            bench.late_from_now_on();
+            assert_eq!(bench.run(script), now, "case: {case}");
+            let said = if fails { bench.all_fail() } else { bench.all_durable() };
+            let want = failed.replace("NO", "no: the store could not write: broken");
+            assert_eq!(said, if fails { &want } else { durable }, "case: {case}");
+        }
+    }
+}
+
+#[test]
 fn so_many_wait_at_the_most() {
     let mut bench = Bench::new(settings(1));
     bench.run("attach 1.1 m 0");

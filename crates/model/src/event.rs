@@ -315,6 +315,13 @@ pub enum Event {
     },
     /// Something about a link that is remembered.
     Link(LinkEvent),
+    /// Answered once the partition is done with all that came before: what of it goes through the log is there, or has failed.
+    Echo {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
     /// Every proposal that was not applied yet has failed, and is not on disk.
     ProposalsFailed {
         /// What the operating system said.

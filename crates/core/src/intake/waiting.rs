@@ -32,6 +32,8 @@ pub struct Waiting {
     /// What waits for sends of its own connection, with the number of proposals that must have come back; these only rise. Behind an
     /// attach is what concerns its consumer.
     for_sends: VecDeque<(u64, Vec<Event>)>,
+    /// Who asked for an echo, with the number of proposals that must have come back; these only rise.
+    echoes: VecDeque<(u64, ConnectionId, Ticket)>,
 }
 
 impl Waiting {
@@ -91,6 +93,12 @@ impl Waiting {
     fn take_for_sends(&mut self, proposals: u64) -> Vec<Event> {
         let due = self.for_sends.partition_point(|(needed, _)| *needed <= proposals);
         self.for_sends.drain(..due).flat_map(|(_, waiting)| waiting).collect()
+    }
+
+    /// The oldest echo that is due, now that so many proposals have come back.
+    fn take_echo(&mut self, proposals: u64) -> Option<(ConnectionId, Ticket)> {
+        let (_, connection, ticket) = self.echoes.pop_front_if(|(needed, ..)| *needed <= proposals)?;
+        Some((connection, ticket))
     }
 
     /// The connection has ended: its consumers come no more.
@@ -253,6 +261,19 @@ impl Partition {
     pub(crate) fn resume_behind_sends(&mut self, effects: &mut Vec<Effect>) {
         let waiting = self.waiting.take_for_sends(self.proposals_ended());
         self.resume(waiting, effects);
+        self.answer_echoes(effects);
+    }
+
+    /// See [`Event::Echo`].
+    pub(crate) fn echo(&mut self, connection: ConnectionId, ticket: Ticket, effects: &mut Vec<Effect>) {
+        self.waiting.echoes.push_back((self.proposals_made, connection, ticket));
+        self.answer_echoes(effects);
+    }
+
+    fn answer_echoes(&mut self, effects: &mut Vec<Effect>) {
+        while let Some((connection, ticket)) = self.waiting.take_echo(self.proposals_ended()) {
+            self.reply(connection, ticket, Ok(()), effects);
+        }
     }
 
     /// The log has made what these events need.

@@ -105,13 +105,16 @@ impl Partition {
         self.search(wanted, Purpose::End { connection, ticket }, effects);
     }
 
+    /// The copies come later than the answer.
     pub(crate) fn browse_jobs(
         &mut self,
         wanted: &JobsWanted,
         reply_to: &Destination,
+        (connection, ticket): (ConnectionId, Ticket),
         effects: &mut Vec<Effect>,
     ) {
         self.search(wanted, Purpose::Show { reply_to: reply_to.clone() }, effects);
+        self.reply(connection, ticket, Ok(()), effects);
     }
 
     fn search(&mut self, wanted: &JobsWanted, purpose: Purpose, effects: &mut Vec<Effect>) {

@@ -4,7 +4,7 @@
 //! `at=9 every=5 times=2`, `priority=9`, `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `expire`, `reject`, `release`, `fail`,
-//! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `time 7`, `space` (the log is well again), `make 1 a`, `unmake 1 a`.
+//! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `echo 1`, `time 7`, `space` (the log is well again), `make 1 a`, `unmake 1 a`.
 //! Branches: `end 1 1 x` (transaction 1 of connection 1 is its share of branch x), `prepare 1 x`,
 //! `decide 1 x commit|once|rollback|overrule-commit|overrule-rollback`, `forget 1 x`, `branches 1`.
 //! Links: `link 1 l a keep=5` attaches the link l to a, which is remembered for so long without a holder (then the tags that are in doubt,
@@ -683,6 +683,7 @@ impl Bench {
                 let bytes = plain[1].parse().expect("a sound script");
                 self.all(|_| Event::Written { connection: connection(plain[0]), bytes });
             }
+            "echo" => self.all(|_| Event::Echo { connection: connection(plain[0]), ticket: Ticket(0) }),
             "close" => self.all(|_| Event::Closed { connection: connection(plain[0]) }),
             "make" | "unmake" => {
                 let (destination, connection) = (destination(plain[1]), connection(plain[0]));
