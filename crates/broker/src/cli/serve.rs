@@ -20,7 +20,7 @@ use crate::cli::ServeArguments;
 use crate::cli::admission::Admission;
 use crate::cli::listeners::Listeners;
 use crate::cli::stores;
-use crate::config::Config;
+use crate::config::{Config, Shares};
 use crate::control;
 use crate::runtime::{Everybody, LAYOUT_FILE, Runtime, RuntimeOptions, Service, TenantKeys, read_portable};
 
@@ -105,6 +105,7 @@ fn runtime_options(config: &Config, openwire: &OpenWireOptions, keys: TenantKeys
         broker_url: openwire.broker_url.clone(),
         cores: config.runtime.cores,
         pin: config.runtime.pin,
+        outstanding_bytes_max: Shares::of(config.memory_bytes).outstanding,
         sync_within: Duration::from_millis(config.store.main.async_sync_ms),
         keys: Arc::new(keys),
     }

@@ -28,6 +28,9 @@ const DURABLE_BYTES_MAX: u64 = 128 << 20;
 /// Half of a segment is sorted at a time, at most: with more, writes are no larger than the disk likes them.
 const SORTING_BYTES_MAX: u64 = 32 << 20;
 
+/// What clients have sent and the broker is not done with takes no more: what a slow disk syncs at once, many times over.
+const OUTSTANDING_BYTES_MAX: u64 = 128 << 20;
+
 /// What of the broker's memory is for what; the rest is for the broker itself, connections and transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
@@ -39,6 +42,8 @@ pub struct Shares {
     pub indexes: u64,
     /// For what of a backlog is sorted at a time.
     pub sorting: u64,
+    /// For what clients have sent and the broker is not done with.
+    pub outstanding: u64,
 }
 
 impl Shares {
@@ -52,6 +57,7 @@ impl Shares {
             volatile: memory_bytes / 4,
             indexes: sixteenth,
             sorting: sixteenth.min(SORTING_BYTES_MAX),
+            outstanding: (memory_bytes / 8).min(OUTSTANDING_BYTES_MAX),
         }
     }
 }
@@ -134,13 +140,14 @@ mod tests {
 
     #[test]
     fn the_broker_itself_is_in_its_memory() {
-        for (memory, durable, volatile, indexes, sorting) in [
-            (1 << 20, 288 << 10, 256 << 10, 64 << 10, 64 << 10),
-            (64 << 20, 18 << 20, 16 << 20, 4 << 20, 4 << 20),
-            (212 << 20, 92 << 20, 53 << 20, 212 << 16, 212 << 16),
-            (6164 << 20, 128 << 20, 1541 << 20, 6164 << 16, 32 << 20),
+        for (memory, durable, volatile, indexes, sorting, outstanding) in [
+            (1 << 20, 288 << 10, 256 << 10, 64 << 10, 64 << 10, 128 << 10),
+            (64 << 20, 18 << 20, 16 << 20, 4 << 20, 4 << 20, 8 << 20),
+            (212 << 20, 92 << 20, 53 << 20, 212 << 16, 212 << 16, 212 << 17),
+            (6164 << 20, 128 << 20, 1541 << 20, 6164 << 16, 32 << 20, 128 << 20),
         ] {
-            assert_eq!(Shares::of(memory), Shares { durable, volatile, indexes, sorting }, "{memory}");
+            let shares = Shares { durable, volatile, indexes, sorting, outstanding };
+            assert_eq!(Shares::of(memory), shares, "{memory}");
         }
     }
 

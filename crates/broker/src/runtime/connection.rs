@@ -18,6 +18,7 @@ use crate::runtime::body::Body;
 use crate::runtime::core::Core;
 use crate::runtime::mailbox::{Mailbox, Wanted};
 use crate::runtime::now_ms;
+use crate::runtime::outstanding::Share;
 use crate::runtime::reception::Reception;
 use crate::runtime::router::Router;
 
@@ -36,6 +37,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// What a peer still sends after its goodbye is swallowed for so long.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// When a connection has ended, what it had sent counts for so long at most, unless the broker is done with it earlier.
+const AFTERMATH: Duration = Duration::from_secs(10);
+
 /// How a connection reaches its core.
 #[derive(Clone)]
 pub struct CoreHandle {
@@ -45,6 +49,8 @@ pub struct CoreHandle {
     pub wake: Arc<Notify>,
     /// A permit for each password that may be looked at beside it.
     pub logins: Arc<Semaphore>,
+    /// What its connections may have outstanding together.
+    pub share: Rc<Share>,
 }
 
 /// Serves one connection to its end.
@@ -67,7 +73,7 @@ pub async fn serve(
     }
     let (id, mailbox) = handle.core.borrow_mut().join();
     let places = handle.core.borrow().places();
-    let router = Router::new(id, places);
+    let router = Router::new(id, places, handle.share.clone());
     let visit = Visit::new(door, connection.peer_certificate());
     let session = make(id, &visit);
     let login = Reception::new(visit, handle.logins.clone());
@@ -91,13 +97,22 @@ pub async fn serve(
     };
     let parting = tokio::select! {
         parting = task.converse() => Some(parting),
-        () = closed => None,
+        () = closed.as_mut() => None,
     };
+    let stops = parting.is_none();
     let parting = parting.unwrap_or_else(|| task.stop());
     tell(&parting, peer);
-    task.end(id);
+    task.end();
     let _ = tokio::time::timeout(FAREWELL, task.write_out()).await;
     let _ = tokio::time::timeout(LINGER, task.connection.part()).await;
+    if !stops {
+        // When the broker stops, cores end without asking each other.
+        tokio::select! {
+            _ = tokio::time::timeout(AFTERMATH, task.is_done_with()) => {}
+            () = closed => {}
+        }
+    }
+    task.leave(id);
 }
 
 /// Before the conversation: the layers.
@@ -184,6 +199,7 @@ impl Task {
             moved = self.connection.moved(reads, missing) => self.react(moved)?,
             () = self.alarm.rings() => self.wake(reads, missing).await?,
             answer = self.login.answered() => self.admit(answer)?,
+            () = self.router.others_have_less(), if !reads => {}
         }
         self.take_mail()?;
         self.submit();
@@ -281,10 +297,17 @@ impl Task {
 
     /// Takes what the core sent, and then the input that the session could not take before it.
     fn take_mail(&mut self) -> Result<(), Parting> {
+        self.take_answered();
         let took_input = self.session.takes_input();
         self.answer_mail()?;
         let resumes = !took_input && self.session.takes_input() && !self.connection.input.is_empty();
         if resumes { self.receive() } else { Ok(()) }
+    }
+
+    fn take_answered(&mut self) {
+        for ticket in self.mailbox.take_answered() {
+            self.router.answered(ticket);
+        }
     }
 
     fn answer_mail(&mut self) -> Result<(), Parting> {
@@ -408,7 +431,7 @@ impl Task {
     }
 
     /// Tells the core that the connection is gone.
-    fn end(&mut self, id: ConnectionId) {
+    fn end(&mut self) {
         self.session.close(&mut self.events);
         let mut core = self.handle.core.borrow_mut();
         for event in self.events.drain(..) {
@@ -416,8 +439,21 @@ impl Task {
         }
         self.router.close(|partition, event| core.submit(partition, event));
         core.run();
-        core.leave(id);
         drop(core);
+        self.handle.wake.notify_one();
+    }
+
+    /// Waits until the broker is done with all that came over the connection: until then it takes memory.
+    async fn is_done_with(&mut self) {
+        self.take_answered();
+        while self.router.awaits_echo() {
+            self.mailbox.answered().await;
+            self.take_answered();
+        }
+    }
+
+    fn leave(&mut self, id: ConnectionId) {
+        self.handle.core.borrow_mut().leave(id);
         self.handle.wake.notify_one();
     }
 

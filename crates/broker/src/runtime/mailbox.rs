@@ -6,7 +6,9 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use postroad_model::{PartitionId, Position, ToSession};
+use postroad_model::{PartitionId, Position, Ticket, ToSession};
+
+use crate::runtime::router::is_echo;
 
 /// What a connection waits for.
 #[derive(Clone, Copy)]
@@ -30,12 +32,15 @@ fn is_delivery(message: &ToSession) -> bool {
 type Piece = ((PartitionId, Position), Result<Bytes, String>);
 
 /// One connection's mailbox. Its bytes are bounded by the core (`outbox_bytes_max`), its replies by
-/// what the connection may have outstanding.
+/// the questions that its session may have open.
 #[derive(Default)]
 pub struct Mailbox {
     messages: RefCell<VecDeque<ToSession>>,
     /// Pieces of a large message; they are asked for, a few at a time.
     chunks: RefCell<VecDeque<Piece>>,
+    /// Tickets of replies that have come. That waits behind nothing: what is read of the client depends on it, and what is ahead of
+    /// a reply may wait for what the client says.
+    answered: RefCell<Vec<Ticket>>,
     /// Its client has connected anew. That does not wait for what is ahead of it, which nobody may ever take.
     evicted: Cell<bool>,
     /// Of the task that waits for the next message.
@@ -50,7 +55,13 @@ impl Mailbox {
                 self.chunks.borrow_mut().push_back(((from, position), bytes));
             }
             ToSession::Evicted => self.evicted.set(true),
-            message => self.messages.borrow_mut().push_back(message),
+            message => {
+                let ticket = if let ToSession::Reply { ticket, .. } = message { Some(ticket) } else { None };
+                self.answered.borrow_mut().extend(ticket);
+                if !ticket.is_some_and(is_echo) {
+                    self.messages.borrow_mut().push_back(message);
+                }
+            }
         }
         if let Some(task) = self.waiting.take() {
             task.wake();
@@ -67,12 +78,17 @@ impl Mailbox {
         }
     }
 
+    /// The tickets to which replies have come since the last time.
+    pub fn take_answered(&self) -> Vec<Ticket> {
+        self.answered.take()
+    }
+
     /// The oldest piece.
     pub fn take_chunk(&self) -> Option<Piece> {
         self.chunks.borrow_mut().pop_front()
     }
 
-    /// Waits until something that is wanted is in it. One task may wait.
+    /// Waits until something that is wanted is in it, or a reply has come. One task may wait.
     pub async fn filled(&self, wanted: Wanted) {
         poll_fn(|context| {
             let has = match wanted {
@@ -83,7 +99,16 @@ impl Mailbox {
                         || answers && messages.front().is_some_and(|first| !is_delivery(first))
                 }
             };
-            if has { Poll::Ready(()) } else { self.wait(context) }
+            if has || !self.answered.borrow().is_empty() { Poll::Ready(()) } else { self.wait(context) }
+        })
+        .await;
+    }
+
+    /// Waits until a reply has come. One task may wait.
+    pub async fn answered(&self) {
+        poll_fn(|context| match self.answered.borrow().is_empty() {
+            true => self.wait(context),
+            false => Poll::Ready(()),
         })
         .await;
     }
@@ -100,5 +125,30 @@ impl Mailbox {
             none => *none = Some(context.waker().clone()),
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_known_of_ahead_of_what_is_ahead_of_them() {
+        let mailbox = Mailbox::default();
+        let (session, echo) = (Ticket(7), Ticket(u64::MAX));
+        assert!(is_echo(echo) && !is_echo(session));
+        let consumer = postroad_model::ConsumerKey::new(postroad_model::ConnectionId::new(0, 1), 1);
+        mailbox.put(ToSession::Drained { consumer });
+        for ticket in [session, echo] {
+            mailbox.put(ToSession::Reply { ticket, result: Ok(()) });
+        }
+        assert_eq!(mailbox.take_answered(), [session, echo]);
+        assert_eq!(mailbox.take(false), Some(ToSession::Drained { consumer }));
+        assert_eq!(mailbox.take(false), Some(ToSession::Reply { ticket: session, result: Ok(()) }));
+        assert_eq!(
+            (mailbox.take(false), mailbox.take_answered()),
+            (None, vec![]),
+            "no session hears of echoes"
+        );
     }
 }

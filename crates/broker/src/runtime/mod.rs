@@ -15,6 +15,7 @@ mod logs;
 mod mailbox;
 mod opening;
 mod orders;
+mod outstanding;
 mod pace;
 mod reception;
 mod ring;

@@ -106,7 +106,7 @@ pub async fn obey(handle: CoreHandle, mut given: mpsc::Receiver<Given>) {
 async fn carry_out(handle: &CoreHandle, order: Order) -> Outcome {
     let (connection, mailbox) = handle.core.borrow_mut().join();
     let places = handle.core.borrow().places();
-    let mut router = Router::new(connection, places.clone());
+    let mut router = Router::new(connection, places.clone(), handle.share.clone());
     let ticket = Ticket(0);
     let event = match order {
         Order::List => Event::ListBranches { connection, ticket },
@@ -128,6 +128,7 @@ async fn carry_out(handle: &CoreHandle, order: Order) -> Outcome {
     let (mut found, mut back, mut moves) = (Vec::new(), (0, 0), Vec::new());
     let result = loop {
         mailbox.filled(Wanted::Messages).await;
+        mailbox.take_answered().into_iter().for_each(|ticket| router.answered(ticket));
         match mailbox.take(false).and_then(|message| router.merge(message)) {
             Some(ToSession::Branches { branches, .. }) => found.extend(branches),
             Some(ToSession::Redriven { moved, stayed, .. }) => back = (moved, stayed),

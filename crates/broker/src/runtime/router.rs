@@ -1,6 +1,7 @@
 //! Routers: where each of a connection's events goes, and how much of it is outstanding.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use postroad_model::{
@@ -10,14 +11,12 @@ use postroad_model::{
 use rustc_hash::FxHashMap;
 
 use crate::runtime::core::SharedPlaces;
+use crate::runtime::outstanding::{Outstanding, Share};
 use crate::runtime::store::properties_of;
 
-/// A connection is not read while so many bytes that it sent wait for their replies: enough to keep
-/// a group commit busy, little enough that thousands of connections fit.
-const OUTSTANDING_BYTES_MAX: u64 = 4 << 20;
-
-/// As [`OUTSTANDING_BYTES_MAX`], in messages.
-const OUTSTANDING_MESSAGES_MAX: usize = 8192;
+/// Messages and pieces of them are answered one by one. For what else a connection says its partition is asked once so much
+/// has been said, and that much is outstanding until it answers: as much as one read brings, mostly.
+const ECHO_BYTES: u64 = 16 << 10;
 
 /// After so many bytes of deliveries a partition is told that the outbox has room again.
 const WRITTEN_STEP_BYTES: u64 = 256 << 10;
@@ -34,8 +33,11 @@ pub struct Router {
     detaching: FxHashMap<Ticket, Vec<u32>>,
     touched: BTreeSet<PartitionId>,
     transactions: FxHashMap<u64, BTreeSet<PartitionId>>,
-    outstanding: FxHashMap<Ticket, u64>,
-    outstanding_bytes: u64,
+    outstanding: Outstanding,
+    /// What was said to each partition since it was last asked for an echo: see [`ECHO_BYTES`].
+    unanswered: Vec<(PartitionId, u64)>,
+    /// How many echoes are to come.
+    echoes: usize,
     written: BTreeMap<PartitionId, u64>,
     /// The partitions that have the pieces of a large message on its way in, by its number: all that it may be for, each with where
     /// it may go there.
@@ -75,9 +77,42 @@ const OWN_TRANSACTION: u64 = 1 << 63;
 /// Marks the tickets of what the router itself asks for, which no session uses.
 const OWN_TICKET: u64 = 1 << 63;
 
+/// Marks those of them that are answered by an echo.
+const ECHO: u64 = 1 << 62;
+
+/// Whether this is the answer to [`Event::Echo`], of which no session knows.
+pub fn is_echo(ticket: Ticket) -> bool {
+    ticket.0 & (OWN_TICKET | ECHO) == OWN_TICKET | ECHO
+}
+
+/// What an event takes until its partition is done with it, unless it is counted by its ticket.
+fn weight(event: &Event) -> u64 {
+    let more = match event {
+        Event::Publish(_) | Event::Chunk { .. } => return 0,
+        Event::Settle(settle) => size_of_val(&settle.tags[..]),
+        Event::Attach(attach) => attach.selector.len() + attach.source.name.len(),
+        _ => 0,
+    };
+    (size_of::<Event>() + more) as u64
+}
+
+/// What was said to the partition, with these bytes more.
+fn added(said: &mut Vec<(PartitionId, u64)>, partition: PartitionId, bytes: u64) -> u64 {
+    match said.iter_mut().find(|(other, _)| *other == partition) {
+        Some((_, sum)) => {
+            *sum += bytes;
+            *sum
+        }
+        None => {
+            said.push((partition, bytes));
+            bytes
+        }
+    }
+}
+
 impl Router {
-    /// A router for a new connection.
-    pub fn new(connection: ConnectionId, places: SharedPlaces) -> Router {
+    /// A router for a new connection, which has its part of the share.
+    pub fn new(connection: ConnectionId, places: SharedPlaces, share: Rc<Share>) -> Router {
         Router {
             connection,
             places,
@@ -86,8 +121,9 @@ impl Router {
             detaching: FxHashMap::default(),
             touched: BTreeSet::new(),
             transactions: FxHashMap::default(),
-            outstanding: FxHashMap::default(),
-            outstanding_bytes: 0,
+            outstanding: Outstanding::new(share),
+            unanswered: Vec::new(),
+            echoes: 0,
             written: BTreeMap::new(),
             uploads: FxHashMap::default(),
             asked: FxHashMap::default(),
@@ -100,16 +136,19 @@ impl Router {
 
     /// Whether more may be read from the connection.
     pub fn may_read(&self) -> bool {
-        self.spreading.is_none()
-            && self.outstanding_bytes < OUTSTANDING_BYTES_MAX
-            && self.outstanding.len() < OUTSTANDING_MESSAGES_MAX
+        self.spreading.is_none() && self.outstanding.has_room()
+    }
+
+    /// Waits until the other connections of the core have less outstanding, if nothing is read for their sake.
+    pub async fn others_have_less(&self) {
+        self.outstanding.others_have_less().await;
     }
 
     /// Sends an event to the partitions that it concerns.
     pub fn route(&mut self, event: Event, mut to: impl FnMut(PartitionId, Event)) {
         match self.spreading {
             Some(_) => self.held_up.push_back(event),
-            None => self.pass(event, &mut to),
+            None => self.send(event, &mut to),
         }
     }
 
@@ -118,8 +157,44 @@ impl Router {
         while self.spreading.is_none()
             && let Some(event) = self.held_up.pop_front()
         {
-            self.pass(event, &mut to);
+            self.send(event, &mut to);
         }
+    }
+
+    /// Passes an event on, and asks for an echo if it is time.
+    fn send(&mut self, event: Event, to: &mut impl FnMut(PartitionId, Event)) {
+        let (mut unanswered, mut due) = (std::mem::take(&mut self.unanswered), None);
+        self.pass(event, &mut |partition, event: Event| {
+            let bytes = weight(&event);
+            if 0 < bytes && ECHO_BYTES <= added(&mut unanswered, partition, bytes) {
+                due = Some(partition);
+            }
+            to(partition, event);
+        });
+        self.unanswered = unanswered;
+        if let Some(partition) = due {
+            self.ask_for_echo(partition, to);
+        }
+    }
+
+    fn ask_for_echo(&mut self, partition: PartitionId, to: &mut impl FnMut(PartitionId, Event)) {
+        let said = self.unanswered.iter().position(|(other, _)| *other == partition);
+        let bytes = said.map_or(0, |index| self.unanswered.swap_remove(index).1);
+        let ticket = Ticket(ECHO | self.own_ticket().0);
+        self.outstanding.add(ticket, bytes);
+        self.echoes += 1;
+        to(partition, Event::Echo { connection: self.connection, ticket });
+    }
+
+    /// A reply has come, wherever it waits now: the broker is done with what it is about.
+    pub fn answered(&mut self, ticket: Ticket) {
+        self.outstanding.end(ticket);
+        self.echoes = self.echoes.saturating_sub(usize::from(is_echo(ticket)));
+    }
+
+    /// Whether an echo is to come.
+    pub fn awaits_echo(&self) -> bool {
+        0 < self.echoes
     }
 
     fn pass(&mut self, mut event: Event, to: &mut impl FnMut(PartitionId, Event)) {
@@ -254,9 +329,7 @@ impl Router {
     }
 
     fn publish(&mut self, mut publish: Publish, to: &mut impl FnMut(PartitionId, Event)) {
-        let bytes = publish.sent.message.bytes.len() as u64;
-        self.outstanding.insert(publish.ticket, bytes);
-        self.outstanding_bytes += bytes;
+        self.outstanding.add(publish.ticket, publish.sent.message.bytes.len() as u64);
         if self.places.borrow().addressing.passes_on() && !self.pass_on(&mut publish.sent) {
             self.use_upload(publish.upload, |_| false, to);
             // Nobody wants it, and so it is done: as a transaction is in which nothing happened.
@@ -284,6 +357,7 @@ impl Router {
     /// A piece goes to every partition that the message may be for: each has a body of its own.
     fn pass_piece(&mut self, event: Event, to: &mut impl FnMut(PartitionId, Event)) {
         let Event::Chunk { connection, upload, to: addresses, bytes, ticket } = event else { return };
+        self.outstanding.add(ticket, bytes.len() as u64);
         let find = || self.places.borrow().possible_homes(&addresses);
         let homes = self.uploads.entry(upload).or_insert_with(find);
         if 1 < homes.len() {
@@ -391,13 +465,14 @@ impl Router {
         to(last, Event::Rollback { transaction, ticket });
     }
 
-    /// The end of the connection, for every partition that knows it.
+    /// The end of the connection, for every partition that knows it. Echoes tell when they are done with it.
     pub fn close(&mut self, mut to: impl FnMut(PartitionId, Event)) {
         for event in std::mem::take(&mut self.held_up) {
             self.pass(event, &mut to);
         }
         for partition in std::mem::take(&mut self.touched) {
             to(partition, Event::Closed { connection: self.connection });
+            self.ask_for_echo(partition, &mut to);
         }
     }
 
@@ -447,9 +522,6 @@ impl Router {
     pub fn note(&mut self, message: &ToSession, mut to: impl FnMut(PartitionId, Event)) {
         match message {
             ToSession::Reply { ticket, .. } => {
-                if let Some(bytes) = self.outstanding.remove(ticket) {
-                    self.outstanding_bytes -= bytes;
-                }
                 for number in self.detaching.remove(ticket).unwrap_or_default() {
                     self.consumers.remove(&number);
                 }
@@ -489,13 +561,17 @@ mod tests {
 
     const CONNECTION: ConnectionId = ConnectionId::new(0, 1);
 
+    fn share() -> Rc<Share> {
+        Rc::new(Share::new(1 << 30))
+    }
+
     fn router(partitions: u16) -> Router {
         let places = Places {
             placement: Placement::over(partitions),
             addressing: Arc::default(),
             keys: Arc::default(),
         };
-        Router::new(CONNECTION, places.shared())
+        Router::new(CONNECTION, places.shared(), share())
     }
 
     fn publish(ticket: u64, names: &[&str], transaction: Option<u64>) -> Event {
@@ -631,6 +707,62 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_waits_for_has_a_bound() {
+        let consumer = ConsumerKey::new(CONNECTION, 7);
+        let settle = |tags: usize| {
+            let (tags, outcome) =
+                (vec![postroad_model::EntryTag(1); tags], postroad_model::Outcome::Accepted);
+            let (transaction, reason, ticket) = (None, None, None);
+            Event::Settle(postroad_model::Settle { consumer, tags, outcome, transaction, reason, ticket })
+        };
+        let credit = || Event::Credit { consumer, add: 1 };
+        for (case, event) in [
+            ("credit", &credit as &dyn Fn() -> Event),
+            ("a verdict", &|| settle(1)),
+            ("a verdict on many", &|| settle(1000)),
+        ] {
+            let mut router = router(2);
+            router.consumers.insert(consumer.number, PartitionId(1));
+            let (mut echoes, mut said_bytes) = (Vec::new(), 0);
+            while router.may_read() {
+                said_bytes += weight(&event());
+                router.route(event(), |to, event| match event {
+                    Event::Echo { ticket, .. } => echoes.push((to, ticket)),
+                    _ => assert_eq!(to, PartitionId(1), "case: {case}"),
+                });
+            }
+            assert!(said_bytes <= (4 << 20) + 2 * ECHO_BYTES, "case: {case}: {said_bytes}");
+            assert!(
+                echoes.iter().all(|(to, ticket)| *to == PartitionId(1) && is_echo(*ticket)),
+                "case: {case}"
+            );
+            router.answered(echoes[0].1);
+            assert!(router.may_read(), "case: {case}: each answer makes room");
+            echoes[1..].iter().for_each(|(_, ticket)| router.answered(*ticket));
+            assert!(!router.awaits_echo(), "case: {case}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_connection_is_known_when_all_partitions_are_done_with_it() {
+        let (a, _, c) = names();
+        let mut router = router(2);
+        run(&mut router, publish(1, &[&a], None));
+        run(&mut router, publish(2, &[&c], None));
+        let (mut said, mut echoes) = (Vec::new(), Vec::new());
+        router.close(|to, event| match event {
+            Event::Echo { ticket, .. } => echoes.push(ticket),
+            Event::Closed { .. } => said.push(to.0),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!((&said[..], echoes.len(), router.awaits_echo()), (&[0, 1][..], 2, true));
+        router.answered(echoes[0]);
+        assert!(router.awaits_echo());
+        router.answered(echoes[1]);
+        assert!(!router.awaits_echo());
+    }
+
+    #[test]
     fn a_consumer_is_forgotten_whoever_ends_it() {
         let consumer = ConsumerKey::new(CONNECTION, 7);
         let (delivered, cause) = (Delivered::None, DetachCause::Deleted);
@@ -664,7 +796,7 @@ mod tests {
         let (a, _, c) = names();
         let addressing = Arc::default();
         let places = Places { placement: Placement::over(2), addressing, keys: Arc::default() }.shared();
-        let mut router = Router::new(CONNECTION, places.clone());
+        let mut router = Router::new(CONNECTION, places.clone(), share());
         assert_eq!(run(&mut router, piece(1, 7, &[&a])), [format!("0: piece for {a}")]);
         Arc::make_mut(&mut places.borrow_mut().addressing).settle(&Destination::queue(&a), PartitionId(1));
         assert_eq!(run(&mut router, piece(2, 7, &[&a])), [format!("0: piece for {a}")]);
@@ -688,7 +820,7 @@ mod tests {
         let addressing = postroad_routing::Addressing { composites, ..Default::default() };
         let places =
             Places { placement: Placement::over(2), addressing: Arc::new(addressing), keys: Arc::default() };
-        let mut router = Router::new(CONNECTION, places.shared());
+        let mut router = Router::new(CONNECTION, places.shared(), share());
         assert_eq!(run(&mut router, piece(1, 7, &[&a, &b])), [format!("0: piece for {a},{b}")]);
         assert_eq!(reply(&mut router, 1, Ok(())), Some(Ok(())), "one answers");
         assert_eq!(run(&mut router, with_upload(publish(2, &[&a, &b], None), 7)), [format!("0: {a},{b}")]);
@@ -723,7 +855,7 @@ mod tests {
         let addressing = postroad_routing::Addressing { composites, ..Default::default() };
         let places =
             Places { placement: Placement::over(1), addressing: Arc::new(addressing), keys: Arc::default() };
-        let mut router = Router::new(CONNECTION, places.shared());
+        let mut router = Router::new(CONNECTION, places.shared(), share());
         for (name, want) in [("all", "0: a,b"), ("none", "0: commit over 0"), ("other", "0: other")] {
             let mut said = Vec::new();
             router.route(publish(1, &[name], None), |to, event| said.push(told(to, &event)));

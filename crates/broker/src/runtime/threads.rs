@@ -25,6 +25,7 @@ use crate::runtime::journal::{self, JournalLinks, NamedDoor};
 use crate::runtime::logs::{LogLink, LogRing};
 use crate::runtime::now_ms;
 use crate::runtime::orders::{self, Given, Orders};
+use crate::runtime::outstanding::Share;
 use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender, ring};
 use crate::runtime::stores::{NamedStore, Stores};
 use crate::runtime::tenant_keys::TenantKeys;
@@ -52,6 +53,8 @@ pub struct RuntimeOptions {
     pub pin: bool,
     /// What was written and not synced is synced so soon.
     pub sync_within: Duration,
+    /// What all connections together may have sent that the broker is not done with, in bytes.
+    pub outstanding_bytes_max: u64,
     /// What tenants' messages are encrypted with.
     pub keys: Arc<TenantKeys>,
 }
@@ -163,6 +166,8 @@ struct CoreParts {
     orders: Option<mpsc::Receiver<Given>>,
     advisories: Advisories,
     processor: Option<usize>,
+    /// What its connections together may have outstanding.
+    outstanding_bytes_max: u64,
     /// Hears whether the core has begun.
     begun: std::sync::mpsc::Sender<std::io::Result<()>>,
 }
@@ -213,6 +218,7 @@ impl Runtime {
                 orders: given.take(),
                 advisories: options.advisories(index as u16),
                 processor: options.pin.then_some(index),
+                outstanding_bytes_max: options.outstanding_bytes_max / count as u64,
                 begun: begun.clone(),
             };
             let make = make.clone();
@@ -403,6 +409,7 @@ fn run_core(
         questions,
         orders,
         advisories,
+        outstanding_bytes_max,
         begun,
         ..
     } = parts;
@@ -410,7 +417,8 @@ fn run_core(
     drop(begun);
     let core = Rc::new(RefCell::new(Core::new(number, places, partitions, links, advisories)));
     let logins = Arc::new(Semaphore::new(LOGINS_MAX));
-    let handle = CoreHandle { core: core.clone(), wake: wake.clone(), logins };
+    let share = Rc::new(Share::new(outstanding_bytes_max));
+    let handle = CoreHandle { core: core.clone(), wake: wake.clone(), logins, share };
     runtime.block_on(async move {
         core.borrow_mut().start();
         core.borrow_mut().flush();
