@@ -403,10 +403,12 @@ fn what_a_client_says_of_itself_is_answered_from_outside() {
     let [SaslFrame::SaslChallenge(challenge)] = &frames[..] else { panic!("{frames:?}") };
     assert_eq!(&challenge.challenge[..], b"prove it");
     assert_eq!(bench.session.login(), Some(Login::Continue { response: Bytes::from_static(b"last") }));
+    assert!(!bench.session.is_known());
     bench.admit(LoginAnswer::Welcome { user: Some("me".into()), last: Some(Bytes::from_static(b"so do I")) });
     let frames = bench.sasl_frames();
     let [SaslFrame::SaslOutcome(outcome)] = &frames[..] else { panic!("{frames:?}") };
     assert_eq!((outcome.code, outcome.additional_data.as_deref()), (SaslCode::Ok, Some(&b"so do I"[..])));
+    assert!(bench.session.is_known());
     bench.bytes(b"AMQP\0\x01\0\0");
     bench.send(Open { container_id: "client".into(), ..Open::default() });
     let frames = bench.frames();

@@ -167,6 +167,9 @@ pub trait Session {
         Ok(())
     }
 
+    /// Whether it is known who the peer is, as far as anybody asks.
+    fn is_known(&self) -> bool;
+
     /// The deadline has come, or any earlier moment.
     ///
     /// # Errors

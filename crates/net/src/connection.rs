@@ -102,6 +102,13 @@ impl Connection {
         self.layers.as_ref()?.peer_certificate()
     }
 
+    /// It is known who the peer is: its layers may take as much from it as from anybody.
+    pub fn let_in(&mut self) {
+        if let Some(layers) = &mut self.layers {
+            layers.let_in();
+        }
+    }
+
     /// Bytes that have come to the socket and are not read yet.
     ///
     /// # Errors

@@ -41,6 +41,9 @@ pub trait Layer: std::fmt::Debug {
     /// Says that nothing more comes from here.
     fn finish(&mut self);
 
+    /// It is known who the peer is: it may send what only those may who are let in.
+    fn let_in(&mut self) {}
+
     /// The peer's certificate (DER), if this layer has seen a good one.
     fn peer_certificate(&self) -> Option<&[u8]> {
         None
@@ -124,6 +127,11 @@ impl Layers {
     pub fn that_do_something(self) -> Option<Layers> {
         let stages: Vec<Stage> = self.0.into_iter().filter(|stage| !stage.layer.is_nothing()).collect();
         (!stages.is_empty()).then_some(Layers(stages))
+    }
+
+    /// Tells all of them that it is known who the peer is.
+    pub fn let_in(&mut self) {
+        self.0.iter_mut().for_each(|stage| stage.layer.let_in());
     }
 
     /// One of them has ended: the socket is not to be read any more.

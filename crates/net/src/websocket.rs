@@ -20,6 +20,10 @@ const PROTOCOL_HEADER: &str = "Sec-WebSocket-Protocol";
 /// What goes out is cut into messages of so much: those who read it take a message whole.
 const MESSAGE_BYTES: usize = 32 << 10;
 
+/// No message of a peer of which nobody knows who it is may be larger: twice the largest frame by which it says so, as some
+/// gather frames in a message.
+const FIRST_MESSAGE_BYTES_MAX: usize = 128 << 10;
+
 /// What tungstenite reads at once; each connection has a buffer of it.
 const READ_BYTES: usize = 8 << 10;
 
@@ -32,6 +36,8 @@ pub struct WebSocket {
     /// Shared with `state`, which keeps it to itself where it fails.
     pipe: Pipe,
     ended: bool,
+    /// Once it is known who the peer is.
+    max_message_bytes: usize,
 }
 
 enum State {
@@ -73,18 +79,19 @@ impl Write for Pipe {
 
 impl WebSocket {
     /// Before its handshake. The peer must ask for the subprotocol `speaks`; no message of it may be larger than
-    /// `max_message_bytes`.
+    /// `max_message_bytes`, nor than 128 KiB before it is let in.
     #[expect(clippy::result_large_err, reason = "the signature is tungstenite's")]
     pub fn new(speaks: &'static str, max_message_bytes: usize) -> WebSocket {
+        let first_bytes_max = max_message_bytes.min(FIRST_MESSAGE_BYTES_MAX);
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BYTES)
             .write_buffer_size(0)
-            .max_message_size(Some(max_message_bytes))
-            .max_frame_size(Some(max_message_bytes));
+            .max_message_size(Some(first_bytes_max))
+            .max_frame_size(Some(first_bytes_max));
         let choose: Choose = Box::new(move |request, response| choose(speaks, request, response));
         let pipe = Pipe::default();
         let upgrading = ServerHandshake::start(pipe.clone(), choose, Some(config));
-        WebSocket { state: State::Upgrading(Box::new(upgrading)), pipe, ended: false }
+        WebSocket { state: State::Upgrading(Box::new(upgrading)), pipe, ended: false, max_message_bytes }
     }
 
     /// Goes on with the handshake, as far as the peer has.
@@ -161,6 +168,15 @@ impl Layer for WebSocket {
         self.ended
     }
 
+    fn let_in(&mut self) {
+        if let State::Open(open) = &mut self.state {
+            let bytes_max = Some(self.max_message_bytes);
+            open.set_config(|config| {
+                (config.max_message_size, config.max_frame_size) = (bytes_max, bytes_max)
+            });
+        }
+    }
+
     fn finish(&mut self) {
         if let State::Open(open) = &mut self.state {
             // It is over either way.
@@ -211,10 +227,12 @@ fn broken(error: &Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use tungstenite::protocol::Role;
+    use tungstenite::protocol::frame::Frame;
+    use tungstenite::protocol::frame::coding::{Data, OpCode};
 
     use super::*;
 
-    const MAX: usize = 100_000;
+    const MAX: usize = 1_000_000;
 
     fn request(subprotocol: &str) -> BytesMut {
         let text = format!(
@@ -308,14 +326,45 @@ mod tests {
         let (error, response) = refused(b"AMQP\0\x01\0\0 without HTTP\r\n\r\n");
         assert!(error.starts_with("WebSocket: ") && response.is_empty(), "{error} {response}");
 
-        for (case, message, want) in [
-            ("text", Message::Text("AMQP".into()), "text where binary messages belong"),
-            ("too much", Message::Binary(vec![0; MAX + 1].into()), "too"),
+        let (mut layer, mut client, pipe) = pair();
+        client.send(Message::Text("AMQP".into())).unwrap();
+        let error = layer.open(&mut said(&pipe), &mut BytesMut::new()).unwrap_err().to_string();
+        assert!(error.contains("text where binary messages belong"), "{error}");
+    }
+
+    #[test]
+    fn a_message_is_no_larger_than_its_sender_may_send_it() {
+        const FIRST: usize = FIRST_MESSAGE_BYTES_MAX;
+        for (case, is_let_in, parts, is_taken) in [
+            ("the largest before it is known who that is", false, &[FIRST][..], true),
+            ("more", false, &[FIRST + 1], false),
+            ("more, in parts", false, &[FIRST, 1], false),
+            ("the largest", true, &[MAX], true),
+            ("too much", true, &[MAX + 1], false),
+            ("too much, in parts", true, &[MAX, 1], false),
         ] {
             let (mut layer, mut client, pipe) = pair();
-            client.send(message).unwrap();
-            let error = layer.open(&mut said(&pipe), &mut BytesMut::new()).unwrap_err().to_string();
-            assert!(error.contains(want), "case: {case}: {error}");
+            if is_let_in {
+                layer.let_in();
+            }
+            for (index, bytes) in parts.iter().enumerate() {
+                let code = OpCode::Data(if index == 0 { Data::Binary } else { Data::Continue });
+                let frame = Frame::message(vec![0; *bytes], code, index + 1 == parts.len());
+                client.send(Message::Frame(frame)).unwrap();
+            }
+            let mut inside = BytesMut::new();
+            let taken = layer.open(&mut said(&pipe), &mut inside);
+            assert_eq!(taken.is_ok(), is_taken, "case: {case}: {taken:?}");
+            assert_eq!(inside.len(), if is_taken { parts.iter().sum() } else { 0 }, "case: {case}");
         }
+    }
+
+    #[test]
+    fn of_what_is_announced_nothing_is_kept_that_is_too_large() {
+        let (mut layer, _, _) = pair();
+        // A masked frame of 16 MiB: its head alone is enough.
+        let mut head = BytesMut::from(&[0x82, 0xff, 0, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3, 4][..]);
+        let error = layer.open(&mut head, &mut BytesMut::new()).unwrap_err().to_string();
+        assert!(error.contains("too long"), "{error}");
     }
 }

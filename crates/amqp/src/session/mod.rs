@@ -396,6 +396,10 @@ impl Session for AmqpSession {
         self.answer_sasl(answer, &mut Turn { events, output, now })
     }
 
+    fn is_known(&self) -> bool {
+        matches!(self.layer, Layer::AuthenticatedHeader | Layer::Frames)
+    }
+
     fn takes_input(&self) -> bool {
         self.replies.has_room()
             && self.uploads.take_input()

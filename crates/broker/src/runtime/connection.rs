@@ -90,6 +90,7 @@ pub async fn serve(
         events,
         begun,
         alarm,
+        is_known: false,
         listens: true,
         unread_bytes: 0,
         body: None,
@@ -143,6 +144,8 @@ struct Task {
     events: Vec<Event>,
     begun: Instant,
     alarm: Alarm,
+    /// Whether the layers have heard that it is known who the peer is.
+    is_known: bool,
     /// Whether the socket is read.
     listens: bool,
     /// Bytes that waited in the socket when last it was looked for signs of life.
@@ -202,8 +205,17 @@ impl Task {
             () = self.router.others_have_less(), if !reads => {}
         }
         self.take_mail()?;
+        self.let_in();
         self.submit();
         self.connection.write().map_err(broken)
+    }
+
+    /// What comes from the next read on may be as large as that of anybody who is known.
+    fn let_in(&mut self) {
+        if !self.is_known && self.session.is_known() {
+            self.is_known = true;
+            self.connection.let_in();
+        }
     }
 
     /// Its client has connected anew.

@@ -324,6 +324,10 @@ impl Session for OpenWireSession {
         self.admitted(answer, &mut Turn { events, output, now })
     }
 
+    fn is_known(&self) -> bool {
+        self.is_introduced()
+    }
+
     fn takes_input(&self) -> bool {
         self.replies.has_room()
             && self.uploads.take_input()
