@@ -1,33 +1,25 @@
-//! Which records of a partition are live, in little memory: a bit for each, in chunks that exist only where one is set; where
+//! Which records of a partition are live, in little memory: by blocks, which exist only where some are live and some are not; where
 //! all are, nothing but the ends.
 
+use crate::retaining::block::{BLOCK, Bits, Block, SOLID, WORD};
 use postroad_model::Position;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
-
-/// Positions to a chunk: its 64 bytes cost little where one record in hundreds is live, and its key little where nearly all are.
-const CHUNK: u64 = 512;
-const WORD: u64 = u64::BITS as u64;
-
-type Chunk = [u64; (CHUNK / WORD) as usize];
-
-/// A chunk of records that are all live.
-const SOLID: Chunk = [u64::MAX; (CHUNK / WORD) as usize];
 
 /// Live records; one that is needed for several messages is so until the last of them is released.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LiveSet {
     /// Those of which some records are live, and not all.
-    chunks: BTreeMap<u64, Chunk>,
-    /// Runs of chunks of which all are: the first one, and the one behind the last. No run follows another at once.
+    blocks: BTreeMap<u64, Block>,
+    /// Runs of blocks of which all are: the first one, and the one behind the last. No run follows another at once.
     solid: BTreeMap<u64, u64>,
     /// Messages beyond the first, of records that have more than one.
     further: BTreeMap<Position, u64>,
 }
 
-fn place(position: Position) -> (u64, usize, u64) {
-    let bit = position.get() % CHUNK;
-    (position.get() / CHUNK, (bit / WORD) as usize, 1 << (bit % WORD))
+/// In which block, and where there.
+fn place(position: Position) -> (u64, u16) {
+    (position.get() / BLOCK, (position.get() % BLOCK) as u16)
 }
 
 impl LiveSet {
@@ -36,14 +28,14 @@ impl LiveSet {
         if messages == 0 {
             return;
         }
-        let (number, word, bit) = place(position);
+        let (number, place) = place(position);
         let further = if self.contains(position) {
             messages
         } else {
-            let chunk = self.chunks.entry(number).or_default();
-            chunk[word] |= bit;
-            if *chunk == SOLID {
-                self.chunks.remove(&number);
+            let block = self.blocks.entry(number).or_insert_with(Block::empty);
+            block.set(place, true);
+            if block.is_solid() {
+                self.blocks.remove(&number);
                 self.harden(number);
             }
             messages - 1
@@ -55,7 +47,7 @@ impl LiveSet {
 
     /// To add many in order, which costs little, and next to nothing where they come in rows.
     pub(crate) fn filling(self) -> Filling {
-        Filling { set: self, wides: FxHashMap::default(), current: None, last: None }
+        Filling { set: self, blocks: FxHashMap::default(), current: None, last: None }
     }
 
     /// One message of the record is needed no more. False: none was.
@@ -67,48 +59,47 @@ impl LiveSet {
             }
             return true;
         }
-        let (number, word, bit) = place(position);
+        let (number, place) = place(position);
         self.loosen(number);
-        let Some(chunk) = self.chunks.get_mut(&number).filter(|chunk| chunk[word] & bit != 0) else {
-            return false;
-        };
-        chunk[word] &= !bit;
-        if chunk.iter().all(|&word| word == 0) {
-            self.chunks.remove(&number);
+        let Some(block) = self.blocks.get_mut(&number) else { return false };
+        let was_live = block.set(place, false);
+        if block.is_empty() {
+            self.blocks.remove(&number);
         }
-        true
+        was_live
     }
 
     /// Whether a message of the record is needed.
     pub(crate) fn contains(&self, position: Position) -> bool {
-        let (number, word, bit) = place(position);
-        match self.chunks.get(&number) {
-            Some(chunk) => chunk[word] & bit != 0,
+        let (number, place) = place(position);
+        match self.blocks.get(&number) {
+            Some(block) => block.contains(place),
             None => self.run_of(number).is_some(),
         }
     }
 
     /// The records from `first` to `last`, each as if for one message.
     pub(crate) fn between(&self, first: Position, last: Position) -> LiveSet {
-        let (from, _, _) = place(first);
-        let (to, _, _) = place(last);
+        let ((from, _), (to, _)) = (place(first), place(last));
         let mut part = LiveSet::default();
-        for (&number, chunk) in self.chunks.range(from..=to) {
-            let mut chunk = *chunk;
-            for (index, word) in chunk.iter_mut().enumerate() {
-                let start = number * CHUNK + index as u64 * WORD;
+        for (&number, block) in self.blocks.range(from..=to) {
+            if from < number && number < to {
+                part.blocks.insert(number, block.clone());
+                continue;
+            }
+            let mut bits = block.bits();
+            for (index, word) in bits.iter_mut().enumerate() {
+                let start = number * BLOCK + index as u64 * WORD;
                 *word &= below(last.get() + 1, start) & !below(first.get(), start);
             }
-            if chunk.iter().any(|&word| word != 0) {
-                part.chunks.insert(number, chunk);
-            }
+            part.put(number, &bits);
         }
         let mut part = part.filling();
         let behind =
             self.solid.range(from..=to).map(|(&begin, &end)| (begin, end)).filter(|(begin, _)| from < *begin);
         let runs = self.run_of(from).into_iter().chain(behind);
         for (begin, end) in runs {
-            let (begin, end) = ((begin * CHUNK).max(first.get()), (end * CHUNK).min(last.get() + 1));
+            let (begin, end) = ((begin * BLOCK).max(first.get()), (end * BLOCK).min(last.get() + 1));
             Position::new(begin)
                 .into_iter()
                 .for_each(|begin| part.add(begin, end.saturating_sub(begin.get()), 1));
@@ -118,22 +109,22 @@ impl LiveSet {
 
     /// How many records are live.
     pub(crate) fn records(&self) -> u64 {
-        let single: u64 = self.chunks.values().flatten().map(|word| u64::from(word.count_ones())).sum();
-        single + self.solid.iter().map(|(begin, end)| (end - begin) * CHUNK).sum::<u64>()
+        let single: u64 = self.blocks.values().map(Block::records).sum();
+        single + self.solid.iter().map(|(begin, end)| (end - begin) * BLOCK).sum::<u64>()
     }
 
     /// Whether nothing is live.
     pub(crate) fn is_empty(&self) -> bool {
-        self.chunks.is_empty() && self.solid.is_empty()
+        self.blocks.is_empty() && self.solid.is_empty()
     }
 
-    /// The run of solid chunks that has this one.
+    /// The run of solid blocks that has this one.
     fn run_of(&self, number: u64) -> Option<(u64, u64)> {
         let (&first, &end) = self.solid.range(..=number).next_back()?;
         (number < end).then_some((first, end))
     }
 
-    /// A chunk, which is not in the table, is solid.
+    /// A block, which is not in the table, is solid.
     fn harden(&mut self, number: u64) {
         let before = number.checked_sub(1).and_then(|before| self.run_of(before));
         let first = before.map_or(number, |(first, _)| first);
@@ -141,24 +132,22 @@ impl LiveSet {
         self.solid.insert(first, end);
     }
 
-    /// A chunk that is not there, with whatever it has.
-    fn put(&mut self, number: u64, chunk: Chunk) {
-        match chunk {
-            SOLID => self.harden(number),
-            chunk if chunk == Chunk::default() => {}
-            chunk => {
-                self.chunks.insert(number, chunk);
-            }
+    /// A block that is not there, with whatever it has.
+    fn put(&mut self, number: u64, bits: &Bits) {
+        match Block::of(bits) {
+            block if block.is_solid() => self.harden(number),
+            block if block.is_empty() => {}
+            block => drop(self.blocks.insert(number, block)),
         }
     }
 
-    /// The chunk, which is not there afterwards.
-    fn take(&mut self, number: u64) -> Chunk {
+    /// The block, which is not there afterwards.
+    fn take(&mut self, number: u64) -> Bits {
         self.loosen(number);
-        self.chunks.remove(&number).unwrap_or_default()
+        self.blocks.remove(&number).unwrap_or_else(Block::empty).bits()
     }
 
-    /// A solid chunk comes back into the table.
+    /// A solid block comes back into the table.
     fn loosen(&mut self, number: u64) {
         let Some((first, end)) = self.run_of(number) else { return };
         self.solid.remove(&first);
@@ -168,24 +157,18 @@ impl LiveSet {
         if number + 1 < end {
             self.solid.insert(number + 1, end);
         }
-        self.chunks.insert(number, SOLID);
+        self.blocks.insert(number, Block::solid());
     }
 }
 
-/// Chunks that are filled together: whoever adds what one of a hundred addresses has goes over all of them, and from each to the next.
-const CHUNKS: usize = 8;
-const WIDE: u64 = CHUNK * CHUNKS as u64;
-
-type Wide = [Chunk; CHUNKS];
-
 /// A set to which many records are added: see [`LiveSet::filling`].
 pub(crate) struct Filling {
-    /// The chunks that nothing was added to, and what records have beyond their first message.
+    /// The blocks that nothing was added to, and what records have beyond their first message.
     set: LiveSet,
-    /// `None`: all of them are live.
-    wides: FxHashMap<u64, Option<Box<Wide>>>,
+    /// The others. `None`: all records of it are live.
+    blocks: FxHashMap<u64, Option<Box<Bits>>>,
     /// The one that was added to last, which is not among them meanwhile.
-    current: Option<(u64, Box<Wide>)>,
+    current: Option<(u64, Box<Bits>)>,
     /// The record that was added last, if it was one, and how often since: a transaction's has hundreds of messages.
     last: Option<(Position, u64)>,
 }
@@ -209,14 +192,14 @@ impl Filling {
         }
         let (mut at, end) = (first.get(), first.get().saturating_add(records));
         while at < end {
-            let number = at / WIDE;
+            let number = at / BLOCK;
             if self.current.as_ref().is_none_or(|(current, _)| *current != number) {
                 self.put_back();
                 self.current = Some((number, self.take_out(number)));
             }
-            let Filling { set, current: Some((_, wide)), .. } = self else { return };
-            let behind = end.min((number + 1) * WIDE);
-            mark(wide, (at, behind), |position| *set.further.entry(position).or_default() += 1);
+            let Filling { set, current: Some((_, bits)), .. } = self else { return };
+            let behind = end.min((number + 1) * BLOCK);
+            mark(bits, (at, behind), |position| *set.further.entry(position).or_default() += 1);
             at = behind;
         }
     }
@@ -231,42 +214,38 @@ impl Filling {
     pub(crate) fn done(mut self) -> LiveSet {
         self.add_again();
         self.put_back();
-        let Filling { mut set, wides, .. } = self;
-        let mut wides: Vec<_> = wides.into_iter().collect();
-        wides.sort_unstable_by_key(|(number, _)| *number);
-        for (number, wide) in wides {
-            let chunks = wide.map_or([SOLID; CHUNKS], |wide| *wide);
-            (number * CHUNKS as u64..).zip(chunks).for_each(|(number, chunk)| set.put(number, chunk));
+        let Filling { mut set, blocks, .. } = self;
+        let mut blocks: Vec<_> = blocks.into_iter().collect();
+        blocks.sort_unstable_by_key(|(number, _)| *number);
+        for (number, bits) in blocks {
+            set.put(number, &bits.map_or(SOLID, |bits| *bits));
         }
         set
     }
 
-    fn take_out(&mut self, number: u64) -> Box<Wide> {
-        match self.wides.remove(&number) {
-            Some(wide) => wide.unwrap_or_else(|| Box::new([SOLID; CHUNKS])),
-            None => {
-                Box::new(std::array::from_fn(|chunk| self.set.take(number * CHUNKS as u64 + chunk as u64)))
-            }
+    fn take_out(&mut self, number: u64) -> Box<Bits> {
+        match self.blocks.remove(&number) {
+            Some(bits) => bits.unwrap_or_else(|| Box::new(SOLID)),
+            None => Box::new(self.set.take(number)),
         }
     }
 
     fn put_back(&mut self) {
-        if let Some((number, wide)) = self.current.take() {
-            self.wides.insert(number, Some(wide).filter(|wide| **wide != [SOLID; CHUNKS]));
+        if let Some((number, bits)) = self.current.take() {
+            self.blocks.insert(number, Some(bits).filter(|bits| **bits != SOLID));
         }
     }
 }
 
-/// Sets the bits of positions from the first to below the second, which lie in these chunks; tells those that were set.
-fn mark(wide: &mut Wide, (from, to): (u64, u64), mut again: impl FnMut(Position)) {
-    let words = wide.as_flattened_mut();
+/// Sets the bits of positions from the first to below the second, which lie in this block; tells those that were set.
+fn mark(bits: &mut Bits, (from, to): (u64, u64), mut again: impl FnMut(Position)) {
     let mut at = from;
     while at < to {
         let start = at / WORD * WORD;
-        let word = &mut words[(at % WIDE / WORD) as usize];
-        let bits = below(to, start) & !below(at, start);
-        let known = *word & bits;
-        *word |= bits;
+        let word = &mut bits[(at % BLOCK / WORD) as usize];
+        let added = below(to, start) & !below(at, start);
+        let known = *word & added;
+        *word |= added;
         at = start + WORD;
         if known != 0 {
             let places = (0..WORD).filter(|place| known >> place & 1 == 1);
@@ -345,7 +324,7 @@ mod tests {
         for (name, first, last) in [
             ("one", 64, 64),
             ("to the end of a word", 1, 63),
-            ("over chunks", 65, 1024),
+            ("over words", 65, 1024),
             ("none", 66, 510),
             ("all", 1, 9000),
         ] {
@@ -365,19 +344,28 @@ mod tests {
 
     #[test]
     fn where_all_are_live_there_is_no_bit_for_each() {
-        let all: Vec<u64> = (1..=5000).collect();
+        let all: Vec<u64> = (1..BLOCK * 10).collect();
         let mut live = with(&all);
-        let shape = |live: &LiveSet| (live.chunks.len(), live.solid.clone().into_iter().collect::<Vec<_>>());
-        assert_eq!(shape(&live), (2, vec![(1, 9)]));
-        for (first, last) in [(1, 5000), (512, 4607), (600, 700), (600, 2000), (511, 1025), (4000, 9000)] {
-            let want = with(&all[first as usize - 1..5000.min(last as usize)]);
+        let shape = |live: &LiveSet| (live.blocks.len(), live.solid.clone().into_iter().collect::<Vec<_>>());
+        assert_eq!(shape(&live), (1, vec![(1, 10)]));
+        let edge = BLOCK - 1;
+        for (first, last) in [
+            (1, 50_000),
+            (BLOCK, 9 * BLOCK - 1),
+            (600, 700),
+            (600, 20_000),
+            (edge, edge + 2),
+            (32_000, 50_000),
+        ] {
+            let want = with(&all[first as usize - 1..all.len().min(last as usize)]);
             assert_eq!(live.between(position(first), position(last)), want, "{first} to {last}");
         }
-        assert!(live.contains(position(2000)) && live.remove(position(2000)));
-        assert!(!live.contains(position(2000)) && !live.remove(position(2000)));
-        assert_eq!(shape(&live), (3, vec![(1, 3), (4, 9)]));
-        live.add(position(2000), 2);
-        assert_eq!(shape(&live), (2, vec![(1, 9)]));
-        assert_eq!([(); 3].map(|()| live.remove(position(2000))), [true, true, false]);
+        let one = 3 * BLOCK + 700;
+        assert!(live.contains(position(one)) && live.remove(position(one)));
+        assert!(!live.contains(position(one)) && !live.remove(position(one)));
+        assert_eq!(shape(&live), (2, vec![(1, 3), (4, 10)]));
+        live.add(position(one), 2);
+        assert_eq!(shape(&live), (1, vec![(1, 10)]));
+        assert_eq!([(); 3].map(|()| live.remove(position(one))), [true, true, false]);
     }
 }

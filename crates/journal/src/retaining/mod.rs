@@ -3,6 +3,7 @@
 //! Start at [`retention`]. Never here: new groups.
 
 pub mod backup;
+pub mod block;
 pub mod checkpoint;
 pub mod compacted;
 pub mod compaction;
