@@ -240,6 +240,34 @@ fn a_folded_message_whose_body_is_here_for_another_queue_is_judged() {
     assert_eq!(bench.run("attach 1.2 b 9 where=k>5"), "ok 1.2<m6?k=6 1.2<m7?k=7 1.2<m8?k=8");
 }
 
+/// Of a page that cannot be folded a queue that becomes deep leaves the bodies to the disk, that of a message on its way to others too.
+#[test]
+fn a_message_is_judged_at_each_of_its_addresses_by_its_body() {
+    for (case, page_entries, before, sends, want) in [
+        (
+            "the second entry begins a page",
+            2,
+            "send 2 a m\nsend 2 a m\nsend 2 a l upload=7",
+            "send 2 a,a,#t n?k=5",
+            "n?k=5",
+        ),
+        ("a page for itself", 1, "send 2 a m", "send 2 a,#t n?k=5 upload=7", "n?k=5+abc"),
+    ] {
+        let mut bench = Bench::new(Settings { page_entries, ..pinched() });
+        // Pages stay open as long as their queue has a consumer.
+        bench.run(&format!("attach 3.1 a 0\npiece 2 7 a abc\n{before}"));
+        bench.run("attach 1.1 #t 9 where=k=5\nattach 1.2 #t 9 where=k=5 sub=s\ndetach 3.1 none");
+        let said = bench.run(sends);
+        for consumer in ["1.1", "1.2"] {
+            assert!(said.contains(&format!("{consumer}<{want}")), "case: {case}: {said}");
+        }
+        bench.restart();
+        let said = bench.run("attach 1.2 #t 9 where=k=5 sub=s");
+        assert_eq!(said, format!("ok 1.2<{want}"), "case: {case}, carried out again");
+        assert_eq!(bench.partitions[0].miscounted(), None, "case: {case}");
+    }
+}
+
 #[test]
 fn what_only_a_subscription_of_the_last_run_had_is_gone() {
     let mut bench = Bench::new(pinched());

@@ -446,10 +446,12 @@ impl Partition {
             self.retain_chunks(&sent.message, effects);
             self.bodies.insert(key, sent.message);
             self.bodies.refer(key);
+            // Until all of its addresses have it: the queues of one may leave bodies to the disk, and selectors at the next judge it.
+            self.bodies.pin(key);
             for to in std::iter::once(&sent.to).chain(&sent.also) {
                 self.bind_entries((key, sent.moved), to, from, &mut touched, effects);
             }
-            self.drop_reference(key, effects);
+            self.put_down(key, effects);
         }
         let are_deep = self.are_deep(&touched);
         self.dispatch_all(touched, effects);
