@@ -22,6 +22,7 @@ pub use disks::read_only::{ReadOnly, ReadOnlyFile};
 pub use disks::real_disk::RealDisk;
 pub use disks::simulated_disk::{Fault, Operation, SimulatedDisk};
 pub use disks::spill_file::SpillFile;
+pub use disks::ways::Ways;
 pub use error::{
     BackupError, CheckpointError, CommitError, CompactionError, Damage, DamageKind, IndexError, OpenError,
     PrepareError, ReadError, ReopenError, RepairError,

@@ -5,7 +5,7 @@ mod ending;
 use std::collections::{BTreeMap, VecDeque};
 
 use postroad_core::{Counters, Settings};
-use postroad_journal::{Fault, Operation, SimulatedDisk};
+use postroad_journal::{Fault, Operation, SimulatedDisk, Ways};
 use postroad_model::{
     BranchId, ConnectionId, Destination, DestinationKind, Effect, Event, PartitionId, Placement, Publish,
     Sent, Ticket, ToSession,
@@ -116,7 +116,7 @@ impl Simulation {
         let settings = settings(&mut random, placement, &scene, policies);
         let settings: Vec<Settings> =
             (0..partitions).map(|id| Settings { id: PartitionId(id), ..settings.clone() }).collect();
-        let disk = SimulatedDisk::new(random.number());
+        let disk = SimulatedDisk::new(random.number()).written(ways(seed));
         let journal = postroad_journal::Options {
             segment_bytes: 16 << 10,
             checkpoint_bytes: *random.pick(&[12 << 10, 40 << 10, 1 << 20]).unwrap_or(&(40 << 10)),
@@ -658,6 +658,11 @@ fn moves(seed: u64, partitions: u16) -> bool {
 /// Whether some jobs go on in the run of this seed.
 fn repeats(seed: u64) -> bool {
     seed % 7 == 3
+}
+
+/// How the disk is written in the run of this seed.
+fn ways(seed: u64) -> Ways {
+    Ways { one_call: seed % 5 < 2, ..Ways::default() }
 }
 
 /// An oracle that knows what may happen in this scene.

@@ -7,9 +7,11 @@
 //!
 //! Why, and what was measured: docs/decisions/0011-past-the-page-cache.md.
 //!
-//! Never here: syncs (a write that went straight may still be in the device's own cache), what the bytes are.
+//! Never here: syncs (a write that went straight may still be in the device's own cache, unless it was asked to be durable), what the
+//! bytes are.
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -37,12 +39,13 @@ pub(crate) struct DirectWay(OnceLock<Option<OwnedFd>>);
 
 impl DirectWay {
     /// Writes as much of `pieces` at `offset` as one call takes, as [`crate::DiskFile::write_at`] does. `None`: this file, or
-    /// this write, has to go by way of the page cache.
+    /// this write, has to go by way of the page cache. `durable`: see [`crate::DiskFile::write_durable_at`].
     pub(crate) fn write(
         &self,
         file: &OwnedFd,
         pieces: &[IoSlice<'_>],
         offset: u64,
+        durable: bool,
     ) -> Option<io::Result<usize>> {
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         let aligned = offset.is_multiple_of(ALIGN_BYTES) && (length as u64).is_multiple_of(ALIGN_BYTES);
@@ -52,16 +55,16 @@ impl DirectWay {
         let way = self.way(file)?;
         let written = match pieces {
             [piece] if piece.as_ptr().align_offset(BUFFER_ALIGN_BYTES) == 0 => {
-                rustix::io::pwrite(way, &piece[..length.min(STEP_BYTES)], offset)
+                put(way, &piece[..length.min(STEP_BYTES)], offset, durable)
             }
             _ => BUFFER.with_borrow_mut(|buffer| {
                 let begin = gather(pieces, length.min(STEP_BYTES), buffer);
-                rustix::io::pwrite(way, &buffer[begin..begin + length.min(STEP_BYTES)], offset)
+                put(way, &buffer[begin..begin + length.min(STEP_BYTES)], offset, durable)
             }),
         };
         match written {
             // Larger sectors, or a file system that accepts the flag and not the writes.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => None,
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => None,
             // Never half a sector: the rest could not go this way.
             Ok(written) if !(written as u64).is_multiple_of(ALIGN_BYTES) => {
                 Some(Ok(written - written % ALIGN_BYTES as usize)).filter(|_| ALIGN_BYTES <= written as u64)
@@ -92,10 +95,10 @@ impl DirectWay {
             match rustix::io::pread(way, &mut buffer[begin + filled..begin + length], start + filled as u64) {
                 Ok(0) => break,
                 Ok(read) => filled += read,
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 // Larger sectors, a file system that accepts the flag and not the reads, or part of a sector at the end of the file.
-                Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) if filled == 0 => return None,
-                Err(rustix::io::Errno::INVAL) => break,
+                Err(Errno::INVAL | Errno::OPNOTSUPP) if filled == 0 => return None,
+                Err(Errno::INVAL) => break,
                 Err(error) => return Some(Err(error.into())),
             }
         }
@@ -106,6 +109,13 @@ impl DirectWay {
 
     fn way(&self, file: &OwnedFd) -> Option<&OwnedFd> {
         self.0.get_or_init(|| open_past_the_cache(file)).as_ref()
+    }
+}
+
+fn put(way: &OwnedFd, bytes: &[u8], offset: u64, durable: bool) -> Result<usize, Errno> {
+    match durable {
+        true => rustix::io::pwritev2(way, &[IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC),
+        false => rustix::io::pwrite(way, bytes, offset),
     }
 }
 
@@ -139,13 +149,20 @@ fn gather(pieces: &[IoSlice<'_>], length: usize, buffer: &mut Vec<u8>) -> usize 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disks::disk::write_all_at;
-    use crate::{Disk, DiskFile, RealDisk};
+    use crate::disks::disk::{write_all_at, write_all_durable_at};
+    use crate::{Disk, DiskFile, RealDisk, Ways};
 
     #[test]
     fn what_is_written_in_any_way_is_read_back() {
+        for (number, durable) in (0..4).flat_map(|number| [(number, false), (number, true)]) {
+            let ways = Ways { direct: number & 1 == 0, one_call: number & 2 == 0, zeroed: true };
+            write_and_read_back(ways, durable);
+        }
+    }
+
+    fn write_and_read_back(ways: Ways, durable: bool) {
         let directory = tempfile::tempdir().unwrap();
-        let disk = RealDisk::open(directory.path()).unwrap();
+        let disk = RealDisk::open(directory.path()).unwrap().written(ways);
         let bytes: Vec<u8> = (0..3 * STEP_BYTES + 1024).map(|at| (at / 7) as u8).collect();
         for (case, offset, length, piece) in [
             ("one sector", 512, 512, 512),
@@ -158,12 +175,15 @@ mod tests {
         ] {
             let file = disk.create(case).unwrap();
             let mut pieces: Vec<_> = bytes[..length].chunks(piece).map(IoSlice::new).collect();
-            write_all_at(&file, &mut pieces, offset).unwrap();
-            file.sync().unwrap();
+            match durable {
+                true => write_all_durable_at(&file, &mut pieces, offset).unwrap(),
+                false => write_all_at(&file, &mut pieces, offset).and_then(|()| file.sync()).unwrap(),
+            }
             let mut read = vec![0; length];
             let got = crate::disks::disk::read_full_at(&file, &mut read, offset).unwrap();
-            assert!((got, &read[..]) == (length, &bytes[..length]), "case: {case}");
-            assert_eq!(file.length().unwrap(), offset + length as u64, "case: {case}");
+            let case = format!("case: {case}, {ways:?}, durable: {durable}");
+            assert!((got, &read[..]) == (length, &bytes[..length]), "{case}");
+            assert_eq!(file.length().unwrap(), offset + length as u64, "{case}");
         }
     }
 

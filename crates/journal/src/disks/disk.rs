@@ -40,6 +40,11 @@ pub trait Disk: Clone + Send + 'static {
 
     /// A number that has not been used before on this disk and that nobody can guess.
     fn salt(&self) -> io::Result<u64>;
+
+    /// Whether space pays for being filled with zeros before it is used.
+    fn wants_zeros(&self) -> bool {
+        true
+    }
 }
 
 /// An open file. Threads may share it.
@@ -71,6 +76,19 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Writes pieces one after the other at `offset`; returns the bytes written, which may be fewer.
     fn write_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize>;
 
+    /// Whether what is to be durable at once is to be written by [`DiskFile::write_durable_at`].
+    fn writes_durably(&self) -> bool {
+        false
+    }
+
+    /// As [`DiskFile::write_at`], and what it has written is durable by that; what was written before is as it was. After an error
+    /// nothing is known of these bytes, as after one of [`DiskFile::sync`].
+    fn write_durable_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        let written = self.write_at(pieces, offset)?;
+        self.sync()?;
+        Ok(written)
+    }
+
     /// Makes all bytes written so far durable. After an error nothing is known of any byte written
     /// since the last success, and a later success on this handle says nothing of them either.
     fn sync(&self) -> io::Result<()>;
@@ -79,12 +97,29 @@ pub trait DiskFile: Send + Sync + 'static {
 /// Writes all `pieces` at `offset`, in as few calls as short writes allow.
 pub(crate) fn write_all_at<F: DiskFile>(
     file: &F,
+    pieces: &mut [io::IoSlice<'_>],
+    offset: u64,
+) -> io::Result<()> {
+    write_all(pieces, offset, |pieces, offset| file.write_at(pieces, offset))
+}
+
+/// The same by [`DiskFile::write_durable_at`].
+pub(crate) fn write_all_durable_at<F: DiskFile>(
+    file: &F,
+    pieces: &mut [io::IoSlice<'_>],
+    offset: u64,
+) -> io::Result<()> {
+    write_all(pieces, offset, |pieces, offset| file.write_durable_at(pieces, offset))
+}
+
+fn write_all(
     mut pieces: &mut [io::IoSlice<'_>],
     mut offset: u64,
+    write: impl Fn(&[io::IoSlice<'_>], u64) -> io::Result<usize>,
 ) -> io::Result<()> {
     io::IoSlice::advance_slices(&mut pieces, 0);
     while !pieces.is_empty() {
-        match file.write_at(pieces, offset) {
+        match write(pieces, offset) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => {
                 offset += written as u64;

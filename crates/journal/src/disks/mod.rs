@@ -10,3 +10,4 @@ pub mod simulated_disk;
 pub mod simulated_state;
 pub mod spill_file;
 pub mod tolerant;
+pub mod ways;

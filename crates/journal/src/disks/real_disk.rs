@@ -2,8 +2,10 @@
 
 use crate::disks::direct::DirectWay;
 use crate::disks::disk::{Disk, DiskFile, read_part};
+use crate::disks::ways::Ways;
 use crate::error::OpenError;
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -17,6 +19,7 @@ pub struct RealDisk {
     locked: Arc<LockedDirectory>,
     /// What all files together may take; `None` for all that the file system has.
     bytes_max: Option<u64>,
+    ways: Ways,
 }
 
 #[derive(Debug)]
@@ -32,11 +35,29 @@ struct LockedDirectory {
 pub struct RealFile {
     file: OwnedFd,
     direct: DirectWay,
+    ways: Ways,
 }
 
 impl RealFile {
-    fn new(file: OwnedFd) -> RealFile {
-        RealFile { file, direct: DirectWay::default() }
+    fn write(&self, pieces: &[io::IoSlice<'_>], offset: u64, durable: bool) -> io::Result<usize> {
+        if self.ways.direct
+            && let Some(written) = self.direct.write(&self.file, pieces, offset, durable)
+        {
+            return written;
+        }
+        let pieces = &pieces[..pieces.len().min(PIECES_MAX)];
+        if durable {
+            match rustix::io::pwritev2(&self.file, pieces, offset, ReadWriteFlags::DSYNC) {
+                // The system, or this file system, does not know the flag, and has written nothing.
+                Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {}
+                written => return Ok(written?),
+            }
+        }
+        let written = rustix::io::pwritev(&self.file, pieces, offset)?;
+        if durable {
+            self.sync()?;
+        }
+        Ok(written)
     }
 }
 
@@ -62,12 +83,26 @@ impl RealDisk {
         let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
         let lock = lock(&directory, path)?;
         let locked = Arc::new(LockedDirectory { path: path.to_owned(), directory, _lock: lock });
-        Ok(RealDisk { locked, bytes_max: None })
+        Ok(RealDisk { locked, bytes_max: None, ways: Ways::default() })
     }
 
     /// The same, as if the file system were so large and held nothing else. What is there already stays.
     pub fn limited(self, bytes_max: Option<u64>) -> RealDisk {
         RealDisk { bytes_max, ..self }
+    }
+
+    /// The same, with files that are opened from now on written so.
+    pub fn written(self, ways: Ways) -> RealDisk {
+        RealDisk { ways, ..self }
+    }
+
+    /// How its files are written.
+    pub fn ways(&self) -> Ways {
+        self.ways
+    }
+
+    fn file(&self, file: OwnedFd) -> RealFile {
+        RealFile { file, direct: DirectWay::default(), ways: self.ways }
     }
 
     /// Bytes of all files.
@@ -132,13 +167,13 @@ impl Disk for RealDisk {
 
     fn open(&self, name: &str) -> io::Result<RealFile> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        Ok(RealFile::new(rustix::fs::openat(&self.locked.directory, name, flags, Mode::empty())?))
+        Ok(self.file(rustix::fs::openat(&self.locked.directory, name, flags, Mode::empty())?))
     }
 
     fn create(&self, name: &str) -> io::Result<RealFile> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o640);
-        Ok(RealFile::new(rustix::fs::openat(&self.locked.directory, name, flags, mode)?))
+        Ok(self.file(rustix::fs::openat(&self.locked.directory, name, flags, mode)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -176,6 +211,10 @@ impl Disk for RealDisk {
         rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty())?;
         Ok(u64::from_le_bytes(salt))
     }
+
+    fn wants_zeros(&self) -> bool {
+        self.ways.zeroed
+    }
 }
 
 impl DiskFile for RealFile {
@@ -209,10 +248,15 @@ impl DiskFile for RealFile {
     }
 
     fn write_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize> {
-        if let Some(written) = self.direct.write(&self.file, pieces, offset) {
-            return written;
-        }
-        Ok(rustix::io::pwritev(&self.file, &pieces[..pieces.len().min(PIECES_MAX)], offset)?)
+        self.write(pieces, offset, false)
+    }
+
+    fn writes_durably(&self) -> bool {
+        self.ways.one_call
+    }
+
+    fn write_durable_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        self.write(pieces, offset, true)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 use crate::disks::disk::{Disk, DiskFile};
 use crate::disks::simulated_state::{FileId, State};
+use crate::disks::ways::Ways;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -58,6 +59,12 @@ impl SimulatedDisk {
     /// An empty disk whose every decision follows from `seed`.
     pub fn new(seed: u64) -> SimulatedDisk {
         SimulatedDisk(Arc::new(Mutex::new(State::new(seed))))
+    }
+
+    /// The same, written so; there is no page cache.
+    pub fn written(self, ways: Ways) -> SimulatedDisk {
+        self.state().ways = ways;
+        self
     }
 
     /// Plans a fault for the `nth` operation of this kind from now on; 0 is the next one.
@@ -162,6 +169,10 @@ impl Disk for SimulatedDisk {
     fn salt(&self) -> io::Result<u64> {
         Ok(self.state().random())
     }
+
+    fn wants_zeros(&self) -> bool {
+        self.state().ways.zeroed
+    }
 }
 
 impl DiskFile for SimulatedFile {
@@ -184,6 +195,15 @@ impl DiskFile for SimulatedFile {
     fn write_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize> {
         let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
         self.disk.state().write(self.id, self.epoch, &bytes, offset)
+    }
+
+    fn writes_durably(&self) -> bool {
+        self.disk.state().ways.one_call
+    }
+
+    fn write_durable_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+        self.disk.state().write_durable(self.id, self.epoch, &bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {

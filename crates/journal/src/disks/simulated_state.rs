@@ -1,6 +1,7 @@
 //! The inside of the simulated disk: what is written, what is synced, and what goes wrong when.
 
 use crate::disks::simulated_disk::{Fault, Operation};
+use crate::disks::ways::Ways;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
@@ -23,6 +24,7 @@ pub(crate) struct State {
     done: BTreeMap<Operation, u64>,
     plans: BTreeMap<(Operation, u64), Fault>,
     capacity: Option<u64>,
+    pub(crate) ways: Ways,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -230,6 +232,25 @@ impl State {
         Ok(())
     }
 
+    /// Writes, and makes these sectors durable, and no others.
+    pub(crate) fn write_durable(
+        &mut self,
+        id: FileId,
+        epoch: u64,
+        bytes: &[u8],
+        offset: u64,
+    ) -> io::Result<usize> {
+        let written = self.write(id, epoch, bytes, offset)?;
+        let (start, end) = (offset as usize, offset as usize + written);
+        let others = &mut self.file(id, epoch)?.unsynced;
+        let kept: Vec<usize> = others
+            .extract_if(.., |sector| !(start / SECTOR..end.div_ceil(SECTOR)).contains(sector))
+            .collect();
+        let synced = self.sync(id, epoch);
+        self.file(id, epoch)?.unsynced.extend(kept);
+        synced.map(|()| written)
+    }
+
     pub(crate) fn sync(&mut self, id: FileId, epoch: u64) -> io::Result<()> {
         let failed = self.check(Operation::Sync);
         let sectors = std::mem::take(&mut self.file(id, epoch)?.unsynced);
@@ -278,7 +299,7 @@ impl State {
     }
 
     pub(crate) fn copy(&self) -> State {
-        let mut copy = State::new(self.seed);
+        let mut copy = State { ways: self.ways, ..State::new(self.seed) };
         for name in self.names.keys() {
             copy.set_contents(name, self.contents(name).unwrap_or_default());
         }

@@ -143,6 +143,8 @@ impl<D: Disk> Assembly<D> {
         let behind = self.unused.range(current.next()..).find(|(_, found)| fits(found));
         let number = behind.map(|(number, _)| *number)?;
         let found = self.unused.remove(&number)?;
+        // Whoever made it may have ended before it was durable, and a group that is durable by its write would not make it so.
+        found.file.sync().ok()?;
         Some(PreparedSegment { header: found.header?, file: Arc::into_inner(found.file)? })
     }
 

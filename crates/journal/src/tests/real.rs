@@ -1,7 +1,7 @@
 //! The room on a directory of the operating system.
 
 use super::service::{OPTIONS, position, record, stored};
-use crate::{Checkpoint, CommitError, Journal, OpenError, Options, RealDisk, Space};
+use crate::{Checkpoint, CommitError, Journal, OpenError, Options, RealDisk, Space, Ways};
 use postroad_model::PartitionId;
 
 #[test]
@@ -27,6 +27,34 @@ fn a_directory_keeps_what_was_committed_and_belongs_to_one_process() {
     assert_eq!(records, want);
     for stored in &want {
         assert_eq!(journal.read(stored.partition, stored.position).unwrap(), stored.payload);
+    }
+}
+
+#[test]
+fn a_directory_is_read_however_it_was_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut number = 0;
+    for way in 0..16 {
+        let ways = Ways { direct: way & 1 == 0, one_call: way & 2 == 0, zeroed: way & 4 == 0 };
+        let disk = RealDisk::open(directory.path()).unwrap().written(ways);
+        let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+        let records: Vec<_> = recovered.records().map(|record| record.unwrap()).collect();
+        let want: Vec<_> = (1..=number).map(|number| stored(0, number, 900)).collect();
+        assert_eq!((records, recovered.torn), (want, None), "before {ways:?}");
+        for round in 0..12 {
+            number += 1;
+            // Some are made durable by those behind them, across segments.
+            match round % 3 {
+                0 => journal.commit(&[record(0, number, 900)]).unwrap(),
+                _ => journal.append(&[record(0, number, 900)]).unwrap(),
+            }
+            if let Some(request) = journal.wants_segment() {
+                journal.provide(request.prepare(&disk, &mut ()));
+            }
+        }
+        journal.sync().unwrap();
+        let kept = stored(0, number, 900);
+        assert_eq!(journal.read(kept.partition, kept.position).unwrap(), kept.payload, "{ways:?}");
     }
 }
 

@@ -8,7 +8,7 @@ use super::service::{read_near, row};
 use crate::{
     Checkpoint, CheckpointError, CheckpointRequest, CommitError, CompactedSegment, CompactionError,
     CompactionRequest, Disk, Fault, IndexError, IndexRequest, Journal, KeySet, Keys, OpenError, Operation,
-    Options, Record, Recovered, RemovalRequest, SegmentRequest, SimulatedDisk, SortRequest, Sorting,
+    Options, Record, Recovered, RemovalRequest, SegmentRequest, SimulatedDisk, SortRequest, Sorting, Ways,
     WrittenCheckpoint, WrittenIndex,
 };
 use bytes::Bytes;
@@ -194,7 +194,8 @@ fn kin(payload: &[u8]) -> u32 {
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let disk = SimulatedDisk::new(seed);
+        let ways = Ways { one_call: seed % 5 < 2, zeroed: !seed.is_multiple_of(7), ..Ways::default() };
+        let disk = SimulatedDisk::new(seed).written(ways);
         let rotations = (seed % 3 == 2).then_some((seed % 4) as u8);
         let (mut journal, _) =
             Journal::open_with(disk.clone(), OPTIONS, keys(rotations), &mut |_, _| ()).unwrap();

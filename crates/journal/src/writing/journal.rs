@@ -1,6 +1,6 @@
 //! The journal in service: groups in, durable groups out.
 
-use crate::disks::disk::{Disk, DiskFile, write_all_at};
+use crate::disks::disk::{Disk, DiskFile, write_all_at, write_all_durable_at};
 use crate::error::{CommitError, Damage, ReopenError};
 use crate::keys::Keys;
 use crate::layout::cipher::Encryptor;
@@ -294,13 +294,20 @@ impl<D: Disk> Journal<D> {
         };
         self.draft.encode(header, records, offset, &mut self.encryptor);
         let mut pieces = self.draft.pieces(records, bytes);
-        if let Err(source) = write_all_at(&*self.current.file, &mut pieces, offset) {
+        let file = &*self.current.file;
+        // A write that is durable says nothing of those before it, which a sync makes durable as well.
+        let at_once = sync && self.unsynced.is_empty() && file.writes_durably();
+        let written = match at_once {
+            true => write_all_durable_at(file, &mut pieces, offset),
+            false => write_all_at(file, &mut pieces, offset),
+        };
+        if let Err(source) = written {
             self.failed = true;
             return Err(CommitError::WriteFailed { file: self.current_path(), offset, source });
         }
-        if sync {
+        if sync && !at_once {
             self.sync_current(offset)?;
-        } else {
+        } else if !sync {
             let pieces = self.draft.pieces(records, bytes);
             pieces.iter().for_each(|piece| self.unsynced.extend_from_slice(piece));
         }

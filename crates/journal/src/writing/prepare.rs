@@ -89,7 +89,7 @@ impl SegmentRequest {
         }
         let file = disk.create(name)?;
         self.check_space(disk, &file)?;
-        self.fill(&file, pace)?;
+        self.fill(&file, disk.wants_zeros(), pace)?;
         // The header goes last: a file without it is known to hold nothing.
         write_all_at(&file, &mut [IoSlice::new(&header.encode())], 0)?;
         file.sync()?;
@@ -114,14 +114,14 @@ impl SegmentRequest {
         }
     }
 
-    fn fill<F: DiskFile>(&self, file: &F, pace: &mut dyn Pace) -> io::Result<()> {
+    fn fill<F: DiskFile>(&self, file: &F, wants_zeros: bool, pace: &mut dyn Pace) -> io::Result<()> {
         let written = file.length()?;
         if self.recycle.is_some() && self.capacity_bytes <= written {
             // Its blocks are written already, and the new salt makes what they hold void.
             return Ok(());
         }
         file.allocate(self.capacity_bytes)?;
-        if self.zeros == Zeros::None {
+        if self.zeros == Zeros::None || !wants_zeros {
             return Ok(());
         }
         let zeros = vec![0_u8; ZERO_STEP_BYTES as usize];
