@@ -8,20 +8,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{FallocateFlags, Mode, OFlags};
 use serde::Serialize;
+
+use crate::ways::{self, BLOCK_BYTES as SYNC_BLOCK_BYTES, Way, WayRow, choose};
 
 /// Writes go round in a file of this size, like those of a journal in its segment...
 const FILE_BYTES: u64 = 64 << 20;
 
 /// ... or of this one, when somebody waits for the answer.
 const SHORT_FILE_BYTES: u64 = 256 << 10;
-
-/// Zeros are written in steps of this size: a divisor of both.
-const ZERO_STEP_BYTES: usize = 256 << 10;
-
-/// What a journal writes for a message of common size: its group, up to the next sector, in one page.
-const SYNC_BLOCK_BYTES: usize = 4096;
 
 /// Direct reads and writes want memory and offsets on such a boundary.
 pub(crate) const DIRECT_ALIGN: usize = 4096;
@@ -66,78 +61,42 @@ pub struct DiskReport {
     pub verdict: Vec<String>,
 }
 
-/// How a file is made before it is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Before {
-    Nothing,
-    Allocated,
-    Zeroed,
-}
+/// What was written past the page cache, block by block, with a sync behind each; and through it.
+const SYNCED: [&str; 2] = ["write, direct, fdatasync", "write, fdatasync"];
 
-/// A way of making 4 KiB durable.
-struct SyncWay {
-    name: &'static str,
-    before: Before,
-    flags: OFlags,
-    sync: bool,
-}
-
-/// How the journal does it, and the others that it could choose; the first one is the journal's.
-const SYNC_WAYS: [SyncWay; 6] = [
-    SyncWay { name: "fdatasync, zeroed ahead", before: Before::Zeroed, flags: OFlags::empty(), sync: true },
-    SyncWay { name: "fdatasync, allocated", before: Before::Allocated, flags: OFlags::empty(), sync: true },
-    SyncWay { name: "fdatasync, growing file", before: Before::Nothing, flags: OFlags::empty(), sync: true },
-    SyncWay { name: "O_DSYNC, zeroed ahead", before: Before::Zeroed, flags: OFlags::DSYNC, sync: false },
-    SyncWay { name: "direct, fdatasync, zeroed", before: Before::Zeroed, flags: OFlags::DIRECT, sync: true },
-    SyncWay {
-        name: "direct, O_DSYNC, zeroed",
-        before: Before::Zeroed,
-        flags: OFlags::DIRECT.union(OFlags::DSYNC),
-        sync: false,
-    },
-];
-
-/// Measures the disk that a directory is on; `budget` is for each of about thirty rows.
+/// Measures the disk that a directory is on; `budget` is for each of about forty rows.
 ///
 /// # Errors
-/// The directory cannot be written, or holds a file that is in the way. What only some file systems know is no error:
-/// see [`DiskReport::refused`].
+/// The directory cannot be written. What only some file systems know is no error: see [`DiskReport::refused`].
 pub fn measure_disk(directory: &Path, budget: Duration) -> io::Result<DiskReport> {
-    let mut bench = Bench::new(directory, budget, FILE_BYTES)?;
-    let done = bench.all();
-    // Whatever came of it, nothing is left.
-    let removed = std::fs::remove_file(&bench.path);
-    done?;
-    removed?;
+    let mut bench = Bench::new(directory, budget, FILE_BYTES);
+    bench.all()?;
     let verdict = verdict(&bench.rows);
     Ok(DiskReport { directory: directory.to_owned(), rows: bench.rows, refused: bench.refused, verdict })
 }
 
-/// Measures only what a sync costs with and without zeros ahead: two rows.
+/// Measures only the usual way of a journal to make 4 KiB durable: past the page cache, or through it where that is refused.
 ///
 /// # Errors
-/// As [`measure_disk`].
-pub fn measure_sync(directory: &Path, budget: Duration) -> io::Result<DiskReport> {
-    let mut bench = Bench::new(directory, budget, SHORT_FILE_BYTES)?;
-    let done = SYNC_WAYS.iter().take(2).try_for_each(|way| bench.sync_way(way));
-    let removed = std::fs::remove_file(&bench.path);
-    done?;
-    removed?;
-    let verdict = verdict(&bench.rows);
-    Ok(DiskReport { directory: directory.to_owned(), rows: bench.rows, refused: bench.refused, verdict })
+/// The directory cannot be written.
+pub fn measure_sync(directory: &Path, budget: Duration) -> io::Result<DiskRow> {
+    let bench = Bench::new(directory, budget, SHORT_FILE_BYTES);
+    let usual = Way::default();
+    match bench.way(usual) {
+        Ok(row) => Ok(row),
+        Err(_) => bench.way(Way { direct: false, ..usual }),
+    }
 }
 
 /// A file of zeros in the directory, open past the page cache where that can be. It is gone once it is closed.
 pub(crate) fn zeroed_file(directory: &Path, bytes: u64) -> io::Result<OwnedFd> {
-    let bench = Bench::new(directory, Duration::ZERO, bytes)?;
-    let direct = bench.file(Before::Zeroed, OFlags::DIRECT);
-    let file = direct.or_else(|_| bench.file(Before::Zeroed, OFlags::empty()));
-    std::fs::remove_file(&bench.path)?;
-    file
+    let usual = Way::default();
+    ways::open(directory, usual, bytes)
+        .or_else(|_| ways::open(directory, Way { direct: false, ..usual }, bytes))
 }
 
 struct Bench {
-    path: PathBuf,
+    directory: PathBuf,
     budget: Duration,
     file_bytes: u64,
     memory: Vec<u8>,
@@ -146,28 +105,34 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(directory: &Path, budget: Duration, file_bytes: u64) -> io::Result<Bench> {
-        let path = directory.join(format!("postroad-disk-benchmark-{}", std::process::id()));
+    fn new(directory: &Path, budget: Duration, file_bytes: u64) -> Bench {
         let largest = BLOCK_BYTES.iter().copied().max().unwrap_or(SYNC_BLOCK_BYTES);
         let memory = vec![FILL; largest + DIRECT_ALIGN];
-        std::fs::File::create_new(&path)?;
-        Ok(Bench { path, budget, file_bytes, memory, rows: Vec::new(), refused: Vec::new() })
+        let (directory, rows, refused) = (directory.to_owned(), Vec::new(), Vec::new());
+        Bench { directory, budget, file_bytes, memory, rows, refused }
     }
 
     fn all(&mut self) -> io::Result<()> {
-        for way in &SYNC_WAYS {
-            self.sync_way(way)?;
+        for way in Way::all() {
+            match self.way(way) {
+                Ok(row) => self.rows.push(row),
+                Err(error) => self.refused.push(format!("{}: {error}", way.name())),
+            }
         }
+        let cached = Way { direct: false, ..Way::default() };
         for bytes in BLOCK_BYTES {
-            let file = self.file(Before::Zeroed, OFlags::empty())?;
+            let file = ways::open(&self.directory, cached, self.file_bytes)?;
             self.writes("write", bytes, &file, |_| Ok(()))?;
             rustix::fs::fdatasync(&file)?;
-            self.writes("write, fdatasync", bytes, &file, |file| Ok(rustix::fs::fdatasync(file)?))?;
+            self.writes(SYNCED[1], bytes, &file, |file| Ok(rustix::fs::fdatasync(file)?))?;
             self.reads("read, page cache", bytes, &file)?;
             if bytes.is_multiple_of(DIRECT_ALIGN) {
-                match self.file(Before::Zeroed, OFlags::DIRECT) {
-                    Ok(direct) => self.reads("read, direct", bytes, &direct)?,
-                    Err(error) => self.refused.push(format!("direct reads: {error}")),
+                match ways::open(&self.directory, Way::default(), self.file_bytes) {
+                    Ok(direct) => {
+                        self.writes(SYNCED[0], bytes, &direct, |file| Ok(rustix::fs::fdatasync(file)?))?;
+                        self.reads("read, direct", bytes, &direct)?;
+                    }
+                    Err(error) => self.refused.push(format!("direct reads and larger writes: {error}")),
                 }
             }
         }
@@ -175,34 +140,14 @@ impl Bench {
         Ok(())
     }
 
-    fn sync_way(&mut self, way: &SyncWay) -> io::Result<()> {
-        match self.file(way.before, way.flags) {
-            Ok(file) => self.writes(way.name, SYNC_BLOCK_BYTES, &file, |file| match way.sync {
-                true => Ok(rustix::fs::fdatasync(file)?),
-                false => Ok(()),
-            }),
-            Err(error) => {
-                self.refused.push(format!("{}: {error}", way.name));
-                Ok(())
-            }
-        }
-    }
-
-    /// The file anew, made and synced; then opened with these flags.
-    fn file(&self, before: Before, flags: OFlags) -> io::Result<OwnedFd> {
-        let mode = Mode::from_raw_mode(0o600);
-        let plain = rustix::fs::open(&self.path, OFlags::RDWR | OFlags::TRUNC | OFlags::CLOEXEC, mode)?;
-        if before != Before::Nothing {
-            rustix::fs::fallocate(&plain, FallocateFlags::empty(), 0, self.file_bytes)?;
-        }
-        if before == Before::Zeroed {
-            let zeros = vec![0; ZERO_STEP_BYTES];
-            for offset in (0..self.file_bytes).step_by(zeros.len()) {
-                write_all(&plain, &zeros, offset)?;
-            }
-        }
-        rustix::fs::fsync(&plain)?;
-        Ok(rustix::fs::open(&self.path, OFlags::RDWR | OFlags::CLOEXEC | flags, mode)?)
+    /// A way of making 4 KiB durable.
+    fn way(&self, way: Way) -> io::Result<DiskRow> {
+        let file = ways::open(&self.directory, way, self.file_bytes)?;
+        let block = aligned(&self.memory, SYNC_BLOCK_BYTES);
+        let blocks = self.file_bytes / SYNC_BLOCK_BYTES as u64;
+        let times =
+            repeat(self.budget, blocks, SYNC_BLOCK_BYTES, |offset| ways::write(&file, way, block, offset))?;
+        Ok(row(way.name(), SYNC_BLOCK_BYTES, times))
     }
 
     fn writes(
@@ -288,68 +233,41 @@ fn row(name: &'static str, bytes: usize, mut times: Vec<Duration>) -> DiskRow {
     }
 }
 
-/// A difference below this is noise.
-const WORTH: f64 = 1.15;
-
 /// What the rows mean for a broker, in sentences. Whatever was not measured is not spoken of.
 fn verdict(rows: &[DiskRow]) -> Vec<String> {
-    let named = |name: &str| rows.iter().find(|row| row.name == name);
+    let timed = Way::all().into_iter().filter_map(|way| {
+        let row = rows.iter().find(|row| row.name == way.name())?;
+        Some(WayRow { way, writes: row.operations as usize, median_us: row.median_us })
+    });
+    let choice = choose(&timed.collect::<Vec<_>>());
     let mut said = Vec::new();
-    let own = SYNC_WAYS.first().and_then(|way| named(way.name));
-    if let Some(own) = own {
+    if let Some(own) = rows.iter().find(|row| row.name == choice.way.name()) {
         let rate = 1e6 / own.median_us.max(0.001);
         said.push(format!(
-            "A 4 KiB write is durable after {:.0} µs (median; {:.0} µs in the worst of a hundred): a single producer that waits for \
-             each of its messages cannot exceed {rate:.0} a second here. Many producers share a sync and are not bound by this.",
-            own.median_us, own.p99_us
+            "A new store here would be written so: {}. A 4 KiB write is durable after {:.0} µs then (median; {:.0} µs in the worst of a \
+             hundred): a single producer that waits for each of its messages cannot exceed {rate:.0} a second here. Many producers \
+             share a sync and are not bound by this.",
+            own.name, own.median_us, own.p99_us
         ));
-        if let Some(allocated) = named("fdatasync, allocated") {
-            said.push(compare(
-                "Zeros written ahead",
-                own,
-                allocated,
-                "Postroad zeroes segments ahead and uses them again",
-            ));
-        }
-        let others: Vec<&DiskRow> = SYNC_WAYS.iter().skip(3).filter_map(|way| named(way.name)).collect();
-        if let Some(best) = others.into_iter().min_by(|a, b| a.median_us.total_cmp(&b.median_us)) {
-            let gain = own.median_us / best.median_us.max(0.001);
-            said.push(if WORTH < gain {
-                format!(
-                    "\"{}\" would be {gain:.1} times as fast as what Postroad does, fdatasync on a file in the page cache.",
-                    best.name
-                )
-            } else {
-                "Direct or self-syncing writes win nothing: Postroad writes through the page cache and calls fdatasync.".to_owned()
-            });
-        }
+        said.extend(choice.reasons.map(|reason| format!("Why: {reason}.")));
     }
-    let synced = rows.iter().filter(|row| row.name == "write, fdatasync");
-    if let Some(best) = synced.max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second)) {
+    let best = SYNCED.iter().find_map(|name| {
+        let synced = rows.iter().filter(|row| row.name == *name);
+        synced.max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))
+    });
+    if let Some(best) = best {
         let megabytes = best.bytes_per_second / 1e6;
+        let zeros = match choice.way.zeroed {
+            true => "; half of that while a backlog grows, as new segments are zeroed first",
+            false => "",
+        };
         said.push(format!(
-            "Synced writes reach {megabytes:.0} MB/s, with blocks of {} KiB: at 5 KB to a message, {:.0} messages a second; half of that \
-             while a backlog grows, as new segments are zeroed first.",
+            "Synced writes reach {megabytes:.0} MB/s, with blocks of {} KiB: at 5 KB to a message, {:.0} messages a second{zeros}.",
             best.block_bytes >> 10,
             best.bytes_per_second / 5000.0
         ));
     }
     said
-}
-
-fn compare(what: &str, with: &DiskRow, without: &DiskRow, hence: &str) -> String {
-    let gain = without.median_us / with.median_us.max(0.001);
-    if WORTH < gain {
-        format!(
-            "{what} make a sync {gain:.1} times as fast ({:.0} µs instead of {:.0}): {hence}.",
-            with.median_us, without.median_us
-        )
-    } else {
-        format!(
-            "{what} win nothing on this disk ({:.0} µs, {:.0} without). {hence} all the same.",
-            with.median_us, without.median_us
-        )
-    }
 }
 
 #[cfg(test)]
@@ -364,39 +282,41 @@ mod tests {
 
     #[test]
     fn the_verdict_says_what_the_rows_say_and_nothing_else() {
-        let zeroed = sample("fdatasync, zeroed ahead", 4096, 100.0);
+        let usual = sample("direct, fdatasync, zeroed", 4096, 100.0);
+        let (own, cached) = ("would be written so: direct, fdatasync, zeroed", "cached, fdatasync, zeroed");
         for (name, rows, want, not) in [
             ("nothing was measured", vec![], vec![], vec!["sync"]),
             (
                 "zeros help",
-                vec![zeroed.clone(), sample("fdatasync, allocated", 4096, 250.0)],
-                vec!["10000 a second", "2.5 times"],
-                vec!["win nothing", "MB/s"],
+                vec![usual.clone(), sample("direct, fdatasync, allocated", 4096, 250.0)],
+                vec![own, "10000 a second", "100 µs; only allocated: after 250 µs."],
+                vec!["MB/s", "too little"],
             ),
             (
-                "zeros do not",
-                vec![zeroed.clone(), sample("fdatasync, allocated", 4096, 101.0)],
-                vec!["win nothing on this disk"],
-                vec!["times as fast"],
+                "another way is a little faster",
+                vec![usual.clone(), sample("direct, RWF_DSYNC, zeroed", 4096, 90.0)],
+                vec![own, "after 90 µs, which is too little to leave the usual way for."],
+                vec![],
             ),
             (
                 "another way is faster",
-                vec![zeroed.clone(), sample("O_DSYNC, zeroed ahead", 4096, 50.0)],
-                vec!["\"O_DSYNC, zeroed ahead\" would be 2.0 times"],
-                vec![],
+                vec![usual.clone(), sample("direct, RWF_DSYNC, zeroed", 4096, 50.0)],
+                vec!["written so: direct, RWF_DSYNC, zeroed", "20000 a second", "after 50 µs; fdatasync"],
+                vec!["too little"],
             ),
             (
-                "no way is",
-                vec![zeroed, sample("direct, O_DSYNC, zeroed", 4096, 99.0)],
-                vec!["win nothing: Postroad writes through"],
-                vec!["would be"],
+                "past the page cache is refused",
+                vec![sample(cached, 4096, 200.0)],
+                vec![cached, "5000 a second", "past the page cache cannot be had here"],
+                vec!["too little"],
             ),
             (
-                "bandwidth",
-                vec![sample("write, fdatasync", 1 << 20, 2000.0)],
+                "bandwidth, as the journal writes",
+                vec![sample(SYNCED[1], 1 << 20, 1000.0), sample(SYNCED[0], 1 << 20, 2000.0)],
                 vec!["524 MB/s", "1024 KiB"],
                 vec![],
             ),
+            ("bandwidth", vec![sample(SYNCED[1], 1 << 20, 1000.0)], vec!["1049 MB/s"], vec![]),
         ] {
             let said = verdict(&rows).join(" ");
             assert!(want.iter().all(|part| said.contains(part)), "case: {name}: {said}");
@@ -419,7 +339,7 @@ mod tests {
         };
         assert_eq!(blocks("write, fdatasync"), BLOCK_BYTES);
         assert_eq!(blocks("read, page cache"), BLOCK_BYTES);
-        assert_eq!(blocks("fdatasync, zeroed ahead"), [SYNC_BLOCK_BYTES]);
+        assert_eq!(blocks("cached, fdatasync, zeroed"), [SYNC_BLOCK_BYTES]);
         assert!(
             report
                 .rows
@@ -429,6 +349,8 @@ mod tests {
         assert!(!report.verdict.is_empty());
         assert_eq!(std::fs::read_dir(&directory).expect("it").count(), 0);
         assert!(measure_disk(&directory.join("missing"), Duration::ZERO).is_err());
+        let synced = measure_sync(&directory, Duration::ZERO).expect("measured");
+        assert!(synced.name.ends_with("fdatasync, zeroed") && 8 <= synced.operations, "{synced:?}");
         std::fs::remove_dir(&directory).expect("empty");
     }
 }

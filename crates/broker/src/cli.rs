@@ -24,6 +24,7 @@ mod progress;
 mod show;
 mod stop;
 mod stores;
+mod ways;
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use postroad_amqp::{AmqpOptions, AmqpSession};
-use postroad_bench::disk::measure_sync;
 use postroad_model::{ConnectionId, Session};
 use postroad_net::{Listener, Places, TlsConfig};
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
@@ -22,16 +21,12 @@ use crate::cli::listeners::Listeners;
 use crate::cli::stores;
 use crate::config::{Config, Shares};
 use crate::control;
-use crate::runtime::{Everybody, LAYOUT_FILE, Runtime, RuntimeOptions, Service, TenantKeys, read_portable};
+use crate::runtime::{Everybody, Runtime, RuntimeOptions, Service, TenantKeys, read_portable};
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
 /// for its current and next segment, checkpoints, directory and lock, the standard streams, listeners and signals, and 64 HTTP connections.
 /// Without them no segment can be made, and durable sends end for all because some are idle.
 const DESCRIPTOR_RESERVE: u64 = 160;
-
-/// How long each of two measurements of a new directory's disk takes beyond its least of eight syncs: somebody waits for the
-/// broker.
-const FIRST_LOOK: Duration = Duration::ZERO;
 
 /// HTTP connections at a time: whoever scrapes needs one. They are within the reserve.
 const HTTP_CONNECTIONS_MAX: usize = 64;
@@ -65,7 +60,6 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     if config.data.exists() && !config.data.is_dir() {
         bail!("the store {} is a file; name a directory with --data", config.data.display());
     }
-    look_at_disk(&config.data);
     let policies = Arc::new(config.policies()?);
     let (stores, keys) = stores::open(config, &policies, keys)?;
     let partitions = stores.placement.partitions;
@@ -108,24 +102,6 @@ fn runtime_options(config: &Config, openwire: &OpenWireOptions, keys: TenantKeys
         outstanding_bytes_max: Shares::of(config.memory_bytes).outstanding,
         sync_within: Duration::from_millis(config.store.main.async_sync_ms),
         keys: Arc::new(keys),
-    }
-}
-
-/// Before the first start in a directory: says what its disk allows, and why the store writes as it does.
-fn look_at_disk(data: &Path) {
-    if data.join(LAYOUT_FILE).exists() || std::fs::create_dir_all(data).is_err() {
-        // What is wrong with it the store says better.
-        return;
-    }
-    match measure_sync(data, FIRST_LOOK) {
-        Ok(report) => {
-            for reason in report.verdict {
-                tracing::info!(sync = "fdatasync", segments = "zeroed ahead", reason, "how the store writes");
-            }
-        }
-        Err(error) => {
-            tracing::warn!(%error, "the disk could not be measured; the store writes with fdatasync")
-        }
     }
 }
 

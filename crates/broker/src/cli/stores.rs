@@ -8,6 +8,7 @@ use postroad_journal::{Keys, SpillFile};
 use postroad_model::{PartitionId, Placement, Spill};
 use postroad_routing::Policies;
 
+use crate::cli::ways;
 use crate::config::{Config, Shares, StoreKeys};
 use crate::runtime::{Directories, Stores, TenantKeys};
 
@@ -25,6 +26,7 @@ pub fn open(
         partitions: config.runtime.partitions,
         disk_bytes_max: config.store.main.disk_bytes_max(),
         further: &config.store.further,
+        choose: ways::choose,
     };
     let shares = Shares::of(config.memory_bytes);
     let settings = settings(config, &shares, policies, &keys.journal);
@@ -32,6 +34,7 @@ pub fn open(
         .with_context(|| format!("cannot open the store {}", config.data.display()))?;
     let journals = stores.stores.len() as u64;
     for store in &mut stores.stores {
+        ways::tell(&store.name, store.disk.ways());
         store.journal.bound_indexes(shares.indexes / journals);
         store.journal.sort_by(postroad_core::kin_of_record, shares.sorting / journals);
     }

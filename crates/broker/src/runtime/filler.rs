@@ -221,7 +221,7 @@ fn released(position: Position, bytes: u64) -> Note {
 mod tests {
     use bytes::Bytes;
     use postroad_core::Settings;
-    use postroad_journal::{Fault, Keys, Operation, Options, SimulatedDisk};
+    use postroad_journal::{Fault, Keys, Operation, Options, SimulatedDisk, Ways};
     use postroad_model::{Chunks, Encoding, Message, NORMAL_PRIORITY, Protocol, Sent};
     use tempfile::TempDir;
 
@@ -231,8 +231,9 @@ mod tests {
     const PARTITION: PartitionId = PartitionId(0);
 
     fn open(home: &TempDir) -> Stores {
+        let choose = |_: &std::path::Path| Ways::default();
         let directories =
-            Directories { main: home.path(), partitions: 1, disk_bytes_max: None, further: &[] };
+            Directories { main: home.path(), partitions: 1, disk_bytes_max: None, further: &[], choose };
         Stores::open(directories, Keys::default(), Addressing::default(), Settings::at_rest).unwrap()
     }
 

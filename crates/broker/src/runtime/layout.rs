@@ -5,6 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use postroad_journal::Ways;
 use postroad_model::{PartitionId, PartitionRange, Placement};
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +14,14 @@ use crate::runtime::store::StoreError;
 /// The file beside the journal that says how the directory is laid out.
 pub const LAYOUT_FILE: &str = "layout.json";
 
-/// The newest layout that this build reads. Without further stores the first is written.
-const LAYOUT_VERSION: u32 = 2;
+/// The newest layout that this build reads. The oldest is written that can say what is to be said.
+const LAYOUT_VERSION: u32 = 3;
+
+/// Without further stores, and with a journal that is written as usual.
+const PLAIN_VERSION: u32 = 1;
+
+/// With further stores.
+const FURTHER_VERSION: u32 = 2;
 
 /// An identity has so many random bytes.
 const IDENTITY_BYTES: usize = 16;
@@ -37,6 +44,18 @@ pub struct Layout {
     /// What it belongs to, if it is a further store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub further: Option<Belonging>,
+    /// How its journal is written, if not as usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    written: Option<Written>,
+}
+
+/// As [`Ways`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    direct: bool,
+    one_call: bool,
+    zeroed: bool,
 }
 
 /// A store beside the main one, as that remembers it.
@@ -75,8 +94,22 @@ pub struct Belonging {
 impl Layout {
     /// Of a data directory.
     pub fn new(partitions: u16, starts: u64) -> Layout {
-        let (identity, stores, further) = (None, Vec::new(), None);
-        Layout { version: LAYOUT_VERSION, partitions: partitions.max(1), starts, identity, stores, further }
+        let (identity, stores, further, written) = (None, Vec::new(), None, None);
+        let (version, partitions) = (LAYOUT_VERSION, partitions.max(1));
+        Layout { version, partitions, starts, identity, stores, further, written }
+    }
+
+    /// The same, of a store whose journal is written so.
+    pub fn written(self, ways: Ways) -> Layout {
+        let Ways { direct, one_call, zeroed } = ways;
+        let written = Written { direct, one_call, zeroed };
+        Layout { written: (ways != Ways::default()).then_some(written), ..self }
+    }
+
+    /// How its journal is written: as usual, unless something else was found to be better when it was made.
+    pub fn ways(&self) -> Ways {
+        let ways = |Written { direct, one_call, zeroed }| Ways { direct, one_call, zeroed };
+        self.written.map_or_else(Ways::default, ways)
     }
 
     /// The partitions that live in it.
@@ -117,7 +150,12 @@ impl Layout {
         let file = directory.join(LAYOUT_FILE);
         let io = |source| StoreError::Io { file: file.clone(), source };
         let plain = self.identity.is_none() && self.further.is_none();
-        let layout = Layout { version: if plain { 1 } else { LAYOUT_VERSION }, ..self.clone() };
+        let version = match self.written {
+            Some(_) => LAYOUT_VERSION,
+            None if plain => PLAIN_VERSION,
+            None => FURTHER_VERSION,
+        };
+        let layout = Layout { version, ..self.clone() };
         let text = serde_json::to_vec_pretty(&layout).map_err(|error| io(error.into()))?;
         let fresh = directory.join(unfinished());
         write_synced(&fresh, &text).map_err(io)?;
@@ -199,6 +237,7 @@ mod tests {
         let further = FurtherLayout { name: "fast".into(), identity: "f".into(), first: 3, partitions: 2 };
         let identity = Some("m".to_owned());
         let layout = Layout { identity, stores: vec![further], ..Layout::new(3, 7) };
+        let layout = Layout { version: FURTHER_VERSION, ..layout };
         layout.write(directory.path()).unwrap();
         assert_eq!(Layout::find(directory.path()).unwrap(), Some(layout.clone()));
         assert_eq!((layout.end(), layout.placement()), (5, Placement { partitions: 5, hashed: 3 }));
@@ -228,7 +267,7 @@ mod tests {
             let text = format!(r#"{{"version":2,{rest}}}"#);
             assert_eq!(read(&text).unwrap_err(), format!("layout.json: {want}"), "{rest}");
         }
-        let newer = read(r#"{"version":3,"anything":1}"#).unwrap_err();
-        assert_eq!(newer, "layout.json: layout version 3 is unknown; this Postroad reads up to 2");
+        let newer = read(r#"{"version":4,"anything":1}"#).unwrap_err();
+        assert_eq!(newer, "layout.json: layout version 4 is unknown; this Postroad reads up to 3");
     }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use postroad_core::{LastRecord, Partition, Settings, encode_record, places_of_leaving, sends_in_record};
-use postroad_journal::{Disk, Journal, Keys, OpenError, Payload, RealDisk, Record};
+use postroad_journal::{Disk, Journal, Keys, OpenError, Payload, RealDisk, Record, Ways};
 use postroad_model::{
     Command, Compression, Destination, DestinationKind, MessageKey, PartitionId, PartitionRange, Placement,
     Position,
@@ -39,6 +39,8 @@ pub struct Directories<'a> {
     pub disk_bytes_max: Option<u64>,
     /// Those beside it.
     pub further: &'a [FurtherStore],
+    /// Chooses how a new one is written, which it keeps to from then on.
+    pub choose: fn(&Path) -> Ways,
 }
 
 /// A store beside the main one.
@@ -118,6 +120,7 @@ impl Stores {
         for Found { name, path, disk, layout, known } in found {
             let (range, settings) = (layout.range(), |id| settings(id, placement, starts));
             let opening = opening.take().unwrap_or_else(Opening::begin);
+            let disk = disk.written(layout.ways());
             let store = Store::recover(disk, range, keys.clone(), settings, opening)?;
             tell(&store);
             let Store { disk, mut journal, mut partitions, .. } = store;
@@ -298,9 +301,12 @@ fn read_everywhere(
 
 /// Locks all directories, and finds out what each is.
 fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> {
-    let Directories { main: directory, partitions, disk_bytes_max, further } = directories;
+    let Directories { main: directory, partitions, disk_bytes_max, further, choose } = directories;
     let disk = RealDisk::open(directory)?.limited(disk_bytes_max);
-    let mut layout = Layout::find(directory)?.unwrap_or_else(|| Layout::new(partitions, 0));
+    let mut layout = match Layout::find(directory)? {
+        Some(layout) => layout,
+        None => Layout::new(partitions, 0).written(choose(directory)),
+    };
     if let Some(Belonging { name, .. }) = layout.further {
         return Err(StoreError::NotMain { directory: directory.to_owned(), name });
     }
@@ -336,7 +342,7 @@ fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> {
     }
     for of in further.iter().filter(|of| listed.iter().all(|store| store.name != of.name)) {
         let first = layout.end();
-        let new = find_new(of, first, &main_identity)?;
+        let new = find_new(of, first, &main_identity, choose)?;
         let identity = new.layout.identity.clone().unwrap_or_default();
         let partitions = new.layout.partitions;
         if u16::MAX - first <= partitions {
@@ -373,7 +379,12 @@ fn find_listed(of: &FurtherStore, store: &FurtherLayout, main: &str) -> Result<F
 }
 
 /// A store that is to be made, or was being made when the broker ended.
-fn find_new(of: &FurtherStore, first: u16, main: &str) -> Result<Found, StoreError> {
+fn find_new(
+    of: &FurtherStore,
+    first: u16,
+    main: &str,
+    choose: fn(&Path) -> Ways,
+) -> Result<Found, StoreError> {
     let disk = of.lock()?;
     let belongs = Belonging { name: of.name.clone(), of: main.to_owned(), first };
     let layout = match Layout::find(&of.path)? {
@@ -389,7 +400,7 @@ fn find_new(of: &FurtherStore, first: u16, main: &str) -> Result<Found, StoreErr
                     of.wrong(format!("a new store needs a directory of its own, and {name} is in it"))
                 );
             }
-            let mut layout = Layout::new(of.partitions, 0);
+            let mut layout = Layout::new(of.partitions, 0).written(choose(&of.path));
             (layout.identity, layout.further) = (Some(new_identity().map_err(io)?), Some(belongs));
             layout.write(&of.path)?;
             layout
@@ -447,7 +458,8 @@ mod tests {
         for (pattern, store) in rules {
             addressing.homes.set_policy(&DestinationPattern::parse(pattern).unwrap(), Some(store));
         }
-        let directories = Directories { main: &main, partitions: 1, disk_bytes_max: None, further };
+        let choose = |_: &Path| Ways::default();
+        let directories = Directories { main: &main, partitions: 1, disk_bytes_max: None, further, choose };
         Stores::open(directories, Keys::default(), addressing, Settings::at_rest)
             .map_err(|error| error.to_string())
     }
@@ -512,6 +524,28 @@ mod tests {
                 assert_eq!(partition, PartitionId(want), "start {start}: {case}");
             }
         }
+    }
+
+    #[test]
+    fn a_store_is_written_as_was_chosen_when_it_was_made() {
+        const CHOSEN: Ways = Ways { direct: false, one_call: true, zeroed: false };
+        let home = tempfile::tempdir().unwrap();
+        let (main, old, fast) = (home.path().join("data"), home.path().join("old"), [further(&home, "fast")]);
+        let open = |main: &Path, further: &[FurtherStore], choose: fn(&Path) -> Ways| {
+            let directories = Directories { main, partitions: 1, disk_bytes_max: None, further, choose };
+            let opened =
+                Stores::open(directories, Keys::default(), Addressing::default(), Settings::at_rest).unwrap();
+            opened.stores.iter().map(|store| store.disk.ways()).collect::<Vec<_>>()
+        };
+        let never: fn(&Path) -> Ways = |path| panic!("{} is not new", path.display());
+        assert_eq!(open(&main, &[], |_| CHOSEN), [CHOSEN]);
+        assert_eq!(open(&main, &[], never), [CHOSEN]);
+        assert_eq!(open(&main, &fast, |_| Ways::default()), [CHOSEN, Ways::default()], "each its own");
+        assert_eq!(open(&main, &fast, never), [CHOSEN, Ways::default()]);
+        open(&old, &[], |_| Ways::default());
+        let text = std::fs::read_to_string(old.join(LAYOUT_FILE)).unwrap();
+        assert!(text.contains("\"version\": 1") && !text.contains("written"), "{text}");
+        assert_eq!(open(&old, &[], never), [Ways::default()], "one that says nothing of it");
     }
 
     #[test]

@@ -1,0 +1,36 @@
+//! How stores are written: chosen by a short look at the disk when one is made, and told at each start.
+//!
+//! Never here: what is remembered of it (the layout of the store), and the measurement (the bench room).
+
+use std::path::Path;
+
+use postroad_bench::ways::{self, Setting, Way};
+use postroad_journal::Ways;
+
+/// Looks at the disk of a store that is about to be made, and says what was chosen and why. A disk that cannot be measured is written as usual:
+/// what is wrong with it the store says better.
+pub fn choose(directory: &Path) -> Ways {
+    let store = directory.display();
+    match ways::look(directory) {
+        Ok(rows) => {
+            let choice = ways::choose(&rows);
+            for reason in choice.reasons {
+                tracing::info!(%store, "chosen for a new store: {reason}");
+            }
+            let Way { direct, one_call, zeroed } = choice.way;
+            Ways { direct, one_call, zeroed }
+        }
+        Err(error) => {
+            tracing::warn!(%store, %error, "the disk cannot be measured; the new store is written as usual");
+            Ways::default()
+        }
+    }
+}
+
+/// Says how a store is written.
+pub fn tell(name: &str, ways: Ways) {
+    let Ways { direct, one_call, zeroed } = ways;
+    let way = Way { direct, one_call, zeroed };
+    let [cache, sync, segments] = Setting::ALL.map(|setting| setting.of(way));
+    tracing::info!(store = name, cache, sync, segments, "how the store is written");
+}
