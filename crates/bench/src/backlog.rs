@@ -34,6 +34,8 @@ pub struct Plan {
     pub time_max: Option<Duration>,
     /// Bytes of each body.
     pub body_bytes: usize,
+    /// Whether they are confirmed when they are on the disk.
+    pub persistent: bool,
     /// When the messages are due, if not at once.
     pub due: Option<DueLater>,
     /// How often it is looked.
@@ -119,7 +121,8 @@ pub fn run(
     let (turns, due) = (0..plan.turns.max(1), plan.due);
     let plain = turns.map(|turn| {
         let destination = destination(plan, turn);
-        durable_message(&destination, Bytes::new(), Vec::new()).map(|plain| (destination, plain))
+        let plain = durable_message(&destination, Bytes::new(), Vec::new())?;
+        Ok((destination, Message { persistent: plan.persistent, ..plain }))
     });
     let plain = plain.collect::<Result<Arc<[_]>, LinkError>>()?;
     let message = move |number: u64| {

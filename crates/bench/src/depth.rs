@@ -215,6 +215,7 @@ fn load(plan: &Plan, run: &str, messages: u64, queues: u32) -> backlog::Plan {
         time_max: None,
         due: None,
         body_bytes: plan.body_bytes,
+        persistent: true,
         interval: Duration::from_secs(5),
         run: run.to_owned(),
     }

@@ -46,6 +46,7 @@ pub fn run(arguments: &BacklogArguments) -> anyhow::Result<()> {
         messages: arguments.messages,
         time_max: arguments.seconds_max.map(Duration::from_secs),
         body_bytes: arguments.body_bytes,
+        persistent: true,
         due: None,
         interval: Duration::from_secs(5),
         run: run_name(),

@@ -54,6 +54,7 @@ pub fn run(arguments: &SchedulesArguments) -> anyhow::Result<()> {
         messages: arguments.messages,
         time_max: None,
         body_bytes: arguments.filling.body_bytes,
+        persistent: true,
         due: Some(due),
         interval: Duration::from_secs(5),
         run: run_name(),

@@ -57,17 +57,30 @@ pub fn run(arguments: &SyncArguments) -> anyhow::Result<()> {
 }
 
 fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()> {
-    let Measurement { disk_per_second, disk_ratio, rows } = measurement;
-    writeln!(out, "the disk alone: {disk_per_second:.0} synced writes a second")?;
+    let Measurement { disk_per_second, disk_ratio, round_trip_us, rows } = measurement;
+    writeln!(
+        out,
+        "the disk alone: {disk_per_second:.0} synced writes a second, {:.0} µs each; the way to the broker and back: {round_trip_us:.0} µs",
+        1e6 / disk_per_second
+    )?;
     if *disk_ratio > UNSTEADY {
         writeln!(
             out,
             "before and behind it differed by {disk_ratio:.2}: it had other work, and the shares mean little"
         )?;
     }
-    writeln!(out, "{:>8} {:>12} {:>18}", "senders", "messages/s", "to the disk's rate")?;
+    writeln!(
+        out,
+        "{:>8} {:>12} {:>8} {:>18} {:>18}",
+        "senders", "messages/s", "MB/s", "to the disk's rate", "less the way there"
+    )?;
     for row in rows {
-        writeln!(out, "{:>8} {:>12.0} {:>18.2}", row.senders, row.published_per_second, row.share)?;
+        let less = row.share_less_round_trip.map_or_else(|| "-".to_owned(), |share| format!("{share:.2}"));
+        writeln!(
+            out,
+            "{:>8} {:>12.0} {:>8.1} {:>18.2} {less:>18}",
+            row.senders, row.published_per_second, row.megabytes_per_second, row.share
+        )?;
     }
     Ok(())
 }
