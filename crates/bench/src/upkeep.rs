@@ -2,7 +2,7 @@
 //!
 //! One publisher sends and waits. Beside it others pass messages through a queue that is read at once: that makes the broker write
 //! checkpoints; and leave one in each stretch of the journal: that makes it compact. How often it did is asked of the broker itself, so that nothing
-//! is claimed which did not happen.
+//! is claimed which did not happen. Other brokers do their own upkeep when they like, and are not asked: their windows go by time alone.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -47,8 +47,8 @@ const METRICS_MAX: Duration = Duration::from_secs(10);
 pub struct Plan {
     /// The broker.
     pub url: BrokerUrl,
-    /// Where it tells its metrics: host and port.
-    pub metrics: (String, u16),
+    /// Where it tells its metrics: host and port. If there are none of a Postroad's, nothing is counted.
+    pub metrics: Option<(String, u16)>,
     /// Each window.
     pub window: Duration,
     /// Bytes of each body whose send is measured.
@@ -88,10 +88,10 @@ pub struct Measurement {
     pub max_us: u64,
     /// Messages that passed.
     pub passed: u64,
-    /// Checkpoints that the broker wrote meanwhile.
-    pub checkpoints: u64,
-    /// Runs of segments that it compacted.
-    pub compactions: u64,
+    /// Checkpoints that the broker wrote meanwhile, if it tells.
+    pub checkpoints: Option<u64>,
+    /// Runs of segments that it compacted, if it tells.
+    pub compactions: Option<u64>,
 }
 
 impl Measurement {
@@ -144,10 +144,12 @@ struct Done {
 /// Measures all three windows. Takes what it left in its queues out again.
 ///
 /// # Errors
-/// The broker cannot be reached, refuses something, or does no upkeep; somebody asked us to stop.
+/// The broker cannot be reached or refuses something; it tells how much upkeep it does, and does none; somebody asked us to stop.
 pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Vec<Measurement>, UpkeepError> {
+    let tells = done(plan).is_ok();
+    let plan = Plan { metrics: plan.metrics.clone().filter(|_| tells), ..plan.clone() };
     let each = [Beside::Nothing, Beside::Passing, Beside::Keeping];
-    each.into_iter().map(|beside| window(plan, beside, stop)).collect()
+    each.into_iter().map(|beside| window(&plan, beside, stop)).collect()
 }
 
 fn queue(plan: &Plan, name: &str) -> Destination {
@@ -187,12 +189,12 @@ fn measure(
     let mut latency = histogram();
     let published = send(plan, &mut latency, stop)?;
     let (after, passed) = (done(plan)?, passed.load(Ordering::Acquire) - passed_before);
-    let (checkpoints, compactions) =
-        (after.checkpoints - before.checkpoints, after.compactions - before.compactions);
+    let since = |count: fn(Done) -> u64| Some(count(after?) - count(before?));
+    let (checkpoints, compactions) = (since(|done| done.checkpoints), since(|done| done.compactions));
     let idle = match beside {
         Beside::Nothing => None,
-        Beside::Passing => (checkpoints == 0).then_some("checkpoint"),
-        Beside::Keeping => (compactions == 0).then_some("compaction"),
+        Beside::Passing => (checkpoints == Some(0)).then_some("checkpoint"),
+        Beside::Keeping => (compactions == Some(0)).then_some("compaction"),
     };
     if let Some(what) = idle {
         return Err(UpkeepError::Idle { what, seconds: plan.window.as_secs_f64() });
@@ -210,15 +212,19 @@ fn measure(
     })
 }
 
-/// Waits until the broker does what is to be measured.
+/// Waits until the broker does what is to be measured; one that does not tell has as long as the window is to begin with it.
 fn await_first(plan: &Plan, beside: Beside, stop: &AtomicBool) -> Result<(), UpkeepError> {
-    let (begin, before) = (Instant::now(), done(plan)?);
+    let begin = Instant::now();
+    if beside == Beside::Nothing {
+        return Ok(());
+    }
+    let Some(before) = done(plan)? else { return Ok(pause(plan.window, stop)?) };
     let has_begun = |now: Done| match beside {
         Beside::Nothing => true,
         Beside::Passing => before.checkpoints < now.checkpoints,
         Beside::Keeping => before.compactions < now.compactions,
     };
-    while !has_begun(done(plan)?) && begin.elapsed() < LEAD_MAX {
+    while !done(plan)?.is_some_and(has_begun) && begin.elapsed() < LEAD_MAX {
         pause(LOOK, stop)?;
     }
     Ok(())
@@ -287,13 +293,13 @@ fn take(plan: &Plan, name: &str, count: &AtomicU64, ends: &AtomicBool) -> Result
     link.close()
 }
 
-/// What the broker says of itself.
-fn done(plan: &Plan) -> Result<Done, UpkeepError> {
-    let (host, port) = plan.metrics.clone();
+/// What the broker says of itself; `None` if it is not asked.
+fn done(plan: &Plan) -> Result<Option<Done>, UpkeepError> {
+    let Some((host, port)) = plan.metrics.clone() else { return Ok(None) };
     let page = page(&host, port).map_err(|source| UpkeepError::Metrics { host, port, source })?;
     let value = |name: &'static str| total(&page, name).ok_or(UpkeepError::NoMetric { name });
     let checkpoints = value("postroad_journal_checkpoints_total")?;
-    Ok(Done { checkpoints, compactions: value("postroad_journal_compactions_total")? })
+    Ok(Some(Done { checkpoints, compactions: value("postroad_journal_compactions_total")? }))
 }
 
 /// What a page of metrics says of this one, all stores together.

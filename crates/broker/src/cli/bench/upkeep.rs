@@ -15,7 +15,7 @@ use crate::cli::stop::Stop;
 /// What `bench upkeep` can be told.
 #[derive(Debug, Args)]
 pub struct UpkeepArguments {
-    /// The broker's URL. It must be a Postroad: it is asked how much upkeep it did.
+    /// The broker's URL. A Postroad is asked how much upkeep it did; any other that speaks OpenWire is measured without.
     #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616", value_parser = parse_url)]
     url: BrokerUrl,
     /// The broker's HTTP port, on the same host.
@@ -40,7 +40,7 @@ pub fn run(arguments: &UpkeepArguments) -> anyhow::Result<()> {
     let seconds = arguments.seconds;
     let plan = Plan {
         url: arguments.url.clone(),
-        metrics: (arguments.url.host.clone(), arguments.http_port),
+        metrics: Some((arguments.url.host.clone(), arguments.http_port)),
         window: Duration::try_from_secs_f64(seconds)
             .with_context(|| format!("--seconds {seconds} is no time"))?,
         body_bytes: arguments.body_bytes,
@@ -63,6 +63,10 @@ pub fn run(arguments: &UpkeepArguments) -> anyhow::Result<()> {
     for measurement in &measurements {
         print(&mut out, measurement, seconds)?;
     }
+    if measurements.iter().all(|measurement| measurement.checkpoints.is_none()) {
+        let port = arguments.http_port;
+        writeln!(out, "\nNo metrics of a Postroad at port {port}: what upkeep it did is not known.")?;
+    }
     Ok(())
 }
 
@@ -74,6 +78,8 @@ fn print(out: &mut impl Write, measurement: &Measurement, seconds: f64) -> std::
         Beside::Passing => "messages that pass",
         Beside::Keeping => "messages that pass, one in 48 MiB stays",
     };
+    let told = |count: &Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+    let (checkpoints, compactions) = (told(checkpoints), told(compactions));
     let passed = measurement.passed_bytes() as f64 / 1e6 / seconds;
     writeln!(
         out,
