@@ -30,7 +30,8 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 /// Each write has a place of its own: the second one to a place finds it written already.
 const FILE_BYTES: u64 = (WRITES_MAX * BLOCK_BYTES) as u64;
 
-/// Another way must take no more than this part of the time, or the choice would be noise.
+/// Another way must take no more than this part of the time, in the median and for the quickest tenth, or the choice would be noise: on a
+/// machine with other work medians differ by far, and what is quick tells what a way costs.
 const WORTH: f64 = 0.8;
 
 /// One way to write. The usual one is [`Way::default`].
@@ -123,6 +124,20 @@ pub struct WayRow {
     pub writes: usize,
     /// Half of them took no longer, in microseconds.
     pub median_us: f64,
+    /// A tenth of them.
+    pub tenth_us: f64,
+}
+
+impl WayRow {
+    fn is_clearly_quicker_than(&self, other: &WayRow) -> bool {
+        self.median_us < other.median_us * WORTH && self.tenth_us < other.tenth_us * WORTH
+    }
+}
+
+impl fmt::Display for WayRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.0} µs (the quickest tenth {:.0})", self.median_us, self.tenth_us)
+    }
 }
 
 /// Why one setting is as it is.
@@ -131,8 +146,8 @@ pub struct Reason {
     /// What was chosen.
     pub setting: Setting,
     way: Way,
-    us: Option<f64>,
-    other_us: Option<f64>,
+    row: Option<WayRow>,
+    other: Option<WayRow>,
 }
 
 /// A way, and why.
@@ -147,22 +162,19 @@ pub struct Choice {
 /// Chooses by the rows: begins at the usual way, and changes one setting after the other, the one that gains most first, as long as that takes a fifth
 /// off. Where nothing can be written past the page cache, it begins at the way through it.
 pub fn choose(rows: &[WayRow]) -> Choice {
-    let us = |way: Way| {
-        let row = rows.iter().find(|row| row.way == way && WRITES_MIN <= row.writes);
-        row.map(|row| row.median_us)
-    };
+    let of = |way: Way| rows.iter().find(|row| row.way == way && WRITES_MIN <= row.writes).copied();
     let usual = Way::default();
     let cached = usual.with(Setting::Cache);
-    let mut way = if us(usual).is_none() && us(cached).is_some() { cached } else { usual };
-    while let Some(now) = us(way) {
-        let others = Setting::ALL.map(|setting| way.with(setting)).into_iter();
-        let timed = others.filter_map(|other| us(other).map(|us| (other, us)));
-        match timed.min_by(|a, b| a.1.total_cmp(&b.1)) {
-            Some((other, us)) if us < now * WORTH => way = other,
-            _ => break,
+    let mut way = if of(usual).is_none() && of(cached).is_some() { cached } else { usual };
+    while let Some(now) = of(way) {
+        let others = Setting::ALL.into_iter().filter_map(|setting| of(way.with(setting)));
+        let better = others.filter(|other| other.is_clearly_quicker_than(&now));
+        match better.min_by(|a, b| a.median_us.total_cmp(&b.median_us)) {
+            Some(other) => way = other.way,
+            None => break,
         }
     }
-    let reason = |setting| Reason { setting, way, us: us(way), other_us: us(way.with(setting)) };
+    let reason = |setting| Reason { setting, way, row: of(way), other: of(way.with(setting)) };
     Choice { way, reasons: Setting::ALL.map(reason) }
 }
 
@@ -176,18 +188,16 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (chosen, other) = (self.chosen(), self.setting.of(self.way.with(self.setting)));
-        let (Some(us), Some(other_us)) = (self.us, self.other_us) else {
-            return match self.us {
-                Some(us) => {
-                    write!(f, "{chosen}: 4 KiB are durable after {us:.0} µs; {other} cannot be had here")
-                }
-                None => write!(f, "{chosen}, as usual: too little could be measured to compare ways"),
-            };
+        let Some(row) = self.row else {
+            return write!(f, "{chosen}, as usual: too little could be measured to compare ways");
         };
-        write!(f, "{chosen}: 4 KiB are durable after {us:.0} µs; {other}: after {other_us:.0} µs")?;
-        match (self.setting.of(Way::default()) == chosen, other_us < us) {
-            (true, true) => write!(f, ", which is too little to leave the usual way for"),
-            _ => Ok(()),
+        let Some(of_other) = self.other else {
+            return write!(f, "{chosen}: 4 KiB are durable after {row}; {other} cannot be had here");
+        };
+        write!(f, "{chosen}: 4 KiB are durable after {row}; {other}: after {of_other}")?;
+        match of_other.median_us < row.median_us {
+            true => write!(f, ", which is too little or too unsteady to leave the usual way for"),
+            false => Ok(()),
         }
     }
 }
@@ -232,8 +242,8 @@ pub fn look(directory: &Path) -> io::Result<Vec<WayRow>> {
 
 fn row(way: Way, mut times: Vec<Duration>) -> WayRow {
     times.sort_unstable();
-    let median = times.get(times.len() / 2).copied().unwrap_or_default();
-    WayRow { way, writes: times.len(), median_us: median.as_secs_f64() * 1e6 }
+    let us = |at: usize| times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e6);
+    WayRow { way, writes: times.len(), median_us: us(times.len() / 2), tenth_us: us(times.len() / 10) }
 }
 
 /// A file as this way wants it, without a name: it is gone once it is closed.
@@ -307,28 +317,38 @@ mod tests {
             ("past the cache is refused", vec![(cached, 60.0), (cached_one, 58.0)], cached),
             ("it is refused, and another gains", vec![(cached, 60.0), (cached_one, 40.0)], cached_one),
         ] {
-            let row = |(way, median_us)| WayRow { way, writes: WRITES_MIN, median_us };
+            let row =
+                |(way, median_us)| WayRow { way, writes: WRITES_MIN, median_us, tenth_us: median_us / 2.0 };
             let choice = choose(&rows.iter().copied().map(row).collect::<Vec<_>>());
             assert_eq!(choice.way, want, "case: {case}");
             assert_eq!(choice.reasons.map(|reason| reason.setting), Setting::ALL, "case: {case}");
         }
-        let few = [usual, one].map(|way| WayRow { way, writes: WRITES_MIN - 1, median_us: 1e6 / 3.0 });
+        let few = [usual, one].map(|way| WayRow {
+            way,
+            writes: WRITES_MIN - 1,
+            median_us: if way.one_call { 1.0 } else { 9.0 },
+            tenth_us: 1.0,
+        });
         assert_eq!(choose(&few).way, usual, "too few writes say nothing");
+        let unsteady = few.map(|row| WayRow { writes: WRITES_MAX, ..row });
+        assert_eq!(choose(&unsteady).way, usual, "what is quick is as quick");
+        let quick = unsteady.map(|row| WayRow { tenth_us: row.median_us, ..row });
+        assert_eq!(choose(&quick).way, one);
     }
 
     #[test]
     fn reasons_name_what_was_measured() {
         let (usual, one) = (Way::default(), Way { one_call: true, ..Way::default() });
         let allocated = Way { zeroed: false, ..usual };
-        let row = |way, median_us| WayRow { way, writes: 48, median_us };
+        let row = |way, median_us| WayRow { way, writes: 48, median_us, tenth_us: 30.0 };
         let reasons = choose(&[row(usual, 40.4), row(one, 38.0), row(allocated, 90.0)]).reasons;
         assert_eq!(
             reasons.map(|reason| reason.to_string()),
             [
-                "past the page cache: 4 KiB are durable after 40 µs; through the page cache cannot be had here",
-                "fdatasync behind each write: 4 KiB are durable after 40 µs; writes that are durable by themselves (RWF_DSYNC): after \
-                 38 µs, which is too little to leave the usual way for",
-                "zeroed ahead: 4 KiB are durable after 40 µs; only allocated: after 90 µs",
+                "past the page cache: 4 KiB are durable after 40 µs (the quickest tenth 30); through the page cache cannot be had here",
+                "fdatasync behind each write: 4 KiB are durable after 40 µs (the quickest tenth 30); writes that are durable by themselves \
+                 (RWF_DSYNC): after 38 µs (the quickest tenth 30), which is too little or too unsteady to leave the usual way for",
+                "zeroed ahead: 4 KiB are durable after 40 µs (the quickest tenth 30); only allocated: after 90 µs (the quickest tenth 30)",
             ]
         );
         let unknown = choose(&[]).reasons[0].to_string();
