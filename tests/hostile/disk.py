@@ -1,4 +1,4 @@
-"""A disk that is really full: a small tmpfs, else a file system in a file."""
+"""A disk that is really full: a small file system in a file, else a tmpfs."""
 
 import os
 import subprocess
@@ -15,21 +15,26 @@ QUEUE = o.queue("disk")
 RESUME_S = 8
 
 
+# What ext4 takes for itself of so small a disk.
+EXT4_MIB = 12
+
+
 def mounted(folder, mib=DISK_MIB):
-    """How the folder became a small disk; None and the reason if it could not."""
-    tmpfs = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "postroad-hostile", folder], capture_output=True, text=True
-    )
-    if tmpfs.returncode == 0:
-        return "tmpfs", None
-    image = folder + ".image"
+    """How the folder became a small disk, a file system in a file if there can be one; None and the reason if it could not."""
+    image, reasons = folder + ".image", []
+    loop = (["mkfs.ext4", "-q", "-F", "-m", "0", "-N", "1024", "-J", "size=4", image], ["mount", "-o", "loop", image, folder])
+    tmpfs = (["mount", "-t", "tmpfs", "-o", f"size={mib}m", "postroad-hostile", folder],)
     with open(image, "wb") as out:
-        out.truncate(mib << 20)
-    made = subprocess.run(["mkfs.ext4", "-q", "-F", image], capture_output=True, text=True)
-    loop = subprocess.run(["mount", "-o", "loop", image, folder], capture_output=True, text=True)
-    if made.returncode == 0 and loop.returncode == 0:
-        return "loop", None
-    return None, f"no mount: {(tmpfs.stderr or loop.stderr).strip()}"
+        out.truncate(mib + EXT4_MIB << 20)
+    for kind, commands in (("ext4", loop), ("tmpfs", tmpfs)):
+        try:
+            for command in commands:
+                subprocess.run(command, capture_output=True, text=True, check=True)
+            return kind, None
+        except (OSError, subprocess.CalledProcessError) as error:
+            reasons.append((getattr(error, "stderr", None) or str(error)).strip())
+    os.unlink(image)
+    return None, "no mount: " + "; ".join(reasons)
 
 
 class Ledger:
