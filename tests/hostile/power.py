@@ -9,8 +9,7 @@ import tempfile
 import time
 
 import broker as brokers
-import crash
-import openwire as o
+from load import Load
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Of all rounds together.
@@ -22,8 +21,6 @@ DISK_BYTES = 3 << 30
 CUTS = ((0, 4096), (0.5, 512), (0.9, 4096), (0.5, 1 << 20), (1, 4096))
 # The journal writes past the page cache on the first, and through it on the second, whose sectors are too large for its groups.
 SECTORS = (512, 4096)
-MOVED, CHURN, KEPT = o.queue("power.moved"), o.queue("power.churn"), o.queue("power.kept")
-CHURNER, KEEPER = crash.PRODUCERS, crash.PRODUCERS + 1
 
 
 def lacking():
@@ -90,87 +87,6 @@ class Machine:
             subprocess.run(["umount", "-l", self.disk], capture_output=True)
             self.process.wait(10)
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-class Load(crash.Load):
-    """As for kill -9, and besides: transactions that move messages, what is large and stays not long, what stays to the end."""
-
-    def __init__(self, broker):
-        super().__init__(broker)
-        self.next += [0, 0]
-        self.acknowledged += [set(), set()]
-        self.committed = set()
-
-    def tasks(self):
-        producers = [(self.produce, number) for number in range(crash.PRODUCERS)]
-        return [*producers, (self.consume, 0), (self.move, 1), (self.churn, CHURNER), (self.keep, KEEPER)]
-
-    def text(self, number, sequence):
-        if number == CHURNER:
-            # Every second is large enough to be taken in pieces.
-            return f"{number}:{sequence}:" + "large " * (400_000 if sequence % 2 == 0 else 160_000)
-        return f"{number}:{sequence}:" + "x" * (30_000 if sequence % 16 == 0 else 200)
-
-    def churn(self, number):
-        """Fills segments with what is soon dead, so that there are checkpoints and compaction."""
-        client = o.Client(self.broker.port)
-        try:
-            client.consume(CHURN, 4)
-            while not self.stopping:
-                self.confirm_sent(client, number, CHURN, 4)
-                for _ in range(4):
-                    self.settle(client, client.take(20), {})
-        finally:
-            client.close()
-
-    def keep(self, number):
-        """What nobody consumes: compaction has to carry it on."""
-        client = o.Client(self.broker.port)
-        try:
-            while not self.stopping:
-                self.confirm_sent(client, number, KEPT)
-                time.sleep(crash.PAUSE_S)
-        finally:
-            client.close()
-
-    def move(self, _):
-        """Up to five messages are received and sent on in one transaction."""
-        client, last, number = o.Client(self.broker.port), {}, 0
-        try:
-            client.consume(crash.NAME, 20)
-            while not self.stopping:
-                number += 1
-                client.step(o.BEGIN, number)
-                transaction, keys = client.transaction(number), []
-                while len(keys) < 5:
-                    try:
-                        delivery = client.take(0.3)
-                    except TimeoutError:
-                        break
-                    keys.append(self.note(delivery, last))
-                    client.ack(delivery, wait=False, transaction=transaction)
-                    client.publish(MOVED, self.text(*keys[-1]), wait=False, transaction=transaction)
-                client.step(o.COMMIT, number)
-                with self.lock:
-                    self.confirmed.update(keys)
-                    self.committed.update(keys)
-        finally:
-            client.close()
-
-    def verify(self):
-        moved = [self.key(delivery) for delivery in self.drain(MOVED)]
-        left, last = [], {}
-        for queue in (crash.NAME, CHURN, KEPT):
-            left += [self.note(delivery, last) for delivery in self.drain(queue)]
-        # A commit without an answer has moved its messages or not: they are at one of both places.
-        note = self.judge(set(left) | set(moved))
-        assert len(set(moved)) == len(moved), "a message was moved twice"
-        undone = sorted(self.committed - set(moved))
-        assert not undone, f"{len(undone)} of {len(self.committed)} commits are undone, first that of {undone[0]}"
-        both = sorted(set(moved) & set(left))
-        assert not both, f"{len(both)} transactions are half there, first that of {both[0]}"
-        assert len(self.committed) > 100, f"too little load: {len(self.committed)} messages moved"
-        return f"{note}, {len(moved)} moved in transactions"
 
 
 def written(machine):
