@@ -7,6 +7,8 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.error
+import urllib.request
 
 import openwire
 
@@ -90,10 +92,29 @@ class Broker:
         self.process.stdout.close()
         return code
 
-    def memory_bytes(self):
+    def memory_bytes(self, figure="VmRSS"):
+        """Resident memory; with `VmHWM` the most that it was."""
         with open(f"/proc/{self.process.pid}/status") as status:
-            line = next(line for line in status if line.startswith("VmRSS"))
+            line = next(line for line in status if line.startswith(figure))
         return int(line.split()[1]) << 10
+
+    def http(self, path):
+        """What the broker answers by HTTP: status and text."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{8161 + self.offset}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def ready(self):
+        return self.http("/health/ready")
+
+    def metric(self, name):
+        """The figure of this name and these labels."""
+        rows = self.http("/metrics")[1].splitlines()
+        found = [row for row in rows if row.startswith(name + " ")]
+        assert len(found) == 1, f"{name}: {found}"
+        return float(found[0].split()[-1])
 
     def case(self, report, title, act):
         """One case with this broker, which is whole behind it; what `act` returns is its note. Whether it passed."""

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-import urllib.request
 
 import broker as brokers
 import disk
@@ -34,16 +33,6 @@ class Bench:
     def configure(self, extra):
         with open(self.broker.config, "w") as out:
             out.write(f"memory_bytes = {brokers.MEMORY_BYTES}\n{extra}")
-
-    def metric(self, line):
-        with urllib.request.urlopen(f"http://127.0.0.1:{8161 + self.broker.offset}/metrics") as answer:
-            found = [row for row in answer.read().decode().splitlines() if row.startswith(line + " ")]
-        assert len(found) == 1, f"{line}: {found}"
-        return float(found[0].split()[-1])
-
-    def health(self):
-        with urllib.request.urlopen(f"http://127.0.0.1:{8161 + self.broker.offset}/health/ready") as answer:
-            return answer.read().decode()
 
     def check_all(self):
         """Everything that was acknowledged is there, in order, once; all that is there, by store."""
@@ -74,9 +63,9 @@ def placed(bench):
     for queue, kind in ((FAST, "fast"), (SLOW, "slow")):
         client.send(queue, b"first:")
         bench.sent[kind].append("first")
-    written = [bench.metric('postroad_journal_group_records_sum{store="%s"}' % name) for name in ("main", "fast")]
+    written = [bench.broker.metric('postroad_journal_group_records_sum{store="%s"}' % name) for name in ("main", "fast")]
     assert all(1 <= records for records in written), written
-    assert bench.health() == "ready\n", bench.health()
+    assert bench.broker.ready() == (200, "ready\n"), bench.broker.ready()
 
 
 def killed(bench):
@@ -121,10 +110,10 @@ def stays(bench):
     bench.configure(bench.store)
     bench.broker.must_start()
     client = o.Client(bench.broker.port)
-    before = bench.metric('postroad_journal_group_records_sum{store="fast"}')
+    before = bench.broker.metric('postroad_journal_group_records_sum{store="fast"}')
     client.send(FAST, b"again:")
     client.send(o.queue("fast.new"), b"main:")
-    assert bench.metric('postroad_journal_group_records_sum{store="fast"}') == before + 1
+    assert bench.broker.metric('postroad_journal_group_records_sum{store="fast"}') == before + 1
     bench.sent["fast"] = ["stays", "again"]
     bench.check_all()
     bench.broker.kill()
@@ -152,9 +141,10 @@ def full(bench):
     for number in range(100):
         client.send(SLOW, b"%d:" % number, seconds=5)
         bench.sent["slow"].append(str(number))
-    assert bench.metric('postroad_journal_full{store="fast"}') == 1
-    assert bench.metric('postroad_journal_full{store="main"}') == 0
-    assert bench.health() == "ready\nstore fast: persistent messages are refused: the disk is full\n", bench.health()
+    assert bench.broker.metric('postroad_journal_full{store="fast"}') == 1
+    assert bench.broker.metric('postroad_journal_full{store="main"}') == 0
+    wants = 200, "ready\nstore fast: persistent messages are refused: the disk is full\n"
+    assert bench.broker.ready() == wants, bench.broker.ready()
     bench.broker.kill()
     bench.broker.must_start()
     taken = len(bench.sent["fast"])
