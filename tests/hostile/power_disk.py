@@ -12,6 +12,8 @@ Commands come as lines on standard input, and each is answered by a line:
     on KEEP BLOCK SEED
                     power again: of what was not flushed each block of BLOCK bytes of each write is there with probability KEEP
     lie             flushes are answered from now on, and keep nothing
+    fail            flushes fail from now on, and keep nothing; writes and reads go on
+    heal            flushes succeed again
 """
 
 import ctypes
@@ -38,7 +40,8 @@ class Disk:
     """The bytes: `cached` is what a reader sees, `flushed` what outlives a cut, `pending` what is between them, in order."""
 
     def __init__(self, folder, size):
-        self.size, self.pending, self.powered, self.honest = size, [], True, True
+        self.size, self.pending, self.powered, self.honest, self.sound = size, [], True, True, True
+        self.failures = 0
         flags = os.O_RDWR | os.O_CREAT
         self.cached, self.flushed = (os.open(os.path.join(folder, name), flags, 0o600) for name in ("cached", "flushed"))
         os.ftruncate(self.flushed, size)
@@ -55,6 +58,9 @@ class Disk:
     def flush(self):
         if not self.powered:
             raise OSError(errno.EIO, "no power")
+        if not self.sound:
+            self.failures += 1
+            raise OSError(errno.EIO, "the disk fails")
         if self.honest:
             self.keep(self.pending)
             self.pending = []
@@ -79,7 +85,7 @@ class Disk:
                     kept += len(part)
         for offset, data in pending:
             os.pwrite(self.cached, os.pread(self.flushed, len(data), offset), offset)
-        self.pending, self.powered, self.honest = [], True, True
+        self.pending, self.powered, self.honest, self.sound = [], True, True, True
         return kept
 
 
@@ -165,6 +171,9 @@ def command(files, words):
     if words[0] == "lie":
         files.disk.honest = False
         return "lies"
+    if words[0] in ("fail", "heal"):
+        files.disk.sound = words[0] == "heal"
+        return f"{files.disk.failures} flushes have failed"
     return "no such command"
 
 
