@@ -1,0 +1,111 @@
+"""A million messages that nobody reads, in 64 MiB of memory: how much that is, kill -9, and all of them are there soon."""
+
+import base64
+import os
+import subprocess
+import time
+
+import broker as brokers
+import openwire as o
+
+MESSAGES, QUEUES = 1_000_000, 100
+# Bodies of base64 have four characters for three bytes of noise.
+BODY_BYTES, NOISE_BYTES = 100, 75
+# How many are read and compared; the others are counted. NIGHTLY reads all.
+READ = MESSAGES if "NIGHTLY" in os.environ else 200_000
+# Of queues with the same number each so many are read.
+QUEUES_READ = 3
+# Much more than it takes: a shared machine has pauses.
+FIRST_DELIVERY_MAX_S = 5
+TOOL_SECONDS = 120
+
+
+def write_lines(path):
+    with open(path, "wb") as out:
+        for _ in range(MESSAGES // 10_000):
+            noise = base64.b64encode(os.urandom(10_000 * NOISE_BYTES))
+            out.write(b"".join(noise[at : at + BODY_BYTES] + b"\n" for at in range(0, len(noise), BODY_BYTES)))
+
+
+def tool(broker, *words, **files):
+    """A command of the binary, as a client of the broker."""
+    command = [broker.binary, *words, "--url", f"tcp://127.0.0.1:{broker.port}"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=TOOL_SECONDS, **files)
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr[-400:]}"
+
+
+def read(broker, name, count):
+    """The bodies of so many messages of a queue, one behind the other."""
+    path = os.path.join(broker.folder, "got")
+    with open(path, "wb") as out:
+        tool(broker, "receive", name, "--raw", "--count", str(count), "--timeout", "20000", stdout=out)
+    with open(path, "rb") as got:
+        return got.read()
+
+
+def depths(broker):
+    """What each queue holds, by name."""
+    rows = [row for row in broker.http("/metrics")[1].splitlines() if row.startswith("postroad_queue_depth{")]
+    return {row.split('"')[1].removeprefix("queue://"): int(float(row.split()[-1])) for row in rows}
+
+
+def most_mib(broker):
+    """The most memory that it took, which is no more than it was given."""
+    most = broker.memory_bytes("VmHWM")
+    assert most <= brokers.MEMORY_BYTES, f"{most / (1 << 20):.1f} MiB of memory, of {brokers.MEMORY_BYTES >> 20}"
+    return round(most / (1 << 20), 1)
+
+
+def killed(broker, name):
+    """The most memory before, and seconds from the start to the first delivery."""
+    most = most_mib(broker)
+    broker.kill()
+    started = time.monotonic()
+    broker.must_start()
+    client = o.Client(broker.port)
+    client.consume(o.queue(name), 1)
+    client.take(60)
+    took = time.monotonic() - started
+    client.close()
+    assert took <= FIRST_DELIVERY_MAX_S, f"the first delivery came {took:.1f} s after the start"
+    return most, took
+
+
+def one_queue(broker):
+    lines = os.path.join(broker.folder, "lines")
+    write_lines(lines)
+    with open(lines, "rb") as source:
+        tool(broker, "send", "deep", "--lines", "--window", "4096", stdin=source, stdout=subprocess.DEVNULL)
+    most, took = killed(broker, "deep")
+    assert depths(broker) == {"deep": MESSAGES}, depths(broker)
+    with open(lines, "rb") as wanted:
+        want = wanted.read(READ * (BODY_BYTES + 1)).replace(b"\n", b"")
+    assert read(broker, "deep", READ) == want, f"not the first {READ} messages, in order"
+    assert depths(broker) == {"deep": MESSAGES - READ}, depths(broker)
+    return f"{most} MiB, {most_mib(broker)} MiB while reading; first delivery {took:.1f} s after the start"
+
+
+def many_queues(broker):
+    tool(broker, "bench", "depth", "--messages", str(MESSAGES), "--queues", str(QUEUES), "--rounds", "1", "--probe", "1000",
+         stdout=subprocess.DEVNULL)
+    names = [name for name, depth in depths(broker).items() if depth]
+    most, took = killed(broker, names[0])
+    there = {name: depth for name, depth in depths(broker).items() if depth}
+    assert there == dict.fromkeys(names, MESSAGES // QUEUES) and len(names) == QUEUES, there
+    for name in names[:: QUEUES // QUEUES_READ]:
+        got = read(broker, name, there[name])
+        assert len(got) == there[name] * BODY_BYTES, f"{name}: {len(got)} bytes of bodies"
+    return f"{most} MiB, {most_mib(broker)} MiB while reading; first delivery {took:.1f} s after the start"
+
+
+def run(binary, report, only=None):
+    for title, act in (
+        ("a million messages in one queue, in 64 MiB; kill -9; all are there", one_queue),
+        (f"a million messages in {QUEUES} queues, in 64 MiB; kill -9; all are there", many_queues),
+    ):
+        if only and only not in act.__name__:
+            continue
+        broker = brokers.new(binary).must_start()
+        broker.case(report, f"backlog: {title}", lambda: act(broker))
+        broker.kill()
+        subprocess.run(["rm", "-rf", broker.folder])
