@@ -86,13 +86,14 @@ bench:
 	@cargo build --quiet --release --locked --package postroad-broker --bin postroad
 	@bench/run $(BENCH)
 
-# Long runs that no change should wait for: the broker killed under load many times over, the JMS tests against the broker that
+# Long runs that no change should wait for: the broker killed under load many times over, messages of 1 GiB, the JMS tests against the broker that
 # they take after, and long fuzzing.
 nightly: build
 	@$(STAGE) crash-loop mvn -q -B -f tests/jms/pom.xml -Dpostroad.bin="$(POSTROAD_BINARY)" \
 	    -Dtest=CrashLoopTest -Dcrash.count=$(NIGHTLY_CRASHES) -Dsurefire.failIfNoSpecifiedTests=false test
 	@$(STAGE) kill-loop env CRASH_SECONDS=$(NIGHTLY_CRASH_SECONDS) tests/hostile/run crash
 	@$(STAGE) power-loop env POWER_SECONDS=$(NIGHTLY_CRASH_SECONDS) tests/hostile/run power
+	@$(STAGE) large-messages env NIGHTLY=1 tests/hostile/run large backlog
 	@$(STAGE) jms-against-activemq bench/with activemq -- mvn -q -B -f tests/jms/pom.xml -pl jakarta,javax -am \
 	    -Dbroker.url={url} test
 	@$(STAGE) activemq-suite mvn -q -B -f tests/jms/pom.xml -pl activemq-suite -Dpostroad.bin="$(POSTROAD_BINARY)" \

@@ -79,6 +79,31 @@ def transfer(handle, number, payload, settled=TRUE, more=FALSE):
     return said(TRANSFER, uint(handle), uint(number), tag, uint(0), settled, more, payload=payload)
 
 
+def number_at(data, at):
+    """An unsigned number of up to four bytes, and where the next value begins."""
+    if data[at] in (0x43, 0x40):
+        return 0, at + 1
+    if data[at] in (0x52, 0x50):
+        return data[at + 1], at + 2
+    assert data[at] == 0x70, f"{data[at]:#x} is no number of four bytes"
+    return struct.unpack_from(">I", data, at + 1)[0], at + 5
+
+
+def delivered(body):
+    """Of a transfer: the number of its delivery (0 behind the first of several), and what it carries."""
+    wide = body[3] == 0xD0
+    size, count = struct.unpack_from(">II", body, 4) if wide else body[4:6]
+    first, end = (12, 8 + size) if wide else (6, 5 + size)
+    # The handle; what is not said in the end may be left out.
+    _, at = number_at(body, first)
+    return number_at(body, at)[0] if 1 < count else 0, memoryview(body)[end:]
+
+
+def accepted(number):
+    """A receiver has this delivery, and that is settled."""
+    return said(DISPOSITION, TRUE, uint(number), uint(number), TRUE, described(0x24))
+
+
 def message(data):
     return b"\0\x53\x75" + binary(data)
 
