@@ -1,0 +1,105 @@
+"""Bits that flip on the disk while the broker runs: what is hit is missed and told of, the rest comes as it was sent."""
+
+import hashlib
+import mmap
+import os
+import re
+
+import broker as brokers
+import openwire as o
+
+COUNT, BODY_BYTES = 40, 600_000
+# Two are neighbours, one is the last; all lie in a segment that nothing more is written to.
+HIT = (17, 18, 25, 31, 39)
+QUEUE, FILL = o.queue("damage"), o.queue("fill")
+# Bytes behind them, so that they lie in segments that are left: the largest has 64 MiB.
+FILL_BYTES = 80 << 20
+
+
+def body_of(number):
+    return b"%d:" % number + hashlib.shake_256(b"%d" % number).digest(BODY_BYTES)
+
+
+def places(broker, data):
+    """Where it lies, as often as it does: `[(file, offset)]`."""
+    found = []
+    for name in sorted(os.listdir(broker.data)):
+        path = os.path.join(broker.data, name)
+        if not os.path.isfile(path) or not os.path.getsize(path):
+            continue
+        with open(path, "rb") as source, mmap.mmap(source.fileno(), 0, prot=mmap.PROT_READ) as held:
+            at = held.find(data)
+            while at >= 0:
+                found.append((name, at))
+                at = held.find(data, at + 1)
+    return found
+
+
+def flip(path, at):
+    with open(path, "r+b") as out:
+        byte = os.pread(out.fileno(), 1, at)[0]
+        os.pwrite(out.fileno(), bytes([byte ^ 0x04]), at)
+        # The broker reads past the page cache.
+        os.fsync(out.fileno())
+
+
+def while_running(broker):
+    client = o.Client(broker.port)
+    for number in range(COUNT):
+        client.send(QUEUE, body_of(number))
+    for _ in range(FILL_BYTES // BODY_BYTES):
+        client.send(FILL, b"x" * BODY_BYTES)
+    client.close()
+    # Nothing of it is in memory.
+    broker.kill()
+    broker.must_start()
+    hit = {}
+    for number in HIT:
+        hit[number] = places(broker, body_of(number)[BODY_BYTES // 2 :][:64])
+        assert hit[number], f"body {number} is nowhere"
+        for name, at in hit[number]:
+            flip(os.path.join(broker.data, name), at)
+
+    client = o.Client(broker.port)
+    client.consume(QUEUE, 4)
+    for number in range(COUNT):
+        if number not in HIT:
+            delivery = client.take(20)
+            assert o.body(delivery) == body_of(number), f"{o.body(delivery)[:4]} came, or another body of it, not {number}"
+            client.answer(client.ack(delivery))
+    nothing_comes(client)
+    client.close()
+    assert broker.metric('postroad_unreadable_total{partition="0"}') == len(HIT)
+    told = {(name, int(at)) for name, at in re.findall(r"/(\w+\.segment): damaged at byte (\d+)", broker.errors())}
+    for number, lies in hit.items():
+        # What is told is where the record begins.
+        near = [at for name, at in told if any(name == file and at <= flipped < at + BODY_BYTES for file, flipped in lies)]
+        assert near, f"the log does not name {lies}, where body {number} is damaged: {sorted(told)}"
+    assert len(told) == len(HIT), f"it tells of more: {sorted(told)}"
+    assert broker.ready() == (200, "ready\n"), broker.ready()
+
+    # They stay, and harm nobody.
+    broker.kill()
+    broker.must_start()
+    assert broker.metric('postroad_queue_depth{destination="queue://damage"}') == len(HIT)
+    client = o.Client(broker.port)
+    client.consume(QUEUE, 4)
+    client.send(QUEUE, b"behind")
+    assert o.body(client.take()) == b"behind"
+    nothing_comes(client)
+
+
+def nothing_comes(client):
+    try:
+        raise AssertionError(f"{o.body(client.take(1))[:6]} came behind all others")
+    except TimeoutError:
+        pass
+
+
+def run(binary, report, only=None):
+    title = f"{len(HIT)} of {COUNT} bodies are damaged while it runs: the others come, and it tells where"
+    if only and only not in title:
+        return
+    broker = brokers.new(binary).must_start()
+    broker.case(report, title, lambda: while_running(broker))
+    broker.kill()
