@@ -34,6 +34,8 @@ durability = "async"
 """
 # How long a failing disk is watched, and how soon the broker has to go on when it is whole.
 WATCHED_S, RESUME_S = 2, 20
+# How often it fails under load: each time takes some seconds.
+FAILURES = max(6, SECONDS // 4)
 
 
 def lacking():
@@ -115,13 +117,14 @@ def written(machine):
     return max(checkpoints, default=0), sum(name.endswith(".compacted") for name in names)
 
 
-def cut(machine, broker, load, keep, block, sector, seed):
-    """The power goes and comes again; what the disk said of it."""
+def cut(machine, broker, load, keep, block, sector, seed, repair=lambda: None):
+    """The power goes and comes again, and the file system is repaired; what the disk said of it."""
     load.up.clear()
     gone = machine.say("cut")
     broker.kill()
     machine.unmount()
     there = machine.say(f"on {keep} {block} {seed}")
+    repair()
     machine.mount(sector)
     broker.must_start()
     load.up.set()
@@ -161,6 +164,31 @@ def lies(machine, broker):
         assert "acknowledged messages are lost" in str(found), found
         return f"{found}"
     raise AssertionError("nothing was found")
+
+
+def fails_under_load(machine, broker):
+    """They fail and succeed again; each third time the power is cut behind it."""
+    chance, load, longest = random.Random(SEED), Load(broker.must_start()), 0
+    load.start()
+    for number in range(FAILURES):
+        time.sleep(chance.uniform(0.5, 2))
+        load.up.clear()
+        machine.say("fail")
+        time.sleep(chance.uniform(0.2, 1.5))
+        machine.say("heal")
+        healed = time.monotonic()
+        while broker.ready()[0] != 200:
+            assert time.monotonic() < healed + RESUME_S, f"not ready {RESUME_S} s after the disk is whole: {broker.ready()[1]}"
+            time.sleep(0.1)
+        longest = max(longest, time.monotonic() - healed)
+        # By then all have heard who are refused.
+        time.sleep(1)
+        if number % 3 == 2:
+            keep, block = CUTS[number % len(CUTS)]
+            cut(machine, broker, load, keep, block, SECTORS[number // 3 % 2], chance.getrandbits(32), machine.repair)
+        load.up.set()
+    load.stop()
+    return f"{FAILURES} times, ready after {longest:.1f} s at most, {load.verify()}"
 
 
 class Waiting:
@@ -245,7 +273,8 @@ def failing_life(machine, broker, name, softly):
     took = time.monotonic() - healed
     assert broker.ready() == (200, "ready\n"), broker.ready()
     assert broker.metric('postroad_journal_broken{store="main"}') == 0
-    return ((HARD, [*hard[20:], f"{name} behind it"]), (SOFT, softer)), f"{failed} flushes failed, {early} of {len(waiting.refused)} refused meanwhile, on after {took:.1f} s"
+    note = f"{failed} flushes failed, {early} of {len(waiting.refused)} refused meanwhile, on after {took:.1f} s"
+    return ((HARD, [*hard[20:], f"{name} behind it"]), (SOFT, softer)), note
 
 
 def flushes_fail(machine, broker, softly=False):
@@ -273,6 +302,7 @@ def run(binary, report, only=None):
         (f"cut again and again for {SECONDS} s under load: nothing confirmed is lost or comes again", under_load, (), ""),
         ("a disk that only says that it flushes is found out", lies, (), ""),
         ("flushes fail for a while: nothing is confirmed meanwhile, nothing lost behind it, no restart", flushes_fail, UNJOURNALED, ASYNC),
+        ("they fail again and again under load: nothing confirmed is lost or comes again", fails_under_load, UNJOURNALED, ""),
     ):
         if only and only not in act.__name__:
             continue
