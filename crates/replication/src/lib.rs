@@ -8,6 +8,8 @@
 mod job;
 mod local;
 mod log;
+mod pauses;
+mod unread;
 mod writer;
 mod written;
 
