@@ -280,9 +280,10 @@ fn flip_every_byte(keys: &Keys) {
     journal.seal().unwrap();
     let source = source.copy();
     for name in source.list().unwrap() {
-        // All that is written; what follows is zeros.
-        let length = source.contents(&name).unwrap().iter().rposition(|&byte| byte != 0).unwrap();
-        for offset in (0..64).chain(512..length) {
+        let bytes = source.contents(&name).unwrap();
+        // All that is written, and the sector behind it; of the zeros that follow some.
+        let written = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 512).min(bytes.len());
+        for offset in (0..written).chain((written..bytes.len()).step_by(97)) {
             let disk = source.copy();
             flip(&disk, &name, offset);
             let Ok((mut journal, recovered)) = open(disk) else { continue };
