@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use postroad_journal::{
-    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, Journal, KeyId, NearRecords, Record,
-    ReadError, SegmentNumber, SegmentUse, Space,
+    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, Journal, KeyId, NearRecords, ReadError,
+    Record, SegmentNumber, SegmentUse, Space,
 };
 use postroad_model::{PartitionId, Position, Snapshot};
 

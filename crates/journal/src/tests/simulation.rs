@@ -603,7 +603,19 @@ impl Run {
             Allocate, Create, FreeBytes, Length, List, Open, Read, Remove, Rename, Sync, SyncDirectory, Write,
         };
         let operations = [
-            Create, Allocate, Write, Sync, Sync, SyncDirectory, Rename, Remove, List, Open, Length, FreeBytes, Read,
+            Create,
+            Allocate,
+            Write,
+            Sync,
+            Sync,
+            SyncDirectory,
+            Rename,
+            Remove,
+            List,
+            Open,
+            Length,
+            FreeBytes,
+            Read,
         ];
         let operation = operations[self.random.below(operations.len() as u64) as usize];
         let fault = match operation {
@@ -703,8 +715,7 @@ impl Run {
         }
         let mut cut = false;
         let (journal, recovered) = loop {
-            let opened =
-                Journal::open_with(self.disk.clone(), OPTIONS, keys(self.rotations), &mut |_, _| ());
+            let opened = Journal::open_with(self.disk.clone(), OPTIONS, keys(self.rotations), &mut |_, _| ());
             let died = self.disk.is_dead();
             match opened {
                 Ok(opened) if !died => break opened,
