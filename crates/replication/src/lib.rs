@@ -8,7 +8,9 @@
 mod job;
 mod local;
 mod log;
+mod pauses;
 mod scrub;
+mod unread;
 mod writer;
 mod written;
 

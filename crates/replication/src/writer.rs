@@ -14,7 +14,9 @@ use postroad_journal::{
 use postroad_model::{PartitionId, Position, Snapshot};
 
 use crate::job::{Job, JobDone};
+use crate::pauses::Pauses;
 use crate::scrub::Scrub;
+use crate::unread::Unread;
 use crate::written::Written;
 
 /// What partitions tell the journal.
@@ -192,30 +194,7 @@ pub struct LogWriter<D: Disk> {
     checkpoint_pauses: Pauses,
     written: Written,
     scrub: Scrub,
-}
-
-/// Pauses between attempts at a checkpoint that fails: twice as many each time, as the states of a long backlog are much work for
-/// all partitions.
-#[derive(Default)]
-struct Pauses {
-    failures: u32,
-    left: u32,
-}
-
-/// The longest rest is two to this power of pauses.
-const FAILURES_COUNTED_MAX: u32 = 8;
-
-impl Pauses {
-    fn failed(&mut self) {
-        self.failures = (self.failures + 1).min(FAILURES_COUNTED_MAX);
-        self.left = 1 << self.failures;
-    }
-
-    /// Counts one; whether it was the last.
-    fn pass(&mut self) -> bool {
-        self.left = self.left.saturating_sub(1);
-        self.left == 0
-    }
+    unread: Unread,
 }
 
 #[derive(Default)]
@@ -252,6 +231,7 @@ impl<D: Disk> LogWriter<D> {
             checkpoint_pauses: Pauses::default(),
             written: Written::default(),
             scrub: Scrub::default(),
+            unread: Unread::default(),
         };
         writer.order_next();
         writer
@@ -339,7 +319,8 @@ impl<D: Disk> LogWriter<D> {
     /// Whether [`LogWriter::keep_up`] is to be called again after a pause though nothing is written: records that are
     /// released while space is low come without a wake-up, and what failed is to be tried again.
     pub fn wants_retry(&self) -> bool {
-        self.is_broken() || self.refused || self.journal.space() == Space::Low || self.trouble.any()
+        let lacks_space = self.refused || self.journal.space() == Space::Low;
+        self.is_broken() || lacks_space || self.trouble.any() || self.unread.waits()
     }
 
     /// What was made durable so far.
@@ -529,6 +510,9 @@ impl<D: Disk> LogWriter<D> {
         if self.trouble.checkpoint.is_some() && self.checkpoint_pauses.pass() {
             self.journal.want_checkpoint();
         }
+        for (partition, position) in self.unread.take() {
+            self.read(partition, position);
+        }
         self.order_next();
     }
 
@@ -540,6 +524,9 @@ impl<D: Disk> LogWriter<D> {
         }
         if let Some(request) = self.journal.wants_segment() {
             self.jobs.push_back(Job::Segment(request));
+        } else if !self.journal.awaits_segment() {
+            // There is one: a group has made it on the spot.
+            self.trouble.segment = None;
         }
         if let Some(request) = self.journal.wants_compaction() {
             self.jobs.push_back(Job::Compaction(request));
@@ -623,23 +610,26 @@ impl<D: Disk> LogWriter<D> {
             Ok(request) => {
                 self.jobs.extend(request.map(|request| Job::Read { partition, request }));
             }
-            Err(error) => {
-                let record = Err(error.to_string());
-                self.out.push_back(ToPartition::Read { partition, position, record });
-            }
+            Err(error) => self.tell_read(partition, position, Err(error)),
         }
     }
 
     fn was_read(&mut self, partition: PartitionId, found: NearRecords<D::File>) {
         found.index.into_iter().for_each(|index| self.journal.keep_index(index));
         for (position, record) in found.records {
-            if let Err(ReadError::Damaged(damage)) = &record {
-                self.scrub.add(damage.to_string());
-            }
+            self.tell_read(partition, position, record);
+        }
+        self.jobs.extend(found.rest.map(|request| Job::Read { partition, request }));
+    }
+
+    fn tell_read(&mut self, partition: PartitionId, position: Position, record: Result<Bytes, ReadError>) {
+        if let Err(ReadError::Damaged(damage)) = &record {
+            self.scrub.add(damage.to_string());
+        }
+        if !self.unread.puts_off(partition, position, &record) {
             let record = record.map_err(|error| error.to_string());
             self.out.push_back(ToPartition::Read { partition, position, record });
         }
-        self.jobs.extend(found.rest.map(|request| Job::Read { partition, request }));
     }
 
     /// The next job for another thread.
@@ -778,6 +768,7 @@ fn recycle(mut group: Vec<Record>) -> Vec<Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::unread::READS_MAX;
     use postroad_journal::{Fault, Operation, Options, Payload, SimulatedDisk};
 
     const PARTITION: PartitionId = PartitionId(0);
@@ -811,6 +802,46 @@ mod tests {
                 }
                 Some(_) => {}
             }
+        }
+    }
+
+    #[test]
+    fn what_the_system_refuses_to_read_is_asked_for_again_before_it_is_called_lost() {
+        for (refusals, want) in [(0, true), (1, true), (READS_MAX - 1, true), (READS_MAX, false)] {
+            let disk = SimulatedDisk::new(1);
+            let options = Options { segment_bytes: 16 << 10, ..Options::default() };
+            let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
+            let payload = Payload::from(Bytes::from(vec![7; 6000]));
+            for number in 1..=6 {
+                let (partition, position) = (PARTITION, position(number));
+                let payload = payload.clone();
+                let record = Record { partition, position, payload, reserve: false, key: None };
+                journal.commit(&[record]).unwrap();
+            }
+            // No file is open yet but that of the last segment.
+            drop(journal);
+            let (journal, _) = Journal::open(disk.clone(), options).unwrap();
+            let mut writer = LogWriter::new(journal, [PARTITION]);
+            settle_down(&mut writer, &disk, 6);
+            (0..u64::from(refusals)).for_each(|nth| disk.fail(Operation::Open, nth, Fault::Broken));
+            writer.push(ToWriter::Read { partition: PARTITION, position: position(1) });
+            let mut pauses = 0;
+            let record = loop {
+                while let Some(job) = writer.next_job() {
+                    writer.finish(job.run(&disk, &mut ()));
+                }
+                match writer.next_message() {
+                    Some(ToPartition::Read { record, .. }) => break record,
+                    Some(_) => {}
+                    None => {
+                        assert!(writer.wants_retry(), "{refusals} refusals");
+                        pauses += 1;
+                        writer.retry();
+                    }
+                }
+            };
+            assert_eq!((record.is_ok(), pauses), (want, refusals.min(READS_MAX - 1)), "{refusals} refusals");
+            assert!(!writer.unread.waits(), "{refusals} refusals");
         }
     }
 

@@ -23,6 +23,7 @@ use postroad_replication::{
 
 use crate::kept::Kept;
 use crate::oracle::{MessageNumber, number_of};
+use crate::phase::Phase;
 use crate::places::Places;
 use crate::repeating::first_of;
 use crate::upload::check_piece;
@@ -467,6 +468,7 @@ impl Assembly {
             self.writer.push(message);
             any = true;
         }
+        self.retry |= self.writer.wants_retry();
         any
     }
 
@@ -508,18 +510,33 @@ impl Assembly {
         }
     }
 
-    /// One of the threads beside the journal's does its next job: there is one for each kind, and which of those that have
+    /// The next job of one of the threads beside the journal's: there is one for each kind, and which of those that have
     /// something to do is up to `choice`.
-    pub fn run_job(&mut self, choice: u64) -> bool {
+    fn choose_job(&self, choice: u64) -> Option<usize> {
         let mut first: Vec<usize> = (0..self.jobs.len()).collect();
         first.retain(|&index| {
             self.jobs.iter().position(|other| other.kind() == self.jobs[index].kind()) == Some(index)
         });
-        if first.is_empty() {
-            return false;
+        let chosen = choice.checked_rem(first.len() as u64)?;
+        first.get(chosen as usize).copied()
+    }
+
+    /// What [`Assembly::run_job`] would do, if it writes at all.
+    pub fn next_job(&self, choice: u64) -> Option<Phase> {
+        match &self.jobs[self.choose_job(choice)?] {
+            Job::Segment(_) | Job::Index(_) => Some(Phase::Segment),
+            Job::Checkpoint(_) => Some(Phase::Checkpoint),
+            Job::Compaction(_) | Job::Removal(_) => Some(Phase::Compaction),
+            Job::Sort(_) => Some(Phase::Sorting),
+            Job::Read { .. } | Job::Scrub(_) => None,
         }
-        let chosen = first[(choice % first.len() as u64) as usize];
-        let Some(job) = self.jobs.remove(chosen) else { return false };
+    }
+
+    /// Does that job; `false` if there is none.
+    pub fn run_job(&mut self, choice: u64) -> bool {
+        let Some(job) = self.choose_job(choice).and_then(|chosen| self.jobs.remove(chosen)) else {
+            return false;
+        };
         self.done.push_back(job.run(&self.disk, &mut ()));
         true
     }
@@ -528,7 +545,7 @@ impl Assembly {
     pub fn finish_job(&mut self) -> bool {
         let Some(done) = self.done.pop_front() else { return false };
         self.compactions += u64::from(matches!(&done, JobDone::Compaction(Ok(_))));
-        self.retry |= self.writer.finish(done).is_some();
+        self.retry |= self.writer.finish(done).is_some() || self.writer.wants_retry();
         true
     }
 
@@ -538,7 +555,7 @@ impl Assembly {
             return false;
         }
         self.writer.retry();
-        self.retry = self.writer.is_broken();
+        self.retry = self.writer.wants_retry();
         true
     }
 }

@@ -1,6 +1,6 @@
 //! Keys of a run: some runs are encrypted, and get another key, or none, at some of their starts.
 
-use postroad_journal::{KEY_BYTES, Key, KeySet, Keys};
+use postroad_journal::{KEY_BYTES, Key, KeyId, KeySet, Keys};
 
 /// One run in so many is encrypted.
 const ENCRYPTED_SHARE: u64 = 5;
@@ -25,11 +25,21 @@ impl Rotations {
         self.0 = self.0.and_then(|count| count.checked_add(1));
     }
 
+    /// Whether one of these keys is not what would be taken now.
+    pub fn are_outdated(self, mut used: impl Iterator<Item = Option<KeyId>>) -> bool {
+        let Some(count) = self.0 else { return false };
+        let current = (!count.is_multiple_of(4)).then(|| key(count).id());
+        used.any(|used| used != current)
+    }
+
     /// All keys there were, as others may still be needed. Each fourth time nothing new is encrypted.
     pub fn keys(self) -> Keys {
         let Some(count) = self.0 else { return Keys::default() };
-        let key = |number: u8| Key::new(&[number; KEY_BYTES]);
         let current = (!count.is_multiple_of(4)).then(|| key(count));
         Keys::new(KeySet { current, former: (1..count).map(key).collect() }, [])
     }
+}
+
+fn key(number: u8) -> Key {
+    Key::new(&[number; KEY_BYTES])
 }

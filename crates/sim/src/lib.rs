@@ -16,6 +16,7 @@ mod assembly;
 
 mod kept;
 mod keys;
+mod phase;
 mod places;
 mod policies;
 mod random;
@@ -27,5 +28,6 @@ mod trace;
 mod upload;
 mod violation;
 
+pub use phase::{Ends, Phase};
 pub use simulation::{Options, Simulation};
 pub use violation::{Report, Violation};

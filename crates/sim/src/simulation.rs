@@ -1,20 +1,22 @@
 //! One run: choices in a row, each by the seed, until the last crash; then everything is drained and counted.
 
+mod crashing;
 mod ending;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use postroad_core::{Counters, Settings};
-use postroad_journal::{Fault, Operation, SimulatedDisk, Ways};
+use postroad_journal::{SimulatedDisk, Ways};
 use postroad_model::{
-    BranchId, ConnectionId, Destination, DestinationKind, Effect, Event, PartitionId, Placement, Publish,
-    Sent, Ticket, ToSession,
+    BranchId, ConnectionId, Destination, DestinationKind, Effect, Event, PartitionId, Peer, Placement,
+    Publish, Sent, Ticket, ToSession,
 };
 
-use crate::assembly::{Arriving, Assembly, BootError, Source, Turn};
+use crate::assembly::{Arriving, Assembly, Source, Turn};
 use crate::client::{Client, Numbers, Outgoing, World};
 use crate::keys::Rotations;
 use crate::oracle::{Oracle, number_of};
+use crate::phase::Phase;
 use crate::places::Places;
 use crate::policies::{compression_of, policies, rests, settings};
 use crate::random::Random;
@@ -80,9 +82,6 @@ enum Mail {
 type Checked = Result<(), String>;
 
 const SLOTS: usize = 4;
-
-/// Starts after which the broker should be up, for the disk is well from the second one.
-const STARTS_MAX: u32 = 100;
 
 /// Numbers that a client is behind at most if it sends a message again.
 const OUTSTANDING_MAX: u64 = 150;
@@ -169,6 +168,12 @@ impl Simulation {
         let entries = |assembly: &Assembly, index: usize| -> u64 {
             assembly.cores[index].partition.queues().map(|(_, entries)| entries).sum()
         };
+        let settles = |effect: &Effect| {
+            matches!(effect, Effect::Tell { peer: Peer::InDoubt { .. } | Peer::Decided { .. }, .. })
+        };
+        if self.assembly.first.iter().any(|turn| turn.effects.iter().any(settles)) {
+            self.report.ends.note(Phase::TwoPhaseCommit);
+        }
         self.started = (0..self.assembly.cores.len())
             .map(|index| (entries(&self.assembly, index), self.assembly.cores[index].partition.counters()))
             .collect();
@@ -205,8 +210,7 @@ impl Simulation {
             }
             860..890 => {
                 let choice = self.random.below(8);
-                self.assembly.run_job(choice);
-                Ok(())
+                self.job_step(choice)
             }
             890..920 => {
                 self.assembly.finish_job();
@@ -230,6 +234,10 @@ impl Simulation {
                 Ok(())
             }
             996..998 if self.random.one_in(2) => self.crash(),
+            998 => {
+                self.seal();
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -536,117 +544,6 @@ impl Simulation {
             let line = self.lines.entry((slot, from)).or_default();
             line.push_back(Mail::Session(connection, message));
         }
-    }
-
-    // --- faults --------------------------------------------------------------------------------------------
-
-    fn plan_fault(&mut self) {
-        use Operation::{Allocate, Create, Rename, Sync, SyncDirectory, Write};
-        match self.random.below(12) {
-            0 => {
-                let used = self.disk.used_bytes();
-                self.disk.set_capacity(Some(used + self.random.below(20_000)));
-            }
-            1..5 => self.disk.set_capacity(None),
-            5..7 => self.disk.clear_faults(),
-            _ => {
-                self.report.faults += 1;
-                let operations = [Create, Allocate, Write, Sync, Sync, SyncDirectory, Rename];
-                let operation = *self.random.pick(&operations).unwrap_or(&Sync);
-                let fault = match (operation, self.random.one_in(2)) {
-                    (Write, true) => Fault::Short,
-                    (Create | Allocate, true) => Fault::Full,
-                    _ => Fault::Broken,
-                };
-                self.disk.fail(operation, self.random.below(8), fault);
-            }
-        }
-    }
-
-    /// The machine or the process ends, perhaps in a write; then the broker starts again, perhaps several times.
-    fn crash(&mut self) -> Checked {
-        self.check_counts()?;
-        self.dropped = self.dropped();
-        if self.random.one_in(3) {
-            let operation = if self.random.one_in(2) { Operation::Write } else { Operation::Sync };
-            self.disk.fail(operation, 0, Fault::Broken);
-            self.assembly.write();
-        }
-        self.report_work();
-        // What a start has found it has synced.
-        let (mut cut, mut started) = (false, false);
-        loop {
-            let power_cut = !self.random.one_in(3);
-            self.report.crashes += 1;
-            self.trace(|| format!("crash, power cut: {power_cut}"));
-            match power_cut {
-                true => self.disk.crash(),
-                false => self.disk.restart(),
-            }
-            self.disk.clear_faults();
-            if self.faulty && self.random.one_in(4) {
-                self.plan_fault();
-            }
-            let cut_again = self.boot()?;
-            cut |= !started && (power_cut || cut_again);
-            started = true;
-            if !self.random.one_in(3) {
-                break;
-            }
-        }
-        self.lines.clear();
-        self.clients.iter_mut().for_each(|client| *client = None);
-        self.oracle.crashed(cut);
-        self.started()
-    }
-
-    /// What the broker that runs did beside what clients see.
-    fn report_work(&mut self) {
-        self.report.compactions += self.assembly.compactions;
-        for counters in self.assembly.cores.iter().map(|core| core.partition.counters()) {
-            self.report.folded += counters.folded_pages;
-            self.report.opened += counters.opened_pages;
-            self.report.replaced += counters.replaced;
-            self.report.slow += counters.slow_consumers;
-            self.report.timed_out += counters.timed_out_transactions;
-            self.report.moved += counters.moved;
-        }
-    }
-
-    /// Starts the broker; `true` if the machine ended again while it tried.
-    fn boot(&mut self) -> Result<bool, String> {
-        let mut cut = false;
-        // Another build may make pages of another size.
-        let page_entries = self.random.one_in(3).then(|| 1 << self.random.below(4));
-        for own in &mut self.settings {
-            own.incarnation += 1;
-            own.page_entries = page_entries.unwrap_or(own.page_entries);
-        }
-        if self.rotations.possible() && self.random.one_in(2) {
-            self.rotations.rotate();
-            self.report.rotations += 1;
-        }
-        for _ in 0..STARTS_MAX {
-            let keys = self.rotations.keys();
-            match Assembly::boot(&self.disk, self.journal, keys, &self.settings, &self.usual) {
-                Ok(assembly) => {
-                    self.assembly = assembly;
-                    self.places = vec![self.assembly.cores[0].places.clone(); SLOTS];
-                    return Ok(cut);
-                }
-                Err(BootError::Damaged(what)) => return Err(what),
-                Err(BootError::Disk(what)) => {
-                    self.trace(|| format!("does not start: {what}"));
-                    self.disk.clear_faults();
-                    self.disk.set_capacity(None);
-                    if self.random.one_in(2) {
-                        self.disk.crash();
-                        cut = true;
-                    }
-                }
-            }
-        }
-        Err("the broker does not start, though the disk is well again".to_owned())
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a run leaves: how much it did, or which rule it broke and how to see it again.
 
+use crate::phase::Ends;
+
 /// How much a run did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -25,6 +27,8 @@ pub struct Report {
     pub prepared: u64,
     /// Power cuts and ends of the process.
     pub crashes: u64,
+    /// What the broker was doing when the disk did nothing more, and at power cuts and ends of the process.
+    pub ends: Ends,
     /// Faults planned on the disk.
     pub faults: u64,
     /// Bodies that were read back from the disk.
@@ -77,6 +81,7 @@ impl Report {
         self.commits += other.commits;
         self.prepared += other.prepared;
         self.crashes += other.crashes;
+        self.ends.add(&other.ends);
         self.faults += other.faults;
         self.fetched += other.fetched;
         self.shelves_read += other.shelves_read;

@@ -101,6 +101,9 @@ fn promises_hold_for_every_seed() {
         // One in four schedules enough.
         4 * total.shelves_read,
     ];
+    for (phase, count) in total.ends.all() {
+        assert!(!many || count > SEEDS / 40, "the broker hardly ever ended in {phase:?}: {total:?}");
+    }
     assert!(!many || rare.iter().all(|count| *count > SEEDS), "hardly anything happened: {total:?}");
 }
 

@@ -28,8 +28,18 @@ pub struct SimulatedFile {
 /// What a fault is planned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
+    /// Whatever comes next.
+    Any,
+    /// Listing the directory.
+    List,
+    /// Opening a file that exists.
+    Open,
     /// Opening a file that does not exist, so that it is made.
     Create,
+    /// Asking for the length of a file, or for its other names.
+    Length,
+    /// Asking for the space that is left, which a full disk answers.
+    FreeBytes,
     /// Taking space.
     Allocate,
     /// One write call.
@@ -40,6 +50,10 @@ pub enum Operation {
     SyncDirectory,
     /// One rename.
     Rename,
+    /// Removing a name.
+    Remove,
+    /// Giving a file a further name.
+    Link,
     /// One read call.
     Read,
 }
@@ -53,6 +67,9 @@ pub enum Fault {
     Full,
     /// A read or write of fewer bytes than asked, which is no error. Other operations succeed.
     Short,
+    /// As [`Fault::Broken`], and whatever is asked of the disk afterwards fails without effect, until the process or the machine
+    /// ends: nothing is tidied up behind it.
+    Dead,
 }
 
 impl SimulatedDisk {
@@ -77,9 +94,24 @@ impl SimulatedDisk {
         self.state().clear_plans();
     }
 
+    /// Forgets the [`Operation::Any`] faults that were planned and not met: whatever is tried next is another piece of work.
+    pub fn clear_death(&self) {
+        self.state().clear_plans_of(Operation::Any);
+    }
+
+    /// Whether it has met [`Fault::Dead`] and the process goes on all the same.
+    pub fn is_dead(&self) -> bool {
+        self.state().is_dead()
+    }
+
     /// Limits the bytes of all files together; `None` lifts the limit. What is stored already stays.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().set_capacity(bytes);
+    }
+
+    /// Names of all files; no operation, so that it meets no fault.
+    pub fn names(&self) -> Vec<String> {
+        self.state().names()
     }
 
     /// Bytes of all files together.
@@ -126,7 +158,7 @@ impl Disk for SimulatedDisk {
     type File = SimulatedFile;
 
     fn list(&self) -> io::Result<Vec<String>> {
-        Ok(self.state().names())
+        self.state().list()
     }
 
     fn open(&self, name: &str) -> io::Result<SimulatedFile> {
@@ -145,6 +177,7 @@ impl Disk for SimulatedDisk {
 
     /// As a copy: nobody writes to a file that has a further name.
     fn link(&self, name: &str, other: &SimulatedDisk, new_name: &str) -> io::Result<()> {
+        self.state().check(Operation::Link)?;
         let bytes = self.contents(name).ok_or(io::ErrorKind::NotFound)?;
         other.set_contents(new_name, bytes);
         Ok(())
@@ -155,7 +188,7 @@ impl Disk for SimulatedDisk {
     }
 
     fn free_bytes(&self) -> io::Result<Option<u64>> {
-        Ok(self.state().free_bytes())
+        self.state().free_bytes()
     }
 
     fn sync_directory(&self) -> io::Result<()> {
@@ -181,6 +214,7 @@ impl DiskFile for SimulatedFile {
     }
 
     fn is_linked(&self) -> io::Result<bool> {
+        self.disk.state().length(self.id, self.epoch)?;
         Ok(false)
     }
 

@@ -23,6 +23,8 @@ pub(crate) struct State {
     changes: Vec<Change>,
     done: BTreeMap<Operation, u64>,
     plans: BTreeMap<(Operation, u64), Fault>,
+    /// [`Fault::Dead`] was met in this life of the process.
+    dead: bool,
     capacity: Option<u64>,
     pub(crate) ways: Ways,
 }
@@ -79,6 +81,10 @@ impl State {
         self.plans.clear();
     }
 
+    pub(crate) fn clear_plans_of(&mut self, operation: Operation) {
+        self.plans.retain(|(planned, _), _| *planned != operation);
+    }
+
     pub(crate) fn set_capacity(&mut self, bytes: Option<u64>) {
         self.capacity = bytes;
     }
@@ -87,43 +93,71 @@ impl State {
         self.names.values().filter_map(|id| self.files.get(id)).map(|file| file.written.len() as u64).sum()
     }
 
-    pub(crate) fn free_bytes(&self) -> Option<u64> {
-        self.capacity.map(|capacity| capacity.saturating_sub(self.used_bytes()))
+    pub(crate) fn free_bytes(&mut self) -> io::Result<Option<u64>> {
+        self.check(Operation::FreeBytes)?;
+        Ok(self.capacity.map(|capacity| capacity.saturating_sub(self.used_bytes())))
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead
     }
 
     /// Counts one operation; the fault planned for it, if any.
-    fn fault(&mut self, operation: Operation) -> Option<Fault> {
-        let done = self.done.entry(operation).or_insert(0);
-        *done += 1;
-        self.plans.remove(&(operation, *done - 1))
+    ///
+    /// # Errors
+    /// The disk is dead already: nothing has an effect any more.
+    fn fault(&mut self, operation: Operation) -> io::Result<Option<Fault>> {
+        if self.dead {
+            return Err(broken());
+        }
+        let mut met = |operation| {
+            let done = self.done.entry(operation).or_insert(0);
+            *done += 1;
+            self.plans.remove(&(operation, *done - 1))
+        };
+        let (of_any, own) = (met(Operation::Any), met(operation));
+        let fault = of_any.or(own);
+        self.dead = fault == Some(Fault::Dead);
+        Ok(fault)
     }
 
     /// As [`State::fault`], for operations that succeed or fail as a whole.
-    fn check(&mut self, operation: Operation) -> io::Result<()> {
-        match self.fault(operation) {
-            Some(Fault::Broken) => Err(broken()),
+    pub(crate) fn check(&mut self, operation: Operation) -> io::Result<()> {
+        match self.fault(operation)? {
+            Some(Fault::Broken | Fault::Dead) => Err(broken()),
             Some(Fault::Full) => Err(full()),
             Some(Fault::Short) | None => Ok(()),
         }
+    }
+
+    pub(crate) fn list(&mut self) -> io::Result<Vec<String>> {
+        self.check(Operation::List)?;
+        Ok(self.names())
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
         self.names.keys().cloned().collect()
     }
 
-    pub(crate) fn open(&self, name: &str) -> io::Result<(FileId, u64)> {
+    pub(crate) fn open(&mut self, name: &str) -> io::Result<(FileId, u64)> {
+        self.check(Operation::Open)?;
+        self.find(name)
+    }
+
+    fn find(&self, name: &str) -> io::Result<(FileId, u64)> {
         let id = self.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         Ok((*id, self.epoch))
     }
 
     pub(crate) fn create(&mut self, name: &str) -> io::Result<(FileId, u64)> {
-        if !self.names.contains_key(name) {
-            self.check(Operation::Create)?;
-            let id = self.add(File::default());
-            self.names.insert(name.to_owned(), id);
-            self.changes.push(Change::Set(name.to_owned(), id));
+        if self.names.contains_key(name) {
+            return self.open(name);
         }
-        self.open(name)
+        self.check(Operation::Create)?;
+        let id = self.add(File::default());
+        self.names.insert(name.to_owned(), id);
+        self.changes.push(Change::Set(name.to_owned(), id));
+        self.find(name)
     }
 
     fn add(&mut self, file: File) -> FileId {
@@ -143,6 +177,7 @@ impl State {
     }
 
     pub(crate) fn remove(&mut self, name: &str) -> io::Result<()> {
+        self.check(Operation::Remove)?;
         let change = Change::Remove(name.to_owned());
         if !apply(&mut self.names, &change) {
             return Err(io::ErrorKind::NotFound.into());
@@ -166,6 +201,7 @@ impl State {
     }
 
     pub(crate) fn length(&mut self, id: FileId, epoch: u64) -> io::Result<u64> {
+        self.check(Operation::Length)?;
         Ok(self.file(id, epoch)?.written.len() as u64)
     }
 
@@ -194,8 +230,8 @@ impl State {
         buffer: &mut [u8],
         offset: u64,
     ) -> io::Result<usize> {
-        let fault = self.fault(Operation::Read);
-        if fault == Some(Fault::Broken) {
+        let fault = self.fault(Operation::Read)?;
+        if matches!(fault, Some(Fault::Broken | Fault::Dead)) {
             return Err(broken());
         }
         let file = self.file(id, epoch)?;
@@ -209,11 +245,11 @@ impl State {
     }
 
     pub(crate) fn write(&mut self, id: FileId, epoch: u64, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        let length = match self.fault(Operation::Write) {
+        let length = match self.fault(Operation::Write)? {
             None => bytes.len(),
             Some(Fault::Full) => return Err(full()),
             Some(Fault::Short) => bytes.len().div_ceil(2),
-            Some(Fault::Broken) => {
+            Some(Fault::Broken | Fault::Dead) => {
                 let length = self.random() as usize % (bytes.len() + 1);
                 self.put(id, epoch, &bytes[..length], offset)?;
                 return Err(broken());
@@ -252,7 +288,11 @@ impl State {
     }
 
     pub(crate) fn sync(&mut self, id: FileId, epoch: u64) -> io::Result<()> {
+        let was_dead = self.dead;
         let failed = self.check(Operation::Sync);
+        if was_dead {
+            return failed;
+        }
         let sectors = std::mem::take(&mut self.file(id, epoch)?.unsynced);
         // After a failure some of the bytes are durable, and the rest counts as synced all the same.
         let kept = sectors.into_iter().filter(|_| failed.is_ok() || self.coin()).collect();
@@ -288,6 +328,7 @@ impl State {
 
     pub(crate) fn restart(&mut self) {
         self.epoch += 1;
+        self.dead = false;
         // A power cut may yet leave the making of a file and not its removal.
         let made = self.changes.iter().filter_map(|change| match change {
             Change::Set(_, id) => Some(id),
@@ -349,6 +390,69 @@ fn apply(names: &mut BTreeMap<String, FileId>, change: &Change) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dead_disk_does_nothing_more_until_the_process_ends() {
+        for nth in 0..4 {
+            let mut state = State::new(nth);
+            let (id, epoch) = state.create("a").unwrap();
+            state.write(id, epoch, &[1; SECTOR], 0).unwrap();
+            state.plan(Operation::Any, nth, Fault::Dead);
+            let done = [
+                state.write(id, epoch, &[2; SECTOR], 0).map(drop),
+                state.create("b").map(drop),
+                state.rename("a", "c"),
+                state.remove("a"),
+            ];
+            assert_eq!(done.map(|done| done.is_ok()), [0, 1, 2, 3].map(|at| at < nth), "{nth}");
+            assert!(state.is_dead());
+            let failed = [
+                state.list().map(drop),
+                state.open("a").map(drop),
+                state.length(id, epoch).map(drop),
+                state.free_bytes().map(drop),
+                state.allocate(id, epoch, 9000),
+                state.read(id, epoch, &mut [0], 0).map(drop),
+                state.sync(id, epoch),
+                state.sync_directory(),
+            ];
+            assert!(failed.iter().all(Result::is_err), "{nth}: {failed:?}");
+            let names = state.names();
+            state.restart();
+            assert_eq!((state.is_dead(), state.list().unwrap()), (false, names), "{nth}");
+        }
+    }
+
+    #[test]
+    fn every_operation_can_fail_and_succeeds_the_next_time() {
+        use Operation::{
+            Allocate, Any, Create, FreeBytes, Length, List, Open, Read, Remove, Rename, Sync, SyncDirectory,
+            Write,
+        };
+        type Act = fn(&mut State, (FileId, u64)) -> io::Result<()>;
+        let cases: [(Operation, Act); 13] = [
+            (Any, |state, _| state.sync_directory()),
+            (List, |state, _| state.list().map(drop)),
+            (Open, |state, _| state.open("a").map(drop)),
+            (Create, |state, _| state.create("b").map(drop)),
+            (Length, |state, (id, epoch)| state.length(id, epoch).map(drop)),
+            (FreeBytes, |state, _| state.free_bytes().map(drop)),
+            (Allocate, |state, (id, epoch)| state.allocate(id, epoch, 100)),
+            (Read, |state, (id, epoch)| state.read(id, epoch, &mut [0], 0).map(drop)),
+            (Write, |state, (id, epoch)| state.write(id, epoch, b"text", 0).map(drop)),
+            (Sync, |state, (id, epoch)| state.sync(id, epoch)),
+            (SyncDirectory, |state, _| state.sync_directory()),
+            (Rename, |state, _| state.rename("a", "c")),
+            (Remove, |state, _| state.remove("a")),
+        ];
+        for (operation, act) in cases {
+            let mut state = State::new(1);
+            let file = state.create("a").unwrap();
+            state.plan(operation, 0, Fault::Broken);
+            let done = [act(&mut state, file), act(&mut state, file)].map(|done| done.is_ok());
+            assert_eq!(done, [false, true], "{operation:?}");
+        }
+    }
 
     #[test]
     fn a_file_whose_removal_a_power_cut_takes_back_can_be_read() {

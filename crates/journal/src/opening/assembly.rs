@@ -1,6 +1,6 @@
 //! Putting a journal together from what recovery has found.
 
-use crate::disks::disk::{Disk, DiskFile};
+use crate::disks::disk::{Disk, DiskFile, overwrite};
 use crate::error::{Damage, OpenError};
 use crate::keys::Keys;
 use crate::layout::cipher::Encryptor;
@@ -143,9 +143,11 @@ impl<D: Disk> Assembly<D> {
         let behind = self.unused.range(current.next()..).find(|(_, found)| fits(found));
         let number = behind.map(|(number, _)| *number)?;
         let found = self.unused.remove(&number)?;
-        // Whoever made it may have ended before it was durable, and a group that is durable by its write would not make it so.
-        found.file.sync().ok()?;
-        Some(PreparedSegment { header: found.header?, file: Arc::into_inner(found.file)? })
+        let (header, file) = (found.header?, Arc::into_inner(found.file)?);
+        // Whoever made it may have ended because this could not be synced: then it can be read, and is not on the disk. Without
+        // it nothing would be found of what is written there; so a file that does not take it is left to be made anew.
+        overwrite(&file, 0, &header.encode()).ok()?;
+        Some(PreparedSegment { header, file })
     }
 
     /// Segment files without use, with the size in which they can be used again; 0 if they cannot.

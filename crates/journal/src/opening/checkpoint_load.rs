@@ -6,8 +6,9 @@ use crate::keys::{KeyId, Keys};
 use crate::layout::checkpoint_bytes::{BodyExtent, Content, decode_body, decode_header};
 use crate::layout::format::{HeaderFault, SECTOR_BYTES, checkpoint_name, checkpoint_of};
 use crate::opening::recovery::lacking;
-use crate::retaining::checkpoint::UNFINISHED;
+use crate::retaining::checkpoint::{KEPT_MAX, UNFINISHED};
 use crate::writing::segment::Segment;
+use std::io;
 use std::path::PathBuf;
 
 /// A checkpoint, and the segments before it.
@@ -43,12 +44,14 @@ impl Loaded {
 /// Reads checkpoints, newest first, until one is good.
 ///
 /// # Errors
-/// [`OpenError::UnknownVersion`], [`OpenError::KeyUnknown`] and [`OpenError::InTheClear`] only: one that cannot be read for another reason is skipped.
+/// [`OpenError::UnknownVersion`], [`OpenError::KeyUnknown`] and [`OpenError::InTheClear`]: one that cannot be read for another reason is
+/// skipped. [`OpenError::Io`]: there is no good one, and one that the system refuses to read may be: nothing is known to be damaged.
 pub(crate) fn load<D: Disk>(disk: &D, names: &[String], keys: &Keys) -> Result<Loaded, OpenError> {
     let mut sequences: Vec<u64> = names.iter().filter_map(|name| checkpoint_of(name)).collect();
     sequences.sort_unstable_by(|a, b| b.cmp(a));
     let mut loaded = Loaded { last_sequence: sequences.first().copied().unwrap_or(0), ..Loaded::default() };
     loaded.superfluous.extend(names.iter().filter(|name| *name == UNFINISHED).cloned());
+    let mut refused = None;
     for sequence in sequences {
         let name = checkpoint_name(sequence);
         if loaded.checkpoint.is_some() {
@@ -67,17 +70,31 @@ pub(crate) fn load<D: Disk>(disk: &D, names: &[String], keys: &Keys) -> Result<L
                 return Err(OpenError::UnknownVersion { file: disk.path(&name), found });
             }
             Err(Unreadable::Lacking(key)) => return Err(lacking(disk.path(&name), key, keys)),
-            Err(Unreadable::Fault(HeaderFault::Invalid)) => {
+            Err(unreadable) => {
+                if let Unreadable::Io(source) = unreadable {
+                    refused.get_or_insert(OpenError::Io { file: disk.path(&name), source });
+                }
                 loaded.skipped.push(disk.path(&name));
                 loaded.superfluous.push(name);
+                // What is older than those that are kept has lost what it needs.
+                if KEPT_MAX <= loaded.skipped.len()
+                    && let Some(refused) = refused.take()
+                {
+                    return Err(refused);
+                }
             }
         }
     }
-    Ok(loaded)
+    match refused {
+        Some(refused) if loaded.checkpoint.is_none() => Err(refused),
+        _ => Ok(loaded),
+    }
 }
 
 enum Unreadable {
     Fault(HeaderFault),
+    /// The system refuses.
+    Io(io::Error),
     /// This key; or none is not enough.
     Lacking(Option<KeyId>),
 }
@@ -88,11 +105,16 @@ impl From<HeaderFault> for Unreadable {
     }
 }
 
-fn read_header<D: Disk>(disk: &D, name: &str) -> Result<(D::File, BodyExtent), HeaderFault> {
-    let invalid = |_| HeaderFault::Invalid;
-    let file = disk.open(name).map_err(invalid)?;
+impl From<io::Error> for Unreadable {
+    fn from(error: io::Error) -> Unreadable {
+        Unreadable::Io(error)
+    }
+}
+
+fn read_header<D: Disk>(disk: &D, name: &str) -> Result<(D::File, BodyExtent), Unreadable> {
+    let file = disk.open(name)?;
     let mut sector = [0; SECTOR_BYTES as usize];
-    read_full_at(&file, &mut sector, 0).map_err(invalid)?;
+    read_full_at(&file, &mut sector, 0)?;
     let extent = decode_header(&sector)?;
     Ok((file, extent))
 }
@@ -104,13 +126,12 @@ fn read<D: Disk>(
     keys: &Keys,
 ) -> Result<(Parsed, Option<KeyId>), Unreadable> {
     let (file, extent) = read_header(disk, name)?;
-    let invalid = |_| HeaderFault::Invalid;
-    let length = file.length().map_err(invalid)?;
+    let length = file.length()?;
     if extent.sequence != sequence || length.saturating_sub(SECTOR_BYTES) < extent.bytes {
         return Err(HeaderFault::Invalid.into());
     }
     let mut body = vec![0; extent.bytes as usize];
-    let read = read_full_at(&file, &mut body, SECTOR_BYTES).map_err(invalid)?;
+    let read = read_full_at(&file, &mut body, SECTOR_BYTES)?;
     if read < body.len() || crc32c::crc32c(&body) != extent.checksum {
         return Err(HeaderFault::Invalid.into());
     }

@@ -84,7 +84,7 @@ pub(crate) struct Checkpoints {
 }
 
 /// Should the newest turn out to be damaged, the one before is used.
-const KEPT_MAX: usize = 2;
+pub(crate) const KEPT_MAX: usize = 2;
 
 /// However large states are, a checkpoint is due after so many times [`Options::checkpoint_bytes`]: a start applies what was
 /// committed since.

@@ -194,6 +194,35 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
 }
 
 #[test]
+fn a_checkpoint_that_the_system_does_not_read_is_not_called_damaged() {
+    for (name, refusals, want) in [
+        ("the newest: the one before does as well", 1, Some(20)),
+        ("both: nothing is known of either", 2, None),
+    ] {
+        for operation in [Operation::Open, Operation::Length] {
+            let disk = with_checkpoints(&[]).copy();
+            (0..refusals).for_each(|nth| disk.fail(operation, nth, Fault::Broken));
+            match (Journal::open(disk.clone(), OPTIONS), want) {
+                (Ok((_, recovered)), Some(want)) => {
+                    assert_eq!(recovered.checkpoints[0].position, position(want), "case: {name}");
+                    assert_eq!(recovered.skipped_checkpoints.len(), 1, "case: {name}");
+                }
+                (Err(OpenError::Io { file, .. }), None) => {
+                    assert_eq!(file, PathBuf::from("0000000000000003.checkpoint"), "case: {name}");
+                    let (_, recovered) = Journal::open(disk, OPTIONS).unwrap();
+                    assert_eq!(
+                        recovered.checkpoints[0].position,
+                        position(30),
+                        "case: {name}, once it reads"
+                    );
+                }
+                (got, _) => panic!("case: {name}, {operation:?}: {got:?}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn a_lost_segment_with_live_messages_stops_their_partition() {
     let disk = with_checkpoints(&[2]).copy();
     disk.remove(FIRST).unwrap();
@@ -255,9 +284,10 @@ fn flip_every_byte(keys: &Keys) {
     journal.seal().unwrap();
     let source = source.copy();
     for name in source.list().unwrap() {
-        // All that is written; what follows is zeros.
-        let length = source.contents(&name).unwrap().iter().rposition(|&byte| byte != 0).unwrap();
-        for offset in (0..64).chain(512..length) {
+        let bytes = source.contents(&name).unwrap();
+        // All that is written, and the sector behind it; of the zeros that follow some.
+        let written = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 512).min(bytes.len());
+        for offset in (0..written).chain((written..bytes.len()).step_by(97)) {
             let disk = source.copy();
             flip(&disk, &name, offset);
             let Ok((mut journal, recovered)) = open(disk) else { continue };
@@ -298,6 +328,27 @@ fn flip_every_byte(keys: &Keys) {
 fn found_by_walking(journal: &Journal<SimulatedDisk>) -> usize {
     let walks = journal.segments().map(|used| journal.walk(used.number).unwrap().expect("a segment"));
     walks.map(|walk| walk.run(&mut (), &mut |_| ()).unwrap().len()).sum()
+}
+
+#[test]
+fn a_segment_whose_header_could_not_be_synced_is_not_trusted_by_the_next_process() {
+    for seed in 0..16 {
+        let disk = SimulatedDisk::new(seed);
+        let (mut journal, _) = open(&disk);
+        journal.commit(&[record(0, 1, 600)]).unwrap();
+        let request = journal.wants_segment().unwrap();
+        // Of the zeros; of the header.
+        disk.fail(Operation::Sync, 1, Fault::Dead);
+        assert!(request.prepare(&disk, &mut ()).is_err());
+        disk.restart();
+        let (mut journal, _) = open(&disk);
+        for number in 2..=20 {
+            journal.commit(&[record(0, number, 900)]).unwrap();
+        }
+        disk.crash();
+        let (_, records) = open(&disk);
+        assert_eq!(records.len(), 20, "seed {seed}");
+    }
 }
 
 #[test]

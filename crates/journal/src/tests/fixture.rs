@@ -2,8 +2,8 @@
 
 use super::compaction::{PARTITION, kept, pass_through};
 use super::encryption::key;
-use super::service::{OPTIONS, open, payload, position, record, row, serve, stored};
-use crate::layout::format::segment_name;
+use super::service::{OPTIONS, open, payload, position, read_near, record, row, serve, stored};
+use crate::layout::format::{segment_name, sorted_of};
 use crate::{
     Checkpoint, DamageKind, Disk, FORMAT_VERSION, Journal, KeySet, Keys, OpenError, Record, SimulatedDisk,
 };
@@ -129,15 +129,23 @@ fn a_broken_directory_of_version_1_is_refused_or_stops_a_partition() {
 
 #[test]
 fn a_directory_of_the_next_version_is_refused() {
-    let disk = load("version-1");
-    let mut bytes = disk.contents(CHANGED_SEGMENT).unwrap();
-    bytes[8] = FORMAT_VERSION as u8 + 1;
-    let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..512]);
-    bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
-    disk.set_contents(CHANGED_SEGMENT, bytes);
-    let error = Journal::open(disk, OPTIONS).unwrap_err().to_string();
-    let (next, known) = (FORMAT_VERSION + 1, FORMAT_VERSION);
-    assert_eq!(error, format!("{CHANGED_SEGMENT}: format version {next}, this program knows {known}"));
+    for (name, file) in [
+        ("version-1", CHANGED_SEGMENT),
+        ("version-1", "0000000000000002.checkpoint"),
+        ("version-2", "0000000000000002.checkpoint"),
+        ("indexed", "0000000000000008.checkpoint"),
+        ("indexed", "0000000000000004-0000000000000008-0000000000000007.compacted"),
+    ] {
+        let disk = load(name);
+        let mut bytes = disk.contents(file).unwrap();
+        bytes[8] = FORMAT_VERSION as u8 + 1;
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..512]);
+        bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
+        disk.set_contents(file, bytes);
+        let error = Journal::open(disk, OPTIONS).unwrap_err().to_string();
+        let (next, known) = (FORMAT_VERSION + 1, FORMAT_VERSION);
+        assert_eq!(error, format!("{file}: format version {next}, this program knows {known}"), "{name}");
+    }
 }
 
 /// Version 3: as version 2, with a key from record 9 on and another from record 17 on, and a tenant's for every third.
@@ -218,4 +226,53 @@ fn a_directory_with_indexes_and_a_compacted_segment_opens() {
         assert_eq!(journal.read(PARTITION, position(number)).unwrap(), payload(0, number, 1000));
     }
     assert_eq!(indexes(&disk), of_then, "they are as this version would make them");
+}
+
+/// Records come in turns for eight addresses.
+fn kin(payload: &[u8]) -> u32 {
+    u32::from(payload.first().copied().unwrap_or(0) % 8)
+}
+
+/// Of version 2, with sorted copies of the segments that are complete, their records in bundles.
+#[test]
+#[ignore = "writes fixtures/journal"]
+fn make_sorted_fixture() {
+    let disk = SimulatedDisk::new(5);
+    let (mut journal, _) = open(&disk);
+    journal.sort_by(kin, 8 << 10);
+    for number in 1..=48 {
+        journal.commit(&[record(0, number, 700), record(5, number, 20)]).unwrap();
+        assert!(journal.retain(PARTITION, position(number), 1, 700));
+        serve(&mut journal, &disk);
+    }
+    while let Some(request) = journal.wants_sorting() {
+        journal.finish_sorting(request.run(&disk, &mut ())).unwrap();
+    }
+    store("sorted", &disk);
+}
+
+#[test]
+fn a_directory_with_sorted_copies_opens_and_is_read_from_them() {
+    let disk = load("sorted");
+    let copies: Vec<_> = disk.names().iter().filter_map(|name| sorted_of(name)).collect();
+    assert_eq!(copies.len(), 3);
+    let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+    assert_eq!((&recovered.damaged, &recovered.torn), (&vec![], &None));
+    assert_eq!(journal.recount(PARTITION, (1..=48).map(|number| row(position(number), 700))), 0);
+    let wanted: Vec<_> = (1..=48)
+        .filter(|number| journal.sorted_copy(PARTITION, position(*number)).is_some())
+        .map(|number| (PARTITION, position(number)))
+        .collect();
+    assert!(24 <= wanted.len(), "{} records are in copies", wanted.len());
+    for (number, _) in copies {
+        // The segment itself is not looked at.
+        let name = segment_name(number);
+        let mut bytes = disk.contents(&name).unwrap();
+        bytes[512..].fill(0);
+        disk.set_contents(&name, bytes);
+    }
+    let mut got = read_near(&mut journal, &wanted).1;
+    got.sort_by_key(|(at, _)| *at);
+    let want: Vec<_> = wanted.iter().map(|&(_, at)| (at, Ok(payload(0, at.get(), 700)))).collect();
+    assert_eq!(got, want);
 }

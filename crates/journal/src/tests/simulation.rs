@@ -76,6 +76,7 @@ fn acknowledged_is_recovered_and_failed_never_reappears() {
         indexes,
         spoiled_indexes,
         copies,
+        ends,
         ..
     } = total;
     let rare = [
@@ -91,6 +92,9 @@ fn acknowledged_is_recovered_and_failed_never_reappears() {
         spoiled_indexes,
         copies,
     ];
+    for (phase, count) in Phase::ALL.into_iter().zip(ends.0) {
+        assert!(!many || SEEDS / 15 < count, "it hardly ever ended in {phase:?}: {total:?}");
+    }
     assert!(!many || rare.iter().all(|&count| SEEDS / 3 < count), "hardly anything happened: {total:?}");
 }
 
@@ -118,6 +122,46 @@ struct Counts {
     indexes: u64,
     spoiled_indexes: u64,
     copies: u64,
+    ends: Ends,
+}
+
+/// What was being done when the disk died, and the process or the machine with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Append,
+    Seal,
+    Segment,
+    Index,
+    Checkpoint,
+    Compaction,
+    Sorting,
+    /// Of the keys: leaving a segment for them, and compaction that writes with other ones.
+    Rotation,
+    Recovery,
+}
+
+impl Phase {
+    const ALL: [Phase; 9] = [
+        Phase::Append,
+        Phase::Seal,
+        Phase::Segment,
+        Phase::Index,
+        Phase::Checkpoint,
+        Phase::Compaction,
+        Phase::Sorting,
+        Phase::Rotation,
+        Phase::Recovery,
+    ];
+}
+
+/// How often it ended in each [`Phase`].
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Ends([u64; Phase::ALL.len()]);
+
+impl Ends {
+    fn add(&mut self, phase: Phase) {
+        self.0[phase as usize] += 1;
+    }
 }
 
 impl Counts {
@@ -143,6 +187,7 @@ impl Counts {
         self.indexes += other.indexes;
         self.spoiled_indexes += other.spoiled_indexes;
         self.copies += other.copies;
+        self.ends.0.iter_mut().zip(other.ends.0).for_each(|(own, other)| *own += other);
     }
 }
 
@@ -235,7 +280,7 @@ impl Run {
     }
 
     fn step(&mut self) {
-        match self.random.below(58) {
+        match self.random.below(60) {
             0..18 => self.commit(),
             18..22 | 41..46 => self.settle_some(),
             46..53 => self.compact(),
@@ -258,6 +303,7 @@ impl Run {
                 self.sync();
             }
             55 => self.back_up(),
+            58 | 59 => self.stop_in_a_job(),
             39 if self.random.one_in(3) => self.stop(false),
             _ => self.disk.clear_faults(),
         }
@@ -398,7 +444,7 @@ impl Run {
     /// An index beside a segment goes, or one of its bytes changes: whoever needs it makes it again. Or a sorted copy does: whoever
     /// looks there goes on to the segment.
     fn spoil_an_index(&mut self) {
-        let names = self.disk.list().unwrap_or_default().into_iter();
+        let names = self.disk.names().into_iter();
         let indexes: Vec<String> =
             names.filter(|name| name.ends_with(".index") || name.ends_with(".sorted")).collect();
         let Some(name) = indexes.get(self.random.below(1000) as usize % indexes.len().max(1)) else { return };
@@ -478,6 +524,57 @@ impl Run {
         self.stop(power_cut);
     }
 
+    /// The disk does nothing more after one of the next operations, mostly of the very next.
+    fn plan_death(&mut self) {
+        let most = 1 << (1 + self.random.below(6));
+        self.disk.fail(Operation::Any, self.random.below(most), Fault::Dead);
+    }
+
+    /// Ends the process or the machine within a piece of work, so that nothing is tidied up behind it.
+    fn stop_in_a_job(&mut self) {
+        let mut phase = Phase::ALL[self.random.below(Phase::ALL.len() as u64 - 1) as usize];
+        if self.rotations.is_some() && self.random.one_in(3) {
+            phase = Phase::Rotation;
+        }
+        match phase {
+            Phase::Compaction | Phase::Rotation => self.ripen(),
+            _ => {
+                self.disk.clear_faults();
+                self.disk.set_capacity(None);
+            }
+        }
+        while phase == Phase::Checkpoint && self.checkpoint_request.is_none() {
+            self.checkpoint();
+        }
+        let outdated = self.is_outdated();
+        self.plan_death();
+        match phase {
+            Phase::Append => self.commit(),
+            Phase::Seal => drop(self.journal.seal()),
+            Phase::Segment => (0..2).for_each(|_| self.serve_segment()),
+            Phase::Index => (0..3).for_each(|_| self.serve_index()),
+            Phase::Checkpoint => (0..2).for_each(|_| self.checkpoint()),
+            Phase::Compaction => (0..4).for_each(|_| self.compact()),
+            Phase::Sorting => (0..3).for_each(|_| self.serve_sorting()),
+            Phase::Rotation => {
+                drop(self.journal.seal());
+                (0..6).for_each(|_| self.compact());
+            }
+            Phase::Recovery => {}
+        }
+        if self.disk.is_dead() && (phase != Phase::Rotation || outdated) {
+            self.counts.ends.add(phase);
+        }
+        let power_cut = !self.random.one_in(3);
+        self.stop(power_cut);
+    }
+
+    /// Whether something is on the disk that would be encrypted with another key now.
+    fn is_outdated(&self) -> bool {
+        let keys = keys(self.rotations);
+        self.journal.bytes_by_key().into_keys().any(|key| keys.target(key) != key)
+    }
+
     fn read_one(&mut self) {
         self.disk.clear_faults();
         let nth = self.random.below(1000);
@@ -503,11 +600,27 @@ impl Run {
     }
 
     fn plan_fault(&mut self) {
-        use Operation::{Allocate, Create, Rename, Sync, SyncDirectory, Write};
-        let operation =
-            [Create, Allocate, Write, Sync, Sync, SyncDirectory, Rename][self.random.below(7) as usize];
+        use Operation::{
+            Allocate, Create, FreeBytes, Length, List, Open, Read, Remove, Rename, Sync, SyncDirectory, Write,
+        };
+        let operations = [
+            Create,
+            Allocate,
+            Write,
+            Sync,
+            Sync,
+            SyncDirectory,
+            Rename,
+            Remove,
+            List,
+            Open,
+            Length,
+            FreeBytes,
+            Read,
+        ];
+        let operation = operations[self.random.below(operations.len() as u64) as usize];
         let fault = match operation {
-            Write => [Fault::Broken, Fault::Short][self.random.below(2) as usize],
+            Write | Read => [Fault::Broken, Fault::Short][self.random.below(2) as usize],
             Create | Allocate => [Fault::Broken, Fault::Full][self.random.below(2) as usize],
             _ => Fault::Broken,
         };
@@ -543,14 +656,14 @@ impl Run {
             *rotations += 1;
             self.counts.rotations += 1;
         }
-        let recovered = self.open();
+        let (recovered, cut) = self.open();
         self.counts.torn += u64::from(recovered.torn.is_some());
-        let (mut states, lost) = self.model.recover(power_cut, &recovered);
+        let (mut states, lost) = self.model.recover(power_cut || cut, &recovered);
         self.counts.lost_tails += u64::from(lost);
         if self.random.one_in(2) {
             // What was recovered once must stay recovered.
             self.disk.crash();
-            let recovered = self.open();
+            let (recovered, _) = self.open();
             let again = self.model.recover(false, &recovered);
             assert_eq!(again, (states, false));
             states = again.0;
@@ -582,7 +695,7 @@ impl Run {
 
     /// Damages the newest checkpoint, if the two newest are good.
     fn damage_checkpoint(&mut self) {
-        let names = self.disk.list().unwrap().into_iter().filter(|name| name.ends_with(".checkpoint"));
+        let names = self.disk.names().into_iter().filter(|name| name.ends_with(".checkpoint"));
         if let Some(newest) = names.max()
             && 2 <= self.checkpoints_in_a_row
             && self.random.one_in(2)
@@ -596,17 +709,38 @@ impl Run {
         }
     }
 
-    fn open(&mut self) -> Recovered<<SimulatedDisk as Disk>::File> {
+    /// Opens the journal, whatever comes in between; the second says whether the machine ended meanwhile.
+    fn open(&mut self) -> (Recovered<<SimulatedDisk as Disk>::File>, bool) {
+        if self.random.one_in(3) {
+            self.plan_death();
+        }
+        let mut cut = false;
         let (journal, recovered) = loop {
-            match Journal::open_with(self.disk.clone(), OPTIONS, keys(self.rotations), &mut |_, _| ()) {
-                Ok(opened) => break opened,
+            let opened = Journal::open_with(self.disk.clone(), OPTIONS, keys(self.rotations), &mut |_, _| ());
+            let died = self.disk.is_dead();
+            match opened {
+                Ok(opened) if !died => break opened,
+                Ok(_) | Err(OpenError::Io { .. }) if died => {
+                    self.counts.ends.add(Phase::Recovery);
+                    match self.random.one_in(2) {
+                        true => self.disk.crash(),
+                        false => self.disk.restart(),
+                    }
+                    cut = true;
+                    if !self.random.one_in(3) {
+                        self.disk.clear_faults();
+                    }
+                }
                 Err(OpenError::Io { .. }) => {
                     self.disk.clear_faults();
                     self.disk.set_capacity(None);
                 }
                 Err(error) => panic!("{error}"),
+                Ok(_) => unreachable!("of a dead disk above"),
             }
         };
+        // What is read from here on must be there.
+        self.disk.clear_faults();
         self.journal = journal;
         // Some are held, and most are not.
         self.journal.bound_indexes(1 << 10);
@@ -616,7 +750,7 @@ impl Run {
             let record = record.unwrap();
             apply_one(&mut self.journal, record.partition, record.position, &record.payload);
         }
-        recovered
+        (recovered, cut)
     }
 
     /// The journal counts as live what the model does, and can read all of it.

@@ -28,6 +28,15 @@ const PERIOD_MS_MAX: u64 = 40;
 /// Steps of redrives, one in each ms, that are waited for.
 const REDRIVE_STEPS_MAX: u64 = 150;
 
+/// Both checkpoints that are kept must know that nothing is live, and that what knew otherwise is gone.
+const CHECKPOINTS_TO_FREE: u32 = 3;
+
+/// The one that is filled, the one before as long as its end is where a start begins, the next one, and two to be used again.
+const SEGMENTS_KEPT: u64 = 5;
+
+/// Two checkpoints, and the file of the next one.
+const CHECKPOINT_BYTES_KEPT: u64 = 3 * (64 << 10);
+
 impl Simulation {
     /// The disk is well again; everything under way comes to its end.
     fn rest(&mut self) -> Checked {
@@ -69,7 +78,7 @@ impl Simulation {
                 return Ok(());
             }
         }
-        Err("the broker does not come to rest".to_owned())
+        Err(format!("the broker does not come to rest: {:?}", self.assembly.writer.trouble()))
     }
 
     pub(super) fn finish(mut self) -> Result<Report, String> {
@@ -107,6 +116,8 @@ impl Simulation {
             self.disk.set_capacity(None);
             self.assembly.retry = true;
             self.rest()?;
+            self.start_again()?;
+            self.check_space()?;
         }
         self.decide_branches()?;
         // Everything that is scheduled becomes due.
@@ -122,7 +133,8 @@ impl Simulation {
         self.drain()?;
         self.check_counts()?;
         let (delivered, confirmed, refused) = self.oracle.checked;
-        self.report_work();
+        self.start_again()?;
+        self.check_space()?;
         let (doubted, fed, revived) = (self.oracle.doubted(), self.oracle.fed(), self.oracle.revived());
         let (rested, given_up) = self.oracle.rested();
         let repeated = self.oracle.repeated();
@@ -231,6 +243,40 @@ impl Simulation {
         self.close(0)?;
         self.rest()?;
         self.check_empty()
+    }
+
+    /// The process ends in peace and starts again: what could not be removed before, it finds.
+    fn start_again(&mut self) -> Checked {
+        self.check_counts()?;
+        self.dropped = self.dropped();
+        self.report_work();
+        self.disk.restart();
+        self.boot()?;
+        self.lines.clear();
+        self.clients.iter_mut().for_each(|client| *client = None);
+        self.oracle.crashed(false);
+        self.started()?;
+        self.rest()
+    }
+
+    /// After a few checkpoints at rest the disk holds no more than twice what is live, beside what is kept for the next messages (rule 9
+    /// of the design): what nobody needs has been removed or compacted. Copies and indexes, which only save time, are not counted.
+    fn check_space(&mut self) -> Checked {
+        for _ in 0..CHECKPOINTS_TO_FREE {
+            self.assembly.writer.ask_for_snapshots();
+            self.rest()?;
+        }
+        let file = |name: String| (self.disk.contents(&name).map_or(0, |bytes| bytes.len() as u64), name);
+        let files: Vec<(u64, String)> = self.disk.names().into_iter().map(file).collect();
+        let counts = |name: &str| !name.ends_with(".sorted") && !name.ends_with(".index");
+        let used: u64 = files.iter().filter(|(_, name)| counts(name)).map(|(bytes, _)| bytes).sum();
+        let live: u64 = self.assembly.writer.segments().map(|segment| segment.live_bytes).sum();
+        let kept = SEGMENTS_KEPT * self.journal.segment_bytes + CHECKPOINT_BYTES_KEPT;
+        if used <= 2 * live + kept {
+            return Ok(());
+        }
+        let segments: Vec<_> = self.assembly.writer.segments().collect();
+        Err(format!("{used} bytes of the disk are used, and {live} are live: {files:?}, {segments:?}"))
     }
 
     fn check_empty(&self) -> Checked {
