@@ -183,6 +183,7 @@ pub fn start(
         seal_at,
         scrub_at: Instant::now() + SCRUB_EVERY,
         reported,
+        tells_broken: false,
         durations: Durations::default(),
         batches: Powers::default(),
         waited: Duration::ZERO,
@@ -307,6 +308,8 @@ struct Writing {
     scrub_at: Instant,
     /// What of the writer's trouble the log tells already.
     reported: Trouble,
+    /// Whether it tells that nothing is written.
+    tells_broken: bool,
     /// How long each group took, from its first byte until it was durable.
     durations: Durations,
     /// How many records it had.
@@ -399,8 +402,20 @@ impl Writing {
         self.sync();
         self.seal();
         self.retry();
+        self.tell_broken();
         self.scrub();
         self.send_out();
+    }
+
+    /// Logs when the journal stops, and when it goes on.
+    fn tell_broken(&mut self) {
+        let broken = self.writer.trouble_with_writing();
+        match (self.tells_broken, broken) {
+            (false, Some(reason)) => tracing::error!(reason, "nothing is written; trying again"),
+            (true, None) => tracing::info!("the journal writes again"),
+            _ => {}
+        }
+        self.tells_broken = broken.is_some();
     }
 
     /// Keeps the time within which everything is synced.
@@ -465,8 +480,9 @@ impl Writing {
             self.retry_at = Some(Instant::now() + RETRY);
         }
         if self.retry_at.is_some_and(|at| at <= Instant::now()) {
-            self.retry_at = None;
             self.writer.retry();
+            // What fails again is tried again, though nobody may come by meanwhile.
+            self.retry_at = self.writer.wants_retry().then(|| Instant::now() + RETRY);
         }
     }
 
