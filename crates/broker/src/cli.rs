@@ -39,7 +39,7 @@ const EXIT_TIMEOUT: u8 = 3;
 
 /// A message broker that ActiveMQ clients use as it stands.
 #[derive(Debug, Parser)]
-#[command(name = "postroad", version, about, max_term_width = 100)]
+#[command(name = "postroad", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

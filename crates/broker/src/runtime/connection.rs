@@ -1,6 +1,6 @@
 //! One connection's task: socket, session and core, in turns.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -53,6 +53,29 @@ pub struct CoreHandle {
     pub share: Rc<Share>,
 }
 
+/// Room for so many events is kept for whoever has some next.
+const EVENTS_KEPT_MAX: usize = 1024;
+
+thread_local! {
+    /// Of each core: connections that have nothing to say keep no room for it.
+    static EVENTS: Cell<Vec<Event>> = const { Cell::new(Vec::new()) };
+}
+
+fn borrow(events: &mut Vec<Event>) {
+    if events.capacity() == 0 {
+        *events = EVENTS.take();
+    }
+}
+
+/// All events are gone.
+fn lend(events: &mut Vec<Event>) {
+    if (1..=EVENTS_KEPT_MAX).contains(&events.capacity()) {
+        EVENTS.set(std::mem::take(events));
+    } else {
+        *events = Vec::new();
+    }
+}
+
 /// Serves one connection to its end.
 pub async fn serve(
     handle: CoreHandle,
@@ -78,7 +101,7 @@ pub async fn serve(
     let session = make(id, &visit);
     let login = Reception::new(visit, handle.logins.clone());
     // Left to itself it would begin with four of some 200 bytes each, which most connections never need at once.
-    let (events, begun) = (Vec::with_capacity(2), Instant::now());
+    let (events, begun) = (Vec::new(), Instant::now());
     let alarm = Alarm::new(begun);
     let mut task = Task {
         handle,
@@ -109,7 +132,7 @@ pub async fn serve(
     if !stops {
         // When the broker stops, cores end without asking each other.
         tokio::select! {
-            _ = tokio::time::timeout(AFTERMATH, task.is_done_with()) => {}
+            _ = Box::pin(tokio::time::timeout(AFTERMATH, task.is_done_with())) => {}
             () = closed => {}
         }
     }
@@ -267,6 +290,7 @@ impl Task {
             let now = self.now();
             let Connection { input, output: out, .. } = &mut self.connection;
             let output = output(&self.body, &mut self.behind, out);
+            borrow(&mut self.events);
             self.session.receive(input, now, &mut self.events, output)?;
             let Some(login) = self.session.login() else { return Ok(()) };
             let Some(answer) = self.login.ask(login) else { return Ok(()) };
@@ -317,12 +341,11 @@ impl Task {
     }
 
     fn take_answered(&mut self) {
-        for ticket in self.mailbox.take_answered() {
-            self.router.answered(ticket);
-        }
+        self.mailbox.each_answered(|ticket| self.router.answered(ticket));
     }
 
     fn answer_mail(&mut self) -> Result<(), Parting> {
+        borrow(&mut self.events);
         let mut now = None;
         while self.connection.output.len() < OUTPUT_BYTES_MAX {
             if self.body.is_some() && self.send_body()? {
@@ -435,6 +458,7 @@ impl Task {
         for event in self.events.drain(..) {
             self.router.route(event, |partition, event| core.submit(partition, event));
         }
+        lend(&mut self.events);
         core.run();
         if core.wants_turn() {
             drop(core);

@@ -78,9 +78,9 @@ impl Mailbox {
         }
     }
 
-    /// The tickets to which replies have come since the last time.
-    pub fn take_answered(&self) -> Vec<Ticket> {
-        self.answered.take()
+    /// Tells the tickets to which replies have come since the last time.
+    pub fn each_answered(&self, each: impl FnMut(Ticket)) {
+        self.answered.borrow_mut().drain(..).for_each(each);
     }
 
     /// The oldest piece.
@@ -142,13 +142,14 @@ mod tests {
         for ticket in [session, echo] {
             mailbox.put(ToSession::Reply { ticket, result: Ok(()) });
         }
-        assert_eq!(mailbox.take_answered(), [session, echo]);
+        let take_answered = || {
+            let mut answered = Vec::new();
+            mailbox.each_answered(|ticket| answered.push(ticket));
+            answered
+        };
+        assert_eq!(take_answered(), [session, echo]);
         assert_eq!(mailbox.take(false), Some(ToSession::Drained { consumer }));
         assert_eq!(mailbox.take(false), Some(ToSession::Reply { ticket: session, result: Ok(()) }));
-        assert_eq!(
-            (mailbox.take(false), mailbox.take_answered()),
-            (None, vec![]),
-            "no session hears of echoes"
-        );
+        assert_eq!((mailbox.take(false), take_answered()), (None, vec![]), "no session hears of echoes");
     }
 }

@@ -128,7 +128,7 @@ async fn carry_out(handle: &CoreHandle, order: Order) -> Outcome {
     let (mut found, mut back, mut moves) = (Vec::new(), (0, 0), Vec::new());
     let result = loop {
         mailbox.filled(Wanted::Messages).await;
-        mailbox.take_answered().into_iter().for_each(|ticket| router.answered(ticket));
+        mailbox.each_answered(|ticket| router.answered(ticket));
         match mailbox.take(false).and_then(|message| router.merge(message)) {
             Some(ToSession::Branches { branches, .. }) => found.extend(branches),
             Some(ToSession::Redriven { moved, stayed, .. }) => back = (moved, stayed),

@@ -101,7 +101,8 @@ impl Outstanding {
     /// Waits until the other connections of the core have less outstanding, if that is what the connection waits for.
     pub async fn others_have_less(&self) {
         match self.waits_for_others() {
-            true => self.share.room.notified().await,
+            // Apart, for each connection would have the room for it otherwise.
+            true => Box::pin(self.share.room.notified()).await,
             false => std::future::pending().await,
         }
     }

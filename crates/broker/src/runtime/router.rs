@@ -104,6 +104,8 @@ fn added(said: &mut Vec<(PartitionId, u64)>, partition: PartitionId, bytes: u64)
             *sum
         }
         None => {
+            // Mostly there is one partition.
+            said.reserve_exact(1);
             said.push((partition, bytes));
             bytes
         }
