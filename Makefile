@@ -14,9 +14,9 @@ NIGHTLY_FUZZ_SECONDS ?= 1800
 NIGHTLY_CRASHES ?= 500
 # Seconds of each of two loops that kill it under mixed load, and of one that cuts its disk's power: a quarter of an hour.
 NIGHTLY_CRASH_SECONDS ?= 300
-# Seeds of the simulations: of the whole broker's, about six minutes; of the journal's, about five.
+# Seeds of the simulations, of the whole broker and of the journal.
 NIGHTLY_SEEDS ?= 100000
-NIGHTLY_JOURNAL_SEEDS ?= 20000
+NIGHTLY_JOURNAL_SEEDS ?= 100000
 DATA ?= data
 STAGE := scripts/stage
 POSTROAD := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/release/postroad
@@ -93,7 +93,7 @@ nightly: build
 	    -Dtest=CrashLoopTest -Dcrash.count=$(NIGHTLY_CRASHES) -Dsurefire.failIfNoSpecifiedTests=false test
 	@$(STAGE) kill-loop env CRASH_SECONDS=$(NIGHTLY_CRASH_SECONDS) tests/hostile/run crash
 	@$(STAGE) power-loop env POWER_SECONDS=$(NIGHTLY_CRASH_SECONDS) tests/hostile/run power
-	@$(STAGE) large-messages env NIGHTLY=1 tests/hostile/run large backlog
+	@$(STAGE) hostile-by-night env NIGHTLY=1 tests/hostile/run large backlog flips
 	@$(STAGE) jms-against-activemq bench/with activemq -- mvn -q -B -f tests/jms/pom.xml -pl jakarta,javax -am \
 	    -Dbroker.url={url} test
 	@$(STAGE) activemq-suite mvn -q -B -f tests/jms/pom.xml -pl activemq-suite -Dpostroad.bin="$(POSTROAD_BINARY)" \
