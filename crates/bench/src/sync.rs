@@ -14,6 +14,10 @@ use crate::disk::measure_sync;
 use crate::load::drain;
 use crate::{BrokerUrl, LinkError, ServerTime, backlog};
 
+/// Bodies of the messages that need no disk, together: they lie in the broker's memory until all are sent, and a small one holds up whoever
+/// sends more.
+const ROUND_TRIPS_BYTES: u64 = 1 << 20;
+
 /// How it is measured.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -95,7 +99,9 @@ pub enum SyncError {
 /// The broker cannot be reached, refuses or loses something; the disk cannot be written; somebody asked us to stop.
 pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Measurement, SyncError> {
     let before = disk_per_second(plan)?;
-    let trips_per_second = pace(plan, 1, false, stop)?;
+    let trips = ROUND_TRIPS_BYTES / plan.body_bytes.max(1) as u64;
+    let trips = Plan { messages: trips.clamp(1, plan.messages.max(1)), ..plan.clone() };
+    let trips_per_second = pace(&trips, 1, false, stop)?;
     let mut paces = Vec::new();
     for &senders in &plan.senders {
         paces.push((senders, pace(plan, senders, true, stop)?));
