@@ -6,6 +6,7 @@ import os
 import re
 
 import broker as brokers
+import files
 import openwire as o
 
 COUNT, BODY_BYTES = 40, 600_000
@@ -35,14 +36,6 @@ def places(broker, data):
     return found
 
 
-def flip(path, at):
-    with open(path, "r+b") as out:
-        byte = os.pread(out.fileno(), 1, at)[0]
-        os.pwrite(out.fileno(), bytes([byte ^ 0x04]), at)
-        # The broker reads past the page cache.
-        os.fsync(out.fileno())
-
-
 def while_running(broker):
     client = o.Client(broker.port)
     for number in range(COUNT):
@@ -58,7 +51,7 @@ def while_running(broker):
         hit[number] = places(broker, body_of(number)[BODY_BYTES // 2 :][:64])
         assert hit[number], f"body {number} is nowhere"
         for name, at in hit[number]:
-            flip(os.path.join(broker.data, name), at)
+            files.flip(os.path.join(broker.data, name), at, 0x04)
 
     client = o.Client(broker.port)
     client.consume(QUEUE, 4)

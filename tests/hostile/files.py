@@ -34,11 +34,12 @@ def change(file, at, data):
         out.write(data)
 
 
-def flip(file, at):
-    with open(file, "rb") as source:
-        source.seek(at)
-        byte = source.read(1)[0]
-    change(file, at, bytes([byte ^ 0x10]))
+def flip(file, at, bits=0x10):
+    """These bits of one byte; whoever reads past the page cache sees it, too."""
+    with open(file, "r+b") as out:
+        byte = os.pread(out.fileno(), 1, at)[0]
+        os.pwrite(out.fileno(), bytes([byte ^ bits]), at)
+        os.fsync(out.fileno())
 
 
 def newer_segment(data):

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import broker as brokers
+import files
 import openwire as o
 
 COUNT = 5
@@ -48,21 +49,15 @@ def places(data):
         yield from ((name, at) for at, byte in enumerate(content) if byte)
 
 
-def flip(path, at):
-    with open(path, "r+b") as out:
-        byte = os.pread(out.fileno(), 1, at)[0]
-        os.pwrite(out.fileno(), bytes([byte ^ 1 << at % 8]), at)
-
-
 def every_byte(binary, ends):
     broker, want = left_by(binary, ends)
     flipped = told = 0
     try:
         for name, at in list(places(broker.data))[::STEP]:
             path = os.path.join(broker.data, name)
-            flip(path, at)
+            files.flip(path, at, 1 << at % 8)
             code, got, errors = exported(binary, broker.data)
-            flip(path, at)
+            files.flip(path, at, 1 << at % 8)
             where = f"{name}, byte {at}: exit {code}, {len(got)} messages: {errors[-300:]}"
             assert code in (0, 1) and "panicked" not in errors, where
             assert len(set(got)) == len(got) and set(got) <= set(want), f"a message that nobody sent: {where}"

@@ -116,13 +116,7 @@ class Load:
         client = o.Client(self.broker.port)
         try:
             client.consume(NAME, 50)
-            last = {}
-            while not self.stopping:
-                try:
-                    delivery = client.take(0.3)
-                except TimeoutError:
-                    continue
-                self.settle(client, delivery, last)
+            self.settle_all(client)
         finally:
             client.close()
 
@@ -193,16 +187,21 @@ class Load:
         return client
 
     def hear(self, _):
-        client, last = self.subscriber(50), {}
+        client = self.subscriber(50)
         try:
-            while not self.stopping:
-                try:
-                    delivery = client.take(0.3)
-                except TimeoutError:
-                    continue
-                self.settle(client, delivery, last)
+            self.settle_all(client)
         finally:
             client.close()
+
+    def settle_all(self, client):
+        """Takes what comes until it is told to stop."""
+        last = {}
+        while not self.stopping:
+            try:
+                delivery = client.take(0.3)
+            except TimeoutError:
+                continue
+            self.settle(client, delivery, last)
 
     def settle(self, client, delivery, last):
         """Acknowledges a delivery and waits for the answer."""
