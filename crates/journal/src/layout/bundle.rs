@@ -27,9 +27,10 @@ pub(crate) struct Place {
     pub offset: usize,
 }
 
-/// Bundles behind each other, and which records are in them.
-#[derive(Debug, Default)]
+/// Bundles of one segment behind each other, and which records are in them.
+#[derive(Debug)]
 pub(crate) struct Bundles {
+    salt: u64,
     bytes: Vec<u8>,
     records: Vec<(PartitionId, Position, Slot)>,
     /// Of the bundle that is not full yet, with their places among its records.
@@ -38,6 +39,12 @@ pub(crate) struct Bundles {
 }
 
 impl Bundles {
+    /// None yet, of a segment with this salt.
+    pub(crate) fn new(salt: u64) -> Bundles {
+        let (bytes, records, open, members) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Bundles { salt, bytes, records, open, members }
+    }
+
     /// Those that are full or [closed](Bundles::close).
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -62,13 +69,13 @@ impl Bundles {
     }
 
     /// Appends a record. One that is too large for any bundle is left out.
-    pub(crate) fn put(&mut self, salt: u64, header: &RecordHeader, payload: &[u8]) {
+    pub(crate) fn put(&mut self, header: &RecordHeader, payload: &[u8]) {
         let bytes = RECORD_HEADER_BYTES + payload.len();
         if BUNDLE_RECORDS_BYTES_MAX < bytes {
             return;
         }
         if BUNDLE_RECORDS_BYTES_MAX < self.open.len() + bytes {
-            self.close(salt);
+            self.close();
         }
         self.members.push((header.partition, header.position, self.open.len() as u16));
         self.open.put_slice(&header.encode());
@@ -76,14 +83,14 @@ impl Bundles {
     }
 
     /// The next record begins a new bundle.
-    pub(crate) fn close(&mut self, salt: u64) {
+    pub(crate) fn close(&mut self) {
         if self.members.is_empty() {
             return;
         }
         let begin = self.bytes.len();
         let block = lz4_flex::block::compress(&self.open);
         let block = if block.len() < self.open.len() { &block } else { &self.open };
-        self.bytes.put_u64_le(salt);
+        self.bytes.put_u64_le(self.salt);
         self.bytes.put_u32_le(block.len() as u32);
         self.bytes.put_u32_le(self.open.len() as u32);
         self.bytes.put_slice(block);
@@ -170,11 +177,11 @@ mod tests {
     }
 
     fn bundles(payloads: &[Vec<u8>]) -> Bundles {
-        let mut bundles = Bundles::default();
+        let mut bundles = Bundles::new(SALT);
         for (number, payload) in (1..).zip(payloads) {
-            bundles.put(SALT, &header(number, payload), payload);
+            bundles.put(&header(number, payload), payload);
         }
-        bundles.close(SALT);
+        bundles.close();
         bundles
     }
 

@@ -96,7 +96,8 @@ impl Block {
                     (&mut bits[usize::from(place) / WORD as usize], 1 << (u64::from(place) % WORD));
                 let changes = (*word & bit != 0) != live;
                 *word ^= if changes { bit } else { 0 };
-                if changes && count(bits).min(BLOCK as usize - count(bits)) <= LISTED_MAX {
+                let records = count(bits);
+                if changes && records.min(BLOCK as usize - records) <= LISTED_MAX {
                     *self = Block::of(bits);
                 }
                 return changes;

@@ -258,12 +258,12 @@ impl<F: DiskFile> SortRequest<F> {
 
     /// Puts rows of a chunk into bundles.
     fn bundle(&self, rows: &[Row], held: Option<&[u8]>, bundles: &mut Bundles) -> io::Result<()> {
-        let (salt, mut buffer) = (self.segment.header.salt, Vec::new());
+        let mut buffer = Vec::new();
         bundles.clear();
         for row in rows {
-            bundles.put(salt, &row.header, self.payload(row, held, &mut buffer)?);
+            bundles.put(&row.header, self.payload(row, held, &mut buffer)?);
         }
-        bundles.close(salt);
+        bundles.close();
         Ok(())
     }
 
@@ -321,7 +321,8 @@ impl<F: DiskFile> Output<F> {
         if STRETCHES_MAX < first.stretches().count() {
             return Ok(());
         }
-        let (whole, mut bundles) = (request.segment.end.saturating_sub(part.start), Bundles::default());
+        let (whole, mut bundles) =
+            (request.segment.end.saturating_sub(part.start), Bundles::new(request.segment.header.salt));
         for (kin, rows) in first.stretches() {
             let measured = pieces(rows, MEASURED_BYTES).next().unwrap_or_default();
             request.bundle(measured, first.held.as_deref(), &mut bundles)?;
@@ -344,7 +345,7 @@ impl<F: DiskFile> Output<F> {
         chunk: &mut Chunk,
         pace: &mut dyn Pace,
     ) -> io::Result<()> {
-        let (mut bundles, mut done) = (Bundles::default(), 0);
+        let (mut bundles, mut done) = (Bundles::new(request.segment.header.salt), 0);
         for (kin, rows) in chunk.stretches() {
             for rows in pieces(rows, STEP_BYTES) {
                 request.bundle(rows, chunk.held.as_deref(), &mut bundles)?;
