@@ -72,6 +72,36 @@ pub enum Fault {
     Dead,
 }
 
+impl Operation {
+    /// What a simulation draws from: each kind, and what makes bytes durable twice as often.
+    pub const DRAWN: [Operation; 15] = [
+        Operation::List,
+        Operation::Open,
+        Operation::Create,
+        Operation::Length,
+        Operation::FreeBytes,
+        Operation::Allocate,
+        Operation::Write,
+        Operation::Write,
+        Operation::Sync,
+        Operation::Sync,
+        Operation::SyncDirectory,
+        Operation::Rename,
+        Operation::Remove,
+        Operation::Link,
+        Operation::Read,
+    ];
+
+    /// A fault that it can meet: the one that only its like meets, if there is one, or any operation's.
+    pub fn fault(self, of_its_own: bool) -> Fault {
+        match self {
+            Operation::Write | Operation::Read if of_its_own => Fault::Short,
+            Operation::Create | Operation::Allocate if of_its_own => Fault::Full,
+            _ => Fault::Broken,
+        }
+    }
+}
+
 impl SimulatedDisk {
     /// An empty disk whose every decision follows from `seed`.
     pub fn new(seed: u64) -> SimulatedDisk {

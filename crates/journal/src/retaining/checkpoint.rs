@@ -248,7 +248,6 @@ impl<D: Disk> Journal<D> {
         self.checkpoints.committed_bytes = 0;
         self.checkpoints.state_bytes = content.state_bytes();
         self.compactions.released_bytes = 0;
-        self.rekeying.begin_checkpoint();
         let (slot, keys) = (self.checkpoints.slot.take(), self.keys.clone());
         Ok(CheckpointRequest { sequence, slot, draft, keys, summary })
     }
@@ -264,6 +263,7 @@ impl<D: Disk> Journal<D> {
         self.checkpoints.busy = false;
         let written = answer.inspect_err(|_| self.checkpoints.slot = Some(UNFINISHED.to_owned()))?;
         let WrittenCheckpoint { sequence, key, summary } = written;
+        self.rekeying.checkpoint_written();
         self.checkpoints.kept.push_back(Kept { sequence, key, summary: Some(summary) });
         if KEPT_MAX < self.checkpoints.kept.len()
             && let Some(oldest) = self.checkpoints.kept.pop_front()

@@ -28,7 +28,8 @@ impl Default for Rekeying {
 }
 
 impl Rekeying {
-    pub(crate) fn begin_checkpoint(&mut self) {
+    /// One was written; one that failed brought nothing nearer.
+    pub(crate) fn checkpoint_written(&mut self) {
         self.checkpoints_left = self.checkpoints_left.saturating_sub(1);
     }
 

@@ -5,8 +5,8 @@ use crate::disks::disk::write_all_at;
 use crate::layout::format::{GROUP_HEADER_BYTES, RECORD_HEADER_BYTES, RecordHeader};
 use crate::reading::scan::{GroupHead, Window};
 use crate::{
-    Checkpoint, DamageKind, Disk, Journal, KEY_BYTES, Key, KeyId, KeySet, Keys, Payload, Record, Salvage,
-    SimulatedDisk, StoredRecord,
+    Checkpoint, DamageKind, Disk, Fault, Journal, KEY_BYTES, Key, KeyId, KeySet, Keys, Operation, Payload,
+    Record, Salvage, SimulatedDisk, StoredRecord,
 };
 use bytes::Bytes;
 use postroad_model::PartitionId;
@@ -212,6 +212,22 @@ fn a_directory_comes_to_another_key_by_itself_and_needs_the_former_one_no_more()
         let version = disk.contents(&journal.disk.list().unwrap()[0]).unwrap()[8];
         assert_eq!(version, if hidden { 3 } else { 2 }, "case: {name}: an earlier Postroad can read it");
     }
+}
+
+#[test]
+fn checkpoints_that_fail_keep_nothing_from_coming_to_another_key() {
+    let disk = SimulatedDisk::new(3);
+    let (mut journal, _, _) = open(&disk, &keys(Some(1), &[]));
+    commit(&mut journal, &disk, 1..=40);
+    let (mut journal, _, _) = open(&disk, &keys(Some(2), &[1]));
+    journal.seal().unwrap();
+    for _ in 0..9 {
+        disk.fail(Operation::Sync, 0, Fault::Broken);
+        assert!(journal.checkpoint_due(), "it is tried again");
+        journal.write_checkpoint(vec![state(40)]).unwrap_err();
+    }
+    rest(&mut journal, &disk);
+    assert!(journal.bytes_by_key().into_keys().all(|key| key == Some(id(2))));
 }
 
 #[test]

@@ -603,30 +603,8 @@ impl Run {
     }
 
     fn plan_fault(&mut self) {
-        use Operation::{
-            Allocate, Create, FreeBytes, Length, List, Open, Read, Remove, Rename, Sync, SyncDirectory, Write,
-        };
-        let operations = [
-            Create,
-            Allocate,
-            Write,
-            Sync,
-            Sync,
-            SyncDirectory,
-            Rename,
-            Remove,
-            List,
-            Open,
-            Length,
-            FreeBytes,
-            Read,
-        ];
-        let operation = operations[self.random.below(operations.len() as u64) as usize];
-        let fault = match operation {
-            Write | Read => [Fault::Broken, Fault::Short][self.random.below(2) as usize],
-            Create | Allocate => [Fault::Broken, Fault::Full][self.random.below(2) as usize],
-            _ => Fault::Broken,
-        };
+        let operation = Operation::DRAWN[self.random.below(Operation::DRAWN.len() as u64) as usize];
+        let fault = operation.fault(self.random.one_in(2));
         self.disk.fail(operation, self.random.below(6), fault);
     }
 
@@ -783,7 +761,8 @@ impl Run {
         }
         self.journal.seal().unwrap();
         self.model.all_synced();
-        for _ in 0..100 {
+        // One compaction takes four steps, and as many segments as may move may need one each.
+        for _ in 0..4 * (8 + self.journal.segments().count()) {
             if self.journal.checkpoint_due() {
                 self.journal.write_checkpoint(self.model.checkpoints()).unwrap();
             }

@@ -81,9 +81,6 @@ impl Simulation {
     }
 
     pub(super) fn plan_fault(&mut self) {
-        use Operation::{
-            Allocate, Create, FreeBytes, Length, List, Open, Read, Remove, Rename, Sync, SyncDirectory, Write,
-        };
         match self.random.below(12) {
             0 => {
                 let used = self.disk.used_bytes();
@@ -93,28 +90,8 @@ impl Simulation {
             5..7 => self.disk.clear_faults(),
             _ => {
                 self.report.faults += 1;
-                let operations = [
-                    Create,
-                    Allocate,
-                    Write,
-                    Write,
-                    Sync,
-                    Sync,
-                    SyncDirectory,
-                    Rename,
-                    Remove,
-                    List,
-                    Open,
-                    Length,
-                    FreeBytes,
-                    Read,
-                ];
-                let operation = *self.random.pick(&operations).unwrap_or(&Sync);
-                let fault = match (operation, self.random.one_in(2)) {
-                    (Write | Read, true) => Fault::Short,
-                    (Create | Allocate, true) => Fault::Full,
-                    _ => Fault::Broken,
-                };
+                let operation = *self.random.pick(&Operation::DRAWN).unwrap_or(&Operation::Sync);
+                let fault = operation.fault(self.random.one_in(2));
                 self.disk.fail(operation, self.random.below(8), fault);
             }
         }
