@@ -40,17 +40,22 @@ impl Piece {
 
     /// The bytes: shared, or read.
     pub fn bytes(&self) -> Bytes {
+        self.clone().into_bytes()
+    }
+
+    /// As [`Piece::bytes`], of one that is not needed any more.
+    pub fn into_bytes(self) -> Bytes {
         match self {
-            Piece::Here(bytes) => bytes.clone(),
+            Piece::Here(bytes) => bytes,
             Piece::Spilled(spilled) => spilled.read(),
         }
     }
 }
 
-/// The state of a partition, as a snapshot of it is written: in pieces, which nobody copies.
+/// The state of a partition, as a snapshot of it is written: in pieces, which nobody copies, nor the list of them.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    pieces: Vec<Piece>,
+    pieces: Arc<Vec<Piece>>,
 }
 
 impl Snapshot {
@@ -84,18 +89,18 @@ impl Eq for Snapshot {}
 
 impl From<Bytes> for Snapshot {
     fn from(bytes: Bytes) -> Snapshot {
-        Snapshot { pieces: vec![Piece::Here(bytes)] }
+        vec![Piece::Here(bytes)].into()
     }
 }
 
 impl From<Vec<Piece>> for Snapshot {
     fn from(pieces: Vec<Piece>) -> Snapshot {
-        Snapshot { pieces }
+        Snapshot { pieces: Arc::new(pieces) }
     }
 }
 
 impl FromIterator<Bytes> for Snapshot {
     fn from_iter<I: IntoIterator<Item = Bytes>>(pieces: I) -> Snapshot {
-        Snapshot { pieces: pieces.into_iter().map(Piece::Here).collect() }
+        pieces.into_iter().map(Piece::Here).collect::<Vec<_>>().into()
     }
 }

@@ -244,9 +244,7 @@ const SHARED_BYTES_MIN: usize = 512;
 /// Builds a record or a snapshot.
 #[derive(Default)]
 pub(crate) struct Writer {
-    done: Vec<Bytes>,
-    /// With the number of what is ahead of each in `done`.
-    spilled: Vec<(usize, Arc<dyn Spilled>)>,
+    done: Vec<Piece>,
     head: BytesMut,
     compression: Compression,
 }
@@ -359,8 +357,12 @@ impl Writer {
 
     /// Bytes that are shared, not copied.
     fn shared(&mut self, bytes: &Bytes) -> &mut Writer {
-        self.done.push(self.head.split().freeze());
-        self.done.push(bytes.clone());
+        self.piece(Piece::Here(bytes.clone()))
+    }
+
+    fn piece(&mut self, piece: Piece) -> &mut Writer {
+        self.done.push(Piece::Here(self.head.split().freeze()));
+        self.done.push(piece);
         self
     }
 
@@ -464,10 +466,13 @@ impl Writer {
 
     /// As [`Writer::blob`], of bytes that are read once somebody writes them.
     pub(crate) fn spilled_blob(&mut self, spilled: &Arc<dyn Spilled>) -> &mut Writer {
-        self.u32(spilled.byte_length() as u32);
-        self.done.push(self.head.split().freeze());
-        self.spilled.push((self.done.len(), spilled.clone()));
-        self
+        self.u32(spilled.byte_length() as u32).piece(Piece::Spilled(spilled.clone()))
+    }
+
+    /// There will be so many blobs in pieces of their own.
+    pub(crate) fn reserve_blobs(&mut self, blobs: usize) {
+        // Each has something ahead of it.
+        self.done.reserve_exact(2 * blobs + 1);
     }
 
     pub(crate) fn participants(&mut self, participants: &[PartitionId]) -> &mut Writer {
@@ -476,25 +481,21 @@ impl Writer {
         })
     }
 
-    pub(crate) fn finish(mut self) -> Vec<Bytes> {
-        if !self.head.is_empty() {
-            self.done.push(self.head.freeze());
-        }
-        debug_assert!(self.spilled.is_empty(), "a record has all it is in memory");
-        self.done
+    /// A record, all of which is in memory.
+    pub(crate) fn finish(self) -> Vec<Bytes> {
+        self.pieces().into_iter().map(Piece::into_bytes).collect()
     }
 
     /// A snapshot.
-    pub(crate) fn finish_state(mut self) -> Snapshot {
-        let mut spilled = std::mem::take(&mut self.spilled).into_iter().peekable();
-        let mut pieces = Vec::new();
-        for (ahead, bytes) in (1..).zip(self.finish()) {
-            pieces.push(Piece::Here(bytes));
-            while let Some((_, spilled)) = spilled.next_if(|(number, _)| *number == ahead) {
-                pieces.push(Piece::Spilled(spilled));
-            }
+    pub(crate) fn finish_state(self) -> Snapshot {
+        self.pieces().into()
+    }
+
+    fn pieces(mut self) -> Vec<Piece> {
+        if !self.head.is_empty() {
+            self.done.push(Piece::Here(self.head.freeze()));
         }
-        pieces.into()
+        self.done
     }
 }
 

@@ -175,7 +175,9 @@ impl Partition {
         let mut queues: Vec<&Queue> = self.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
         queues.sort_unstable_by_key(|queue| queue.id);
         let parts: Vec<_> = queues.iter().map(|queue| (*queue, self.lanes_of(queue))).collect();
-        let messages = self.outside_pages(parts.iter().flat_map(|(_, lanes)| lanes));
+        let lanes = || parts.iter().flat_map(|(_, lanes)| lanes);
+        out.reserve_blobs(lanes().map(|lane| lane.pages.len()).sum());
+        let messages = self.outside_pages(lanes());
         out.list(&messages, |out, (key, message, bytes)| {
             write_key(out, *key);
             out.headers(message, *bytes);

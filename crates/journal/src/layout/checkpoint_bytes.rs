@@ -63,6 +63,13 @@ pub(crate) struct CheckpointDraft {
     states: Vec<(StateName, Snapshot)>,
 }
 
+/// What a checkpoint file is made of: the list of pieces of a long backlog takes megabytes, and is not copied.
+pub(crate) struct CheckpointBytes {
+    header: Bytes,
+    body: Bytes,
+    states: Vec<Snapshot>,
+}
+
 /// Fixes the content of a checkpoint.
 pub(crate) fn encode(content: &Content, segments: &[&Segment], keys: &Keys) -> CheckpointDraft {
     let key = keys.current();
@@ -113,11 +120,11 @@ impl CheckpointDraft {
         self.key
     }
 
-    /// The pieces of the file, in order, states encrypted if they are to be.
+    /// The bytes of the file, states encrypted if they are to be.
     ///
     /// # Errors
     /// There is no randomness.
-    pub(crate) fn finish<D: Disk>(self, disk: &D, keys: &Keys) -> io::Result<Vec<Piece>> {
+    pub(crate) fn finish<D: Disk>(self, disk: &D, keys: &Keys) -> io::Result<CheckpointBytes> {
         let cipher = self.key.map(|key| {
             let (salt, first_nonce) = (disk.salt()?, disk.salt()?);
             io::Result::Ok(StateCipher { key, salt, first_nonce })
@@ -127,11 +134,12 @@ impl CheckpointDraft {
             Some(cipher) => cipher.seal(keys, self.states).expect("the current key is known"),
             None => self.states.into_iter().map(|(_, state)| state).collect(),
         };
-        let states = states.iter().flat_map(Snapshot::pieces).cloned();
-        let mut pieces: Vec<Piece> = std::iter::once(Piece::Here(self.body)).chain(states).collect();
-        let body_bytes: u64 = pieces.iter().map(|piece| piece.byte_length() as u64).sum();
+        let state_bytes: usize = states.iter().map(Snapshot::byte_length).sum();
+        let body_bytes = (self.body.len() + state_bytes) as u64;
         let checksum =
-            pieces.iter().fold(0, |checksum, piece| crc32c::crc32c_append(checksum, &piece.bytes()));
+            states.iter().flat_map(Snapshot::pieces).fold(crc32c::crc32c(&self.body), |checksum, piece| {
+                crc32c::crc32c_append(checksum, &piece.bytes())
+            });
         let mut sector = [0; SECTOR_BYTES as usize];
         let mut header = &mut sector[16..];
         header.put_u64_le(self.sequence);
@@ -143,8 +151,21 @@ impl CheckpointDraft {
             header.put_u64_le(first_nonce);
         }
         seal(CHECKPOINT_MAGIC, &mut sector, self.version);
-        pieces.insert(0, Piece::Here(Bytes::copy_from_slice(&sector)));
-        Ok(pieces)
+        Ok(CheckpointBytes { header: Bytes::copy_from_slice(&sector), body: self.body, states })
+    }
+}
+
+impl CheckpointBytes {
+    /// How many they are.
+    pub(crate) fn byte_length(&self) -> u64 {
+        let states: usize = self.states.iter().map(Snapshot::byte_length).sum();
+        (self.header.len() + self.body.len() + states) as u64
+    }
+
+    /// Piece by piece; what was spilled is read as it comes.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Bytes> {
+        let states = self.states.iter().flat_map(Snapshot::pieces);
+        [self.header.clone(), self.body.clone()].into_iter().chain(states.map(Piece::bytes))
     }
 }
 

@@ -164,8 +164,8 @@ impl<D: Disk> Salvage<D> {
         let content = Content { sequence, start, end, partitions: partitions.collect() };
         let draft = encode(&content, &segments.iter().collect::<Vec<_>>(), &self.keys);
         let name = checkpoint_name(sequence);
-        let pieces = draft.finish(&self.disk, &self.keys).map_err(|source| self.failed(&name, source))?;
-        let written = write_file(&self.disk, &name, None, &pieces, &mut ());
+        let bytes = draft.finish(&self.disk, &self.keys).map_err(|source| self.failed(&name, source))?;
+        let written = write_file(&self.disk, &name, None, &bytes, &mut ());
         written.map_err(|source| self.failed(&name, source))
     }
 }

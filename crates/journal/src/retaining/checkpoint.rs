@@ -3,14 +3,16 @@
 use crate::disks::disk::{Disk, DiskFile, write_all_at};
 use crate::error::CheckpointError;
 use crate::keys::{KeyId, Keys};
-use crate::layout::checkpoint_bytes::{CheckpointDraft, Content, PartitionEntry, Place, encode};
+use crate::layout::checkpoint_bytes::{
+    CheckpointBytes, CheckpointDraft, Content, PartitionEntry, Place, encode,
+};
 use crate::layout::format::{FIRST_GROUP, SegmentNumber, checkpoint_name};
 use crate::writing::journal::{Journal, Options};
 use crate::writing::pace::Pace;
 use crate::writing::room::Space;
 use crate::writing::segment::Segment;
 use bytes::Bytes;
-use postroad_model::{PartitionId, Piece, Position, Snapshot};
+use postroad_model::{PartitionId, Position, Snapshot};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
 
@@ -337,18 +339,18 @@ impl CheckpointRequest {
         let name = checkpoint_name(sequence);
         let failed = |source| CheckpointError::Io { file: disk.path(&name), source };
         let key = draft.key();
-        let pieces = draft.finish(disk, &keys).map_err(failed)?;
-        write_file(disk, &name, slot.as_deref(), &pieces, pace).map_err(failed)?;
+        let bytes = draft.finish(disk, &keys).map_err(failed)?;
+        write_file(disk, &name, slot.as_deref(), &bytes, pace).map_err(failed)?;
         Ok(WrittenCheckpoint { sequence, key, summary })
     }
 }
 
-/// Writes and syncs a checkpoint of these pieces, over the file `slot` if there is one, and gives it its name then.
+/// Writes and syncs a checkpoint of these bytes, over the file `slot` if there is one, and gives it its name then.
 pub(crate) fn write_file<D: Disk>(
     disk: &D,
     name: &str,
     slot: Option<&str>,
-    pieces: &[Piece],
+    bytes: &CheckpointBytes,
     pace: &mut dyn Pace,
 ) -> io::Result<()> {
     if let Some(slot) = slot.filter(|slot| *slot != UNFINISHED) {
@@ -360,14 +362,12 @@ pub(crate) fn write_file<D: Disk>(
         disk.remove(UNFINISHED)?;
         file = disk.create(UNFINISHED)?;
     }
-    let bytes: u64 = pieces.iter().map(|piece| piece.byte_length() as u64).sum();
-    let wanted = bytes.next_multiple_of(ALLOCATION_STEP_BYTES);
+    let wanted = bytes.byte_length().next_multiple_of(ALLOCATION_STEP_BYTES);
     if file.length()? < wanted {
         file.allocate(wanted)?;
     }
     let (mut offset, mut step, mut step_bytes) = (0, Vec::new(), 0);
-    for piece in pieces {
-        let mut rest = piece.bytes();
+    for mut rest in bytes.pieces() {
         while !rest.is_empty() {
             let part = rest.split_to(rest.len().min(WRITE_STEP_BYTES));
             step_bytes += part.len();

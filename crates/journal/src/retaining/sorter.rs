@@ -303,6 +303,8 @@ struct Output<F> {
     buffer: Vec<u8>,
     offset: u64,
     stretches: HashMap<u32, Stretch>,
+    /// What a stretch has to be written, one after the other: had each its own, it would be as long as the longest ever was.
+    joined: Vec<u8>,
     slots: Vec<Slots>,
     /// Those of all partitions behind each other.
     filled: Vec<Slot>,
@@ -312,8 +314,9 @@ impl<F: DiskFile> Output<F> {
     fn begin(file: F, request: &SortRequest<F>) -> Output<F> {
         let slots = request.slots();
         let count: usize = slots.iter().map(|slots| slots.count as usize).sum();
-        let (buffer, stretches) = (Vec::new(), HashMap::new());
-        Output { file, buffer, offset: SECTOR_BYTES, stretches, slots, filled: vec![Slot::default(); count] }
+        let (buffer, joined, stretches) = (Vec::new(), Vec::new(), HashMap::new());
+        let filled = vec![Slot::default(); count];
+        Output { file, buffer, offset: SECTOR_BYTES, stretches, joined, slots, filled }
     }
 
     /// Gives each address a stretch, by what it has of the first chunk, which is all that was in this part of the segment.
@@ -369,8 +372,12 @@ impl<F: DiskFile> Output<F> {
         let begin = match stretch {
             Some(Stretch { at, rest, .. }) => {
                 let begin = *at + rest.len() as u64;
-                rest.extend_from_slice(bundles.bytes());
-                write_sectors(&self.file, rest, at)?;
+                self.joined.clear();
+                self.joined.extend_from_slice(rest);
+                self.joined.extend_from_slice(bundles.bytes());
+                write_sectors(&self.file, &mut self.joined, at)?;
+                rest.clear();
+                rest.extend_from_slice(&self.joined);
                 begin
             }
             None => {
