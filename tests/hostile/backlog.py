@@ -5,6 +5,8 @@ import os
 import subprocess
 import time
 
+import amqp
+import amqp_wire as a
 import broker as brokers
 import openwire as o
 
@@ -18,6 +20,10 @@ QUEUES_READ = 3
 # Much more than it takes: a shared machine has pauses.
 FIRST_DELIVERY_MAX_S = 5
 TOOL_SECONDS = 120
+# As many readers, each of a queue of its own that is some times as large as what one of them may have read ahead of it.
+READERS, UNREAD, UNREAD_BYTES = 200, 60, 16 << 10
+# Where so many have a message in hand it may take more than it was given: that, and 16 KiB for each connection and its buffers.
+IN_HAND_BYTES = READERS * (UNREAD_BYTES + (16 << 10))
 
 
 def write_lines(path):
@@ -98,10 +104,31 @@ def many_queues(broker):
     return f"{most} MiB, {most_mib(broker)} MiB while reading; first delivery {took:.1f} s after the start"
 
 
+def many_readers(broker):
+    for number in range(READERS):
+        amqp.filled(broker.port, f"unread.{number}", UNREAD, b"x" * UNREAD_BYTES, a.DURABLE)
+    before = most_mib(broker)
+    readers = [o.Client(broker.port) for _ in range(READERS)]
+    for number, reader in enumerate(readers):
+        reader.consume(o.queue(f"unread.{number}"), 1)
+        reader.take(60)
+    at_it = broker.memory_bytes("VmHWM")
+    assert at_it <= brokers.MEMORY_BYTES + IN_HAND_BYTES, f"{at_it / (1 << 20):.1f} MiB for {READERS} readers of a message each"
+    for reader in readers:
+        reader.close()
+    rest = {f"unread.{number}": UNREAD for number in range(READERS)}
+    deadline = time.monotonic() + 20
+    while (left := broker.memory_bytes("VmRSS")) > brokers.MEMORY_BYTES or depths(broker) != rest:
+        assert time.monotonic() < deadline, f"{left / (1 << 20):.1f} MiB once they have gone; {depths(broker)}"
+        time.sleep(0.2)
+    return f"{before} MiB, {at_it / (1 << 20):.1f} MiB while they are at it, {left / (1 << 20):.1f} MiB behind them"
+
+
 def run(binary, report, only=None):
     for title, act in (
         ("a million messages in one queue, in 64 MiB; kill -9; all are there", one_queue),
         (f"a million messages in {QUEUES} queues, in 64 MiB; kill -9; all are there", many_queues),
+        (f"{READERS} readers of large queues, each with one message in hand, in 64 MiB; they go", many_readers),
     ):
         if only and only not in act.__name__:
             continue

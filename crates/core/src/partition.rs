@@ -16,7 +16,7 @@ use crate::addresses::address::Addresses;
 use crate::addresses::ending::Endings;
 use crate::connection::{Connection, Ended};
 use crate::delivery::consumer::Consumer;
-use crate::delivery::dispatch::Fetch;
+use crate::delivery::fetches::Fetches;
 use crate::delivery::gathering::Gatherings;
 use crate::delivery::selection::{self, PropertiesOf};
 use crate::delivery::spread::Spread;
@@ -196,7 +196,7 @@ pub struct Partition {
     /// When entries are delivered again that failed.
     pub(crate) rests: Rests,
     /// Bodies that are on their way from the log.
-    pub(crate) fetches: HashMap<MessageKey, Fetch, FxBuildHasher>,
+    pub(crate) fetches: Fetches,
     pub(crate) consumers: HashMap<ConsumerKey, Consumer, FxBuildHasher>,
     /// Consumers of patterns of queues, by their whole.
     pub(crate) spreads: BTreeMap<ConsumerKey, Spread>,
@@ -296,7 +296,7 @@ impl Partition {
             uploads: Uploads::default(),
             expiries: Expiries::default(),
             rests: Rests::default(),
-            fetches: HashMap::default(),
+            fetches: Fetches::default(),
             consumers: HashMap::default(),
             spreads: BTreeMap::new(),
             next_hold: 1,
@@ -575,6 +575,7 @@ impl Partition {
         self.go_on_redriving(effects);
         self.go_on_moving(effects);
         self.forget_links();
+        self.leave_what_is_ahead();
     }
 
     /// Ends recovery: settles what a crash left in doubt. Called once, after the last replayed command.
@@ -739,22 +740,13 @@ impl Partition {
         self.release_gone(key, gone, effects);
     }
 
-    /// An entry is gone, and its claim on the message; whether that is gone with it.
-    pub(crate) fn let_message_go(&mut self, entry: &Entry, effects: &mut Vec<Effect>) -> bool {
-        let in_hand = entry.state.is_in_hand();
-        let gone = if in_hand { self.bodies.put_down(entry) } else { self.bodies.unrefer(entry) };
-        let is_gone = gone.is_some();
-        self.release_gone(entry.key, gone, effects);
-        is_gone
-    }
-
     /// As `drop_reference`, and the message was in hand there.
     pub(crate) fn put_down(&mut self, key: MessageKey, effects: &mut Vec<Effect>) {
         let gone = self.bodies.put_down(key);
         self.release_gone(key, gone, effects);
     }
 
-    fn release_gone(&mut self, key: MessageKey, gone: Option<Gone>, effects: &mut Vec<Effect>) {
+    pub(crate) fn release_gone(&mut self, key: MessageKey, gone: Option<Gone>, effects: &mut Vec<Effect>) {
         let Some(Gone { bytes, chunks }) = gone else { return };
         self.released(key, bytes, effects);
         if let Some(chunks) = chunks {

@@ -115,7 +115,7 @@ fn what_a_reader_has_passed_is_folded_again() {
     bench.run("attach 1.1 a 17 where=k=16");
     assert_eq!(folded(&bench), 12, "all but the first two pages, and the newest");
     bench.run("attach 1.2 a 17 browse");
-    assert_eq!(folded(&bench), 12, "the browser's pages too");
+    assert_eq!(folded(&bench), 10, "the browser's pages too, but for the one that it came to last");
     bench.run("close 1");
     assert_eq!(bench.held(), "a:17");
 }
@@ -386,19 +386,24 @@ fn what_is_written_ahead_of_a_snapshot_is_what_it_would_write() {
 
 #[test]
 fn bodies_are_read_ahead_as_far_as_consumers_have_credit_and_again_when_half_are_gone() {
-    let fill: String = (0..600).map(|number| format!("send 1 a m{number}\n")).collect();
+    let mut fill: String = (0..600).map(|number| format!("send 1 a m{number}\n")).collect();
+    // Room for the bodies, but not for what else is known of them beside what others have.
+    fill.extend((0..400).map(|number| format!("send 1 b{} m{number}\n", number % 20)));
+    let limits = || Settings { resident_bytes_max: 64 << 10, page_entries: 512, ..settings(1) };
     for (case, credit, want) in [
         ("little credit", 1, vec![64]),
         ("as far as they have credit", 200, vec![200, 100, 100]),
         ("no further than is read at once, and than there are any", 2000, vec![512, 88]),
     ] {
-        let mut bench = Bench::new(Settings { resident_bytes_max: 0, page_entries: 512, ..settings(1) });
+        let mut bench = Bench::new(limits());
         bench.run(&fill);
+        bench.reload();
         bench.run(&format!("attach 1.1 a {credit}"));
         assert_eq!(bench.fetched, want, "case: {case}");
     }
-    let mut bench = Bench::new(Settings { resident_bytes_max: 0, page_entries: 512, ..settings(1) });
+    let mut bench = Bench::new(limits());
     bench.run(&fill);
+    bench.reload();
     bench.run("attach 1.1 a 1");
     bench.run("credit 1.1 31");
     assert_eq!(bench.fetched, [64], "half of them are there still");
@@ -449,6 +454,43 @@ fn a_deep_queue_that_nobody_reads_has_bodies_in_memory_in_its_last_page_alone() 
         let memory = bench.partitions[0].memory();
         assert!(1000 < memory.folded_messages, "case: {case}: {memory:?}");
         assert!(bodies.contains(&(memory.resident_bytes / each)), "case: {case}: {memory:?}");
+    }
+}
+
+/// Each of many readers gets a message of its queue and goes on or goes away: what was read ahead for all of them has a bound, and what
+/// they leave behind, too.
+#[test]
+fn what_is_read_ahead_for_many_readers_has_a_bound() {
+    let (readers, body) = (40_u64, "a-message-of-thirty-bytes-or-so");
+    let queue = |reader: u64, number: u64| format!("send 9 q{reader} {body}-{number:02}-{reader:02}\n");
+    for (case, last) in
+        [("they stay", ""), ("they detach", "detach R.1 none"), ("their connections end", "close R")]
+    {
+        let limits = Settings { resident_bytes_max: 4000, page_entries: 8, ..settings(1) };
+        let mut bench = Bench::new(limits);
+        for reader in 0..readers {
+            bench.run(&(0..60).map(|number| queue(reader, number)).collect::<String>());
+        }
+        for reader in 0..readers {
+            let said = bench.run(&format!("attach {}.1 q{reader} 1", reader + 10));
+            assert!(said.contains(&format!("{body}-00-{reader:02}")), "case: {case}: {said}");
+        }
+        for reader in 0..readers {
+            bench.run(&last.replace('R', &(reader + 10).to_string()));
+        }
+        bench.run("time 1000");
+        assert_eq!(bench.partitions[0].overstayed(), None, "case: {case}");
+        let in_hand = if last.is_empty() { readers } else { 0 };
+        let bytes_max = 4000 + 1000 + in_hand * 400;
+        let memory = bench.partitions[0].memory();
+        assert!(memory.resident_bytes <= bytes_max, "case: {case}: {memory:?}, {bytes_max} at most");
+        // Whoever comes next gets all of it, in order.
+        bench.run("close 10");
+        let said = bench.run("attach 5.1 q0 60");
+        let numbers: Vec<String> = (0..60).map(|number| format!("{body}-{number:02}-00")).collect();
+        let got = said.split(' ').filter_map(|word| Some(word.split_once('<')?.1.trim_end_matches("!1")));
+        let got: Vec<&str> = got.filter(|word| word.starts_with(body)).collect();
+        assert_eq!(got, numbers, "case: {case}");
     }
 }
 

@@ -418,7 +418,10 @@ impl Simulation {
         let core = &mut self.assembly.cores[index];
         let turn = core.tick(now_ms).unwrap_or_else(|| core.soft(Event::Tick { now_ms }));
         self.handle(turn)?;
-        Ok(true)
+        match self.assembly.cores[index].partition.overstayed() {
+            Some(what) => Err(format!("{:?}: {what}", self.assembly.cores[index].id)),
+            None => Ok(true),
+        }
     }
 
     fn work(&mut self, index: usize, source: Source) -> Result<bool, String> {

@@ -28,18 +28,8 @@ const AHEAD_BYTES_MAX: u64 = 192 << 10;
 /// With less memory than readers would take together, each has this part of it.
 const PRESSED_PART: u64 = 2;
 
-/// A body that is on its way from the log.
-pub struct Fetch {
-    what: Sought,
-    /// The queues in which it is due.
-    waiting: Vec<QueueId>,
-}
-
-impl Fetch {
-    pub(crate) fn of(what: Sought) -> Fetch {
-        Fetch { what, waiting: Vec::new() }
-    }
-}
+/// One reader takes no more than so many parts of what is left for all of them.
+const ROOM_PARTS: u64 = 4;
 
 /// What became of one attempt to send something.
 enum Step {
@@ -244,7 +234,7 @@ impl Partition {
         // Another queue may have asked for the later ones alone.
         let is_on_its_way = |sequence| {
             let entry = lane.and_then(|lane| lane.get(sequence));
-            entry.is_some_and(|entry| self.fetches.contains_key(&entry.key))
+            entry.is_some_and(|entry| self.fetches.has(entry.key))
         };
         let read_on = queue.and_then(|queue| queue.read_on).map(|on| crate::queue::untag(on.then));
         let will_read_on = read_on.is_some_and(|(lane, then)| lane == number && first <= then);
@@ -253,7 +243,8 @@ impl Partition {
             false => self.absent_from(id, (number, first), messages_max, FETCH_BYTES_MAX),
         };
         if let Some(due) = self.sought(id, from) {
-            self.fetches.entry(due.key).or_insert_with(|| Fetch::of(due)).waiting.push(id);
+            let bytes = self.bodies.absent(due).unwrap_or(0);
+            self.fetches.begin(due, bytes).waiting.push(id);
         }
         if let Some((last, _)) = absent.last().copied() {
             let (at, then) = (absent[absent.len() / 2].0, absent[absent.len() * 3 / 4].0);
@@ -295,9 +286,15 @@ impl Partition {
 
     /// Whether what somebody is at, and so stays in memory, takes more than there is for it, with what is on its way.
     fn is_pressed(&self) -> bool {
-        let on_its_way = self.fetches.len() as u64 * AHEAD_BYTES_MAX / FETCH_MESSAGES_MAX;
         let resident_bytes_max = self.settings.resident_bytes_max;
-        self.bodies.taken() + on_its_way > resident_bytes_max + resident_bytes_max / 8
+        self.bodies.taken() + self.fetches.bytes() > resident_bytes_max + resident_bytes_max / 8
+    }
+
+    /// What may be read ahead of its turn beside what already is, here or on its way: of what is for that, or of what nothing takes.
+    fn room_ahead(&self) -> u64 {
+        let (on_its_way, resident_bytes_max) = (self.fetches.bytes(), self.settings.resident_bytes_max);
+        let own = self.ahead_bytes_max().saturating_sub(self.bodies.ahead_bytes() + on_its_way);
+        own.max(resident_bytes_max.saturating_sub(self.bodies.taken() + on_its_way))
     }
 
     /// Messages from this entry on, in its page and those that are in reach of it, whose bodies are neither here nor on their way. Such a
@@ -310,6 +307,10 @@ impl Partition {
         bytes_max: u64,
     ) -> Vec<(EntryTag, Sought)> {
         let (mut absent, mut bytes, mut sequence) = (Vec::new(), 0, first);
+        // There may be many readers: the less is left for all, the less each takes of it. What is due comes in any case.
+        let room = self.room_ahead() / ROOM_PARTS;
+        let messages_min = if room < bytes_max { 1 } else { FETCH_MESSAGES_MIN / 2 };
+        let bytes_max = bytes_max.min(room);
         for count in 0..messages_max {
             let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
             let Some(lane) = lane else { break };
@@ -327,11 +328,11 @@ impl Partition {
             let Some(sought) = open.or_else(opened) else { break };
             let Some(absent_bytes) = self.bodies.absent(sought) else { break };
             // Half of them are asked for while the others go.
-            if FETCH_MESSAGES_MIN / 2 <= count && bytes_max <= bytes {
+            if messages_min <= count && bytes_max <= bytes {
                 break;
             }
             bytes += absent_bytes;
-            if !self.fetches.contains_key(&sought.key) {
+            if !self.fetches.has(sought.key) {
                 absent.push((tag, sought));
             }
             sequence = found + 1;
@@ -346,7 +347,8 @@ impl Partition {
         }
         let keys = absent.iter().map(|(_, sought)| sought.key).collect();
         for (_, sought) in absent {
-            self.fetches.entry(sought.key).or_insert_with(|| Fetch::of(*sought));
+            let bytes = self.bodies.absent(*sought).unwrap_or(0);
+            self.fetches.begin(*sought, bytes);
         }
         effects.push(Effect::Fetch { keys });
     }
@@ -359,7 +361,7 @@ impl Partition {
     ) {
         let mut waiting: Vec<QueueId> = Vec::new();
         for (key, message) in bodies {
-            let fetch = self.fetches.remove(&key).unwrap_or_else(|| Fetch::of(key.into()));
+            let fetch = self.fetches.end(key);
             self.redrives.fetched(key);
             self.moves.fetched(key);
             let expired = self.expiries.take_read(key);
@@ -381,7 +383,7 @@ impl Partition {
 
     /// The queues that wait for a body, for whoever tells that it cannot be read.
     pub fn awaiting(&self, key: MessageKey) -> impl Iterator<Item = &Destination> {
-        let waiting = self.fetches.get(&key).into_iter().flat_map(|fetch| &fetch.waiting);
+        let waiting = self.fetches.get(key).into_iter().flat_map(|fetch| &fetch.waiting);
         waiting.filter_map(|id| self.queues.get(id)).map(|queue| &queue.source)
     }
 

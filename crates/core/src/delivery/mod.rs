@@ -4,6 +4,7 @@
 
 pub mod consumer;
 pub mod dispatch;
+pub mod fetches;
 pub mod gathering;
 pub mod group;
 pub mod held;

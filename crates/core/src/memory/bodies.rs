@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_model::{Chunks, Message, MessageKey, MessageRow};
 
+use crate::memory::ahead::Ahead;
 use crate::memory::folds::{FOLDS_MAX, Folds, Seen};
 use crate::memory::shelf::{Place, Shelf, Stay};
 use crate::partition::{Memory, Settings};
@@ -35,6 +36,8 @@ pub struct Bodies {
     folds: Folds,
     /// Bytes of all folded pages.
     page_bytes: u64,
+    /// Bodies that were read back or given back, and that nobody has.
+    ahead: Ahead,
 }
 
 struct Stored {
@@ -45,6 +48,8 @@ struct Stored {
     references: u32,
     pins: u32,
     resident: bool,
+    /// Whether it is among those that were read back or given back.
+    is_ahead: bool,
 }
 
 /// A message that is sought, and where it lies unless that has changed: then the table knows.
@@ -69,6 +74,15 @@ impl From<&Entry> for Sought {
 }
 
 impl Stored {
+    fn new(key: MessageKey, message: Message, bytes: u64, resident: bool) -> Stored {
+        Stored { key, message, bytes, references: 0, pins: 0, resident, is_ahead: false }
+    }
+
+    /// Whether it may leave memory at any time.
+    fn is_loose(&self) -> bool {
+        self.resident && self.pins == 0 && matches!(self.key, MessageKey::Durable { .. })
+    }
+
     /// Bytes that are in its own record, and in memory while it is resident.
     fn own_bytes(&self) -> u64 {
         self.bytes.saturating_sub(self.message.chunk_bytes())
@@ -88,12 +102,12 @@ impl Bodies {
     pub fn insert(&mut self, key: MessageKey, message: Message) {
         let bytes = message.size();
         *self.account(key) += message.bytes.len() as u64;
-        self.put(Stored { key, message, bytes, references: 0, pins: 0, resident: true }, Stay::Open);
+        self.put(Stored::new(key, message, bytes, true), Stay::Open);
     }
 
     /// Stores a durable message whose body stays on disk until it is asked for.
     pub fn insert_absent(&mut self, key: MessageKey, message: Message, bytes: u64) {
-        self.put(Stored { key, message, bytes, references: 0, pins: 0, resident: false }, Stay::Open);
+        self.put(Stored::new(key, message, bytes, false), Stay::Open);
     }
 
     /// Of one that is there already it takes the place.
@@ -102,6 +116,9 @@ impl Bodies {
             btree_map::Entry::Vacant(entry) => *entry.insert(self.shelf.put(stored, stay)),
             btree_map::Entry::Occupied(entry) => {
                 if let Some(before) = self.shelf.get_mut(*entry.get()) {
+                    if before.is_ahead {
+                        self.ahead.remove(before.own_bytes());
+                    }
                     *before = stored;
                 }
                 *entry.get()
@@ -252,7 +269,7 @@ impl Bodies {
             return place;
         }
         self.folded -= 1;
-        let stored = Stored { key, message: headers, bytes, references: 1, pins: 0, resident: false };
+        let stored = Stored { references: 1, ..Stored::new(key, headers, bytes, false) };
         // Somebody has come to its page, and will be through with that.
         self.put(stored, Stay::Brief)
     }
@@ -337,6 +354,9 @@ impl Bodies {
             && stored.resident
         {
             *self.account(key) -= stored.own_bytes();
+            if stored.is_ahead {
+                self.ahead.remove(stored.own_bytes());
+            }
         }
     }
 
@@ -357,16 +377,62 @@ impl Bodies {
 
     /// A consumer holds it: the body stays in memory.
     pub fn pin(&mut self, message: impl Into<Sought>) {
-        if let Some(stored) = self.stored_mut(message) {
+        let place = self.place(message);
+        if let Some(stored) = place.and_then(|place| self.shelf.get_mut(place)) {
             stored.pins += 1;
+            if std::mem::take(&mut stored.is_ahead) {
+                self.ahead.remove(stored.own_bytes());
+            }
         }
     }
 
     /// One consumer fewer holds it.
     pub fn unpin(&mut self, message: impl Into<Sought>) {
-        if let Some(stored) = self.stored_mut(message) {
+        let Some(place) = self.place(message) else { return };
+        if let Some(stored) = self.shelf.get_mut(place) {
             stored.pins = stored.pins.saturating_sub(1);
         }
+        self.put_ahead(place);
+    }
+
+    /// The body that lies there is here again, or nobody has it any more.
+    fn put_ahead(&mut self, place: Place) {
+        let Some(stored) = self.shelf.get_mut(place).filter(|stored| stored.is_loose()) else { return };
+        if std::mem::replace(&mut stored.is_ahead, true) {
+            return;
+        }
+        let (body, bytes) = (Sought { key: stored.key, place }, stored.own_bytes());
+        let Bodies { shelf, ahead, .. } = self;
+        let is_one = |body: &Sought| {
+            shelf.get(body.place).is_some_and(|stored| stored.key == body.key && stored.is_ahead)
+        };
+        ahead.add(body, bytes, is_one);
+    }
+
+    /// What was read back or given back, and nobody has.
+    pub fn ahead_bytes(&self) -> u64 {
+        self.ahead.bytes()
+    }
+
+    /// Of what was read back or given back and nobody has, leaves the oldest to the log until the others take no more than this, or all
+    /// durable messages no more than they may.
+    pub fn leave_ahead(&mut self, bytes_max: u64, taken_max: u64) {
+        while bytes_max < self.ahead.bytes() && taken_max < self.taken() {
+            let Some(Sought { key, place }) = self.ahead.oldest() else { return };
+            if self.shelf.get(place).is_some_and(|stored| stored.key == key && stored.is_ahead) {
+                self.evict(key);
+            }
+        }
+    }
+
+    /// Bytes of all bodies that may leave memory at any time, and whether those that were read back are among them as they were counted.
+    pub fn loose_bytes(&self) -> (u64, bool) {
+        let loose = || self.shelf.iter().filter(|stored| stored.is_loose());
+        let ahead = loose().filter(|stored| stored.is_ahead).map(Stored::own_bytes).sum::<u64>();
+        let all_ahead = self.shelf.iter().filter(|stored| stored.is_ahead).count();
+        let are_counted =
+            ahead == self.ahead.bytes() && all_ahead == loose().filter(|stored| stored.is_ahead).count();
+        (loose().map(Stored::own_bytes).sum(), are_counted)
     }
 
     /// Takes the body of a durable message out of memory; it can be read back from the log.
@@ -378,18 +444,24 @@ impl Bodies {
         {
             stored.resident = false;
             stored.message.bytes = Bytes::new();
-            self.resident_bytes -= stored.own_bytes();
+            let (bytes, was_ahead) = (stored.own_bytes(), std::mem::take(&mut stored.is_ahead));
+            self.resident_bytes -= bytes;
+            if was_ahead {
+                self.ahead.remove(bytes);
+            }
         }
     }
 
     /// Puts a body back that was read from the log.
     pub fn restore(&mut self, which: impl Into<Sought>, message: Message) {
-        if let Some(stored) = self.stored_mut(which)
+        let Some(place) = self.place(which) else { return };
+        if let Some(stored) = self.shelf.get_mut(place)
             && !stored.resident
         {
             stored.resident = true;
             stored.message = message;
             self.resident_bytes += stored.own_bytes();
+            self.put_ahead(place);
         }
     }
 

@@ -16,6 +16,12 @@ use crate::queue::{Entry, Folded, Lane, LaneNumber, Load, Page, Queue, State, ta
 /// Pages that are looked at in one attempt: what cannot be folded now must not hold up everybody each time.
 const LOOKED_AT_MAX: usize = 8;
 
+/// One part in so many of what durable messages may take is for bodies that were read back and that nobody has yet.
+const AHEAD_SHARE: u64 = 4;
+
+/// What is too much of it is looked for so often: who asked for it may take it meanwhile.
+const STAY_MS: u64 = 100;
+
 impl Partition {
     /// Opens the page of this entry, if it is folded; returns whether it was.
     pub(crate) fn open_page(&mut self, id: QueueId, entry: EntryTag) -> bool {
@@ -158,6 +164,34 @@ impl Partition {
         }
     }
 
+    /// What is read back for those who will soon want it takes no more than this, unless there is room for more.
+    pub(crate) fn ahead_bytes_max(&self) -> u64 {
+        self.settings.resident_bytes_max / AHEAD_SHARE
+    }
+
+    /// If memory is short, what was read back or given back beyond that goes to the log again, the oldest first: whoever wanted it
+    /// may be gone, or have no use for it now.
+    pub(crate) fn leave_what_is_ahead(&mut self) {
+        self.bodies.leave_ahead(self.ahead_bytes_max(), self.settings.resident_bytes_max);
+    }
+
+    /// When that is next, if there is anything of that kind.
+    pub(crate) fn leaves_ahead_ms(&self) -> Option<u64> {
+        let is_over = self.ahead_bytes_max() < self.bodies.ahead_bytes() && self.is_short_of_memory();
+        is_over.then_some(self.now_ms + STAY_MS)
+    }
+
+    /// What durable bodies that nobody has take beyond what they may behind a tick, or whether they are miscounted: there must be
+    /// neither.
+    pub fn overstayed(&self) -> Option<String> {
+        let (loose_bytes, are_counted) = self.bodies.loose_bytes();
+        let bytes_max = self.settings.resident_bytes_max + self.ahead_bytes_max();
+        let is_over = bytes_max < loose_bytes;
+        (is_over || !are_counted).then(|| {
+            format!("bodies that nobody has take {loose_bytes} of {bytes_max} bytes, counted: {are_counted}")
+        })
+    }
+
     /// Whether durable messages take more than they may.
     pub(crate) fn is_short_of_memory(&self) -> bool {
         self.bodies.taken() > self.settings.resident_bytes_max
@@ -216,7 +250,7 @@ impl Partition {
     /// The entry as it lies in a page; `None` if it cannot, for somebody is at it.
     fn folded(&self, sequence: u64, entry: &Entry) -> Option<Folded> {
         let is_idle = entry.state == State::Ready && entry.uncounted_deliveries == 0;
-        if !is_idle || self.fetches.contains_key(&entry.key) || !self.bodies.is_foldable(entry) {
+        if !is_idle || self.fetches.has(entry.key) || !self.bodies.is_foldable(entry) {
             return None;
         }
         self.as_folded(sequence, entry)

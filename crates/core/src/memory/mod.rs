@@ -2,6 +2,7 @@
 //!
 //! Never here: who waits for them.
 
+pub mod ahead;
 pub mod bodies;
 pub mod folding;
 pub mod folds;

@@ -236,6 +236,7 @@ impl Partition {
             .chain(self.redrives.next_ms())
             .chain(self.moves.next_ms())
             .chain(self.carrying.next_ms())
+            .chain(self.leaves_ahead_ms())
             .min()
     }
 

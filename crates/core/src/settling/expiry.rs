@@ -2,12 +2,11 @@
 //!
 //! Every entry with an end stands in one set, by time, so that a look at the clock costs nothing while none is due.
 
-use std::collections::{BTreeMap, BTreeSet, hash_map};
+use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{Destination, Effect, EntryTag, MessageEvent, MessageKey, QueueId, SettleCause};
 
 use crate::Partition;
-use crate::delivery::dispatch::Fetch;
 use crate::queue::State;
 
 /// Entries that leave in one tick at most: many that end at once hold up nobody else for long.
@@ -90,8 +89,8 @@ impl Partition {
                 continue;
             }
             self.expiries.awaits(key, id, tag);
-            if let hash_map::Entry::Vacant(fetch) = self.fetches.entry(key) {
-                fetch.insert(Fetch::of(key.into()));
+            if !self.fetches.has(key) {
+                self.fetches.begin(key.into(), self.bodies.absent(key).unwrap_or(0));
                 absent.push(key);
             }
         }

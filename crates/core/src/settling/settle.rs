@@ -347,7 +347,7 @@ impl Partition {
         };
         *all += 1;
         *own += 1;
-        self.let_go_of_body(&entry, effects);
+        self.let_message_go(&entry, effects);
         if makes_room {
             self.unpark_held_by(HeldBy::Queue(queue), effects);
         }
@@ -359,10 +359,14 @@ impl Partition {
         }
     }
 
-    /// An entry is gone. Where other queues have its message, and nobody has it in hand there, the body need not stay in memory.
-    fn let_go_of_body(&mut self, entry: &Entry, effects: &mut Vec<Effect>) {
-        let is_gone = self.let_message_go(entry, effects);
-        if !is_gone && entry.state.is_in_hand() && self.is_short_of_memory() {
+    /// An entry is gone, and its claim on the message. Where other queues have that, and nobody has it in hand there, the body need not
+    /// stay in memory.
+    pub(crate) fn let_message_go(&mut self, entry: &Entry, effects: &mut Vec<Effect>) {
+        let in_hand = entry.state.is_in_hand();
+        let gone = if in_hand { self.bodies.put_down(entry) } else { self.bodies.unrefer(entry) };
+        let is_gone = gone.is_some();
+        self.release_gone(entry.key, gone, effects);
+        if !is_gone && in_hand && self.is_short_of_memory() {
             self.bodies.evict(entry.key);
         }
     }

@@ -1,0 +1,59 @@
+//! Bodies that are on their way from the log.
+
+use std::collections::HashMap;
+
+use postroad_model::{MessageKey, QueueId};
+use rustc_hash::FxBuildHasher;
+
+use crate::memory::bodies::Sought;
+
+/// A body that is on its way from the log.
+pub struct Fetch {
+    /// Which.
+    pub what: Sought,
+    /// How large it is.
+    bytes: u64,
+    /// The queues in which it is due.
+    pub waiting: Vec<QueueId>,
+}
+
+/// All of them.
+#[derive(Default)]
+pub struct Fetches {
+    under_way: HashMap<MessageKey, Fetch, FxBuildHasher>,
+    bytes: u64,
+}
+
+impl Fetches {
+    /// What they take together once they are here.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether this one is on its way.
+    pub fn has(&self, key: MessageKey) -> bool {
+        self.under_way.contains_key(&key)
+    }
+
+    /// The one of this key.
+    pub fn get(&self, key: MessageKey) -> Option<&Fetch> {
+        self.under_way.get(&key)
+    }
+
+    /// This body, of so many bytes, is on its way from now on, unless it was before.
+    pub fn begin(&mut self, what: Sought, bytes: u64) -> &mut Fetch {
+        let total = &mut self.bytes;
+        self.under_way.entry(what.key).or_insert_with(|| {
+            *total += bytes;
+            Fetch { what, bytes, waiting: Vec::new() }
+        })
+    }
+
+    /// It has come, whether somebody waits for it or not.
+    pub fn end(&mut self, key: MessageKey) -> Fetch {
+        let ended = self.under_way.remove(&key);
+        let ended = ended.unwrap_or_else(|| Fetch { what: key.into(), bytes: 0, waiting: Vec::new() });
+        self.bytes -= ended.bytes;
+        ended
+    }
+}
