@@ -68,6 +68,8 @@ pub struct Settings {
     pub recent_bytes_max: u64,
     /// A transaction may hold this many bytes before it commits.
     pub transaction_bytes_max: u64,
+    /// All that are open may hold this many bytes together.
+    pub open_bytes_max: u64,
     /// A transaction may be open for so long, if there is a limit, until it is prepared.
     pub transaction_ms_max: Option<u64>,
     /// The last messages of so many producers are remembered, so that one sent again is known; 0 for none.
@@ -105,6 +107,7 @@ impl Settings {
             volatile_bytes_max: 0,
             recent_bytes_max: 0,
             transaction_bytes_max: 0,
+            open_bytes_max: 0,
             transaction_ms_max: None,
             audited_producers_max: 0,
             outbox_bytes_max: 0,
@@ -267,6 +270,8 @@ pub struct Partition {
     pub(crate) unbound: BTreeSet<Destination>,
     pub(crate) space_ample: bool,
     pub(crate) open: HashMap<TransactionKey, OpenTransaction, FxBuildHasher>,
+    /// What those hold.
+    pub(crate) open_bytes: u64,
     pub(crate) next_transaction: u64,
     pub(crate) coordinating: BTreeMap<TransactionId, Coordination>,
     pub(crate) prepared: BTreeMap<TransactionId, Prepared>,
@@ -336,6 +341,7 @@ impl Partition {
             unbound: BTreeSet::new(),
             space_ample: true,
             open: HashMap::default(),
+            open_bytes: 0,
             next_transaction: 0,
             coordinating: BTreeMap::new(),
             prepared: BTreeMap::new(),
@@ -635,7 +641,7 @@ impl Partition {
         let wrong = self.queues.values().find(wrong);
         let lanes = self.queues.values().flat_map(|queue| queue.lanes.iter());
         let pages = lanes.flat_map(|(_, lane)| lane.folded_pages()).chain(self.ending_pages());
-        let is_off = self.is_misaccounted() || !self.bodies.has_counted(pages);
+        let is_off = self.is_misaccounted() || !self.has_counted_open() || !self.bodies.has_counted(pages);
         wrong.or_else(|| self.queues.values().next().filter(|_| is_off)).map(|queue| &queue.source)
     }
 

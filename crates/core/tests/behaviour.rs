@@ -809,6 +809,38 @@ fn a_transaction_happens_all_at_once_or_not_at_all() {
 }
 
 #[test]
+fn all_open_transactions_have_a_limit_together() {
+    let limits = || Settings { open_bytes_max: 3, ..settings(1) };
+    let no = "no: open transactions hold 3 bytes together, which is all they may: commit or roll back one, or give the \
+        broker more memory";
+    for (case, words, want) in [
+        ("one beyond it is refused, and its commit", "send 2 a no tx=2\ncommit 2 2", format!("{no} {no}")),
+        (
+            "what is committed is no longer open",
+            "commit 1 1\nsend 2 a no tx=2\ncommit 2 2",
+            "ok ok ok".to_owned(),
+        ),
+        ("nor what is rolled back", "rollback 1 1\nsend 2 a no tx=2\ncommit 2 2", "ok ok ok".to_owned()),
+        (
+            "nor what a connection had that is gone",
+            "close 1\nsend 2 a no tx=2\ncommit 2 2",
+            "ok ok".to_owned(),
+        ),
+        (
+            "nor what was refused",
+            "send 1 a no tx=1\nsend 2 a no tx=2\ncommit 2 2\ncommit 1 1",
+            format!("{no} ok ok {no}"),
+        ),
+        ("what is sent without a transaction is not held up", "send 2 a no", "ok".to_owned()),
+    ] {
+        let mut bench = Bench::new(limits());
+        bench.run("send 1 a m tx=1\nsend 1 a n tx=1");
+        assert_eq!(bench.run(words), want, "case: {case}");
+        assert_eq!(bench.partitions[0].miscounted(), None, "case: {case}");
+    }
+}
+
+#[test]
 fn a_transaction_over_two_partitions_is_one() {
     let placement = settings(2).placement;
     let home = placement.partition_of("a");

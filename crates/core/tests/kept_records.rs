@@ -211,6 +211,7 @@ fn settings() -> Settings {
         volatile_bytes_max: 1 << 20,
         recent_bytes_max: 0,
         transaction_bytes_max: 1 << 20,
+        open_bytes_max: 1 << 20,
         transaction_ms_max: None,
         outbox_bytes_max: 1 << 20,
         addressing: Arc::default(),

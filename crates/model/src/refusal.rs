@@ -137,6 +137,14 @@ pub enum Refusal {
         /// The limit.
         max_bytes: u64,
     },
+    /// Open transactions hold more than all of them may.
+    #[error(
+        "open transactions hold {max_bytes} bytes together, which is all they may: commit or roll back one, or give the broker more memory"
+    )]
+    TransactionsFull {
+        /// The limit.
+        max_bytes: u64,
+    },
     /// A schedule that makes no sense.
     #[error("{to} cannot be sent to later: {reason}")]
     BadSchedule {

@@ -75,7 +75,8 @@ impl From<&Refusal> for Error {
             | Refusal::QueueFull { .. }
             | Refusal::QuotaFull { .. }
             | Refusal::TooManyLinks { .. }
-            | Refusal::TransactionTooLarge { .. } => "amqp:resource-limit-exceeded",
+            | Refusal::TransactionTooLarge { .. }
+            | Refusal::TransactionsFull { .. } => "amqp:resource-limit-exceeded",
             Refusal::LinkLost { .. } => "amqp:link:stolen",
             Refusal::NoSuchTransaction => "amqp:transaction:unknown-id",
             Refusal::TransactionTimedOut { .. } => TIMED_OUT,

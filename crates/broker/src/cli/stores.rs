@@ -48,7 +48,7 @@ fn settings<'c>(
     policies: &'c Arc<Policies>,
     keys: &Keys,
 ) -> impl Fn(PartitionId, Placement, u64) -> Settings + use<'c> {
-    let (durable, volatile) = (shares.durable, shares.volatile);
+    let (durable, volatile, open) = (shares.durable, shares.volatile, shares.transactions);
     // What of a message lies in a page would be there as it is.
     let may_spill = !keys.encrypts();
     let spill = may_spill.then(|| Arc::new(SpillFile::new(&config.data)) as Arc<dyn Spill>);
@@ -62,6 +62,7 @@ fn settings<'c>(
         volatile_bytes_max: volatile / u64::from(placement.partitions),
         recent_bytes_max: config.limits.retroactive_bytes / u64::from(placement.partitions),
         transaction_bytes_max: config.limits.transaction_bytes,
+        open_bytes_max: open / u64::from(placement.partitions),
         transaction_ms_max: config.limits.transaction_ms_max(),
         audited_producers_max: config.limits.audited_producers,
         outbox_bytes_max: config.limits.outbox_bytes,

@@ -44,6 +44,8 @@ pub struct Shares {
     pub sorting: u64,
     /// For what clients have sent and the broker is not done with.
     pub outstanding: u64,
+    /// For what was sent in transactions that are open.
+    pub transactions: u64,
 }
 
 impl Shares {
@@ -58,6 +60,7 @@ impl Shares {
             indexes: sixteenth,
             sorting: sixteenth.min(SORTING_BYTES_MAX),
             outstanding: (memory_bytes / 8).min(OUTSTANDING_BYTES_MAX),
+            transactions: memory_bytes / 8,
         }
     }
 }
@@ -140,13 +143,13 @@ mod tests {
 
     #[test]
     fn the_broker_itself_is_in_its_memory() {
-        for (memory, durable, volatile, indexes, sorting, outstanding) in [
-            (1 << 20, 256 << 10, 256 << 10, 64 << 10, 64 << 10, 128 << 10),
-            (64 << 20, 16 << 20, 16 << 20, 4 << 20, 4 << 20, 8 << 20),
-            (212 << 20, 90 << 20, 53 << 20, 212 << 16, 212 << 16, 212 << 17),
-            (6164 << 20, 128 << 20, 1541 << 20, 6164 << 16, 32 << 20, 128 << 20),
+        for (memory, durable, volatile, indexes, sorting, outstanding, transactions) in [
+            (1 << 20, 256 << 10, 256 << 10, 64 << 10, 64 << 10, 128 << 10, 128 << 10),
+            (64 << 20, 16 << 20, 16 << 20, 4 << 20, 4 << 20, 8 << 20, 8 << 20),
+            (212 << 20, 90 << 20, 53 << 20, 212 << 16, 212 << 16, 212 << 17, 212 << 17),
+            (6164 << 20, 128 << 20, 1541 << 20, 6164 << 16, 32 << 20, 128 << 20, 6164 << 17),
         ] {
-            let shares = Shares { durable, volatile, indexes, sorting, outstanding };
+            let shares = Shares { durable, volatile, indexes, sorting, outstanding, transactions };
             assert_eq!(Shares::of(memory), shares, "{memory}");
         }
     }

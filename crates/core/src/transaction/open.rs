@@ -72,6 +72,11 @@ impl OpenTransaction {
         matches!(self.refused, Some(Refusal::TransactionTimedOut { .. }))
     }
 
+    /// What it has sent so far takes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Nothing comes of what was done so far, nor of what follows: returns what was settled.
     pub(super) fn drop_work(&mut self, refusal: Refusal) -> Vec<(ConsumerKey, Settlement)> {
         (self.sends, self.bytes, self.refused) = (Vec::new(), 0, Some(refusal));
@@ -143,7 +148,8 @@ impl Partition {
             self.open_transaction(key);
             return self.reply(connection, ticket, Ok(()), effects);
         }
-        let max_bytes = self.settings.transaction_bytes_max;
+        let (bytes, max_bytes) = (sent.message.bytes.len() as u64, self.settings.transaction_bytes_max);
+        let open_bytes_max = self.settings.open_bytes_max;
         let admitted = self.admit(&sent).and_then(|admitted| match self.is_full_for(&sent, connection) {
             true => Err(self.full(&sent, connection)),
             false => Ok(admitted),
@@ -151,18 +157,37 @@ impl Partition {
         if let Some(refusal) = self.timed_out_refusal(key) {
             return self.reply(connection, ticket, Err(refusal), effects);
         }
+        let others_bytes = self.open_bytes;
         let open = self.open_transaction(key);
-        open.bytes += sent.message.bytes.len() as u64;
         let result = match admitted {
-            Ok(_) if open.bytes > max_bytes => Err(Refusal::TransactionTooLarge { max_bytes }),
+            Ok(_) if open.bytes + bytes > max_bytes => Err(Refusal::TransactionTooLarge { max_bytes }),
+            Ok(_) if others_bytes + bytes > open_bytes_max => {
+                Err(Refusal::TransactionsFull { max_bytes: open_bytes_max })
+            }
             Ok(_) => Ok(()),
             Err(refusal) => Err(refusal),
         };
         match &result {
-            Ok(()) => open.sends.push(sent),
-            Err(refusal) => open.refused = Some(refusal.clone()),
+            Ok(()) => {
+                open.bytes += bytes;
+                open.sends.push(sent);
+                self.open_bytes += bytes;
+            }
+            Err(refusal) => self.refuse_open(key, refusal.clone()),
         }
         self.reply(connection, ticket, result, effects);
+    }
+
+    /// It can only be rolled back: what it has sent so far is needed no more.
+    fn refuse_open(&mut self, key: TransactionKey, refusal: Refusal) {
+        let Some(open) = self.open.get_mut(&key) else { return };
+        self.open_bytes -= std::mem::take(&mut open.bytes);
+        (open.sends, open.refused) = (Vec::new(), Some(refusal));
+    }
+
+    /// Whether what open transactions hold is what was counted.
+    pub(crate) fn has_counted_open(&self) -> bool {
+        self.open.values().map(|open| open.bytes).sum::<u64>() == self.open_bytes
     }
 
     /// What is said about the transaction if it was open for too long.
@@ -208,7 +233,9 @@ impl Partition {
         if let Some(connection) = self.connections.get_mut(&key.connection) {
             connection.transactions.remove(&key);
         }
-        self.open.remove(&key)
+        let taken = self.open.remove(&key)?;
+        self.open_bytes -= taken.bytes;
+        Some(taken)
     }
 
     pub(crate) fn rollback(

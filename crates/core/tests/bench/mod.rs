@@ -104,6 +104,7 @@ pub fn settings(partitions: u16) -> Settings {
         volatile_bytes_max: 1 << 20,
         recent_bytes_max: 1 << 20,
         transaction_bytes_max: 1 << 20,
+        open_bytes_max: 1 << 20,
         transaction_ms_max: None,
         outbox_bytes_max: 1 << 20,
         addressing: Arc::default(),

@@ -107,9 +107,9 @@ impl From<&Refusal> for Exception {
             | Refusal::StoreFailed { .. }
             | Refusal::QueueFull { .. }
             | Refusal::QuotaFull { .. } => "ResourceAllocationException",
-            Refusal::TransactionTooLarge { .. } | Refusal::TransactionTimedOut { .. } => {
-                "TransactionRolledBackException"
-            }
+            Refusal::TransactionTooLarge { .. }
+            | Refusal::TransactionsFull { .. }
+            | Refusal::TransactionTimedOut { .. } => "TransactionRolledBackException",
             _ => "JMSException",
         };
         Exception::of(class, &refusal.to_string())
