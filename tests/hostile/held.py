@@ -1,4 +1,4 @@
-"""Producers that a full queue holds up, all at once."""
+"""Producers that a full queue holds up, all at once; and many whose transactions stay open."""
 
 import struct
 import time
@@ -15,13 +15,21 @@ TOGETHER_BYTES_MAX = brokers.MEMORY_BYTES // 8 + PRODUCERS * (64 << 10) + (12 <<
 FULL = '[[policy]]\ndestination = "queue://held"\nmessages_max = 200\nat_limit = "block"\n'
 
 
+# What each of many transactions is sent: together four times what they may hold.
+TRANSACTIONS, OPEN_SENDS = 64, 64
+OPEN_BYTES_MAX = brokers.MEMORY_BYTES // 8
+
+
 def run(binary, report, only=None):
-    title = f"{PRODUCERS} producers of a full queue: at most {TOGETHER_BYTES_MAX >> 20} MiB, others go on, and so do they"
-    if only and only not in title:
-        return
-    broker = brokers.new(binary, FULL).must_start()
-    broker.case(report, title, lambda: held_up(broker))
-    broker.kill()
+    for title, act in (
+        (f"{PRODUCERS} producers of a full queue: at most {TOGETHER_BYTES_MAX >> 20} MiB, others go on, and so do they", held_up),
+        (f"{TRANSACTIONS} transactions that nobody ends: at most {OPEN_BYTES_MAX >> 20} MiB, others go on", left_open),
+    ):
+        if only and only not in title:
+            continue
+        broker = brokers.new(binary, FULL).must_start()
+        broker.case(report, title, lambda: act(broker))
+        broker.kill()
 
 
 def sends(client):
@@ -61,3 +69,43 @@ def held_up(broker):
     for client in [reader, *producers]:
         client.close()
     return f"{took >> 20} MiB, {sent} messages, longest round trip {longest * 1000:.0f} ms"
+
+
+def left_open(broker):
+    queue, body = o.queue("open"), b"x" * BODY_BYTES
+    clients, accepted, refused = [o.Client(broker.port) for _ in range(TRANSACTIONS)], {}, []
+    for client in clients:
+        client.step(o.BEGIN, 1)
+        try:
+            for sent in range(OPEN_SENDS):
+                client.send(queue, body, transaction=client.transaction(1))
+                accepted[client] = sent + 1
+        except o.Refused as refusal:
+            refused.append((client, refusal))
+    # What a transaction had sent goes as soon as it can only be rolled back.
+    whole = [client for client in clients if client not in dict(refused)]
+    taken = sum(accepted[client] for client in whole) * BODY_BYTES
+    assert OPEN_BYTES_MAX * 3 // 4 <= taken <= OPEN_BYTES_MAX, f"{taken >> 10} KiB were taken"
+    most = broker.memory_bytes("VmHWM")
+    assert most <= brokers.MEMORY_BYTES, f"{most / (1 << 20):.1f} MiB of memory"
+    for client, refusal in refused:
+        assert refusal.java_class.endswith("TransactionRolledBackException") and str(OPEN_BYTES_MAX) in refusal.text, refusal
+        try:
+            client.step(o.COMMIT, 1)
+        except o.Refused as refusal:
+            assert refusal.java_class.endswith("TransactionRolledBackException"), refusal
+        else:
+            raise AssertionError("what was refused in part is committed")
+    o.Client(broker.port).send(queue, b"without a transaction")
+    whole[0].step(o.COMMIT, 1)
+    for client in whole[1:]:
+        client.close()
+    # Those that are gone take nothing any more.
+    last = o.Client(broker.port)
+    last.step(o.BEGIN, 1)
+    for _ in range(OPEN_SENDS):
+        last.send(queue, body, transaction=last.transaction(1))
+    last.step(o.COMMIT, 1)
+    got = brokers.drain(o.Client(broker.port), queue)
+    assert len(got) == 1 + 2 * OPEN_SENDS, f"{len(got)} messages are there"
+    return f"{len(whole)} of {TRANSACTIONS} took {taken >> 10} KiB, {most / (1 << 20):.1f} MiB of memory"
