@@ -810,8 +810,8 @@ fn a_transaction_happens_all_at_once_or_not_at_all() {
 
 #[test]
 fn all_open_transactions_have_a_limit_together() {
-    let limits = || Settings { open_bytes_max: 3, ..settings(1) };
-    let no = "no: open transactions hold 3 bytes together, which is all they may: commit or roll back one, or give the \
+    let limits = || Settings { open_bytes_max: 700, ..settings(1) };
+    let no = "no: open transactions hold 700 bytes together, which is all they may: commit or roll back one, or give the \
         broker more memory";
     for (case, words, want) in [
         ("one beyond it is refused, and its commit", "send 2 a no tx=2\ncommit 2 2", format!("{no} {no}")),

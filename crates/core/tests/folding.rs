@@ -494,6 +494,22 @@ fn what_is_read_ahead_for_many_readers_has_a_bound() {
     }
 }
 
+/// What was read ahead for readers who take nothing keeps those who do from nothing for long.
+#[test]
+fn readers_that_take_nothing_leave_room_for_one_who_does() {
+    let mut bench = Bench::new(Settings { resident_bytes_max: 64 << 10, page_entries: 8, ..settings(1) });
+    for reader in 0..60 {
+        let body = "a-message-of-thirty-bytes-or-so";
+        bench.run(&(0..60).map(|number| format!("send 9 q{reader} {body}-{number}\n")).collect::<String>());
+    }
+    bench.run(&(0..60).map(|reader| format!("attach {}.1 q{reader} 1\n", reader + 10)).collect::<String>());
+    bench.run("time 1000");
+    bench.run("close 69");
+    bench.fetched.clear();
+    bench.run("attach 5.1 q59 60");
+    assert!(bench.fetched.iter().any(|count| 8 <= *count), "{:?}", bench.fetched);
+}
+
 /// One of two subscriptions is read: what its reader has had takes no memory for the other.
 #[test]
 fn what_one_queue_has_sent_leaves_memory_though_another_has_it() {

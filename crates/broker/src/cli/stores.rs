@@ -12,6 +12,9 @@ use crate::cli::ways;
 use crate::config::{Config, Shares, StoreKeys};
 use crate::runtime::{Directories, Stores, TenantKeys};
 
+/// Open transactions of a partition may hold this much, however little memory there is for each.
+const OPEN_BYTES_MIN: u64 = 1 << 20;
+
 /// Opens or makes them, in the data directory that the configuration names and beside it; tells which keys what is written gets.
 ///
 /// # Errors
@@ -62,7 +65,7 @@ fn settings<'c>(
         volatile_bytes_max: volatile / u64::from(placement.partitions),
         recent_bytes_max: config.limits.retroactive_bytes / u64::from(placement.partitions),
         transaction_bytes_max: config.limits.transaction_bytes,
-        open_bytes_max: open / u64::from(placement.partitions),
+        open_bytes_max: (open / u64::from(placement.partitions)).max(OPEN_BYTES_MIN),
         transaction_ms_max: config.limits.transaction_ms_max(),
         audited_producers_max: config.limits.audited_producers,
         outbox_bytes_max: config.limits.outbox_bytes,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_model::{Chunks, Message, MessageKey, MessageRow};
 
-use crate::memory::ahead::Ahead;
+use crate::memory::ahead::{Ahead, Mark};
 use crate::memory::folds::{FOLDS_MAX, Folds, Seen};
 use crate::memory::shelf::{Place, Shelf, Stay};
 use crate::partition::{Memory, Settings};
@@ -48,8 +48,8 @@ struct Stored {
     references: u32,
     pins: u32,
     resident: bool,
-    /// Whether it is among those that were read back or given back.
-    is_ahead: bool,
+    /// If it is among those that were read back or given back.
+    ahead: Option<Mark>,
 }
 
 /// A message that is sought, and where it lies unless that has changed: then the table knows.
@@ -75,7 +75,7 @@ impl From<&Entry> for Sought {
 
 impl Stored {
     fn new(key: MessageKey, message: Message, bytes: u64, resident: bool) -> Stored {
-        Stored { key, message, bytes, references: 0, pins: 0, resident, is_ahead: false }
+        Stored { key, message, bytes, references: 0, pins: 0, resident, ahead: None }
     }
 
     /// Whether it may leave memory at any time.
@@ -87,6 +87,11 @@ impl Stored {
     fn own_bytes(&self) -> u64 {
         self.bytes.saturating_sub(self.message.chunk_bytes())
     }
+}
+
+/// Whether the body that lies there is ahead since it got this mark.
+fn is_ahead(shelf: &Shelf<Stored>, Sought { key, place }: Sought, mark: Mark) -> bool {
+    shelf.get(place).is_some_and(|stored| stored.key == key && stored.ahead == Some(mark))
 }
 
 /// What a message that is gone leaves in the log.
@@ -116,7 +121,7 @@ impl Bodies {
             btree_map::Entry::Vacant(entry) => *entry.insert(self.shelf.put(stored, stay)),
             btree_map::Entry::Occupied(entry) => {
                 if let Some(before) = self.shelf.get_mut(*entry.get()) {
-                    if before.is_ahead {
+                    if before.ahead.is_some() {
                         self.ahead.remove(before.own_bytes());
                     }
                     *before = stored;
@@ -354,7 +359,7 @@ impl Bodies {
             && stored.resident
         {
             *self.account(key) -= stored.own_bytes();
-            if stored.is_ahead {
+            if stored.ahead.is_some() {
                 self.ahead.remove(stored.own_bytes());
             }
         }
@@ -365,9 +370,9 @@ impl Bodies {
         self.stored(message).filter(|stored| stored.resident).map(|stored| &stored.message)
     }
 
-    /// The size of the message's body, if that is not in memory.
+    /// Bytes of the message's own record that are in memory with its body, if that is not there.
     pub fn absent(&self, message: impl Into<Sought>) -> Option<u64> {
-        self.stored(message).filter(|stored| !stored.resident).map(|stored| stored.bytes)
+        self.stored(message).filter(|stored| !stored.resident).map(Stored::own_bytes)
     }
 
     /// The message's headers, whether or not the body is here, and the size of the body.
@@ -380,7 +385,7 @@ impl Bodies {
         let place = self.place(message);
         if let Some(stored) = place.and_then(|place| self.shelf.get_mut(place)) {
             stored.pins += 1;
-            if std::mem::take(&mut stored.is_ahead) {
+            if stored.ahead.take().is_some() {
                 self.ahead.remove(stored.own_bytes());
             }
         }
@@ -397,16 +402,14 @@ impl Bodies {
 
     /// The body that lies there is here again, or nobody has it any more.
     fn put_ahead(&mut self, place: Place) {
-        let Some(stored) = self.shelf.get_mut(place).filter(|stored| stored.is_loose()) else { return };
-        if std::mem::replace(&mut stored.is_ahead, true) {
-            return;
-        }
+        let stored = self.shelf.get(place).filter(|stored| stored.is_loose() && stored.ahead.is_none());
+        let Some(stored) = stored else { return };
         let (body, bytes) = (Sought { key: stored.key, place }, stored.own_bytes());
         let Bodies { shelf, ahead, .. } = self;
-        let is_one = |body: &Sought| {
-            shelf.get(body.place).is_some_and(|stored| stored.key == body.key && stored.is_ahead)
-        };
-        ahead.add(body, bytes, is_one);
+        let mark = ahead.add(body, bytes, |body, mark| is_ahead(shelf, body, mark));
+        if let Some(stored) = shelf.get_mut(place) {
+            stored.ahead = Some(mark);
+        }
     }
 
     /// What was read back or given back, and nobody has.
@@ -418,9 +421,9 @@ impl Bodies {
     /// durable messages no more than they may.
     pub fn leave_ahead(&mut self, bytes_max: u64, taken_max: u64) {
         while bytes_max < self.ahead.bytes() && taken_max < self.taken() {
-            let Some(Sought { key, place }) = self.ahead.oldest() else { return };
-            if self.shelf.get(place).is_some_and(|stored| stored.key == key && stored.is_ahead) {
-                self.evict(key);
+            let Some((body, mark)) = self.ahead.oldest() else { return };
+            if is_ahead(&self.shelf, body, mark) {
+                self.evict(body.key);
             }
         }
     }
@@ -428,10 +431,10 @@ impl Bodies {
     /// Bytes of all bodies that may leave memory at any time, and whether those that were read back are among them as they were counted.
     pub fn loose_bytes(&self) -> (u64, bool) {
         let loose = || self.shelf.iter().filter(|stored| stored.is_loose());
-        let ahead = loose().filter(|stored| stored.is_ahead).map(Stored::own_bytes).sum::<u64>();
-        let all_ahead = self.shelf.iter().filter(|stored| stored.is_ahead).count();
-        let are_counted =
-            ahead == self.ahead.bytes() && all_ahead == loose().filter(|stored| stored.is_ahead).count();
+        let ahead = |stored: &&Stored| stored.ahead.is_some();
+        let ahead_bytes = loose().filter(ahead).map(Stored::own_bytes).sum::<u64>();
+        let all_ahead = self.shelf.iter().filter(ahead).count();
+        let are_counted = ahead_bytes == self.ahead.bytes() && all_ahead == loose().filter(ahead).count();
         (loose().map(Stored::own_bytes).sum(), are_counted)
     }
 
@@ -444,7 +447,7 @@ impl Bodies {
         {
             stored.resident = false;
             stored.message.bytes = Bytes::new();
-            let (bytes, was_ahead) = (stored.own_bytes(), std::mem::take(&mut stored.is_ahead));
+            let (bytes, was_ahead) = (stored.own_bytes(), stored.ahead.take().is_some());
             self.resident_bytes -= bytes;
             if was_ahead {
                 self.ahead.remove(bytes);

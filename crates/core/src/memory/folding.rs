@@ -19,6 +19,9 @@ const LOOKED_AT_MAX: usize = 8;
 /// One part in so many of what durable messages may take is for bodies that were read back and that nobody has yet.
 const AHEAD_SHARE: u64 = 4;
 
+/// One part in so many of that is kept free.
+const KEPT_FREE: u64 = 4;
+
 /// What is too much of it is looked for so often: who asked for it may take it meanwhile.
 const STAY_MS: u64 = 100;
 
@@ -169,15 +172,20 @@ impl Partition {
         self.settings.resident_bytes_max / AHEAD_SHARE
     }
 
+    /// What of that may stay.
+    fn ahead_bytes_kept(&self) -> u64 {
+        self.ahead_bytes_max() - self.ahead_bytes_max() / KEPT_FREE
+    }
+
     /// If memory is short, what was read back or given back beyond that goes to the log again, the oldest first: whoever wanted it
-    /// may be gone, or have no use for it now.
+    /// may be gone, or have no use for it now. A part is kept free, so that there is room for those who have.
     pub(crate) fn leave_what_is_ahead(&mut self) {
-        self.bodies.leave_ahead(self.ahead_bytes_max(), self.settings.resident_bytes_max);
+        self.bodies.leave_ahead(self.ahead_bytes_kept(), self.settings.resident_bytes_max);
     }
 
     /// When that is next, if there is anything of that kind.
     pub(crate) fn leaves_ahead_ms(&self) -> Option<u64> {
-        let is_over = self.ahead_bytes_max() < self.bodies.ahead_bytes() && self.is_short_of_memory();
+        let is_over = self.ahead_bytes_kept() < self.bodies.ahead_bytes() && self.is_short_of_memory();
         is_over.then_some(self.now_ms + STAY_MS)
     }
 
@@ -185,7 +193,7 @@ impl Partition {
     /// neither.
     pub fn overstayed(&self) -> Option<String> {
         let (loose_bytes, are_counted) = self.bodies.loose_bytes();
-        let bytes_max = self.settings.resident_bytes_max + self.ahead_bytes_max();
+        let bytes_max = self.settings.resident_bytes_max + self.ahead_bytes_kept();
         let is_over = bytes_max < loose_bytes;
         (is_over || !are_counted).then(|| {
             format!("bodies that nobody has take {loose_bytes} of {bytes_max} bytes, counted: {are_counted}")

@@ -14,6 +14,9 @@ use crate::log::completion::Completion;
 use crate::queue::State;
 use crate::settling::carrying::Body;
 
+/// What a message of an open transaction takes beside its body.
+const SENT_BYTES: u64 = 320;
+
 /// What a transaction has done here so far.
 #[derive(Default, Debug)]
 pub struct OpenTransaction {
@@ -22,6 +25,8 @@ pub struct OpenTransaction {
     /// Leaving already, by what the same consumer has said outside of it.
     said_again: Vec<Settlement>,
     bytes: u64,
+    /// What that takes in memory.
+    held_bytes: u64,
     /// The client has said everything that belongs to it.
     sealed: bool,
     /// What the coordinator wants, which has to wait for the seal.
@@ -72,14 +77,15 @@ impl OpenTransaction {
         matches!(self.refused, Some(Refusal::TransactionTimedOut { .. }))
     }
 
-    /// What it has sent so far takes.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+    /// What it has sent so far takes in memory.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.held_bytes
     }
 
     /// Nothing comes of what was done so far, nor of what follows: returns what was settled.
     pub(super) fn drop_work(&mut self, refusal: Refusal) -> Vec<(ConsumerKey, Settlement)> {
-        (self.sends, self.bytes, self.refused) = (Vec::new(), 0, Some(refusal));
+        (self.sends, self.refused) = (Vec::new(), Some(refusal));
+        (self.bytes, self.held_bytes) = (0, 0);
         std::mem::take(&mut self.settled)
     }
 
@@ -157,11 +163,11 @@ impl Partition {
         if let Some(refusal) = self.timed_out_refusal(key) {
             return self.reply(connection, ticket, Err(refusal), effects);
         }
-        let others_bytes = self.open_bytes;
+        let (held_bytes, all_bytes) = (bytes + SENT_BYTES, self.open_bytes);
         let open = self.open_transaction(key);
-        let result = match admitted {
+        let result = match open.refused.clone().map_or(admitted, Err) {
             Ok(_) if open.bytes + bytes > max_bytes => Err(Refusal::TransactionTooLarge { max_bytes }),
-            Ok(_) if others_bytes + bytes > open_bytes_max => {
+            Ok(_) if all_bytes + held_bytes > open_bytes_max => {
                 Err(Refusal::TransactionsFull { max_bytes: open_bytes_max })
             }
             Ok(_) => Ok(()),
@@ -170,8 +176,9 @@ impl Partition {
         match &result {
             Ok(()) => {
                 open.bytes += bytes;
+                open.held_bytes += held_bytes;
                 open.sends.push(sent);
-                self.open_bytes += bytes;
+                self.open_bytes += held_bytes;
             }
             Err(refusal) => self.refuse_open(key, refusal.clone()),
         }
@@ -181,13 +188,13 @@ impl Partition {
     /// It can only be rolled back: what it has sent so far is needed no more.
     fn refuse_open(&mut self, key: TransactionKey, refusal: Refusal) {
         let Some(open) = self.open.get_mut(&key) else { return };
-        self.open_bytes -= std::mem::take(&mut open.bytes);
-        (open.sends, open.refused) = (Vec::new(), Some(refusal));
+        self.open_bytes -= std::mem::take(&mut open.held_bytes);
+        (open.sends, open.bytes, open.refused) = (Vec::new(), 0, Some(refusal));
     }
 
     /// Whether what open transactions hold is what was counted.
     pub(crate) fn has_counted_open(&self) -> bool {
-        self.open.values().map(|open| open.bytes).sum::<u64>() == self.open_bytes
+        self.open.values().map(|open| open.held_bytes).sum::<u64>() == self.open_bytes
     }
 
     /// What is said about the transaction if it was open for too long.
@@ -234,7 +241,7 @@ impl Partition {
             connection.transactions.remove(&key);
         }
         let taken = self.open.remove(&key)?;
-        self.open_bytes -= taken.bytes;
+        self.open_bytes -= taken.held_bytes;
         Some(taken)
     }
 

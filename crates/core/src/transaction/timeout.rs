@@ -59,7 +59,7 @@ impl Partition {
     fn end_overdue_share(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
         let refusal = self.timed_out();
         let Some(open) = self.open.get_mut(&key) else { return };
-        self.open_bytes -= open.bytes();
+        self.open_bytes -= open.held_bytes();
         let settled = open.drop_work(refusal);
         self.counters.timed_out_transactions += 1;
         self.take_back_settled(settled, effects);

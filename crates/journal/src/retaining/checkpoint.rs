@@ -263,7 +263,10 @@ impl<D: Disk> Journal<D> {
         answer: Result<WrittenCheckpoint, CheckpointError>,
     ) -> Result<(), CheckpointError> {
         self.checkpoints.busy = false;
-        let written = answer.inspect_err(|_| self.checkpoints.slot = Some(UNFINISHED.to_owned()))?;
+        let written = answer.inspect_err(|_| {
+            self.checkpoints.slot = Some(UNFINISHED.to_owned());
+            self.rekeying.checkpoint_failed();
+        })?;
         let WrittenCheckpoint { sequence, key, summary } = written;
         self.rekeying.checkpoint_written();
         self.checkpoints.kept.push_back(Kept { sequence, key, summary: Some(summary) });

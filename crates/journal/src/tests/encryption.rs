@@ -222,9 +222,11 @@ fn checkpoints_that_fail_keep_nothing_from_coming_to_another_key() {
     let (mut journal, _, _) = open(&disk, &keys(Some(2), &[1]));
     journal.seal().unwrap();
     for _ in 0..9 {
-        disk.fail(Operation::Sync, 0, Fault::Broken);
         assert!(journal.checkpoint_due(), "it is tried again");
+        disk.fail(Operation::Sync, 0, Fault::Broken);
         journal.write_checkpoint(vec![state(40)]).unwrap_err();
+        assert!(!journal.checkpoint_due(), "not at once");
+        journal.want_checkpoint();
     }
     rest(&mut journal, &disk);
     assert!(journal.bytes_by_key().into_keys().all(|key| key == Some(id(2))));

@@ -761,6 +761,8 @@ impl Run {
         }
         self.journal.seal().unwrap();
         self.model.all_synced();
+        // One that failed before is tried again.
+        self.journal.want_checkpoint();
         // One compaction takes four steps, and as many segments as may move may need one each.
         for _ in 0..4 * (8 + self.journal.segments().count()) {
             if self.journal.checkpoint_due() {
