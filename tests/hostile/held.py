@@ -13,8 +13,6 @@ BODY_BYTES = 8 << 10
 # An eighth of the broker's memory for all of them, and what each was read beyond that; the rest is the allocator's.
 TOGETHER_BYTES_MAX = brokers.MEMORY_BYTES // 8 + PRODUCERS * (64 << 10) + (12 << 20)
 FULL = '[[policy]]\ndestination = "queue://held"\nmessages_max = 200\nat_limit = "block"\n'
-
-
 # What each of many transactions is sent: together four times what they may hold.
 TRANSACTIONS, OPEN_SENDS = 64, 64
 OPEN_BYTES_MAX = brokers.MEMORY_BYTES // 8

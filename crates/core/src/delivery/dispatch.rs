@@ -7,6 +7,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::delivery::fetches::Fetch;
 use crate::delivery::group::GroupTurn;
 use crate::delivery::selection::Selected;
 use crate::memory::bodies::Sought;
@@ -243,8 +244,7 @@ impl Partition {
             false => self.absent_from(id, (number, first), messages_max, FETCH_BYTES_MAX),
         };
         if let Some(due) = self.sought(id, from) {
-            let bytes = self.bodies.absent(due).unwrap_or(0);
-            self.fetches.begin(due, bytes).waiting.push(id);
+            self.begin_fetch(due).waiting.push(id);
         }
         if let Some((last, _)) = absent.last().copied() {
             let (at, then) = (absent[absent.len() / 2].0, absent[absent.len() * 3 / 4].0);
@@ -347,10 +347,15 @@ impl Partition {
         }
         let keys = absent.iter().map(|(_, sought)| sought.key).collect();
         for (_, sought) in absent {
-            let bytes = self.bodies.absent(*sought).unwrap_or(0);
-            self.fetches.begin(*sought, bytes);
+            self.begin_fetch(*sought);
         }
         effects.push(Effect::Fetch { keys });
+    }
+
+    /// The body is on its way from now on, unless it was before.
+    pub(crate) fn begin_fetch(&mut self, what: Sought) -> &mut Fetch {
+        let bytes = self.bodies.absent(what).unwrap_or(0);
+        self.fetches.begin(what, bytes)
     }
 
     /// Bodies came back from the log.

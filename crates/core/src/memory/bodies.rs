@@ -83,6 +83,13 @@ impl Stored {
         self.resident && self.pins == 0 && matches!(self.key, MessageKey::Durable { .. })
     }
 
+    /// Somebody has it now, or nobody can have it from here.
+    fn leave_ahead(&mut self, ahead: &mut Ahead) {
+        if self.ahead.take().is_some() {
+            ahead.remove(self.own_bytes());
+        }
+    }
+
     /// Bytes that are in its own record, and in memory while it is resident.
     fn own_bytes(&self) -> u64 {
         self.bytes.saturating_sub(self.message.chunk_bytes())
@@ -121,9 +128,7 @@ impl Bodies {
             btree_map::Entry::Vacant(entry) => *entry.insert(self.shelf.put(stored, stay)),
             btree_map::Entry::Occupied(entry) => {
                 if let Some(before) = self.shelf.get_mut(*entry.get()) {
-                    if before.ahead.is_some() {
-                        self.ahead.remove(before.own_bytes());
-                    }
+                    before.leave_ahead(&mut self.ahead);
                     *before = stored;
                 }
                 *entry.get()
@@ -355,13 +360,11 @@ impl Bodies {
 
     fn forget(&mut self, key: MessageKey) {
         if let Some(place) = self.places.remove(&key)
-            && let Some(stored) = self.shelf.take(place)
+            && let Some(mut stored) = self.shelf.take(place)
             && stored.resident
         {
             *self.account(key) -= stored.own_bytes();
-            if stored.ahead.is_some() {
-                self.ahead.remove(stored.own_bytes());
-            }
+            stored.leave_ahead(&mut self.ahead);
         }
     }
 
@@ -385,9 +388,7 @@ impl Bodies {
         let place = self.place(message);
         if let Some(stored) = place.and_then(|place| self.shelf.get_mut(place)) {
             stored.pins += 1;
-            if stored.ahead.take().is_some() {
-                self.ahead.remove(stored.own_bytes());
-            }
+            stored.leave_ahead(&mut self.ahead);
         }
     }
 
@@ -441,17 +442,15 @@ impl Bodies {
     /// Takes the body of a durable message out of memory; it can be read back from the log.
     pub fn evict(&mut self, key: MessageKey) {
         if let MessageKey::Durable { .. } = key
-            && let Some(stored) = self.stored_mut(key)
+            && let Some(place) = self.place(key)
+            && let Some(stored) = self.shelf.get_mut(place)
             && stored.resident
             && stored.pins == 0
         {
             stored.resident = false;
             stored.message.bytes = Bytes::new();
-            let (bytes, was_ahead) = (stored.own_bytes(), stored.ahead.take().is_some());
-            self.resident_bytes -= bytes;
-            if was_ahead {
-                self.ahead.remove(bytes);
-            }
+            self.resident_bytes -= stored.own_bytes();
+            stored.leave_ahead(&mut self.ahead);
         }
     }
 

@@ -90,7 +90,7 @@ impl Partition {
             }
             self.expiries.awaits(key, id, tag);
             if !self.fetches.has(key) {
-                self.fetches.begin(key.into(), self.bodies.absent(key).unwrap_or(0));
+                self.begin_fetch(key.into());
                 absent.push(key);
             }
         }

@@ -77,15 +77,8 @@ impl OpenTransaction {
         matches!(self.refused, Some(Refusal::TransactionTimedOut { .. }))
     }
 
-    /// What it has sent so far takes in memory.
-    pub(super) fn held_bytes(&self) -> u64 {
-        self.held_bytes
-    }
-
-    /// Nothing comes of what was done so far, nor of what follows: returns what was settled.
-    pub(super) fn drop_work(&mut self, refusal: Refusal) -> Vec<(ConsumerKey, Settlement)> {
-        (self.sends, self.refused) = (Vec::new(), Some(refusal));
-        (self.bytes, self.held_bytes) = (0, 0);
+    /// Nothing comes of what was settled so far: returns that.
+    pub(super) fn take_settled(&mut self) -> Vec<(ConsumerKey, Settlement)> {
         std::mem::take(&mut self.settled)
     }
 
@@ -160,9 +153,6 @@ impl Partition {
             true => Err(self.full(&sent, connection)),
             false => Ok(admitted),
         });
-        if let Some(refusal) = self.timed_out_refusal(key) {
-            return self.reply(connection, ticket, Err(refusal), effects);
-        }
         let (held_bytes, all_bytes) = (bytes + SENT_BYTES, self.open_bytes);
         let open = self.open_transaction(key);
         let result = match open.refused.clone().map_or(admitted, Err) {
@@ -186,7 +176,7 @@ impl Partition {
     }
 
     /// It can only be rolled back: what it has sent so far is needed no more.
-    fn refuse_open(&mut self, key: TransactionKey, refusal: Refusal) {
+    pub(super) fn refuse_open(&mut self, key: TransactionKey, refusal: Refusal) {
         let Some(open) = self.open.get_mut(&key) else { return };
         self.open_bytes -= std::mem::take(&mut open.held_bytes);
         (open.sends, open.bytes, open.refused) = (Vec::new(), 0, Some(refusal));

@@ -14,6 +14,7 @@ use postroad_model::{BranchId, ConsumerKey, Effect, EntryTag, QueueId, Refusal, 
 
 use crate::Partition;
 use crate::queue::State;
+use crate::transaction::open::OpenTransaction;
 
 /// Transactions are looked at so often, while any is open.
 const LOOK_MS: u64 = 200;
@@ -58,9 +59,8 @@ impl Partition {
 
     fn end_overdue_share(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
         let refusal = self.timed_out();
-        let Some(open) = self.open.get_mut(&key) else { return };
-        self.open_bytes -= open.held_bytes();
-        let settled = open.drop_work(refusal);
+        self.refuse_open(key, refusal);
+        let Some(settled) = self.open.get_mut(&key).map(OpenTransaction::take_settled) else { return };
         self.counters.timed_out_transactions += 1;
         self.take_back_settled(settled, effects);
     }
@@ -73,9 +73,8 @@ impl Partition {
 
     /// What was done here is no more, and its consumers do not have again what they had settled.
     pub(super) fn discard_overdue(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
-        let refusal = self.timed_out();
         if let Some(mut open) = self.take_open(key) {
-            self.take_back_settled(open.drop_work(refusal), effects);
+            self.take_back_settled(open.take_settled(), effects);
         }
     }
 

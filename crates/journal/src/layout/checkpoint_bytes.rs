@@ -68,6 +68,8 @@ pub(crate) struct CheckpointBytes {
     header: Bytes,
     body: Bytes,
     states: Vec<Snapshot>,
+    /// How many they are.
+    pub byte_length: u64,
 }
 
 /// Fixes the content of a checkpoint.
@@ -151,17 +153,12 @@ impl CheckpointDraft {
             header.put_u64_le(first_nonce);
         }
         seal(CHECKPOINT_MAGIC, &mut sector, self.version);
-        Ok(CheckpointBytes { header: Bytes::copy_from_slice(&sector), body: self.body, states })
+        let (header, byte_length) = (Bytes::copy_from_slice(&sector), SECTOR_BYTES + body_bytes);
+        Ok(CheckpointBytes { header, body: self.body, states, byte_length })
     }
 }
 
 impl CheckpointBytes {
-    /// How many they are.
-    pub(crate) fn byte_length(&self) -> u64 {
-        let states: usize = self.states.iter().map(Snapshot::byte_length).sum();
-        (self.header.len() + self.body.len() + states) as u64
-    }
-
     /// Piece by piece; what was spilled is read as it comes.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Bytes> {
         let states = self.states.iter().flat_map(Snapshot::pieces);

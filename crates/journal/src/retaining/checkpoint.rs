@@ -76,6 +76,8 @@ pub(crate) struct Checkpoints {
     /// A file that is no longer needed.
     pub slot: Option<String>,
     pub busy: bool,
+    /// The last one failed: none is made only for keys until whoever makes them tries again, which may be a while.
+    pub failed: bool,
     /// One failed, and is to be tried again.
     pub is_wanted: bool,
     pub committed_bytes: u64,
@@ -263,10 +265,8 @@ impl<D: Disk> Journal<D> {
         answer: Result<WrittenCheckpoint, CheckpointError>,
     ) -> Result<(), CheckpointError> {
         self.checkpoints.busy = false;
-        let written = answer.inspect_err(|_| {
-            self.checkpoints.slot = Some(UNFINISHED.to_owned());
-            self.rekeying.checkpoint_failed();
-        })?;
+        self.checkpoints.failed = answer.is_err();
+        let written = answer.inspect_err(|_| self.checkpoints.slot = Some(UNFINISHED.to_owned()))?;
         let WrittenCheckpoint { sequence, key, summary } = written;
         self.rekeying.checkpoint_written();
         self.checkpoints.kept.push_back(Kept { sequence, key, summary: Some(summary) });
@@ -365,7 +365,7 @@ pub(crate) fn write_file<D: Disk>(
         disk.remove(UNFINISHED)?;
         file = disk.create(UNFINISHED)?;
     }
-    let wanted = bytes.byte_length().next_multiple_of(ALLOCATION_STEP_BYTES);
+    let wanted = bytes.byte_length.next_multiple_of(ALLOCATION_STEP_BYTES);
     if file.length()? < wanted {
         file.allocate(wanted)?;
     }

@@ -19,13 +19,11 @@ const CHECKPOINTS_MAX: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct Rekeying {
     checkpoints_left: u32,
-    /// The last checkpoint failed: the next one is made when whoever makes them tries again, which may be a while.
-    is_held_up: bool,
 }
 
 impl Default for Rekeying {
     fn default() -> Rekeying {
-        Rekeying { checkpoints_left: CHECKPOINTS_MAX, is_held_up: false }
+        Rekeying { checkpoints_left: CHECKPOINTS_MAX }
     }
 }
 
@@ -33,11 +31,6 @@ impl Rekeying {
     /// One was written; one that failed brought nothing nearer.
     pub(crate) fn checkpoint_written(&mut self) {
         self.checkpoints_left = self.checkpoints_left.saturating_sub(1);
-        self.is_held_up = false;
-    }
-
-    pub(crate) fn checkpoint_failed(&mut self) {
-        self.is_held_up = true;
     }
 
     /// Something was written again.
@@ -59,8 +52,8 @@ impl<D: Disk> Journal<D> {
     /// Whether a checkpoint brings it nearer that nothing is encrypted otherwise than it would be now.
     pub(crate) fn rekeying_waits(&self) -> bool {
         let goes_on = self.compactions.goes_on(self.checkpoints.oldest_of_two());
-        let Rekeying { checkpoints_left, is_held_up } = self.rekeying;
-        0 < checkpoints_left && !is_held_up && !goes_on && !self.must_leave() && self.has_outdated()
+        let may_try = 0 < self.rekeying.checkpoints_left && !self.checkpoints.failed;
+        may_try && !goes_on && !self.must_leave() && self.has_outdated()
     }
 
     fn has_outdated(&self) -> bool {
