@@ -22,6 +22,8 @@ pub(crate) struct Loaded {
     pub key: Option<KeyId>,
     /// Newer ones that cannot be read, newest first.
     pub skipped: Vec<PathBuf>,
+    /// The system refuses to read the newest of them that it does: it may be good, and this one too old to be used.
+    pub refused: Option<OpenError>,
     pub last_sequence: u64,
     /// The one before the newest readable, unread but for what its states are encrypted with: the next start may need it.
     pub before: Option<(u64, Option<KeyId>)>,
@@ -51,7 +53,6 @@ pub(crate) fn load<D: Disk>(disk: &D, names: &[String], keys: &Keys) -> Result<L
     sequences.sort_unstable_by(|a, b| b.cmp(a));
     let mut loaded = Loaded { last_sequence: sequences.first().copied().unwrap_or(0), ..Loaded::default() };
     loaded.superfluous.extend(names.iter().filter(|name| *name == UNFINISHED).cloned());
-    let mut refused = None;
     for sequence in sequences {
         let name = checkpoint_name(sequence);
         if loaded.checkpoint.is_some() {
@@ -72,22 +73,22 @@ pub(crate) fn load<D: Disk>(disk: &D, names: &[String], keys: &Keys) -> Result<L
             Err(Unreadable::Lacking(key)) => return Err(lacking(disk.path(&name), key, keys)),
             Err(unreadable) => {
                 if let Unreadable::Io(source) = unreadable {
-                    refused.get_or_insert(OpenError::Io { file: disk.path(&name), source });
+                    loaded.refused.get_or_insert(OpenError::Io { file: disk.path(&name), source });
                 }
                 loaded.skipped.push(disk.path(&name));
                 loaded.superfluous.push(name);
                 // What is older than those that are kept has lost what it needs.
                 if KEPT_MAX <= loaded.skipped.len()
-                    && let Some(refused) = refused.take()
+                    && let Some(refused) = loaded.refused.take()
                 {
                     return Err(refused);
                 }
             }
         }
     }
-    match refused {
-        Some(refused) if loaded.checkpoint.is_none() => Err(refused),
-        _ => Ok(loaded),
+    match loaded.refused.take_if(|_| loaded.checkpoint.is_none()) {
+        Some(refused) => Err(refused),
+        None => Ok(loaded),
     }
 }
 

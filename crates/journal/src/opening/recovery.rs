@@ -53,7 +53,8 @@ impl<D: Disk> Journal<D> {
         let options = options.in_bounds();
         let directory_failed = |source| OpenError::Io { file: disk.path(""), source };
         let names = disk.list().map_err(directory_failed)?;
-        let loaded = checkpoint_load::load(&disk, &names, &keys)?;
+        let mut loaded = checkpoint_load::load(&disk, &names, &keys)?;
+        let refused = loaded.refused.take();
         let numbers: BTreeSet<SegmentNumber> = names.iter().filter_map(|name| segment_of(name)).collect();
         let content = loaded.content();
         let start = content.map_or(Place::BEGINNING, |content| content.start);
@@ -61,9 +62,9 @@ impl<D: Disk> Journal<D> {
         let (compacted, obsolete) = compacted::load(&disk, &names, loaded.segments())?;
         let found = chain::find(&disk, numbers.iter().copied().filter(|&number| start.segment <= number))?;
         let missing = |number| missing(&disk, &loaded, number);
-        let chain = chain::link(found, start, end, missing)?;
-        let (mut verified, mut unused, dead) =
-            verify(&disk, &loaded, &numbers, compacted, chain, &keys, watch)?;
+        let verified = chain::link(found, start, end, missing)
+            .and_then(|chain| verify(&disk, &loaded, &numbers, compacted, chain, &keys, watch));
+        let (mut verified, mut unused, dead) = or_refused(verified, refused)?;
         check_keys(&disk, &verified.segments, &keys)?;
         let indexes = names
             .iter()
@@ -222,6 +223,18 @@ fn lost_records(file: &Path, segment: &Segment) -> Vec<(PartitionId, Damage)> {
         (partition, Damage { partition: Some(partition), file: file.to_owned(), offset: 0, kind })
     })
     .collect()
+}
+
+/// What is missing by a checkpoint is no damage as long as there may be a newer one, which the system refuses to read at present.
+fn or_refused<F>(
+    verified: Result<Verification<F>, OpenError>,
+    refused: Option<OpenError>,
+) -> Result<Verification<F>, OpenError> {
+    let is_damaged = match &verified {
+        Ok((verified, ..)) => !verified.damaged.is_empty(),
+        Err(error) => matches!(error, OpenError::Damaged(_)),
+    };
+    refused.filter(|_| is_damaged).map_or(verified, Err)
 }
 
 /// Makes what is behind the end of the journal void, before new groups come there.

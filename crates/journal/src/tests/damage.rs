@@ -223,6 +223,40 @@ fn a_checkpoint_that_the_system_does_not_read_is_not_called_damaged() {
 }
 
 #[test]
+fn nothing_is_called_lost_by_an_old_checkpoint_while_the_system_does_not_read_a_newer_one() {
+    let disk = with_checkpoints(&[2]).copy();
+    let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
+    assert!(journal.release(PartitionId(0), position(2), 1000));
+    for _ in 0..2 {
+        let state = Bytes::from_static(b"up to 40").into();
+        let checkpoint = Checkpoint { partition: PartitionId(0), position: position(40), state };
+        journal.write_checkpoint(vec![checkpoint]).unwrap();
+    }
+    drop(journal);
+    // Neither of the two needs it, so it is there to be used again, or to be removed.
+    disk.remove(FIRST).unwrap();
+    // The newest was damaged, and a start has cleared it away.
+    disk.remove("0000000000000005.checkpoint").unwrap();
+    let opens_by_the_fourth = || {
+        let (_, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+        assert_eq!((recovered.checkpoints[0].position, recovered.damaged), (position(40), vec![]));
+    };
+    opens_by_the_fourth();
+    // The third is there yet, and by it the second message is live.
+    assert!(disk.contents("0000000000000003.checkpoint").is_some());
+    for operation in [Operation::Open, Operation::Length] {
+        disk.fail(operation, 0, Fault::Broken);
+        match Journal::open(disk.clone(), OPTIONS) {
+            Err(OpenError::Io { file, .. }) => {
+                assert_eq!(file, PathBuf::from("0000000000000004.checkpoint"), "{operation:?}");
+            }
+            got => panic!("{operation:?}: {:?}", got.map(|(_, recovered)| recovered.damaged)),
+        }
+        opens_by_the_fourth();
+    }
+}
+
+#[test]
 fn a_lost_segment_with_live_messages_stops_their_partition() {
     let disk = with_checkpoints(&[2]).copy();
     disk.remove(FIRST).unwrap();
