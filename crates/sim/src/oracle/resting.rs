@@ -230,7 +230,7 @@ impl Oracle {
         (is_plain && self.operations[letter.operation].what == "send").then_some((letter, way))
     }
 
-    /// What has rested does not wait in a subscription that somebody reads.
+    /// What has rested does not wait in a subscription that somebody reads, unless that one gets nothing more until it speaks.
     pub(super) fn check_woken(&self, connected: &BTreeSet<ConnectionId>) -> Checked {
         for (spot, copy) in &self.copies {
             let is_read = self.readers.iter().find(|(key, reader)| {
@@ -239,7 +239,8 @@ impl Oracle {
                     Place::Subscription(own) => own == *key,
                     Place::Named(name) => reader.name.as_ref() == Some(name),
                 };
-                reads && reader.attached && reader.credit > 0 && connected.contains(&key.connection)
+                let gets_more = reader.credit > 0 && !self.may_be_stopped(**key);
+                reads && reader.attached && gets_more && connected.contains(&key.connection)
             });
             let expires =
                 self.letters.get(&spot.1).is_none_or(|letter| letter.sent.message.expires_at_ms != 0);

@@ -70,6 +70,21 @@ impl Oracle {
         slow.then == then && slow.after_ms.is_some_and(|after_ms| spoke_ms + after_ms <= self.now_ms)
     }
 
+    /// Whether a consumer may get nothing more until it speaks, as something was taken back from it.
+    pub(super) fn may_be_stopped(&self, key: ConsumerKey) -> bool {
+        let is_taken = |(_, spot): &(EntryTag, Spot)| {
+            self.copies.get(spot).is_some_and(|copy| match copy.hold {
+                Hold::InTransaction(number, by) => {
+                    by == key && (self.operations[number].doomed || self.is_overdue(number))
+                }
+                Hold::Held(by) => by == key && copy.perhaps_taken,
+                Hold::Free => false,
+            })
+        };
+        self.may_be_slow(key, WhenSlow::TakeBack)
+            || self.readers.get(&key).is_some_and(|reader| reader.held.iter().any(is_taken))
+    }
+
     /// A consumer speaks. What it has may have been taken back by now, or not.
     pub(super) fn spoken(&mut self, key: ConsumerKey) {
         let taken = self.may_be_slow(key, WhenSlow::TakeBack);
