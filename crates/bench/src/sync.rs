@@ -2,21 +2,31 @@
 //!
 //! One such sender cannot exceed the disk's rate: its share is what is left of it after the network and the broker. The way to the
 //! broker and back is measured by messages that need no disk, so that it can be taken off. Many senders share each sync, and their share tells how well.
+//! Beside both stands a server that does nothing but receive, write, sync and answer: what the machine allows at all.
+//!
+//! All of it is measured in turn, several times over, as the pace of a disk changes by the minute: what is told are medians.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use postroad_openwire::codec::Message;
 use serde::Serialize;
 
 use crate::disk::measure_sync;
-use crate::load::drain;
-use crate::{BrokerUrl, LinkError, ServerTime, backlog};
+use crate::load::{Counters, drain, durable_message, publish};
+use crate::{BrokerUrl, Link, LinkError, ServerTime, backlog, floor};
 
 /// Bodies of the messages that need no disk, together: they lie in the broker's memory until all are sent, and a small one holds up whoever
 /// sends more.
 const ROUND_TRIPS_BYTES: u64 = 1 << 20;
+
+/// What OpenWire adds to a body, about.
+const HEADERS_BYTES: usize = 280;
 
 /// How it is measured.
 #[derive(Clone, Debug)]
@@ -27,11 +37,13 @@ pub struct Plan {
     pub server: Option<ServerTime>,
     /// A directory on the broker's disk.
     pub directory: PathBuf,
-    /// How long the disk is measured, before and behind the senders each.
+    /// How often all of it is measured.
+    pub rounds: u32,
+    /// How long the disk is measured in each, before and behind the senders, and the server that does nothing else.
     pub disk: Duration,
     /// Senders at a time, in turn: each has a connection of its own, and one message under way.
     pub senders: Vec<u32>,
-    /// Messages of each sender.
+    /// Messages of each sender and round.
     pub messages: u64,
     /// Bytes of each body.
     pub body_bytes: usize,
@@ -53,16 +65,19 @@ pub struct Row {
     /// The same of one sender, as if the way to the broker and back took no time: what the disk takes for a sync, to what the sender waits longer
     /// than it does without a disk. Of several it would say nothing, as they share both.
     pub share_less_round_trip: Option<f64>,
+    /// For each message that a server that does nothing else would have taken in from as many.
+    pub share_of_floor: f64,
 }
 
 /// All of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measurement {
-    /// Writes of 4 KiB, each with a sync, in a second: the mean of those before and behind.
+    /// Writes of 4 KiB, each with a sync, in a second: in each round the mean of those before and behind.
     pub disk_per_second: f64,
-    /// How far the two differ: from 1 on; much more, and the disk had other work.
+    /// How far the fastest look at the disk and the slowest differ: from 1 on; much more, and the disk had other work.
     pub disk_ratio: f64,
-    /// From the send of a non-persistent message to its confirmation, one at a time: the mean.
+    /// From the send of a non-persistent message to its confirmation: the mean, one at a time, with as much time between them as the disk takes, since a
+    /// machine that has slept wakes later.
     pub round_trip_us: f64,
     /// In the order of the plan.
     pub rows: Vec<Row>,
@@ -81,7 +96,7 @@ pub enum SyncError {
         /// Where.
         directory: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Messages that were confirmed did not come.
     #[error("{want} messages were to be consumed, and {found} came")]
@@ -93,35 +108,99 @@ pub enum SyncError {
     },
 }
 
-/// Measures the disk, the broker with each number of senders, and the disk again; what was sent is consumed.
+/// What one round found.
+struct Round {
+    /// Seconds that the disk takes for a sync, before and behind.
+    disk: [f64; 2],
+    /// Seconds to the broker and back.
+    trip: f64,
+    /// In the order of the plan.
+    paces: Vec<Pace>,
+}
+
+/// Of one number of senders.
+struct Pace {
+    published_per_second: f64,
+    /// Seconds that each message took, if they were sent one by one.
+    waits: Option<f64>,
+    floor_per_second: f64,
+}
+
+/// Measures the disk, the broker with each number of senders, and the disk again, in rounds; what was sent is consumed.
 ///
 /// # Errors
 /// The broker cannot be reached, refuses or loses something; the disk cannot be written; somebody asked us to stop.
 pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Measurement, SyncError> {
-    let before = disk_per_second(plan)?;
-    let trips = ROUND_TRIPS_BYTES / plan.body_bytes.max(1) as u64;
-    let trips = Plan { messages: trips.clamp(1, plan.messages.max(1)), ..plan.clone() };
-    let trips_per_second = pace(&trips, 1, false, stop)?;
-    let mut paces = Vec::new();
-    for &senders in &plan.senders {
-        paces.push((senders, pace(plan, senders, true, stop)?));
-    }
-    Ok(compare(plan, [before, disk_per_second(plan)?], trips_per_second, &paces))
+    let rounds = (0..plan.rounds.max(1)).map(|number| round(plan, number, stop));
+    Ok(compare(plan, &rounds.collect::<Result<Vec<_>, _>>()?))
 }
 
-/// Confirmed sends in a second.
-fn pace(plan: &Plan, senders: u32, persistent: bool, stop: &Arc<AtomicBool>) -> Result<f64, SyncError> {
-    let load = load(plan, senders, persistent);
+fn round(plan: &Plan, number: u32, stop: &Arc<AtomicBool>) -> Result<Round, SyncError> {
+    let plan = &Plan { run: format!("{}.{number}", plan.run), ..plan.clone() };
+    let before = disk_seconds(plan)?;
+    let trips = (ROUND_TRIPS_BYTES / plan.body_bytes.max(1) as u64).clamp(1, plan.messages.max(1));
+    let trip = one_by_one(plan, false, trips, Duration::from_secs_f64(before), stop)?.waits;
+    let mut paces = Vec::new();
+    for &senders in &plan.senders {
+        let floor_per_second = floor_per_second(plan, senders)?;
+        paces.push(match senders {
+            1 => Pace { floor_per_second, ..one_by_one(plan, true, plan.messages, Duration::ZERO, stop)? },
+            _ => Pace { floor_per_second, ..together(plan, senders, stop)? },
+        });
+    }
+    Ok(Round { disk: [before, disk_seconds(plan)?], trip: trip.unwrap_or_default(), paces })
+}
+
+/// One sender that waits for each confirmation, and then for `pause`.
+fn one_by_one(
+    plan: &Plan,
+    persistent: bool,
+    messages: u64,
+    pause: Duration,
+    stop: &Arc<AtomicBool>,
+) -> Result<Pace, SyncError> {
+    let load = load(plan, 1, persistent);
+    let destination = backlog::destination(&load, 0);
+    let plain = durable_message(&destination, Bytes::from(vec![0; plan.body_bytes]), Vec::new())?;
+    let message = Message { persistent, ..plain };
+    // The first one pays for what is made on first use.
+    backlog::run(&backlog::Plan { messages: 1, ..load.clone() }, stop, |_| ())?;
+    let link = Link::open(&plan.url, None, None, stop.clone())?;
+    let counters = Counters { limit: Some(messages), publishers_stop: stop.clone(), ..Counters::default() };
+    let (mut waited, began) = (Duration::ZERO, Instant::now());
+    let next = |_| {
+        if !pause.is_zero() {
+            thread::sleep(pause);
+        }
+        Ok(message.clone())
+    };
+    publish(link, next, 1, &counters, |wait| waited += wait)?;
+    let seconds = began.elapsed().as_secs_f64();
+    consume(plan, &load, messages + 1, stop)?;
+    let messages = messages as f64;
+    let waits = Some(waited.as_secs_f64() / messages);
+    Ok(Pace { published_per_second: messages / seconds, waits, floor_per_second: 0.0 })
+}
+
+/// So many senders, each of which waits for its confirmations.
+fn together(plan: &Plan, senders: u32, stop: &Arc<AtomicBool>) -> Result<Pace, SyncError> {
+    let load = load(plan, senders, true);
     // The first messages pay for what is made on first use.
     let warm = backlog::Plan { messages: u64::from(senders), ..load.clone() };
     backlog::run(&warm, stop, |_| ())?;
-    let pace = backlog::run(&load, stop, |_| ())?.published_per_second;
-    let want = warm.messages + load.messages;
-    let found = drain(&plan.url, backlog::destination(&load, 0), want, stop)?;
-    if found < want {
-        return Err(SyncError::Missing { want, found });
-    }
-    Ok(pace)
+    let published_per_second = backlog::run(&load, stop, |_| ())?.published_per_second;
+    consume(plan, &load, warm.messages + load.messages, stop)?;
+    Ok(Pace { published_per_second, waits: None, floor_per_second: 0.0 })
+}
+
+fn consume(
+    plan: &Plan,
+    load: &backlog::Plan,
+    want: u64,
+    stop: &Arc<AtomicBool>,
+) -> Result<(), SyncError> {
+    let found = drain(&plan.url, backlog::destination(load, 0), want, stop)?;
+    if found < want { Err(SyncError::Missing { want, found }) } else { Ok(()) }
 }
 
 fn load(plan: &Plan, senders: u32, persistent: bool) -> backlog::Plan {
@@ -142,29 +221,70 @@ fn load(plan: &Plan, senders: u32, persistent: bool) -> backlog::Plan {
     }
 }
 
-/// Of the journal's own way to sync: by the mean, as that is what a sender that waits feels.
-fn disk_per_second(plan: &Plan) -> Result<f64, SyncError> {
-    let failed = |source| SyncError::Disk { directory: plan.directory.clone(), source };
-    let row = measure_sync(&plan.directory, plan.disk).map_err(failed)?;
-    Ok(row.bytes_per_second / row.block_bytes as f64)
+/// Of the journal's own way to sync: the mean, as that is what a sender that waits feels.
+fn disk_seconds(plan: &Plan) -> Result<f64, SyncError> {
+    let row = measure_sync(&plan.directory, plan.disk).map_err(|source| no_disk(plan, source))?;
+    Ok(row.block_bytes as f64 / row.bytes_per_second)
 }
 
-fn compare(plan: &Plan, disk: [f64; 2], trips_per_second: f64, paces: &[(u32, f64)]) -> Measurement {
-    let [before, behind] = disk;
-    let disk_per_second = (before + behind) / 2.0;
-    let less_round_trip = |per_second: f64| {
-        let waits = 1.0 / per_second - 1.0 / trips_per_second;
-        (0.0 < waits).then(|| 1.0 / disk_per_second / waits)
+fn floor_per_second(plan: &Plan, senders: u32) -> Result<f64, SyncError> {
+    let floor = floor::Plan {
+        directory: plan.directory.clone(),
+        producers: senders as usize,
+        consumers: 0,
+        message_bytes: plan.body_bytes + HEADERS_BYTES,
+        time: plan.disk,
     };
-    let row = |&(senders, published_per_second): &(u32, f64)| Row {
-        senders,
-        published_per_second,
-        megabytes_per_second: published_per_second * plan.body_bytes as f64 / 1e6,
-        share: published_per_second / disk_per_second,
-        share_less_round_trip: if senders == 1 { less_round_trip(published_per_second) } else { None },
-    };
-    let (disk_ratio, round_trip_us) = (before.max(behind) / before.min(behind), 1e6 / trips_per_second);
-    Measurement { disk_per_second, disk_ratio, round_trip_us, rows: paces.iter().map(row).collect() }
+    Ok(floor::run_synced(&floor).map_err(|source| no_disk(plan, source))?.per_second)
+}
+
+fn no_disk(plan: &Plan, source: io::Error) -> SyncError {
+    SyncError::Disk { directory: plan.directory.clone(), source }
+}
+
+fn compare(plan: &Plan, rounds: &[Round]) -> Measurement {
+    let looks = || rounds.iter().flat_map(|round| round.disk);
+    let rows = plan.senders.iter().enumerate().map(|(place, &senders)| {
+        let told = |tell: fn(&Round, &Pace) -> f64| {
+            median(rounds.iter().map(|round| tell(round, &round.paces[place])))
+        };
+        let published_per_second = told(|_, pace| pace.published_per_second);
+        let less = rounds.iter().filter_map(|round| less_round_trip(round, &round.paces[place]));
+        let less: Vec<f64> = less.collect();
+        Row {
+            senders,
+            published_per_second,
+            megabytes_per_second: published_per_second * plan.body_bytes as f64 / 1e6,
+            share: told(|round, pace| pace.published_per_second * round.disk_seconds()),
+            share_less_round_trip: (!less.is_empty()).then(|| median(less)),
+            share_of_floor: told(|_, pace| pace.published_per_second / pace.floor_per_second),
+        }
+    });
+    Measurement {
+        disk_per_second: median(rounds.iter().map(|round| 1.0 / round.disk_seconds())),
+        disk_ratio: looks().fold(0.0, f64::max) / looks().fold(f64::INFINITY, f64::min),
+        round_trip_us: median(rounds.iter().map(|round| round.trip * 1e6)),
+        rows: rows.collect(),
+    }
+}
+
+impl Round {
+    fn disk_seconds(&self) -> f64 {
+        (self.disk[0] + self.disk[1]) / 2.0
+    }
+}
+
+/// `None`: whoever waited did not wait longer than without a disk.
+fn less_round_trip(round: &Round, pace: &Pace) -> Option<f64> {
+    let on_disk = pace.waits? - round.trip;
+    (0.0 < on_disk).then(|| round.disk_seconds() / on_disk)
+}
+
+/// The upper one of two in the middle.
+fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -172,30 +292,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn senders_are_told_by_what_the_disk_does_alone() {
+    fn senders_are_told_by_what_the_disk_does_alone_and_by_the_floor_in_medians() {
         let plan = Plan {
             url: BrokerUrl { host: "localhost".to_owned(), port: 61616 },
             server: None,
             directory: PathBuf::new(),
+            rounds: 3,
             disk: Duration::ZERO,
             senders: vec![1, 100],
             messages: 1,
             body_bytes: 1000,
             run: String::new(),
         };
-        // 2 ms for the disk alone; 4 ms for a message on the disk, of which 1.5 ms are on the way.
-        let measured =
-            compare(&plan, [600.0, 400.0], 1e6 / 1500.0, &[(1, 250.0), (100, 12_000.0), (1, 700.0)]);
-        assert_eq!((measured.disk_per_second, measured.disk_ratio), (500.0, 1.5));
+        // The disk takes 2 ms, and the way 1.5 ms: a message takes 4 ms, or no longer than the way, or 6.5 ms.
+        let round = |wait: f64, disk: [f64; 2]| Round {
+            disk,
+            trip: 0.0015,
+            paces: vec![
+                Pace { published_per_second: 1.0 / wait, waits: Some(wait), floor_per_second: 500.0 },
+                Pace { published_per_second: 12_000.0, waits: None, floor_per_second: 48_000.0 },
+            ],
+        };
+        let rounds = [round(0.004, [0.001, 0.003]), round(0.001, [0.002; 2]), round(0.0065, [0.002; 2])];
+        let measured = compare(&plan, &rounds);
+        assert_eq!((measured.disk_per_second.round(), measured.disk_ratio.round()), (500.0, 3.0));
         assert_eq!(measured.round_trip_us.round(), 1500.0);
         let told = measured.rows.iter().map(|row| {
-            let less = row.share_less_round_trip.map(|share| (share * 100.0).round() / 100.0);
-            (row.senders, row.share, row.megabytes_per_second, less)
+            let hundredths = |share: f64| (share * 100.0).round();
+            let less = row.share_less_round_trip.map(hundredths);
+            let shares = (hundredths(row.share), less, hundredths(row.share_of_floor));
+            (row.senders, row.published_per_second.round(), row.megabytes_per_second, shares)
         });
-        // The last one would be as fast as without a disk: there is nothing to tell.
-        assert_eq!(
-            told.collect::<Vec<_>>(),
-            [(1, 0.5, 0.25, Some(0.8)), (100, 24.0, 12.0, None), (1, 1.4, 0.7, None)]
-        );
+        let want = [(1, 250.0, 0.25, (50.0, Some(80.0), 50.0)), (100, 12_000.0, 12.0, (2400.0, None, 25.0))];
+        assert_eq!(told.collect::<Vec<_>>(), want);
     }
 }

@@ -55,7 +55,7 @@ impl<D: Disk> Journal<D> {
         let names = disk.list().map_err(directory_failed)?;
         let mut loaded = checkpoint_load::load(&disk, &names, &keys)?;
         let refused = loaded.refused.take();
-        let numbers: BTreeSet<SegmentNumber> = names.iter().filter_map(|name| segment_of(name)).collect();
+        let mut numbers: BTreeSet<SegmentNumber> = names.iter().filter_map(|name| segment_of(name)).collect();
         let content = loaded.content();
         let start = content.map_or(Place::BEGINNING, |content| content.start);
         let end = content.map_or(GroupEnd::default(), |content| content.end);
@@ -71,7 +71,7 @@ impl<D: Disk> Journal<D> {
             .filter(|name| index_of(name).is_some_and(|number| !verified.segments.has_file(number)));
         let (sorted, unsorted) = sorted_copies(&names, &verified.segments);
         let obsolete = obsolete.into_iter().chain(dead).chain(indexes.cloned()).chain(unsorted).collect();
-        clear(&disk, &mut verified, &mut unused)?;
+        clear(&disk, &mut verified, &mut unused, &mut numbers)?;
         settle_tail(&verified)?;
         // Entries seen here may be those of a process that ended before it synced them.
         disk.sync_directory().map_err(directory_failed)?;
@@ -242,16 +242,25 @@ fn clear<D: Disk>(
     disk: &D,
     verified: &mut Verified<D::File>,
     unused: &mut Unused<D::File>,
+    numbers: &mut BTreeSet<SegmentNumber>,
 ) -> Result<(), OpenError> {
     // Their handles are let go: one of the segments may be the next to be used.
     for Stale { file, path, offset } in std::mem::take(&mut verified.stale) {
         overwrite(&*file, offset, &[0; SECTOR_BYTES as usize])
             .map_err(|source| OpenError::Io { file: path, source })?;
     }
-    for found in unused.values_mut().filter(|found| found.begun) {
-        let salt = disk.salt().map_err(|source| OpenError::Io { file: found.path.clone(), source })?;
-        found.renew(salt)?;
+    for (&number, found) in unused.iter_mut().filter(|(_, found)| found.begun) {
+        let failed = |source| OpenError::Io { file: found.path.clone(), source };
+        if number == SegmentNumber::FIRST {
+            // By it recovery knows that a journal without groups has lost none.
+            found.renew(disk.salt().map_err(failed)?)?;
+        } else {
+            // Its groups are newer than any: used again, and without a new header when the machine ends, it would look like damage.
+            disk.remove(&segment_name(number)).map_err(failed)?;
+            numbers.remove(&number);
+        }
     }
+    unused.retain(|number, _| numbers.contains(number));
     Ok(())
 }
 

@@ -233,8 +233,7 @@ fn nothing_is_called_lost_by_an_old_checkpoint_while_the_system_does_not_read_a_
         journal.write_checkpoint(vec![checkpoint]).unwrap();
     }
     drop(journal);
-    // Neither of the two needs it, so it is there to be used again, or to be removed.
-    disk.remove(FIRST).unwrap();
+    assert!(disk.contents(FIRST).is_none(), "neither of the two needs it");
     // The newest was damaged, and a start has cleared it away.
     disk.remove("0000000000000005.checkpoint").unwrap();
     let opens_by_the_fourth = || {
@@ -485,6 +484,37 @@ fn what_could_not_be_wiped_is_found_again_by_the_next_start() {
         let positions: Vec<u64> = recovered.records().map(|record| record.unwrap().position.get()).collect();
         assert!([&[1, 2, 3][..], &[1, 2, 3, 4]].contains(&&positions[..]), "seed {seed}: {positions:?}");
     }
+}
+
+#[test]
+fn a_segment_of_groups_that_are_void_is_gone_before_anything_could_be_made_of_it() {
+    let disk = SimulatedDisk::new(8);
+    let (mut journal, _) = open(&disk);
+    for number in 1..=15 {
+        journal.commit(&[record(0, number, 900)]).unwrap();
+        serve(&mut journal, &disk);
+    }
+    // The second segment's groups were never synced; a power cut takes the first of them.
+    for number in 16..=19 {
+        journal.append(&[record(0, number, 900)]).unwrap();
+    }
+    assert!(journal.has_unsynced());
+    let void = disk.contents(SECOND).unwrap();
+    let mut bytes = void.clone();
+    bytes[512..1536].fill(0);
+    disk.set_contents(SECOND, bytes);
+    disk.restart();
+    let (journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+    assert_eq!(recovered.torn, Some(TornTail { file: PathBuf::from(SECOND), offset: 512 }));
+    assert_eq!((journal.last_position(PartitionId(0)), recovered.damaged), (Some(position(15)), vec![]));
+    drop(journal);
+    // Also if the machine ends here.
+    disk.crash();
+    assert!(!disk.names().contains(&SECOND.to_owned()));
+    // Renamed to be used again, and ended before it had its new header, it would look like this.
+    disk.set_contents("0000000000000003.segment", void);
+    let newer = Journal::open(disk, OPTIONS);
+    assert!(matches!(newer, Err(OpenError::Damaged(found)) if found.kind == DamageKind::SegmentHeader));
 }
 
 /// A record of whose payload all but the front is the same as in others.

@@ -182,12 +182,13 @@ impl<D: Disk> Journal<D> {
     /// Keeps a file without live records for reuse, or removes it: one in which something is to be read that would be
     /// encrypted now, or a group that failed, is not `reusable`. The first segment's stays as it is until a group is
     /// durable, in whichever segment: recovery knows by it that a journal without groups has lost none. The next start
-    /// finds it dead.
+    /// finds it dead. There may be groups that failed in it, so it is not used again.
     pub(crate) fn discard(&mut self, name: String, capacity_bytes: u64, reusable: bool) {
-        if self.last == GroupEnd::default() && name == segment_name(SegmentNumber::FIRST) {
+        let is_first = name == segment_name(SegmentNumber::FIRST);
+        if self.last == GroupEnd::default() && is_first {
             return;
         }
-        let fits = reusable && capacity_bytes == self.options.segment_bytes;
+        let fits = reusable && !is_first && capacity_bytes == self.options.segment_bytes;
         if fits && self.room.dead.len() < self.options.dead_segments_max {
             self.room.dead.push_back(name);
         } else {
