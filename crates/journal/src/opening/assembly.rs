@@ -167,8 +167,11 @@ impl<D: Disk> Assembly<D> {
 
     /// The kept checkpoint, and the states in it that are to be used. States of stopped partitions are carried on.
     fn checkpoints(&mut self) -> (Checkpoints, Vec<Checkpoint>) {
-        let mut checkpoints =
-            Checkpoints { last_sequence: self.loaded.last_sequence, ..Checkpoints::default() };
+        let mut checkpoints = Checkpoints {
+            last_sequence: self.loaded.last_sequence,
+            doubtful: std::mem::take(&mut self.loaded.doubtful),
+            ..Checkpoints::default()
+        };
         let mut superfluous = std::mem::take(&mut self.loaded.superfluous);
         // What is written over a file may be shorter, and leave some of what was not encrypted.
         if !self.keys.encrypts() {

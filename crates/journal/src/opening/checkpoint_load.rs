@@ -27,6 +27,8 @@ pub(crate) struct Loaded {
     pub last_sequence: u64,
     /// The one before the newest readable, unread but for what its states are encrypted with: the next start may need it.
     pub before: Option<(u64, Option<KeyId>)>,
+    /// Names of those that may be good, as the system refuses to read them.
+    pub doubtful: Vec<String>,
     /// Names of files that no recovery needs.
     pub superfluous: Vec<String>,
 }
@@ -72,11 +74,13 @@ pub(crate) fn load<D: Disk>(disk: &D, names: &[String], keys: &Keys) -> Result<L
             }
             Err(Unreadable::Lacking(key)) => return Err(lacking(disk.path(&name), key, keys)),
             Err(unreadable) => {
+                loaded.skipped.push(disk.path(&name));
                 if let Unreadable::Io(source) = unreadable {
                     loaded.refused.get_or_insert(OpenError::Io { file: disk.path(&name), source });
+                    loaded.doubtful.push(name);
+                } else {
+                    loaded.superfluous.push(name);
                 }
-                loaded.skipped.push(disk.path(&name));
-                loaded.superfluous.push(name);
                 // What is older than those that are kept has lost what it needs.
                 if KEPT_MAX <= loaded.skipped.len()
                     && let Some(refused) = loaded.refused.take()

@@ -73,6 +73,8 @@ pub(crate) struct Checkpoints {
     pub kept: VecDeque<Kept>,
     /// The highest sequence number ever used.
     pub last_sequence: u64,
+    /// Names of newer ones that the start was refused to read: they may be good, and stay until there are two that surely are.
+    pub doubtful: Vec<String>,
     /// A file that is no longer needed.
     pub slot: Option<String>,
     pub busy: bool,
@@ -280,6 +282,9 @@ impl<D: Disk> Journal<D> {
                 // What is written over it may be shorter, and leave some of it.
                 self.compactions.obsolete.push(name);
             }
+        }
+        if self.checkpoints.kept.len() == KEPT_MAX {
+            self.compactions.obsolete.append(&mut self.checkpoints.doubtful);
         }
         self.recycle_dead();
         self.take_stock();

@@ -206,6 +206,8 @@ fn a_checkpoint_that_the_system_does_not_read_is_not_called_damaged() {
                 (Ok((_, recovered)), Some(want)) => {
                     assert_eq!(recovered.checkpoints[0].position, position(want), "case: {name}");
                     assert_eq!(recovered.skipped_checkpoints.len(), 1, "case: {name}");
+                    let (_, recovered) = Journal::open(disk, OPTIONS).unwrap();
+                    assert_eq!(recovered.checkpoints[0].position, position(30), "case: {name}, once it reads");
                 }
                 (Err(OpenError::Io { file, .. }), None) => {
                     assert_eq!(file, PathBuf::from("0000000000000003.checkpoint"), "case: {name}");
@@ -219,6 +221,26 @@ fn a_checkpoint_that_the_system_does_not_read_is_not_called_damaged() {
                 (got, _) => panic!("case: {name}, {operation:?}: {got:?}"),
             }
         }
+    }
+}
+
+#[test]
+fn a_checkpoint_that_the_system_does_not_read_goes_once_there_are_two_others() {
+    const NEWEST: &str = "0000000000000003.checkpoint";
+    let disk = with_checkpoints(&[]).copy();
+    disk.fail(Operation::Open, 0, Fault::Broken);
+    let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
+    // The one that was read, and the first that is written.
+    for (writes, want) in [(false, true), (true, false)] {
+        if writes {
+            let state = Bytes::from_static(b"up to 40").into();
+            let checkpoint = Checkpoint { partition: PartitionId(0), position: position(40), state };
+            journal.write_checkpoint(vec![checkpoint]).unwrap();
+        }
+        if let Some(removal) = journal.wants_removal() {
+            removal.run(&disk);
+        }
+        assert_eq!(disk.contents(NEWEST).is_some(), want, "written: {writes}");
     }
 }
 
