@@ -1,6 +1,6 @@
 //! The conversation itself: greeting, requests and their answers, deliveries, signs of life.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use bytes::BytesMut;
 use postroad_model::Liveness;
@@ -56,6 +56,8 @@ pub struct OpenWireClient {
     connect: Option<RequestId>,
     produces: bool,
     next_command_id: i32,
+    /// What is to be answered, and was not yet: some brokers answer what nobody asked about.
+    asked: BTreeSet<RequestId>,
     consumers: i64,
     messages: i64,
     transactions: i64,
@@ -79,6 +81,7 @@ impl OpenWireClient {
             connect: None,
             produces: false,
             next_command_id: 0,
+            asked: BTreeSet::new(),
             consumers: 0,
             messages: 0,
             transactions: 0,
@@ -328,6 +331,7 @@ impl OpenWireClient {
             Command::Response(response) => self.answered(response.correlation_id),
             Command::ExceptionResponse(response) => {
                 let request = RequestId(response.correlation_id);
+                self.asked.remove(&request);
                 self.tell(ClientEvent::Refused { request, exception: response.exception.into() })
             }
             Command::ConnectionError(error) => {
@@ -383,6 +387,9 @@ impl OpenWireClient {
 
     fn answered(&mut self, correlation_id: i32) -> Result<(), ClientError> {
         let request = RequestId(correlation_id);
+        if !self.asked.remove(&request) {
+            return Ok(());
+        }
         if self.connect == Some(request) {
             self.connect = None;
             return self.tell(ClientEvent::Connected);
@@ -410,6 +417,9 @@ impl OpenWireClient {
         command.set_command_id(id);
         self.format.encode(&command, &mut self.output)?;
         self.next_command_id = id;
+        if command.response_required() {
+            self.asked.insert(RequestId(id));
+        }
         self.liveness.wrote(self.now_ms);
         Ok(RequestId(id))
     }

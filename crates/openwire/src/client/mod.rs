@@ -20,7 +20,7 @@ use postroad_model::Silence;
 use crate::codec::{Destination, Message, Throwable, WireError};
 
 /// The client's number of a command that the broker answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(i32);
 
 /// The client's number of one of its consumers.

@@ -93,8 +93,10 @@ fn what_the_broker_says_becomes_events() {
     let message = Message { destination: Some(queue.clone()), ..Message::default() };
     let exception = Some(Box::new(Throwable::new("javax.jms.JMSException", "no")));
     let refusal = BrokerException { class: "javax.jms.JMSException".into(), message: "no".into() };
+    let asked = connected().0.send(Message::default(), true).unwrap().0;
     let cases: Vec<(&str, Command, Vec<ClientEvent>)> = vec![
-        ("done", response(9).into(), vec![ClientEvent::Done(RequestId(9))]),
+        ("done", response(asked.0).into(), vec![ClientEvent::Done(asked)]),
+        ("done, which nobody asked about", response(asked.0 - 1).into(), vec![]),
         (
             "refused",
             ExceptionResponse { correlation_id: 9, exception: exception.clone(), ..Default::default() }
@@ -133,6 +135,7 @@ fn what_the_broker_says_becomes_events() {
     ];
     for (case, command, want) in cases {
         let (mut client, mut broker) = connected();
+        assert_eq!(client.send(Message::default(), true).unwrap().0, asked);
         let bytes = broker.says(command);
         assert_eq!(client.receive(&bytes, NOW_MS), Ok(()), "case: {case}");
         assert_eq!(events(&mut client), want, "case: {case}");
