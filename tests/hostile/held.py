@@ -1,8 +1,12 @@
-"""Producers that a full queue holds up, all at once; and many whose transactions stay open."""
+"""Producers that a full queue holds up, all at once; many whose transactions stay open; and all that takes memory, together."""
 
 import struct
+import subprocess
 import time
 
+import amqp
+import amqp_wire as a
+import backlog
 import broker as brokers
 import openwire as o
 from peers import send_some
@@ -15,13 +19,19 @@ TOGETHER_BYTES_MAX = brokers.MEMORY_BYTES // 8 + PRODUCERS * (64 << 10) + (12 <<
 FULL = '[[policy]]\ndestination = "queue://held"\nmessages_max = 200\nat_limit = "block"\n'
 # What each of many transactions is sent: together four times what they may hold.
 TRANSACTIONS, OPEN_SENDS = 64, 64
-OPEN_BYTES_MAX = brokers.MEMORY_BYTES // 8
+OPEN_BYTES_MAX = brokers.MEMORY_BYTES // 16
+# Durable messages behind, messages in memory alone, and readers with a message in hand. What all of it takes beside the broker's memory is for connections
+# and what was read of each, in hand, or freed and not yet given back.
+BEHIND, QUEUES, UNREAD, UNREAD_BYTES = 300_000, 50, 60, 16 << 10
+VOLATILE_PRODUCERS, VOLATILE_SENDS = 16, 400
+CONNECTION_BYTES, FREED_BYTES = 32 << 10, 8 << 20
 
 
 def run(binary, report, only=None):
     for title, act in (
         (f"{PRODUCERS} producers of a full queue: at most {TOGETHER_BYTES_MAX >> 20} MiB, others go on, and so do they", held_up),
         (f"{TRANSACTIONS} transactions that nobody ends: at most {OPEN_BYTES_MAX >> 20} MiB, others go on", left_open),
+        ("a backlog, a full memory, open transactions, held producers and readers at once", all_at_once),
     ):
         if only and only not in title:
             continue
@@ -30,15 +40,15 @@ def run(binary, report, only=None):
         broker.kill()
 
 
-def sends(client):
+def sends(client, queue="held", count=1000, persistent=True):
     """Of as much as a connection may have outstanding, and more; and the size of each."""
     sizes, stream = set(), bytearray()
-    for number in range(1000):
+    for number in range(count):
         producer = 123, {"connection_id": client.name, "value": 1, "session_id": 1}
         one = o.frame(
-            o.TEXT_MESSAGE, command_id=10 + number, response_required=False, destination=o.queue("held"),
+            o.TEXT_MESSAGE, command_id=10 + number, response_required=False, destination=o.queue(queue),
             producer_id=producer, message_id=(110, {"producer_id": producer, "producer_sequence": 1 + number}),
-            persistent=True, priority=4, content=struct.pack(">i", BODY_BYTES) + b"x" * BODY_BYTES,
+            persistent=persistent, priority=4, content=struct.pack(">i", BODY_BYTES) + b"x" * BODY_BYTES,
         )
         sizes.add(len(one))
         stream += one
@@ -107,3 +117,52 @@ def left_open(broker):
     got = brokers.drain(o.Client(broker.port), queue)
     assert len(got) == 1 + 2 * OPEN_SENDS, f"{len(got)} messages are there"
     return f"{len(whole)} of {TRANSACTIONS} took {taken >> 10} KiB, {most / (1 << 20):.1f} MiB of memory"
+
+
+def open_some(clients, body):
+    """Transactions, each sent as much as it takes; how many were refused."""
+    refused = 0
+    for client in clients:
+        client.step(o.BEGIN, 1)
+        try:
+            for _ in range(OPEN_SENDS):
+                client.send(o.queue("open"), body, transaction=client.transaction(1))
+        except o.Refused:
+            refused += 1
+    return refused
+
+
+def within(broker, connections, in_hand=0):
+    """The most memory that it took."""
+    most = broker.memory_bytes("VmHWM")
+    bound = brokers.MEMORY_BYTES + connections * CONNECTION_BYTES + FREED_BYTES + in_hand
+    assert most <= bound, f"{most / (1 << 20):.1f} MiB of memory, of {bound / (1 << 20):.1f}"
+    return f"{most / (1 << 20):.1f} MiB"
+
+
+def all_at_once(broker):
+    backlog.tool(broker, "bench", "depth", "--messages", str(BEHIND), "--queues", str(QUEUES), "--rounds", "1", "--probe", "1000",
+                 stdout=subprocess.DEVNULL)
+    for number in range(QUEUES):
+        amqp.filled(broker.port, f"unread.{number}", UNREAD, b"x" * UNREAD_BYTES, a.DURABLE)
+    said, clients = [within(broker, 0)], []
+    for number in range(VOLATILE_PRODUCERS):
+        clients.append(o.Client(broker.port))
+        stream, _ = sends(clients[-1], f"volatile.{number % 4}", VOLATILE_SENDS, persistent=False)
+        send_some(clients[-1].peer, stream, 0.3)
+    transactions = [o.Client(broker.port) for _ in range(TRANSACTIONS)]
+    assert 0 < open_some(transactions, b"x" * BODY_BYTES) < TRANSACTIONS
+    clients += transactions
+    for _ in range(PRODUCERS):
+        clients.append(o.Client(broker.port))
+        send_some(clients[-1].peer, sends(clients[-1])[0], 0.1)
+    said.append(within(broker, len(clients)))
+    for number in range(QUEUES):
+        reader = o.Client(broker.port)
+        clients.append(reader)
+        reader.consume(o.queue(f"unread.{number}"), 1)
+        reader.take(60)
+    said.append(within(broker, len(clients), QUEUES * UNREAD_BYTES))
+    for client in clients:
+        client.close()
+    return f"{said[0]} with the backlog, {said[1]} with all else, {said[2]} with readers; {len(clients)} connections"

@@ -24,6 +24,7 @@ mod notice;
 mod partition;
 mod queue;
 mod schedule;
+mod settings;
 mod settling;
 mod transaction;
 
@@ -41,6 +42,7 @@ pub use log::read_back::{
 pub use log::record::{RecordError, decode_record, encode_record};
 pub use log::snapshot::{HeldEntry, SnapshotError};
 pub use moving::places_of_leaving;
-pub use partition::{CountRetained, Counters, MarkDead, Memory, PAGE_ENTRIES, Partition, Settings};
+pub use partition::{CountRetained, Counters, MarkDead, Memory, Partition};
 pub use schedule::{Firing, WriteDue};
+pub use settings::{PAGE_ENTRIES, Settings};
 pub use settling::redrive::Revive;

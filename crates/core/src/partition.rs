@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use postroad_model::{
     Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Event, Message,
-    MessageKey, PartitionId, Placement, Position, QueueId, Refusal, Revived, Spill, Ticket, TransactionId,
-    TransactionKey, Urgency,
+    MessageKey, PartitionId, Position, QueueId, Refusal, Revived, Ticket, TransactionId, TransactionKey,
+    Urgency,
 };
 use postroad_routing::{Addressing, Policies};
 use postroad_selector::Selector;
@@ -36,86 +36,12 @@ use crate::memory::bodies::{Bodies, Gone, Sought};
 use crate::moving::Moves;
 use crate::queue::{Entry, Lane, LaneNumber, Load, Queue, State, untag};
 use crate::schedule::{Jobs, WriteDue};
+use crate::settings::Settings;
 use crate::settling::carrying::Carrying;
 use crate::settling::expiry::Expiries;
 use crate::settling::redrive::{Redrives, Revive};
 use crate::settling::rest::Rests;
 use crate::transaction::{Branches, Coordination, OpenTransaction, Prepared, VolatileChanges};
-
-/// Entries to a page that serve well: a folded page then costs some 150 bytes beside its columns, less than a byte for
-/// an entry, and opening one takes a fraction of a millisecond.
-pub const PAGE_ENTRIES: u64 = 512;
-
-/// What a partition is told once, at its start.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Which one it is.
-    pub id: PartitionId,
-    /// Where the other addresses live.
-    pub placement: Placement,
-    /// What names say about where addresses live and what feeds them.
-    pub addressing: Arc<Addressing>,
-    /// Rises from start to start of the broker; makes transaction ids unique.
-    pub incarnation: u64,
-    /// Durable bodies beyond this many bytes stay on disk until they are due; if headers and entries take more with them,
-    /// pages of entries are folded.
-    pub resident_bytes_max: u64,
-    /// Entries to a page: a power of two, of at most 4096.
-    pub page_entries: u64,
-    /// Beyond this many bytes of non-persistent messages their producers wait.
-    pub volatile_bytes_max: u64,
-    /// What topics keep for subscribers that come later takes so many bytes together.
-    pub recent_bytes_max: u64,
-    /// A transaction may hold this many bytes before it commits.
-    pub transaction_bytes_max: u64,
-    /// All that are open may hold this many bytes together.
-    pub open_bytes_max: u64,
-    /// A transaction may be open for so long, if there is a limit, until it is prepared.
-    pub transaction_ms_max: Option<u64>,
-    /// The last messages of so many producers are remembered, so that one sent again is known; 0 for none.
-    pub audited_producers_max: usize,
-    /// Deliveries of so many bytes may wait in a connection's outbox.
-    pub outbox_bytes_max: u64,
-    /// Where pages of entries go that memory has no room for; `None`: they stay.
-    pub spill: Option<Arc<dyn Spill>>,
-    /// What operators decide about destinations, until they decide otherwise: see [`Partition::follow`].
-    pub policies: Arc<Policies>,
-}
-
-/// With less memory for messages than so many bytes for each entry of a page, pages have fewer: the last page of each queue stays open.
-const BYTES_PER_PAGE_ENTRY: u64 = 512 << 10;
-
-/// As few as pay the cost of a page.
-const PAGE_ENTRIES_MIN: u64 = 64;
-
-impl Settings {
-    /// Entries to a page of a new queue.
-    pub(crate) fn queue_page_entries(&self) -> u64 {
-        let entries = (self.resident_bytes_max / BYTES_PER_PAGE_ENTRY).max(PAGE_ENTRIES_MIN);
-        self.page_entries.min(1 << entries.ilog2())
-    }
-
-    /// Of a partition that nobody connects to: bodies stay on the disk, and names say nothing.
-    pub fn at_rest(id: PartitionId, placement: Placement, incarnation: u64) -> Settings {
-        Settings {
-            id,
-            placement,
-            addressing: Arc::default(),
-            incarnation,
-            resident_bytes_max: 0,
-            page_entries: PAGE_ENTRIES,
-            volatile_bytes_max: 0,
-            recent_bytes_max: 0,
-            transaction_bytes_max: 0,
-            open_bytes_max: 0,
-            transaction_ms_max: None,
-            audited_producers_max: 0,
-            outbox_bytes_max: 0,
-            spill: None,
-            policies: Arc::default(),
-        }
-    }
-}
 
 /// How the assembly writes a dead letter's past into a message, whatever its protocol.
 pub type MarkDead = fn(&Message, &DeadLetter) -> Message;
@@ -272,6 +198,8 @@ pub struct Partition {
     pub(crate) open: HashMap<TransactionKey, OpenTransaction, FxBuildHasher>,
     /// What those hold.
     pub(crate) open_bytes: u64,
+    /// What durable messages could take when they last made way.
+    pub(crate) way_bytes: u64,
     pub(crate) next_transaction: u64,
     pub(crate) coordinating: BTreeMap<TransactionId, Coordination>,
     pub(crate) prepared: BTreeMap<TransactionId, Prepared>,
@@ -342,6 +270,7 @@ impl Partition {
             space_ample: true,
             open: HashMap::default(),
             open_bytes: 0,
+            way_bytes: memory_bytes,
             next_transaction: 0,
             coordinating: BTreeMap::new(),
             prepared: BTreeMap::new(),
@@ -581,6 +510,7 @@ impl Partition {
         self.go_on_redriving(effects);
         self.go_on_moving(effects);
         self.forget_links();
+        self.make_way();
         self.leave_what_is_ahead();
     }
 

@@ -630,3 +630,40 @@ fn what_is_spilled_takes_no_memory_and_changes_nothing() {
         assert_eq!(held.load(Ordering::Relaxed), 0, "case: {case}");
     }
 }
+
+/// What is in memory alone has nowhere else to be: durable messages make way for it, but for their own part, and come again in order.
+#[test]
+fn durable_messages_make_way_for_those_in_memory_alone_and_for_open_transactions() {
+    const ALL: u64 = 64 << 10;
+    let body = |number: usize| format!("{number:02}{}", "x".repeat(1000));
+    let many = |words: &str| -> String {
+        (0..40).map(|number| format!("send 1 {words}\n").replace('M', &body(number))).collect()
+    };
+    for (case, others, ends, left) in [
+        ("in memory alone", many("v M volatile"), "attach 3.1 v 99\nclose 1", 24),
+        ("in a transaction", many("v M tx=1"), "rollback 1 1", 24),
+        (
+            "more than there is for all",
+            many("v M volatile") + &many("w M volatile"),
+            "attach 3.1 v 99\nattach 3.2 w 99",
+            16,
+        ),
+    ] {
+        let limits =
+            Settings { resident_bytes_max: ALL, messages_bytes_max: ALL, page_entries: 8, ..settings(1) };
+        let mut bench = Bench::new(limits);
+        bench.run(&(many("a M") + &many("b M")));
+        let resident = |bench: &Bench| bench.partitions[0].memory().resident_bytes >> 10;
+        assert!((24..64).contains(&resident(&bench)), "case: {case}: {} KiB before", resident(&bench));
+        bench.run(&others);
+        bench.run("time 10");
+        assert!(resident(&bench) < left, "case: {case}: {} KiB beside them", resident(&bench));
+        assert_eq!(bench.partitions[0].overstayed(), None, "case: {case}");
+        let said = bench.run("attach 2.1 a 99");
+        let got: Vec<&str> = said.split(' ').filter_map(|word| word.strip_prefix("2.1<")).collect();
+        assert_eq!(got, (0..40).map(body).collect::<Vec<_>>(), "case: {case}");
+        bench.run("close 2\ntime 200");
+        bench.run(ends);
+        assert_eq!(bench.partitions[0].miscounted(), None, "case: {case}");
+    }
+}

@@ -207,6 +207,7 @@ fn settings() -> Settings {
         placement: Placement::over(8),
         incarnation: 1,
         resident_bytes_max: 256 << 20,
+        messages_bytes_max: 256 << 20,
         page_entries: 512,
         volatile_bytes_max: 1 << 20,
         recent_bytes_max: 0,

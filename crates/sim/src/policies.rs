@@ -109,6 +109,7 @@ pub fn settings(random: &mut Random, placement: Placement, scene: &Scene, polici
         placement,
         incarnation: 0,
         resident_bytes_max: *random.pick(&[0, 500, 4000, 12_000, large]).unwrap_or(&large),
+        messages_bytes_max: *random.pick(&[1000, 8000, 3 * large]).unwrap_or(&large),
         page_entries: *random.pick(&[1, 2, 4, 16]).unwrap_or(&4),
         volatile_bytes_max: *random.pick(&[300, 3000, large]).unwrap_or(&large),
         transaction_ms_max: scene.transaction_ms_max,

@@ -51,7 +51,7 @@ fn settings<'c>(
     policies: &'c Arc<Policies>,
     keys: &Keys,
 ) -> impl Fn(PartitionId, Placement, u64) -> Settings + use<'c> {
-    let (durable, volatile, open) = (shares.durable, shares.volatile, shares.transactions);
+    let Shares { messages, durable, volatile, transactions: open, .. } = *shares;
     // What of a message lies in a page would be there as it is.
     let may_spill = !keys.encrypts();
     let spill = may_spill.then(|| Arc::new(SpillFile::new(&config.data)) as Arc<dyn Spill>);
@@ -61,6 +61,7 @@ fn settings<'c>(
         addressing: Arc::default(),
         incarnation,
         resident_bytes_max: durable / u64::from(placement.partitions),
+        messages_bytes_max: messages / u64::from(placement.partitions),
         page_entries: postroad_core::PAGE_ENTRIES,
         volatile_bytes_max: volatile / u64::from(placement.partitions),
         recent_bytes_max: config.limits.retroactive_bytes / u64::from(placement.partitions),

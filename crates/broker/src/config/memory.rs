@@ -34,9 +34,11 @@ const OUTSTANDING_BYTES_MAX: u64 = 128 << 20;
 /// What of the broker's memory is for what; the rest is for the broker itself, connections and transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// For durable messages: entries, headers and bodies.
+    /// For all messages together.
+    pub messages: u64,
+    /// Of that at most for durable ones: entries, headers and bodies. They make way for the others.
     pub durable: u64,
-    /// For those that are in memory alone.
+    /// Of that at most for those that are in memory alone.
     pub volatile: u64,
     /// For indexes of the journal.
     pub indexes: u64,
@@ -44,7 +46,7 @@ pub struct Shares {
     pub sorting: u64,
     /// For what clients have sent and the broker is not done with.
     pub outstanding: u64,
-    /// For what was sent in transactions that are open.
+    /// Of that for messages at most for what was sent in transactions that are open.
     pub transactions: u64,
 }
 
@@ -53,14 +55,17 @@ impl Shares {
     pub fn of(memory_bytes: u64) -> Shares {
         let own = OWN_BYTES.min(memory_bytes / 16 * OWN_SIXTEENTHS);
         let durable = ((memory_bytes - own) / 2).min(DURABLE_BYTES_MAX);
-        let sixteenth = memory_bytes / 16;
+        let (indexes, sorting) = (memory_bytes / 16, (memory_bytes / 16).min(SORTING_BYTES_MAX));
+        let outstanding = (memory_bytes / 8).min(OUTSTANDING_BYTES_MAX);
+        let messages = memory_bytes - own - indexes - sorting - outstanding;
         Shares {
+            messages,
             durable,
-            volatile: memory_bytes / 4,
-            indexes: sixteenth,
-            sorting: sixteenth.min(SORTING_BYTES_MAX),
-            outstanding: (memory_bytes / 8).min(OUTSTANDING_BYTES_MAX),
-            transactions: memory_bytes / 8,
+            volatile: (memory_bytes / 4).min(messages / 2),
+            indexes,
+            sorting,
+            outstanding,
+            transactions: (memory_bytes / 8).min(messages / 4),
         }
     }
 }
@@ -143,14 +148,21 @@ mod tests {
 
     #[test]
     fn the_broker_itself_is_in_its_memory() {
-        for (memory, durable, volatile, indexes, sorting, outstanding, transactions) in [
-            (1 << 20, 256 << 10, 256 << 10, 64 << 10, 64 << 10, 128 << 10, 128 << 10),
-            (64 << 20, 16 << 20, 16 << 20, 4 << 20, 4 << 20, 8 << 20, 8 << 20),
-            (212 << 20, 90 << 20, 53 << 20, 212 << 16, 212 << 16, 212 << 17, 212 << 17),
-            (6164 << 20, 128 << 20, 1541 << 20, 6164 << 16, 32 << 20, 128 << 20, 6164 << 17),
+        for (memory, messages, [durable, volatile, transactions], [indexes, sorting, outstanding]) in [
+            (1 << 20, 256 << 10, [256 << 10, 128 << 10, 64 << 10], [64 << 10, 64 << 10, 128 << 10]),
+            (64 << 20, 16 << 20, [16 << 20, 8 << 20, 4 << 20], [4 << 20, 4 << 20, 8 << 20]),
+            (212 << 20, 127 << 20, [90 << 20, 53 << 20, 212 << 17], [212 << 16, 212 << 16, 212 << 17]),
+            (
+                6164 << 20,
+                22_347 << 18,
+                [128 << 20, 1541 << 20, 6164 << 17],
+                [6164 << 16, 32 << 20, 128 << 20],
+            ),
         ] {
-            let shares = Shares { durable, volatile, indexes, sorting, outstanding, transactions };
+            let shares = Shares { messages, durable, volatile, indexes, sorting, outstanding, transactions };
             assert_eq!(Shares::of(memory), shares, "{memory}");
+            let taken = messages + indexes + sorting + outstanding + OWN_BYTES.min(memory / 2);
+            assert_eq!(taken, memory, "all of it together");
         }
     }
 

@@ -286,15 +286,15 @@ impl Partition {
 
     /// Whether what somebody is at, and so stays in memory, takes more than there is for it, with what is on its way.
     fn is_pressed(&self) -> bool {
-        let resident_bytes_max = self.settings.resident_bytes_max;
-        self.bodies.taken() + self.fetches.bytes() > resident_bytes_max + resident_bytes_max / 8
+        let bytes_max = self.durable_bytes_max();
+        self.bodies.taken() + self.fetches.bytes() > bytes_max + bytes_max / 8
     }
 
     /// What may be read ahead of its turn beside what already is, here or on its way: of what is for that, or of what nothing takes.
     fn room_ahead(&self) -> u64 {
-        let (on_its_way, resident_bytes_max) = (self.fetches.bytes(), self.settings.resident_bytes_max);
+        let (on_its_way, bytes_max) = (self.fetches.bytes(), self.durable_bytes_max());
         let own = self.ahead_bytes_max().saturating_sub(self.bodies.ahead_bytes() + on_its_way);
-        own.max(resident_bytes_max.saturating_sub(self.bodies.taken() + on_its_way))
+        own.max(bytes_max.saturating_sub(self.bodies.taken() + on_its_way))
     }
 
     /// Messages from this entry on, in its page and those that are in reach of it, whose bodies are neither here nor on their way. Such a

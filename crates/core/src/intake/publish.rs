@@ -408,6 +408,7 @@ impl Partition {
         for queue in receivers {
             self.dispatch(*queue, effects);
         }
+        self.bodies.keep_apart(key);
         self.drop_reference(key, effects);
     }
 
@@ -529,13 +530,13 @@ impl Partition {
     }
 
     /// Leaves the newest bodies to the disk once the budget is spent, on bodies or on what else messages take: the oldest are due first.
-    /// Those that come into `deep` queues go at once. Of these, which have just come, some may be gone or folded already.
+    /// Those that come into `deep` queues go at once. What stays lies by itself from now on. Of these, which have just come, some may be gone or folded already.
     pub(crate) fn evict_newest(&mut self, newest: impl IntoIterator<Item = MessageKey>, deep: bool) {
         for key in newest {
-            if !deep && !self.is_short_of_memory() {
-                return;
+            match deep || self.is_short_of_memory() {
+                true => self.bodies.evict(key),
+                false => self.bodies.keep_apart(key),
             }
-            self.bodies.evict(key);
         }
     }
 

@@ -18,9 +18,9 @@ use crate::addresses::binding::Fed;
 use crate::intake::audit::{Audit, Last};
 use crate::log::record::{self, Reader, RecordError, Writer};
 use crate::memory::folding::folded_pages;
-use crate::partition::Settings;
 use crate::queue::{Entry, Folded, Lane, LaneNumber, Page, Queue, Span, State, tag};
 use crate::schedule::{Chunk, Job, Shelf, WORDS};
+use crate::settings::Settings;
 use crate::transaction::{Prepared, Promised};
 
 /// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose

@@ -1,6 +1,7 @@
 //! The messages of a partition: each once, however many queues hold it.
 
 use std::collections::{BTreeMap, btree_map};
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,8 +10,9 @@ use postroad_model::{Chunks, Message, MessageKey, MessageRow};
 use crate::memory::ahead::{Ahead, Mark};
 use crate::memory::folds::{FOLDS_MAX, Folds, Seen};
 use crate::memory::shelf::{Place, Shelf, Stay};
-use crate::partition::{Memory, Settings};
+use crate::partition::Memory;
 use crate::queue::{Entry, Page};
+use crate::settings::Settings;
 
 /// What a message takes beside its body while it is here: its headers and its place in the table, the entry that points to it, and
 /// what the allocator adds to each.
@@ -18,6 +20,16 @@ const HEADERS_BYTES: u64 = 320;
 
 /// One part in so many of what durable messages may take is for folded pages, if others can be spilled.
 const PAGES_SHARE: u64 = 8;
+
+/// Bodies of such sizes lie in buffers that are little larger, with the beginnings of others that were copied on...
+const PARTS: Range<usize> = 2 << 10..64 << 10;
+
+/// ... and would keep all of these: what stays in memory for long has bytes of its own.
+pub fn apart(bytes: &mut Bytes) {
+    if PARTS.contains(&bytes.len()) {
+        *bytes = Bytes::copy_from_slice(bytes);
+    }
+}
 
 /// All messages that some queue or prepared transaction refers to, but for those in folded pages.
 #[derive(Default)]
@@ -429,6 +441,23 @@ impl Bodies {
         }
     }
 
+    /// If the body stays, and nobody has it in hand: see [`apart`].
+    pub fn keep_apart(&mut self, key: MessageKey) {
+        if let Some(stored) = self.stored_mut(key).filter(|stored| stored.resident && stored.pins == 0) {
+            apart(&mut stored.message.bytes);
+        }
+    }
+
+    /// Bodies that nobody has go to the log, those that came last first, until all messages take no more than this.
+    pub fn leave(&mut self, taken_max: u64) {
+        for place in self.shelf.places_from_last() {
+            if self.taken() <= taken_max {
+                return;
+            }
+            self.evict_from(place);
+        }
+    }
+
     /// Bytes of all bodies that may leave memory at any time, and whether those that were read back are among them as they were counted.
     pub fn loose_bytes(&self) -> (u64, bool) {
         let loose = || self.shelf.iter().filter(|stored| stored.is_loose());
@@ -443,9 +472,14 @@ impl Bodies {
     pub fn evict(&mut self, key: MessageKey) {
         if let MessageKey::Durable { .. } = key
             && let Some(place) = self.place(key)
-            && let Some(stored) = self.shelf.get_mut(place)
-            && stored.resident
-            && stored.pins == 0
+        {
+            self.evict_from(place);
+        }
+    }
+
+    fn evict_from(&mut self, place: Place) {
+        if let Some(stored) = self.shelf.get_mut(place)
+            && stored.is_loose()
         {
             stored.resident = false;
             stored.message.bytes = Bytes::new();

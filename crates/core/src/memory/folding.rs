@@ -12,6 +12,7 @@ use postroad_model::{ConsumerKey, EntryTag, Message, MessageKey, QueueId};
 use crate::Partition;
 use crate::memory::folds::FOLDS_MAX;
 use crate::queue::{Entry, Folded, Lane, LaneNumber, Load, Page, Queue, State, tag, untag};
+use crate::settings::Settings;
 
 /// Pages that are looked at in one attempt: what cannot be folded now must not hold up everybody each time.
 const LOOKED_AT_MAX: usize = 8;
@@ -21,6 +22,12 @@ const AHEAD_SHARE: u64 = 4;
 
 /// One part in so many of that is kept free.
 const KEPT_FREE: u64 = 4;
+
+/// One part in so many of what durable messages may take stays theirs, whatever else is in memory.
+const OWN_SHARE: u64 = 4;
+
+/// They make way once they may take less by one part in so many: what they have then goes at once.
+const WAY_SHARE: u64 = 16;
 
 /// What is too much of it is looked for so often: who asked for it may take it meanwhile.
 const STAY_MS: u64 = 100;
@@ -167,9 +174,34 @@ impl Partition {
         }
     }
 
+    /// What durable messages may take: what those in memory alone and open transactions leave of the memory for all.
+    pub(crate) fn durable_bytes_max(&self) -> u64 {
+        let Settings { resident_bytes_max: most, messages_bytes_max, .. } = self.settings;
+        let others = self.bodies.volatile_bytes + self.open_bytes;
+        messages_bytes_max.saturating_sub(others).clamp(most / OWN_SHARE, most)
+    }
+
+    /// What by now belongs to others is given up: pages where nobody is, and bodies, those that came last before the others.
+    pub(crate) fn make_way(&mut self) {
+        let (bytes_max, before) = (self.durable_bytes_max(), self.way_bytes);
+        if before.saturating_sub(self.settings.resident_bytes_max / WAY_SHARE) <= bytes_max {
+            self.way_bytes = before.max(bytes_max);
+            return;
+        }
+        self.way_bytes = bytes_max;
+        let lanes = self.queues.values().flat_map(|queue| {
+            let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
+            lanes.map(|(number, _)| (queue.id, number))
+        });
+        for (id, number) in lanes.collect::<Vec<_>>() {
+            self.fold_what_is_idle(id, number, 0..0);
+        }
+        self.bodies.leave(bytes_max);
+    }
+
     /// What is read back for those who will soon want it takes no more than this, unless there is room for more.
     pub(crate) fn ahead_bytes_max(&self) -> u64 {
-        self.settings.resident_bytes_max / AHEAD_SHARE
+        self.durable_bytes_max() / AHEAD_SHARE
     }
 
     /// What of that may stay.
@@ -180,7 +212,7 @@ impl Partition {
     /// If memory is short, what was read back or given back beyond that goes to the log again, the oldest first: whoever wanted it
     /// may be gone, or have no use for it now. A part is kept free, so that there is room for those who have.
     pub(crate) fn leave_what_is_ahead(&mut self) {
-        self.bodies.leave_ahead(self.ahead_bytes_kept(), self.settings.resident_bytes_max);
+        self.bodies.leave_ahead(self.ahead_bytes_kept(), self.durable_bytes_max());
     }
 
     /// When that is next, if there is anything of that kind.
@@ -193,7 +225,8 @@ impl Partition {
     /// neither.
     pub fn overstayed(&self) -> Option<String> {
         let (loose_bytes, are_counted) = self.bodies.loose_bytes();
-        let bytes_max = self.settings.resident_bytes_max + self.ahead_bytes_kept();
+        let may_take = self.durable_bytes_max() + self.settings.resident_bytes_max / WAY_SHARE;
+        let bytes_max = may_take + self.ahead_bytes_kept();
         let is_over = bytes_max < loose_bytes;
         (is_over || !are_counted).then(|| {
             format!("bodies that nobody has take {loose_bytes} of {bytes_max} bytes, counted: {are_counted}")
@@ -202,7 +235,7 @@ impl Partition {
 
     /// Whether durable messages take more than they may.
     pub(crate) fn is_short_of_memory(&self) -> bool {
-        self.bodies.taken() > self.settings.resident_bytes_max
+        self.bodies.taken() > self.durable_bytes_max()
     }
 
     /// Pages of the lane at which some reader of the queue is, with those behind them that it soon comes to: bodies are read ahead.

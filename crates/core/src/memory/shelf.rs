@@ -138,6 +138,11 @@ impl<T> Shelf<T> {
         (self.free * size_of::<Option<T>>()) as u64
     }
 
+    /// Where something may lie, the last place first.
+    pub fn places_from_last(&self) -> impl Iterator<Item = Place> + use<T> {
+        (0..(self.boards.len() * BOARD) as u32).rev().map(Place)
+    }
+
     /// Everything, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.boards.iter().flatten().flat_map(|board| board.places.iter().flatten())

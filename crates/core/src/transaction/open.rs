@@ -11,6 +11,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::intake::publish::Admitted;
 use crate::log::completion::Completion;
+use crate::memory::bodies::apart;
 use crate::queue::State;
 use crate::settling::carrying::Body;
 
@@ -141,7 +142,7 @@ impl Partition {
 
     pub(crate) fn publish_in_transaction(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
         let came_before = self.came_before(&publish);
-        let Publish { connection, ticket, sent, transaction: Some(key), .. } = publish else { return };
+        let Publish { connection, ticket, mut sent, transaction: Some(key), .. } = publish else { return };
         if came_before {
             self.counters.duplicates += 1;
             self.open_transaction(key);
@@ -167,6 +168,7 @@ impl Partition {
             Ok(()) => {
                 open.bytes += bytes;
                 open.held_bytes += held_bytes;
+                apart(&mut sent.message.bytes);
                 open.sends.push(sent);
                 self.open_bytes += held_bytes;
             }

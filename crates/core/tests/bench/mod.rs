@@ -100,6 +100,7 @@ pub fn settings(partitions: u16) -> Settings {
         placement: Placement::over(partitions),
         incarnation: 1,
         resident_bytes_max: 1 << 20,
+        messages_bytes_max: 4 << 20,
         page_entries: 4,
         volatile_bytes_max: 1 << 20,
         recent_bytes_max: 1 << 20,

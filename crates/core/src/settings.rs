@@ -1,0 +1,84 @@
+//! What a partition is told when it is made.
+
+use std::sync::Arc;
+
+use postroad_model::{PartitionId, Placement, Spill};
+use postroad_routing::{Addressing, Policies};
+
+/// Entries to a page that serve well: a folded page then costs some 150 bytes beside its columns, less than a byte for
+/// an entry, and opening one takes a fraction of a millisecond.
+pub const PAGE_ENTRIES: u64 = 512;
+
+/// What a partition is told once, at its start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which one it is.
+    pub id: PartitionId,
+    /// Where the other addresses live.
+    pub placement: Placement,
+    /// What names say about where addresses live and what feeds them.
+    pub addressing: Arc<Addressing>,
+    /// Rises from start to start of the broker; makes transaction ids unique.
+    pub incarnation: u64,
+    /// Durable bodies beyond this many bytes stay on disk until they are due; if headers and entries take more with them,
+    /// pages of entries are folded.
+    pub resident_bytes_max: u64,
+    /// All messages take no more than this together: durable ones make way for those that have nowhere else to be.
+    pub messages_bytes_max: u64,
+    /// Entries to a page: a power of two, of at most 4096.
+    pub page_entries: u64,
+    /// Beyond this many bytes of non-persistent messages their producers wait.
+    pub volatile_bytes_max: u64,
+    /// What topics keep for subscribers that come later takes so many bytes together.
+    pub recent_bytes_max: u64,
+    /// A transaction may hold this many bytes before it commits.
+    pub transaction_bytes_max: u64,
+    /// All that are open may hold this many bytes together.
+    pub open_bytes_max: u64,
+    /// A transaction may be open for so long, if there is a limit, until it is prepared.
+    pub transaction_ms_max: Option<u64>,
+    /// The last messages of so many producers are remembered, so that one sent again is known; 0 for none.
+    pub audited_producers_max: usize,
+    /// Deliveries of so many bytes may wait in a connection's outbox.
+    pub outbox_bytes_max: u64,
+    /// Where pages of entries go that memory has no room for; `None`: they stay.
+    pub spill: Option<Arc<dyn Spill>>,
+    /// What operators decide about destinations, until they decide otherwise: see [`Partition::follow`].
+    pub policies: Arc<Policies>,
+}
+
+/// With less memory for messages than so many bytes for each entry of a page, pages have fewer: the last page of each queue stays open.
+const BYTES_PER_PAGE_ENTRY: u64 = 512 << 10;
+
+/// As few as pay the cost of a page.
+const PAGE_ENTRIES_MIN: u64 = 64;
+
+impl Settings {
+    /// Entries to a page of a new queue.
+    pub(crate) fn queue_page_entries(&self) -> u64 {
+        let entries = (self.resident_bytes_max / BYTES_PER_PAGE_ENTRY).max(PAGE_ENTRIES_MIN);
+        self.page_entries.min(1 << entries.ilog2())
+    }
+
+    /// Of a partition that nobody connects to: bodies stay on the disk, and names say nothing.
+    pub fn at_rest(id: PartitionId, placement: Placement, incarnation: u64) -> Settings {
+        Settings {
+            id,
+            placement,
+            addressing: Arc::default(),
+            incarnation,
+            resident_bytes_max: 0,
+            messages_bytes_max: 0,
+            page_entries: PAGE_ENTRIES,
+            volatile_bytes_max: 0,
+            recent_bytes_max: 0,
+            transaction_bytes_max: 0,
+            open_bytes_max: 0,
+            transaction_ms_max: None,
+            audited_producers_max: 0,
+            outbox_bytes_max: 0,
+            spill: None,
+            policies: Arc::default(),
+        }
+    }
+}
