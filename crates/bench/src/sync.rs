@@ -193,12 +193,7 @@ fn together(plan: &Plan, senders: u32, stop: &Arc<AtomicBool>) -> Result<Pace, S
     Ok(Pace { published_per_second, waits: None, floor_per_second: 0.0 })
 }
 
-fn consume(
-    plan: &Plan,
-    load: &backlog::Plan,
-    want: u64,
-    stop: &Arc<AtomicBool>,
-) -> Result<(), SyncError> {
+fn consume(plan: &Plan, load: &backlog::Plan, want: u64, stop: &Arc<AtomicBool>) -> Result<(), SyncError> {
     let found = drain(&plan.url, backlog::destination(load, 0), want, stop)?;
     if found < want { Err(SyncError::Missing { want, found }) } else { Ok(()) }
 }

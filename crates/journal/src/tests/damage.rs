@@ -207,7 +207,11 @@ fn a_checkpoint_that_the_system_does_not_read_is_not_called_damaged() {
                     assert_eq!(recovered.checkpoints[0].position, position(want), "case: {name}");
                     assert_eq!(recovered.skipped_checkpoints.len(), 1, "case: {name}");
                     let (_, recovered) = Journal::open(disk, OPTIONS).unwrap();
-                    assert_eq!(recovered.checkpoints[0].position, position(30), "case: {name}, once it reads");
+                    assert_eq!(
+                        recovered.checkpoints[0].position,
+                        position(30),
+                        "case: {name}, once it reads"
+                    );
                 }
                 (Err(OpenError::Io { file, .. }), None) => {
                     assert_eq!(file, PathBuf::from("0000000000000003.checkpoint"), "case: {name}");

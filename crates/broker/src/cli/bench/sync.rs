@@ -76,7 +76,12 @@ fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()>
     writeln!(
         out,
         "{:>8} {:>12} {:>8} {:>18} {:>18} {:>33}",
-        "senders", "messages/s", "MB/s", "to the disk's rate", "less the way there", "to a server that does nothing else"
+        "senders",
+        "messages/s",
+        "MB/s",
+        "to the disk's rate",
+        "less the way there",
+        "to a server that does nothing else"
     )?;
     for row in rows {
         let less = row.share_less_round_trip.map_or_else(|| "-".to_owned(), |share| format!("{share:.2}"));
