@@ -13,6 +13,7 @@ use crate::addresses::address::Address;
 use crate::intake::limit::HeldBy;
 use crate::intake::parked::{Ahead, Parked};
 use crate::log::completion::Completion;
+use crate::memory::bodies::is_part;
 
 /// The part of the memory for non-persistent messages that one queue may take: a quarter, so that a few slow consumers
 /// leave room for all others.
@@ -399,6 +400,7 @@ impl Partition {
                 self.announce_arrival(&sent.message, to, self.is_read(receivers, to), effects);
             }
         }
+        let is_part = is_part(&sent.message.bytes);
         let (moved, key) = (sent.moved, self.insert_volatile(sent.message, effects));
         // Every queue has it before any is served: serving one may expire it there, and let a parked send in behind it.
         self.bodies.refer(key);
@@ -408,7 +410,9 @@ impl Partition {
         for queue in receivers {
             self.dispatch(*queue, effects);
         }
-        self.bodies.keep_apart(key);
+        if is_part {
+            self.bodies.keep_apart(key);
+        }
         self.drop_reference(key, effects);
     }
 
@@ -430,7 +434,7 @@ impl Partition {
         sends: Vec<Sent>,
         effects: &mut Vec<Effect>,
     ) {
-        let messages = sends.len() as u32;
+        let (messages, mut parts) = (sends.len() as u32, Vec::new());
         let mut touched: Vec<QueueId> = Vec::with_capacity(sends.len());
         if !sends.is_empty() {
             effects.push(retained(position, &sends));
@@ -445,6 +449,9 @@ impl Partition {
                 continue;
             }
             self.retain_chunks(&sent.message, effects);
+            if is_part(&sent.message.bytes) {
+                parts.push(key);
+            }
             self.bodies.insert(key, sent.message);
             self.bodies.refer(key);
             // Until all of its addresses have it: the queues of one may leave bodies to the disk, and selectors at the next judge it.
@@ -458,6 +465,7 @@ impl Partition {
         self.dispatch_all(touched, effects);
         let keys = (0..messages).map(|ordinal| MessageKey::Durable { position, ordinal });
         self.evict_newest(keys, are_deep);
+        parts.into_iter().for_each(|key| self.bodies.keep_apart(key));
     }
 
     /// One entry in each queue that the address feeds; a queue is made on first use. See [`Sent::moved`].
@@ -530,13 +538,13 @@ impl Partition {
     }
 
     /// Leaves the newest bodies to the disk once the budget is spent, on bodies or on what else messages take: the oldest are due first.
-    /// Those that come into `deep` queues go at once. What stays lies by itself from now on. Of these, which have just come, some may be gone or folded already.
+    /// Those that come into `deep` queues go at once. Of these, which have just come, some may be gone or folded already.
     pub(crate) fn evict_newest(&mut self, newest: impl IntoIterator<Item = MessageKey>, deep: bool) {
         for key in newest {
-            match deep || self.is_short_of_memory() {
-                true => self.bodies.evict(key),
-                false => self.bodies.keep_apart(key),
+            if !deep && !self.is_short_of_memory() {
+                return;
             }
+            self.bodies.evict(key);
         }
     }
 

@@ -21,13 +21,18 @@ const HEADERS_BYTES: u64 = 320;
 /// One part in so many of what durable messages may take is for folded pages, if others can be spilled.
 const PAGES_SHARE: u64 = 8;
 
-/// Bodies of such sizes lie in buffers that are little larger, with the beginnings of others that were copied on...
+/// Bodies of such sizes lie in buffers that are little larger, with the beginnings of others that were copied on.
 const PARTS: Range<usize> = 2 << 10..64 << 10;
 
-/// ... and would keep all of these: what stays in memory for long has bytes of its own.
-pub fn apart(bytes: &mut Bytes) {
-    if PARTS.contains(&bytes.len()) {
-        *bytes = Bytes::copy_from_slice(bytes);
+/// Whether it would keep much more than itself in memory.
+pub fn is_part(body: &Bytes) -> bool {
+    PARTS.contains(&body.len())
+}
+
+/// What stays in memory for long has bytes of its own.
+pub fn apart(body: &mut Bytes) {
+    if is_part(body) {
+        *body = Bytes::copy_from_slice(body);
     }
 }
 
@@ -507,5 +512,43 @@ impl Bodies {
             .iter()
             .filter(|stored| matches!(stored.key, MessageKey::Durable { .. }))
             .map(|stored| (stored.key, &stored.message, stored.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postroad_model::{Encoding, NORMAL_PRIORITY, Protocol};
+
+    #[test]
+    fn a_body_that_stays_keeps_no_more_than_itself_unless_somebody_has_it() {
+        for (case, bytes, is_in_hand, want) in [
+            ("small ones are many to a buffer", 1000, false, false),
+            ("a part of a buffer", 3000, false, true),
+            ("somebody has it, and it need not stay", 3000, true, false),
+            ("a large one has its own buffer", 100_000, false, false),
+        ] {
+            let buffer = Bytes::from(vec![7; 200_000]);
+            let (mut bodies, key) = (Bodies::default(), MessageKey::Volatile(1));
+            let message = Message {
+                encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
+                persistent: false,
+                priority: NORMAL_PRIORITY,
+                expires_at_ms: 0,
+                rare: None,
+                bytes: buffer.slice(..bytes),
+            };
+            bodies.insert(key, message);
+            if is_in_hand {
+                bodies.pin(key);
+            }
+            bodies.keep_apart(key);
+            assert_eq!(buffer.is_unique(), want, "case: {case}");
+            assert_eq!(
+                bodies.resident(key).map(|body| &body.bytes[..]),
+                Some(&vec![7; bytes][..]),
+                "case: {case}"
+            );
+        }
     }
 }

@@ -194,6 +194,9 @@ impl Partition {
             lanes.map(|(number, _)| (queue.id, number))
         });
         for (id, number) in lanes.collect::<Vec<_>>() {
+            if !self.is_short_of_memory() {
+                return;
+            }
             self.fold_what_is_idle(id, number, 0..0);
         }
         self.bodies.leave(bytes_max);
