@@ -200,6 +200,8 @@ pub struct Partition {
     pub(crate) open_bytes: u64,
     /// What durable messages could take when they last made way.
     pub(crate) way_bytes: u64,
+    /// When they go on making way.
+    pub(crate) way_due_ms: Option<u64>,
     pub(crate) next_transaction: u64,
     pub(crate) coordinating: BTreeMap<TransactionId, Coordination>,
     pub(crate) prepared: BTreeMap<TransactionId, Prepared>,
@@ -271,6 +273,7 @@ impl Partition {
             open: HashMap::default(),
             open_bytes: 0,
             way_bytes: memory_bytes,
+            way_due_ms: None,
             next_transaction: 0,
             coordinating: BTreeMap::new(),
             prepared: BTreeMap::new(),

@@ -667,3 +667,29 @@ fn durable_messages_make_way_for_those_in_memory_alone_and_for_open_transactions
         assert_eq!(bench.partitions[0].miscounted(), None, "case: {case}");
     }
 }
+
+/// One queue of many pages makes way as well, some pages at a time, also while nothing else happens.
+#[test]
+fn a_long_queue_makes_way_until_it_has() {
+    const ALL: u64 = 1 << 20;
+    let limits =
+        Settings { resident_bytes_max: ALL, messages_bytes_max: ALL, page_entries: 64, ..settings(1) };
+    let mut bench = Bench::new(limits);
+    let body = "x".repeat(60);
+    bench.run(&(0..2600).map(|number| format!("send 1 a {number:04}{body}\n")).collect::<String>());
+    let folded = |bench: &Bench| bench.partitions[0].memory().folded_messages;
+    let before = folded(&bench);
+    let large = "y".repeat(1000);
+    bench.run(
+        &(0..850)
+            .map(|number| format!("send 1 v{} {number:04}{large} volatile\n", number % 5))
+            .collect::<String>(),
+    );
+    let mut now_ms = 0;
+    while let Some(due_ms) = bench.partitions[0].next_due_ms().filter(|_| now_ms < 10_000) {
+        now_ms = due_ms;
+        bench.run(&format!("time {now_ms}"));
+    }
+    assert!(before < 600 && 2000 < folded(&bench), "{before}, {} of 2600 are folded", folded(&bench));
+    assert!(now_ms < 10_000, "and that is all");
+}

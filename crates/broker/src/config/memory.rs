@@ -31,7 +31,7 @@ const SORTING_BYTES_MAX: u64 = 32 << 20;
 /// What clients have sent and the broker is not done with takes no more: what a slow disk syncs at once, many times over.
 const OUTSTANDING_BYTES_MAX: u64 = 128 << 20;
 
-/// What of the broker's memory is for what; the rest is for the broker itself, connections and transactions.
+/// What of the broker's memory is for what; the rest is for the broker itself and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
     /// For all messages together.

@@ -410,10 +410,10 @@ impl Partition {
         for queue in receivers {
             self.dispatch(*queue, effects);
         }
+        self.drop_reference(key, effects);
         if is_part {
             self.bodies.keep_apart(key);
         }
-        self.drop_reference(key, effects);
     }
 
     /// Whether the queue belongs to a `noLocal` subscription of the connection that publishes.

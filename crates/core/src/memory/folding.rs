@@ -181,25 +181,49 @@ impl Partition {
         messages_bytes_max.saturating_sub(others).clamp(most / OWN_SHARE, most)
     }
 
-    /// What by now belongs to others is given up: pages where nobody is, and bodies, those that came last before the others.
+    /// What by now belongs to others is given up: pages where nobody is, some at a time, and bodies, those that came last before the others.
     pub(crate) fn make_way(&mut self) {
-        let (bytes_max, before) = (self.durable_bytes_max(), self.way_bytes);
-        if before.saturating_sub(self.settings.resident_bytes_max / WAY_SHARE) <= bytes_max {
-            self.way_bytes = before.max(bytes_max);
+        if self.must_make_way() {
+            self.way_due_ms.get_or_insert(self.now_ms);
+            self.way_bytes = self.durable_bytes_max();
+        }
+        self.way_bytes = self.way_bytes.max(self.durable_bytes_max());
+        if self.way_due_ms.is_none_or(|due_ms| self.now_ms < due_ms) {
             return;
         }
-        self.way_bytes = bytes_max;
+        let before = self.counters.folded_pages;
+        self.fold_some();
+        self.bodies.leave(self.durable_bytes_max());
+        let goes_on = self.is_short_of_memory() && before < self.counters.folded_pages;
+        self.way_due_ms = goes_on.then_some(self.now_ms + STAY_MS);
+    }
+
+    /// Whether durable messages may take less than when they last made way.
+    fn must_make_way(&self) -> bool {
+        let step = self.settings.resident_bytes_max / WAY_SHARE;
+        self.durable_bytes_max() < self.way_bytes.saturating_sub(step)
+    }
+
+    /// When they next make way, if they do.
+    pub(crate) fn makes_way_ms(&self) -> Option<u64> {
+        self.way_due_ms.or_else(|| self.must_make_way().then_some(self.now_ms + STAY_MS))
+    }
+
+    /// Folds what is idle of each lane, as much as is looked at in one attempt, while memory is short.
+    fn fold_some(&mut self) {
+        if !self.is_short_of_memory() {
+            return;
+        }
         let lanes = self.queues.values().flat_map(|queue| {
-            let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
+            let lanes = queue
+                .lanes
+                .iter()
+                .filter(|(number, lane)| !number.is_volatile() && lane.full_pages().next().is_some());
             lanes.map(|(number, _)| (queue.id, number))
         });
         for (id, number) in lanes.collect::<Vec<_>>() {
-            if !self.is_short_of_memory() {
-                return;
-            }
             self.fold_what_is_idle(id, number, 0..0);
         }
-        self.bodies.leave(bytes_max);
     }
 
     /// What is read back for those who will soon want it takes no more than this, unless there is room for more.

@@ -237,6 +237,7 @@ impl Partition {
             .chain(self.moves.next_ms())
             .chain(self.carrying.next_ms())
             .chain(self.leaves_ahead_ms())
+            .chain(self.makes_way_ms())
             .min()
     }
 

@@ -6,7 +6,7 @@ use crate::keys::{KeyId, Keys};
 use crate::layout::checkpoint_bytes::{BodyExtent, Content, decode_body, decode_header};
 use crate::layout::format::{HeaderFault, SECTOR_BYTES, checkpoint_name, checkpoint_of};
 use crate::opening::recovery::lacking;
-use crate::retaining::checkpoint::{KEPT_MAX, UNFINISHED};
+use crate::retaining::checkpoint::UNFINISHED;
 use crate::writing::segment::Segment;
 use std::io;
 use std::path::PathBuf;
@@ -59,10 +59,13 @@ pub(crate) fn load<D: Disk>(disk: &D, names: &[String], keys: &Keys) -> Result<L
         let name = checkpoint_name(sequence);
         if loaded.checkpoint.is_some() {
             match loaded.before {
-                None => {
-                    let key = read_header(disk, &name).ok().and_then(|(_, extent)| extent.cipher);
-                    loaded.before = Some((sequence, key.map(|cipher| cipher.key)));
-                }
+                None => match read_header(disk, &name) {
+                    Err(Unreadable::Io(_)) => loaded.doubtful.push(name),
+                    header => {
+                        let key = header.ok().and_then(|(_, extent)| extent.cipher);
+                        loaded.before = Some((sequence, key.map(|cipher| cipher.key)));
+                    }
+                },
                 Some(_) => loaded.superfluous.push(name),
             }
             continue;
@@ -80,12 +83,6 @@ pub(crate) fn load<D: Disk>(disk: &D, names: &[String], keys: &Keys) -> Result<L
                     loaded.doubtful.push(name);
                 } else {
                     loaded.superfluous.push(name);
-                }
-                // What is older than those that are kept has lost what it needs.
-                if KEPT_MAX <= loaded.skipped.len()
-                    && let Some(refused) = loaded.refused.take()
-                {
-                    return Err(refused);
                 }
             }
         }

@@ -225,13 +225,14 @@ fn lost_records(file: &Path, segment: &Segment) -> Vec<(PartitionId, Damage)> {
     .collect()
 }
 
-/// What is missing by a checkpoint is no damage as long as there may be a newer one, which the system refuses to read at present.
+/// What is missing by a checkpoint is no damage as long as there may be a newer one, which the system refuses to read at present; nor is what
+/// looks like a torn tail, as that one may know that it was promised.
 fn or_refused<F>(
     verified: Result<Verification<F>, OpenError>,
     refused: Option<OpenError>,
 ) -> Result<Verification<F>, OpenError> {
     let is_damaged = match &verified {
-        Ok((verified, ..)) => !verified.damaged.is_empty(),
+        Ok((verified, ..)) => !verified.damaged.is_empty() || verified.torn.is_some(),
         Err(error) => matches!(error, OpenError::Damaged(_)),
     };
     refused.filter(|_| is_damaged).map_or(verified, Err)

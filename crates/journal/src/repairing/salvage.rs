@@ -119,11 +119,14 @@ impl<D: Disk> Salvage<D> {
     ///
     /// # Errors
     /// [`OpenError::UnknownVersion`]: a newer Postroad wrote it; that is no damage. [`OpenError::KeyUnknown`]: nor is that.
-    /// [`OpenError::Io`].
+    /// [`OpenError::Io`], also of a checkpoint that cannot be opened: it may be good, and an older one would call lost what it has.
     pub fn look_with(disk: D, keys: Keys) -> Result<Salvage<D>, OpenError> {
         let disk = Tolerant(disk);
         let names = disk.list().map_err(|source| OpenError::Io { file: disk.path(""), source })?;
-        let loaded = checkpoint_load::load(&disk, &names, &keys)?;
+        let mut loaded = checkpoint_load::load(&disk, &names, &keys)?;
+        if let Some(refused) = loaded.refused.take() {
+            return Err(refused);
+        }
         let numbers: BTreeSet<SegmentNumber> = names.iter().filter_map(|name| segment_of(name)).collect();
         let (compacted, _) = compacted::load(&disk, &names, loaded.segments())?;
         let damaged = loaded.skipped.iter().map(|file| {

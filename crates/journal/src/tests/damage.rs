@@ -249,6 +249,60 @@ fn a_checkpoint_that_the_system_does_not_read_goes_once_there_are_two_others() {
 }
 
 #[test]
+fn nothing_is_cut_off_by_an_old_checkpoint_while_the_system_does_not_read_a_newer_one() {
+    let disk = with_checkpoints(&[]).copy();
+    let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
+    let state = Bytes::from_static(b"up to 40").into();
+    journal
+        .write_checkpoint(vec![Checkpoint { partition: PartitionId(0), position: position(40), state }])
+        .unwrap();
+    // By the newest checkpoint the last group need not be whole; by the one before it looks as if it had been torn.
+    let tail = crate::layout::format::segment_name(journal.last.segment);
+    let payload = journal.last.offset - 600;
+    drop(journal);
+    flip(&disk, &tail, payload as usize);
+    for operation in [Operation::Open, Operation::Length] {
+        let (journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+        assert_eq!((journal.last_position(PartitionId(0)), recovered.damaged), (Some(position(40)), vec![]));
+        drop(journal);
+        disk.fail(operation, 0, Fault::Broken);
+        match Journal::open(disk.clone(), OPTIONS) {
+            Err(OpenError::Io { file, .. }) => {
+                assert_eq!(file, PathBuf::from("0000000000000004.checkpoint"), "{operation:?}");
+            }
+            got => {
+                panic!("{operation:?}: {:?}", got.map(|(_, recovered)| (recovered.damaged, recovered.torn)))
+            }
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_that_is_still_not_read_takes_the_place_of_no_other() {
+    const REFUSED: &str = "0000000000000003.checkpoint";
+    let disk = with_checkpoints(&[]).copy();
+    disk.fail(Operation::Open, 0, Fault::Broken);
+    let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
+    let state = Bytes::from_static(b"up to 40").into();
+    journal
+        .write_checkpoint(vec![Checkpoint { partition: PartitionId(0), position: position(40), state }])
+        .unwrap();
+    drop(journal);
+    // It was to be removed, and the process has ended before. The next start reads the newest, and is refused this one again.
+    disk.fail(Operation::Open, 1, Fault::Broken);
+    drop(Journal::open(disk.clone(), OPTIONS).unwrap());
+    for there in ["0000000000000002.checkpoint", REFUSED, "0000000000000004.checkpoint"] {
+        assert!(disk.contents(there).is_some(), "{there}");
+    }
+    // With the newest damaged and that one refused the one that is left does.
+    flip(&disk, "0000000000000004.checkpoint", 600);
+    disk.fail(Operation::Open, 1, Fault::Broken);
+    let (journal, recovered) = Journal::open(disk, OPTIONS).unwrap();
+    assert_eq!(recovered.checkpoints[0].position, position(20));
+    assert_eq!((journal.last_position(PartitionId(0)), recovered.damaged), (Some(position(40)), vec![]));
+}
+
+#[test]
 fn nothing_is_called_lost_by_an_old_checkpoint_while_the_system_does_not_read_a_newer_one() {
     let disk = with_checkpoints(&[2]).copy();
     let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
