@@ -1000,16 +1000,20 @@ fn what_the_machine_asks_of_any_broker_is_measured() {
 fn senders_that_wait_are_compared_with_the_disk() {
     let broker = Broker::start();
     let directory = text(broker.directory.path());
-    let few = ["bench", "sync", directory, "--senders", "1,3", "--messages", "4", "--disk-ms", "1"];
-    let [measured] = &broker.objects(&[&few[..], &["--json"]].concat())[..] else { panic!("not one object") };
+    let few =
+        ["bench", "sync", directory, "--senders", "1,3", "--messages", "4", "--disk-ms", "1", "--rounds"];
+    let once = [&few[..], &["1", "--json"]].concat();
+    let [measured] = &broker.objects(&once)[..] else { panic!("not one object") };
     let rows = measured["rows"].as_array().unwrap();
     assert_eq!(rows.iter().map(|row| row["senders"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 3]);
     let disk = measured["disk_per_second"].as_f64().unwrap();
     for row in rows {
         let (pace, share) = (row["published_per_second"].as_f64().unwrap(), row["share"].as_f64().unwrap());
         assert!(pace > 0.0 && (share - pace / disk).abs() < 1e-6, "{row}");
+        assert!(row["share_of_floor"].as_f64().unwrap() > 0.0, "{row}");
     }
-    assert!(broker.says(&few).contains("the disk alone"));
+    assert!(measured["round_trip_us"].as_f64().unwrap() > 0.0, "{measured}");
+    assert!(broker.says(&[&few[..], &["3"]].concat()).contains("the disk alone"));
 }
 
 #[test]
