@@ -857,8 +857,8 @@ mod tests {
         let (journal, _) = Journal::open(disk.clone(), options).unwrap();
         let mut writer = LogWriter::new(journal, [PARTITION]);
         assert_eq!(settle_down(&mut writer, &disk, 0), vec![]);
-        // Room for two checkpoints, and not for a third segment.
-        disk.set_capacity(Some(disk.used_bytes() + (140 << 10)));
+        // Room for two checkpoints and what is left free for them, and not for a third segment.
+        disk.set_capacity(Some(disk.used_bytes() + (160 << 10)));
         let notes = |change| ToWriter::Notes {
             partition: PARTITION,
             notes: (1..=5)
@@ -876,7 +876,7 @@ mod tests {
         assert_eq!(settle_down(&mut writer, &disk, 5), vec![], "everything is live: nothing to free");
         writer.push(notes(Change::Released));
         writer.keep_up();
-        assert_eq!(settle_down(&mut writer, &disk, 5), vec![true], "the first segment is free for reuse");
+        assert_eq!(settle_down(&mut writer, &disk, 5), vec![true], "the first segment has made room");
         assert_eq!((writer.wants_retry(), writer.trouble()), (false, &Trouble::default()));
     }
 
