@@ -589,8 +589,8 @@ def slow_reader(port):
 
 
 def costly_acks(port):
-    """20,000 held messages: 3,000 times told of their delivery, then acknowledged from the last to the first"""
-    name, count = o.queue("hostile.costly"), 20_000
+    """10,000 held messages: 3,000 times told of their delivery, then acknowledged from the last to the first"""
+    name, count = o.queue("hostile.costly"), 10_000
     client = o.Client(port)
     for _ in range(count):
         client.publish(name, "x", persistent=False, wait=False)
