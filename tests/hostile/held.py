@@ -79,9 +79,9 @@ def held_up(broker):
     return f"{took >> 20} MiB, {sent} messages, longest round trip {longest * 1000:.0f} ms"
 
 
-def left_open(broker):
-    queue, body = o.queue("open"), b"x" * BODY_BYTES
-    clients, accepted, refused = [o.Client(broker.port) for _ in range(TRANSACTIONS)], {}, []
+def open_some(clients, queue, body):
+    """A transaction of each, sent as much as it takes; how much of each was accepted, and who was refused, with what."""
+    accepted, refused = {}, []
     for client in clients:
         client.step(o.BEGIN, 1)
         try:
@@ -90,6 +90,13 @@ def left_open(broker):
                 accepted[client] = sent + 1
         except o.Refused as refusal:
             refused.append((client, refusal))
+    return accepted, refused
+
+
+def left_open(broker):
+    queue, body = o.queue("open"), b"x" * BODY_BYTES
+    clients = [o.Client(broker.port) for _ in range(TRANSACTIONS)]
+    accepted, refused = open_some(clients, queue, body)
     # What a transaction had sent goes as soon as it can only be rolled back.
     whole = [client for client in clients if client not in dict(refused)]
     taken = sum(accepted[client] for client in whole) * BODY_BYTES
@@ -119,19 +126,6 @@ def left_open(broker):
     return f"{len(whole)} of {TRANSACTIONS} took {taken >> 10} KiB, {most / (1 << 20):.1f} MiB of memory"
 
 
-def open_some(clients, body):
-    """Transactions, each sent as much as it takes; how many were refused."""
-    refused = 0
-    for client in clients:
-        client.step(o.BEGIN, 1)
-        try:
-            for _ in range(OPEN_SENDS):
-                client.send(o.queue("open"), body, transaction=client.transaction(1))
-        except o.Refused:
-            refused += 1
-    return refused
-
-
 def within(broker, connections, in_hand=0):
     """The most memory that it took."""
     most = broker.memory_bytes("VmHWM")
@@ -151,7 +145,8 @@ def all_at_once(broker):
         stream, _ = sends(clients[-1], f"volatile.{number % 4}", VOLATILE_SENDS, persistent=False)
         send_some(clients[-1].peer, stream, 0.3)
     transactions = [o.Client(broker.port) for _ in range(TRANSACTIONS)]
-    assert 0 < open_some(transactions, b"x" * BODY_BYTES) < TRANSACTIONS
+    _, refused = open_some(transactions, o.queue("open"), b"x" * BODY_BYTES)
+    assert 0 < len(refused) < TRANSACTIONS
     clients += transactions
     for _ in range(PRODUCERS):
         clients.append(o.Client(broker.port))

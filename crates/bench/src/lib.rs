@@ -20,6 +20,8 @@ mod bodies;
 mod link;
 mod load;
 mod process;
+mod rounds;
 
 pub use link::{BrokerUrl, Link, LinkError, Waited};
 pub use process::ServerTime;
+pub use rounds::median;

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::disk::measure_sync;
 use crate::load::{Counters, drain, durable_message, publish};
-use crate::{BrokerUrl, Link, LinkError, ServerTime, backlog, floor};
+use crate::{BrokerUrl, Link, LinkError, ServerTime, backlog, floor, median};
 
 /// Bodies of the messages that need no disk, together: they lie in the broker's memory until all are sent, and a small one holds up whoever
 /// sends more.
@@ -139,26 +139,28 @@ fn round(plan: &Plan, number: u32, stop: &Arc<AtomicBool>) -> Result<Round, Sync
     let plan = &Plan { run: format!("{}.{number}", plan.run), ..plan.clone() };
     let before = disk_seconds(plan)?;
     let trips = (ROUND_TRIPS_BYTES / plan.body_bytes.max(1) as u64).clamp(1, plan.messages.max(1));
-    let trip = one_by_one(plan, false, trips, Duration::from_secs_f64(before), stop)?.waits;
+    let (_, trip) = one_by_one(plan, false, trips, Duration::from_secs_f64(before), stop)?;
     let mut paces = Vec::new();
     for &senders in &plan.senders {
         let floor_per_second = floor_per_second(plan, senders)?;
-        paces.push(match senders {
-            1 => Pace { floor_per_second, ..one_by_one(plan, true, plan.messages, Duration::ZERO, stop)? },
-            _ => Pace { floor_per_second, ..together(plan, senders, stop)? },
-        });
+        let (published_per_second, waits) = match senders {
+            1 => one_by_one(plan, true, plan.messages, Duration::ZERO, stop)
+                .map(|(per_second, waits)| (per_second, Some(waits)))?,
+            _ => (together(plan, senders, stop)?, None),
+        };
+        paces.push(Pace { published_per_second, waits, floor_per_second });
     }
-    Ok(Round { disk: [before, disk_seconds(plan)?], trip: trip.unwrap_or_default(), paces })
+    Ok(Round { disk: [before, disk_seconds(plan)?], trip, paces })
 }
 
-/// One sender that waits for each confirmation, and then for `pause`.
+/// One sender that waits for each confirmation, and then for `pause`: messages in a second, and seconds that each took.
 fn one_by_one(
     plan: &Plan,
     persistent: bool,
     messages: u64,
     pause: Duration,
     stop: &Arc<AtomicBool>,
-) -> Result<Pace, SyncError> {
+) -> Result<(f64, f64), SyncError> {
     let load = load(plan, 1, persistent);
     let destination = backlog::destination(&load, 0);
     let plain = durable_message(&destination, Bytes::from(vec![0; plan.body_bytes]), Vec::new())?;
@@ -178,19 +180,18 @@ fn one_by_one(
     let seconds = began.elapsed().as_secs_f64();
     consume(plan, &load, messages + 1, stop)?;
     let messages = messages as f64;
-    let waits = Some(waited.as_secs_f64() / messages);
-    Ok(Pace { published_per_second: messages / seconds, waits, floor_per_second: 0.0 })
+    Ok((messages / seconds, waited.as_secs_f64() / messages))
 }
 
-/// So many senders, each of which waits for its confirmations.
-fn together(plan: &Plan, senders: u32, stop: &Arc<AtomicBool>) -> Result<Pace, SyncError> {
+/// So many senders, each of which waits for its confirmations: messages in a second.
+fn together(plan: &Plan, senders: u32, stop: &Arc<AtomicBool>) -> Result<f64, SyncError> {
     let load = load(plan, senders, true);
     // The first messages pay for what is made on first use.
     let warm = backlog::Plan { messages: u64::from(senders), ..load.clone() };
     backlog::run(&warm, stop, |_| ())?;
     let published_per_second = backlog::run(&load, stop, |_| ())?.published_per_second;
     consume(plan, &load, warm.messages + load.messages, stop)?;
-    Ok(Pace { published_per_second, waits: None, floor_per_second: 0.0 })
+    Ok(published_per_second)
 }
 
 fn consume(plan: &Plan, load: &backlog::Plan, want: u64, stop: &Arc<AtomicBool>) -> Result<(), SyncError> {
@@ -273,13 +274,6 @@ impl Round {
 fn less_round_trip(round: &Round, pace: &Pace) -> Option<f64> {
     let on_disk = pace.waits? - round.trip;
     (0.0 < on_disk).then(|| round.disk_seconds() / on_disk)
-}
-
-/// The upper one of two in the middle.
-fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
 #[cfg(test)]

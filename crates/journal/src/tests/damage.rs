@@ -160,6 +160,13 @@ fn with_checkpoints(live: &[u64]) -> SimulatedDisk {
     disk
 }
 
+/// A further checkpoint of such a journal, at its last record.
+fn write_the_next(journal: &mut Journal<SimulatedDisk>) {
+    let state = Bytes::from_static(b"up to 40").into();
+    let checkpoint = Checkpoint { partition: PartitionId(0), position: position(40), state };
+    journal.write_checkpoint(vec![checkpoint]).unwrap();
+}
+
 #[test]
 fn a_damaged_checkpoint_falls_back_to_the_one_before() {
     for (name, damaged, want) in [
@@ -237,9 +244,7 @@ fn a_checkpoint_that_the_system_does_not_read_goes_once_there_are_two_others() {
     // The one that was read, and the first that is written.
     for (writes, want) in [(false, true), (true, false)] {
         if writes {
-            let state = Bytes::from_static(b"up to 40").into();
-            let checkpoint = Checkpoint { partition: PartitionId(0), position: position(40), state };
-            journal.write_checkpoint(vec![checkpoint]).unwrap();
+            write_the_next(&mut journal);
         }
         if let Some(removal) = journal.wants_removal() {
             removal.run(&disk);
@@ -252,10 +257,7 @@ fn a_checkpoint_that_the_system_does_not_read_goes_once_there_are_two_others() {
 fn nothing_is_cut_off_by_an_old_checkpoint_while_the_system_does_not_read_a_newer_one() {
     let disk = with_checkpoints(&[]).copy();
     let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
-    let state = Bytes::from_static(b"up to 40").into();
-    journal
-        .write_checkpoint(vec![Checkpoint { partition: PartitionId(0), position: position(40), state }])
-        .unwrap();
+    write_the_next(&mut journal);
     // By the newest checkpoint the last group need not be whole; by the one before it looks as if it had been torn.
     let tail = crate::layout::format::segment_name(journal.last.segment);
     let payload = journal.last.offset - 600;
@@ -283,10 +285,7 @@ fn a_checkpoint_that_is_still_not_read_takes_the_place_of_no_other() {
     let disk = with_checkpoints(&[]).copy();
     disk.fail(Operation::Open, 0, Fault::Broken);
     let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
-    let state = Bytes::from_static(b"up to 40").into();
-    journal
-        .write_checkpoint(vec![Checkpoint { partition: PartitionId(0), position: position(40), state }])
-        .unwrap();
+    write_the_next(&mut journal);
     drop(journal);
     // It was to be removed, and the process has ended before. The next start reads the newest, and is refused this one again.
     disk.fail(Operation::Open, 1, Fault::Broken);
@@ -308,9 +307,7 @@ fn nothing_is_called_lost_by_an_old_checkpoint_while_the_system_does_not_read_a_
     let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
     assert!(journal.release(PartitionId(0), position(2), 1000));
     for _ in 0..2 {
-        let state = Bytes::from_static(b"up to 40").into();
-        let checkpoint = Checkpoint { partition: PartitionId(0), position: position(40), state };
-        journal.write_checkpoint(vec![checkpoint]).unwrap();
+        write_the_next(&mut journal);
     }
     drop(journal);
     assert!(disk.contents(FIRST).is_none(), "neither of the two needs it");

@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::ensure;
 use clap::Args;
 use postroad_bench::depth::{self, Measurement, Pace, Plan, Round};
+use postroad_bench::median;
 
 use crate::cli::bench::{Filling, Target, run_name};
 use crate::cli::stop::Stop;
@@ -125,16 +126,10 @@ fn print_rounds(out: &mut impl Write, rounds: &[Round]) -> std::io::Result<()> {
     let mut print = |what: &str, of: fn(&Pace) -> f64| {
         let (empty, deep) =
             (rounds.iter().map(|round| of(&round.empty)), rounds.iter().map(|round| of(&round.deep)));
-        let ratio = median(deep.clone().zip(empty.clone()).map(|(deep, empty)| deep / empty).collect());
-        let (empty, deep) = (median(empty.collect()), median(deep.collect()));
+        let ratio = median(deep.clone().zip(empty.clone()).map(|(deep, empty)| deep / empty));
+        let (empty, deep) = (median(empty), median(deep));
         writeln!(out, "{what:<10} {empty:>12.0} {deep:>14.0} {ratio:>8.2}")
     };
     print("published", |pace| pace.published_per_second)?;
     print("consumed", |pace| pace.consumed_per_second)
-}
-
-/// The upper one of two.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
