@@ -63,7 +63,7 @@ pub struct Row {
     /// For each sync that the disk alone would have done.
     pub share: f64,
     /// The same of one sender, as if the way to the broker and back took no time: what the disk takes for a sync, to what the sender waits longer
-    /// than it does without a disk. Of several it would say nothing, as they share both.
+    /// than it does without a disk, if it does in most rounds. Of several it would say nothing, as they share both.
     pub share_less_round_trip: Option<f64>,
     /// For each message that a server that does nothing else would have taken in from as many.
     pub share_of_floor: f64,
@@ -252,7 +252,7 @@ fn compare(plan: &Plan, rounds: &[Round]) -> Measurement {
             published_per_second,
             megabytes_per_second: published_per_second * plan.body_bytes as f64 / 1e6,
             share: told(|round, pace| pace.published_per_second * round.disk_seconds()),
-            share_less_round_trip: (!less.is_empty()).then(|| median(less)),
+            share_less_round_trip: (!less.is_empty()).then(|| median(less)).filter(|less| less.is_finite()),
             share_of_floor: told(|_, pace| pace.published_per_second / pace.floor_per_second),
         }
     });
@@ -270,10 +270,10 @@ impl Round {
     }
 }
 
-/// `None`: whoever waited did not wait longer than without a disk.
+/// Without bound if whoever waited did not wait longer than without a disk; `None` of several.
 fn less_round_trip(round: &Round, pace: &Pace) -> Option<f64> {
-    let on_disk = pace.waits? - round.trip;
-    (0.0 < on_disk).then(|| round.disk_seconds() / on_disk)
+    let on_disk = (pace.waits? - round.trip).max(0.0);
+    Some(round.disk_seconds() / on_disk)
 }
 
 #[cfg(test)]

@@ -875,8 +875,12 @@ mod tests {
         writer.keep_up();
         assert_eq!(settle_down(&mut writer, &disk, 5), vec![], "everything is live: nothing to free");
         writer.push(notes(Change::Released));
-        writer.keep_up();
-        assert_eq!(settle_down(&mut writer, &disk, 5), vec![true], "the first segment has made room");
+        disk.fail(Operation::Rename, 0, Fault::Broken);
+        for (attempt, space) in [("fails", vec![]), ("waits", vec![]), ("has made room", vec![true])] {
+            assert_ne!(writer.trouble().checkpoint.is_some(), attempt == "fails", "{attempt}");
+            writer.keep_up();
+            assert_eq!(settle_down(&mut writer, &disk, 5), space, "the checkpoint {attempt}");
+        }
         assert_eq!((writer.wants_retry(), writer.trouble()), (false, &Trouble::default()));
     }
 

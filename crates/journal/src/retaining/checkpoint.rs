@@ -78,7 +78,7 @@ pub(crate) struct Checkpoints {
     /// A file that is no longer needed.
     pub slot: Option<String>,
     pub busy: bool,
-    /// The last one failed: none is made only for keys until whoever makes them tries again, which may be a while.
+    /// The last one failed: none is made only for keys or for space until whoever makes them tries again, which may be a while.
     pub failed: bool,
     /// One failed, and is to be tried again.
     pub is_wanted: bool,
@@ -146,7 +146,8 @@ impl<D: Disk> Journal<D> {
     pub fn checkpoint_due(&self) -> bool {
         let enough = self.checkpoint_distance() <= self.checkpoints.committed_bytes;
         let idle = !self.checkpoints.busy && !self.failed;
-        let low = self.space() == Space::Low && self.checkpoint_brings_space();
+        let low =
+            self.space() == Space::Low && !self.checkpoints.failed && self.checkpoint_brings_space();
         idle && (enough || self.released_much() || low || self.rekeying_waits() || self.checkpoints.is_wanted)
     }
 
