@@ -77,12 +77,13 @@ pub fn measure_disk(directory: &Path, budget: Duration) -> io::Result<DiskReport
     Ok(DiskReport { directory: directory.to_owned(), rows: bench.rows, refused: bench.refused, verdict })
 }
 
-/// Measures only the usual way of a journal to make 4 KiB durable: past the page cache, or through it where that is refused.
+/// Measures only the usual way of a journal to make 4 KiB durable: past the page cache, or through it where that is refused. Behind each
+/// write and its sync it does nothing for `pause`: what is below a disk may be slower for whoever does not come at once.
 ///
 /// # Errors
 /// The directory cannot be written.
-pub fn measure_sync(directory: &Path, budget: Duration) -> io::Result<DiskRow> {
-    let bench = Bench::new(directory, budget, SHORT_FILE_BYTES);
+pub fn measure_sync(directory: &Path, budget: Duration, pause: Duration) -> io::Result<DiskRow> {
+    let bench = Bench { pause, ..Bench::new(directory, budget, SHORT_FILE_BYTES) };
     let usual = Way::default();
     match bench.way(usual) {
         Ok(row) => Ok(row),
@@ -100,6 +101,8 @@ pub(crate) fn zeroed_file(directory: &Path, bytes: u64) -> io::Result<OwnedFd> {
 struct Bench {
     directory: PathBuf,
     budget: Duration,
+    /// Behind each operation.
+    pause: Duration,
     file_bytes: u64,
     memory: Vec<u8>,
     rows: Vec<DiskRow>,
@@ -111,7 +114,7 @@ impl Bench {
         let largest = BLOCK_BYTES.iter().copied().max().unwrap_or(SYNC_BLOCK_BYTES);
         let memory = vec![FILL; largest + DIRECT_ALIGN];
         let (directory, rows, refused) = (directory.to_owned(), Vec::new(), Vec::new());
-        Bench { directory, budget, file_bytes, memory, rows, refused }
+        Bench { directory, budget, pause: Duration::ZERO, file_bytes, memory, rows, refused }
     }
 
     fn all(&mut self) -> io::Result<()> {
@@ -147,8 +150,8 @@ impl Bench {
         let file = ways::open(&self.directory, way, self.file_bytes)?;
         let block = aligned(&self.memory, SYNC_BLOCK_BYTES);
         let blocks = self.file_bytes / SYNC_BLOCK_BYTES as u64;
-        let times =
-            repeat(self.budget, blocks, SYNC_BLOCK_BYTES, |offset| ways::write(&file, way, block, offset))?;
+        let write = |offset| ways::write(&file, way, block, offset);
+        let times = repeat(self.budget, self.pause, blocks, SYNC_BLOCK_BYTES, write)?;
         Ok(row(way.name(), SYNC_BLOCK_BYTES, times))
     }
 
@@ -160,7 +163,7 @@ impl Bench {
         then: impl Fn(&OwnedFd) -> io::Result<()>,
     ) -> io::Result<()> {
         let block = aligned(&self.memory, bytes);
-        let times = repeat(self.budget, self.file_bytes / bytes as u64, bytes, |offset| {
+        let times = repeat(self.budget, self.pause, self.file_bytes / bytes as u64, bytes, |offset| {
             write_all(file, block, offset)?;
             then(file)
         })?;
@@ -172,7 +175,7 @@ impl Bench {
         let start = self.memory.as_ptr().align_offset(DIRECT_ALIGN);
         let start = if start + bytes <= self.memory.len() { start } else { 0 };
         let block = &mut self.memory[start..start + bytes];
-        let times = repeat(self.budget, self.file_bytes / bytes as u64, bytes, |offset| {
+        let times = repeat(self.budget, self.pause, self.file_bytes / bytes as u64, bytes, |offset| {
             let read = rustix::io::pread(file, &mut *block, offset)?;
             if read == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
         })?;
@@ -198,9 +201,11 @@ pub(crate) fn write_all(file: &OwnedFd, mut block: &[u8], mut offset: u64) -> io
     Ok(())
 }
 
-/// Does it again and again, round the file, until the time is up: at least eight times.
+/// Does it again and again, round the file, until the time is up: at least eight times. A pause is no sleep, from which a machine wakes when it
+/// likes.
 fn repeat(
     budget: Duration,
+    pause: Duration,
     blocks: u64,
     bytes: usize,
     mut act: impl FnMut(u64) -> io::Result<()>,
@@ -211,7 +216,11 @@ fn repeat(
         let offset = times.len() as u64 % blocks * bytes as u64;
         let before = Instant::now();
         act(offset)?;
-        times.push(before.elapsed());
+        let time = before.elapsed();
+        times.push(time);
+        while before.elapsed() < time + pause {
+            std::hint::spin_loop();
+        }
     }
     Ok(times)
 }
@@ -372,8 +381,11 @@ mod tests {
         assert!(!report.verdict.is_empty());
         assert_eq!(std::fs::read_dir(&directory).expect("it").count(), 0);
         assert!(measure_disk(&directory.join("missing"), Duration::ZERO).is_err());
-        let synced = measure_sync(&directory, Duration::ZERO).expect("measured");
+        let synced = measure_sync(&directory, Duration::ZERO, Duration::ZERO).expect("measured");
         assert!(synced.name.ends_with("fdatasync, zeroed") && 8 <= synced.operations, "{synced:?}");
+        let (pause, began) = (Duration::from_millis(5), Instant::now());
+        let paused = measure_sync(&directory, Duration::ZERO, pause).expect("measured");
+        assert!(8 <= paused.operations && 8 * pause <= began.elapsed(), "{paused:?}");
         std::fs::remove_dir(&directory).expect("empty");
     }
 }

@@ -65,6 +65,8 @@ pub struct Row {
     /// The same of one sender, as if the way to the broker and back took no time: what the disk takes for a sync, to what the sender waits longer
     /// than it does without a disk, if it does in most rounds. Of several it would say nothing, as they share both.
     pub share_less_round_trip: Option<f64>,
+    /// Likewise, to what the disk takes for a sync if whoever asks for it comes as late as such a sender: behind the way there and back.
+    pub share_of_paused: Option<f64>,
     /// For each message that a server that does nothing else would have taken in from as many.
     pub share_of_floor: f64,
 }
@@ -79,6 +81,8 @@ pub struct Measurement {
     /// From the send of a non-persistent message to its confirmation: the mean, one at a time, with as much time between them as the disk takes, since a
     /// machine that has slept wakes later.
     pub round_trip_us: f64,
+    /// What the disk alone takes for such a write with its sync, if there is as long a pause behind each.
+    pub paused_us: f64,
     /// In the order of the plan.
     pub rows: Vec<Row>,
 }
@@ -114,6 +118,8 @@ struct Round {
     disk: [f64; 2],
     /// Seconds to the broker and back.
     trip: f64,
+    /// Seconds that the disk takes for a sync with that pause behind it.
+    paused: f64,
     /// In the order of the plan.
     paces: Vec<Pace>,
 }
@@ -137,9 +143,10 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Measurement, SyncError
 
 fn round(plan: &Plan, number: u32, stop: &Arc<AtomicBool>) -> Result<Round, SyncError> {
     let plan = &Plan { run: format!("{}.{number}", plan.run), ..plan.clone() };
-    let before = disk_seconds(plan)?;
+    let before = disk_seconds(plan, Duration::ZERO)?;
     let trips = (ROUND_TRIPS_BYTES / plan.body_bytes.max(1) as u64).clamp(1, plan.messages.max(1));
     let (_, trip) = one_by_one(plan, false, trips, Duration::from_secs_f64(before), stop)?;
+    let paused = disk_seconds(plan, Duration::from_secs_f64(trip))?;
     let mut paces = Vec::new();
     for &senders in &plan.senders {
         let floor_per_second = floor_per_second(plan, senders)?;
@@ -150,7 +157,7 @@ fn round(plan: &Plan, number: u32, stop: &Arc<AtomicBool>) -> Result<Round, Sync
         };
         paces.push(Pace { published_per_second, waits, floor_per_second });
     }
-    Ok(Round { disk: [before, disk_seconds(plan)?], trip, paces })
+    Ok(Round { disk: [before, disk_seconds(plan, Duration::ZERO)?], trip, paused, paces })
 }
 
 /// One sender that waits for each confirmation, and then for `pause`: messages in a second, and seconds that each took.
@@ -218,8 +225,8 @@ fn load(plan: &Plan, senders: u32, persistent: bool) -> backlog::Plan {
 }
 
 /// Of the journal's own way to sync: the mean, as that is what a sender that waits feels.
-fn disk_seconds(plan: &Plan) -> Result<f64, SyncError> {
-    let row = measure_sync(&plan.directory, plan.disk).map_err(|source| no_disk(plan, source))?;
+fn disk_seconds(plan: &Plan, pause: Duration) -> Result<f64, SyncError> {
+    let row = measure_sync(&plan.directory, plan.disk, pause).map_err(|source| no_disk(plan, source))?;
     Ok(row.block_bytes as f64 / row.bytes_per_second)
 }
 
@@ -245,14 +252,18 @@ fn compare(plan: &Plan, rounds: &[Round]) -> Measurement {
             median(rounds.iter().map(|round| tell(round, &round.paces[place])))
         };
         let published_per_second = told(|_, pace| pace.published_per_second);
-        let less = rounds.iter().filter_map(|round| less_round_trip(round, &round.paces[place]));
-        let less: Vec<f64> = less.collect();
+        let less_round_trip = |disk: fn(&Round) -> f64| {
+            let shares = rounds.iter().map(|round| Some(disk(round) / round.on_disk(&round.paces[place])?));
+            let shares: Vec<f64> = shares.collect::<Option<_>>()?;
+            Some(median(shares)).filter(|share| share.is_finite())
+        };
         Row {
             senders,
             published_per_second,
             megabytes_per_second: published_per_second * plan.body_bytes as f64 / 1e6,
             share: told(|round, pace| pace.published_per_second * round.disk_seconds()),
-            share_less_round_trip: (!less.is_empty()).then(|| median(less)).filter(|less| less.is_finite()),
+            share_less_round_trip: less_round_trip(Round::disk_seconds),
+            share_of_paused: less_round_trip(|round| round.paused),
             share_of_floor: told(|_, pace| pace.published_per_second / pace.floor_per_second),
         }
     });
@@ -260,6 +271,7 @@ fn compare(plan: &Plan, rounds: &[Round]) -> Measurement {
         disk_per_second: median(rounds.iter().map(|round| 1.0 / round.disk_seconds())),
         disk_ratio: looks().fold(0.0, f64::max) / looks().fold(f64::INFINITY, f64::min),
         round_trip_us: median(rounds.iter().map(|round| round.trip * 1e6)),
+        paused_us: median(rounds.iter().map(|round| round.paused * 1e6)),
         rows: rows.collect(),
     }
 }
@@ -268,12 +280,11 @@ impl Round {
     fn disk_seconds(&self) -> f64 {
         (self.disk[0] + self.disk[1]) / 2.0
     }
-}
 
-/// Without bound if whoever waited did not wait longer than without a disk; `None` of several.
-fn less_round_trip(round: &Round, pace: &Pace) -> Option<f64> {
-    let on_disk = (pace.waits? - round.trip).max(0.0);
-    Some(round.disk_seconds() / on_disk)
+    /// Seconds that one sender waited longer than without a disk; `None` of several.
+    fn on_disk(&self, pace: &Pace) -> Option<f64> {
+        Some((pace.waits? - self.trip).max(0.0))
+    }
 }
 
 #[cfg(test)]
@@ -293,10 +304,11 @@ mod tests {
             body_bytes: 1000,
             run: String::new(),
         };
-        // The disk takes 2 ms, and the way 1.5 ms: a message takes 4 ms, or no longer than the way, or 6.5 ms.
+        // The disk takes 2 ms, with pauses 2.25, and the way 1.5 ms: a message takes 4 ms, or no longer than the way, or 6.5 ms.
         let round = |wait: f64, disk: [f64; 2]| Round {
             disk,
             trip: 0.0015,
+            paused: 0.00225,
             paces: vec![
                 Pace { published_per_second: 1.0 / wait, waits: Some(wait), floor_per_second: 500.0 },
                 Pace { published_per_second: 12_000.0, waits: None, floor_per_second: 48_000.0 },
@@ -305,14 +317,18 @@ mod tests {
         let rounds = [round(0.004, [0.001, 0.003]), round(0.001, [0.002; 2]), round(0.0065, [0.002; 2])];
         let measured = compare(&plan, &rounds);
         assert_eq!((measured.disk_per_second.round(), measured.disk_ratio.round()), (500.0, 3.0));
-        assert_eq!(measured.round_trip_us.round(), 1500.0);
+        assert_eq!((measured.round_trip_us.round(), measured.paused_us.round()), (1500.0, 2250.0));
         let told = measured.rows.iter().map(|row| {
             let hundredths = |share: f64| (share * 100.0).round();
             let less = row.share_less_round_trip.map(hundredths);
-            let shares = (hundredths(row.share), less, hundredths(row.share_of_floor));
+            let paused = row.share_of_paused.map(hundredths);
+            let shares = (hundredths(row.share), less, paused, hundredths(row.share_of_floor));
             (row.senders, row.published_per_second.round(), row.megabytes_per_second, shares)
         });
-        let want = [(1, 250.0, 0.25, (50.0, Some(80.0), 50.0)), (100, 12_000.0, 12.0, (2400.0, None, 25.0))];
+        let want = [
+            (1, 250.0, 0.25, (50.0, Some(80.0), Some(90.0), 50.0)),
+            (100, 12_000.0, 12.0, (2400.0, None, None, 25.0)),
+        ];
         assert_eq!(told.collect::<Vec<_>>(), want);
     }
 }

@@ -146,8 +146,7 @@ impl<D: Disk> Journal<D> {
     pub fn checkpoint_due(&self) -> bool {
         let enough = self.checkpoint_distance() <= self.checkpoints.committed_bytes;
         let idle = !self.checkpoints.busy && !self.failed;
-        let low =
-            self.space() == Space::Low && !self.checkpoints.failed && self.checkpoint_brings_space();
+        let low = self.space() == Space::Low && !self.checkpoints.failed && self.checkpoint_brings_space();
         idle && (enough || self.released_much() || low || self.rekeying_waits() || self.checkpoints.is_wanted)
     }
 

@@ -61,10 +61,11 @@ pub fn run(arguments: &SyncArguments) -> anyhow::Result<()> {
 }
 
 fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()> {
-    let Measurement { disk_per_second, disk_ratio, round_trip_us, rows } = measurement;
+    let Measurement { disk_per_second, disk_ratio, round_trip_us, paused_us, rows } = measurement;
     writeln!(
         out,
-        "the disk alone: {disk_per_second:.0} synced writes a second, {:.0} µs each; the way to the broker and back: {round_trip_us:.0} µs",
+        "the disk alone: {disk_per_second:.0} synced writes a second, {:.0} µs each; the way to the broker and back: {round_trip_us:.0} µs; \
+         the disk alone with such a pause behind each: {paused_us:.0} µs",
         1e6 / disk_per_second
     )?;
     if *disk_ratio > UNSTEADY {
@@ -75,19 +76,21 @@ fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()>
     }
     writeln!(
         out,
-        "{:>8} {:>12} {:>8} {:>18} {:>18} {:>33}",
+        "{:>8} {:>12} {:>8} {:>18} {:>18} {:>12} {:>33}",
         "senders",
         "messages/s",
         "MB/s",
         "to the disk's rate",
         "less the way there",
+        "with pauses",
         "to a server that does nothing else"
     )?;
     for row in rows {
-        let less = row.share_less_round_trip.map_or_else(|| "-".to_owned(), |share| format!("{share:.2}"));
+        let [less, paused] = [row.share_less_round_trip, row.share_of_paused]
+            .map(|share| share.map_or_else(|| "-".to_owned(), |share| format!("{share:.2}")));
         writeln!(
             out,
-            "{:>8} {:>12.0} {:>8.1} {:>18.2} {less:>18} {:>33.2}",
+            "{:>8} {:>12.0} {:>8.1} {:>18.2} {less:>18} {paused:>12} {:>33.2}",
             row.senders, row.published_per_second, row.megabytes_per_second, row.share, row.share_of_floor
         )?;
     }
