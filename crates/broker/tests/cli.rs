@@ -595,6 +595,18 @@ fn messages_move_to_another_directory_by_export_and_import() {
 }
 
 #[test]
+fn an_export_of_version_1_is_imported() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/export/version-1.jsonl");
+    works(&["journal", "import", text(&data), "--from", text(&kept)]);
+    let broker = Broker::start_in(directory, "");
+    for (queue, count, want) in [("orders", "3", "one\ntwo\nthree\n"), ("other", "1", "four\n")] {
+        assert_eq!(broker.says(&["receive", queue, "--count", count, "--timeout", "10000"]), want);
+    }
+}
+
+#[test]
 fn damage_is_named_by_file_and_offset() {
     let directory = stopped();
     let data = directory.path().join("data");

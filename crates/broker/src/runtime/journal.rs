@@ -3,7 +3,7 @@
 //! Who writes holds the journal's turn: its thread, or a core that is alone ([`JournalDoor::write_here`]).
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -24,8 +24,8 @@ const RETRY: Duration = Duration::from_millis(250);
 struct WorkerKind {
     jobs: JobKind,
     name: &'static str,
-    /// How many times as long as a step took it rests behind it: checkpoints get half of the disk's time, compaction a fifth,
-    /// however fast the disk is, so that no reader or writer notices them.
+    /// How many times as long as a step took it rests behind it, if a group was written meanwhile: checkpoints get half of the disk's time,
+    /// compaction a fifth, however fast the disk is, so that no reader or writer notices them.
     rest_share: u32,
     /// How far it gives way to others while the processors are busy, as `nice` counts.
     nice: i32,
@@ -170,6 +170,7 @@ pub fn start(
     let (jobs, lists): (Vec<_>, Vec<_>) = WORKERS.iter().map(|_| mpsc::channel::<Job<File>>()).unzip();
     let (stop, workers_stop) = (links.stop.clone(), links.stop.clone());
     let reported = Trouble::default();
+    let groups = Arc::new(AtomicU64::new(0));
     // Nobody may write for long.
     let seal_at = writer.must_leave().then(|| Instant::now() + SEAL_AFTER);
     let writing = Writing {
@@ -182,6 +183,7 @@ pub fn start(
         sync_within,
         seal_at,
         scrub_at: Instant::now() + SCRUB_EVERY,
+        groups: groups.clone(),
         reported,
         tells_broken: false,
         durations: Durations::default(),
@@ -197,8 +199,8 @@ pub fn start(
     waker.set(journal.thread().clone());
     for (kind, list) in WORKERS.into_iter().zip(lists) {
         let (name, mark) = (kind.name, mark.clone());
-        let (disk, done, stop) = (disk.clone(), done.clone(), workers_stop.clone());
-        let worker = Worker { kind, disk, list, done, stop, journal: journal.thread().clone() };
+        let (disk, done, stop, groups) = (disk.clone(), done.clone(), workers_stop.clone(), groups.clone());
+        let worker = Worker { kind, disk, list, done, stop, groups, journal: journal.thread().clone() };
         thread::Builder::new().name(name.into()).spawn(move || mark.in_scope(|| worker.run()))?;
     }
     Ok((journal, door))
@@ -211,6 +213,8 @@ struct Worker {
     list: mpsc::Receiver<Job<File>>,
     done: mpsc::Sender<JobDone<File>>,
     stop: Arc<AtomicBool>,
+    /// See [`Writing::groups`].
+    groups: Arc<AtomicU64>,
     journal: thread::Thread,
 }
 
@@ -222,7 +226,7 @@ impl Worker {
             tracing::warn!(%error, "a thread for journal housekeeping cannot give way to others");
         }
         while let Ok(job) = self.list.recv() {
-            let mut pace = Paced { worker: &self, began: Instant::now(), wait: WAIT_MIN };
+            let mut pace = Paced::new(&self);
             let done = job.run(&self.disk, &mut pace);
             if self.done.send(done).is_err() {
                 return;
@@ -235,18 +239,29 @@ impl Worker {
 /// The clock of one job.
 struct Paced<'w> {
     worker: &'w Worker,
+    /// When this step did.
     began: Instant,
+    /// How many groups had been written then.
+    groups: u64,
     /// How long the next wait is.
     wait: Duration,
 }
 
+impl<'w> Paced<'w> {
+    fn new(worker: &'w Worker) -> Paced<'w> {
+        let groups = worker.groups.load(Ordering::Relaxed);
+        Paced { worker, began: Instant::now(), groups, wait: WAIT_MIN }
+    }
+}
+
 impl Pace for Paced<'_> {
     fn step(&mut self) {
-        // Whoever waits for the end has nobody to give way to.
-        if !self.worker.stop.load(Ordering::Acquire) {
+        // Where nothing is written there is nobody to give way to; nor for whoever waits for the end.
+        let gives_way = self.groups != self.worker.groups.load(Ordering::Relaxed);
+        if gives_way && !self.worker.stop.load(Ordering::Acquire) {
             thread::sleep((self.began.elapsed() * self.worker.kind.rest_share).min(REST_MAX));
         }
-        (self.began, self.wait) = (Instant::now(), WAIT_MIN);
+        *self = Paced::new(self.worker);
     }
 
     fn ahead(&mut self) -> bool {
@@ -306,6 +321,8 @@ struct Writing {
     /// When the journal is sealed, unless something is written before.
     seal_at: Option<Instant>,
     scrub_at: Instant,
+    /// How many groups were written, for those who give way to them.
+    groups: Arc<AtomicU64>,
     /// What of the writer's trouble the log tells already.
     reported: Trouble,
     /// Whether it tells that nothing is written.
@@ -392,6 +409,7 @@ impl Writing {
         if self.writer.has_records() && !self.writer.awaits_segment() {
             let (began, records) = (Instant::now(), self.writer.gathered());
             self.writer.write();
+            self.groups.fetch_add(1, Ordering::Relaxed);
             let ended = Instant::now();
             let took = ended.duration_since(began);
             self.durations.add(took);

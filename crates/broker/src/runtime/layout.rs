@@ -245,6 +245,23 @@ mod tests {
     }
 
     #[test]
+    fn what_each_version_wrote_is_read_for_ever() {
+        let further = FurtherLayout { name: "fast".into(), identity: "f".into(), first: 1, partitions: 1 };
+        let with_further =
+            Layout { identity: Some("m".into()), stores: vec![further], version: 2, ..Layout::new(1, 1) };
+        let ways = Ways { direct: false, ..Ways::default() };
+        for (version, want) in [
+            (1, Layout { version: 1, ..Layout::new(1, 1) }),
+            (2, with_further),
+            (3, Layout::new(1, 1).written(ways)),
+        ] {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/layout");
+            let kept = std::fs::read(folder.join(format!("version-{version}.json"))).unwrap();
+            assert_eq!(read_layout(Path::new("layout.json"), &kept).unwrap(), want, "version {version}");
+        }
+    }
+
+    #[test]
     fn a_layout_that_makes_no_sense_is_refused() {
         let further = r#"{"name":"a","identity":"x","first":FIRST,"partitions":1}"#;
         let stores =
