@@ -677,9 +677,7 @@ fn partition_with_transactions() -> Partition {
         let sends =
             (0..messages).map(|place| if place % 3 == 1 { in_group(deep()) } else { sent(deep(), b"alike") });
         let sends = sends.collect();
-        let next = partition.applied().expect("records").next();
-        let together = Command::Transact(Changes { sends, settlements: Vec::new() });
-        partition.apply(next, together, &mut Vec::new());
+        apply_next(&mut partition, Command::Transact(Changes { sends, settlements: Vec::new() }));
     }
     partition
 }

@@ -146,8 +146,9 @@ impl<D: Disk> Journal<D> {
     pub fn checkpoint_due(&self) -> bool {
         let enough = self.checkpoint_distance() <= self.checkpoints.committed_bytes;
         let idle = !self.checkpoints.busy && !self.failed;
-        let low = self.space() == Space::Low && !self.checkpoints.failed && self.checkpoint_brings_space();
-        idle && (enough || self.released_much() || low || self.rekeying_waits() || self.checkpoints.is_wanted)
+        let low = self.space() == Space::Low && self.checkpoint_brings_space();
+        let helps = !self.checkpoints.failed && (low || self.rekeying_waits());
+        idle && (enough || self.released_much() || helps || self.checkpoints.is_wanted)
     }
 
     /// Whether a start would have something to apply, and none is being written that changes that.

@@ -52,7 +52,7 @@ impl<D: Disk> Journal<D> {
     /// Whether a checkpoint brings it nearer that nothing is encrypted otherwise than it would be now.
     pub(crate) fn rekeying_waits(&self) -> bool {
         let goes_on = self.compactions.goes_on(self.checkpoints.oldest_of_two());
-        let may_try = 0 < self.rekeying.checkpoints_left && !self.checkpoints.failed;
+        let may_try = 0 < self.rekeying.checkpoints_left;
         may_try && !goes_on && !self.must_leave() && self.has_outdated()
     }
 
