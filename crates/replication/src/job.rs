@@ -94,6 +94,11 @@ impl<F: postroad_journal::DiskFile> Job<F> {
         }
     }
 
+    /// Whether it would be of more use sooner, so that it is not to rest.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Job::Sort(request) if request.is_late())
+    }
+
     /// Does the work; one that takes long calls `pace` after each step, to rest as long as it sees fit.
     pub fn run<D: Disk<File = F>>(self, disk: &D, pace: &mut dyn Pace) -> JobDone<F> {
         match self {

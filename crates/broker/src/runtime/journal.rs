@@ -226,7 +226,8 @@ impl Worker {
             tracing::warn!(%error, "a thread for journal housekeeping cannot give way to others");
         }
         while let Ok(job) = self.list.recv() {
-            let mut pace = Paced::new(&self);
+            let rest_share = if job.is_late() { 0 } else { self.kind.rest_share };
+            let mut pace = Paced::new(&self, rest_share);
             let done = job.run(&self.disk, &mut pace);
             if self.done.send(done).is_err() {
                 return;
@@ -239,6 +240,8 @@ impl Worker {
 /// The clock of one job.
 struct Paced<'w> {
     worker: &'w Worker,
+    /// See [`WorkerKind::rest_share`].
+    rest_share: u32,
     /// When this step did.
     began: Instant,
     /// How many groups had been written then.
@@ -248,9 +251,9 @@ struct Paced<'w> {
 }
 
 impl<'w> Paced<'w> {
-    fn new(worker: &'w Worker) -> Paced<'w> {
+    fn new(worker: &'w Worker, rest_share: u32) -> Paced<'w> {
         let groups = worker.groups.load(Ordering::Relaxed);
-        Paced { worker, began: Instant::now(), groups, wait: WAIT_MIN }
+        Paced { worker, rest_share, began: Instant::now(), groups, wait: WAIT_MIN }
     }
 }
 
@@ -259,9 +262,9 @@ impl Pace for Paced<'_> {
         // Where nothing is written there is nobody to give way to; nor for whoever waits for the end.
         let gives_way = self.groups != self.worker.groups.load(Ordering::Relaxed);
         if gives_way && !self.worker.stop.load(Ordering::Acquire) {
-            thread::sleep((self.began.elapsed() * self.worker.kind.rest_share).min(REST_MAX));
+            thread::sleep((self.began.elapsed() * self.rest_share).min(REST_MAX));
         }
-        *self = Paced::new(self.worker);
+        *self = Paced::new(self.worker, self.rest_share);
     }
 
     fn ahead(&mut self) -> bool {

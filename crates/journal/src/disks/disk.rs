@@ -62,8 +62,8 @@ pub trait DiskFile: Send + Sync + 'static {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Reads what will not be read again soon, past the system's page cache where that can be; less only at the end of the file.
-    /// `buffer` holds it, and grows as it must.
-    fn read_once<'b>(&self, part: Range<u64>, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]>
+    /// `buffer` grows as it must; the answer is where in it the part lies.
+    fn read_once(&self, part: Range<u64>, buffer: &mut Vec<u8>) -> io::Result<Range<usize>>
     where
         Self: Sized,
     {
@@ -146,15 +146,14 @@ pub(crate) fn read_full_at<F: DiskFile>(file: &F, buffer: &mut [u8], offset: u64
     Ok(filled)
 }
 
-/// Reads a part of the file into `buffer`; less only at the end of the file.
-pub(crate) fn read_part<'b, F: DiskFile>(
+/// Reads a part of the file to the beginning of `buffer`; less only at the end of the file. Where it lies then.
+pub(crate) fn read_part<F: DiskFile>(
     file: &F,
     part: Range<u64>,
-    buffer: &'b mut Vec<u8>,
-) -> io::Result<&'b [u8]> {
+    buffer: &mut Vec<u8>,
+) -> io::Result<Range<usize>> {
     buffer.resize(part.end.saturating_sub(part.start) as usize, 0);
-    let filled = read_full_at(file, buffer, part.start)?;
-    Ok(&buffer[..filled])
+    Ok(0..read_full_at(file, buffer, part.start)?)
 }
 
 /// Puts bytes in the place of others, and syncs them.

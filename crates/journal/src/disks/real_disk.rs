@@ -234,11 +234,8 @@ impl DiskFile for RealFile {
         Ok(rustix::io::pread(&self.file, buffer, offset)?)
     }
 
-    fn read_once<'b>(&self, part: Range<u64>, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
-        if let Some(read) = self.direct.read(&self.file, &part, buffer) {
-            return read.map(|place| &buffer[place]);
-        }
-        read_part(self, part, buffer)
+    fn read_once(&self, part: Range<u64>, buffer: &mut Vec<u8>) -> io::Result<Range<usize>> {
+        self.direct.read(&self.file, &part, buffer).unwrap_or_else(|| read_part(self, part, buffer))
     }
 
     fn will_need(&self, part: Range<u64>) {

@@ -1,6 +1,6 @@
 //! Reading groups out of a segment, valid or not.
 
-use crate::disks::disk::{DiskFile, read_full_at};
+use crate::disks::disk::{DiskFile, read_part};
 use crate::error::DamageKind;
 use crate::keys::Keys;
 use crate::layout::cipher::{Decryptor, Locked};
@@ -19,7 +19,11 @@ pub(crate) struct Window<'f, F> {
     step: usize,
     /// No byte at or after this offset is looked at.
     limit: u64,
+    /// Whether nobody will read what it has read again soon.
+    passes: bool,
     start: u64,
+    /// Where what it has read lies in the buffer.
+    loaded: Range<usize>,
     buffer: Vec<u8>,
     decryptor: Decryptor,
 }
@@ -77,7 +81,13 @@ impl<'f, F: DiskFile> Window<'f, F> {
 
     pub(crate) fn with_keys(file: &'f F, step: usize, limit: u64, keys: &Keys) -> Window<'f, F> {
         let decryptor = Decryptor::new(keys.clone());
-        Window { file, step, limit, start: 0, buffer: Vec::new(), decryptor }
+        Window { file, step, limit, passes: false, start: 0, loaded: 0..0, buffer: Vec::new(), decryptor }
+    }
+
+    /// The same, and what it reads leaves nothing in the system's page cache, nor comes from there: for whoever goes through a whole
+    /// file.
+    pub(crate) fn passing(self) -> Window<'f, F> {
+        Window { passes: true, ..self }
     }
 
     /// `length` bytes at `offset`; `None` if they reach beyond the limit or the file.
@@ -90,16 +100,17 @@ impl<'f, F: DiskFile> Window<'f, F> {
         let Some(end) = offset.checked_add(length as u64).filter(|&end| end <= self.limit) else {
             return Ok(None);
         };
-        if offset < self.start || self.start + (self.buffer.len() as u64) < end {
+        if offset < self.start || self.start + (self.loaded.len() as u64) < end {
             let wanted = (self.step.max(length) as u64).min(self.limit - offset);
-            self.buffer.resize(wanted as usize, 0);
-            self.start = offset;
-            let read = read_full_at(self.file, &mut self.buffer, offset);
-            self.buffer.truncate(*read.as_ref().unwrap_or(&0));
-            read?;
+            (self.start, self.loaded) = (offset, 0..0);
+            let (part, buffer) = (offset..offset + wanted, &mut self.buffer);
+            self.loaded = match self.passes {
+                true => self.file.read_once(part, buffer)?,
+                false => read_part(self.file, part, buffer)?,
+            };
         }
-        let from = (offset - self.start) as usize;
-        Ok(Some(from..from + length).filter(|place| place.end <= self.buffer.len()))
+        let from = self.loaded.start + (offset - self.start) as usize;
+        Ok(Some(from..from + length).filter(|place| place.end <= self.loaded.end))
     }
 
     /// The group that starts at `offset`, if its header and table are intact and of this salt.

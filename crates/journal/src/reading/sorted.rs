@@ -167,7 +167,8 @@ impl<F: DiskFile> Taking<'_, F> {
         let mut wanted_bytes = ROW_BYTES;
         loop {
             let (before, part) = (left.len(), at..end.min(at + wanted_bytes));
-            let Ok(bytes) = self.copy.file.read_once(part.clone(), &mut rows.buffer) else { return };
+            let Ok(place) = self.copy.file.read_once(part.clone(), &mut rows.buffer) else { return };
+            let bytes = &rows.buffer[place];
             let mut rest = bytes;
             loop {
                 let (bundle, behind) = match begin(rest, salt) {

@@ -9,7 +9,6 @@ use crate::layout::format::{
     FIRST_GROUP, PAYLOAD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, SECTOR_BYTES, SegmentNumber, sorted_name,
 };
 use crate::layout::sorted::{PARTITIONS_MAX, SLOT_BYTES, Slot, Slots, SortedHeader, number_of};
-use crate::opening::chain::SCAN_STEP_BYTES;
 use crate::reading::scan::Window;
 use crate::reading::sorted::SortedCopy;
 use crate::retaining::live::LiveSet;
@@ -70,6 +69,7 @@ pub struct SortRequest<F> {
     pub(crate) kin: Kin,
     /// The most that is held in memory of payloads.
     pub(crate) held_bytes_max: usize,
+    pub(crate) is_late: bool,
     /// Of a regular segment.
     pub(crate) segment_bytes: u64,
 }
@@ -143,6 +143,11 @@ impl Chunk {
 }
 
 impl<F: DiskFile> SortRequest<F> {
+    /// Whether others have waited long for a copy: consumers may come to what has none.
+    pub fn is_late(&self) -> bool {
+        self.is_late
+    }
+
     /// Reads and writes, if that is worth it. Nothing is synced: what a power cut leaves of a copy is told by its checksums.
     pub fn run<D: Disk<File = F>>(self, disk: &D, pace: &mut dyn Pace) -> Sorting {
         let (number, salt) = (self.segment.header.number, self.segment.header.salt);
@@ -209,7 +214,7 @@ impl<F: DiskFile> SortRequest<F> {
     /// Tells each live record in the order in which they lie, with its payload as it is stored, until `each` has enough.
     fn scan(&self, each: &mut dyn FnMut(Row, &[u8]) -> io::Result<bool>) -> io::Result<()> {
         let Segment { header, end, .. } = &self.segment;
-        let mut window = Window::with_keys(&*self.file, SCAN_STEP_BYTES, *end, &self.keys);
+        let mut window = Window::with_keys(&*self.file, STEP_BYTES as usize, *end, &self.keys).passing();
         let mut offset = FIRST_GROUP;
         while offset < *end {
             let head = window.head(header.salt, offset)?.ok_or(io::ErrorKind::InvalidData)?;

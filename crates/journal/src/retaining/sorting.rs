@@ -27,6 +27,9 @@ const LIVE_SHARE_MIN: u64 = 4;
 /// Segments that are looked at in one go, at most: after a start there are thousands, and nobody shall wait for that.
 const LOOKED_AT_MAX: usize = 16;
 
+/// With so many segments more that wait, copies are late: a backlog grows faster than they come.
+const WAITING_MAX: usize = 4;
+
 /// The copies there are, and what is still to be looked at. Segments are those of a number and a salt: another life is another
 /// segment.
 #[derive(Debug)]
@@ -76,10 +79,14 @@ impl<D: Disk> Journal<D> {
         let idle = !self.sorted.busy && !self.sorted.rests && !self.failed && self.space() == Space::Ample;
         let kin = self.sorted.kin.filter(|_| idle)?;
         for _ in 0..LOOKED_AT_MAX {
-            let Some(segment) = self.next_unsorted().cloned() else {
+            let mut unsorted = self.unsorted();
+            let Some(segment) = unsorted.next().cloned() else {
+                drop(unsorted);
                 self.sorted.rests = true;
                 return None;
             };
+            let is_late = unsorted.nth(WAITING_MAX - 1).is_some();
+            drop(unsorted);
             let (number, salt) = (segment.header.number, segment.header.salt);
             self.sorted.judged.insert(number, salt);
             // One that was found at the start is looked at, too: the process may have ended in the middle of it.
@@ -99,20 +106,21 @@ impl<D: Disk> Journal<D> {
                 keys: self.keys.clone(),
                 kin,
                 held_bytes_max: self.sorted.held_bytes_max,
+                is_late,
                 segment_bytes: self.options.segment_bytes,
             });
         }
         None
     }
 
-    /// The oldest segment that may need a copy and was not looked at.
-    fn next_unsorted(&self) -> Option<&Segment> {
-        let newest = self.segments.iter().rev().nth(1)?.header.number;
+    /// The segments that may need a copy and were not looked at, the oldest first.
+    fn unsorted(&self) -> impl Iterator<Item = &Segment> {
+        let newest = self.segments.iter().rev().nth(1).map(|segment| segment.header.number);
         let known = |partition: &PartitionId| {
             !self.stopped.contains_key(partition) && !self.segments.is_uncounted(*partition)
         };
-        let mut old = self.segments.iter().take_while(|segment| segment.header.number <= newest);
-        old.find(|segment| {
+        let old = self.segments.iter().take_while(move |segment| Some(segment.header.number) <= newest);
+        old.filter(move |segment| {
             let Segment { header, .. } = segment;
             self.sorted.judged.get(&header.number) != Some(&header.salt)
                 && !self.compactions.is_busy(header.number)

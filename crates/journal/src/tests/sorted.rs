@@ -93,6 +93,23 @@ fn a_backlog_of_many_addresses_gets_copies_and_is_read_from_them() {
 }
 
 #[test]
+fn copies_are_late_while_five_segments_or_more_want_one() {
+    let disk = SimulatedDisk::new(5);
+    let (mut journal, _) = open(&disk);
+    journal.sort_by(kin, HELD_BYTES);
+    fill(&mut journal, &disk, 1..=3 * RECORDS);
+    let left = numbers(&journal).len() - 1;
+    let mut late = Vec::new();
+    while let Some(request) = journal.wants_sorting() {
+        late.push(request.is_late());
+        journal.finish_sorting(request.run(&disk, &mut ())).unwrap();
+    }
+    assert!(6 <= left);
+    let want: Vec<bool> = (1..=left).rev().map(|waiting| 5 <= waiting).collect();
+    assert_eq!(late, want);
+}
+
+#[test]
 fn whichever_records_of_a_row_are_wanted_they_are_read_from_the_copy() {
     let bytes = |number: u64| 1 + number as usize * 613 % 2_000;
     let disk = SimulatedDisk::new(5);
