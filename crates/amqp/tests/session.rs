@@ -1581,7 +1581,7 @@ fn a_target_lasts_as_its_answer_says() {
 
 #[test]
 fn deliveries_are_resumed_and_settled_without_being_sent_again() {
-    let full = Refusal::QueueFull { to: Destination::queue("q") };
+    let full = Refusal::QueueFull { to: Destination::queue("q"), limit: "messages_max = 1".into() };
     for (mode, settled_by_us) in [(ReceiverSettleMode::First, true), (ReceiverSettleMode::Second, false)] {
         let mut bench = Bench::begun();
         let map = [1, 2, 3].map(|number| (Value::Binary(tag(number)), Value::Null));

@@ -77,9 +77,9 @@ fn at_a_limit_that_blocks_sends_wait_in_line_until_there_is_room() {
             (
                 "in a transaction nothing waits: it is refused, whole",
                 "send 1 a m\nsend 1 a n\nsend 1 b o tx=1\nsend 1 a p tx=1\ncommit 1 1",
-                "ok ok ok no: queue://a is at the limit that its policy sets, and takes no more messages until some are \
-                 consumed no: queue://a is at the limit that its policy sets, and takes no more messages until some are \
-                 consumed",
+                "ok ok ok no: queue://a is at the limit that its policy sets (messages_max = 2), and takes no more \
+                 messages until some are consumed no: queue://a is at the limit that its policy sets (messages_max = 2), and takes no more \
+                 messages until some are consumed",
                 "a:2",
                 0,
             ),
@@ -117,7 +117,8 @@ fn bytes_are_a_limit_too_and_one_message_is_never_too_large() {
 #[test]
 fn at_a_limit_that_fails_sends_are_refused_after_a_while() {
     let limit = Limit { wait_ms: 10, ..messages(1, AtLimit::Fail) };
-    let no = "no: queue://a is at the limit that its policy sets, and takes no more messages until some are consumed";
+    let no = "no: queue://a is at the limit that its policy sets (messages_max = 1), and takes no more messages until some are \
+              consumed";
     check(
         &limited("queue://a", limit),
         &[
@@ -657,23 +658,24 @@ fn all_that_a_tenant_owns_has_one_limit_together() {
             "refused in time",
             tenant(fail),
             "time 100\nsend 1 acme.a m\nsend 1 acme.b n\nsend 1 acme.c o\ntime 149\ntime 150",
-            "ok ok no: queue://acme.c takes no more messages: the tenant acme is at the limit that is set, until some are \
-             consumed",
+            "ok ok no: queue://acme.c takes no more messages: the tenant acme is at the limit that is set (messages_max = 2), \
+             until some are consumed",
             "acme.a:1 acme.b:1",
         ),
         (
             "refused at once in a transaction",
             tenant(two),
             "send 1 acme.a m\nsend 1 acme.b n\nsend 1 acme.c o tx=1\nrollback 1 1",
-            "ok ok no: queue://acme.c takes no more messages: the tenant acme is at the limit that is set, until some are \
-             consumed ok",
+            "ok ok no: queue://acme.c takes no more messages: the tenant acme is at the limit that is set (messages_max = 2), \
+             until some are consumed ok",
             "acme.a:1 acme.b:1",
         ),
         (
             "the broker's counts for all",
             shared(two, messages(3, AtLimit::Fail)),
             "send 1 acme.a m\nsend 1 b n\nsend 1 lab.a o\nsend 1 c p",
-            "ok ok ok no: queue://c takes no more messages: the broker is at the limit that is set, until some are consumed",
+            "ok ok ok no: queue://c takes no more messages: the broker is at the limit that is set (messages_max = 3), until \
+             some are consumed",
             "acme.a:1 b:1 lab.a:1",
         ),
         (

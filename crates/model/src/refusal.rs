@@ -37,13 +37,15 @@ pub enum Refusal {
         max: usize,
     },
     /// All queues of a tenant, or of the broker, hold as much as they may.
-    #[error("{to} takes no more messages: {} at the limit that is set, until some are consumed",
+    #[error("{to} takes no more messages: {} at the limit that is set ({limit}), until some are consumed",
         match owner { Some(owner) => format!("the tenant {owner} is"), None => "the broker is".to_owned() })]
     QuotaFull {
         /// Where the message was to go.
         to: Destination,
         /// Whose limit it is; `None` for the broker's.
         owner: Option<Arc<str>>,
+        /// What it allows, as it is configured.
+        limit: Arc<str>,
     },
     /// A durable subscription has one reader at a time.
     #[error("the durable subscription {name} is in use")]
@@ -109,10 +111,14 @@ pub enum Refusal {
         to: Destination,
     },
     /// The queue, or one that the topic feeds, holds as much as its policy allows.
-    #[error("{to} is at the limit that its policy sets, and takes no more messages until some are consumed")]
+    #[error(
+        "{to} is at the limit that its policy sets ({limit}), and takes no more messages until some are consumed"
+    )]
     QueueFull {
         /// Where the message was sent.
         to: Destination,
+        /// What it allows, as it is configured.
+        limit: Arc<str>,
     },
     /// The consumer was slow, and somebody else has a message that it speaks about.
     #[error(

@@ -1,5 +1,6 @@
 //! Policies: what operators decide about the destinations that a pattern matches.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -210,6 +211,24 @@ pub enum AtLimit {
     DropFirst,
     /// The newest message leaves.
     DropNewest,
+}
+
+/// How much it is, as it is configured: what of it is set.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_none() {
+            return f.write_str("none");
+        }
+        let Limit { messages_max, bytes_max, disk_bytes_max, .. } = self;
+        let all =
+            [("messages_max", messages_max), ("bytes_max", bytes_max), ("disk_bytes_max", disk_bytes_max)];
+        let set = all.into_iter().filter_map(|(name, max)| Some((name, (*max)?)));
+        for (number, (name, max)) in set.enumerate() {
+            let comma = if number == 0 { "" } else { ", " };
+            write!(f, "{comma}{name} = {max}")?;
+        }
+        Ok(())
+    }
 }
 
 impl Limit {
@@ -465,6 +484,12 @@ impl Policies {
     /// `fallback` for every destination.
     pub fn new(fallback: Policy) -> Policies {
         Policies { asked: Asked::by(&fallback), fallback, ..Policies::default() }
+    }
+
+    /// How much all destinations of this tenant, or of the broker, may hold together.
+    pub fn limit_of(&self, tenant: Option<&str>) -> Limit {
+        let of_tenant = |name: &str| self.tenants.named(name).map(|tenant| tenant.limit);
+        tenant.map_or(self.limit, |name| of_tenant(name).unwrap_or_default())
     }
 
     /// When a message for these addresses ends: at the latest that one of them allows, for it is one message.

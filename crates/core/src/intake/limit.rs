@@ -20,7 +20,7 @@ use postroad_model::{
     ConnectionId, Destination, Effect, EntryTag, MessageEvent, Notice, Publish, QueueId, Refusal, Sent,
     SettleCause,
 };
-use postroad_routing::AtLimit;
+use postroad_routing::{AtLimit, Limit};
 
 use crate::Partition;
 use crate::intake::account::{AccountNumber, Owners};
@@ -174,12 +174,16 @@ impl Partition {
         let (to, receivers) = (sent.to.clone(), self.receivers_of(sent, Some(from)));
         // Behind others it may have waited at a limit that has room now.
         let holder = [false, true].into_iter().find_map(|is_behind| {
-            let queue = self.full_queues(sent, &receivers, is_behind).next().map(|_| None);
-            queue.or_else(|| self.full_accounts(sent, &receivers, is_behind).first().copied().map(Some))
+            let queue = self.full_queues(sent, &receivers, is_behind).next().map(|queue| Err(queue.limit));
+            queue.or_else(|| self.full_accounts(sent, &receivers, is_behind).first().copied().map(Ok))
         });
-        match holder.flatten() {
-            Some(account) => Refusal::QuotaFull { to, owner: self.account(account).owner.clone() },
-            None => Refusal::QueueFull { to },
+        match holder.unwrap_or(Err(Limit::default())) {
+            Ok(account) => {
+                let owner = self.account(account).owner.clone();
+                let limit = self.settings.policies.limit_of(owner.as_deref()).to_string().into();
+                Refusal::QuotaFull { to, owner, limit }
+            }
+            Err(limit) => Refusal::QueueFull { to, limit: limit.to_string().into() },
         }
     }
 
