@@ -100,7 +100,13 @@ fn trouble(journal: &JournalFigures) -> Option<String> {
             if further.is_empty() { String::new() } else { format!(" (and {} more)", further.len()) };
         return Some(format!("stopped for damage: {damage}{further}; see `postroad journal repair`"));
     }
-    journal.full.then(|| "persistent messages are refused: the disk is full".to_owned())
+    journal.full.then(|| {
+        let JournalFigures { file_bytes, live_bytes, .. } = journal;
+        format!(
+            "persistent messages are refused: the disk, or the store's disk_bytes_max, is full; segments take {file_bytes} bytes, \
+             what is kept in them {live_bytes}"
+        )
+    })
 }
 
 fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
@@ -162,11 +168,13 @@ mod tests {
         let well = || journal(JournalFigures::default());
         let full = || journal(JournalFigures { full: true, ..JournalFigures::default() });
         let broken = journal(JournalFigures { broken: Some("EIO".to_owned()), ..JournalFigures::default() });
-        let fast = JournalFigures { store: "fast".to_owned(), full: true, ..JournalFigures::default() };
+        let (store, file_bytes, live_bytes) = ("fast".to_owned(), 9000, 700);
+        let fast = JournalFigures { store, full: true, file_bytes, live_bytes, ..JournalFigures::default() };
         let partly = all(vec![JournalFigures::default(), fast]);
         let stopped =
             journal(JournalFigures { stopped: vec!["one".into(), "two".into()], ..Default::default() });
-        let told = "ready\nstore fast: persistent messages are refused: the disk is full\n";
+        let told = "ready\nstore fast: persistent messages are refused: the disk, or the store's disk_bytes_max, is full; \
+                    segments take 9000 bytes, what is kept in them 700\n";
         for (case, method, path, figures, status, begin) in [
             ("another store's disk is full", Method::GET, "/health/ready", partly, 200, told),
             ("well", Method::GET, "/health/ready", well(), 200, "ready\n"),
