@@ -145,7 +145,8 @@ def full(bench):
     assert bench.broker.metric('postroad_journal_full{store="fast"}') == 1
     assert bench.broker.metric('postroad_journal_full{store="main"}') == 0
     status, text = bench.broker.ready()
-    wants = r"ready\nstore fast: persistent messages are refused: .*; segments take \d+ bytes, what is kept in them \d+\n"
+    reason = "persistent messages are refused: the disk, or the store's disk_bytes_max, is full"
+    wants = rf"ready\nstore fast: {reason}; segments take \d+ bytes, what is kept in them \d+\n"
     assert status == 200 and re.fullmatch(wants, text), (status, text)
     bench.broker.kill()
     bench.broker.must_start()

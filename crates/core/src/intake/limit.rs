@@ -172,19 +172,19 @@ impl Partition {
     /// What is refused if it cannot wait, or has waited long enough.
     pub(crate) fn full(&self, sent: &Sent, from: ConnectionId) -> Refusal {
         let (to, receivers) = (sent.to.clone(), self.receivers_of(sent, Some(from)));
+        let of_queue = |limit: Limit| Refusal::QueueFull { to: to.clone(), limit: limit.to_string().into() };
+        let of_account = |number: AccountNumber| {
+            let owner = self.account(number).owner.clone();
+            let limit = self.settings.policies.limit_of(owner.as_deref());
+            Refusal::QuotaFull { to: to.clone(), owner, limit: limit.to_string().into() }
+        };
         // Behind others it may have waited at a limit that has room now.
-        let holder = [false, true].into_iter().find_map(|is_behind| {
-            let queue = self.full_queues(sent, &receivers, is_behind).next().map(|queue| Err(queue.limit));
-            queue.or_else(|| self.full_accounts(sent, &receivers, is_behind).first().copied().map(Ok))
+        let refusal = [false, true].into_iter().find_map(|is_behind| {
+            let queue =
+                self.full_queues(sent, &receivers, is_behind).next().map(|queue| of_queue(queue.limit));
+            queue.or_else(|| self.full_accounts(sent, &receivers, is_behind).first().copied().map(of_account))
         });
-        match holder.unwrap_or(Err(Limit::default())) {
-            Ok(account) => {
-                let owner = self.account(account).owner.clone();
-                let limit = self.settings.policies.limit_of(owner.as_deref()).to_string().into();
-                Refusal::QuotaFull { to, owner, limit }
-            }
-            Err(limit) => Refusal::QueueFull { to, limit: limit.to_string().into() },
-        }
+        refusal.unwrap_or_else(|| of_queue(Limit::default()))
     }
 
     /// The send waits behind others for the same address.

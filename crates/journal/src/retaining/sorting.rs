@@ -79,14 +79,14 @@ impl<D: Disk> Journal<D> {
         let idle = !self.sorted.busy && !self.sorted.rests && !self.failed && self.space() == Space::Ample;
         let kin = self.sorted.kin.filter(|_| idle)?;
         for _ in 0..LOOKED_AT_MAX {
-            let mut unsorted = self.unsorted();
-            let Some(segment) = unsorted.next().cloned() else {
-                drop(unsorted);
+            let (segment, is_late) = {
+                let mut unsorted = self.unsorted();
+                (unsorted.next().cloned(), unsorted.nth(WAITING_MAX - 1).is_some())
+            };
+            let Some(segment) = segment else {
                 self.sorted.rests = true;
                 return None;
             };
-            let is_late = unsorted.nth(WAITING_MAX - 1).is_some();
-            drop(unsorted);
             let (number, salt) = (segment.header.number, segment.header.salt);
             self.sorted.judged.insert(number, salt);
             // One that was found at the start is looked at, too: the process may have ended in the middle of it.
