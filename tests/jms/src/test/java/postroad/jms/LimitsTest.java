@@ -292,7 +292,7 @@ class LimitsTest extends JmsTest {
     void pendingByPrefetch() throws Exception {
         ActiveMQTopic topic = new ActiveMQTopic("pending.rate." + unique("topic"));
         MessageConsumer slow = session("jms.prefetchPolicy.topicPrefetch=2").createConsumer(topic);
-        Session session = session();
+        Session session = session("jms.alwaysSyncSend=true");
         MessageProducer producer = session.createProducer(topic);
         for (int number = 0; number < 10; number++) {
             int priority = number == 3 ? 9 : 4;
