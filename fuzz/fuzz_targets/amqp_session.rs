@@ -11,8 +11,8 @@ use postroad_amqp::codec::take_frame;
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    ConnectionId, ConsumerKey, Delivery, DetachCause, Encoding, EntryTag, Event, LinkEvent, LoginAnswer, Message, Now, Protocol, Refusal,
-    Session, Ticket, ToSession,
+    ConnectionId, ConsumerKey, Delivery, DetachCause, Encoding, EntryTag, Event, LinkEvent, LoginAnswer,
+    Message, Now, Protocol, Refusal, Session, Ticket, ToSession,
 };
 
 const BODY: &[u8] = b"\0\x53\x77\xa1\x01a";
@@ -69,7 +69,9 @@ impl Core {
         let index = usize::from(choice / 8);
         match choice % 8 {
             0 if !self.resumes.is_empty() => {
-                let known = |tag: u8| (Bytes::copy_from_slice(&[tag]), (tag % 2 == 0).then_some(Refusal::NoSuchTransaction));
+                let known = |tag: u8| {
+                    (Bytes::copy_from_slice(&[tag]), (tag % 2 == 0).then_some(Refusal::NoSuchTransaction))
+                };
                 let deliveries = (0..choice).map(known).collect();
                 Some(ToSession::Unsettled { ticket: self.resumes.pop_front()?, deliveries })
             }
@@ -128,7 +130,13 @@ fuzz_target!(|input: &[u8]| {
         broker_name: "postroad".to_owned(),
     };
     let mut session = AmqpSession::new(ConnectionId::new(0, 1), options, foreign);
-    let mut core = Core { tickets: VecDeque::new(), resumes: VecDeque::new(), consumers: Vec::new(), credit: Vec::new(), tag: 0 };
+    let mut core = Core {
+        tickets: VecDeque::new(),
+        resumes: VecDeque::new(),
+        consumers: Vec::new(),
+        credit: Vec::new(),
+        tag: 0,
+    };
     let (mut stream, mut output, mut written) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
     let mut rest = input;
     while let Some((&step, behind)) = rest.split_first() {
@@ -142,7 +150,12 @@ fuzz_target!(|input: &[u8]| {
             let received = session.receive(&mut stream, now, &mut events, &mut output);
             match session.login() {
                 Some(_) => received.and_then(|()| {
-                    session.admit(LoginAnswer::Welcome { user: None, last: None }, now, &mut events, &mut output)
+                    session.admit(
+                        LoginAnswer::Welcome { user: None, last: None },
+                        now,
+                        &mut events,
+                        &mut output,
+                    )
                 }),
                 None => received,
             }

@@ -12,7 +12,8 @@ use postroad_journal::{
 };
 use postroad_model::{PartitionId, Position};
 
-const OPTIONS: Options = Options { segment_bytes: 16 << 10, checkpoint_bytes: 1 << 20, dead_segments_max: 1, checkpoint_share: 0 };
+const OPTIONS: Options =
+    Options { segment_bytes: 16 << 10, checkpoint_bytes: 1 << 20, dead_segments_max: 1, checkpoint_share: 0 };
 const SECTOR: usize = 512;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,15 +1,19 @@
 //! Any bytes through the OpenWire codec. What decodes must encode, decode to
-//! the same value again, and encode to the same bytes from then on.
+//! the same value again, and encode to the same bytes from then on. A text
+//! says the same in one piece and in many.
 //!
 //! The first byte selects: bits 0 to 3 version, 4 tight, 5 cached, 6 stack traces.
 #![no_main]
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
+use postroad_model::{Chunks, Encoding, NORMAL_PRIORITY, Protocol};
 use postroad_openwire::codec::{
-    Command, DataStructure, FrameReader, Message, Primitive, PrimitiveMap, VERSION_MAX, WireError, WireFormat,
-    find_property, from_stored, peek_headers, peek_properties, to_stored,
+    Command, DataStructure, FrameReader, Message, MessageKind, Primitive, PrimitiveMap, VERSION_MAX,
+    WireError, WireFormat, decode_text_body, find_property, from_stored, peek_headers, peek_properties,
+    to_stored,
 };
+use postroad_openwire::portable::{read_large, write_large};
 
 /// Frames one after the other, as on a connection, so that caches fill.
 const FRAME_BYTES_MAX: u64 = 1 << 16;
@@ -32,6 +36,7 @@ fuzz_target!(|input: &[u8]| {
         round_trip(*selector, &value);
     }
     primitive_map(&rest);
+    text_body(&rest);
 });
 
 fn format(selector: u8) -> WireFormat {
@@ -96,4 +101,39 @@ fn primitive_map(bytes: &Bytes) {
     let mut second = BytesMut::new();
     again.encode(&mut second).expect("encodes once more");
     assert_eq!(first, second);
+}
+
+fn text_body(content: &Bytes) {
+    let text = decode_text_body(content).ok().flatten().map(|text| text.to_str().into_owned());
+    for piece_bytes in [1, 5, usize::MAX] {
+        assert_eq!(in_pieces(content, piece_bytes).ok(), text.as_ref().map(|text| text.as_bytes().into()));
+    }
+    let Some(text) = text else { return };
+    let body = postroad_model::portable::Body::Text(Some(text.as_str().into()));
+    let mut written = write_large(&body).expect("text can be written in pieces");
+    let mut out = BytesMut::new();
+    text.as_bytes().chunks(3).for_each(|piece| written.step.take(piece, &mut out).expect("it is UTF-8"));
+    written.step.end(&mut out).expect("it is whole");
+    let front = (written.front)(out.len() as u64).expect("it is short");
+    let again = decode_text_body(&[&front[..], &out].concat().into()).expect("what was written can be read");
+    assert_eq!(again.map(|again| again.to_str().into_owned()), Some(text));
+}
+
+/// What is read of a text in pieces of so many bytes.
+fn in_pieces(content: &Bytes, piece_bytes: usize) -> Result<BytesMut, String> {
+    let message = Message { kind: MessageKind::Text, content: Some(Bytes::new()), ..Message::default() };
+    let chunks = Chunks { bytes: content.len() as u64, piece_bytes: 1, positions: Box::default() };
+    let message = postroad_model::Message {
+        encoding: Encoding { protocol: Protocol::OpenWire, version: VERSION_MAX },
+        persistent: true,
+        priority: NORMAL_PRIORITY,
+        expires_at_ms: 0,
+        rare: None,
+        bytes: to_stored(&message, VERSION_MAX).expect("an empty message can be stored"),
+    };
+    let read = read_large(&message.with_chunks(Some(chunks.into()))).expect("it was stored just now");
+    let mut read = read.expect("text can be read in pieces");
+    let mut out = BytesMut::new();
+    content.chunks(piece_bytes).try_for_each(|piece| read.step.take(piece, &mut out))?;
+    read.step.end(&mut out).map(|()| out)
 }

@@ -500,6 +500,8 @@ CASES = [
     ("the same, not persistent", lambda binary: goes_through(binary, False, 64 * MIB + 17)),
     ("256 MiB by AMQP: the same", lambda binary: goes_through(binary, wire=AMQP)),
     ("64 MiB by AMQP, not persistent", lambda binary: goes_through(binary, False, 64 * MIB + 17, AMQP)),
+    ("256 MiB in by AMQP, out by OpenWire", lambda binary: goes_through(binary, wire=(AmqpSender, Receiver))),
+    ("256 MiB in by OpenWire, out by AMQP", lambda binary: goes_through(binary, wire=(Sender, AmqpReceiver))),
     ("a sender that goes in the middle leaves nothing", cut_off),
     ("kill -9 in the middle: all or nothing", killed),
     ("committed, rolled back, rejected", in_transactions),

@@ -419,5 +419,9 @@ fn messages_of_others_are_translated() {
     let encoding = Encoding { protocol: Protocol::OpenWire, version: 12 };
     let foreign = model::Message { encoding, ..stored(binary(b"")) };
     let bytes = in_amqp(&foreign, speak).unwrap().into_owned();
-    assert_eq!(read(bytes).body, Body::Text(Some(text("hi"))));
+    assert_eq!(read(bytes.clone()).body, Body::Text(Some(text("hi"))));
+    let chunks = model::Chunks { bytes: 1 << 20, piece_bytes: 1 << 18, positions: Box::default() };
+    let large = foreign.with_chunks(Some(chunks.into()));
+    let ahead = in_amqp(&large, speak).unwrap().into_owned();
+    assert_eq!([&ahead[..], b"\0\x53\x77\xa1\x02hi"].concat(), bytes, "the body follows in pieces");
 }

@@ -168,7 +168,7 @@ impl Bench {
             first_of_group: false,
             message: message.with_chunks(chunks),
         };
-        assert!(self.session.streams(&delivery));
+        assert_eq!(self.session.streams(), Some(Protocol::Amqp));
         self.answer(ToSession::Deliver(delivery));
     }
 

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{
     BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, Login, LoginAnswer, Moving,
-    PartitionId, Position, Refusal, Ticket,
+    PartitionId, Position, Protocol, Refusal, Ticket,
 };
 
 /// What the core sends back to a session.
@@ -183,10 +183,10 @@ pub trait Session {
     /// A sign of life that is not in what `receive` gets: the socket is not read for now, and more waits in it.
     fn heard(&mut self, now: Now);
 
-    /// Whether a delivery with [`crate::Chunks`] can leave in pieces, as they are in the log. If not, the runtime puts the whole
-    /// message together first.
-    fn streams(&self, _delivery: &Delivery) -> bool {
-        false
+    /// The protocol whose messages can leave in pieces, if any can: as they are in the log, or as its portable room writes them.
+    /// Others the runtime puts together first.
+    fn streams(&self) -> Option<Protocol> {
+        None
     }
 
     /// After `answer` was given a delivery that streams: bytes of its body that are still to be given to `body`; zero, if

@@ -113,6 +113,23 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Goes to what binary data or text holds, which need not be there: whether it is text, and how many bytes. `None` for any
+    /// other value, ahead of which it stays.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`]: not even the length is there.
+    pub fn enter_flat(&mut self) -> Result<Option<(bool, usize)>, WireError> {
+        let (is_text, wide) = match self.peek()? {
+            0xa0 => (false, false),
+            0xb0 => (false, true),
+            0xa1 => (true, false),
+            0xb1 => (true, true),
+            _ => return Ok(None),
+        };
+        self.byte()?;
+        Ok(Some((is_text, self.length(wide)?)))
+    }
+
     pub(super) fn text(&mut self, wide: bool) -> Result<Text, WireError> {
         let length = self.length(wide)?;
         let offset = self.offset;

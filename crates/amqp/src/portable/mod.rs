@@ -1,11 +1,12 @@
 //! Portable room: AMQP messages as every protocol understands them, and messages of other protocols as AMQP.
 //!
-//! [`read_portable`] takes the sections of a stored message apart; [`write_portable`] builds those that a client expects.
-//! Both follow the mapping between AMQP and JMS that `qpid-jms` and ActiveMQ keep to. What is kept, changed or dropped is
+//! [`read_portable`] takes the sections of a stored message apart; [`write_portable`] builds those that a client expects;
+//! [`read_large`] and [`write_large`] do the same to bodies that come in pieces. All follow the mapping between AMQP and JMS that `qpid-jms` and ActiveMQ keep to. What is kept, changed or dropped is
 //! the table of docs/protocols/fidelity.md.
 //! Never here: links, other protocols' encodings.
 
 mod decimal;
+mod large;
 mod read;
 mod value;
 mod write;
@@ -16,17 +17,21 @@ use bytes::Bytes;
 use postroad_model::portable::{Translate, TranslationError};
 use postroad_model::{Message, Protocol};
 
+pub use large::{read_large, write_large};
 pub use read::read_portable;
 pub use value::read_id;
+use write::write_ahead;
 pub use write::write_portable;
 
-/// The sections of a message, whatever protocol it came by. `translate` reads those of other protocols.
+/// The sections of a message, whatever protocol it came by, without the body if that comes in pieces. `translate` reads those of other
+/// protocols.
 ///
 /// # Errors
 /// As `translate`: nobody can be sent this message by AMQP.
 pub fn in_amqp(message: &Message, translate: Translate) -> Result<Cow<'_, Bytes>, TranslationError> {
     match message.encoding.protocol {
         Protocol::Amqp => Ok(Cow::Borrowed(&message.bytes)),
+        _ if message.chunks().is_some() => Ok(Cow::Owned(write_ahead(&translate(message)?))),
         _ => Ok(Cow::Owned(write_portable(&translate(message)?))),
     }
 }

@@ -13,18 +13,35 @@ use crate::message::{ORIGIN, REASON, Section};
 
 /// A portable message as sections, which nobody has to add anything to: with a header, and annotations for JMS clients.
 pub fn write_portable(portable: &Portable) -> Bytes {
-    let headers = &portable.headers;
     let (section, values, kind) = body(portable);
     let mut out = BytesMut::with_capacity(body_bytes(&portable.body) + HEADERS_BYTES);
-    header(headers).write(&mut out);
-    put(Section::MessageAnnotations, &notes(portable, kind).into(), &mut out);
-    properties(headers, &portable.body).write(&mut out);
-    let simple: Vec<_> = portable.properties.iter().filter(|(_, value)| value.is_simple()).cloned().collect();
-    if !simple.is_empty() {
-        put(Section::ApplicationProperties, &write_map(&simple).into(), &mut out);
-    }
+    ahead(portable, kind, &mut out);
     put(section, &values, &mut out);
     out.freeze()
+}
+
+/// As [`write_portable`], up to the body.
+pub(super) fn write_ahead(portable: &Portable) -> Bytes {
+    let mut out = BytesMut::with_capacity(HEADERS_BYTES);
+    ahead(portable, body(portable).2, &mut out);
+    out.freeze()
+}
+
+/// The section that text, bytes or an object is in; `None` for other bodies.
+pub(super) fn section_of(portable: &Portable) -> Option<Section> {
+    let is_plain = matches!(portable.body, Body::Text(Some(_)) | Body::Bytes(_) | Body::Object(_));
+    is_plain.then(|| body(portable).0)
+}
+
+fn ahead(portable: &Portable, kind: i8, out: &mut BytesMut) {
+    let headers = &portable.headers;
+    header(headers).write(out);
+    put(Section::MessageAnnotations, &notes(portable, kind).into(), out);
+    properties(headers, &portable.body).write(out);
+    let simple: Vec<_> = portable.properties.iter().filter(|(_, value)| value.is_simple()).cloned().collect();
+    if !simple.is_empty() {
+        put(Section::ApplicationProperties, &write_map(&simple).into(), out);
+    }
 }
 
 /// Typical bytes of a message beside its body, to reserve once.

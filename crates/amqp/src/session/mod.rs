@@ -415,8 +415,8 @@ impl Session for AmqpSession {
         self.liveness.deadline()
     }
 
-    fn streams(&self, delivery: &Delivery) -> bool {
-        delivery.message.encoding.protocol == Protocol::Amqp
+    fn streams(&self) -> Option<Protocol> {
+        Some(Protocol::Amqp)
     }
 
     fn body_missing(&self) -> u64 {

@@ -1,9 +1,16 @@
 //! Bodies on their way out: pieces of one large message, read from the log as the socket has room for them.
+//!
+//! A consumer of the protocol that the message came by gets the pieces as they are. For one of another protocol they are
+//! rewritten on their way, once it is known how long the body will be: some have to be read twice for that. What neither
+//! can be done to is put together in memory.
 
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use postroad_model::portable::TranslationError;
 use postroad_model::{Chunks, ConsumerKey, Delivery, Event, Message, PartitionId, Position, Protocol};
+
+use crate::runtime::translate::{Rewriter, with_body};
 
 /// Pieces that are asked for ahead: one is read while the other is sent.
 const AHEAD: usize = 2;
@@ -19,38 +26,87 @@ pub struct Body {
     chunks: Arc<Chunks>,
     asked: usize,
     arrived: usize,
-    /// The message that is put together first.
-    whole: Option<(Box<Delivery>, BytesMut)>,
+    way: Way,
     /// Nothing else may be said until it is out.
     pub is_exclusive: bool,
 }
 
+enum Way {
+    /// It leaves as it is in the log.
+    AsItIs,
+    /// It is put together first, and the message then sent with it.
+    Whole(Box<Delivery>, BytesMut),
+    /// It is read to know how long it will be for a consumer of another protocol, and leaves then.
+    Measured(Box<Delivery>, Box<Measure>),
+    /// It leaves, rewritten for another protocol.
+    Rewritten(Box<Rewritten>),
+}
+
+struct Measure {
+    to: Protocol,
+    /// Once the first piece is there.
+    begun: Option<Rewriter>,
+    /// Bytes that will leave, as far as it is read.
+    bytes: u64,
+    is_done: bool,
+}
+
+struct Rewritten {
+    /// What stands ahead of the body, until that is out.
+    front: Bytes,
+    rewriter: Rewriter,
+    /// Bytes that the consumer still expects.
+    left: u64,
+}
+
+/// What comes of a body of which nothing more is to come.
+pub enum End {
+    /// It is out.
+    Out,
+    /// It is out as far as could be read: why it ends there.
+    Torn(String),
+    /// Its message can be sent now.
+    Deliver(Delivery),
+    /// Its message can be sent now, and then the body itself.
+    Leave(Delivery, Body),
+    /// Nobody can be sent this message: why.
+    Never(Box<Delivery>, String),
+}
+
 impl Body {
-    /// A body that leaves in pieces.
+    /// A body that leaves as it is in the log.
     pub fn streamed(
         consumer: ConsumerKey,
         from: PartitionId,
         chunks: Arc<Chunks>,
         is_exclusive: bool,
     ) -> Body {
-        Body { consumer, from, chunks, asked: 0, arrived: 0, whole: None, is_exclusive }
+        Body { consumer, from, chunks, asked: 0, arrived: 0, way: Way::AsItIs, is_exclusive }
     }
 
     /// A body that is put together first.
-    pub fn whole(from: PartitionId, chunks: Arc<Chunks>, delivery: Delivery) -> Body {
-        let consumer = delivery.consumer;
-        let whole = Some((Box::new(delivery), BytesMut::with_capacity(chunks.bytes as usize)));
-        Body { consumer, from, chunks, asked: 0, arrived: 0, whole, is_exclusive: false }
+    ///
+    /// # Errors
+    /// It is too large for that.
+    pub fn whole(
+        from: PartitionId,
+        chunks: Arc<Chunks>,
+        delivery: Delivery,
+    ) -> Result<Body, (Box<Delivery>, String)> {
+        let (consumer, delivery) = (delivery.consumer, Box::new(delivery));
+        if let Some(reason) = too_large(&chunks) {
+            return Err((delivery, reason));
+        }
+        let way = Way::Whole(delivery, BytesMut::with_capacity(chunks.bytes as usize));
+        Ok(Body { consumer, from, chunks, asked: 0, arrived: 0, way, is_exclusive: false })
     }
 
-    /// Why a body cannot be put together, if it cannot.
-    pub fn too_large(chunks: &Chunks) -> Option<String> {
-        let (got, max) = (chunks.bytes, WHOLE_BYTES_MAX);
-        (max < got).then(|| {
-            format!(
-                "a body of {got} bytes is too large for a consumer that needs it whole: at most {max} are translated or encoded anew"
-            )
-        })
+    /// A body that is rewritten for another protocol.
+    pub fn rewritten(from: PartitionId, chunks: Arc<Chunks>, delivery: Delivery, to: Protocol) -> Body {
+        let consumer = delivery.consumer;
+        let measure = Measure { to, begun: None, bytes: 0, is_done: false };
+        let way = Way::Measured(Box::new(delivery), Box::new(measure));
+        Body { consumer, from, chunks, asked: 0, arrived: 0, way, is_exclusive: false }
     }
 
     /// The next pieces to be read.
@@ -62,9 +118,9 @@ impl Body {
         }
     }
 
-    /// Whether it is put together first.
-    pub fn is_whole(&self) -> bool {
-        self.whole.is_some()
+    /// Whether its message has left, and pieces of it follow.
+    pub fn is_leaving(&self) -> bool {
+        matches!(self.way, Way::AsItIs | Way::Rewritten(_))
     }
 
     /// Whether this piece is the next one.
@@ -72,49 +128,388 @@ impl Body {
         self.from == from && self.chunks.positions.get(self.arrived) == Some(&position)
     }
 
-    /// One more piece is there. Returns it if it can leave now.
-    pub fn arrived(&mut self, bytes: Bytes) -> Option<Bytes> {
+    /// One more piece is there. Returns what can leave now.
+    ///
+    /// # Errors
+    /// What is wrong with the body.
+    pub fn arrived(&mut self, piece: Bytes) -> Result<Option<Bytes>, String> {
         self.arrived += 1;
-        match &mut self.whole {
-            Some((_, whole)) => {
-                whole.extend_from_slice(&bytes);
-                None
+        let is_last = self.arrived == self.chunks.positions.len();
+        match &mut self.way {
+            Way::AsItIs => Ok(Some(piece)),
+            Way::Rewritten(rewritten) => rewritten.take(&piece, is_last).map(Some),
+            Way::Whole(_, whole) => {
+                whole.extend_from_slice(&piece);
+                Ok(None)
             }
-            None => Some(bytes),
+            Way::Measured(delivery, measure) => {
+                let measured = measure.take(&delivery.message, &piece, is_last);
+                match measured.map_err(|error| error.to_string())? {
+                    Measured::Going => {}
+                    Measured::Anew => (self.asked, self.arrived) = (0, 0),
+                    Measured::NotInPieces => self.put_together()?,
+                }
+                Ok(None)
+            }
         }
+    }
+
+    /// It turns out that it cannot leave in pieces.
+    fn put_together(&mut self) -> Result<(), String> {
+        if let Some(reason) = too_large(&self.chunks) {
+            return Err(reason);
+        }
+        if let Way::Measured(delivery, _) = std::mem::replace(&mut self.way, Way::AsItIs) {
+            self.way = Way::Whole(delivery, BytesMut::with_capacity(self.chunks.bytes as usize));
+        }
+        (self.asked, self.arrived) = (0, 0);
+        Ok(())
     }
 
     /// Whether no piece is missing.
     pub fn is_complete(&self) -> bool {
-        self.arrived == self.chunks.positions.len()
+        match &self.way {
+            Way::Measured(_, measure) => measure.is_done,
+            _ => self.arrived == self.chunks.positions.len(),
+        }
     }
 
-    /// The delivery of a message that was put together, or as it was, with the reason why nobody gets it. `None` for a body
-    /// that left in pieces.
-    pub fn into_delivery(self) -> Option<(Delivery, Option<String>)> {
-        let is_complete = self.is_complete();
-        let (delivery, body) = self.whole?;
-        let whole =
-            if is_complete { with_body(&delivery.message, body) } else { Err("it is not whole".to_owned()) };
-        Some(match whole {
-            Ok(message) => (Delivery { message, ..*delivery }, None),
-            Err(reason) => (*delivery, Some(reason)),
-        })
+    /// What comes of it, now that it is complete, or something is wrong with it.
+    pub fn end(self, lost: Option<String>) -> End {
+        let Body { consumer, from, chunks, way, .. } = self;
+        match (way, lost) {
+            (Way::AsItIs | Way::Rewritten(_), None) => End::Out,
+            (Way::AsItIs | Way::Rewritten(_), Some(reason)) => End::Torn(reason),
+            (Way::Whole(delivery, _) | Way::Measured(delivery, _), Some(reason)) => {
+                End::Never(delivery, reason)
+            }
+            (Way::Whole(delivery, body), None) => match with_body(&delivery.message, &body) {
+                Ok(message) => End::Deliver(Delivery { message, ..*delivery }),
+                Err(reason) => End::Never(delivery, reason),
+            },
+            (Way::Measured(delivery, measure), None) => match measure.end(&delivery.message, &chunks) {
+                Ok((message, rewritten)) => {
+                    let way = Way::Rewritten(Box::new(rewritten));
+                    let body =
+                        Body { consumer, from, chunks, asked: 0, arrived: 0, way, is_exclusive: false };
+                    End::Leave(Delivery { message, ..*delivery }, body)
+                }
+                Err(error) => End::Never(delivery, error.to_string()),
+            },
+        }
     }
 }
 
-/// A large message with its body in memory.
-///
-/// # Errors
-/// Its bytes are not what its protocol says they are.
-pub fn with_body(message: &Message, body: BytesMut) -> Result<Message, String> {
-    let bytes = match message.encoding.protocol {
-        Protocol::OpenWire => {
-            let (stored, version) = (&message.bytes, message.encoding.version);
-            postroad_openwire::codec::with_content(stored, version, &body)
-                .map_err(|error| error.to_string())?
+/// Why a body cannot be put together, if it cannot.
+fn too_large(chunks: &Chunks) -> Option<String> {
+    let (got, max) = (chunks.bytes, WHOLE_BYTES_MAX);
+    (max < got).then(|| {
+        format!(
+            "a body of {got} bytes is too large for a consumer that needs it whole: at most {max} are put together"
+        )
+    })
+}
+
+/// What a piece says about a body that is measured.
+enum Measured {
+    Going,
+    /// It was not what it seemed: from the first piece on once more.
+    Anew,
+    NotInPieces,
+}
+
+impl Measure {
+    fn take(
+        &mut self,
+        message: &Message,
+        piece: &Bytes,
+        is_last: bool,
+    ) -> Result<Measured, TranslationError> {
+        let mut rewriter = match self.begun.take() {
+            Some(begun) => begun,
+            None => match Rewriter::of(message, piece, self.to)? {
+                Some(begins) => begins,
+                None => return Ok(Measured::NotInPieces),
+            },
+        };
+        let measured = match rewriter.known_bytes() {
+            Some(bytes) => {
+                (self.bytes, self.is_done) = (bytes, true);
+                Measured::Going
+            }
+            None => match rewriter.take(piece, is_last) {
+                Ok(written) => {
+                    self.bytes += written.len() as u64;
+                    self.is_done = is_last;
+                    Measured::Going
+                }
+                Err(reason) => {
+                    rewriter = rewriter.as_bytes()?.ok_or_else(|| unreadable(message, reason))?;
+                    self.bytes = 0;
+                    Measured::Anew
+                }
+            },
+        };
+        self.begun = Some(rewriter);
+        Ok(measured)
+    }
+
+    /// The message as the session is to have it, and its body as it is to leave.
+    fn end(self, source: &Message, chunks: &Chunks) -> Result<(Message, Rewritten), TranslationError> {
+        let begun = self.begun.as_ref().map(Rewriter::again).transpose()?.flatten();
+        let rewriter = begun.ok_or_else(|| unreadable(source, "it has no body".to_owned()))?;
+        let front = rewriter.front(self.bytes)?;
+        let left = front.len() as u64 + self.bytes;
+        let to_come = Chunks { bytes: left, piece_bytes: chunks.piece_bytes, positions: Box::default() };
+        let message = rewriter.message().clone().with_chunks(Some(Arc::new(to_come)));
+        Ok((message, Rewritten { front, rewriter, left }))
+    }
+}
+
+fn unreadable(message: &Message, reason: String) -> TranslationError {
+    TranslationError::Unreadable { protocol: message.encoding.protocol, reason }
+}
+
+impl Rewritten {
+    /// What leaves for the next piece.
+    fn take(&mut self, piece: &[u8], is_last: bool) -> Result<Bytes, String> {
+        let mut leaves = self.rewriter.take(piece, is_last)?.freeze();
+        if !self.front.is_empty() {
+            leaves = [&std::mem::take(&mut self.front)[..], &leaves].concat().into();
         }
-        Protocol::Amqp => [&message.bytes[..], &body].concat().into(),
-    };
-    Ok(Message { bytes, ..message.clone() }.with_chunks(None))
+        let bytes = leaves.len() as u64;
+        match self.left.checked_sub(bytes).filter(|left| !is_last || *left == 0) {
+            Some(left) => self.left = left,
+            None => {
+                return Err(format!(
+                    "its body is not as long as it was: {bytes} bytes instead of {}",
+                    self.left
+                ));
+            }
+        }
+        Ok(leaves)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postroad_amqp::portable as amqp;
+    use postroad_model::portable::{Body as Content, Headers, Portable};
+    use postroad_model::{ConnectionId, Encoding, EntryTag};
+    use postroad_openwire::codec::{Destination, content_at, with_content};
+    use postroad_openwire::portable::{TranslatedId, write_portable};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::runtime::translate::read_portable;
+
+    const VERSION: u8 = 12;
+    const FROM: PartitionId = PartitionId(0);
+
+    fn stored(protocol: Protocol, bytes: Bytes) -> Message {
+        let version = if protocol == Protocol::OpenWire { VERSION } else { 0 };
+        let encoding = Encoding { protocol, version };
+        Message { encoding, persistent: true, priority: 4, expires_at_ms: 0, rare: None, bytes }
+    }
+
+    fn in_openwire(portable: &Portable) -> Bytes {
+        let id = TranslatedId { tag: EntryTag(1), stored: b"" };
+        write_portable(portable, id, &Destination::Queue("at".into()), VERSION).unwrap()
+    }
+
+    /// A message as the log has a large one: its head, and its body in pieces of so many bytes.
+    fn cut(whole: &Message, body_at: usize, body_end: usize, piece_bytes: usize) -> (Message, Vec<Bytes>) {
+        let body = whole.bytes.slice(body_at..body_end);
+        let pieces: Vec<Bytes> = body.chunks(piece_bytes).map(Bytes::copy_from_slice).collect();
+        let positions = (1..).filter_map(Position::new).take(pieces.len()).collect();
+        let chunks = Chunks { bytes: body.len() as u64, piece_bytes: piece_bytes as u32, positions };
+        let head = match whole.encoding.protocol {
+            Protocol::OpenWire => with_content(&whole.bytes, VERSION, b"").unwrap(),
+            Protocol::Amqp => whole.bytes.slice(..body_at),
+        };
+        (Message { bytes: head, ..whole.clone() }.with_chunks(Some(Arc::new(chunks))), pieces)
+    }
+
+    fn cut_openwire(portable: &Portable, piece_bytes: usize) -> (Message, Vec<Bytes>) {
+        let whole = stored(Protocol::OpenWire, in_openwire(portable));
+        let at = content_at(&whole.bytes, VERSION).unwrap() + 1;
+        let length: [u8; 4] = whole.bytes[at..at + 4].try_into().unwrap();
+        cut(&whole, at + 4, at + 4 + u32::from_be_bytes(length) as usize, piece_bytes)
+    }
+
+    fn cut_amqp(bytes: Bytes, piece_bytes: usize) -> (Message, Vec<Bytes>) {
+        let at = postroad_amqp::message::body_start(&bytes).unwrap();
+        let end = bytes.len();
+        cut(&stored(Protocol::Amqp, bytes), at, end, piece_bytes)
+    }
+
+    /// Brings each piece that a body asks for, until nothing more is to come; what has left of it.
+    fn run(mut body: Body, pieces: &[Bytes]) -> (Vec<u8>, End) {
+        let (mut events, mut left) = (Vec::new(), Vec::new());
+        loop {
+            body.ask(&mut events);
+            assert!(!events.is_empty(), "it waits for nothing, and is not complete");
+            let Event::WantChunk { from, position, .. } = events.remove(0) else { panic!("{events:?}") };
+            if !body.waits_for(from, position) {
+                continue;
+            }
+            match body.arrived(pieces[position.get() as usize - 1].clone()) {
+                Ok(leaves) => left.extend(leaves.into_iter().flatten()),
+                Err(reason) => return (left, body.end(Some(reason))),
+            }
+            if body.is_complete() {
+                return (left, body.end(None));
+            }
+        }
+    }
+
+    /// What a consumer of the other protocol is sent: the message, and whether it left in pieces.
+    fn sent(message: &Message, pieces: &[Bytes], to: Protocol) -> Result<(Portable, bool), String> {
+        let delivery = Delivery {
+            consumer: ConsumerKey::new(ConnectionId::new(0, 1), 1),
+            source: None,
+            tag: EntryTag(1),
+            failed_deliveries: 0,
+            by_policy: false,
+            first_of_group: false,
+            message: message.clone(),
+        };
+        let body = Body::rewritten(FROM, message.chunks().unwrap().clone(), delivery, to);
+        let (nothing, end) = run(body, pieces);
+        assert!(nothing.is_empty(), "the message is not with its session yet");
+        let (delivery, body) = match end {
+            End::Deliver(delivery) => return Ok((read_portable(&delivery.message).unwrap(), false)),
+            End::Leave(delivery, body) => (delivery, body),
+            End::Never(_, reason) => return Err(reason),
+            End::Out | End::Torn(_) => panic!("it has not begun"),
+        };
+        let (left, end) = run(body, pieces);
+        assert!(matches!(end, End::Out), "it is torn");
+        assert_eq!(left.len() as u64, delivery.message.chunk_bytes());
+        // As the sessions do.
+        let bytes = match to {
+            Protocol::OpenWire => {
+                let head = in_openwire(&read_portable(&delivery.message).unwrap());
+                with_content(&head, VERSION, &left).unwrap()
+            }
+            Protocol::Amqp => {
+                let head = amqp::in_amqp(&delivery.message, read_portable).unwrap();
+                [&head[..], &left].concat().into()
+            }
+        };
+        Ok((read_portable(&stored(to, bytes)).unwrap(), true))
+    }
+
+    fn text(text: &str) -> Content {
+        Content::Text(Some(text.into()))
+    }
+
+    fn whole(message: &Message, pieces: &[Bytes]) -> Portable {
+        read_portable(&with_body(message, &pieces.concat()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn bodies_of_amqp_leave_by_openwire() {
+        let typed = |mime: &'static str| Headers { content_type: Some(mime.into()), ..Headers::default() };
+        let section =
+            |headers, body| amqp::write_portable(&Portable { headers, body, ..Portable::default() });
+        let data = |mime, bytes: &'static [u8]| {
+            let body = Content::Bytes(Bytes::from_static(bytes));
+            Bytes::from([&section(typed(mime), body)[..]].concat())
+        };
+        let untyped = Bytes::from_static(b"\0\x53\x75\xa0\x03abc\0\x53\x75\xa0\x03def\0\x53\x78\xc1\x01\0");
+        // Its content type is text/plain.
+        let mime = b"\0\x53\x73\xc0\x13\x07\x40\x40\x40\x40\x40\x40\xa3\x0atext/plain";
+        let said_to_be_text = |body: &[u8]| Bytes::from([&mime[..], body].concat());
+        let raw = |bytes: &'static [u8]| Content::Bytes(Bytes::from_static(bytes));
+        for (case, bytes, want, in_pieces) in [
+            ("bytes", data("application/octet-stream", b"abcdef"), raw(b"abcdef"), true),
+            ("two sections and a footer", untyped, raw(b"abcdef"), true),
+            ("text", section(Headers::default(), text("a\0é😀€")), text("a\0é😀€"), true),
+            (
+                "data that is text",
+                said_to_be_text(b"\0\x53\x75\xa0\x06a\xf0\x9f\x98\x80b"),
+                text("a😀b"),
+                true,
+            ),
+            ("data that is none", said_to_be_text(b"\0\x53\x75\xa0\x05ab\xffcd"), raw(b"ab\xffcd"), true),
+            (
+                "an object",
+                section(Headers::default(), Content::Object(Some(Bytes::from_static(b"java")))),
+                Content::Object(Some(Bytes::from_static(b"java"))),
+                true,
+            ),
+            (
+                "a map",
+                section(Headers::default(), Content::Map(vec![("a".into(), "b".into())])),
+                Content::Map(vec![("a".into(), "b".into())]),
+                false,
+            ),
+        ] {
+            // The first piece of a real one has all of a section's header.
+            for piece_bytes in 8..20 {
+                let (message, pieces) = cut_amqp(bytes.clone(), piece_bytes);
+                let (got, left_in_pieces) = sent(&message, &pieces, Protocol::OpenWire).unwrap();
+                let case = format!("{case}, in pieces of {piece_bytes}");
+                assert_eq!((&got.body, left_in_pieces), (&want, in_pieces), "{case}");
+                assert_eq!(got.body, whole(&message, &pieces).body, "{case}: as if it were small");
+            }
+        }
+    }
+
+    #[test]
+    fn bodies_of_openwire_leave_by_amqp() {
+        for (case, want, in_pieces) in [
+            ("bytes", Content::Bytes(Bytes::from_static(b"abcdef")), true),
+            ("text", text("a\0é😀€"), true),
+            ("an object", Content::Object(Some(Bytes::from_static(b"java"))), true),
+            ("a map", Content::Map(vec![("a".into(), "b".into())]), false),
+        ] {
+            let portable = Portable { body: want.clone(), ..Portable::default() };
+            for piece_bytes in 1..20 {
+                let (message, pieces) = cut_openwire(&portable, piece_bytes);
+                let (got, left_in_pieces) = sent(&message, &pieces, Protocol::Amqp).unwrap();
+                assert_eq!(
+                    (&got.body, left_in_pieces),
+                    (&want, in_pieces),
+                    "{case}, in pieces of {piece_bytes}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_sent_to_nobody() {
+        let (message, mut pieces) = cut_amqp(Bytes::from_static(b"\0\x53\x77\xa1\x05ab\xffcd"), 8);
+        let error = sent(&message, &pieces, Protocol::OpenWire).map(drop).unwrap_err();
+        assert!(error.contains("no UTF-8"), "{error}");
+        // Another body than the one that was measured.
+        let portable = Portable { body: text("a😀b"), ..Portable::default() };
+        let (message, _) = cut_openwire(&portable, 4);
+        pieces =
+            vec![Bytes::from_static(b"\0\0\0\x08"), Bytes::from_static(b"\xff\xff\xff\xff"), Bytes::new()];
+        let error = sent(&message, &pieces, Protocol::Amqp).map(drop).unwrap_err();
+        assert!(error.contains("no modified UTF-8"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn text_and_bytes_are_what_they_would_be_if_they_were_small(
+            said in ".{1,40}",
+            held in vec(any::<u8>(), 8..60),
+            piece_bytes in 8_usize..30,
+        ) {
+            let held = Content::Bytes(held.into());
+            for body in [text(&said), held] {
+                let portable = Portable { body: body.clone(), ..Portable::default() };
+                let (message, pieces) = cut_openwire(&portable, piece_bytes);
+                let (got, _) = sent(&message, &pieces, Protocol::Amqp).unwrap();
+                prop_assert_eq!(&got.body, &body);
+                let (message, pieces) = cut_amqp(amqp::write_portable(&portable), piece_bytes);
+                let (got, _) = sent(&message, &pieces, Protocol::OpenWire).unwrap();
+                prop_assert_eq!(&got.body, &body);
+            }
+        }
+    }
 }

@@ -14,7 +14,7 @@ use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Sleep;
 
-use crate::runtime::body::Body;
+use crate::runtime::body::{Body, End};
 use crate::runtime::core::Core;
 use crate::runtime::mailbox::{Mailbox, Wanted};
 use crate::runtime::now_ms;
@@ -253,7 +253,7 @@ impl Task {
         match &self.body {
             None => Wanted::Messages,
             Some(body) => Wanted::Pieces {
-                pieces: body.is_whole() || self.session.takes_body(),
+                pieces: !body.is_leaving() || self.session.takes_body(),
                 answers: self.session.interleaves(),
             },
         }
@@ -380,33 +380,43 @@ impl Task {
     fn begin_body(&mut self, delivery: Delivery, now: Now) -> Result<(), Parting> {
         let Some(chunks) = delivery.message.chunks().cloned() else { return Ok(()) };
         let (consumer, from) = (delivery.consumer, self.router.partition_of(delivery.consumer));
-        if !self.session.streams(&delivery) {
-            match Body::too_large(&chunks) {
-                None => self.body = Some(Body::whole(from, chunks, delivery)),
-                Some(reason) => {
-                    let output = &mut self.connection.output;
-                    self.session.cannot_deliver(&delivery, &reason, now, &mut self.events, output);
-                }
+        match self.session.streams() {
+            Some(protocol) if protocol == delivery.message.encoding.protocol => {
+                let body = Body::streamed(consumer, from, chunks, !self.session.interleaves());
+                self.leave_with(delivery, body, now)?;
             }
-            return Ok(());
-        }
-        let message = ToSession::Deliver(delivery);
-        self.session.answer(message, now, &mut self.events, &mut self.connection.output)?;
-        if 0 < self.session.body_missing() {
-            self.body = Some(Body::streamed(consumer, from, chunks, !self.session.interleaves()));
+            Some(protocol) => self.body = Some(Body::rewritten(from, chunks, delivery, protocol)),
+            None => match Body::whole(from, chunks, delivery) {
+                Ok(body) => self.body = Some(body),
+                Err((delivery, reason)) => self.cannot_deliver(&delivery, &reason, now),
+            },
         }
         Ok(())
     }
 
+    /// The message leaves, and its body follows.
+    fn leave_with(&mut self, delivery: Delivery, body: Body, now: Now) -> Result<(), Parting> {
+        let message = ToSession::Deliver(delivery);
+        self.session.answer(message, now, &mut self.events, &mut self.connection.output)?;
+        self.body = Some(body).filter(|_| 0 < self.session.body_missing());
+        Ok(())
+    }
+
+    fn cannot_deliver(&mut self, delivery: &Delivery, reason: &str, now: Now) {
+        let output = &mut self.connection.output;
+        self.session.cannot_deliver(delivery, reason, now, &mut self.events, output);
+    }
+
     /// Sends the next piece of the body, if it is there; `false` if it is not.
     fn send_body(&mut self) -> Result<bool, Parting> {
+        let now = self.now();
         let Some(body) = &mut self.body else { return Ok(true) };
-        if !body.is_whole() && self.session.body_missing() == 0 {
-            // Its consumer is gone.
-            self.body = None;
+        if body.is_leaving() && self.session.body_missing() == 0 {
+            // Its consumer is gone, or what is still to come of it says nothing to the peer.
+            self.end_body(None, now)?;
             return Ok(true);
         }
-        if !body.is_whole() && !self.session.takes_body() {
+        if body.is_leaving() && !self.session.takes_body() {
             return Ok(false);
         }
         body.ask(&mut self.events);
@@ -415,15 +425,15 @@ impl Task {
             // It was asked for a body that was given up.
             return Ok(true);
         }
-        let now = Now { ticks_ms: self.begun.elapsed().as_millis() as u64, wall_ms: now_ms() };
-        match piece {
-            Ok(bytes) => {
-                if let Some(bytes) = body.arrived(bytes) {
+        match piece.and_then(|piece| body.arrived(piece)) {
+            Ok(leaves) => {
+                if let Some(bytes) = leaves {
                     self.session.body(&bytes, now, &mut self.events, &mut self.connection.output);
                 }
-                body.ask(&mut self.events);
                 if body.is_complete() {
                     self.end_body(None, now)?;
+                } else {
+                    body.ask(&mut self.events);
                 }
             }
             Err(reason) => self.end_body(Some(reason), now)?,
@@ -431,25 +441,28 @@ impl Task {
         Ok(true)
     }
 
-    /// The body is out, or together, or lost.
+    /// The body is out, or there, or lost.
     fn end_body(&mut self, lost: Option<String>, now: Now) -> Result<(), Parting> {
         let Some(body) = self.body.take() else { return Ok(()) };
-        match (body.into_delivery(), lost) {
-            (None, None) => {}
-            (None, Some(reason)) => {
+        match body.end(lost) {
+            End::Out => {}
+            End::Torn(reason) => {
                 self.session.body_lost(&reason, &mut self.events);
                 return Err(Parting::Fault(format!("the message that it was sent cannot be read: {reason}")));
             }
-            (Some((delivery, None)), None) => {
+            End::Deliver(delivery) => {
                 let message = ToSession::Deliver(delivery);
                 self.session.answer(message, now, &mut self.events, &mut self.connection.output)?;
             }
-            (Some((delivery, _)), Some(reason)) | (Some((delivery, Some(reason))), None) => {
-                let output = &mut self.connection.output;
-                self.session.cannot_deliver(&delivery, &reason, now, &mut self.events, output);
+            End::Leave(delivery, mut body) => {
+                body.is_exclusive = !self.session.interleaves();
+                self.leave_with(delivery, body, now)?;
             }
+            End::Never(delivery, reason) => self.cannot_deliver(&delivery, &reason, now),
         }
-        self.connection.output.unsplit(std::mem::take(&mut self.behind));
+        if self.body.is_none() {
+            self.connection.output.unsplit(std::mem::take(&mut self.behind));
+        }
         Ok(())
     }
 

@@ -7,11 +7,13 @@
 
 mod decimal;
 mod id;
+mod large;
 mod text;
 mod value;
 
 pub use decimal::Decimal;
 pub use id::{Id, uuid_text};
+pub use large::{AsItIs, LargeReader, LargeWriter, Step};
 pub use text::Text;
 pub use value::{Map, Value};
 

@@ -1,15 +1,18 @@
 //! Portable room: OpenWire messages as every protocol understands them, and messages of other protocols as OpenWire.
 //!
 //! [`read_portable`] takes a stored message apart; [`write_portable`] builds the message command that an ActiveMQ client
-//! expects. What is kept, changed or dropped is the table of docs/protocols/fidelity.md.
+//! expects. [`read_large`] and [`write_large`] do the same to bodies that come in pieces. What is kept, changed or dropped is
+//! the table of docs/protocols/fidelity.md.
 //! Never here: sessions, other protocols' encodings.
 
 mod inflate;
+mod large;
 mod read;
 mod value;
 mod write;
 
 pub(crate) use inflate::inflate;
+pub use large::{read_large, write_large};
 pub use read::read_portable;
 pub(crate) use write::to_wire_destination;
 pub use write::{TranslatedId, write_portable};

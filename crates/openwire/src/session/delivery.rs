@@ -235,7 +235,7 @@ impl OpenWireSession {
             Ok(message_id) if is_own => message_id,
             // The translated copy must not live as long as the client keeps the message.
             Ok(message_id) => message_id.map(own_id),
-            Err(error) => return self.undeliverable(key, tag, &error, turn),
+            Err(error) => return self.undeliverable((key, tag, is_own), &error, turn),
         };
         if !consumer.browses {
             let member = key.member;
@@ -247,16 +247,21 @@ impl OpenWireSession {
         Ok(())
     }
 
-    /// A message that only this client cannot be sent goes back, untouched; one that nobody can be sent would come again
-    /// and again.
+    /// A message that only this client cannot be sent goes back, untouched; one that nobody can be sent, such as one
+    /// that came by a protocol with larger frames, would come again and again.
     fn undeliverable(
         &mut self,
-        consumer: ConsumerKey,
-        tag: EntryTag,
+        (consumer, tag, is_own): (ConsumerKey, EntryTag, bool),
         error: &WireError,
         turn: &mut Turn<'_>,
     ) -> Result<(), Parting> {
-        if !matches!(error, WireError::FrameTooLarge { .. }) {
+        let fits_nobody = match error {
+            WireError::FrameTooLarge { got_bytes, .. } => {
+                !is_own && self.options.max_frame_bytes < *got_bytes
+            }
+            _ => true,
+        };
+        if fits_nobody {
             self.reject(consumer, tag, &error.to_string(), turn);
             return Ok(());
         }

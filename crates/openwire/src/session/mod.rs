@@ -342,8 +342,8 @@ impl Session for OpenWireSession {
         self.liveness.deadline().into_iter().chain(self.consumers.next_pull_end()).min()
     }
 
-    fn streams(&self, delivery: &Delivery) -> bool {
-        delivery.message.encoding.protocol == Protocol::OpenWire && self.can_stream()
+    fn streams(&self) -> Option<Protocol> {
+        self.can_stream().then_some(Protocol::OpenWire)
     }
 
     fn body_missing(&self) -> u64 {

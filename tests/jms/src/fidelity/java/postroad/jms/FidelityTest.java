@@ -1,5 +1,6 @@
 package postroad.jms;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
@@ -25,6 +26,7 @@ import java.util.Collections;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.TreeMap;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentLinkedDeque;
@@ -241,6 +243,51 @@ class FidelityTest {
     @PostroadOnly("Classic makes bytes of messages without body and of streams with bytes in them")
     void bodiesOfAmqpReachOpenWire() throws Exception {
         crossAll(amqp(), openWire());
+    }
+
+    /** Characters that Java's modified UTF-8 writes differently, some of which the pieces cut: their numbers of bytes are odd. */
+    private static final String LARGE_TEXT = "\u20ac\ud83d\ude00\u00e9\0x".repeat(200_000);
+
+    private static byte[] largeBytes() {
+        byte[] bytes = new byte[3 << 20];
+        new Random(7).nextBytes(bytes);
+        return bytes;
+    }
+
+    private static void crossLarge(Connection from, Connection to) throws JMSException {
+        Message text = cross(from, to, session -> session.createTextMessage(LARGE_TEXT));
+        assertEquals(LARGE_TEXT, ((TextMessage) text).getText());
+        byte[] sent = largeBytes();
+        BytesMessage bytes = (BytesMessage) cross(from, to, session -> {
+            BytesMessage message = session.createBytesMessage();
+            message.writeBytes(sent);
+            return message;
+        });
+        byte[] got = new byte[(int) bytes.getBodyLength()];
+        bytes.readBytes(got);
+        assertArrayEquals(sent, got);
+        Message object = cross(from, to, session -> session.createObjectMessage(sent));
+        assertArrayEquals(sent, (byte[]) ((ObjectMessage) object).getObject());
+        MapMessage map = (MapMessage) cross(from, to, session -> {
+            MapMessage message = session.createMapMessage();
+            message.setBytes("bytes", sent);
+            return message;
+        });
+        assertArrayEquals(sent, map.getBytes("bytes"));
+    }
+
+    @Test
+    @PostroadOnly("as bodiesOfOpenWireReachAmqp")
+    void largeBodiesReachAmqp() throws Exception {
+        crossLarge(openWire(), amqp());
+        crossLarge(openWire("jms.useCompression=true"), amqp());
+    }
+
+    @Test
+    @PostroadOnly("as bodiesOfAmqpReachOpenWire")
+    void largeBodiesReachOpenWire() throws Exception {
+        crossLarge(amqp(), openWire());
+        crossLarge(amqp(), openWire("wireFormat.tightEncodingEnabled=true&wireFormat.cacheEnabled=true"));
     }
 
     @Test
