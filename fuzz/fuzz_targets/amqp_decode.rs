@@ -79,8 +79,12 @@ fn body(bytes: &Bytes) {
     let starts =
         sections.body.as_ref().is_some_and(|body| body.span.start == 0 && body.kind != BodyKind::Sequence);
     let (Some(Ok(held)), true) = (whole, starts) else { return };
-    let values = sections.body_values(bytes);
-    let joined = values.into_iter().flatten().flat_map(|value| match value {
+    let Ok(values) = sections.body_values(bytes) else {
+        // Whoever writes it down as text finds that it is none.
+        assert!(std::str::from_utf8(&held).is_err());
+        return;
+    };
+    let joined = values.into_iter().flat_map(|value| match value {
         Value::Binary(bytes) => bytes,
         Value::String(text) => text.as_bytes().clone(),
         other => panic!("no bytes, and read as some: {other:?}"),

@@ -101,6 +101,10 @@ class Receiver(o.Client):
         return bytes(data)
 
 
+# How a section of bytes begins, up to its length.
+DATA = b"\0\x53\x75\xb0"
+
+
 class AmqpSender:
     """The same by AMQP, on a link of its own for each message."""
 
@@ -113,15 +117,28 @@ class AmqpSender:
         client.peer.sendall(a.sender(f"large-{handle}", handle, destination[1]["name"]))
         client.until(a.FLOW)
         self.links += 1
-        head = (a.DURABLE if persistent else b"") + b"\0\x53\x75\xb0" + struct.pack(">I", total)
-        client.peer.sendall(a.transfer(handle, handle, head, settled=a.FALSE, more=a.TRUE))
-        for piece in pieces(total, seed):
+        ahead = a.DURABLE if persistent else b""
+        for piece in self.body(total, seed):
+            piece, ahead = ahead + piece, b""
             # A frame may have 1 MiB.
             for part in (piece[: MIB // 2], piece[MIB // 2 :]):
                 client.peer.sendall(a.transfer(handle, handle, part, settled=a.FALSE, more=a.TRUE))
         client.peer.sendall(a.transfer(handle, handle, b"", settled=a.FALSE))
         verdict = client.until(a.DISPOSITION)
         assert b"\0\x53\x24" in verdict, f"not accepted: {verdict}"
+
+    def body(self, total, seed):
+        """One section."""
+        yield DATA + struct.pack(">I", total)
+        yield from pieces(total, seed)
+
+
+class SectionsSender(AmqpSender):
+    def body(self, total, seed):
+        """A section for each piece, and a footer behind them."""
+        for piece in pieces(total, seed):
+            yield DATA + struct.pack(">I", len(piece)) + piece
+        yield b"\0\x53\x78\xc1\x01\0"
 
 
 class AmqpReceiver:
@@ -135,7 +152,7 @@ class AmqpReceiver:
         """The number of the next delivery, whose body has `total` bytes, and the digest of the body."""
         self.client.peer.settimeout(seconds)
         first, part = a.delivered(self.client.until(a.TRANSFER))
-        mark, ahead = b"\0\x53\x75\xb0" + struct.pack(">I", total), bytes(part)
+        mark, ahead = DATA + struct.pack(">I", total), bytes(part)
         while mark not in ahead:
             assert len(ahead) < MIB, f"no body of {total} bytes begins: {ahead[:100]}"
             ahead += a.delivered(self.client.until(a.TRANSFER))[1]
@@ -494,6 +511,59 @@ def refused(binary):
         broker.kill()
 
 
+def rewritten_for_nobody(binary, total=24 * MIB):
+    """Consumers of the other protocol that go in the midst: the next one has all of it."""
+    broker = brokers.new(binary, LIMIT).must_start()
+    try:
+        for wire in ((AmqpSender, Receiver), (SectionsSender, Receiver), (Sender, AmqpReceiver)):
+            queue = o.queue("-".join(end.__name__ for end in wire))
+            wire[0](broker.port).send_large(queue, total)
+            for _ in range(3):
+                gone = wire[1](broker.port)
+                gone.consume(queue, 1)
+                if isinstance(gone, Receiver):
+                    gone.exactly(2 * MIB, time.monotonic() + 20)
+                    gone.close()
+                else:
+                    gone.client.until(a.TRANSFER)
+                    gone.client.close()
+            receiver = wire[1](broker.port)
+            receiver.consume(queue, 1)
+            delivery, digest = receiver.take_large(total)
+            assert digest == digest_of(total), "another body"
+            receiver.settle(delivery)
+            # What it says behind a body comes.
+            wire[0](broker.port).send_large(queue, total, 2)
+            if isinstance(receiver, AmqpReceiver):
+                receiver.client.peer.sendall(a.flow(0, 2))
+            assert receiver.take_large(total)[1] == digest_of(total, 2), "another body"
+        broker.check()
+    finally:
+        broker.kill()
+
+
+def beyond_the_other(binary, total=5 * MIB):
+    """More than OpenWire takes, and sent by AMQP: a dead letter that says so, which a client of AMQP has whole."""
+    broker = brokers.new(binary, "[openwire]\nmax_frame_bytes = 4194304\n").must_start()
+    try:
+        sender = AmqpSender(broker.port)
+        sender.send_large(o.queue("beyond"), total)
+        sender.send_large(o.queue("beyond"), 3 * MIB, 2)
+        receiver = Receiver(broker.port)
+        receiver.consume(o.queue("beyond"), 1)
+        delivery, digest = receiver.take_large(3 * MIB)
+        assert digest == digest_of(3 * MIB, 2), "another body"
+        receiver.answer(receiver.ack(delivery))
+        dead = AmqpReceiver(broker.port)
+        dead.consume(o.queue("ActiveMQ.DLQ"), 1)
+        delivery, digest = dead.take_large(total)
+        assert digest == digest_of(total), "the dead letter has another body"
+        dead.settle(delivery)
+        broker.check()
+    finally:
+        broker.kill()
+
+
 AMQP = AmqpSender, AmqpReceiver
 CASES = [
     ("256 MiB in and out: memory stays, others are served", goes_through),
@@ -502,6 +572,9 @@ CASES = [
     ("64 MiB by AMQP, not persistent", lambda binary: goes_through(binary, False, 64 * MIB + 17, AMQP)),
     ("256 MiB in by AMQP, out by OpenWire", lambda binary: goes_through(binary, wire=(AmqpSender, Receiver))),
     ("256 MiB in by OpenWire, out by AMQP", lambda binary: goes_through(binary, wire=(Sender, AmqpReceiver))),
+    ("48 MiB in sections by AMQP, out by OpenWire", lambda binary: goes_through(binary, True, 48 * MIB + 17, (SectionsSender, Receiver))),
+    ("consumers of the other protocol that go in the middle", rewritten_for_nobody),
+    ("sent by AMQP, beyond what OpenWire takes", beyond_the_other),
     ("a sender that goes in the middle leaves nothing", cut_off),
     ("kill -9 in the middle: all or nothing", killed),
     ("committed, rolled back, rejected", in_transactions),
@@ -518,6 +591,8 @@ if "NIGHTLY" in os.environ:
     CASES += [
         ("1 GiB in and out", lambda binary: goes_through(binary, total=GIB)),
         ("1 GiB in and out by AMQP", lambda binary: goes_through(binary, total=GIB, wire=AMQP)),
+        ("1 GiB in by AMQP, out by OpenWire", lambda binary: goes_through(binary, total=GIB, wire=(AmqpSender, Receiver))),
+        ("1 GiB in by OpenWire, out by AMQP", lambda binary: goes_through(binary, total=GIB, wire=(Sender, AmqpReceiver))),
     ]
 
 
