@@ -693,3 +693,29 @@ fn a_long_queue_makes_way_until_it_has() {
     assert!(before < 600 && 2000 < folded(&bench), "{before}, {} of 2600 are folded", folded(&bench));
     assert!(now_ms < 10_000, "and that is all");
 }
+
+/// Pages of which somebody has the entries in hand hold up none of the others, though they are the newest.
+#[test]
+fn what_is_in_hand_holds_up_nothing_that_makes_way() {
+    const ALL: u64 = 1 << 20;
+    let limits =
+        Settings { resident_bytes_max: ALL, messages_bytes_max: ALL, page_entries: 16, ..settings(1) };
+    let mut bench = Bench::new(limits);
+    let body = "x".repeat(60);
+    bench
+        .run(&(0..2000).map(|number| format!("send 1 a {number:04}{body}?k={number}\n")).collect::<String>());
+    bench.run("attach 1.1 a 300 where=k>1699");
+    let before = folded(&bench);
+    let large = "y".repeat(1000);
+    bench.run(
+        &(0..850)
+            .map(|number| format!("send 1 v{} {number:04}{large} volatile\n", number % 5))
+            .collect::<String>(),
+    );
+    let mut now_ms = 0;
+    while let Some(due_ms) = bench.partitions[0].next_due_ms().filter(|_| now_ms < 10_000) {
+        now_ms = due_ms;
+        bench.run(&format!("time {now_ms}"));
+    }
+    assert!(before < 200 && 1500 < folded(&bench), "{before}, {} of 1700 are folded", folded(&bench));
+}

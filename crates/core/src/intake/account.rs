@@ -42,18 +42,13 @@ pub struct Account {
 impl Account {
     /// Whether so much more may come; an empty account takes anything. Only what is persistent takes the disk.
     fn has_room_for(&self, more: Load, persistent: bool) -> bool {
-        let Limit { messages_max, bytes_max, disk_bytes_max, .. } = self.limit;
         let mut held = self.load;
         held.add_all(self.incoming);
         held.add_all(self.unborn);
         let is_empty = held.messages == 0;
         held.add_all(more);
-        let on_disk = held.bytes.saturating_sub(self.volatile_bytes);
-        let fits = |max: Option<u64>, held: u64| max.is_none_or(|max| held <= max);
-        is_empty
-            || fits(messages_max, held.messages)
-                && fits(bytes_max, held.bytes)
-                && (!persistent || fits(disk_bytes_max, on_disk))
+        let on_disk = if persistent { held.bytes.saturating_sub(self.volatile_bytes) } else { 0 };
+        is_empty || held.is_within(&self.limit, on_disk)
     }
 }
 

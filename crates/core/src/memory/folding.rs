@@ -126,7 +126,8 @@ impl Partition {
         let Some(lane) = queue.lanes.get(number) else { return };
         let in_use = self.pages_in_use(queue, number, lane);
         let is_in_use = |page: &u64| in_use.iter().any(|pages| pages.contains(page));
-        let idle = lane.full_pages().filter(|page| !is_in_use(page) && !opened.contains(page));
+        let is_idle = |page: &u64| !is_in_use(page) && !opened.contains(page) && !lane.begins_in_hand(*page);
+        let idle = lane.full_pages().filter(is_idle);
         let (idle, was_deep) = (idle.collect::<Vec<_>>(), lane.is_deep());
         for page in idle.iter().take(LOOKED_AT_MAX) {
             if !self.is_short_of_memory() {
@@ -160,12 +161,9 @@ impl Partition {
 
     /// Folds whatever is idle, if memory is short: after a start.
     pub(crate) fn fold_all(&mut self) {
-        let lanes = self.queues.values().flat_map(|queue| {
-            let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
-            lanes.map(|(number, lane)| (queue.id, number, lane.full_pages().collect::<Vec<_>>()))
-        });
-        for (id, number, pages) in lanes.collect::<Vec<_>>() {
-            for page in pages {
+        for (id, number) in self.lanes_with_full_pages() {
+            let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(number));
+            for page in lane.map(|lane| lane.full_pages().collect::<Vec<_>>()).unwrap_or_default() {
                 if !self.is_short_of_memory() {
                     return;
                 }
@@ -211,19 +209,20 @@ impl Partition {
 
     /// Folds what is idle of each lane, as much as is looked at in one attempt, while memory is short.
     fn fold_some(&mut self) {
-        if !self.is_short_of_memory() {
-            return;
+        if self.is_short_of_memory() {
+            for (id, number) in self.lanes_with_full_pages() {
+                self.fold_what_is_idle(id, number, 0..0);
+            }
         }
+    }
+
+    /// Lanes that have pages which can be folded if nobody is there.
+    fn lanes_with_full_pages(&self) -> Vec<(QueueId, LaneNumber)> {
         let lanes = self.queues.values().flat_map(|queue| {
-            let lanes = queue
-                .lanes
-                .iter()
-                .filter(|(number, lane)| !number.is_volatile() && lane.full_pages().next().is_some());
-            lanes.map(|(number, _)| (queue.id, number))
+            let lanes = queue.lanes.iter().map(|(number, lane)| (queue.id, number, lane));
+            lanes.filter(|(_, number, lane)| !number.is_volatile() && lane.full_pages().next().is_some())
         });
-        for (id, number) in lanes.collect::<Vec<_>>() {
-            self.fold_what_is_idle(id, number, 0..0);
-        }
+        lanes.map(|(id, number, _)| (id, number)).collect()
     }
 
     /// What is read back for those who will soon want it takes no more than this, unless there is room for more.

@@ -38,9 +38,12 @@ impl Load {
         self.bytes = self.bytes.saturating_sub(less.bytes);
     }
 
-    fn exceeds(self, limit: &Limit) -> bool {
-        limit.messages_max.is_some_and(|max| max < self.messages)
-            || limit.bytes_max.is_some_and(|max| max < self.bytes)
+    /// Whether a limit allows as much, of which so many bytes take the disk.
+    pub fn is_within(self, limit: &Limit, disk_bytes: u64) -> bool {
+        let fits = |max: Option<u64>, held: u64| max.is_none_or(|max| held <= max);
+        fits(limit.messages_max, self.messages)
+            && fits(limit.bytes_max, self.bytes)
+            && fits(limit.disk_bytes_max, disk_bytes)
     }
 }
 
@@ -52,20 +55,17 @@ impl Queue {
             bytes: self.load.bytes.saturating_sub(self.away.bytes),
         };
         let on_disk = waiting.bytes.saturating_sub(self.volatile_bytes);
-        let disk_is_over = self.limit.disk_bytes_max.is_some_and(|max| max < on_disk);
-        waiting.messages > 1 && (waiting.exceeds(&self.limit) || disk_is_over)
+        waiting.messages > 1 && !waiting.is_within(&self.limit, on_disk)
     }
 
     /// Whether one more of this size may come, with those that are on their way. An empty queue takes any; only what is persistent
     /// takes the disk.
     pub fn has_room_for(&self, bytes: u64, persistent: bool) -> bool {
         let mut load = self.load;
-        load.messages += self.incoming.messages;
-        load.bytes += self.incoming.bytes;
+        load.add_all(self.incoming);
         let is_empty = load.messages == 0;
         load.add(bytes);
-        let on_disk = load.bytes.saturating_sub(self.volatile_bytes);
-        let disk_is_full = self.limit.disk_bytes_max.is_some_and(|max| max < on_disk);
-        is_empty || !(load.exceeds(&self.limit) || persistent && disk_is_full)
+        let on_disk = if persistent { load.bytes.saturating_sub(self.volatile_bytes) } else { 0 };
+        is_empty || load.is_within(&self.limit, on_disk)
     }
 }
