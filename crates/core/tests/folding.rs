@@ -9,6 +9,7 @@ use bench::{Bench, settings};
 use bytes::Bytes;
 use postroad_core::{Memory, Partition, Settings};
 use postroad_model::{Spill, Spilled};
+use postroad_routing::{DestinationPattern, Policies, Policy, Recovery};
 
 /// Pages of two entries, and no memory for more than needs be.
 fn pinched() -> Settings {
@@ -631,9 +632,18 @@ fn what_is_spilled_takes_no_memory_and_changes_nothing() {
     }
 }
 
+/// Policies by which these topics keep their last messages for subscribers that come later.
+fn keeping(topics: &str, messages_max: u64) -> Arc<Policies> {
+    let mut all = Policies::with_dead_letters_in("dead");
+    let recovery = Recovery { messages_max, ..Recovery::default() };
+    let policy = Policy { recovery, ..all.fallback().clone() };
+    all.set(&DestinationPattern::parse(topics).expect("a pattern"), policy);
+    Arc::new(all)
+}
+
 /// What is in memory alone has nowhere else to be: durable messages make way for it, but for their own part, and come again in order.
 #[test]
-fn durable_messages_make_way_for_those_in_memory_alone_and_for_open_transactions() {
+fn durable_messages_make_way_for_what_has_nowhere_else_to_be() {
     const ALL: u64 = 64 << 10;
     let body = |number: usize| format!("{number:02}{}", "x".repeat(1000));
     let many = |words: &str| -> String {
@@ -642,6 +652,7 @@ fn durable_messages_make_way_for_those_in_memory_alone_and_for_open_transactions
     for (case, others, ends, left) in [
         ("in memory alone", many("v M volatile"), "attach 3.1 v 99\nclose 1", 24),
         ("in a transaction", many("v M tx=1"), "rollback 1 1", 24),
+        ("kept by a topic", many("#t M"), "attach 3.1 #t 99 retroactive", 24),
         (
             "more than there is for all",
             many("v M volatile") + &many("w M volatile"),
@@ -649,8 +660,13 @@ fn durable_messages_make_way_for_those_in_memory_alone_and_for_open_transactions
             16,
         ),
     ] {
-        let limits =
-            Settings { resident_bytes_max: ALL, messages_bytes_max: ALL, page_entries: 8, ..settings(1) };
+        let limits = Settings {
+            resident_bytes_max: ALL,
+            messages_bytes_max: ALL,
+            page_entries: 8,
+            policies: keeping("topic://t", 40),
+            ..settings(1)
+        };
         let mut bench = Bench::new(limits);
         bench.run(&(many("a M") + &many("b M")));
         let resident = |bench: &Bench| bench.partitions[0].memory().resident_bytes >> 10;

@@ -51,7 +51,7 @@ fn settings<'c>(
     policies: &'c Arc<Policies>,
     keys: &Keys,
 ) -> impl Fn(PartitionId, Placement, u64) -> Settings + use<'c> {
-    let Shares { messages, durable, volatile, transactions: open, .. } = *shares;
+    let Shares { messages, durable, volatile, transactions: open, recent, .. } = *shares;
     // What of a message lies in a page would be there as it is.
     let may_spill = !keys.encrypts();
     let spill = may_spill.then(|| Arc::new(SpillFile::new(&config.data)) as Arc<dyn Spill>);
@@ -64,7 +64,7 @@ fn settings<'c>(
         messages_bytes_max: messages / u64::from(placement.partitions),
         page_entries: postroad_core::PAGE_ENTRIES,
         volatile_bytes_max: volatile / u64::from(placement.partitions),
-        recent_bytes_max: config.limits.retroactive_bytes / u64::from(placement.partitions),
+        recent_bytes_max: config.limits.retroactive_bytes.min(recent) / u64::from(placement.partitions),
         transaction_bytes_max: config.limits.transaction_bytes,
         open_bytes_max: (open / u64::from(placement.partitions)).max(OPEN_BYTES_MIN),
         transaction_ms_max: config.limits.transaction_ms_max(),

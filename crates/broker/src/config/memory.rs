@@ -48,6 +48,8 @@ pub struct Shares {
     pub outstanding: u64,
     /// Of that for messages at most for what was sent in transactions that are open.
     pub transactions: u64,
+    /// Of that for messages at most for what topics keep for subscribers that come later.
+    pub recent: u64,
 }
 
 impl Shares {
@@ -66,6 +68,7 @@ impl Shares {
             sorting,
             outstanding,
             transactions: (memory_bytes / 8).min(messages / 4),
+            recent: messages / 8,
         }
     }
 }
@@ -159,7 +162,9 @@ mod tests {
                 [6164 << 16, 32 << 20, 128 << 20],
             ),
         ] {
-            let shares = Shares { messages, durable, volatile, indexes, sorting, outstanding, transactions };
+            let recent = messages / 8;
+            let shares =
+                Shares { messages, durable, volatile, indexes, sorting, outstanding, transactions, recent };
             assert_eq!(Shares::of(memory), shares, "{memory}");
             let taken = messages + indexes + sorting + outstanding + OWN_BYTES.min(memory / 2);
             assert_eq!(taken, memory, "all of it together");

@@ -69,6 +69,11 @@ impl Recent {
         }
     }
 
+    /// What all that is kept takes.
+    pub fn byte_length(&self) -> u64 {
+        self.bytes
+    }
+
     /// What the topic need not keep any longer goes.
     fn trim(&mut self, topic: &Destination, recovery: &Recovery, now_ms: u64) {
         let over = |value: u64, max: u64| max != 0 && value > max;

@@ -172,10 +172,11 @@ impl Partition {
         }
     }
 
-    /// What durable messages may take: what those in memory alone and open transactions leave of the memory for all.
+    /// What durable messages may take: what those in memory alone, open transactions and topics for those who come later leave of the
+    /// memory for all.
     pub(crate) fn durable_bytes_max(&self) -> u64 {
         let Settings { resident_bytes_max: most, messages_bytes_max, .. } = self.settings;
-        let others = self.bodies.volatile_bytes + self.open_bytes;
+        let others = self.bodies.volatile_bytes + self.open_bytes + self.recent.byte_length();
         messages_bytes_max.saturating_sub(others).clamp(most / OWN_SHARE, most)
     }
 
