@@ -542,8 +542,31 @@ def rewritten_for_nobody(binary, total=24 * MIB):
         broker.kill()
 
 
+def none_at_all(binary):
+    """A large message by AMQP with nothing in its body, for OpenWire: what comes behind it comes whole."""
+    broker = brokers.new(binary, LIMIT).must_start()
+    try:
+        class Nothing(AmqpSender):
+            def body(self, total, seed):
+                yield from [b"\0\x53\x75\xa0\0" * (MIB // 5)] * 3
+
+        Nothing(broker.port).send_large(o.queue("none"), 0)
+        Sender(broker.port).send_large(o.queue("none"), 2 * MIB)
+        receiver = Receiver(broker.port)
+        receiver.consume(o.queue("none"), 2)
+        none = receiver.take()
+        assert not o.body(none), "it has a body"
+        delivery, digest = receiver.take_large(2 * MIB)
+        assert digest == digest_of(2 * MIB), "another body"
+        receiver.answer(receiver.ack(delivery))
+        broker.check()
+    finally:
+        broker.kill()
+
+
 def beyond_the_other(binary, total=5 * MIB):
-    """More than OpenWire takes, and sent by AMQP: a dead letter that says so, which a client of AMQP has whole."""
+    """More than OpenWire takes, and sent by AMQP: a dead letter that says so, which a client of AMQP has whole, and which those of
+    OpenWire do not have over and over."""
     broker = brokers.new(binary, "[openwire]\nmax_frame_bytes = 4194304\n").must_start()
     try:
         sender = AmqpSender(broker.port)
@@ -554,6 +577,15 @@ def beyond_the_other(binary, total=5 * MIB):
         delivery, digest = receiver.take_large(3 * MIB)
         assert digest == digest_of(3 * MIB, 2), "another body"
         receiver.answer(receiver.ack(delivery))
+        syncs = 'postroad_journal_syncs_total{store="main"}'
+        in_vain = Receiver(broker.port)
+        in_vain.consume(o.queue("ActiveMQ.DLQ"), 1)
+        time.sleep(1)
+        before = broker.metric(syncs)
+        time.sleep(2)
+        assert broker.metric(syncs) - before < 10, "it goes round and round"
+        in_vain.close()
+        # It rests for ten seconds.
         dead = AmqpReceiver(broker.port)
         dead.consume(o.queue("ActiveMQ.DLQ"), 1)
         delivery, digest = dead.take_large(total)
@@ -574,6 +606,7 @@ CASES = [
     ("256 MiB in by OpenWire, out by AMQP", lambda binary: goes_through(binary, wire=(Sender, AmqpReceiver))),
     ("48 MiB in sections by AMQP, out by OpenWire", lambda binary: goes_through(binary, True, 48 * MIB + 17, (SectionsSender, Receiver))),
     ("consumers of the other protocol that go in the middle", rewritten_for_nobody),
+    ("nothing in it, sent by AMQP", none_at_all),
     ("sent by AMQP, beyond what OpenWire takes", beyond_the_other),
     ("a sender that goes in the middle leaves nothing", cut_off),
     ("kill -9 in the middle: all or nothing", killed),

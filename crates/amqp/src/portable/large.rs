@@ -17,7 +17,8 @@ pub fn read_large(message: &Message, front: &Bytes, as_bytes: bool) -> Option<La
     if as_bytes && is_text {
         return None;
     }
-    let stub = stub(section, is_text, as_bytes);
+    let held = &front[header_bytes..front.len().min(header_bytes + SAMPLE_BYTES_MAX.min(length as usize))];
+    let stub = stub(section, (is_text, as_bytes), held);
     let bytes = [&message.bytes[..], &stub].concat().into();
     let total = message.chunk_bytes();
     let is_alone = header_bytes as u64 + length == total;
@@ -41,8 +42,9 @@ pub fn write_large(portable: &Portable) -> Option<LargeWriter> {
 const WIDE_BINARY: u8 = 0xb0;
 /// Text with a length of four bytes (1.6.20).
 const WIDE_STRING: u8 = 0xb1;
-const BINARY: u8 = 0xa0;
-const STRING: u8 = 0xa1;
+
+/// So much of a body is in the message that stands for it, so that messages which are else alike can be told apart by it.
+const SAMPLE_BYTES_MAX: usize = 4096;
 
 /// A section ahead of whose value more than this stands is none that a body has.
 const HEADER_BYTES_MAX: usize = 64;
@@ -66,14 +68,17 @@ fn front(section: Section, constructor: u8, bytes: u64) -> Result<Bytes, Transla
     Ok(front.freeze())
 }
 
-/// A body that is empty, or that is no text if it must not be taken for one.
-fn stub(section: Section, is_text: bool, as_bytes: bool) -> Vec<u8> {
-    let value: &[u8] = match (is_text, as_bytes) {
-        (true, _) => &[STRING, 0],
-        (false, false) => &[BINARY, 0],
-        (false, true) => &[BINARY, 1, 0xff],
+/// A short body, with what `held` begins with; one that is no text, if it must not be taken for one.
+fn stub(section: Section, (is_text, as_bytes): (bool, bool), held: &[u8]) -> Vec<u8> {
+    // A character may be cut where the sample ends.
+    let sample = match std::str::from_utf8(held) {
+        Err(error) if is_text || error.error_len().is_none() => &held[..error.valid_up_to()],
+        _ => held,
     };
-    [&[0x00, 0x53, section.code()], value].concat()
+    let no_text: &[u8] = if as_bytes { &[0xff] } else { &[] };
+    let constructor = if is_text { WIDE_STRING } else { WIDE_BINARY };
+    let length = (sample.len() + no_text.len()) as u32;
+    [&[0x00, 0x53, section.code(), constructor], &length.to_be_bytes()[..], sample, no_text].concat()
 }
 
 /// How a section begins.
@@ -299,6 +304,22 @@ mod tests {
         assert_eq!(body(false), Body::Text(Some("".into())));
         assert!(matches!(body(true), Body::Bytes(_)));
         assert!(read_large(&message, &text, true).is_none());
+    }
+
+    #[test]
+    fn the_message_that_stands_for_it_begins_as_the_body_does() {
+        for (case, front, want) in [
+            ("bytes", &b"\0\x53\x75\xb0\0\x10\0\0ab\xffc"[..], Body::Bytes(Bytes::from_static(b"ab\xffc"))),
+            ("text that is cut", b"\0\x53\x77\xb1\0\x10\0\0ab\xf0\x9f", Body::Text(Some("ab".into()))),
+            ("a short section", b"\0\x53\x75\xa0\x02abcd", Body::Bytes(Bytes::from_static(b"ab"))),
+        ] {
+            let read = read_large(&message(1 << 20), &Bytes::from_static(front), false);
+            let body = read.map_or(Body::None, |read| read_portable(&read.message).unwrap().body);
+            assert_eq!(body, want, "{case}");
+        }
+        let front = [&b"\0\x53\x75\xb0\0\x10\0\0"[..], &[7; 1 << 16]].concat().into();
+        let read = read_large(&message(1 << 20), &front, false).unwrap();
+        assert!(read.message.bytes.len() < SAMPLE_BYTES_MAX + 64, "{} bytes", read.message.bytes.len());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! rewritten on their way, once it is known how long the body will be: some have to be read twice for that. What neither
 //! can be done to is put together in memory.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -20,15 +21,22 @@ const WHOLE_BYTES_MAX: u64 = 100 << 20;
 
 /// One body on its way out.
 pub struct Body {
-    consumer: ConsumerKey,
-    /// Where it lies.
-    from: PartitionId,
-    chunks: Arc<Chunks>,
-    asked: usize,
-    arrived: usize,
+    pieces: Pieces,
     way: Way,
     /// Nothing else may be said until it is out.
     pub is_exclusive: bool,
+}
+
+/// Which pieces were asked for, and which are there. They come in any order, and one that was asked for twice comes twice.
+struct Pieces {
+    consumer: ConsumerKey,
+    /// Where the body lies.
+    from: PartitionId,
+    chunks: Arc<Chunks>,
+    asked: usize,
+    taken: usize,
+    /// By their numbers, those that are there and not taken.
+    there: BTreeMap<usize, Result<Bytes, String>>,
 }
 
 enum Way {
@@ -44,8 +52,10 @@ enum Way {
 
 struct Measure {
     to: Protocol,
-    /// Once the first piece is there.
-    begun: Option<Rewriter>,
+    /// The first piece, once it is there, and what that has made of it.
+    begun: Option<(Bytes, Rewriter)>,
+    /// What is said to be text is taken as bytes: it was none.
+    as_bytes: bool,
     /// Bytes that will leave, as far as it is read.
     bytes: u64,
     is_done: bool,
@@ -73,15 +83,62 @@ pub enum End {
     Never(Box<Delivery>, String),
 }
 
+impl Pieces {
+    fn of(consumer: ConsumerKey, from: PartitionId, chunks: Arc<Chunks>) -> Pieces {
+        Pieces { consumer, from, chunks, asked: 0, taken: 0, there: BTreeMap::new() }
+    }
+
+    fn ask(&mut self, events: &mut Vec<Event>) {
+        while self.asked < self.chunks.positions.len().min(self.taken + AHEAD) {
+            let position = self.chunks.positions[self.asked];
+            events.push(Event::WantChunk { consumer: self.consumer, from: self.from, position });
+            self.asked += 1;
+        }
+    }
+
+    fn put(&mut self, from: PartitionId, position: Position, piece: Result<Bytes, String>) {
+        let expected = self.chunks.positions.iter().take(self.asked).skip(self.taken);
+        let place = expected.zip(self.taken..).find(|(at, _)| self.from == from && **at == position);
+        // Or it was asked for a body that was given up, or is here already.
+        if let Some((_, number)) = place {
+            self.there.insert(number, piece);
+        }
+    }
+
+    fn has_next(&self) -> bool {
+        self.there.contains_key(&self.taken)
+    }
+
+    /// The next piece, if it is there, and whether it is the last one.
+    fn next(&mut self) -> Option<(Result<Bytes, String>, bool)> {
+        let piece = self.there.remove(&self.taken)?;
+        self.taken += 1;
+        Some((piece, self.is_complete()))
+    }
+
+    fn is_complete(&self) -> bool {
+        self.taken == self.chunks.positions.len()
+    }
+
+    /// From the first piece on once more, which is this one.
+    fn begin_again(&mut self, first: Bytes) {
+        if 1 < self.taken {
+            self.there.clear();
+            self.asked = 1;
+        }
+        self.taken = 0;
+        self.there.insert(0, Ok(first));
+    }
+}
+
 impl Body {
+    fn new(pieces: Pieces, way: Way) -> Body {
+        Body { pieces, way, is_exclusive: false }
+    }
+
     /// A body that leaves as it is in the log.
-    pub fn streamed(
-        consumer: ConsumerKey,
-        from: PartitionId,
-        chunks: Arc<Chunks>,
-        is_exclusive: bool,
-    ) -> Body {
-        Body { consumer, from, chunks, asked: 0, arrived: 0, way: Way::AsItIs, is_exclusive }
+    pub fn streamed(consumer: ConsumerKey, from: PartitionId, chunks: Arc<Chunks>) -> Body {
+        Body::new(Pieces::of(consumer, from, chunks), Way::AsItIs)
     }
 
     /// A body that is put together first.
@@ -93,29 +150,23 @@ impl Body {
         chunks: Arc<Chunks>,
         delivery: Delivery,
     ) -> Result<Body, (Box<Delivery>, String)> {
-        let (consumer, delivery) = (delivery.consumer, Box::new(delivery));
-        if let Some(reason) = too_large(&chunks) {
-            return Err((delivery, reason));
+        let (pieces, delivery) = (Pieces::of(delivery.consumer, from, chunks), Box::new(delivery));
+        match whole_bytes(&pieces.chunks) {
+            Ok(room) => Ok(Body::new(pieces, Way::Whole(delivery, room))),
+            Err(reason) => Err((delivery, reason)),
         }
-        let way = Way::Whole(delivery, BytesMut::with_capacity(chunks.bytes as usize));
-        Ok(Body { consumer, from, chunks, asked: 0, arrived: 0, way, is_exclusive: false })
     }
 
     /// A body that is rewritten for another protocol.
     pub fn rewritten(from: PartitionId, chunks: Arc<Chunks>, delivery: Delivery, to: Protocol) -> Body {
-        let consumer = delivery.consumer;
-        let measure = Measure { to, begun: None, bytes: 0, is_done: false };
-        let way = Way::Measured(Box::new(delivery), Box::new(measure));
-        Body { consumer, from, chunks, asked: 0, arrived: 0, way, is_exclusive: false }
+        let pieces = Pieces::of(delivery.consumer, from, chunks);
+        let measure = Measure { to, begun: None, as_bytes: false, bytes: 0, is_done: false };
+        Body::new(pieces, Way::Measured(Box::new(delivery), Box::new(measure)))
     }
 
     /// The next pieces to be read.
     pub fn ask(&mut self, events: &mut Vec<Event>) {
-        while self.asked < self.chunks.positions.len().min(self.arrived + AHEAD) {
-            let position = self.chunks.positions[self.asked];
-            events.push(Event::WantChunk { consumer: self.consumer, from: self.from, position });
-            self.asked += 1;
-        }
+        self.pieces.ask(events);
     }
 
     /// Whether its message has left, and pieces of it follow.
@@ -123,18 +174,23 @@ impl Body {
         matches!(self.way, Way::AsItIs | Way::Rewritten(_))
     }
 
-    /// Whether this piece is the next one.
-    pub fn waits_for(&self, from: PartitionId, position: Position) -> bool {
-        self.from == from && self.chunks.positions.get(self.arrived) == Some(&position)
+    /// Takes a piece that has come, or why it cannot be had, if it is one of those that were asked for.
+    pub fn put(&mut self, from: PartitionId, position: Position, piece: Result<Bytes, String>) {
+        self.pieces.put(from, position, piece);
     }
 
-    /// One more piece is there. Returns what can leave now.
+    /// Whether the next piece is there.
+    pub fn has_next(&self) -> bool {
+        self.pieces.has_next()
+    }
+
+    /// Takes the next piece, if it is there. Returns what can leave now.
     ///
     /// # Errors
     /// What is wrong with the body.
-    pub fn arrived(&mut self, piece: Bytes) -> Result<Option<Bytes>, String> {
-        self.arrived += 1;
-        let is_last = self.arrived == self.chunks.positions.len();
+    pub fn advance(&mut self) -> Result<Option<Bytes>, String> {
+        let Some((piece, is_last)) = self.pieces.next() else { return Ok(None) };
+        let piece = piece?;
         match &mut self.way {
             Way::AsItIs => Ok(Some(piece)),
             Way::Rewritten(rewritten) => rewritten.take(&piece, is_last).map(Some),
@@ -146,23 +202,21 @@ impl Body {
                 let measured = measure.take(&delivery.message, &piece, is_last);
                 match measured.map_err(|error| error.to_string())? {
                     Measured::Going => {}
-                    Measured::Anew => (self.asked, self.arrived) = (0, 0),
-                    Measured::NotInPieces => self.put_together()?,
+                    Measured::Anew(first) => self.pieces.begin_again(first),
+                    Measured::NotInPieces => self.put_together(piece)?,
                 }
                 Ok(None)
             }
         }
     }
 
-    /// It turns out that it cannot leave in pieces.
-    fn put_together(&mut self) -> Result<(), String> {
-        if let Some(reason) = too_large(&self.chunks) {
-            return Err(reason);
-        }
+    /// It turns out at its first piece that it cannot leave in pieces.
+    fn put_together(&mut self, first: Bytes) -> Result<(), String> {
+        let room = whole_bytes(&self.pieces.chunks)?;
         if let Way::Measured(delivery, _) = std::mem::replace(&mut self.way, Way::AsItIs) {
-            self.way = Way::Whole(delivery, BytesMut::with_capacity(self.chunks.bytes as usize));
+            self.way = Way::Whole(delivery, room);
         }
-        (self.asked, self.arrived) = (0, 0);
+        self.pieces.begin_again(first);
         Ok(())
     }
 
@@ -170,14 +224,13 @@ impl Body {
     pub fn is_complete(&self) -> bool {
         match &self.way {
             Way::Measured(_, measure) => measure.is_done,
-            _ => self.arrived == self.chunks.positions.len(),
+            _ => self.pieces.is_complete(),
         }
     }
 
     /// What comes of it, now that it is complete, or something is wrong with it.
     pub fn end(self, lost: Option<String>) -> End {
-        let Body { consumer, from, chunks, way, .. } = self;
-        match (way, lost) {
+        match (self.way, lost) {
             (Way::AsItIs | Way::Rewritten(_), None) => End::Out,
             (Way::AsItIs | Way::Rewritten(_), Some(reason)) => End::Torn(reason),
             (Way::Whole(delivery, _) | Way::Measured(delivery, _), Some(reason)) => {
@@ -187,12 +240,10 @@ impl Body {
                 Ok(message) => End::Deliver(Delivery { message, ..*delivery }),
                 Err(reason) => End::Never(delivery, reason),
             },
-            (Way::Measured(delivery, measure), None) => match measure.end(&delivery.message, &chunks) {
-                Ok((message, rewritten)) => {
-                    let way = Way::Rewritten(Box::new(rewritten));
-                    let body =
-                        Body { consumer, from, chunks, asked: 0, arrived: 0, way, is_exclusive: false };
-                    End::Leave(Delivery { message, ..*delivery }, body)
+            (Way::Measured(delivery, measure), None) => match measure.end(&delivery.message, self.pieces) {
+                Ok((message, body)) => {
+                    let delivery = Delivery { message, ..*delivery };
+                    body.map_or(End::Deliver(delivery.clone()), |body| End::Leave(delivery, body))
                 }
                 Err(error) => End::Never(delivery, error.to_string()),
             },
@@ -200,21 +251,22 @@ impl Body {
     }
 }
 
-/// Why a body cannot be put together, if it cannot.
-fn too_large(chunks: &Chunks) -> Option<String> {
+/// Room for a body that is put together.
+fn whole_bytes(chunks: &Chunks) -> Result<BytesMut, String> {
     let (got, max) = (chunks.bytes, WHOLE_BYTES_MAX);
-    (max < got).then(|| {
-        format!(
+    if max < got {
+        return Err(format!(
             "a body of {got} bytes is too large for a consumer that needs it whole: at most {max} are put together"
-        )
-    })
+        ));
+    }
+    Ok(BytesMut::with_capacity(got as usize))
 }
 
 /// What a piece says about a body that is measured.
 enum Measured {
     Going,
-    /// It was not what it seemed: from the first piece on once more.
-    Anew,
+    /// It was not what it seemed: from the first piece on once more, which this is.
+    Anew(Bytes),
     NotInPieces,
 }
 
@@ -225,44 +277,53 @@ impl Measure {
         piece: &Bytes,
         is_last: bool,
     ) -> Result<Measured, TranslationError> {
-        let mut rewriter = match self.begun.take() {
+        let (first, mut rewriter) = match self.begun.take() {
             Some(begun) => begun,
-            None => match Rewriter::of(message, piece, self.to)? {
-                Some(begins) => begins,
+            None => match Rewriter::of(message, piece, self.to, self.as_bytes)? {
+                Some(begins) => (piece.clone(), begins),
                 None => return Ok(Measured::NotInPieces),
             },
         };
-        let measured = match rewriter.known_bytes() {
-            Some(bytes) => {
-                (self.bytes, self.is_done) = (bytes, true);
-                Measured::Going
-            }
-            None => match rewriter.take(piece, is_last) {
+        if let Some(bytes) = rewriter.known_bytes() {
+            (self.bytes, self.is_done) = (bytes, true);
+        } else {
+            match rewriter.take(piece, is_last) {
                 Ok(written) => {
                     self.bytes += written.len() as u64;
                     self.is_done = is_last;
-                    Measured::Going
                 }
+                Err(reason) if self.as_bytes => return Err(unreadable(message, reason)),
                 Err(reason) => {
-                    rewriter = rewriter.as_bytes()?.ok_or_else(|| unreadable(message, reason))?;
-                    self.bytes = 0;
-                    Measured::Anew
+                    (self.as_bytes, self.bytes) = (true, 0);
+                    let as_bytes = Rewriter::of(message, &first, self.to, true)?;
+                    self.begun = Some((first.clone(), as_bytes.ok_or_else(|| unreadable(message, reason))?));
+                    return Ok(Measured::Anew(first));
                 }
-            },
-        };
-        self.begun = Some(rewriter);
-        Ok(measured)
+            }
+        }
+        self.begun = Some((first, rewriter));
+        Ok(Measured::Going)
     }
 
-    /// The message as the session is to have it, and its body as it is to leave.
-    fn end(self, source: &Message, chunks: &Chunks) -> Result<(Message, Rewritten), TranslationError> {
-        let begun = self.begun.as_ref().map(Rewriter::again).transpose()?.flatten();
-        let rewriter = begun.ok_or_else(|| unreadable(source, "it has no body".to_owned()))?;
+    /// The message as the session is to have it, and its body as it is to leave; none, if nothing of it does.
+    fn end(self, source: &Message, mut pieces: Pieces) -> Result<(Message, Option<Body>), TranslationError> {
+        let no_body = || unreadable(source, "it has no body".to_owned());
+        let (first, _) = self.begun.ok_or_else(no_body)?;
+        let rewriter = Rewriter::of(source, &first, self.to, self.as_bytes)?.ok_or_else(no_body)?;
         let front = rewriter.front(self.bytes)?;
-        let left = front.len() as u64 + self.bytes;
-        let to_come = Chunks { bytes: left, piece_bytes: chunks.piece_bytes, positions: Box::default() };
-        let message = rewriter.message().clone().with_chunks(Some(Arc::new(to_come)));
-        Ok((message, Rewritten { front, rewriter, left }))
+        let (left, message) = (front.len() as u64 + self.bytes, rewriter.message().clone());
+        if left == 0 {
+            return Ok((message, None));
+        }
+        let piece_bytes = pieces.chunks.piece_bytes;
+        let message = message.with_chunks(Some(Arc::new(Chunks {
+            bytes: left,
+            piece_bytes,
+            positions: Box::default(),
+        })));
+        pieces.begin_again(first);
+        let way = Way::Rewritten(Box::new(Rewritten { front, rewriter, left }));
+        Ok((message, Some(Body::new(pieces, way))))
     }
 }
 
@@ -344,17 +405,25 @@ mod tests {
         cut(&stored(Protocol::Amqp, bytes), at, end, piece_bytes)
     }
 
-    /// Brings each piece that a body asks for, until nothing more is to come; what has left of it.
-    fn run(mut body: Body, pieces: &[Bytes]) -> (Vec<u8>, End) {
-        let (mut events, mut left) = (Vec::new(), Vec::new());
+    /// Answers what a body asks for, until nothing more is to come, in this order: the last question first, or the first, and each
+    /// of them so many times. What has left of it.
+    fn run(
+        mut body: Body,
+        pieces: &[Bytes],
+        (last_first, times): (bool, usize),
+        events: &mut Vec<Event>,
+    ) -> (Vec<u8>, End) {
+        let mut left = Vec::new();
         loop {
-            body.ask(&mut events);
-            assert!(!events.is_empty(), "it waits for nothing, and is not complete");
-            let Event::WantChunk { from, position, .. } = events.remove(0) else { panic!("{events:?}") };
-            if !body.waits_for(from, position) {
-                continue;
+            body.ask(events);
+            while !body.has_next() {
+                assert!(!events.is_empty(), "it waits for nothing, and is not complete");
+                let event = if last_first { events.pop() } else { Some(events.remove(0)) };
+                let Some(Event::WantChunk { from, position, .. }) = event else { panic!("{event:?}") };
+                let piece = &pieces[position.get() as usize - 1];
+                (0..times).for_each(|_| body.put(from, position, Ok(piece.clone())));
             }
-            match body.arrived(pieces[position.get() as usize - 1].clone()) {
+            match body.advance() {
                 Ok(leaves) => left.extend(leaves.into_iter().flatten()),
                 Err(reason) => return (left, body.end(Some(reason))),
             }
@@ -364,8 +433,21 @@ mod tests {
         }
     }
 
-    /// What a consumer of the other protocol is sent: the message, and whether it left in pieces.
+    /// What a consumer of the other protocol is sent, in whatever order the pieces come: the message, and whether it left in pieces.
     fn sent(message: &Message, pieces: &[Bytes], to: Protocol) -> Result<(Portable, bool), String> {
+        let want = sent_in((false, 1), message, pieces, to);
+        for order in [(true, 1), (false, 2), (true, 2)] {
+            assert_eq!(sent_in(order, message, pieces, to), want, "{order:?}");
+        }
+        want
+    }
+
+    fn sent_in(
+        order: (bool, usize),
+        message: &Message,
+        pieces: &[Bytes],
+        to: Protocol,
+    ) -> Result<(Portable, bool), String> {
         let delivery = Delivery {
             consumer: ConsumerKey::new(ConnectionId::new(0, 1), 1),
             source: None,
@@ -376,7 +458,8 @@ mod tests {
             message: message.clone(),
         };
         let body = Body::rewritten(FROM, message.chunks().unwrap().clone(), delivery, to);
-        let (nothing, end) = run(body, pieces);
+        let mut events = Vec::new();
+        let (nothing, end) = run(body, pieces, order, &mut events);
         assert!(nothing.is_empty(), "the message is not with its session yet");
         let (delivery, body) = match end {
             End::Deliver(delivery) => return Ok((read_portable(&delivery.message).unwrap(), false)),
@@ -384,7 +467,8 @@ mod tests {
             End::Never(_, reason) => return Err(reason),
             End::Out | End::Torn(_) => panic!("it has not begun"),
         };
-        let (left, end) = run(body, pieces);
+        // What is still asked for comes, too.
+        let (left, end) = run(body, pieces, order, &mut events);
         assert!(matches!(end, End::Out), "it is torn");
         assert_eq!(left.len() as u64, delivery.message.chunk_bytes());
         // As the sessions do.
@@ -425,6 +509,12 @@ mod tests {
         let raw = |bytes: &'static [u8]| Content::Bytes(Bytes::from_static(bytes));
         for (case, bytes, want, in_pieces) in [
             ("bytes", data("application/octet-stream", b"abcdef"), raw(b"abcdef"), true),
+            (
+                "none",
+                Bytes::from_static(b"\0\x53\x75\xa0\0\0\x53\x75\xa0\0\0\x53\x78\xc1\x01\0"),
+                raw(b""),
+                false,
+            ),
             ("two sections and a footer", untyped, raw(b"abcdef"), true),
             ("text", section(Headers::default(), text("a\0é😀€")), text("a\0é😀€"), true),
             (

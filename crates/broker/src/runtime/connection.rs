@@ -16,7 +16,7 @@ use tokio::time::Sleep;
 
 use crate::runtime::body::{Body, End};
 use crate::runtime::core::Core;
-use crate::runtime::mailbox::{Mailbox, Wanted};
+use crate::runtime::mailbox::{Mailbox, Taken};
 use crate::runtime::now_ms;
 use crate::runtime::outstanding::Share;
 use crate::runtime::reception::Reception;
@@ -248,14 +248,19 @@ impl Task {
         self.session.answer(ToSession::Evicted, now, &mut self.events, output)
     }
 
-    /// What there can be for it in the mailbox.
-    fn waits_for(&self) -> Wanted {
+    /// What there can be for it in the mailbox: messages, and pieces of a large one.
+    fn waits_for(&self) -> (Taken, bool) {
+        let pieces = self.body.as_ref().is_some_and(|body| !body.is_leaving() || self.session.takes_body());
+        (self.takes(), pieces)
+    }
+
+    /// Which messages the session can have now.
+    fn takes(&self) -> Taken {
         match &self.body {
-            None => Wanted::Messages,
-            Some(body) => Wanted::Pieces {
-                pieces: !body.is_leaving() || self.session.takes_body(),
-                answers: self.session.interleaves(),
-            },
+            None => Taken::All,
+            Some(body) if !body.is_leaving() => Taken::Replies,
+            Some(_) if self.session.interleaves() => Taken::ButDeliveries,
+            Some(_) => Taken::None,
         }
     }
 
@@ -351,11 +356,7 @@ impl Task {
             if self.body.is_some() && self.send_body()? {
                 continue;
             }
-            let is_busy = self.body.is_some();
-            if is_busy && !self.session.interleaves() {
-                return Ok(());
-            }
-            let Some(message) = self.mailbox.take(is_busy) else { return Ok(()) };
+            let Some(message) = self.mailbox.take(self.takes()) else { return Ok(()) };
             let now = *now.get_or_insert_with(|| self.now());
             let mut core = self.handle.core.borrow_mut();
             self.router.note(&message, |partition, event| core.submit(partition, event));
@@ -382,8 +383,7 @@ impl Task {
         let (consumer, from) = (delivery.consumer, self.router.partition_of(delivery.consumer));
         match self.session.streams() {
             Some(protocol) if protocol == delivery.message.encoding.protocol => {
-                let body = Body::streamed(consumer, from, chunks, !self.session.interleaves());
-                self.leave_with(delivery, body, now)?;
+                self.leave_with(delivery, Body::streamed(consumer, from, chunks), now)?;
             }
             Some(protocol) => self.body = Some(Body::rewritten(from, chunks, delivery, protocol)),
             None => match Body::whole(from, chunks, delivery) {
@@ -395,7 +395,8 @@ impl Task {
     }
 
     /// The message leaves, and its body follows.
-    fn leave_with(&mut self, delivery: Delivery, body: Body, now: Now) -> Result<(), Parting> {
+    fn leave_with(&mut self, delivery: Delivery, mut body: Body, now: Now) -> Result<(), Parting> {
+        body.is_exclusive = !self.session.interleaves();
         let message = ToSession::Deliver(delivery);
         self.session.answer(message, now, &mut self.events, &mut self.connection.output)?;
         self.body = Some(body).filter(|_| 0 < self.session.body_missing());
@@ -420,12 +421,11 @@ impl Task {
             return Ok(false);
         }
         body.ask(&mut self.events);
-        let Some(((from, position), piece)) = self.mailbox.take_chunk() else { return Ok(false) };
-        if !body.waits_for(from, position) {
-            // It was asked for a body that was given up.
-            return Ok(true);
+        while !body.has_next() {
+            let Some(((from, position), piece)) = self.mailbox.take_chunk() else { return Ok(false) };
+            body.put(from, position, piece);
         }
-        match piece.and_then(|piece| body.arrived(piece)) {
+        match body.advance() {
             Ok(leaves) => {
                 if let Some(bytes) = leaves {
                     self.session.body(&bytes, now, &mut self.events, &mut self.connection.output);
@@ -454,10 +454,7 @@ impl Task {
                 let message = ToSession::Deliver(delivery);
                 self.session.answer(message, now, &mut self.events, &mut self.connection.output)?;
             }
-            End::Leave(delivery, mut body) => {
-                body.is_exclusive = !self.session.interleaves();
-                self.leave_with(delivery, body, now)?;
-            }
+            End::Leave(delivery, body) => self.leave_with(delivery, body, now)?,
             End::Never(delivery, reason) => self.cannot_deliver(&delivery, &reason, now),
         }
         if self.body.is_none() {

@@ -10,22 +10,28 @@ use postroad_model::{PartitionId, Position, Ticket, ToSession};
 
 use crate::runtime::router::is_echo;
 
-/// What a connection waits for.
-#[derive(Clone, Copy)]
-pub enum Wanted {
-    /// Whatever is sent to its session.
-    Messages,
-    /// It is busy with a large message.
-    Pieces {
-        /// The next piece of it.
-        pieces: bool,
-        /// Messages too, but no deliveries.
-        answers: bool,
-    },
+/// Which messages a connection takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// Any.
+    All,
+    /// But no deliveries: it is sending a large message, and may say something else between its pieces.
+    ButDeliveries,
+    /// Replies alone: it has a large message which its session does not know yet, and what concerns a consumer comes behind that.
+    Replies,
+    /// None: it is sending a large message.
+    None,
 }
 
-fn is_delivery(message: &ToSession) -> bool {
-    matches!(message, ToSession::Deliver(_))
+impl Taken {
+    fn has(self, message: &ToSession) -> bool {
+        match self {
+            Taken::All => true,
+            Taken::ButDeliveries => !matches!(message, ToSession::Deliver(_)),
+            Taken::Replies => matches!(message, ToSession::Reply { .. }),
+            Taken::None => false,
+        }
+    }
 }
 
 /// A piece of a large message, or why it cannot be had; by its partition and record.
@@ -68,14 +74,9 @@ impl Mailbox {
         }
     }
 
-    /// The oldest message; with `but_deliveries` none, if that is a delivery.
-    pub fn take(&self, but_deliveries: bool) -> Option<ToSession> {
-        let mut messages = self.messages.borrow_mut();
-        if but_deliveries {
-            messages.pop_front_if(|message| !is_delivery(message))
-        } else {
-            messages.pop_front()
-        }
+    /// The oldest message, if it is one of these.
+    pub fn take(&self, taken: Taken) -> Option<ToSession> {
+        self.messages.borrow_mut().pop_front_if(|message| taken.has(message))
     }
 
     /// Tells the tickets to which replies have come since the last time.
@@ -88,17 +89,11 @@ impl Mailbox {
         self.chunks.borrow_mut().pop_front()
     }
 
-    /// Waits until something that is wanted is in it, or a reply has come. One task may wait.
-    pub async fn filled(&self, wanted: Wanted) {
+    /// Waits until one of these messages is the oldest, a piece has come, if any is wanted, or a reply has come. One task may wait.
+    pub async fn filled(&self, (messages, pieces): (Taken, bool)) {
         poll_fn(|context| {
-            let has = match wanted {
-                Wanted::Messages => !self.messages.borrow().is_empty(),
-                Wanted::Pieces { pieces, answers } => {
-                    let messages = self.messages.borrow();
-                    pieces && !self.chunks.borrow().is_empty()
-                        || answers && messages.front().is_some_and(|first| !is_delivery(first))
-                }
-            };
+            let has = pieces && !self.chunks.borrow().is_empty()
+                || self.messages.borrow().front().is_some_and(|first| messages.has(first));
             if has || !self.answered.borrow().is_empty() { Poll::Ready(()) } else { self.wait(context) }
         })
         .await;
@@ -139,6 +134,18 @@ mod tests {
         assert!(is_echo(echo) && !is_echo(session));
         let consumer = postroad_model::ConsumerKey::new(postroad_model::ConnectionId::new(0, 1), 1);
         mailbox.put(ToSession::Drained { consumer });
+        for (case, taken, want) in [
+            ("it has a large message", Taken::Replies, None),
+            ("it sends one", Taken::None, None),
+            (
+                "it sends one, and may interrupt it",
+                Taken::ButDeliveries,
+                Some(ToSession::Drained { consumer }),
+            ),
+        ] {
+            assert_eq!(mailbox.take(taken), want, "{case}");
+        }
+        mailbox.put(ToSession::Drained { consumer });
         for ticket in [session, echo] {
             mailbox.put(ToSession::Reply { ticket, result: Ok(()) });
         }
@@ -148,8 +155,8 @@ mod tests {
             answered
         };
         assert_eq!(take_answered(), [session, echo]);
-        assert_eq!(mailbox.take(false), Some(ToSession::Drained { consumer }));
-        assert_eq!(mailbox.take(false), Some(ToSession::Reply { ticket: session, result: Ok(()) }));
-        assert_eq!((mailbox.take(false), take_answered()), (None, vec![]), "no session hears of echoes");
+        assert_eq!(mailbox.take(Taken::All), Some(ToSession::Drained { consumer }));
+        assert_eq!(mailbox.take(Taken::All), Some(ToSession::Reply { ticket: session, result: Ok(()) }));
+        assert_eq!((mailbox.take(Taken::All), take_answered()), (None, vec![]), "no session hears of echoes");
     }
 }

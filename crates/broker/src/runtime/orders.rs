@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::runtime::connection::CoreHandle;
 use crate::runtime::core::{Core, Places};
-use crate::runtime::mailbox::Wanted;
+use crate::runtime::mailbox::Taken;
 use crate::runtime::router::Router;
 
 /// Orders that wait; whoever gives more waits too.
@@ -127,9 +127,9 @@ async fn carry_out(handle: &CoreHandle, order: Order) -> Outcome {
     at_once(handle, |core| router.route(event, |partition, event| core.submit(partition, event)));
     let (mut found, mut back, mut moves) = (Vec::new(), (0, 0), Vec::new());
     let result = loop {
-        mailbox.filled(Wanted::Messages).await;
+        mailbox.filled((Taken::All, false)).await;
         mailbox.each_answered(|ticket| router.answered(ticket));
-        match mailbox.take(false).and_then(|message| router.merge(message)) {
+        match mailbox.take(Taken::All).and_then(|message| router.merge(message)) {
             Some(ToSession::Branches { branches, .. }) => found.extend(branches),
             Some(ToSession::Redriven { moved, stayed, .. }) => back = (moved, stayed),
             Some(ToSession::Moves { moves: some, .. }) => moves.extend(some),

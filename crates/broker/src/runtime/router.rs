@@ -149,8 +149,9 @@ impl Router {
     /// Sends an event to the partitions that it concerns.
     pub fn route(&mut self, event: Event, mut to: impl FnMut(PartitionId, Event)) {
         match self.spreading {
-            Some(_) => self.held_up.push_back(event),
-            None => self.send(event, &mut to),
+            // The reply that is waited for may be behind the message whose pieces these are.
+            Some(_) if !matches!(event, Event::WantChunk { .. }) => self.held_up.push_back(event),
+            _ => self.send(event, &mut to),
         }
     }
 

@@ -34,8 +34,7 @@ pub fn with_body(message: &Message, body: &[u8]) -> Result<Message, String> {
 
 /// A large body on its way into another protocol: what its own reads of it, the consumer's writes.
 pub struct Rewriter {
-    source: Source,
-    /// The message as if its body were empty.
+    /// The message as if its body were short.
     message: Message,
     known_bytes: Option<u64>,
     reads: Box<dyn Step>,
@@ -44,48 +43,37 @@ pub struct Rewriter {
     between: BytesMut,
 }
 
-/// What it is made from.
-#[derive(Clone)]
-struct Source {
-    message: Message,
-    /// The first piece of its body.
-    first: Bytes,
-    to: Protocol,
-    /// Whether what is said to be text is taken as bytes.
-    as_bytes: bool,
-}
-
 impl Rewriter {
-    /// The body of this message, which begins with the piece `first`, for a consumer of the protocol `to`; `None` for one that has to be
-    /// there whole.
+    /// The body of this message, which begins with the piece `first`, for a consumer of the protocol `to`; with `as_bytes` what is said
+    /// to be text is taken as bytes. `None` for one that has to be there whole, or that cannot be bytes.
     ///
     /// # Errors
     /// [`TranslationError`]: nobody can be sent this message by that protocol.
-    pub fn of(message: &Message, first: &Bytes, to: Protocol) -> Result<Option<Rewriter>, TranslationError> {
-        let source = Source { message: message.clone(), first: first.clone(), to, as_bytes: false };
-        source.rewriter()
+    pub fn of(
+        message: &Message,
+        first: &Bytes,
+        to: Protocol,
+        as_bytes: bool,
+    ) -> Result<Option<Rewriter>, TranslationError> {
+        let reader = match message.encoding.protocol {
+            // Its messages say for certain what they are.
+            Protocol::OpenWire if as_bytes => None,
+            Protocol::OpenWire => openwire::read_large(message)?,
+            Protocol::Amqp => amqp::read_large(message, first, as_bytes),
+        };
+        let Some(LargeReader { message, bytes, step }) = reader else { return Ok(None) };
+        let portable = read_portable(&message)?;
+        let writer = match to {
+            Protocol::OpenWire => openwire::write_large(&portable.body),
+            Protocol::Amqp => amqp::write_large(&portable),
+        };
+        let Some(writer) = writer else { return Ok(None) };
+        let known_bytes = bytes.filter(|_| writer.keeps_length);
+        let between = BytesMut::new();
+        Ok(Some(Rewriter { message, known_bytes, reads: step, writer, between }))
     }
 
-    /// From the first piece on again.
-    ///
-    /// # Errors
-    /// As [`Rewriter::of`].
-    pub fn again(&self) -> Result<Option<Rewriter>, TranslationError> {
-        self.source.clone().rewriter()
-    }
-
-    /// As [`Rewriter::again`] of a body that was said to be text, and is not: as bytes. `None` if it cannot be anything else.
-    ///
-    /// # Errors
-    /// As [`Rewriter::of`].
-    pub fn as_bytes(&self) -> Result<Option<Rewriter>, TranslationError> {
-        match self.source.as_bytes {
-            true => Ok(None),
-            false => Source { as_bytes: true, ..self.source.clone() }.rewriter(),
-        }
-    }
-
-    /// The message as if its body were empty: its own protocol's, and complete.
+    /// The message as if its body were short: its own protocol's, and complete.
     pub fn message(&self) -> &Message {
         &self.message
     }
@@ -119,26 +107,5 @@ impl Rewriter {
             self.writer.step.end(&mut written)?;
         }
         Ok(written)
-    }
-}
-
-impl Source {
-    fn rewriter(self) -> Result<Option<Rewriter>, TranslationError> {
-        let reader = match self.message.encoding.protocol {
-            // Its messages say for certain what they are.
-            Protocol::OpenWire if self.as_bytes => None,
-            Protocol::OpenWire => openwire::read_large(&self.message)?,
-            Protocol::Amqp => amqp::read_large(&self.message, &self.first, self.as_bytes),
-        };
-        let Some(LargeReader { message, bytes, step }) = reader else { return Ok(None) };
-        let portable = read_portable(&message)?;
-        let writer = match self.to {
-            Protocol::OpenWire => openwire::write_large(&portable.body),
-            Protocol::Amqp => amqp::write_large(&portable),
-        };
-        let Some(writer) = writer else { return Ok(None) };
-        let known_bytes = bytes.filter(|_| writer.keeps_length);
-        let between = BytesMut::new();
-        Ok(Some(Rewriter { source: self, message, known_bytes, reads: step, writer, between }))
     }
 }

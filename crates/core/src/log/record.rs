@@ -653,7 +653,7 @@ impl<'a> Reader<'a> {
         })?;
         let records = u64::from(piece_bytes).checked_mul(positions.len() as u64);
         let is_enough =
-            records.is_some_and(|room| bytes <= room && room - bytes < u64::from(piece_bytes.max(1)));
+            records.is_some_and(|room| 0 < bytes && bytes <= room && room - bytes < u64::from(piece_bytes));
         match is_enough {
             true => Ok(Chunks { bytes, piece_bytes, positions: positions.into() }),
             false => Err(RecordError::Chunks { bytes, records: positions.len() }),

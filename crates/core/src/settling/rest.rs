@@ -12,6 +12,9 @@ use crate::queue::State;
 /// Entries that become ready in one tick at most: many that are due at once hold up nobody else for long.
 const WOKEN_MAX: usize = 256;
 
+/// How long a dead letter rests that a consumer of its queue gave up on.
+const GRAVE_REST_MS: u64 = 10_000;
+
 /// When resting entries become ready.
 #[derive(Default)]
 pub struct Rests {
@@ -41,24 +44,38 @@ impl Partition {
         }
         let (mut resting, mut given_up) = (Vec::new(), Vec::new());
         for tag in tags {
-            let now_ms = self.now_ms;
             let Some(entry) = self.entry(id, tag) else { continue };
-            let Some(rest_ms) = policy.rest_ms(entry.failed_deliveries + entry.uncounted_deliveries) else {
-                given_up.push(tag);
-                continue;
-            };
+            match policy.rest_ms(entry.failed_deliveries + entry.uncounted_deliveries) {
+                Some(rest_ms) => resting.push((tag, rest_ms)),
+                None => given_up.push(tag),
+            }
+        }
+        self.lay_to_rest(id, &resting, effects);
+        given_up
+    }
+
+    /// Puts these to rest, each for so long.
+    fn lay_to_rest(&mut self, id: QueueId, resting: &[(EntryTag, u64)], effects: &mut Vec<Effect>) {
+        let now_ms = self.now_ms;
+        for (tag, rest_ms) in resting {
+            let Some(entry) = self.entry(id, *tag) else { continue };
             entry.state = State::Resting;
             let key = entry.key;
             self.bodies.unpin(key);
-            self.rests.due.insert((now_ms.saturating_add(rest_ms), id, tag));
-            resting.push(tag);
+            self.rests.due.insert((now_ms.saturating_add(*rest_ms), id, *tag));
         }
-        self.count_failed(id, &resting, effects);
+        let tags: Vec<EntryTag> = resting.iter().map(|(tag, _)| *tag).collect();
+        self.count_failed(id, &tags, effects);
         if let Some(last_values) = self.queues.get_mut(&id).and_then(|queue| queue.last_values.as_mut()) {
-            resting.iter().for_each(|tag| last_values.given_back(*tag));
+            tags.iter().for_each(|tag| last_values.given_back(*tag));
             self.drop_superseded(id, effects);
         }
-        given_up
+    }
+
+    /// Dead letters that a consumer of theirs gave up on have nowhere else to go: they are delivered again, and not at once.
+    pub(crate) fn rest_in_grave(&mut self, id: QueueId, tags: &[EntryTag], effects: &mut Vec<Effect>) {
+        let resting: Vec<_> = tags.iter().map(|tag| (*tag, GRAVE_REST_MS)).collect();
+        self.lay_to_rest(id, &resting, effects);
     }
 
     /// Whether the policy of the queue adds deliveries to those of its consumers.

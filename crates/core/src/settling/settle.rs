@@ -398,7 +398,7 @@ impl Partition {
 
     /// Messages that a consumer gave up on are delivered again after a while, as often as the policy of their queue says. Then
     /// they can never be processed: they move to the dead letters, in one transaction, as far as the policy keeps them; the
-    /// others end.
+    /// others end. What is among the dead letters stays there, and rests.
     fn reject(
         &mut self,
         queue: QueueId,
@@ -418,6 +418,16 @@ impl Partition {
             self.counters.dropped += given_up.len() as u64;
             return self.settle_held(queue, &given_up, SettleCause::DeadLettered, answer, effects);
         };
+        if to == origin {
+            self.rest_in_grave(queue, &given_up, effects);
+            return self.move_entries(
+                (queue, &[], SettleCause::DeadLettered),
+                Vec::new(),
+                Vec::new(),
+                answer,
+                effects,
+            );
+        }
         let past = DeadLetter { queue: to.clone(), origin, reason };
         let (mut sends, mut moving) = (Vec::new(), Vec::new());
         for tag in given_up {

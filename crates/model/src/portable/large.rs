@@ -25,7 +25,7 @@ pub trait Step {
 
 /// A large message whose body can be read piece by piece.
 pub struct LargeReader {
-    /// The message as if its body were empty, in its own encoding, complete in memory: what it is made portable from.
+    /// The message as if its body were short, in its own encoding, complete in memory: what it is made portable from.
     pub message: Message,
     /// Bytes that the step will give, if that is known before.
     pub bytes: Option<u64>,

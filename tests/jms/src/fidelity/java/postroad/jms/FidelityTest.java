@@ -87,10 +87,10 @@ class FidelityTest {
     }
 
     /** A connection of qpid-jms, likewise. */
-    static Connection startedAmqp() throws JMSException {
+    static Connection startedAmqp(String... options) throws JMSException {
         String bounds = "?jms.requestTimeout=15000&jms.closeTimeout=5000&amqp.idleTimeout=60000"
                 + "&jms.deserializationPolicy.allowList=*";
-        return started(new JmsConnectionFactory(SharedBroker.amqpUrl() + bounds).createConnection());
+        return started(new JmsConnectionFactory(SharedBroker.amqpUrl() + bounds + String.join("", options)).createConnection());
     }
 
     private static Connection started(Connection connection) throws JMSException {
@@ -281,6 +281,23 @@ class FidelityTest {
     void largeBodiesReachAmqp() throws Exception {
         crossLarge(openWire(), amqp());
         crossLarge(openWire("jms.useCompression=true"), amqp());
+    }
+
+    /** The broker finds out how long it will be, and says only then that there is nothing else. */
+    @Test
+    @PostroadOnly("as bodiesOfOpenWireReachAmqp")
+    void largeBodiesReachAmqpClientsThatAskForOne() throws Exception {
+        String name = unique();
+        Session sends = session(openWire());
+        MessageProducer producer = sends.createProducer(sends.createQueue(name));
+        Session receives = session(kept(startedAmqp("&jms.prefetchPolicy.all=0")));
+        MessageConsumer consumer = receives.createConsumer(receives.createQueue(name));
+        for (int round = 0; round < 5; round++) {
+            producer.send(sends.createTextMessage(LARGE_TEXT));
+            Message got = round % 2 == 0 ? consumer.receiveNoWait() : receive(consumer);
+            assertNotNull(got, "it was there when it was asked for");
+            assertEquals(LARGE_TEXT, ((TextMessage) got).getText());
+        }
     }
 
     @Test
