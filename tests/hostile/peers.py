@@ -593,7 +593,7 @@ def costly_acks(port):
     name, count = o.queue("hostile.costly"), 10_000
     client = o.Client(port)
     for _ in range(count):
-        client.publish(name, "x", persistent=False, wait=False)
+        client.publish(name, "x", wait=False)
     client.consume(name, count, seconds=20)
     held = [client.take(10) for _ in range(count)]
     for _ in range(3000):

@@ -174,13 +174,17 @@ struct Task {
     /// Bytes that waited in the socket when last it was looked for signs of life.
     unread_bytes: u64,
     /// The large message that is on its way out: what the core has sent since waits behind it.
-    body: Option<Body>,
+    body: Option<Box<Body>>,
     /// What the session says meanwhile, if that must wait.
     behind: BytesMut,
 }
 
 /// Where the session writes to: behind a body that nothing may interrupt.
-fn output<'t>(body: &Option<Body>, behind: &'t mut BytesMut, output: &'t mut BytesMut) -> &'t mut BytesMut {
+fn output<'t>(
+    body: &Option<Box<Body>>,
+    behind: &'t mut BytesMut,
+    output: &'t mut BytesMut,
+) -> &'t mut BytesMut {
     if body.as_ref().is_some_and(|body| body.is_exclusive) { behind } else { output }
 }
 
@@ -385,9 +389,9 @@ impl Task {
             Some(protocol) if protocol == delivery.message.encoding.protocol => {
                 self.leave_with(delivery, Body::streamed(consumer, from, chunks), now)?;
             }
-            Some(protocol) => self.body = Some(Body::rewritten(from, chunks, delivery, protocol)),
+            Some(protocol) => self.body = Some(Box::new(Body::rewritten(from, chunks, delivery, protocol))),
             None => match Body::whole(from, chunks, delivery) {
-                Ok(body) => self.body = Some(body),
+                Ok(body) => self.body = Some(Box::new(body)),
                 Err((delivery, reason)) => self.cannot_deliver(&delivery, &reason, now),
             },
         }
@@ -399,7 +403,7 @@ impl Task {
         body.is_exclusive = !self.session.interleaves();
         let message = ToSession::Deliver(delivery);
         self.session.answer(message, now, &mut self.events, &mut self.connection.output)?;
-        self.body = Some(body).filter(|_| 0 < self.session.body_missing());
+        self.body = Some(Box::new(body)).filter(|_| 0 < self.session.body_missing());
         Ok(())
     }
 
