@@ -542,6 +542,32 @@ def rewritten_for_nobody(binary, total=24 * MIB):
         broker.kill()
 
 
+def behind_a_window(binary, total=8 * MIB):
+    """A client whose window is used up by one large message, and another one due, sends one itself: it is taken, and then the window
+    opens."""
+    broker = brokers.new(binary, LIMIT).must_start()
+    try:
+        first = AmqpSender(broker.port)
+        for seed in (1, 2):
+            first.send_large(o.queue("window"), total, seed)
+        both, receiver = AmqpSender(broker.port), AmqpReceiver(broker.port)
+        both.client.close()
+        both.client = receiver.client = a.Client(amqp.amqp(broker.port), a.opened() + a.begun(window=4))
+        both.client.peer.sendall(a.receiver("large", 0, "queue://window") + a.flow(0, 2, window=4))
+        for _ in range(4):
+            both.client.until(a.TRANSFER)
+        # Handles are counted: the receiver has the first.
+        both.links = 1
+        both.send_large(o.queue("sent"), total, 3, seconds=20)
+        both.client.close()
+        other = AmqpReceiver(broker.port)
+        other.consume(o.queue("sent"), 1)
+        assert other.take_large(total)[1] == digest_of(total, 3), "another body"
+        broker.check()
+    finally:
+        broker.kill()
+
+
 def none_at_all(binary):
     """A large message by AMQP with nothing in its body, for OpenWire: what comes behind it comes whole."""
     broker = brokers.new(binary, LIMIT).must_start()
@@ -607,6 +633,7 @@ CASES = [
     ("48 MiB in sections by AMQP, out by OpenWire", lambda binary: goes_through(binary, True, 48 * MIB + 17, (SectionsSender, Receiver))),
     ("consumers of the other protocol that go in the middle", rewritten_for_nobody),
     ("nothing in it, sent by AMQP", none_at_all),
+    ("sent by a client that has no window for those that it is sent", behind_a_window),
     ("sent by AMQP, beyond what OpenWire takes", beyond_the_other),
     ("a sender that goes in the middle leaves nothing", cut_off),
     ("kill -9 in the middle: all or nothing", killed),

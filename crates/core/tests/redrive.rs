@@ -179,15 +179,18 @@ fn by_policy_they_go_back_by_themselves_and_not_for_ever() {
 /// It has nowhere else to go, and would come to the same consumer at once.
 #[test]
 fn a_dead_letter_that_is_given_up_on_stays_in_its_place_and_rests() {
-    let mut bench = Bench::new(settings(1));
+    let mut bench = bench(settings(1));
     let said = bench.run("send 1 a m\nsend 1 a n\nattach 1.1 a 2\nreject 1.1 m n\nattach 2.1 dead 1");
-    assert!(said.ends_with("2.1<m"), "{said}");
-    let said = bench.run("reject 2.1 m\ncredit 2.1 1");
-    assert!(said.contains("2.1<n"), "{said}");
-    assert_eq!(bench.run("accept 2.1 n\ncredit 2.1 1\ntime 9999"), "ok");
+    assert!(said.ends_with("2.1<m@queue://a"), "{said}");
+    let said = bench.run("reject 2.1 m@queue://a\ncredit 2.1 1");
+    assert!(said.contains("2.1<n@queue://a"), "{said}");
+    assert_eq!(bench.run("accept 2.1 n@queue://a\ncredit 2.1 1\ntime 9999"), "ok");
     assert_eq!(bench.held(), "dead:1");
-    assert!(bench.run("time 10000").contains("2.1<m"));
-    bench.run("reject 2.1 m");
+    assert!(bench.run("time 10000").contains("2.1<m@queue://a"));
+    bench.run("reject 2.1 m@queue://a");
     bench.reload();
     assert_eq!(bench.held(), "dead:1", "nothing ends");
+    let said = bench.run("attach 3.1 dead 1\nreject 3.1 m@queue://a\nredrive 4 dead\ntime 10001");
+    assert!(said.contains("1 back, 0 left"), "what rests goes back, too: {said}");
+    assert_eq!(bench.held(), "a:1");
 }

@@ -382,13 +382,18 @@ impl Default for DeadLetters {
 }
 
 impl DeadLetters {
-    /// The queue for dead letters from this destination; `None` if they end.
+    /// The queue for dead letters from this destination; `None` if they end. Where they are by queue already they stay.
     pub fn queue_of(&self, origin: &Destination) -> Option<Destination> {
         match &self.queue {
             DeadLetterQueue::Nowhere => None,
             DeadLetterQueue::Shared(name) => Some(Destination::queue(name)),
             DeadLetterQueue::Individual { prefix, suffix } => {
-                Some(Destination::queue(&format!("{prefix}{}{suffix}", origin.name)))
+                let stem = origin.name.strip_prefix(&**prefix).and_then(|rest| rest.strip_suffix(&**suffix));
+                let is_one = stem.is_some_and(|stem| !stem.is_empty() && stem.len() < origin.name.len());
+                match is_one && origin.kind == DestinationKind::Queue {
+                    true => Some(origin.clone()),
+                    false => Some(Destination::queue(&format!("{prefix}{}{suffix}", origin.name))),
+                }
             }
         }
     }
@@ -724,7 +729,21 @@ mod tests {
         let individual = DeadLetterQueue::Individual { prefix: "DLQ.".into(), suffix: ".dead".into() };
         for (case, name, queue, origin, want) in [
             ("shared", "x", DeadLetterQueue::Shared("x".into()), Destination::queue("a"), Some("x")),
-            ("own", "DLQ.*.dead", individual, Destination::topic("a"), Some("DLQ.a.dead")),
+            ("own", "DLQ.*.dead", individual.clone(), Destination::topic("a"), Some("DLQ.a.dead")),
+            (
+                "one already",
+                "DLQ.*.dead",
+                individual.clone(),
+                Destination::queue("DLQ.a.dead"),
+                Some("DLQ.a.dead"),
+            ),
+            (
+                "a topic",
+                "DLQ.*.dead",
+                individual,
+                Destination::topic("DLQ.a.dead"),
+                Some("DLQ.DLQ.a.dead.dead"),
+            ),
             ("nowhere", "", DeadLetterQueue::Nowhere, Destination::queue("a"), None),
         ] {
             assert_eq!(DeadLetterQueue::named(name), queue, "case: {case}");

@@ -225,6 +225,7 @@ impl Task {
         self.alarm.set(self.session.deadline());
         tokio::select! {
             () = self.mailbox.evicted() => self.give_way()?,
+            () = std::future::ready(()), if takes && self.goes_on() => {}
             () = self.mailbox.filled(self.waits_for()), if takes => {}
             moved = self.connection.moved(reads, missing) => self.react(moved)?,
             () = self.alarm.rings() => self.wake(reads, missing).await?,
@@ -250,6 +251,14 @@ impl Task {
         let now = self.now();
         let output = output(&self.body, &mut self.behind, &mut self.connection.output);
         self.session.answer(ToSession::Evicted, now, &mut self.events, output)
+    }
+
+    /// Whether the large message goes on with what is there of it already.
+    fn goes_on(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| match body.is_leaving() {
+            true => self.session.body_missing() == 0 || body.has_next() && self.session.takes_body(),
+            false => body.has_next(),
+        })
     }
 
     /// What there can be for it in the mailbox: messages, and pieces of a large one.

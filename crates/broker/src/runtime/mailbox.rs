@@ -15,21 +15,28 @@ use crate::runtime::router::is_echo;
 pub enum Taken {
     /// Any.
     All,
-    /// But no deliveries: it is sending a large message, and may say something else between its pieces.
+    /// But no deliveries: it is sending a large message, and may say something else between its pieces. Replies pass deliveries that
+    /// wait: what is read of the client depends on them, and the rest of the large message on that.
     ButDeliveries,
-    /// Replies alone: it has a large message which its session does not know yet, and what concerns a consumer comes behind that.
+    /// Replies alone, wherever they are: it has a large message which its session does not know yet, and what concerns a consumer
+    /// comes behind that.
     Replies,
     /// None: it is sending a large message.
     None,
 }
 
 impl Taken {
-    fn has(self, message: &ToSession) -> bool {
+    /// Where the oldest of those is.
+    fn find(self, messages: &VecDeque<ToSession>) -> Option<usize> {
+        let reply = || messages.iter().position(|message| matches!(message, ToSession::Reply { .. }));
         match self {
-            Taken::All => true,
-            Taken::ButDeliveries => !matches!(message, ToSession::Deliver(_)),
-            Taken::Replies => matches!(message, ToSession::Reply { .. }),
-            Taken::None => false,
+            Taken::All => (!messages.is_empty()).then_some(0),
+            Taken::ButDeliveries => match messages.front()? {
+                ToSession::Deliver(_) => reply(),
+                _ => Some(0),
+            },
+            Taken::Replies => reply(),
+            Taken::None => None,
         }
     }
 }
@@ -76,7 +83,9 @@ impl Mailbox {
 
     /// The oldest message, if it is one of these.
     pub fn take(&self, taken: Taken) -> Option<ToSession> {
-        self.messages.borrow_mut().pop_front_if(|message| taken.has(message))
+        let mut messages = self.messages.borrow_mut();
+        let found = taken.find(&messages)?;
+        messages.remove(found)
     }
 
     /// Tells the tickets to which replies have come since the last time.
@@ -89,11 +98,11 @@ impl Mailbox {
         self.chunks.borrow_mut().pop_front()
     }
 
-    /// Waits until one of these messages is the oldest, a piece has come, if any is wanted, or a reply has come. One task may wait.
+    /// Waits until one of these messages is there, a piece has come, if any is wanted, or a reply has come. One task may wait.
     pub async fn filled(&self, (messages, pieces): (Taken, bool)) {
         poll_fn(|context| {
             let has = pieces && !self.chunks.borrow().is_empty()
-                || self.messages.borrow().front().is_some_and(|first| messages.has(first));
+                || messages.find(&self.messages.borrow()).is_some();
             if has || !self.answered.borrow().is_empty() { Poll::Ready(()) } else { self.wait(context) }
         })
         .await;
@@ -126,6 +135,45 @@ impl Mailbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn replies_pass_deliveries_while_a_large_message_is_sent() {
+        let mailbox = Mailbox::default();
+        let consumer = postroad_model::ConsumerKey::new(postroad_model::ConnectionId::new(0, 1), 1);
+        let message = postroad_model::Message {
+            encoding: postroad_model::Encoding { protocol: postroad_model::Protocol::Amqp, version: 0 },
+            persistent: true,
+            priority: postroad_model::NORMAL_PRIORITY,
+            expires_at_ms: 0,
+            rare: None,
+            bytes: Bytes::new(),
+        };
+        let delivery = postroad_model::Delivery {
+            consumer,
+            source: None,
+            tag: postroad_model::EntryTag(1),
+            failed_deliveries: 0,
+            by_policy: false,
+            first_of_group: false,
+            message,
+        };
+        let reply = |number| ToSession::Reply { ticket: Ticket(number), result: Ok(()) };
+        mailbox.put(ToSession::Deliver(delivery.clone()));
+        (1..=4).for_each(|number| mailbox.put(reply(number)));
+        mailbox.put(ToSession::Drained { consumer });
+        for (case, taken, want) in [
+            ("it sends one", Taken::None, None),
+            ("it may say something between", Taken::ButDeliveries, Some(reply(1))),
+            ("it finds out how long one will be", Taken::Replies, Some(reply(2))),
+            ("it has sent it", Taken::All, Some(ToSession::Deliver(delivery))),
+            ("it sends one again", Taken::ButDeliveries, Some(reply(3))),
+            ("it finds that out again", Taken::Replies, Some(reply(4))),
+            ("what concerns a consumer comes behind it", Taken::Replies, None),
+            ("but for one that is on its way", Taken::ButDeliveries, Some(ToSession::Drained { consumer })),
+        ] {
+            assert_eq!(mailbox.take(taken), want, "{case}");
+        }
+    }
 
     #[test]
     fn replies_are_known_of_ahead_of_what_is_ahead_of_them() {

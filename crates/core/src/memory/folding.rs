@@ -14,8 +14,11 @@ use crate::memory::folds::FOLDS_MAX;
 use crate::queue::{Entry, Folded, Lane, LaneNumber, Load, Page, Queue, State, tag, untag};
 use crate::settings::Settings;
 
-/// Pages that are looked at in one attempt: what cannot be folded now must not hold up everybody each time.
-const LOOKED_AT_MAX: usize = 8;
+/// Pages that are folded in one attempt: it must not hold up everybody for long.
+const FOLDED_MAX: usize = 8;
+
+/// Pages that are looked at for that: some cannot be folded, and that is found at the first such entry of each.
+const LOOKED_AT_MAX: usize = 256;
 
 /// One part in so many of what durable messages may take is for bodies that were read back and that nobody has yet.
 const AHEAD_SHARE: u64 = 4;
@@ -126,14 +129,14 @@ impl Partition {
         let Some(lane) = queue.lanes.get(number) else { return };
         let in_use = self.pages_in_use(queue, number, lane);
         let is_in_use = |page: &u64| in_use.iter().any(|pages| pages.contains(page));
-        let is_idle = |page: &u64| !is_in_use(page) && !opened.contains(page) && !lane.begins_in_hand(*page);
-        let idle = lane.full_pages().filter(is_idle);
+        let idle = lane.full_pages().filter(|page| !is_in_use(page) && !opened.contains(page));
         let (idle, was_deep) = (idle.collect::<Vec<_>>(), lane.is_deep());
+        let mut folded = 0;
         for page in idle.iter().take(LOOKED_AT_MAX) {
-            if !self.is_short_of_memory() {
+            if !self.is_short_of_memory() || folded == FOLDED_MAX {
                 break;
             }
-            self.fold(id, number, *page);
+            folded += usize::from(self.fold(id, number, *page));
         }
         if !was_deep {
             self.leave_bodies(id, number, &idle);
@@ -291,15 +294,16 @@ impl Partition {
         pages
     }
 
-    fn fold(&mut self, id: QueueId, number: LaneNumber, page: u64) {
-        let Some(lane) = self.queues.get(&id).and_then(|queue| queue.lanes.get(number)) else { return };
+    /// Whether it can be folded, and is.
+    fn fold(&mut self, id: QueueId, number: LaneNumber, page: u64) -> bool {
+        let Some(lane) = self.queues.get(&id).and_then(|queue| queue.lanes.get(number)) else { return false };
         if lane.has_returned(page) {
-            return;
+            return false;
         }
         let entries = lane.page(page).map(|(sequence, entry)| self.folded(sequence, entry));
-        let Some(entries) = entries.collect::<Option<Vec<Folded>>>() else { return };
+        let Some(entries) = entries.collect::<Option<Vec<Folded>>>() else { return false };
         let is_shared = 1 < self.holders(lane, page);
-        let Some(page) = Page::of(&entries) else { return };
+        let Some(page) = Page::of(&entries) else { return false };
         for Folded { sequence, position, ordinal, headers, .. } in entries {
             self.expiries.remove(headers.expires_at_ms, id, tag(number.0, sequence));
             self.bodies.fold(MessageKey::Durable { position, ordinal });
@@ -313,6 +317,7 @@ impl Partition {
             lane.fold(page);
         }
         self.widen(id, number, first);
+        true
     }
 
     /// The entry as it lies in a page; `None` if it cannot, for somebody is at it.

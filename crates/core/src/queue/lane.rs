@@ -422,11 +422,6 @@ impl Lane {
         blocks.flat_map(move |blocks| blocks.iter().map(move |(offset, entry)| (page + offset, entry)))
     }
 
-    /// Whether somebody has the first entry of an open page: what consumers have in hand are rows of entries, as a rule.
-    pub fn begins_in_hand(&self, page: u64) -> bool {
-        self.page(page).next().is_some_and(|(_, entry)| entry.state.is_in_hand())
-    }
-
     /// What an open page would be if it were folded, as `make` has it; made once, until one of its entries changes.
     pub fn written(&self, page: u64, make: impl FnOnce() -> Option<Page>) -> Option<&Page> {
         self.blocks_of(page)?.written.get_or_init(|| make().map(Box::new)).as_deref()

@@ -244,6 +244,7 @@ impl Partition {
             effects.push(Effect::Redriven { connection, ticket, moved: 0, stayed: 0 });
             return self.reply(connection, ticket, Ok(()), effects);
         };
+        self.wake_all(queue);
         let end = self.queues.get(&queue).map_or(0, |queue| queue.next_stamp);
         self.begin_redrive(queue, (wanted, selector), By::Operator(connection, ticket), end, BTreeMap::new());
     }

@@ -84,6 +84,18 @@ impl Partition {
         source.is_some_and(|source| self.settings.policies.of(source).redelivery.count_max > 0)
     }
 
+    /// Whatever rests in this queue is ready again: somebody wants to have all of it.
+    pub(crate) fn wake_all(&mut self, id: QueueId) {
+        let resting: Vec<_> = self.rests.due.iter().filter(|(_, of, _)| *of == id).copied().collect();
+        for due in resting {
+            self.rests.due.remove(&due);
+            let (.., tag) = due;
+            if self.entry(id, tag).is_some_and(|entry| entry.state == State::Resting) {
+                self.give_back(id, tag);
+            }
+        }
+    }
+
     /// Entries that have rested long enough are ready again, in their old places.
     pub(crate) fn wake(&mut self, effects: &mut Vec<Effect>) {
         let mut touched = Vec::new();
