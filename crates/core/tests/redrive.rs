@@ -194,3 +194,13 @@ fn a_dead_letter_that_is_given_up_on_stays_in_its_place_and_rests() {
     assert!(said.contains("1 back, 0 left"), "what rests goes back, too: {said}");
     assert_eq!(bench.held(), "a:1");
 }
+
+/// It was woken for that, and nothing else is due that would bring it to those who wait.
+#[test]
+fn a_dead_letter_that_rested_and_stays_is_delivered_again() {
+    let mut bench = bench(settings(1));
+    bench.run("send 1 a m?k=1\nattach 1.1 a 1\nreject 1.1 m?k=1\nattach 2.1 dead 1");
+    bench.run("reject 2.1 m?k=1@queue://a\ncredit 2.1 1");
+    let said = bench.run("redrive 4 dead where=k=2\ntime 1\ntime 20000");
+    assert!(said.contains("0 back, 1 left") && said.contains("2.1<m?k=1@queue://a"), "{said}");
+}

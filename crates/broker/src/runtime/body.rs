@@ -243,7 +243,10 @@ impl Body {
             (Way::Measured(delivery, measure), None) => match measure.end(&delivery.message, self.pieces) {
                 Ok((message, body)) => {
                     let delivery = Delivery { message, ..*delivery };
-                    body.map_or(End::Deliver(delivery.clone()), |body| End::Leave(delivery, body))
+                    match body {
+                        Some(body) => End::Leave(delivery, body),
+                        None => End::Deliver(delivery),
+                    }
                 }
                 Err(error) => End::Never(delivery, error.to_string()),
             },

@@ -440,6 +440,8 @@ impl Partition {
             By::Operator(connection, ticket) => {
                 effects.push(Effect::Redriven { connection, ticket, moved, stayed });
                 self.reply(connection, ticket, result, effects);
+                // What was woken for it and stays is for whoever waits.
+                self.dispatch_all(vec![queue], effects);
             }
             // What could not go now is looked at again.
             By::Policy { .. } => {

@@ -89,11 +89,17 @@ impl Partition {
         let resting: Vec<_> = self.rests.due.iter().filter(|(_, of, _)| *of == id).copied().collect();
         for due in resting {
             self.rests.due.remove(&due);
-            let (.., tag) = due;
-            if self.entry(id, tag).is_some_and(|entry| entry.state == State::Resting) {
-                self.give_back(id, tag);
-            }
+            self.rested(id, due.2);
         }
+    }
+
+    /// The entry's rest is over; whether it was still resting, and is ready now.
+    fn rested(&mut self, id: QueueId, tag: EntryTag) -> bool {
+        let rested = self.entry(id, tag).is_some_and(|entry| entry.state == State::Resting);
+        if rested {
+            self.give_back(id, tag);
+        }
+        rested
     }
 
     /// Entries that have rested long enough are ready again, in their old places.
@@ -103,9 +109,7 @@ impl Partition {
             let due = self.rests.due.first().copied().filter(|(at_ms, ..)| *at_ms <= self.now_ms);
             let Some((_, id, tag)) = due else { break };
             self.rests.due.pop_first();
-            let rested = self.entry(id, tag).is_some_and(|entry| entry.state == State::Resting);
-            if rested {
-                self.give_back(id, tag);
+            if self.rested(id, tag) {
                 touched.push(id);
             }
         }

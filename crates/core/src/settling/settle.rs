@@ -420,13 +420,7 @@ impl Partition {
         };
         if to == origin {
             self.rest_in_grave(queue, &given_up, effects);
-            return self.move_entries(
-                (queue, &[], SettleCause::DeadLettered),
-                Vec::new(),
-                Vec::new(),
-                answer,
-                effects,
-            );
+            return self.move_messages(Vec::new(), Vec::new(), answer, effects);
         }
         let past = DeadLetter { queue: to.clone(), origin, reason };
         let (mut sends, mut moving) = (Vec::new(), Vec::new());
