@@ -1,4 +1,4 @@
-//! Any bytes as a journal's files: opening and replaying never panics, and opening twice gives the same.
+//! Any bytes as a journal's files: opening, reading states and replaying never panics, and opening twice gives the same.
 //!
 //! The first byte chooses: raw bytes as a segment, edits of a good journal, or such edits with all checksums put
 //! right again, so that the fuzzer gets behind them; and whether the journal is encrypted.
@@ -105,14 +105,15 @@ fn reseal_group(group: &mut [u8], offset: u64) {
     group[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// All records that come back; `None` if the journal is refused.
-fn replay(disk: &SimulatedDisk, keys: &Keys) -> Option<Vec<StoredRecord>> {
+/// All states and records that come back; `None` if the journal is refused.
+fn replay(disk: &SimulatedDisk, keys: &Keys) -> Option<(Vec<Checkpoint>, Vec<StoredRecord>)> {
     let (mut journal, recovered) = open(disk, keys).ok()?;
+    let states = recovered.checkpoints.iter().map(|state| state.read().expect("just verified")).collect();
     let records = recovered.records().map(|record| record.expect("just verified")).collect();
     for number in 1..=13 {
         for partition in [0, 1] {
             let _ = journal.read_many(PartitionId(partition), Position::new(number)?, 3, 4000);
         }
     }
-    Some(records)
+    Some((states, records))
 }

@@ -632,6 +632,48 @@ fn what_is_spilled_takes_no_memory_and_changes_nothing() {
     }
 }
 
+/// One of several pieces, and how many of them somebody has.
+struct Cut(Bytes, Arc<AtomicUsize>);
+
+impl AsRef<[u8]> for Cut {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_snapshot_is_read_without_being_in_memory() {
+    let mut bench = Bench::new(Settings { spill: Some(Arc::new(Shelf::default())), ..pinched() });
+    let fill: String = (0..41).map(|number| format!("send 1 a,b m{number}?k={number}\n")).collect();
+    bench.run(&format!("{fill}attach 1.1 a 3\naccept 1.1 m0?k=0"));
+    let snapshot = bench.partitions[0].snapshot();
+    let whole = Partition::restore(bench.settings.clone(), &snapshot).expect("its own");
+    for piece_bytes in [1, 7, 64, 1000] {
+        let shelf = Shelf::default();
+        let spilled = shelf.held.clone();
+        let (held, most) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
+        let mut before_last = 0;
+        let mut pieces = snapshot.chunks(piece_bytes).map(|piece| {
+            before_last = spilled.load(Ordering::Relaxed);
+            most.fetch_max(held.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            Bytes::from_owner(Cut(Bytes::copy_from_slice(piece), held.clone()))
+        });
+        let settings = Settings { spill: Some(Arc::new(shelf)), ..bench.settings.clone() };
+        let restored = Partition::restore_pieces(settings, &mut pieces).expect("its own");
+        assert_eq!(restored.snapshot(), snapshot, "pieces of {piece_bytes}");
+        assert_eq!(restored.memory().page_bytes, whole.memory().page_bytes, "pieces of {piece_bytes}");
+        assert!(0 < before_last, "pieces of {piece_bytes}: pages are spilled as they are read");
+        assert_eq!(held.load(Ordering::Relaxed), 0, "pieces of {piece_bytes}: nothing shares them");
+        assert!(most.into_inner() <= 2, "pieces of {piece_bytes}: the one that is read and the next");
+    }
+}
+
 /// Policies by which these topics keep their last messages for subscribers that come later.
 fn keeping(topics: &str, messages_max: u64) -> Arc<Policies> {
     let mut all = Policies::with_dead_letters_in("dead");

@@ -30,6 +30,7 @@ pub use error::{
 pub use keys::{KEY_BYTES, Key, KeyId, KeySet, Keys};
 pub use layout::format::{FORMAT_VERSION, SegmentNumber};
 pub use opening::recovered::{Recovered, Replay, TornTail};
+pub use opening::states::{StoredCheckpoint, StoredState};
 pub use reading::near::{NearRecords, NearRequest};
 pub use reading::walk::{Seen, Walk};
 pub use record::{Payload, Record, StoredRecord};

@@ -390,7 +390,10 @@ impl Assembly {
         for own in settings {
             let checkpoint = recovered.checkpoints.iter().find(|checkpoint| checkpoint.partition == own.id);
             let partition = match checkpoint {
-                Some(checkpoint) => Partition::restore(own.clone(), &checkpoint.state.to_bytes())
+                Some(checkpoint) => checkpoint
+                    .state
+                    .read_by(|pieces| Partition::restore_pieces(own.clone(), pieces))
+                    .map_err(|error| BootError::Disk(error.to_string()))?
                     .map_err(|error| BootError::Damaged(error.to_string()))?,
                 None => Partition::new(own.clone()),
             };

@@ -11,7 +11,7 @@ use postroad_core::{
 };
 use postroad_journal::{
     CommitError, Damage, Disk, Journal, Keys, OpenError, Options, ReadError, ReadOnly, RealDisk, Recovered,
-    TornTail,
+    StoredCheckpoint, TornTail,
 };
 use postroad_model::{
     DeadLetter, Effect, Message, MessageKey, Origin, PartitionId, PartitionRange, Placement, Position,
@@ -235,12 +235,9 @@ impl<D: Disk> Store<D> {
             })?;
         let mut partitions: BTreeMap<PartitionId, Partition> = BTreeMap::new();
         opening.enter(Stage::States, recovered.checkpoints.len() as u64);
-        // Each state goes once it is taken over.
         for (checkpoint, number) in std::mem::take(&mut recovered.checkpoints).into_iter().zip(1..) {
             let id = checkpoint.partition;
-            let restored = Partition::restore(settings(id), &checkpoint.state.to_bytes());
-            let mut partition =
-                restored.map_err(|source| StoreError::Snapshot { partition: id.0, source })?;
+            let mut partition = restore(&checkpoint, settings(id))?;
             read_prepared(&mut journal, id, &mut partition)?;
             partitions.insert(id, partition);
             opening.done(number);
@@ -266,6 +263,12 @@ impl<D: Disk> Store<D> {
         let report = Report::of(&recovered);
         Ok(Store { disk, journal, report, partitions })
     }
+}
+
+/// The partition as it was at the checkpoint; little of its state is in memory at a time.
+pub(super) fn restore(checkpoint: &StoredCheckpoint, settings: Settings) -> Result<Partition, StoreError> {
+    let restored = checkpoint.state.read_by(|pieces| Partition::restore_pieces(settings, pieces))?;
+    restored.map_err(|source| StoreError::Snapshot { partition: checkpoint.partition.0, source })
 }
 
 /// Reads the bodies of prepared messages back: where they go may depend on them.

@@ -13,7 +13,7 @@ use postroad_model::{Command, Message, MessageKey, PartitionId, Placement, Posit
 
 use super::layout::{LAYOUT_FILE, Layout};
 use super::read_portable;
-use super::store::{StoreError, equip};
+use super::store::{StoreError, equip, restore};
 
 /// What damaged files are kept in, with a number from 1.
 const ASIDE: &str = "damaged-";
@@ -72,9 +72,7 @@ impl Wreck {
         let mut mending: BTreeMap<PartitionId, Mending> = BTreeMap::new();
         for checkpoint in salvage.checkpoints() {
             let id = checkpoint.partition;
-            let restored = Partition::restore(settings(id), &checkpoint.state.to_bytes());
-            let mut partition =
-                restored.map_err(|source| StoreError::Snapshot { partition: id.0, source })?;
+            let mut partition = restore(&checkpoint, settings(id))?;
             read_prepared(&salvage, id, &mut partition)?;
             mending.insert(id, begin(&salvage, id, partition));
         }

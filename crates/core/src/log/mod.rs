@@ -10,5 +10,6 @@ pub mod durability;
 pub mod kin;
 pub mod mend;
 pub mod read_back;
+pub mod reader;
 pub mod record;
 pub mod snapshot;

@@ -14,12 +14,13 @@ use postroad_model::{
 };
 
 use crate::log::compressed;
+use crate::log::reader::Reader;
 
 /// The layout that this build writes, and the newest that it reads.
 pub(crate) const VERSION: u8 = 2;
 
 /// Version 1 knew no order of priorities: what it kept has lain in one lane, that of the normal priority.
-const UNORDERED: u8 = 1;
+pub(super) const UNORDERED: u8 = 1;
 
 /// A bit of a destination's flags that says something about it where it stands: an address is followed by more of them,
 /// a subscription to the topic is shared.
@@ -499,71 +500,7 @@ impl Writer {
     }
 }
 
-/// Reads a record or a snapshot; never panics, never allocates by a count it has not seen backed by bytes.
-pub(crate) struct Reader<'a> {
-    bytes: &'a Bytes,
-    at: usize,
-    version: u8,
-}
-
-impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a Bytes) -> Reader<'a> {
-        Reader { bytes, at: 0, version: VERSION }
-    }
-
-    /// What follows is of this version; `false` if this build does not know it.
-    pub(crate) fn speaks(&mut self, version: u8) -> bool {
-        self.version = version;
-        (UNORDERED..=VERSION).contains(&version)
-    }
-
-    /// Whether what follows was written when durable entries lay in one lane, whatever their priority.
-    pub(crate) fn is_unordered(&self) -> bool {
-        self.version == UNORDERED
-    }
-
-    fn take(&mut self, wanted: usize) -> Result<&'a [u8], RecordError> {
-        let end = self.at.checked_add(wanted).filter(|end| *end <= self.bytes.len());
-        let end = end.ok_or(RecordError::Truncated { at: self.at, wanted })?;
-        let taken = &self.bytes[self.at..end];
-        self.at = end;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], RecordError> {
-        let mut array = [0; N];
-        array.copy_from_slice(self.take(N)?);
-        Ok(array)
-    }
-
-    pub(crate) fn u8(&mut self) -> Result<u8, RecordError> {
-        Ok(self.array::<1>()?[0])
-    }
-
-    pub(crate) fn u16(&mut self) -> Result<u16, RecordError> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    pub(crate) fn u32(&mut self) -> Result<u32, RecordError> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    pub(crate) fn u64(&mut self) -> Result<u64, RecordError> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    pub(crate) fn list<T>(
-        &mut self,
-        mut each: impl FnMut(&mut Reader<'a>) -> Result<T, RecordError>,
-    ) -> Result<Vec<T>, RecordError> {
-        let count = self.u32()? as usize;
-        let mut items = Vec::with_capacity(count.min(self.bytes.len() - self.at));
-        for _ in 0..count {
-            items.push(each(self)?);
-        }
-        Ok(items)
-    }
-
+impl Reader<'_> {
     pub(crate) fn destination(&mut self) -> Result<Destination, RecordError> {
         Ok(self.flagged_destination(3)?.0)
     }
@@ -581,13 +518,6 @@ impl<'a> Reader<'a> {
     pub(crate) fn binding(&mut self) -> Result<Binding, RecordError> {
         let (topic, queue) = (self.destination()?, self.destination()?);
         Ok(Binding { topic, queue, selectors: self.list(Reader::text)? })
-    }
-
-    pub(crate) fn text(&mut self) -> Result<Arc<str>, RecordError> {
-        let length = self.u32()? as usize;
-        let at = self.at;
-        let text = std::str::from_utf8(self.take(length)?).map_err(|_| RecordError::Name { at })?;
-        Ok(text.into())
     }
 
     pub(crate) fn subscription(&mut self) -> Result<Subscription, RecordError> {
@@ -660,12 +590,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is left of the record.
-    fn rest(&mut self) -> Bytes {
-        let at = std::mem::replace(&mut self.at, self.bytes.len());
-        self.bytes.slice(at..)
-    }
-
     pub(crate) fn schedule(&mut self) -> Result<Schedule, RecordError> {
         let (job, due_ms) = (self.text()?, self.u64()?);
         Ok(Schedule { job, due_ms, again: self.list(Reader::again)?.pop() })
@@ -698,19 +622,13 @@ impl<'a> Reader<'a> {
         Ok(Sent { to, also, message, schedule, moved })
     }
 
-    fn body(&mut self, length: usize) -> Result<Bytes, RecordError> {
-        let at = self.at;
-        self.take(length)?;
-        Ok(self.bytes.slice(at..self.at))
-    }
-
     fn compressed_body(&mut self, plain_bytes: u64) -> Result<Bytes, RecordError> {
         let method = self.u8()?;
         if method != compressed::LZ4 {
             return Err(RecordError::Unknown { field: "compression", value: method });
         }
         let length = self.u32()? as usize;
-        let at = self.at;
+        let at = self.place();
         let stored = self.body(length)?;
         compressed::expand(&stored, plain_bytes).map_err(|what| RecordError::Body { at, what })
     }
@@ -744,34 +662,13 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Nothing but 0 and 1.
-    pub(crate) fn boolean(&mut self, field: &'static str) -> Result<bool, RecordError> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            value => Err(RecordError::Unknown { field, value }),
-        }
-    }
-
     pub(crate) fn branch(&mut self) -> Result<BranchId, RecordError> {
         let format = self.u32()? as i32;
         Ok(BranchId { format, transaction: self.blob()?, qualifier: self.blob()? })
     }
 
-    pub(crate) fn blob(&mut self) -> Result<Arc<[u8]>, RecordError> {
-        let length = self.u32()? as usize;
-        Ok(self.take(length)?.into())
-    }
-
     pub(crate) fn participants(&mut self) -> Result<Vec<PartitionId>, RecordError> {
         self.list(|input| Ok(PartitionId(input.u16()?)))
-    }
-
-    pub(crate) fn end(&self) -> Result<(), RecordError> {
-        match self.bytes.len() - self.at {
-            0 => Ok(()),
-            extra => Err(RecordError::TooLong { extra }),
-        }
     }
 }
 

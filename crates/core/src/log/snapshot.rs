@@ -16,7 +16,8 @@ use postroad_model::{
 use crate::Partition;
 use crate::addresses::binding::Fed;
 use crate::intake::audit::{Audit, Last};
-use crate::log::record::{self, Reader, RecordError, Writer};
+use crate::log::reader::Reader;
+use crate::log::record::{self, RecordError, Writer};
 use crate::memory::folding::folded_pages;
 use crate::queue::{Entry, Folded, Lane, LaneNumber, Page, Queue, Span, State, tag};
 use crate::schedule::{Chunk, Job, Shelf, WORDS};
@@ -373,20 +374,32 @@ impl Partition {
     /// # Errors
     /// [`SnapshotError`]: the snapshot is of a newer version or damaged.
     pub fn restore(settings: Settings, snapshot: &Bytes) -> Result<Partition, SnapshotError> {
+        Partition::restore_pieces(settings, &mut std::iter::once(snapshot.clone()))
+    }
+
+    /// As [`Partition::restore`], from pieces, wherever they were cut. Each is let go before the next but one is asked for, and what
+    /// memory has no room for is spilled meanwhile: this never takes much more than what the partition takes afterwards.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]; it is damaged, too, if the pieces end before the snapshot does.
+    pub fn restore_pieces(
+        settings: Settings,
+        pieces: &mut dyn Iterator<Item = Bytes>,
+    ) -> Result<Partition, SnapshotError> {
         let mut partition = Partition::new(settings);
-        let mut input = Reader::new(snapshot);
+        let mut input = Reader::of_pieces(pieces);
         let found = input.u8()?;
         if VERSION < found || !input.speaks(found.min(record::VERSION)) {
             return Err(SnapshotError::Version { found, known: VERSION });
         }
         partition.applied = Position::new(input.u64()?);
         partition.next_queue = input.u64()?;
-        let messages = input.list(|input| Ok((read_key(input)?, input.headers()?)))?;
-        for (key, (message, bytes)) in messages {
+        input.each(|input| -> Result<(), RecordError> {
+            let (key, (message, bytes)) = (read_key(input)?, input.headers()?);
             partition.bodies.insert_absent(key, message, bytes);
-        }
-        let queues = input.list(|input| Ok(partition.read_queue(reader_of_pages(found), input)))?;
-        queues.into_iter().collect::<Result<(), SnapshotError>>()?;
+            Ok(())
+        })?;
+        input.each(|input| partition.read_queue(reader_of_pages(found), input))?;
         let prepared = input.list(|input| Ok((input.transaction()?, read_prepared(input)?)))?;
         for (id, prepared) in &prepared {
             partition.claim_prepared(*id, prepared)?;
@@ -538,7 +551,12 @@ impl Partition {
         let next = input.u64()?;
         let entries = input.list(|input| Ok((input.u64()?, input.u32()?, read_key(input)?)))?;
         let (page_entries, pages) = match pages {
-            Some(read) => (u64::from(input.u32()?), input.list(read)?),
+            Some(read) => {
+                let page_entries = u64::from(input.u32()?);
+                let mut kept =
+                    |input: &mut Reader<'_>| Ok(self.bodies.keep_page(read(input)?, &self.settings));
+                (page_entries, input.list(|input| kept(input))?)
+            }
             None => (0, Vec::new()),
         };
         let mut parts: Vec<Part> =
@@ -590,13 +608,12 @@ impl Partition {
         Ok(())
     }
 
-    /// A page takes its place as it is.
+    /// A page, which is kept already, takes its place as it is.
     fn read_page(&mut self, number: LaneNumber, queue: &mut Queue, page: Page) -> Result<(), SnapshotError> {
         let page = page.stamped(&mut queue.next_stamp);
         queue.load.add_all(page.load());
         queue.counts.found += page.len();
         begin_groups(queue, page.has_groups());
-        let page = self.bodies.keep_page(page, &self.settings);
         self.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));
         for folded in queue.keeps_last.then(|| page.entries()).into_iter().flatten() {
             let key = MessageKey::Durable { position: folded.position, ordinal: folded.ordinal };

@@ -18,7 +18,8 @@ use rustc_hash::FxHashMap;
 use super::lanes::SEQUENCE_BITS;
 use super::load::Load;
 use crate::log::columns::{Numbers, Run, Runs, Steps, put_column, put_number, wrong};
-use crate::log::record::{Reader, RecordError, Writer};
+use crate::log::reader::Reader;
+use crate::log::record::{RecordError, Writer};
 
 /// The most entries that a page may have: bounds what one from outside makes us reserve.
 pub const PAGE_ENTRIES_MAX: u64 = 4096;

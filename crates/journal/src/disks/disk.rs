@@ -133,7 +133,11 @@ fn write_all(
 }
 
 /// Fills `buffer` from `offset`; returns the bytes read, fewer than asked only at the end of the file.
-pub(crate) fn read_full_at<F: DiskFile>(file: &F, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+pub(crate) fn read_full_at<F: DiskFile + ?Sized>(
+    file: &F,
+    buffer: &mut [u8],
+    offset: u64,
+) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
         match file.read_at(&mut buffer[filled..], offset + filled as u64) {

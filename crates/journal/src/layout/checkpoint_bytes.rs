@@ -3,6 +3,7 @@
 //! ```text
 //! file = header sector | body: front, partitions, segments with ranges and index | states
 //! ```
+//! Front and partitions are the table: it says how long all else is.
 
 use crate::disks::disk::Disk;
 use crate::keys::{KeyId, Keys};
@@ -20,26 +21,32 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+/// Bytes of the front: how many partitions and segments there are, where recovery starts, and where it ended.
+pub(crate) const FRONT_BYTES: usize = 2 * 4 + 6 * 8;
+
+/// Bytes of each partition behind it.
+const PARTITION_BYTES: usize = 4 * 8;
+
 /// What a checkpoint says besides the segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Content {
+pub(crate) struct Content<S = Snapshot> {
     pub sequence: u64,
     /// Where recovery starts to read.
     pub start: Place,
     /// End of the last durable group when it was made; all records up to here are in the index.
     pub end: GroupEnd,
-    pub partitions: Vec<PartitionEntry>,
+    pub partitions: Vec<PartitionEntry<S>>,
 }
 
 /// One partition in a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PartitionEntry {
+pub(crate) struct PartitionEntry<S = Snapshot> {
     pub partition: PartitionId,
     /// The last record in the state; `None` if there is no state.
     pub position: Option<Position>,
     /// The last durable record.
     pub last: Position,
-    pub state: Snapshot,
+    pub state: S,
 }
 
 /// The start of a group.
@@ -110,7 +117,23 @@ impl Content {
     }
 }
 
-impl PartitionEntry {
+impl<S> Content<S> {
+    /// The same with other states, made from each one's name and what was there.
+    pub(crate) fn with_states<T, E>(
+        self,
+        mut other: impl FnMut(StateName, S) -> Result<T, E>,
+    ) -> Result<Content<T>, E> {
+        let Content { sequence, start, end, partitions } = self;
+        let partitions = partitions.into_iter().map(|entry| {
+            let name = entry.name(sequence);
+            let PartitionEntry { partition, position, last, state } = entry;
+            Ok(PartitionEntry { partition, position, last, state: other(name, state)? })
+        });
+        Ok(Content { sequence, start, end, partitions: partitions.collect::<Result<_, E>>()? })
+    }
+}
+
+impl<S> PartitionEntry<S> {
     fn name(&self, sequence: u64) -> StateName {
         StateName { sequence, partition: self.partition, position: self.position }
     }
@@ -222,10 +245,17 @@ pub(crate) fn decode_header(sector: &[u8; SECTOR_BYTES as usize]) -> Result<Body
     Ok(BodyExtent { sequence, bytes, checksum, version, cipher })
 }
 
-/// Reads a body whose checksum was verified; `None` if it still makes no sense. States stay encrypted if their key is not known.
-pub(crate) fn decode_body(extent: &BodyExtent, body: &Bytes, keys: &Keys) -> Option<(Content, Vec<Segment>)> {
-    let (sequence, version) = (extent.sequence, extent.version);
-    let mut rest = body.clone();
+/// How many bytes of the body precede its segments, by the first [`FRONT_BYTES`]; `None` if there cannot be so many partitions.
+pub(crate) fn table_bytes(front: &[u8]) -> Option<usize> {
+    let (mut front, most) = (front, usize::from(u16::MAX) + 1);
+    let partitions = usize::try_from(front.try_get_u32_le().ok()?).ok()?;
+    (partitions <= most).then_some(FRONT_BYTES + partitions * PARTITION_BYTES)
+}
+
+/// What precedes the segments: what the checkpoint says, with the bytes that each state takes, and how many segments there are. `None`
+/// if it makes no sense.
+pub(crate) fn decode_table(sequence: u64, table: Bytes) -> Option<(Content<usize>, u32)> {
+    let mut rest = table;
     let partition_count = rest.try_get_u32_le().ok()?;
     let segment_count = rest.try_get_u32_le().ok()?;
     let start = Place {
@@ -238,40 +268,33 @@ pub(crate) fn decode_body(extent: &BodyExtent, body: &Bytes, keys: &Keys) -> Opt
         offset: number(&mut rest)?,
         number: GroupNumber(number(&mut rest)?),
     };
-    let mut partitions = Vec::new();
-    let mut state_bytes = Vec::new();
-    for _ in 0..partition_count {
-        let (entry, bytes) = decode_partition(&mut rest)?;
-        partitions.push(entry);
-        state_bytes.push(bytes);
-    }
-    let mut segments =
-        (0..segment_count).map(|_| decode_segment(&mut rest, version)).collect::<Option<Vec<Segment>>>()?;
-    // Only that of the segment which was being filled is complete.
-    for segment in segments.iter_mut().filter(|segment| segment.header.number != end.segment) {
-        segment.index = None;
-    }
-    for (entry, bytes) in partitions.iter_mut().zip(state_bytes) {
-        if rest.len() < bytes {
-            return None;
-        }
-        entry.state = rest.split_to(bytes).into();
-    }
-    if let Some(cipher) = extent.cipher.filter(|cipher| keys.get(cipher.key).is_some()) {
-        let sealed =
-            partitions.iter_mut().map(|entry| (entry.name(sequence), std::mem::take(&mut entry.state)));
-        let states = cipher.open(keys, sealed.collect())?;
-        partitions.iter_mut().zip(states).for_each(|(entry, state)| entry.state = state);
-    }
-    rest.is_empty().then_some((Content { sequence, start, end, partitions }, segments))
+    let partitions = (0..partition_count).map(|_| decode_partition(&mut rest)).collect::<Option<_>>()?;
+    rest.is_empty().then_some((Content { sequence, start, end, partitions }, segment_count))
 }
 
-fn decode_partition(rest: &mut Bytes) -> Option<(PartitionEntry, usize)> {
+fn decode_partition(rest: &mut Bytes) -> Option<PartitionEntry<usize>> {
     let partition = PartitionId(u16::try_from(number(rest)?).ok()?);
     let position = Position::new(number(rest)?);
     let last = Position::new(number(rest)?)?;
-    let bytes = usize::try_from(number(rest)?).ok()?;
-    Some((PartitionEntry { partition, position, last, state: Snapshot::default() }, bytes))
+    let state = usize::try_from(number(rest)?).ok()?;
+    Some(PartitionEntry { partition, position, last, state })
+}
+
+/// What is between the table and the states: so many segments, the last of them `current`. `None` if it makes no sense.
+pub(crate) fn decode_segments(
+    bytes: Bytes,
+    count: u32,
+    current: SegmentNumber,
+    version: u32,
+) -> Option<Vec<Segment>> {
+    let mut rest = bytes;
+    let mut segments =
+        (0..count).map(|_| decode_segment(&mut rest, version)).collect::<Option<Vec<Segment>>>()?;
+    // Only the index of the segment which was being filled is complete.
+    for segment in segments.iter_mut().filter(|segment| segment.header.number != current) {
+        segment.index = None;
+    }
+    rest.is_empty().then_some(segments)
 }
 
 /// Reads a segment's entry of a file of this version.

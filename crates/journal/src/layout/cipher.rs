@@ -14,6 +14,7 @@ use crate::layout::format::RecordHeader;
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position, Snapshot};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce};
+use std::sync::Arc;
 use std::{io, iter};
 
 /// What encryption adds to a payload.
@@ -21,8 +22,11 @@ pub(crate) const PAYLOAD_EXTRA_BYTES: u64 = (NONCE_LEN + TAG_BYTES) as u64;
 
 const TAG_BYTES: usize = 16;
 
-/// States are encrypted in steps of this size, so that reading one back needs no second buffer of its size.
+/// States are encrypted in steps of this size, so that one is read back step by step.
 const STATE_STEP_BYTES: usize = 1 << 20;
+
+/// What such a step takes on the disk.
+pub(crate) const SEALED_STEP_BYTES: usize = STATE_STEP_BYTES + TAG_BYTES;
 
 const PAYLOAD_KIND: &[u8] = b"records of segment";
 const STATE_KIND: &[u8] = b"states of checkpoint";
@@ -185,24 +189,51 @@ impl StateCipher {
         Some(sealed.collect())
     }
 
-    /// The states that are on the disk as these; `None` if one is not what was encrypted.
-    pub(crate) fn open(&self, keys: &Keys, sealed: Vec<(StateName, Snapshot)>) -> Option<Vec<Snapshot>> {
+    /// Reads them back; `None`: the key is not known.
+    pub(crate) fn opener(&self, keys: &Keys) -> Option<StateOpener> {
         let key = keys.get(self.key)?.of_file(STATE_KIND, self.salt);
-        let mut next = first_nonce(self.first_nonce);
-        let opened = sealed.into_iter().map(|(name, stored)| {
-            let stored = stored.to_bytes();
-            let mut out = Vec::with_capacity(stored.len());
-            let mut step_buffer = Vec::new();
-            for (step, part) in stored.chunks(STATE_STEP_BYTES + TAG_BYTES).enumerate() {
-                step_buffer.clear();
-                step_buffer.extend_from_slice(part);
-                let nonce = Nonce::assume_unique_for_key(take_nonce(&mut next));
-                let bound = Aad::from(name.bound(step, stored.len()));
-                out.extend_from_slice(key.open_in_place(nonce, bound, &mut step_buffer).ok()?);
-            }
-            Some(Bytes::from(out).into())
-        });
-        opened.collect()
+        Some(StateOpener { key: Arc::new(key), next: first_nonce(self.first_nonce) })
+    }
+}
+
+/// Knows how the states of one checkpoint are encrypted, one after the other.
+pub(crate) struct StateOpener {
+    key: Arc<LessSafeKey>,
+    /// The next nonce.
+    next: u128,
+}
+
+impl StateOpener {
+    /// The next one, which takes so many bytes on the disk.
+    pub(crate) fn next(&mut self, name: StateName, sealed_bytes: usize) -> SealedState {
+        let first_nonce = self.next;
+        self.next += sealed_bytes.div_ceil(SEALED_STEP_BYTES) as u128;
+        SealedState { key: self.key.clone(), name, first_nonce, sealed_bytes }
+    }
+}
+
+/// How one state is encrypted.
+#[derive(Clone)]
+pub(crate) struct SealedState {
+    key: Arc<LessSafeKey>,
+    name: StateName,
+    first_nonce: u128,
+    sealed_bytes: usize,
+}
+
+impl SealedState {
+    /// Length of the state.
+    pub(crate) fn plain_bytes(&self) -> usize {
+        self.sealed_bytes - self.sealed_bytes.div_ceil(SEALED_STEP_BYTES) * TAG_BYTES
+    }
+
+    /// What one of its steps holds, which is on the disk as `stored`; `None` if it is not what was encrypted there.
+    pub(crate) fn open(&self, step: usize, mut stored: Vec<u8>) -> Option<Vec<u8>> {
+        let nonce = Nonce::assume_unique_for_key(take_nonce(&mut (self.first_nonce + step as u128)));
+        let bound = Aad::from(self.name.bound(step, self.sealed_bytes));
+        let plain_bytes = self.key.open_in_place(nonce, bound, &mut stored).ok()?.len();
+        stored.truncate(plain_bytes);
+        Some(stored)
     }
 }
 

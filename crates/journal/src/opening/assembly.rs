@@ -9,9 +9,10 @@ use crate::layout::group::Draft;
 use crate::opening::checkpoint_load::Loaded;
 use crate::opening::recovered::Recovered;
 use crate::opening::recovery::Unused;
+use crate::opening::states::StoredCheckpoint;
 use crate::opening::verify::Verified;
 use crate::reading::read::Handles;
-use crate::retaining::checkpoint::{Checkpoint, Checkpoints, Kept, Summary, UNFINISHED};
+use crate::retaining::checkpoint::{Checkpoints, Kept, Summary, UNFINISHED};
 use crate::retaining::compaction::Compactions;
 use crate::retaining::index::Indexes;
 use crate::retaining::rekeying::Rekeying;
@@ -45,7 +46,7 @@ impl<D: Disk> Assembly<D> {
         let current = self.current()?;
         let spare = self.spare(current.header.number);
         let dead = self.dead(current.header.number, spare.as_ref().map(|spare| spare.header.number));
-        let (mut checkpoints, states) = self.checkpoints();
+        let (mut checkpoints, states) = self.checkpoints()?;
         let verified = self.verified;
         // However often the broker starts, what the next start has to read is bounded.
         checkpoints.committed(verified.parts.iter().map(|part| part.end - part.start).sum());
@@ -166,7 +167,7 @@ impl<D: Disk> Assembly<D> {
     }
 
     /// The kept checkpoint, and the states in it that are to be used. States of stopped partitions are carried on.
-    fn checkpoints(&mut self) -> (Checkpoints, Vec<Checkpoint>) {
+    fn checkpoints(&mut self) -> Result<(Checkpoints, Vec<StoredCheckpoint>), OpenError> {
         let mut checkpoints = Checkpoints {
             last_sequence: self.loaded.last_sequence,
             doubtful: std::mem::take(&mut self.loaded.doubtful),
@@ -184,12 +185,12 @@ impl<D: Disk> Assembly<D> {
             let _ = self.disk.remove(&name);
         }
         let Some((content, segments)) = self.loaded.checkpoint.take() else {
-            return (checkpoints, Vec::new());
+            return Ok((checkpoints, Vec::new()));
         };
         let live = segments.iter().map(|segment| (segment.header.number, segment.live())).collect();
         let positions = self.verified.applied.clone();
         let (sequence, start) = (content.sequence, content.start);
-        checkpoints.state_bytes = content.state_bytes();
+        checkpoints.state_bytes = content.partitions.iter().map(|entry| entry.state.byte_length()).sum();
         checkpoints.kept.extend(self.loaded.before.map(|(sequence, key)| Kept {
             sequence,
             key,
@@ -199,11 +200,12 @@ impl<D: Disk> Assembly<D> {
         checkpoints.kept.push_back(Kept { sequence, key, summary });
         let states = content.partitions.into_iter().filter_map(|entry| {
             let (partition, state) = (entry.partition, entry.state);
-            entry.position.map(|position| Checkpoint { partition, position, state })
+            entry.position.map(|position| StoredCheckpoint { partition, position, state })
         });
-        let (carried, states) =
+        let (carried, states): (Vec<_>, _) =
             states.partition(|state| self.verified.damaged.contains_key(&state.partition));
-        checkpoints.carried = carried;
-        (checkpoints, states)
+        // Their file goes before they do.
+        checkpoints.carried = carried.iter().map(StoredCheckpoint::read).collect::<Result<_, _>>()?;
+        Ok((checkpoints, states))
     }
 }

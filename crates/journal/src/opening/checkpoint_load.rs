@@ -3,16 +3,19 @@
 use crate::disks::disk::{Disk, DiskFile, read_full_at};
 use crate::error::OpenError;
 use crate::keys::{KeyId, Keys};
-use crate::layout::checkpoint_bytes::{BodyExtent, Content, decode_body, decode_header};
+use crate::layout::checkpoint_bytes::{
+    BodyExtent, Content, FRONT_BYTES, decode_header, decode_segments, decode_table, table_bytes,
+};
 use crate::layout::format::{HeaderFault, SECTOR_BYTES, checkpoint_name, checkpoint_of};
 use crate::opening::recovery::lacking;
+use crate::opening::states::{BodyScan, StoredState};
 use crate::retaining::checkpoint::UNFINISHED;
 use crate::writing::segment::Segment;
 use std::io;
 use std::path::PathBuf;
 
 /// A checkpoint, and the segments before it.
-pub(crate) type Parsed = (Content, Vec<Segment>);
+pub(crate) type Parsed = (Content<StoredState>, Vec<Segment>);
 
 /// The newest readable checkpoint, and the files around it.
 #[derive(Debug, Default)]
@@ -35,7 +38,7 @@ pub(crate) struct Loaded {
 
 impl Loaded {
     /// What the checkpoint says.
-    pub(crate) fn content(&self) -> Option<&Content> {
+    pub(crate) fn content(&self) -> Option<&Content<StoredState>> {
         self.checkpoint.as_ref().map(|(content, _)| content)
     }
 
@@ -132,15 +135,36 @@ fn read<D: Disk>(
     if extent.sequence != sequence || length.saturating_sub(SECTOR_BYTES) < extent.bytes {
         return Err(HeaderFault::Invalid.into());
     }
-    let mut body = vec![0; extent.bytes as usize];
-    let read = read_full_at(&file, &mut body, SECTOR_BYTES)?;
-    if read < body.len() || crc32c::crc32c(&body) != extent.checksum {
+    let opener = extent.cipher.and_then(|cipher| cipher.opener(keys));
+    let mut body = BodyScan::begin(file, disk.path(name), opener);
+    let parsed = read_body(&mut body, &extent)?;
+    if body.checksum() != extent.checksum {
         return Err(HeaderFault::Invalid.into());
     }
     let key = extent.cipher.map(|cipher| cipher.key);
     if keys.lacks(key) {
         return Err(Unreadable::Lacking(key));
     }
-    let parsed = decode_body(&extent, &body.into(), keys).ok_or(HeaderFault::Invalid)?;
     Ok((parsed, key))
+}
+
+/// Nothing of it is known to be right before its checksum is.
+fn read_body(body: &mut BodyScan, extent: &BodyExtent) -> Result<Parsed, Unreadable> {
+    let body_bytes = usize::try_from(extent.bytes).map_err(|_| HeaderFault::Invalid)?;
+    let front = there(body.bytes(FRONT_BYTES)?)?;
+    let table_bytes = there(table_bytes(&front).filter(|bytes| *bytes <= body_bytes))?;
+    let partitions = there(body.bytes(table_bytes - FRONT_BYTES)?)?;
+    let table = [front, partitions].concat().into();
+    let (content, segment_count) = there(decode_table(extent.sequence, table))?;
+    let states = content.partitions.iter().try_fold(0, |sum: usize, entry| sum.checked_add(entry.state));
+    let segment_bytes = states.and_then(|states| (body_bytes - table_bytes).checked_sub(states));
+    let segments = there(body.bytes(there(segment_bytes)?)?)?;
+    let segments = there(decode_segments(segments, segment_count, content.end.segment, extent.version))?;
+    let content = content.with_states(|name, bytes| there(body.state(name, bytes)?))?;
+    Ok((content, segments))
+}
+
+/// What should be there, and make sense.
+fn there<T>(found: Option<T>) -> Result<T, Unreadable> {
+    found.ok_or(Unreadable::Fault(HeaderFault::Invalid))
 }

@@ -7,4 +7,5 @@ pub mod chain;
 pub mod checkpoint_load;
 pub mod recovered;
 pub mod recovery;
+pub mod states;
 pub mod verify;

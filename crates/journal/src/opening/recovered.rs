@@ -5,9 +5,9 @@ use crate::error::{Damage, DamageKind, ReadError};
 use crate::keys::Keys;
 use crate::layout::format::SegmentHeader;
 use crate::opening::chain::SCAN_STEP_BYTES;
+use crate::opening::states::StoredCheckpoint;
 use crate::reading::scan::Window;
 use crate::record::StoredRecord;
-use crate::retaining::checkpoint::Checkpoint;
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,7 +19,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Recovered<F> {
     /// The last state of each partition that has one, stopped partitions left out.
-    pub checkpoints: Vec<Checkpoint>,
+    pub checkpoints: Vec<StoredCheckpoint>,
     /// Partitions that are stopped, with the first damage found in each. The journal takes no records for them.
     pub damaged: Vec<Damage>,
     /// A group at the very end that was not completely written, and so never confirmed: cut off.

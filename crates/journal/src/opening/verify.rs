@@ -7,6 +7,7 @@ use crate::layout::checkpoint_bytes::{Content, Place};
 use crate::layout::format::{GroupEnd, GroupNumber, SegmentNumber};
 use crate::opening::chain::{Link, SCAN_STEP_BYTES, Stale};
 use crate::opening::recovered::{Part, TornTail};
+use crate::opening::states::StoredState;
 use crate::reading::scan::{GroupHead, Window};
 use crate::retaining::retention::Segments;
 use postroad_model::{PartitionId, Position};
@@ -43,7 +44,11 @@ type Bad = BTreeMap<usize, DamageKind>;
 
 impl<F: DiskFile> Verified<F> {
     /// Before the first group after a checkpoint, whose segments are in `segments`.
-    pub(crate) fn new(segments: Segments, checkpoint: Option<&Content>, keys: Keys) -> Verified<F> {
+    pub(crate) fn new(
+        segments: Segments,
+        checkpoint: Option<&Content<StoredState>>,
+        keys: Keys,
+    ) -> Verified<F> {
         let mut verified = Verified {
             segments,
             positions: BTreeMap::new(),
@@ -207,7 +212,7 @@ impl<F: DiskFile> Verified<F> {
     }
 
     /// Stops partitions whose records end before the last one that the checkpoint knows of.
-    pub(crate) fn check_ends(&mut self, content: &Content, end: &std::path::Path) {
+    pub(crate) fn check_ends(&mut self, content: &Content<StoredState>, end: &std::path::Path) {
         for entry in &content.partitions {
             let applied = entry.position.map_or(0, Position::get);
             let seen = self.seen.get(&entry.partition).map_or(applied, |seen| applied.max(seen.get()));

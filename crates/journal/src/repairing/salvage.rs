@@ -16,10 +16,10 @@ use crate::opening::chain::{self, Found, SCAN_STEP_BYTES};
 use crate::opening::checkpoint_load::{self, Loaded};
 use crate::opening::recovered::TornTail;
 use crate::opening::recovery::lacking;
+use crate::opening::states::{StoredCheckpoint, StoredState};
 use crate::reading::scan::{GroupHead, Window};
 use crate::record::StoredRecord;
 use crate::repairing::salvage_scan::{Scan, Scanned};
-use crate::retaining::checkpoint::Checkpoint;
 use crate::retaining::compacted::{self, Compacted};
 use crate::retaining::live::LiveSet;
 use crate::writing::segment::Segment;
@@ -159,11 +159,11 @@ impl<D: Disk> Salvage<D> {
     }
 
     /// The newest state of each partition that can be read.
-    pub fn checkpoints(&self) -> Vec<Checkpoint> {
+    pub fn checkpoints(&self) -> Vec<StoredCheckpoint> {
         let entries = self.content().map_or(&[][..], |content| &content.partitions);
         let states = entries.iter().filter_map(|entry| {
             let (partition, state) = (entry.partition, entry.state.clone());
-            entry.position.map(|position| Checkpoint { partition, position, state })
+            entry.position.map(|position| StoredCheckpoint { partition, position, state })
         });
         states.collect()
     }
@@ -297,7 +297,7 @@ impl<D: Disk> Salvage<D> {
         Ok(())
     }
 
-    pub(crate) fn content(&self) -> Option<&Content> {
+    pub(crate) fn content(&self) -> Option<&Content<StoredState>> {
         self.loaded.content()
     }
 

@@ -1,5 +1,6 @@
 //! Encryption: what is on the disk, which keys a directory needs, and how it comes from one key to another.
 
+use super::in_memory;
 use super::service::{OPTIONS, position, record, row, serve, stored};
 use crate::disks::disk::write_all_at;
 use crate::layout::format::{GROUP_HEADER_BYTES, RECORD_HEADER_BYTES, RecordHeader};
@@ -53,7 +54,7 @@ fn open(disk: &SimulatedDisk, keys: &Keys) -> Opened {
     let records: Vec<StoredRecord> = recovered.records().map(|record| record.unwrap()).collect();
     let last = journal.last_position(PARTITION).map_or(0, |last| last.get());
     assert_eq!(journal.recount(PARTITION, (1..=last).map(|number| row(position(number), 928))), 0);
-    (journal, records, recovered.checkpoints)
+    (journal, records, in_memory(&recovered.checkpoints))
 }
 
 fn commit(
@@ -420,7 +421,7 @@ fn repair_keeps_what_is_encrypted_and_can_be_read() {
     bytes[700] ^= 1;
     disk.set_contents(name, bytes);
     let salvage = Salvage::look_with(disk.clone(), keys.clone()).unwrap();
-    assert_eq!(salvage.checkpoints(), vec![state(20)]);
+    assert_eq!(in_memory(&salvage.checkpoints()), vec![state(20)]);
     assert_eq!(salvage.read_damaged(PARTITION, position(1)).unwrap(), None, "ciphertext tells nothing");
     let live = (2..=25).map(|number| (PARTITION, position(number)));
     let aside = SimulatedDisk::new(1);

@@ -12,3 +12,11 @@ mod repair;
 mod service;
 pub(crate) mod simulation;
 mod sorted;
+mod states;
+
+use crate::{Checkpoint, StoredCheckpoint};
+
+/// These states, all of them in memory.
+fn in_memory(stored: &[StoredCheckpoint]) -> Vec<Checkpoint> {
+    stored.iter().map(|checkpoint| checkpoint.read().expect("a good checkpoint can be read")).collect()
+}

@@ -1,5 +1,6 @@
 //! What the simulation knows of a journal's user: partitions whose records enqueue and settle.
 
+use super::in_memory;
 use crate::{Checkpoint, Disk, Payload, Record, Recovered, SimulatedDisk};
 use bytes::{Buf, BufMut, Bytes};
 use postroad_model::{PartitionId, Position};
@@ -150,7 +151,7 @@ impl Model {
         recovered: &Recovered<<SimulatedDisk as Disk>::File>,
     ) -> (BTreeMap<PartitionId, State>, bool) {
         let mut states: BTreeMap<PartitionId, State> = BTreeMap::new();
-        for checkpoint in &recovered.checkpoints {
+        for checkpoint in in_memory(&recovered.checkpoints) {
             let state = State::decode(checkpoint.state.to_bytes());
             assert_eq!(state.last, checkpoint.position.get());
             states.insert(checkpoint.partition, state);

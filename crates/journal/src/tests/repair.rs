@@ -1,6 +1,7 @@
 //! Repair: what survives each kind of damage, what is told of the rest, and that the directory opens afterwards.
 
 use super::damage::flip;
+use super::in_memory;
 use super::service::{OPTIONS, open, position, record, row, serve, stored};
 use crate::{
     Checkpoint, DamageKind, Disk, Fault, Journal, LostRecords, Met, Operation, ReadError, Salvage,
@@ -53,7 +54,7 @@ struct Replayed {
 
 fn replay(salvage: &Salvage<SimulatedDisk>) -> Replayed {
     let mut replayed = Replayed::default();
-    for checkpoint in salvage.checkpoints() {
+    for checkpoint in in_memory(&salvage.checkpoints()) {
         assert_eq!(checkpoint, state(checkpoint.partition.0, checkpoint.position.get()));
         replayed.states.push(checkpoint.position.get());
     }
