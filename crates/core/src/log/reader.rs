@@ -22,13 +22,13 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Of what is in one piece.
-    pub(crate) fn new(bytes: &Bytes) -> Reader<'static> {
-        Reader { piece: bytes.clone(), at: 0, before: 0, behind: Bytes::new(), more: None, version: VERSION }
+    pub(crate) fn new(bytes: Bytes) -> Reader<'static> {
+        Reader { piece: bytes, at: 0, before: 0, behind: Bytes::new(), more: None, version: VERSION }
     }
 
     /// Of these pieces, wherever they were cut.
     pub(crate) fn of_pieces(pieces: &'a mut dyn Iterator<Item = Bytes>) -> Reader<'a> {
-        Reader { more: Some(pieces), ..Reader::new(&Bytes::new()) }
+        Reader { more: Some(pieces), ..Reader::new(Bytes::new()) }
     }
 
     /// What follows is of this version; `false` if this build does not know it.

@@ -180,7 +180,7 @@ pub fn encode_record(command: &Command, compression: Compression) -> Vec<Bytes> 
 /// # Errors
 /// [`RecordError`]: the record is of a newer version, or was not written by Postroad.
 pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
-    let mut input = Reader::new(record);
+    let mut input = Reader::new(record.clone());
     let kind = input.u8()?;
     let version = input.u8()?;
     if !input.speaks(version) {

@@ -19,7 +19,7 @@ use crate::intake::audit::{Audit, Last};
 use crate::log::reader::Reader;
 use crate::log::record::{self, RecordError, Writer};
 use crate::memory::folding::folded_pages;
-use crate::queue::{Entry, Folded, Lane, LaneNumber, Page, Queue, Span, State, tag};
+use crate::queue::{Entry, Folded, Lane, LaneNumber, Load, Page, Queue, Span, State, tag};
 use crate::schedule::{Chunk, Job, Shelf, WORDS};
 use crate::settings::Settings;
 use crate::transaction::{Prepared, Promised};
@@ -549,21 +549,22 @@ impl Partition {
         input: &mut Reader<'_>,
     ) -> Result<(), SnapshotError> {
         let next = input.u64()?;
-        let entries = input.list(|input| Ok((input.u64()?, input.u32()?, read_key(input)?)))?;
-        let (page_entries, pages) = match pages {
-            Some(read) => {
-                let page_entries = u64::from(input.u32()?);
-                let mut kept =
-                    |input: &mut Reader<'_>| Ok(self.bodies.keep_page(read(input)?, &self.settings));
-                (page_entries, input.list(|input| kept(input))?)
-            }
-            None => (0, Vec::new()),
-        };
-        let mut parts: Vec<Part> =
-            entries.into_iter().map(Part::Entry).chain(pages.into_iter().map(Part::Page)).collect();
+        let entry = |input: &mut Reader<'_>| Ok(Part::Entry((input.u64()?, input.u32()?, read_key(input)?)));
+        let mut parts = input.list(entry)?;
+        let mut page_entries = 0;
+        if let Some(read) = pages {
+            page_entries = u64::from(input.u32()?);
+            let kept = |input: &mut Reader<'_>| {
+                let page = read(input)?;
+                // It may be out of memory from here on.
+                let load = page.load();
+                Ok(Part::Page(self.bodies.keep_page(page, &self.settings), load))
+            };
+            parts.extend(input.list(kept)?);
+        }
         parts.sort_by_key(Part::first);
         let lane = queue.lanes.get_or_make(number);
-        let has_pages = parts.iter().any(|part| matches!(part, Part::Page(_)));
+        let has_pages = parts.iter().any(|part| matches!(part, Part::Page(..)));
         // It keeps the size of the pages that it has, whatever a new lane's would be.
         if has_pages && !lane.restore_page_entries(page_entries) {
             return Err(RecordError::Page { what: "the number of entries to a page" }.into());
@@ -572,7 +573,7 @@ impl Partition {
         for part in parts {
             match part {
                 Part::Entry(entry) => self.read_entry(number, queue, entry)?,
-                Part::Page(page) => self.read_page(number, queue, page)?,
+                Part::Page(page, load) => self.read_page(number, queue, page, load)?,
             }
         }
         queue.lanes.get_or_make(number).skip_to(next);
@@ -609,9 +610,15 @@ impl Partition {
     }
 
     /// A page, which is kept already, takes its place as it is.
-    fn read_page(&mut self, number: LaneNumber, queue: &mut Queue, page: Page) -> Result<(), SnapshotError> {
+    fn read_page(
+        &mut self,
+        number: LaneNumber,
+        queue: &mut Queue,
+        page: Page,
+        load: Load,
+    ) -> Result<(), SnapshotError> {
         let page = page.stamped(&mut queue.next_stamp);
-        queue.load.add_all(page.load());
+        queue.load.add_all(load);
         queue.counts.found += page.len();
         begin_groups(queue, page.has_groups());
         self.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));
@@ -666,14 +673,15 @@ type OpenEntry = (u64, u32, MessageKey);
 /// What lies in a lane.
 enum Part {
     Entry(OpenEntry),
-    Page(Page),
+    /// With what is in it.
+    Page(Page, Load),
 }
 
 impl Part {
     fn first(&self) -> u64 {
         match self {
             Part::Entry((sequence, ..)) => *sequence,
-            Part::Page(page) => page.ends().0,
+            Part::Page(page, _) => page.ends().0,
         }
     }
 }

@@ -430,8 +430,7 @@ fn are_alike(one: &Message, other: &Message) -> bool {
 
 /// The headers behind the columns, which end the page.
 fn read_headers(bytes: &Bytes, input: Numbers<'_>, count: u64) -> Result<Vec<Message>, RecordError> {
-    let text = bytes.slice_ref(input.bytes);
-    let mut text = Reader::new(&text);
+    let mut text = Reader::new(bytes.slice_ref(input.bytes));
     let headers = (0..count).map(|_| Ok(text.headers()?.0)).collect::<Result<Vec<Message>, RecordError>>()?;
     text.end()?;
     Ok(headers)

@@ -245,11 +245,10 @@ pub(crate) fn decode_header(sector: &[u8; SECTOR_BYTES as usize]) -> Result<Body
     Ok(BodyExtent { sequence, bytes, checksum, version, cipher })
 }
 
-/// How many bytes of the body precede its segments, by the first [`FRONT_BYTES`]; `None` if there cannot be so many partitions.
+/// How many bytes of the body precede its segments, by the first [`FRONT_BYTES`]; `None` if those are not all there.
 pub(crate) fn table_bytes(front: &[u8]) -> Option<usize> {
-    let (mut front, most) = (front, usize::from(u16::MAX) + 1);
-    let partitions = usize::try_from(front.try_get_u32_le().ok()?).ok()?;
-    (partitions <= most).then_some(FRONT_BYTES + partitions * PARTITION_BYTES)
+    let partitions = front.get(..FRONT_BYTES)?.try_get_u32_le().ok()?;
+    Some(FRONT_BYTES + partitions as usize * PARTITION_BYTES)
 }
 
 /// What precedes the segments: what the checkpoint says, with the bytes that each state takes, and how many segments there are. `None`

@@ -213,7 +213,7 @@ impl StateOpener {
 }
 
 /// How one state is encrypted.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct SealedState {
     key: Arc<LessSafeKey>,
     name: StateName,
@@ -224,7 +224,7 @@ pub(crate) struct SealedState {
 impl SealedState {
     /// Length of the state.
     pub(crate) fn plain_bytes(&self) -> usize {
-        self.sealed_bytes - self.sealed_bytes.div_ceil(SEALED_STEP_BYTES) * TAG_BYTES
+        self.sealed_bytes.saturating_sub(self.sealed_bytes.div_ceil(SEALED_STEP_BYTES) * TAG_BYTES)
     }
 
     /// What one of its steps holds, which is on the disk as `stored`; `None` if it is not what was encrypted there.

@@ -12,7 +12,7 @@ use crate::opening::recovery::Unused;
 use crate::opening::states::StoredCheckpoint;
 use crate::opening::verify::Verified;
 use crate::reading::read::Handles;
-use crate::retaining::checkpoint::{Checkpoints, Kept, Summary, UNFINISHED};
+use crate::retaining::checkpoint::{Checkpoint, Checkpoints, Kept, Summary, UNFINISHED};
 use crate::retaining::compaction::Compactions;
 use crate::retaining::index::Indexes;
 use crate::retaining::rekeying::Rekeying;
@@ -43,10 +43,12 @@ pub(crate) struct Assembly<D: Disk> {
 
 impl<D: Disk> Assembly<D> {
     pub(crate) fn put_together(mut self) -> Result<(Journal<D>, Recovered<D::File>), OpenError> {
+        let (carried, states) = self.states()?;
         let current = self.current()?;
         let spare = self.spare(current.header.number);
         let dead = self.dead(current.header.number, spare.as_ref().map(|spare| spare.header.number));
-        let (mut checkpoints, states) = self.checkpoints()?;
+        let mut checkpoints = self.checkpoints();
+        checkpoints.carried = carried;
         let verified = self.verified;
         // However often the broker starts, what the next start has to read is bounded.
         checkpoints.committed(verified.parts.iter().map(|part| part.end - part.start).sum());
@@ -166,8 +168,17 @@ impl<D: Disk> Assembly<D> {
         .collect()
     }
 
-    /// The kept checkpoint, and the states in it that are to be used. States of stopped partitions are carried on.
-    fn checkpoints(&mut self) -> Result<(Checkpoints, Vec<StoredCheckpoint>), OpenError> {
+    /// The states in the checkpoint that are carried on, as their partitions are stopped, and those that are to be used.
+    fn states(&self) -> Result<(Vec<Checkpoint>, Vec<StoredCheckpoint>), OpenError> {
+        let is_stopped = |stored: &StoredCheckpoint| self.verified.damaged.contains_key(&stored.partition);
+        let (stopped, used): (Vec<_>, _) = self.loaded.states().partition(is_stopped);
+        // Their file goes before they do.
+        let carried = stopped.iter().map(StoredCheckpoint::read).collect::<Result<_, _>>()?;
+        Ok((carried, used))
+    }
+
+    /// The kept checkpoints.
+    fn checkpoints(&mut self) -> Checkpoints {
         let mut checkpoints = Checkpoints {
             last_sequence: self.loaded.last_sequence,
             doubtful: std::mem::take(&mut self.loaded.doubtful),
@@ -185,7 +196,7 @@ impl<D: Disk> Assembly<D> {
             let _ = self.disk.remove(&name);
         }
         let Some((content, segments)) = self.loaded.checkpoint.take() else {
-            return Ok((checkpoints, Vec::new()));
+            return checkpoints;
         };
         let live = segments.iter().map(|segment| (segment.header.number, segment.live())).collect();
         let positions = self.verified.applied.clone();
@@ -198,14 +209,6 @@ impl<D: Disk> Assembly<D> {
         }));
         let (key, summary) = (self.loaded.key, Some(Summary { positions, live, start }));
         checkpoints.kept.push_back(Kept { sequence, key, summary });
-        let states = content.partitions.into_iter().filter_map(|entry| {
-            let (partition, state) = (entry.partition, entry.state);
-            entry.position.map(|position| StoredCheckpoint { partition, position, state })
-        });
-        let (carried, states): (Vec<_>, _) =
-            states.partition(|state| self.verified.damaged.contains_key(&state.partition));
-        // Their file goes before they do.
-        checkpoints.carried = carried.iter().map(StoredCheckpoint::read).collect::<Result<_, _>>()?;
-        Ok((checkpoints, states))
+        checkpoints
     }
 }

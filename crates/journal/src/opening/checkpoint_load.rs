@@ -7,8 +7,9 @@ use crate::layout::checkpoint_bytes::{
     BodyExtent, Content, FRONT_BYTES, decode_header, decode_segments, decode_table, table_bytes,
 };
 use crate::layout::format::{HeaderFault, SECTOR_BYTES, checkpoint_name, checkpoint_of};
+use crate::opening::body::Body;
 use crate::opening::recovery::lacking;
-use crate::opening::states::{BodyScan, StoredState};
+use crate::opening::states::{StoredCheckpoint, StoredState};
 use crate::retaining::checkpoint::UNFINISHED;
 use crate::writing::segment::Segment;
 use std::io;
@@ -40,6 +41,15 @@ impl Loaded {
     /// What the checkpoint says.
     pub(crate) fn content(&self) -> Option<&Content<StoredState>> {
         self.checkpoint.as_ref().map(|(content, _)| content)
+    }
+
+    /// The states in it.
+    pub(crate) fn states(&self) -> impl Iterator<Item = StoredCheckpoint> {
+        let entries = self.content().map_or(&[][..], |content| &content.partitions);
+        entries.iter().filter_map(|entry| {
+            let (partition, state) = (entry.partition, entry.state.clone());
+            entry.position.map(|position| StoredCheckpoint { partition, position, state })
+        })
     }
 
     /// The segments that it lists.
@@ -112,7 +122,11 @@ impl From<HeaderFault> for Unreadable {
 
 impl From<io::Error> for Unreadable {
     fn from(error: io::Error) -> Unreadable {
-        Unreadable::Io(error)
+        match error.kind() {
+            // What differs from one time to the next is no checkpoint to go by.
+            io::ErrorKind::InvalidData => HeaderFault::Invalid.into(),
+            _ => Unreadable::Io(error),
+        }
     }
 }
 
@@ -131,36 +145,35 @@ fn read<D: Disk>(
     keys: &Keys,
 ) -> Result<(Parsed, Option<KeyId>), Unreadable> {
     let (file, extent) = read_header(disk, name)?;
-    let length = file.length()?;
-    if extent.sequence != sequence || length.saturating_sub(SECTOR_BYTES) < extent.bytes {
+    if extent.sequence != sequence || file.length()?.saturating_sub(SECTOR_BYTES) < extent.bytes {
         return Err(HeaderFault::Invalid.into());
     }
-    let opener = extent.cipher.and_then(|cipher| cipher.opener(keys));
-    let mut body = BodyScan::begin(file, disk.path(name), opener);
-    let parsed = read_body(&mut body, &extent)?;
-    if body.checksum() != extent.checksum {
-        return Err(HeaderFault::Invalid.into());
-    }
+    let body = there(Body::check(file, &disk.path(name), &extent)?)?;
     let key = extent.cipher.map(|cipher| cipher.key);
     if keys.lacks(key) {
         return Err(Unreadable::Lacking(key));
     }
-    Ok((parsed, key))
+    Ok((parse(&body, &extent, keys)?, key))
 }
 
-/// Nothing of it is known to be right before its checksum is.
-fn read_body(body: &mut BodyScan, extent: &BodyExtent) -> Result<Parsed, Unreadable> {
-    let body_bytes = usize::try_from(extent.bytes).map_err(|_| HeaderFault::Invalid)?;
-    let front = there(body.bytes(FRONT_BYTES)?)?;
-    let table_bytes = there(table_bytes(&front).filter(|bytes| *bytes <= body_bytes))?;
-    let partitions = there(body.bytes(table_bytes - FRONT_BYTES)?)?;
-    let table = [front, partitions].concat().into();
-    let (content, segment_count) = there(decode_table(extent.sequence, table))?;
+/// What it says; states stay encrypted if their key is not known.
+fn parse(body: &Body, extent: &BodyExtent, keys: &Keys) -> Result<Parsed, Unreadable> {
+    let table_bytes = there(table_bytes(&body.read(0..FRONT_BYTES)?))?;
+    let table = body.read(0..table_bytes)?;
+    let (content, segment_count) = there(decode_table(extent.sequence, table.into()))?;
     let states = content.partitions.iter().try_fold(0, |sum: usize, entry| sum.checked_add(entry.state));
-    let segment_bytes = states.and_then(|states| (body_bytes - table_bytes).checked_sub(states));
-    let segments = there(body.bytes(there(segment_bytes)?)?)?;
-    let segments = there(decode_segments(segments, segment_count, content.end.segment, extent.version))?;
-    let content = content.with_states(|name, bytes| there(body.state(name, bytes)?))?;
+    let begin = states.and_then(|states| body.byte_length().checked_sub(states));
+    let mut begin = there(begin.filter(|begin| table_bytes <= *begin))?;
+    let segments = body.read(table_bytes..begin)?;
+    let segments =
+        there(decode_segments(segments.into(), segment_count, content.end.segment, extent.version))?;
+    let mut opener = extent.cipher.and_then(|cipher| cipher.opener(keys));
+    let content = content.with_states(|name, bytes| {
+        let sealed = opener.as_mut().map(|opener| opener.next(name, bytes));
+        let state = StoredState::new(body.clone(), begin..begin + bytes, sealed);
+        begin += bytes;
+        there(state.is_sound()?.then_some(state))
+    })?;
     Ok((content, segments))
 }
 

@@ -3,6 +3,7 @@
 //! Start at [`recovery`]. Never here: what is written later, mending of damage.
 
 pub mod assembly;
+pub mod body;
 pub mod chain;
 pub mod checkpoint_load;
 pub mod recovered;

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// What a journal holds: first apply the checkpoints, then [`Recovered::records`].
 #[derive(Debug)]
 pub struct Recovered<F> {
-    /// The last state of each partition that has one, stopped partitions left out.
+    /// The last state of each partition that has one, stopped partitions left out. To be read before checkpoints are written.
     pub checkpoints: Vec<StoredCheckpoint>,
     /// Partitions that are stopped, with the first damage found in each. The journal takes no records for them.
     pub damaged: Vec<Damage>,

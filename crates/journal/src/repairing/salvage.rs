@@ -160,12 +160,7 @@ impl<D: Disk> Salvage<D> {
 
     /// The newest state of each partition that can be read.
     pub fn checkpoints(&self) -> Vec<StoredCheckpoint> {
-        let entries = self.content().map_or(&[][..], |content| &content.partitions);
-        let states = entries.iter().filter_map(|entry| {
-            let (partition, state) = (entry.partition, entry.state.clone());
-            entry.position.map(|position| StoredCheckpoint { partition, position, state })
-        });
-        states.collect()
+        self.loaded.states().collect()
     }
 
     /// Whether a record can be read.

@@ -336,6 +336,7 @@ fn nothing_is_called_lost_by_an_old_checkpoint_while_the_system_does_not_read_a_
 #[test]
 fn a_lost_segment_with_live_messages_stops_their_partition() {
     let disk = with_checkpoints(&[2]).copy();
+    let states = in_memory(&Journal::open(disk.copy(), OPTIONS).unwrap().1.checkpoints);
     disk.remove(FIRST).unwrap();
     let (mut journal, recovered) = Journal::open(disk, OPTIONS).unwrap();
     assert_eq!(recovered.damaged, vec![damage(Some(0), FIRST, 0, DamageKind::SegmentMissing)]);
@@ -347,6 +348,7 @@ fn a_lost_segment_with_live_messages_stops_their_partition() {
     for _ in 0..3 {
         assert!(journal.write_checkpoint(vec![]).is_ok(), "the stopped partition's last state is carried on");
     }
+    assert_eq!(journal.checkpoints.carried, states);
     let live: u64 = journal.segments().map(|segment| segment.live_messages).sum();
     assert_eq!(live, 1, "what is live in it nobody can say anew");
 }

@@ -1,5 +1,6 @@
 //! The fuzz target's edits with their checksums put right, from a seed: what random bytes get behind the checksums.
 
+use super::in_memory;
 use super::service::{OPTIONS, open, record};
 use super::simulation::Random;
 use crate::{Checkpoint, Disk, Journal, SimulatedDisk};
@@ -63,6 +64,7 @@ fn wrong_bytes_under_right_checksums_never_panic() {
         disk.set_contents(name, bytes);
         let Ok((mut journal, recovered)) = Journal::open(disk, OPTIONS) else { continue };
         opened += 1;
+        in_memory(&recovered.checkpoints);
         let records: Vec<_> = recovered.records().map(|record| record.unwrap()).collect();
         for record in
             records.iter().chain([&super::service::stored(0, 1, 0), &super::service::stored(1, 3, 0)])

@@ -1,0 +1,63 @@
+//! Any bytes as a snapshot: reading never panics, it makes no difference how they are cut, and what was read is written and read as
+//! the same again.
+//!
+//! The first byte chooses: raw bytes, or edits of a snapshot of one of the versions; the second how long the pieces are.
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use postroad_core::{Partition, Settings};
+use postroad_model::{PartitionId, Placement};
+
+const KEPT: [&[u8]; 15] = [
+    include_bytes!("../../fixtures/records/v1/snapshot.bin"),
+    include_bytes!("../../fixtures/records/v2/snapshot.bin"),
+    include_bytes!("../../fixtures/records/v3/snapshot.bin"),
+    include_bytes!("../../fixtures/records/v4/snapshot.bin"),
+    include_bytes!("../../fixtures/records/v5/snapshot.bin"),
+    include_bytes!("../../fixtures/records/v6/snapshot.bin"),
+    include_bytes!("../../fixtures/records/v7/snapshot.bin"),
+    include_bytes!("../../fixtures/records/v8/snapshot.bin"),
+    include_bytes!("../../fixtures/records/v9/snapshot.bin"),
+    include_bytes!("../../fixtures/records/v10/snapshot.bin"),
+    include_bytes!("../../fixtures/records/v11/snapshot.bin"),
+    include_bytes!("../../fixtures/records/v12/snapshot.bin"),
+    include_bytes!("../../fixtures/records/v13/snapshot.bin"),
+    include_bytes!("../../fixtures/records/v14/snapshot.bin"),
+    include_bytes!("../../fixtures/records/v15/snapshot.bin"),
+];
+
+fuzz_target!(|input: &[u8]| {
+    let [mode, piece_bytes, rest @ ..] = input else { return };
+    let snapshot = match KEPT.get(usize::from(*mode) % (KEPT.len() + 1)) {
+        Some(kept) => edited(kept, rest),
+        None => Bytes::copy_from_slice(rest),
+    };
+    let settings =
+        || Settings { page_entries: 2, ..Settings::at_rest(PartitionId(2), Placement::over(8), 1) };
+    let whole = Partition::restore(settings(), &snapshot);
+    let mut pieces = snapshot.chunks(1 + usize::from(*piece_bytes)).map(Bytes::copy_from_slice);
+    let in_pieces = Partition::restore_pieces(settings(), &mut pieces);
+    match (whole, in_pieces) {
+        (Ok(whole), Ok(in_pieces)) => {
+            let written = whole.snapshot();
+            assert_eq!(in_pieces.snapshot(), written);
+            let again = Partition::restore(settings(), &written).expect("its own");
+            assert_eq!(again.snapshot(), written);
+        }
+        (whole, in_pieces) => assert_eq!(whole.err(), in_pieces.err()),
+    }
+});
+
+/// Edits of three bytes each: where, and the new value; what does not make one is put at the end.
+fn edited(kept: &[u8], edits: &[u8]) -> Bytes {
+    let mut bytes = kept.to_vec();
+    let edits = edits.chunks_exact(3);
+    let rest = edits.remainder();
+    for edit in edits.take(16) {
+        let at = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % bytes.len();
+        bytes[at] = edit[2];
+    }
+    bytes.extend_from_slice(rest);
+    bytes.into()
+}
