@@ -542,6 +542,28 @@ def rewritten_for_nobody(binary, total=24 * MIB):
         broker.kill()
 
 
+def given_up(binary, total=256 * MIB):
+    """A consumer that goes while it is found out how long its message will be: no more of that is read, and the next has all of it."""
+    broker = brokers.new(binary, LIMIT).must_start()
+    try:
+        SectionsSender(broker.port).send_large(o.queue("given.up"), total)
+        client = Receiver(broker.port)
+        client.send(o.queue("soon"), "soon")
+        before = broker.bytes_read()
+        client.consume(o.queue("given.up"), 1)
+        client.call(o.REMOVE_INFO, object_id=client.consumer_id(1))
+        client.consume(o.queue("soon"), 1)
+        assert o.body(client.take(20)) == b"soon"
+        got = broker.bytes_read() - before
+        assert got < total // 4, f"{got} bytes were read for nobody"
+        client.consume(o.queue("given.up"), 1)
+        assert client.take_large(total)[1] == digest_of(total), "another body"
+        broker.check()
+    finally:
+        broker.kill()
+    return f"{got / MIB:.1f} MiB read before it went"
+
+
 def behind_a_window(binary, total=8 * MIB):
     """A client whose window is used up by one large message, and another one due, sends one itself: it is taken, and then the window
     opens."""
@@ -632,6 +654,7 @@ CASES = [
     ("256 MiB in by OpenWire, out by AMQP", lambda binary: goes_through(binary, wire=(Sender, AmqpReceiver))),
     ("48 MiB in sections by AMQP, out by OpenWire", lambda binary: goes_through(binary, True, 48 * MIB + 17, (SectionsSender, Receiver))),
     ("consumers of the other protocol that go in the middle", rewritten_for_nobody),
+    ("a consumer of the other protocol that goes before any of it has come", given_up),
     ("nothing in it, sent by AMQP", none_at_all),
     ("sent by a client that has no window for those that it is sent", behind_a_window),
     ("sent by AMQP, beyond what OpenWire takes", beyond_the_other),

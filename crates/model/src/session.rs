@@ -189,6 +189,9 @@ pub trait Session {
         None
     }
 
+    /// Whether it has this consumer still: what is delivered to others it drops, as the core has it back.
+    fn has_consumer(&self, consumer: ConsumerKey) -> bool;
+
     /// After `answer` was given a delivery that streams: bytes of its body that are still to be given to `body`; zero, if
     /// none. Until it is zero nothing else may be answered.
     fn body_missing(&self) -> u64 {

@@ -30,8 +30,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
-    ConnectionId, Deadline, Delivery, Event, Liveness, Login, LoginAnswer, Now, Parting, Protocol, Replies,
-    Session, ToSession,
+    ConnectionId, ConsumerKey, Deadline, Delivery, Event, Liveness, Login, LoginAnswer, Now, Parting,
+    Protocol, Replies, Session, ToSession,
 };
 
 use crate::codec::{
@@ -417,6 +417,10 @@ impl Session for AmqpSession {
 
     fn streams(&self) -> Option<Protocol> {
         Some(Protocol::Amqp)
+    }
+
+    fn has_consumer(&self, consumer: ConsumerKey) -> bool {
+        self.consumers.contains_key(&consumer.number)
     }
 
     fn body_missing(&self) -> u64 {

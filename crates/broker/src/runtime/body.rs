@@ -169,6 +169,11 @@ impl Body {
         self.pieces.ask(events);
     }
 
+    /// Who is to have it.
+    pub fn consumer(&self) -> ConsumerKey {
+        self.pieces.consumer
+    }
+
     /// Whether its message has left, and pieces of it follow.
     pub fn is_leaving(&self) -> bool {
         matches!(self.way, Way::AsItIs | Way::Rewritten(_))

@@ -433,6 +433,11 @@ impl Task {
         if body.is_leaving() && !self.session.takes_body() {
             return Ok(false);
         }
+        if !body.is_leaving() && !self.session.has_consumer(body.consumer()) {
+            // Nobody waits for what would become of it.
+            self.body = None;
+            return Ok(true);
+        }
         body.ask(&mut self.events);
         while !body.has_next() {
             let Some(((from, position), piece)) = self.mailbox.take_chunk() else { return Ok(false) };

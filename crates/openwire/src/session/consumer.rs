@@ -102,6 +102,11 @@ impl Consumers {
         self.all.get_mut(self.places.get(&ConsumerNumber(number))?)
     }
 
+    /// Whether one has this number of the core's.
+    pub fn has_number(&self, number: u32) -> bool {
+        self.places.contains_key(&ConsumerNumber(number))
+    }
+
     /// All of them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Consumer> {
         self.all.values_mut()

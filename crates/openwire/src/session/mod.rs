@@ -26,8 +26,8 @@ mod upload;
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
-    ConnectionId, Deadline, Delivery, Event, Liveness, Login, LoginAnswer, Now, Parting, Protocol, Replies,
-    Session, Ticket, ToSession,
+    ConnectionId, ConsumerKey, Deadline, Delivery, Event, Liveness, Login, LoginAnswer, Now, Parting,
+    Protocol, Replies, Session, Ticket, ToSession,
 };
 
 use crate::codec::{
@@ -344,6 +344,10 @@ impl Session for OpenWireSession {
 
     fn streams(&self) -> Option<Protocol> {
         self.can_stream().then_some(Protocol::OpenWire)
+    }
+
+    fn has_consumer(&self, consumer: ConsumerKey) -> bool {
+        self.consumers.has_number(consumer.number)
     }
 
     fn body_missing(&self) -> u64 {
