@@ -915,8 +915,14 @@ fn what_outlives_the_process_is_what_its_policy_says() {
 
 #[test]
 fn compressed_bodies_take_less_room_and_are_plain_for_everybody() {
-    let policy = "[[policy]]\ndestination = \"queue://dense\"\ncompression = \"lz4\"\n";
-    let broker = Broker::configured(policy);
+    for way in ["lz4", "zstd"] {
+        check_compressed(way);
+    }
+}
+
+fn check_compressed(way: &str) {
+    let policy = format!("[[policy]]\ndestination = \"queue://dense\"\ncompression = \"{way}\"\n");
+    let broker = Broker::configured(&policy);
     let body = "<item colour='red'/>".repeat(100);
     for queue in ["dense", "plain"] {
         broker.says(&["send", queue, "--body", &body]);

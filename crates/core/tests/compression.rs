@@ -19,15 +19,19 @@ fn policies(compression: Compression) -> Policies {
 #[test]
 fn a_policy_says_which_bodies_are_compressed_and_nobody_sees_it() {
     let long = "m".repeat(600);
-    for (case, to, tx, body, shorter) in [
+    let cases = [
         ("a queue of the policy", "dense.a", "", long.as_str(), true),
         ("another queue", "plain", "", &long, false),
         ("one of several addresses", "plain,dense.a", "", &long, true),
         ("in a transaction", "dense.a", "tx=1", &long, true),
         ("a short one", "dense.a", "", "m", false),
-    ] {
-        let mut bench =
-            Bench::new(Settings { policies: Arc::new(policies(Compression::Lz4)), ..settings(1) });
+    ];
+    let methods = [Compression::Lz4, Compression::Zstd];
+    for (compression, (case, to, tx, body, shorter)) in
+        methods.into_iter().flat_map(|compression| cases.map(|case| (compression, case)))
+    {
+        let policies = Arc::new(policies(compression));
+        let mut bench = Bench::new(Settings { policies, ..settings(1) });
         let sent = bench.run(&format!("send 1 {to} {body} {tx}"));
         assert_eq!(sent, "ok", "case: {case}");
         if !tx.is_empty() {
@@ -48,13 +52,13 @@ fn a_change_of_policy_takes_hold_for_new_messages() {
     let long = "m".repeat(600);
     let mut bench = Bench::new(Settings { policies: Arc::new(policies(Compression::None)), ..settings(1) });
     let mut lengths = Vec::new();
-    for compression in [Compression::None, Compression::Lz4, Compression::None] {
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd, Compression::None] {
         bench.follow(policies(compression));
         bench.run(&format!("send 1 dense.a {long}"));
         lengths.push(bench.log[0].last().expect("a record").len() < long.len());
     }
-    assert_eq!(lengths, [false, true, false]);
+    assert_eq!(lengths, [false, true, true, false]);
     bench.restart();
-    let all = format!("ok 2.1<{long} 2.1<{long} 2.1<{long}");
+    let all = format!("ok 2.1<{long} 2.1<{long} 2.1<{long} 2.1<{long}");
     assert_eq!(bench.run("attach 2.1 dense.a 9"), all, "all of them are read");
 }

@@ -247,14 +247,16 @@ pub enum Durability {
     Sync,
 }
 
-/// How bodies are written into a record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How bodies are written into a record; the last makes them shortest, and takes longest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Compression {
     /// As they are.
     #[default]
     None,
     /// As LZ4 blocks, where that is shorter.
     Lz4,
+    /// As Zstandard frames, where that is shorter.
+    Zstd,
 }
 
 /// How soon a record must be on disk.

@@ -217,6 +217,8 @@ pub enum CompressionConfig {
     None,
     /// See [`Compression::Lz4`].
     Lz4,
+    /// See [`Compression::Zstd`].
+    Zstd,
 }
 
 impl From<CompressionConfig> for Compression {
@@ -224,6 +226,7 @@ impl From<CompressionConfig> for Compression {
         match config {
             CompressionConfig::None => Compression::None,
             CompressionConfig::Lz4 => Compression::Lz4,
+            CompressionConfig::Zstd => Compression::Zstd,
         }
     }
 }

@@ -40,12 +40,8 @@ impl Partition {
             Command::Transact(changes) | Command::Prepare { changes, .. } => &changes.sends,
             _ => return Compression::None,
         };
-        let mut targets = sends.iter().flat_map(|sent| sent.targets());
-        let wanted = targets.find_map(|to| match policies.of(to).compression {
-            Compression::None => None,
-            wanted => Some(wanted),
-        });
-        wanted.unwrap_or_default()
+        let targets = sends.iter().flat_map(|sent| sent.targets());
+        targets.map(|to| policies.of(to).compression).max().unwrap_or_default()
     }
 
     /// How safe a persistent message for this address must be; for a topic that no durable queue is bound to, not at all.

@@ -13,7 +13,7 @@ use postroad_model::{
     TransactionId,
 };
 
-use crate::log::compressed;
+use crate::log::compressed::{self, Method};
 use crate::log::reader::Reader;
 
 /// The layout that this build writes, and the newest that it reads.
@@ -406,18 +406,14 @@ impl Writer {
     /// A message's headers and its body, compressed if that is wanted and makes it shorter.
     fn body(&mut self, message: &Message) -> &mut Writer {
         let bytes = message.bytes.len() as u64;
-        let shorter = match self.compression {
-            Compression::None => None,
-            Compression::Lz4 => compressed::shorten(&message.bytes),
-        };
-        let stored = match shorter {
+        let stored = match compressed::shorten(&message.bytes, self.compression) {
             None => {
                 self.headers(message, bytes);
                 message.bytes.clone()
             }
-            Some(stored) => {
+            Some((method, stored)) => {
                 self.marked_headers(message, bytes, flag::COMPRESSED);
-                self.u8(compressed::LZ4).u32(stored.len() as u32);
+                self.u8(method.number()).u32(stored.len() as u32);
                 stored
             }
         };
@@ -623,14 +619,13 @@ impl Reader<'_> {
     }
 
     fn compressed_body(&mut self, plain_bytes: u64) -> Result<Bytes, RecordError> {
-        let method = self.u8()?;
-        if method != compressed::LZ4 {
-            return Err(RecordError::Unknown { field: "compression", value: method });
-        }
+        let number = self.u8()?;
+        let method =
+            Method::of(number).ok_or(RecordError::Unknown { field: "compression", value: number })?;
         let length = self.u32()? as usize;
         let at = self.place();
         let stored = self.body(length)?;
-        compressed::expand(&stored, plain_bytes).map_err(|what| RecordError::Body { at, what })
+        method.expand(&stored, plain_bytes).map_err(|what| RecordError::Body { at, what })
     }
 
     pub(crate) fn settlements(&mut self) -> Result<Vec<Settlement>, RecordError> {
@@ -855,7 +850,8 @@ mod tests {
         for (name, place, bytes, want) in [
             ("4 GiB", length, &[255; 4][..], wrong("it is too short for the length of its message")),
             ("one byte more", length, &1001_u32.to_le_bytes(), wrong("it is shorter than its message")),
-            ("another method", method, &[2], Err(RecordError::Unknown { field: "compression", value: 2 })),
+            ("of another method", method, &[2], wrong("it is no Zstandard frame of that length")),
+            ("an unknown method", method, &[3], Err(RecordError::Unknown { field: "compression", value: 3 })),
             (
                 "an unknown flag",
                 flags,
