@@ -1,6 +1,7 @@
 """A million messages that nobody reads, in 64 MiB of memory: how much that is, kill -9, and all of them are there soon."""
 
 import base64
+import glob
 import os
 import subprocess
 import time
@@ -22,6 +23,9 @@ FIRST_DELIVERY_MAX_S = 5
 TOOL_SECONDS = 120
 # As many readers, each of a queue of its own that is some times as large as what one of them may have read ahead of it.
 READERS, UNREAD, UNREAD_BYTES = 200, 60, 16 << 10
+# So many transactions of so many messages of 1000 bytes, of each of which one stays: twice what stays, and some for each record.
+TRANSACTIONS, OF_EACH = 300, 400
+LEFT_BYTES_MAX = TRANSACTIONS * 2 * 1300
 # Where so many have a message in hand it may take more than it was given: that, and 16 KiB for each connection and its buffers.
 IN_HAND_BYTES = READERS * (UNREAD_BYTES + (16 << 10))
 
@@ -124,10 +128,39 @@ def many_readers(broker):
     return f"{before} MiB, {at_it / (1 << 20):.1f} MiB while they are at it, {left / (1 << 20):.1f} MiB behind them"
 
 
+def left_of_transactions(broker):
+    """One message stays of each transaction with hundreds: what compaction leaves is that, and it is there after a kill."""
+    client = o.Client(broker.port)
+    for number in range(1, TRANSACTIONS + 1):
+        client.step(0, number)
+        for place in range(OF_EACH):
+            name = "stays" if place == OF_EACH // 2 else "goes"
+            client.publish(o.queue(name), f"{number} ".ljust(1000, "x"), wait=False, transaction=client.transaction(number))
+        client.step(2, number)
+    client.close()
+    sizes = lambda: [os.path.getsize(path) for path in glob.glob(f"{broker.data}/**/*.compacted", recursive=True)]
+    passing = TRANSACTIONS * (OF_EACH - 1)
+    for _ in range(20):
+        tool(broker, "receive", "goes", "--raw", "--count", str(passing), "--timeout", "20000", stdout=subprocess.DEVNULL)
+        # What passes through brings checkpoints, and so compaction.
+        passing = 60_000
+        tool(broker, "send", "goes", "--body", "y" * 1000, "--count", str(passing), "--window", "4096", stdout=subprocess.DEVNULL)
+        if sizes() and sum(sizes()) < LEFT_BYTES_MAX:
+            break
+    assert sizes() and sum(sizes()) < LEFT_BYTES_MAX, f"{sizes()} bytes for {TRANSACTIONS} messages of 1000"
+    left = sum(sizes())
+    broker.kill()
+    broker.must_start()
+    got = read(broker, "stays", TRANSACTIONS)
+    assert got == b"".join(f"{number} ".ljust(1000, "x").encode() for number in range(1, TRANSACTIONS + 1)), "not those that stayed"
+    return f"{left >> 10} KiB for {TRANSACTIONS} messages of 1000 bytes, of {TRANSACTIONS * OF_EACH // 1000} MB that were sent"
+
+
 def run(binary, report, only=None):
     for title, act in (
         ("a million messages in one queue, in 64 MiB; kill -9; all are there", one_queue),
         (f"a million messages in {QUEUES} queues, in 64 MiB; kill -9; all are there", many_queues),
+        (f"one message of each transaction of {OF_EACH} stays", left_of_transactions),
         (f"{READERS} readers of large queues, each with one message in hand, in 64 MiB; they go", many_readers),
     ):
         if only and only not in act.__name__:

@@ -36,10 +36,11 @@ pub use log::ahead::UnwrittenPages;
 pub use log::kin::kin_of_record;
 pub use log::mend::{Doubts, Holder, LostMessage, Mended, Mending};
 pub use log::read_back::{
-    LastRecord, chunk_in_record, jobs_in_record, message_in_record, read_back, sends_in_record,
+    LastRecord, Sends, chunk_in_record, jobs_in_record, message_in_record, read_back, sends_in_record,
     sent_in_record, tell_together,
 };
 pub use log::record::{RecordError, decode_record, encode_record};
+pub use log::shorten::shorten_record;
 pub use log::snapshot::{HeldEntry, SnapshotError};
 pub use moving::places_of_leaving;
 pub use partition::{CountRetained, Counters, MarkDead, Memory, Partition};

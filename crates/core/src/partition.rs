@@ -359,6 +359,7 @@ impl Partition {
             Command::Settle(settlements) => self.settle_durable(&settlements, effects),
             Command::CountDelivery { queue, tags } => self.count_delivery(queue, &tags),
             Command::Transact(changes) => self.carry_out(position, changes, effects),
+            Command::Left { sends } => self.enqueue_left(position, sends, effects),
             Command::Prepare { id, changes } => self.apply_prepare(position, id, changes, effects),
             Command::Fire { due, next, sent } => self.apply_fire(position, due, next, sent, effects),
             Command::Unschedule { jobs } => self.apply_unschedule(&jobs, effects),
@@ -695,7 +696,9 @@ impl Partition {
 
     pub(crate) fn released(&mut self, key: MessageKey, bytes: u64, effects: &mut Vec<Effect>) {
         match key {
-            MessageKey::Durable { position, .. } => effects.push(Effect::Release { position, bytes }),
+            MessageKey::Durable { position, ordinal } => {
+                effects.push(Effect::Release { position, ordinal, bytes });
+            }
             MessageKey::Volatile(_) => self.unpark_held_by(HeldBy::Memory, effects),
         }
     }

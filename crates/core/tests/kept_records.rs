@@ -413,6 +413,23 @@ fn a_record_with_a_compressed_body_is_read() {
     assert!(written.len() < long.len());
 }
 
+fn left() -> Command {
+    let to = |number: u8| sent(Destination::queue("orders"), if number == 1 { b"one" } else { b"other" });
+    Command::Left { sends: vec![(1, to(1)), (300, to(2))] }
+}
+
+#[test]
+fn a_record_of_what_was_left_is_read_and_written() {
+    let record = read(2, "left");
+    assert_eq!(decode_record(&record), Ok(left()));
+    assert_eq!(encode_record(&left(), Compression::None).concat(), record);
+    let mut partition = Partition::new(settings());
+    partition.apply(Position::FIRST, left(), &mut Vec::new());
+    let keys: Vec<MessageKey> = partition.live_messages().flat_map(|row| row.keys()).collect();
+    let key = |ordinal| MessageKey::Durable { position: Position::FIRST, ordinal };
+    assert_eq!(keys, [key(1), key(300)], "where a log has nothing else its messages are there");
+}
+
 fn overruled() -> Vec<(&'static str, Command)> {
     let overrule = |number, qualifier: &[u8], commit| Command::Overrule {
         id: TransactionId { number, ..ID },
@@ -735,5 +752,5 @@ fn write_the_kept_files() {
         let file = std::fs::OpenOptions::new().write(true).create_new(true).open(file);
         std::io::Write::write_all(&mut file.expect("a new file"), bytes).expect("written");
     };
-    write(kept(15, "snapshot"), &partition_with_shared_pages().snapshot());
+    write(kept(2, "left"), &encode_record(&left(), Compression::None).concat());
 }

@@ -38,7 +38,7 @@ pub use repairing::repair::Repaired;
 pub use repairing::salvage::{LostRecords, Met, Salvage};
 pub use retaining::backup::Backup;
 pub use retaining::checkpoint::{Checkpoint, CheckpointRequest, WrittenCheckpoint};
-pub use retaining::compaction::RemovalRequest;
+pub use retaining::compaction::{RemovalRequest, Shorten};
 pub use retaining::compactor::{CompactedSegment, CompactionRequest};
 pub use retaining::index_file::{FoundIndex, IndexRequest, WrittenIndex};
 pub use retaining::retention::SegmentUse;

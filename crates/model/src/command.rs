@@ -53,6 +53,12 @@ pub enum Command {
     },
     /// Everything of a transaction that touched this partition alone.
     Transact(Changes),
+    /// What compaction has left of a record with messages: those that were still needed, by their ordinals. Nobody proposes it, and
+    /// a start never comes by one: it is read for what is in it.
+    Left {
+        /// In order.
+        sends: Vec<(u32, Sent)>,
+    },
     /// A job is due: its message is there now, as the log has it here. A job that goes on is due again.
     Fire {
         /// Which firing of which job.

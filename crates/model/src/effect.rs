@@ -153,7 +153,7 @@ pub enum Effect {
         /// Which it is.
         piece: CarriedPiece,
     },
-    /// `count` messages of the record at `position` must outlive the next checkpoint.
+    /// The first `count` messages of the record at `position` must outlive the next checkpoint.
     Retain {
         /// The record.
         position: Position,
@@ -166,6 +166,8 @@ pub enum Effect {
     Release {
         /// The record.
         position: Position,
+        /// Which of its messages.
+        ordinal: u32,
         /// Bytes of its body, as they were counted when it was retained.
         bytes: u64,
     },

@@ -210,8 +210,8 @@ impl<P: Port> ReplLog for LocalLog<P> {
         self.partition(partition).notes.push(Note { position, bytes, change: Change::Retained { count } });
     }
 
-    fn release(&mut self, partition: PartitionId, position: Position, bytes: u64) {
-        self.partition(partition).notes.push(Note { position, bytes, change: Change::Released });
+    fn release(&mut self, partition: PartitionId, position: Position, ordinal: u32, bytes: u64) {
+        self.partition(partition).notes.push(Note { position, bytes, change: Change::Released { ordinal } });
     }
 
     fn snapshot(&mut self, partition: PartitionId, position: Position, state: Snapshot) {

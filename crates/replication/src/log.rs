@@ -82,8 +82,8 @@ pub trait ReplLog {
     /// `count` messages of the record, of `bytes` together, must outlive the next snapshot.
     fn retain(&mut self, partition: PartitionId, position: Position, count: u32, bytes: u64);
 
-    /// One message of the record, of `bytes`, is needed no more.
-    fn release(&mut self, partition: PartitionId, position: Position, bytes: u64);
+    /// This message of the record, of `bytes`, is needed no more.
+    fn release(&mut self, partition: PartitionId, position: Position, ordinal: u32, bytes: u64);
 
     /// The answer to [`LogEvent::SnapshotWanted`]: the state after the record at `position`. All retains and
     /// releases up to that record have been made, and none after it.

@@ -78,7 +78,10 @@ pub enum Change {
         count: u32,
     },
     /// One is needed no more.
-    Released,
+    Released {
+        /// Which of its record's messages.
+        ordinal: u32,
+    },
 }
 
 impl ToWriter {
@@ -265,7 +268,7 @@ impl<D: Disk> LogWriter<D> {
         for Note { position, bytes, change } in notes {
             match *change {
                 Change::Retained { count } => self.journal.retain(partition, *position, count, *bytes),
-                Change::Released => self.journal.release(partition, *position, *bytes),
+                Change::Released { ordinal } => self.journal.release(partition, *position, ordinal, *bytes),
             };
         }
     }
@@ -874,7 +877,7 @@ mod tests {
         assert!(writer.wants_retry() && writer.trouble().segment.is_some());
         writer.keep_up();
         assert_eq!(settle_down(&mut writer, &disk, 5), vec![], "everything is live: nothing to free");
-        writer.push(notes(Change::Released));
+        writer.push(notes(Change::Released { ordinal: 0 }));
         disk.fail(Operation::Rename, 0, Fault::Broken);
         for (attempt, space) in [("fails", vec![]), ("waits", vec![]), ("has made room", vec![true])] {
             assert_ne!(writer.trouble().checkpoint.is_some(), attempt == "fails", "{attempt}");

@@ -283,9 +283,9 @@ impl Core {
                     self.note_broken(|core| core.kept.retain(*position, *count));
                     self.log.retain(self.id, *position, *count, *bytes);
                 }
-                Effect::Release { position, bytes } => {
+                Effect::Release { position, ordinal, bytes } => {
                     self.note_broken(|core| core.kept.release(*position));
-                    self.log.release(self.id, *position, *bytes);
+                    self.log.release(self.id, *position, *ordinal, *bytes);
                 }
                 Effect::Deliver(delivery) => self.read_pieces(&delivery.message),
                 Effect::CarryChunk { position, to, piece } => {
@@ -429,6 +429,7 @@ impl Assembly {
         places: &Places,
     ) -> Assembly {
         journal.sort_by(postroad_core::kin_of_record, SORTED_BYTES);
+        journal.shorten_by(postroad_core::shorten_record);
         let writer = LogWriter::new(journal, partitions.keys().copied());
         let core = |(id, partition): (PartitionId, Partition)| {
             let wire = Wire::default();
@@ -576,7 +577,7 @@ fn read_prepared(
             let record = journal.read(id, position).map_err(|error| BootError::Disk(error.to_string()))?;
             sends_in_record(&record).map_err(|error| BootError::Damaged(error.to_string()))
         };
-        if let Some(sent) = last.sends(id, position, read)?.get(ordinal as usize) {
+        if let Some(sent) = last.sends(id, position, read)?.get(ordinal) {
             partition.restore_body(key, sent.message.clone());
         }
     }

@@ -40,6 +40,7 @@ pub fn open(
         ways::tell(&store.name, store.disk.ways());
         store.journal.bound_indexes(shares.indexes / journals);
         store.journal.sort_by(postroad_core::kin_of_record, shares.sorting / journals);
+        store.journal.shorten_by(postroad_core::shorten_record);
     }
     Ok((stores, TenantKeys { tenants: policies.tenants.clone(), keys: keys.tenants }))
 }

@@ -544,8 +544,8 @@ impl Core {
                 self.logs.of(id).retain(id, position, count, bytes);
                 self.unsent = true;
             }
-            Effect::Release { position, bytes } => {
-                self.logs.of(id).release(id, position, bytes);
+            Effect::Release { position, ordinal, bytes } => {
+                self.logs.of(id).release(id, position, ordinal, bytes);
                 self.unsent = true;
             }
             Effect::Announce(announcement) => self.announce(*announcement),

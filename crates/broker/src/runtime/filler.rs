@@ -186,7 +186,7 @@ impl<D: Disk> FilledStore<D> {
             notes.extend(effects.drain(..).filter_map(note));
             // The message counts them itself from here on.
             let pieces = named.iter().flat_map(|chunks| chunks.iter());
-            notes.extend(pieces.map(|(position, bytes)| released(position, bytes)));
+            notes.extend(pieces.map(|(position, bytes)| released(position, 0, bytes)));
         }
         self.writer.push(ToWriter::Notes { partition: id, notes });
     }
@@ -204,7 +204,7 @@ impl<D: Disk> FilledStore<D> {
 fn note(effect: Effect) -> Option<Note> {
     match effect {
         Effect::Retain { position, count, bytes } => Some(retained(position, count, bytes)),
-        Effect::Release { position, bytes } => Some(released(position, bytes)),
+        Effect::Release { position, ordinal, bytes } => Some(released(position, ordinal, bytes)),
         _ => None,
     }
 }
@@ -213,8 +213,8 @@ fn retained(position: Position, count: u32, bytes: u64) -> Note {
     Note { position, bytes, change: Change::Retained { count } }
 }
 
-fn released(position: Position, bytes: u64) -> Note {
-    Note { position, bytes, change: Change::Released }
+fn released(position: Position, ordinal: u32, bytes: u64) -> Note {
+    Note { position, bytes, change: Change::Released { ordinal } }
 }
 
 #[cfg(test)]

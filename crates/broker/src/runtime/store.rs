@@ -282,7 +282,7 @@ fn read_prepared<D: Disk>(
         let MessageKey::Durable { position, ordinal } = key else { continue };
         let failed = |source| StoreError::Record { partition: id.0, position: position.get(), source };
         let read = || sends_in_record(&journal.read(id, position)?).map_err(failed);
-        if let Some(sent) = last.sends(id, position, read)?.get(ordinal as usize) {
+        if let Some(sent) = last.sends(id, position, read)?.get(ordinal) {
             partition.restore_body(key, sent.message.clone());
         }
     }

@@ -256,8 +256,7 @@ fn addresses_of_jobs(
     for key in partition.job_messages() {
         let MessageKey::Durable { position, ordinal } = key else { continue };
         let read = || sends_in_record(&journal.read(id, position)?).map_err(anyhow::Error::from);
-        if let Some(sent) = last.sends(id, position, read).ok().and_then(|sends| sends.get(ordinal as usize))
-        {
+        if let Some(sent) = last.sends(id, position, read).ok().and_then(|sends| sends.get(ordinal)) {
             addresses.extend(sent.targets().cloned());
         }
     }

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use postroad_core::{
-    LastRecord, Mended, Mending, Partition, Settings, decode_record, message_in_record, sends_in_record,
+    LastRecord, Mended, Mending, Partition, Sends, Settings, decode_record, message_in_record,
+    sends_in_record,
 };
 use postroad_journal::{Checkpoint, Keys, LostRecords, Met, Options, ReadError, RealDisk, Repaired, Salvage};
-use postroad_model::{Command, Message, MessageKey, PartitionId, Placement, Position, Sent};
+use postroad_model::{Message, MessageKey, PartitionId, Placement, Position, Sent};
 
 use super::layout::{LAYOUT_FILE, Layout};
 use super::read_portable;
@@ -215,7 +216,7 @@ fn read_prepared(
     for key in partition.absent_prepared() {
         let MessageKey::Durable { position, ordinal } = key else { continue };
         let sends = last.sends(id, position, || sends_left(salvage, id, position))?;
-        if let Some(sent) = sends.get(ordinal as usize) {
+        if let Some(sent) = sends.get(ordinal) {
             partition.restore_body(key, sent.message.clone());
         }
     }
@@ -227,8 +228,8 @@ fn sends_left(
     salvage: &Salvage<RealDisk>,
     partition: PartitionId,
     position: Position,
-) -> Result<Vec<Sent>, StoreError> {
-    let Some(record) = salvage.read(partition, position)? else { return Ok(Vec::new()) };
+) -> Result<Sends, StoreError> {
+    let Some(record) = salvage.read(partition, position)? else { return Ok(Sends::default()) };
     let failed = |source| StoreError::Record { partition: partition.0, position: position.get(), source };
     sends_in_record(&record).map_err(failed)
 }
@@ -240,7 +241,7 @@ fn put_back(salvage: &Salvage<RealDisk>, id: PartitionId, mending: &mut Mending)
         for key in row.keys() {
             let MessageKey::Durable { position, ordinal } = key else { continue };
             let sends = last.sends(id, position, || sends_left(salvage, id, position))?;
-            mending.put_back(key, row.body_bytes, sends.get(ordinal as usize));
+            mending.put_back(key, row.body_bytes, sends.get(ordinal));
         }
     }
     Ok(())
@@ -272,13 +273,9 @@ fn replay(
 fn seems(payload: &Bytes) -> Option<Seeming> {
     let command = decode_record(payload).ok()?;
     let kind: String = format!("{command:?}").chars().take_while(|letter| letter.is_alphanumeric()).collect();
-    let sends = match command {
-        Command::Enqueue(sent) | Command::Fire { sent, .. } => vec![sent],
-        Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends,
-        _ => Vec::new(),
-    };
+    let sends = sends_in_record(payload).unwrap_or_default();
     let told = |sent: Sent| (sent.to.to_string(), id_of(&sent.message));
-    Some(Seeming { kind, messages: sends.into_iter().map(told).collect() })
+    Some(Seeming { kind, messages: sends.into_sent().map(told).collect() })
 }
 
 fn id_of(message: &Message) -> Option<String> {

@@ -235,7 +235,7 @@ impl Partition {
         }
         let given_up = self.uploads.open.remove(&(connection, upload));
         for (position, bytes) in given_up.into_iter().flat_map(|given_up| given_up.pieces.into_values()) {
-            effects.push(Effect::Release { position, bytes });
+            effects.push(Effect::Release { position, ordinal: 0, bytes });
         }
     }
 
@@ -338,5 +338,6 @@ fn retain(chunks: &Chunks, effects: &mut Vec<Effect>) {
 
 /// A message refers to this body no more.
 pub fn release(chunks: &Chunks, effects: &mut Vec<Effect>) {
-    effects.extend(chunks.iter().map(|(position, bytes)| Effect::Release { position, bytes }));
+    let release = |(position, bytes)| Effect::Release { position, ordinal: 0, bytes };
+    effects.extend(chunks.iter().map(release));
 }

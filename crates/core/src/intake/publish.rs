@@ -434,15 +434,27 @@ impl Partition {
         sends: Vec<Sent>,
         effects: &mut Vec<Effect>,
     ) {
-        let (messages, mut parts) = (sends.len() as u32, Vec::new());
-        let mut touched: Vec<QueueId> = Vec::with_capacity(sends.len());
         if !sends.is_empty() {
             effects.push(retained(position, &sends));
         }
-        for (ordinal, sent) in sends.into_iter().enumerate() {
-            let from = self.proposals.front().and_then(|completion| completion.sender(ordinal));
+        self.enqueue_left(position, (0..).zip(sends).collect(), effects);
+    }
+
+    /// As [`Partition::enqueue_durable`], of messages with these ordinals; that they are needed is not told.
+    pub(crate) fn enqueue_left(
+        &mut self,
+        position: Position,
+        sends: Vec<(u32, Sent)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut parts = Vec::new();
+        let mut keys: Vec<MessageKey> = Vec::with_capacity(sends.len());
+        let mut touched: Vec<QueueId> = Vec::with_capacity(sends.len());
+        for (ordinal, sent) in sends {
+            let from = self.proposals.front().and_then(|completion| completion.sender(ordinal as usize));
             self.audit(&sent.message);
-            let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
+            let key = MessageKey::Durable { position, ordinal };
+            keys.push(key);
             if let Some(schedule) = &sent.schedule {
                 self.take_job(key, sent.message.bytes.len() as u64, schedule, effects);
                 self.schedule_chunks(key, &sent.message, effects);
@@ -463,7 +475,6 @@ impl Partition {
         }
         let are_deep = self.are_deep(&touched);
         self.dispatch_all(touched, effects);
-        let keys = (0..messages).map(|ordinal| MessageKey::Durable { position, ordinal });
         self.evict_newest(keys, are_deep);
         parts.into_iter().for_each(|key| self.bodies.keep_apart(key));
     }

@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use bytes::Bytes;
 use rustc_hash::FxHasher;
 
-use super::read_back::sent_in_record;
+use super::read_back::sends_in_record;
 use super::record::{VERSION, kind};
 
 /// What records with the same number are read together for: the address of their first message, as a rule.
@@ -21,8 +21,8 @@ pub fn kin_of_record(record: &[u8]) -> u32 {
     match name {
         Some(name) => hasher.write(name),
         None => {
-            let sent = sent_in_record(&Bytes::copy_from_slice(record), 0);
-            hasher.write(sent.ok().flatten().as_ref().map_or(&[], |sent| sent.to.name.as_bytes()));
+            let sends = sends_in_record(&Bytes::copy_from_slice(record)).unwrap_or_default();
+            hasher.write(sends.into_sent().next().as_ref().map_or(&[], |sent| sent.to.name.as_bytes()));
         }
     }
     // The last bits are those that differ least.

@@ -12,4 +12,5 @@ pub mod mend;
 pub mod read_back;
 pub mod reader;
 pub mod record;
+pub mod shorten;
 pub mod snapshot;

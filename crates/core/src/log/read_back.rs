@@ -18,7 +18,7 @@ pub fn read_back(
     for key in keys {
         let MessageKey::Durable { ordinal, .. } = key else { continue };
         let sent = sends.as_ref().map_err(Clone::clone).and_then(|sends| {
-            let sent = sends.get(ordinal as usize).cloned();
+            let sent = sends.get(ordinal).cloned();
             sent.ok_or_else(|| format!("record {} has no message {ordinal}", position.get()))
         });
         match sent {
@@ -43,25 +43,51 @@ pub fn tell_together(last: Option<&mut Event>, event: Event) -> Option<Event> {
     }
 }
 
-/// The messages of a record, with their addresses, by their ordinals.
+/// The messages of a record, with their addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sends {
+    /// In the order of their ordinals.
+    all: Vec<(u32, Sent)>,
+}
+
+impl Sends {
+    /// The message of this ordinal, if the record has it, or has it still.
+    pub fn get(&self, ordinal: u32) -> Option<&Sent> {
+        let place = self.all.binary_search_by_key(&ordinal, |(ordinal, _)| *ordinal);
+        place.ok().and_then(|place| self.all.get(place)).map(|(_, sent)| sent)
+    }
+
+    /// All of them.
+    pub fn into_sent(self) -> impl Iterator<Item = Sent> {
+        self.all.into_iter().map(|(_, sent)| sent)
+    }
+}
+
+impl From<Vec<Sent>> for Sends {
+    fn from(sends: Vec<Sent>) -> Sends {
+        Sends { all: (0..).zip(sends).collect() }
+    }
+}
+
+/// The messages of a record.
 ///
 /// # Errors
 /// [`RecordError`] as for [`decode_record`].
-pub fn sends_in_record(record: &Bytes) -> Result<Vec<Sent>, RecordError> {
+pub fn sends_in_record(record: &Bytes) -> Result<Sends, RecordError> {
     Ok(match decode_record(record)? {
-        Command::Enqueue(sent) | Command::Fire { sent, .. } => vec![sent],
-        Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends,
-        _ => Vec::new(),
+        Command::Enqueue(sent) | Command::Fire { sent, .. } => vec![sent].into(),
+        Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends.into(),
+        Command::Left { sends } => Sends { all: sends },
+        _ => Sends::default(),
     })
 }
 
 /// The `ordinal`th message of a record, read back from the log, with its addresses.
 ///
 /// # Errors
-/// [`RecordError`] as for [`decode_record`]; `Ok(None)` if the record has fewer messages.
+/// [`RecordError`] as for [`decode_record`]; `Ok(None)` if the record does not have it.
 pub fn sent_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Sent>, RecordError> {
-    let (mut sends, index) = (sends_in_record(record)?, ordinal as usize);
-    Ok((index < sends.len()).then(|| sends.swap_remove(index)))
+    Ok(sends_in_record(record)?.get(ordinal).cloned())
 }
 
 /// The piece of a large body in a record.
@@ -99,7 +125,7 @@ pub fn message_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Message>
 #[derive(Debug, Default)]
 pub struct LastRecord {
     at: Option<(PartitionId, Position)>,
-    sends: Vec<Sent>,
+    sends: Sends,
 }
 
 impl LastRecord {
@@ -111,8 +137,8 @@ impl LastRecord {
         &mut self,
         partition: PartitionId,
         position: Position,
-        read: impl FnOnce() -> Result<Vec<Sent>, E>,
-    ) -> Result<&[Sent], E> {
+        read: impl FnOnce() -> Result<Sends, E>,
+    ) -> Result<&Sends, E> {
         if self.at != Some((partition, position)) {
             self.at = None;
             self.sends = read()?;
@@ -206,7 +232,7 @@ mod tests {
                 reads += 1;
                 if sound { sends_in_record(&record()).map_err(drop) } else { Err(()) }
             });
-            (sends.map(<[_]>::len), reads)
+            (sends.map(|sends| sends.clone().into_sent().count()), reads)
         };
         assert_eq!((ask(0, 1, true), ask(0, 1, true)), ((Ok(3), 1), (Ok(3), 1)));
         assert_eq!((ask(1, 1, true), ask(0, 1, true)), ((Ok(3), 2), (Ok(3), 3)));

@@ -126,6 +126,7 @@ pub(super) mod kind {
     pub const SHELVE: u8 = 22;
     pub const UNSHELVE: u8 = 23;
     pub const LEAVE: u8 = 24;
+    pub const LEFT: u8 = 25;
 }
 
 /// The record of a command, as pieces to be written one behind the other; bodies that are not compressed are shared, not copied.
@@ -143,6 +144,9 @@ pub fn encode_record(command: &Command, compression: Compression) -> Vec<Bytes> 
         Command::Settle(settlements) => out.begin(kind::SETTLE).settlements(settlements),
         Command::CountDelivery { queue, tags } => out.begin(kind::COUNT_DELIVERY).tags(*queue, tags),
         Command::Transact(changes) => out.begin(kind::TRANSACT).changes(changes),
+        Command::Left { sends } => out.begin(kind::LEFT).list(sends, |out, (ordinal, sent)| {
+            out.u32(*ordinal).sent(sent);
+        }),
         Command::Prepare { id, changes } => out.begin(kind::PREPARE).transaction(*id).changes(changes),
         Command::Decide { id, participants } => {
             out.begin(kind::DECIDE).transaction(*id).participants(participants)
@@ -201,6 +205,7 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
             Command::CountDelivery { queue, tags: input.list(|input| Ok(EntryTag(input.u64()?)))? }
         }
         kind::TRANSACT => Command::Transact(input.changes()?),
+        kind::LEFT => Command::Left { sends: input.list(|input| Ok((input.u32()?, input.sent()?)))? },
         kind::PREPARE => Command::Prepare { id: input.transaction()?, changes: input.changes()? },
         kind::DECIDE => {
             let id = input.transaction()?;
@@ -605,7 +610,7 @@ impl Reader<'_> {
         Position::new(self.u64()?).ok_or(RecordError::Unknown { field: "position", value: 0 })
     }
 
-    fn sent(&mut self) -> Result<Sent, RecordError> {
+    pub(super) fn sent(&mut self) -> Result<Sent, RecordError> {
         let (to, marks) = self.flagged_destination(3 | MARKED | SCHEDULED | MOVED)?;
         let also = if marks & MARKED != 0 { self.list(Reader::destination)? } else { Vec::new() };
         let schedule = if marks & SCHEDULED != 0 { Some(Box::new(self.schedule()?)) } else { None };
@@ -770,6 +775,7 @@ mod tests {
             ("count", Command::CountDelivery { queue: QueueId(1), tags: vec![EntryTag(8), EntryTag(9)] }),
             ("transact", Command::Transact(changes.clone())),
             ("transact nothing", Command::Transact(Changes::default())),
+            ("left", Command::Left { sends: (3..).step_by(4).zip(changes.sends.clone()).collect() }),
             ("prepare", Command::Prepare { id, changes }),
             ("decide", Command::Decide { id, participants: vec![PartitionId(0), PartitionId(7)] }),
             (

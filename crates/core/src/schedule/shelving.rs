@@ -148,7 +148,7 @@ impl Partition {
             self.jobs.shelves.keys.remove(&due, &job);
             self.jobs.waiting.insert(due, job);
         }
-        effects.push(Effect::Release { position, bytes: u64::from(shelf.bytes) });
+        effects.push(Effect::Release { position, ordinal: 0, bytes: u64::from(shelf.bytes) });
     }
 
     /// Has shelves read whose jobs are due soon.

@@ -60,7 +60,7 @@ impl<D: Disk> Salvage<D> {
         for (partition, position) in live {
             let set = kept.entry(partition).or_default();
             if !set.contains(position) {
-                set.add(position, 1);
+                set.add(position, 0..1);
             }
         }
         let names = self.names_aside().map_err(|source| self.failed("", source))?;

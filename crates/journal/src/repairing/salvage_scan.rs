@@ -168,7 +168,7 @@ fn note<F: DiskFile>(
         } else if let set = readable.entry(partition).or_default()
             && !set.contains(position)
         {
-            set.add(position, 1);
+            set.add(position, 0..1);
         }
     }
     scanned.groups.push(head.offset);

@@ -22,6 +22,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// What a record takes besides the bytes of its bodies: its place in the table, its headers, padding. An estimate.
 const RECORD_OVERHEAD_BYTES: u64 = 160;
 
+/// Of the payload of a record and which of its messages are needed, a payload with no more than these; `None`: it stays as it is.
+pub type Shorten = fn(&[u8], &dyn Fn(u32) -> bool) -> Option<Vec<u8>>;
+
 /// A compaction that wins less than this part of a segment is not worth a file.
 const GAIN_SHARE_MIN: u64 = 64;
 
@@ -45,6 +48,8 @@ pub(crate) struct Compactions {
     pub failed: bool,
     /// Names of files that were replaced.
     pub obsolete: Vec<String>,
+    /// What is left of a record of which not everything is needed; without it all of it.
+    shorten: Option<Shorten>,
     /// Bytes of messages released since the last checkpoint.
     pub released_bytes: u64,
     /// A checkpoint has looked for what is sparse since the start.
@@ -140,6 +145,11 @@ impl Segment {
 }
 
 impl<D: Disk> Journal<D> {
+    /// Has compaction leave of records what `shorten` does.
+    pub fn shorten_by(&mut self, shorten: Shorten) {
+        self.compactions.shorten = Some(shorten);
+    }
+
     /// Fixes what may be compacted once the checkpoint of this number is the older one kept.
     pub(crate) fn plan_compaction(&mut self, sequence: u64, summary: &Summary) {
         self.compactions.looked = true;
@@ -257,7 +267,7 @@ impl<D: Disk> Journal<D> {
             sources.push(Source { file, path, segment });
         }
         let (keep, keys, hurries) = (batch.keep, self.keys.clone(), self.room.short);
-        Some(CompactionRequest { run, sources, keep, keys, hurries })
+        Some(CompactionRequest { run, sources, keep, keys, shorten: self.compactions.shorten, hurries })
     }
 
     /// Takes the answer to [`Journal::wants_compaction`], good or bad.

@@ -13,6 +13,7 @@ use crate::reading::scan::{GroupHead, Window};
 use crate::record::{Payload, Record};
 use crate::repairing::salvage::Salvaged;
 use crate::retaining::compacted::{Run, UNFINISHED};
+use crate::retaining::compaction::Shorten;
 use crate::retaining::index::{IndexEntry, READ_STEP_BYTES, SegmentIndex};
 use crate::retaining::index_file::{Form, Lookup, encode};
 use crate::retaining::live::LiveSet;
@@ -40,6 +41,7 @@ pub struct CompactionRequest<F> {
     pub(crate) sources: Vec<Source<F>>,
     pub(crate) keep: BTreeMap<PartitionId, LiveSet>,
     pub(crate) keys: Keys,
+    pub(crate) shorten: Option<Shorten>,
     /// The disk is short of space: no rests.
     pub(crate) hurries: bool,
 }
@@ -71,6 +73,7 @@ struct Output<F> {
     draft: Draft,
     encryptor: Encryptor,
     keys: Keys,
+    shorten: Option<Shorten>,
     last: GroupNumber,
 }
 
@@ -100,7 +103,7 @@ impl<F: DiskFile> CompactionRequest<F> {
         pace: &mut dyn Pace,
     ) -> Result<CompactedSegment<F>, CompactionError> {
         let failed = |source| CompactionError::Io { file: disk.path(UNFINISHED), source };
-        let mut output = Output::begin(disk, self.run, &self.keys).map_err(failed)?;
+        let mut output = Output::begin(disk, self.run, &self.keys, self.shorten).map_err(failed)?;
         let sources: Vec<_> = self.sources.iter().map(|source| (source, source.index(disk))).collect();
         for (&partition, keep) in &self.keep {
             for (source, index) in &sources {
@@ -133,7 +136,7 @@ pub(crate) fn rescue<D: Disk>(
     let Salvaged { file, path, segment, groups, .. } = damaged;
     let source = Source { file: file.clone(), path: path.clone(), segment: segment.clone() };
     let failed = |source| CompactionError::Io { file: disk.path(UNFINISHED), source };
-    let mut output = Output::begin(disk, run, keys).map_err(failed)?;
+    let mut output = Output::begin(disk, run, keys, None).map_err(failed)?;
     for (&partition, keep) in keep {
         let mut window = Window::with_keys(&*source.file, READ_STEP_BYTES, source.segment.end, keys);
         for &offset in groups {
@@ -226,8 +229,11 @@ impl<F: DiskFile> Source<F> {
             }
             let payload = window.payload(entry).map_err(failed)?;
             let payload = payload.map_err(|kind| self.damaged(partition, entry.payload_offset, kind))?;
+            let is_needed = |message| keep.needs(record.position, message);
+            let shorter = output.shorten.and_then(|shorten| shorten(payload, &is_needed));
+            let payload = shorter.map_or_else(|| Bytes::copy_from_slice(payload), Bytes::from);
             output.batch_bytes += payload.len() as u64;
-            let payload = Payload::from(Bytes::copy_from_slice(payload));
+            let payload = Payload::from(payload);
             let (position, reserve, key) = (record.position, record.reserve, record.key);
             output.batch.push(Record { partition, position, payload, reserve, key });
         }
@@ -241,7 +247,12 @@ impl<F: DiskFile> Source<F> {
 }
 
 impl<F: DiskFile> Output<F> {
-    fn begin<D: Disk<File = F>>(disk: &D, run: Run, keys: &Keys) -> io::Result<Output<F>> {
+    fn begin<D: Disk<File = F>>(
+        disk: &D,
+        run: Run,
+        keys: &Keys,
+        shorten: Option<Shorten>,
+    ) -> io::Result<Output<F>> {
         // A file of an attempt that failed may be longer than what is written now.
         let _ = disk.remove(UNFINISHED);
         let (number, salt) = (run.last, disk.salt()?);
@@ -259,6 +270,7 @@ impl<F: DiskFile> Output<F> {
             draft: Draft::default(),
             encryptor,
             keys: keys.clone(),
+            shorten,
             last: GroupNumber(0),
         })
     }

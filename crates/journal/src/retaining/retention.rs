@@ -124,11 +124,11 @@ impl Segments {
         (position <= range.last).then_some(range)
     }
 
-    fn retain(&mut self, partition: PartitionId, position: Position, messages: u64, bytes: u64) -> bool {
+    fn retain(&mut self, partition: PartitionId, position: Position, messages: u32, bytes: u64) -> bool {
         let Some(range) = self.range_mut(partition, position) else { return false };
-        range.live += messages;
+        range.live += u64::from(messages);
         range.live_bytes += bytes;
-        self.live.entry(partition).or_default().add(position, messages);
+        self.live.entry(partition).or_default().add(position, 0..messages);
         true
     }
 
@@ -155,7 +155,7 @@ impl Segments {
                         let messages = here.saturating_mul(u64::from(row.messages));
                         run.messages += messages;
                         run.bytes = run.bytes.saturating_add(messages.saturating_mul(row.body_bytes));
-                        set.add(row.first, here, u64::from(row.messages));
+                        set.add(row.first, here, row.ordinals());
                     }
                 }
                 let Some(next) = row.first.get().checked_add(here).and_then(Position::new) else { break };
@@ -175,8 +175,14 @@ impl Segments {
     }
 
     /// The number of messages in the segment that are still live; `None` if the record has none to release.
-    fn release(&mut self, partition: PartitionId, position: Position, bytes: u64) -> Option<u64> {
-        let known = self.live.get_mut(&partition).is_some_and(|live| live.remove(position));
+    fn release(
+        &mut self,
+        partition: PartitionId,
+        position: Position,
+        ordinal: u32,
+        bytes: u64,
+    ) -> Option<u64> {
+        let known = self.live.get_mut(&partition).is_some_and(|live| live.remove(position, ordinal));
         if !known && !self.uncounted.contains(&partition) {
             return None;
         }
@@ -213,17 +219,17 @@ impl Run {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Counts so many messages of a record as live: it outlives all checkpoints until they are released. `bytes` is
+    /// Counts the first so many messages of a record as live: it outlives all checkpoints until they are released. `bytes` is
     /// what they take together, by which the journal judges how much of a segment is still needed.
     /// Returns false, and counts nothing, if the journal has no such record. What no longer counts must not count again: its record may be
     /// compacted away at any time.
     pub fn retain(&mut self, partition: PartitionId, position: Position, messages: u32, bytes: u64) -> bool {
-        self.segments.retain(partition, position, u64::from(messages), bytes)
+        self.segments.retain(partition, position, messages, bytes)
     }
 
-    /// Takes one message back from [`Journal::retain`]. Returns false if there is none to take back.
-    pub fn release(&mut self, partition: PartitionId, position: Position, bytes: u64) -> bool {
-        let left = self.segments.release(partition, position, bytes);
+    /// Takes this message of a record back from [`Journal::retain`]. Returns false if there is none to take back.
+    pub fn release(&mut self, partition: PartitionId, position: Position, ordinal: u32, bytes: u64) -> bool {
+        let left = self.segments.release(partition, position, ordinal, bytes);
         if left.is_some() {
             self.compactions.released_bytes = self.compactions.released_bytes.saturating_add(bytes);
         }

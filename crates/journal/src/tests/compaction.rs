@@ -6,7 +6,7 @@ use crate::{
     Options, Pace, ReadError, SegmentUse, SimulatedDisk,
 };
 use bytes::Bytes;
-use postroad_model::PartitionId;
+use postroad_model::{MessageRow, PartitionId};
 
 pub(super) const PARTITION: PartitionId = PartitionId(0);
 
@@ -31,7 +31,7 @@ pub(super) fn pass_through(
         journal.commit(&[record(0, number, 1000)]).unwrap();
         assert!(journal.retain(PARTITION, position(number), 1, 1000));
         if number % KEPT_EVERY != 0 {
-            assert!(journal.release(PARTITION, position(number), 1000));
+            assert!(journal.release(PARTITION, position(number), 0, 1000));
         }
         keep_up(journal, disk, number);
     }
@@ -93,7 +93,7 @@ fn one_unconsumed_message_in_each_segment_costs_twice_its_bytes_and_a_fixed_rese
     let missing = [1, 39, 41, 799].map(|number| journal.read(PARTITION, position(number)));
     assert!(missing.iter().all(|read| matches!(read, Err(ReadError::NotFound { .. }))), "{missing:?}");
     // When the last of them goes, so do the files.
-    kept(4000).for_each(|number| assert!(journal.release(PARTITION, position(number), 1000)));
+    kept(4000).for_each(|number| assert!(journal.release(PARTITION, position(number), 0, 1000)));
     pass_through(&mut journal, &disk, 4001..=4039);
     for _ in 0..2 {
         journal.write_checkpoint(vec![state(4039)]).unwrap();
@@ -114,7 +114,7 @@ fn fill(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk, numbers: std
         journal.commit(&[record(0, number, 1000)]).unwrap();
         assert!(journal.retain(PARTITION, position(number), 1, 1000));
         if !stays(number) {
-            assert!(journal.release(PARTITION, position(number), 1000));
+            assert!(journal.release(PARTITION, position(number), 0, 1000));
         }
         serve(journal, disk);
         if journal.checkpoint_due() {
@@ -161,7 +161,7 @@ fn while_the_disk_is_short_of_space_starts_that_are_cut_off_compact_all_the_same
         journal.commit(&[record(0, number, SIZE as usize)]).unwrap();
         assert!(journal.retain(PARTITION, position(number), 1, SIZE));
         if number % KEPT_EVERY != 0 {
-            assert!(journal.release(PARTITION, position(number), SIZE));
+            assert!(journal.release(PARTITION, position(number), 0, SIZE));
         }
         serve(&mut journal, &disk);
         if number <= 2 {
@@ -259,7 +259,7 @@ fn a_damaged_compacted_segment_counts_for_nothing_while_all_that_it_was_made_of_
         serve(&mut journal, &source);
     }
     for number in (1..=59).filter(|number| number % 5 != 0) {
-        assert!(journal.release(PARTITION, position(number), 1000));
+        assert!(journal.release(PARTITION, position(number), 0, 1000));
     }
     for _ in 0..2 {
         journal.write_checkpoint(vec![state(60)]).unwrap();
@@ -301,7 +301,7 @@ fn what_cannot_be_read_stays_where_it_is_and_is_tried_again_ever_more_rarely() {
         serve(&mut journal, &disk);
     }
     for number in (1..=59).filter(|&number| number != 5) {
-        assert!(journal.release(PARTITION, position(number), 1000));
+        assert!(journal.release(PARTITION, position(number), 0, 1000));
     }
     for _ in 0..2 {
         journal.write_checkpoint(vec![state(60)]).unwrap();
@@ -353,5 +353,95 @@ fn a_newer_compacted_segment_is_refused_by_name_and_number() {
             );
         }
         other => panic!("{other:?}"),
+    }
+}
+
+/// Messages of a record in the test below, each of so many bytes.
+const MESSAGES: u8 = 40;
+const MESSAGE_BYTES: usize = 100;
+
+fn message(record: u64, ordinal: u8) -> Vec<u8> {
+    let mut bytes = vec![record as u8; MESSAGE_BYTES];
+    bytes[0] = ordinal;
+    bytes
+}
+
+/// Those messages that are needed; they say themselves which they are.
+fn needed_messages(payload: &[u8], is_needed: &dyn Fn(u32) -> bool) -> Option<Vec<u8>> {
+    let messages = payload.chunks(MESSAGE_BYTES).filter(|message| is_needed(message[0].into()));
+    Some(messages.flatten().copied().collect()).filter(|left: &Vec<u8>| left.len() < payload.len())
+}
+
+#[test]
+fn what_is_not_needed_of_a_record_takes_no_space() {
+    const RECORDS: u64 = 300;
+    let left: Vec<u8> = (0..MESSAGES).filter(|ordinal| ordinal % 4 == 3).collect();
+    let disk = SimulatedDisk::new(14);
+    let (mut journal, _) = open(&disk);
+    journal.shorten_by(needed_messages);
+    for number in 1..=RECORDS {
+        let payload: Vec<u8> = (0..MESSAGES).flat_map(|ordinal| message(number, ordinal)).collect();
+        let payload = crate::Payload::from(Bytes::from(payload));
+        journal.commit(&[crate::Record { payload, ..record(0, number, 0) }]).unwrap();
+        let bytes = u64::from(MESSAGES) * MESSAGE_BYTES as u64;
+        assert!(journal.retain(PARTITION, position(number), MESSAGES.into(), bytes));
+        for ordinal in (0..MESSAGES).filter(|ordinal| !left.contains(ordinal)) {
+            assert!(journal.release(PARTITION, position(number), ordinal.into(), MESSAGE_BYTES as u64));
+        }
+        assert!(
+            !journal.release(PARTITION, position(number), 0, MESSAGE_BYTES as u64),
+            "it is needed no more"
+        );
+        keep_up(&mut journal, &disk, number);
+    }
+    // How many have nothing but these messages; the others have all, or what was needed before.
+    let check = |journal: &mut Journal<SimulatedDisk>, want: &[u8]| {
+        let mut shorter = 0;
+        for number in 1..=RECORDS {
+            let read = journal.read(PARTITION, position(number)).unwrap();
+            let of = |ordinals: &[u8]| -> Vec<u8> {
+                ordinals.iter().flat_map(|&ordinal| message(number, ordinal)).collect()
+            };
+            let all: Vec<u8> = (0..MESSAGES).collect();
+            assert!([want, &left, &all].map(of).contains(&read.to_vec()), "{number}: {} bytes", read.len());
+            shorter += u64::from(read == of(want));
+        }
+        shorter
+    };
+    let used =
+        |journal: &Journal<SimulatedDisk>| journal.segments().map(|segment| segment.file_bytes).sum::<u64>();
+    let shorter = check(&mut journal, &left);
+    assert!(RECORDS / 2 < shorter, "{shorter} of {RECORDS} have nothing that is not needed");
+    let before = used(&journal);
+    let live = RECORDS * (left.len() * MESSAGE_BYTES) as u64;
+    assert!(before <= 2 * live + 8 * OPTIONS.segment_bytes, "{before} bytes for {live}");
+    // What was left is left again, and a start knows which messages they are.
+    let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
+    journal.shorten_by(needed_messages);
+    let rows = (1..=RECORDS).flat_map(|number| {
+        let row =
+            move |&ordinal: &u8| MessageRow::of_one(position(number), ordinal.into(), MESSAGE_BYTES as u64);
+        left.iter().map(row)
+    });
+    assert_eq!(journal.recount(PARTITION, rows), 0);
+    for number in 1..=RECORDS {
+        for ordinal in left.iter().filter(|ordinal| **ordinal != 7) {
+            assert!(journal.release(PARTITION, position(number), (*ordinal).into(), MESSAGE_BYTES as u64));
+        }
+    }
+    pass_through_behind(&mut journal, &disk, RECORDS);
+    let shorter = check(&mut journal, &[7]);
+    assert!(RECORDS / 2 < shorter, "{shorter} of {RECORDS} are left with one message");
+    for number in 1..=RECORDS {
+        assert!(journal.release(PARTITION, position(number), 7, MESSAGE_BYTES as u64));
+    }
+    assert_eq!(journal.segments().map(|segment| segment.live_messages).sum::<u64>(), 0);
+}
+
+/// Records that nobody needs, until the checkpoints before them cover all that is ahead.
+fn pass_through_behind(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk, last: u64) {
+    for number in last + 1..=last + 200 {
+        journal.commit(&[record(0, number, 1000)]).unwrap();
+        keep_up(journal, disk, number);
     }
 }

@@ -306,7 +306,7 @@ fn a_checkpoint_that_is_still_not_read_takes_the_place_of_no_other() {
 fn nothing_is_called_lost_by_an_old_checkpoint_while_the_system_does_not_read_a_newer_one() {
     let disk = with_checkpoints(&[2]).copy();
     let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
-    assert!(journal.release(PartitionId(0), position(2), 1000));
+    assert!(journal.release(PartitionId(0), position(2), 0, 1000));
     for _ in 0..2 {
         write_the_next(&mut journal);
     }

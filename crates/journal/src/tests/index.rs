@@ -153,7 +153,7 @@ fn an_index_that_cannot_be_written_stays_in_memory_until_the_next_segment() {
 fn an_index_goes_with_its_segment() {
     let (disk, mut journal) = filled();
     for number in 1..=RECORDS {
-        assert!(journal.release(PARTITION, position(number), BYTES as u64));
+        assert!(journal.release(PARTITION, position(number), 0, BYTES as u64));
     }
     (0..2).for_each(|_| checkpoint(&mut journal));
     journal.wants_removal().unwrap().run(&disk);
@@ -174,7 +174,7 @@ fn an_index_that_was_made_for_a_segment_that_is_gone_goes_as_well() {
     disk.remove(&index_name(first)).unwrap();
     let request = journal.near_request(PARTITION, position(1), None).unwrap().expect("a request");
     for number in 1..=RECORDS {
-        assert!(journal.release(PARTITION, position(number), BYTES as u64));
+        assert!(journal.release(PARTITION, position(number), 0, BYTES as u64));
     }
     (0..3).for_each(|_| checkpoint(&mut journal));
     journal.wants_removal().expect("indexes of segments that are gone").run(&disk);

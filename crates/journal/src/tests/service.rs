@@ -216,7 +216,7 @@ fn while_space_is_low_checkpoints_are_due_as_long_as_they_free_a_segment() {
         (Space::Low, false),
         "all that is sealed is live"
     );
-    live.for_each(|number| assert!(journal.release(PartitionId(0), position(number), 1000)));
+    live.for_each(|number| assert!(journal.release(PartitionId(0), position(number), 0, 1000)));
     for made in 0..2 {
         assert!(journal.checkpoint_due(), "after {made} checkpoints");
         let state = Bytes::from_static(b"state").into();
@@ -470,8 +470,8 @@ fn segments_are_recycled_once_two_checkpoints_cover_them_and_nothing_in_them_is_
     journal.commit(&[record(0, 31, 1000)]).unwrap();
     assert_eq!(checkpoint(&mut journal, 31), vec![1, 3, 4], "two checkpoints, one live record");
     assert!(
-        journal.release(PartitionId(0), position(1), 1000)
-            && !journal.release(PartitionId(0), position(1), 1000)
+        journal.release(PartitionId(0), position(1), 0, 1000)
+            && !journal.release(PartitionId(0), position(1), 0, 1000)
     );
     assert_eq!(checkpoint(&mut journal, 31), vec![1, 4], "the older checkpoint still counts it as live");
     assert_eq!(checkpoint(&mut journal, 31), vec![4]);
@@ -502,13 +502,14 @@ fn a_checkpoint_counts_all_messages_of_a_record() {
     );
     for recounted in [false, true] {
         if recounted {
-            let live = (0..7).map(|_| row(position(1), 100));
+            let live = (0..7).map(|message| MessageRow::of_one(position(1), message, 100));
             assert_eq!(journal.recount(PartitionId(0), live), 0);
         }
         let counted: Vec<u64> = journal.segments().map(|segment| segment.live_messages).collect();
         assert_eq!(counted, [7], "recounted: {recounted}");
     }
-    let released: Vec<bool> = (0..8).map(|_| journal.release(PartitionId(0), position(1), 100)).collect();
+    let released: Vec<bool> =
+        (0..8).map(|message| journal.release(PartitionId(0), position(1), message, 100)).collect();
     assert_eq!(released, [true, true, true, true, true, true, true, false]);
 }
 

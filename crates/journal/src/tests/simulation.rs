@@ -810,6 +810,6 @@ fn apply_one(
 ) {
     match decode_step(payload) {
         Step::Enqueue => assert!(journal.retain(partition, position, 1, payload.len() as u64)),
-        Step::Settle(target) => assert!(journal.release(partition, target, 500)),
+        Step::Settle(target) => assert!(journal.release(partition, target, 0, 500)),
     }
 }

@@ -216,7 +216,7 @@ fn nothing_is_copied_that_lies_in_order_or_is_mostly_gone() {
         journal.sort_by(by, HELD_BYTES);
         fill(&mut journal, &disk, 1..=RECORDS);
         for number in (1..=RECORDS).filter(|number| !live && number % 3 != 0) {
-            assert!(journal.release(PARTITION, position(number), BYTES as u64));
+            assert!(journal.release(PARTITION, position(number), 0, BYTES as u64));
         }
         sort(&mut journal, &disk);
         assert_eq!(copies(&disk), [], "case: {case}");
@@ -248,7 +248,7 @@ fn a_copy_goes_with_its_segment() {
     let before = copies(&disk);
     checkpoint(&mut journal);
     for number in 1..=RECORDS {
-        assert!(journal.release(PARTITION, position(number), BYTES as u64));
+        assert!(journal.release(PARTITION, position(number), 0, BYTES as u64));
     }
     (0..2).for_each(|_| checkpoint(&mut journal));
     journal.wants_removal().expect("files of segments that are gone").run(&disk);

@@ -111,7 +111,7 @@ fn read(
     let partition = PartitionId(entry.partition);
     let sends = last
         .sends(partition, position, || anyhow::Ok(sends_in_record(&journal.read(partition, position)?)?))?;
-    let sent = sends.get(entry.ordinal as usize).context("the record has no such message")?;
+    let sent = sends.get(entry.ordinal).context("the record has no such message")?;
     let chunks = sent.message.chunks().cloned();
     Ok((Sent::new(to, sent.message.clone().with_chunks(None)), chunks))
 }
