@@ -5,13 +5,15 @@ use crate::error::{Damage, DamageKind, OpenError};
 use crate::keys::{KeyId, Keys};
 use crate::layout::checkpoint_bytes::Place;
 use crate::layout::format::{
-    GroupEnd, SECTOR_BYTES, SegmentNumber, index_of, segment_name, segment_of, sorted_of,
+    FIRST_GROUP, GroupEnd, GroupNumber, SECTOR_BYTES, SegmentNumber, index_of, segment_name, segment_of,
+    sorted_of,
 };
 use crate::opening::assembly::Assembly;
-use crate::opening::chain::{self, Chain, Found, Stale};
+use crate::opening::chain::{self, Chain, Found, SCAN_STEP_BYTES, Stale};
 use crate::opening::checkpoint_load::{self, Loaded};
 use crate::opening::recovered::{Part, Recovered};
 use crate::opening::verify::Verified;
+use crate::reading::scan::Window;
 use crate::retaining::compacted::{self, Compacted};
 use crate::retaining::retention::Segments;
 use crate::writing::journal::{Journal, Options};
@@ -154,10 +156,18 @@ fn verify<D: Disk>(
         let old: Vec<&Segment> = old.filter(|segment| found.run.contains(segment.header.number)).collect();
         if old.is_empty() {
             dead.push(found.name.clone());
-        } else {
-            let (segment, missing) = take_over(found, &old);
-            segment.into_iter().for_each(|segment| segments.restore(segment));
+        } else if let Some(segment) = &found.segment {
+            let (segment, missing) = take_over(found, segment.clone(), &old);
+            segments.restore(segment);
             lost.extend(missing);
+        } else if let Some(segment) = as_listed(disk, found, &old)? {
+            segments.restore(segment);
+        } else {
+            // Whatever checkpoints follow, they list what was there: it may yet be repaired.
+            old.iter().for_each(|&old| segments.restore(old.clone()));
+            let damaged =
+                old.iter().flat_map(|old| lost_records(&found.path, old, DamageKind::SegmentHeader));
+            lost.extend(damaged);
         }
     }
     for segment in loaded.checkpoint.iter().flat_map(|(_, segments)| segments) {
@@ -166,7 +176,8 @@ fn verify<D: Disk>(
         }
         let gone = segment.header.number < start.segment && !numbers.contains(&segment.header.number);
         if gone {
-            lost.extend(lost_records(&disk.path(&segment_name(segment.header.number)), segment));
+            let path = disk.path(&segment_name(segment.header.number));
+            lost.extend(lost_records(&path, segment, DamageKind::SegmentMissing));
         }
         if !gone || 0 < segment.live() {
             segments.restore(segment.clone());
@@ -196,10 +207,11 @@ fn verify<D: Disk>(
 }
 
 /// A compacted segment with the live counts of those whose place it takes, and what of theirs is not in it.
-fn take_over(found: &Compacted, old: &[&Segment]) -> (Option<Segment>, Vec<(PartitionId, Damage)>) {
-    let Some(mut segment) = found.segment.clone() else {
-        return (None, old.iter().flat_map(|old| lost_records(&found.path, old)).collect());
-    };
+fn take_over(
+    found: &Compacted,
+    mut segment: Segment,
+    old: &[&Segment],
+) -> (Segment, Vec<(PartitionId, Damage)>) {
     segment.ranges.values_mut().for_each(|range| range.live = 0);
     let mut missing = Vec::new();
     for (&partition, range) in old.iter().flat_map(|old| &old.ranges) {
@@ -212,14 +224,29 @@ fn take_over(found: &Compacted, old: &[&Segment]) -> (Option<Segment>, Vec<(Part
             }
         }
     }
-    (Some(segment), missing)
+    (segment, missing)
 }
 
-/// The damage that the loss of a segment before the checkpoint means, for each partition with live records in it.
-fn lost_records(file: &Path, segment: &Segment) -> Vec<(PartitionId, Damage)> {
+/// A compacted segment whose header or index is damaged, as the checkpoint lists it, if that is so: all that they say is there, and in
+/// the groups.
+fn as_listed<D: Disk>(disk: &D, found: &Compacted, old: &[&Segment]) -> Result<Option<Segment>, OpenError> {
+    let &[listed] = old else { return Ok(None) };
+    let failed = |source| OpenError::Io { file: found.path.clone(), source };
+    let (salt, number) = (listed.header.salt, listed.header.number);
+    let file = disk.open(&found.name).map_err(failed)?;
+    if number != found.run.last || file.length().map_err(failed)? < listed.end {
+        return Ok(None);
+    }
+    let mut window = Window::new(&file, SCAN_STEP_BYTES, listed.end);
+    let is_it = window.head(salt, FIRST_GROUP).map_err(failed)?.is_some()
+        || window.search(Some(salt), FIRST_GROUP + 1, GroupNumber(0)).map_err(failed)?.is_some();
+    Ok(is_it.then(|| Segment { index: None, ..listed.clone().compacted(found.run) }))
+}
+
+/// The damage that the loss of a segment before the checkpoint, or of its header, means, for each partition with live records in it.
+fn lost_records(file: &Path, segment: &Segment, kind: DamageKind) -> Vec<(PartitionId, Damage)> {
     let live = segment.ranges.iter().filter(|(_, range)| 0 < range.live);
     live.map(|(&partition, _)| {
-        let kind = DamageKind::SegmentMissing;
         (partition, Damage { partition: Some(partition), file: file.to_owned(), offset: 0, kind })
     })
     .collect()

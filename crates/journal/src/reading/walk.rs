@@ -3,11 +3,14 @@
 use crate::disks::disk::{Disk, DiskFile};
 use crate::error::{Damage, DamageKind, ReadError};
 use crate::keys::{KeyId, Keys};
-use crate::layout::format::{FIRST_GROUP, GroupNumber, SegmentNumber};
+use crate::layout::format::{FIRST_GROUP, GroupNumber, SECTOR_BYTES, SegmentHeader, SegmentNumber};
 use crate::reading::scan::{GroupHead, Window};
+use crate::retaining::compacted::Run;
+use crate::retaining::index_file::{self, Form, Unreadable};
 use crate::writing::journal::Journal;
 use crate::writing::pace::Pace;
 use postroad_model::{PartitionId, Position};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,7 +25,7 @@ pub struct Walk<F> {
     number: SegmentNumber,
     salt: u64,
     end: u64,
-    rises: bool,
+    compacted: Option<Run>,
     keys: Keys,
 }
 
@@ -59,9 +62,9 @@ impl<D: Disk> Journal<D> {
             let opened = self.disk.open(&name);
             Arc::new(opened.map_err(|source| ReadError::Io { file: path.clone(), source })?)
         };
-        let (salt, end, rises) = (segment.header.salt, segment.end, segment.compacted.is_none());
+        let (salt, end, compacted) = (segment.header.salt, segment.end, segment.compacted);
         let keys = self.keys.clone();
-        Ok(Some(Walk { file, path, number, salt, end, rises, keys }))
+        Ok(Some(Walk { file, path, number, salt, end, compacted, keys }))
     }
 
     /// Whether the segment of a walk is still what it was when the walk was planned: if not, what was found may be of
@@ -95,7 +98,7 @@ impl<F: DiskFile> Walk<F> {
         &self.path
     }
 
-    /// Reads all groups, shows each record to `visit`, and returns all damage. Behind a group that cannot be read it goes on
+    /// Reads the header and all groups, shows each record to `visit`, and returns all damage. Behind a group that cannot be read it goes on
     /// at the next one that can.
     ///
     /// # Errors
@@ -109,11 +112,14 @@ impl<F: DiskFile> Walk<F> {
         // What is to be checked is what the disk has.
         let mut window = Window::with_keys(&*self.file, STEP_BYTES as usize, self.end, &self.keys).passing();
         let mut damage = Vec::new();
+        if !self.has_header().map_err(failed)? {
+            damage.push(self.damage(None, 0, DamageKind::SegmentHeader));
+        }
         let (mut offset, mut last, mut rested) = (FIRST_GROUP, GroupNumber(0), FIRST_GROUP);
         while offset < self.end {
             let head = window.head(self.salt, offset).map_err(failed)?;
             // A compacted segment counts its groups from 1, others in the journal's order.
-            match head.filter(|head| !self.rises || last < head.header.number) {
+            match head.filter(|head| self.compacted.is_some() || last < head.header.number) {
                 Some(head) => {
                     self.show(&mut window, &head, visit, &mut damage)?;
                     (offset, last) = (head.end(), head.header.number);
@@ -130,6 +136,31 @@ impl<F: DiskFile> Walk<F> {
             }
         }
         Ok(damage)
+    }
+
+    /// Whether the header is this segment's, and of a compacted one the index that it tells of is whole.
+    fn has_header(&self) -> io::Result<bool> {
+        let get = |file: &F, buffer: &mut [u8], offset: u64| {
+            let (mut read, length) = (Vec::new(), buffer.len() as u64);
+            let place = file.read_once(offset..offset + length, &mut read)?;
+            let got = read.get(place).unwrap_or_default();
+            buffer[..got.len()].copy_from_slice(got);
+            Ok(got.len())
+        };
+        let (number, salt) = match self.compacted {
+            Some(run) => match index_file::read_in(&*self.file, Form::Compacted(run), get) {
+                Ok(Some(segment)) => (segment.header.number, segment.header.salt),
+                Ok(None) | Err(Unreadable::Version(_)) => return Ok(false),
+                Err(Unreadable::Io(error)) => return Err(error),
+            },
+            None => {
+                let mut sector = [0; SECTOR_BYTES as usize];
+                get(&self.file, &mut sector, 0)?;
+                let Ok(header) = SegmentHeader::decode(&sector) else { return Ok(false) };
+                (header.number, header.salt)
+            }
+        };
+        Ok((number, salt) == (self.number, self.salt))
     }
 
     fn show(

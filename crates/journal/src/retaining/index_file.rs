@@ -89,11 +89,25 @@ pub(crate) enum Unreadable {
     Io(io::Error),
 }
 
+impl From<io::Error> for Unreadable {
+    fn from(error: io::Error) -> Unreadable {
+        Unreadable::Io(error)
+    }
+}
+
 /// Reads the entry in a file; `None`: damaged.
 pub(crate) fn read<D: Disk>(disk: &D, name: &str, form: Form) -> Result<Option<Segment>, Unreadable> {
-    let file = disk.open(name).map_err(Unreadable::Io)?;
+    read_in(&disk.open(name)?, form, |file, buffer, offset| read_full_at(file, buffer, offset))
+}
+
+/// As [`read`], by `get` out of a file that is open.
+pub(crate) fn read_in<F: DiskFile>(
+    file: &F,
+    form: Form,
+    get: impl Fn(&F, &mut [u8], u64) -> io::Result<usize>,
+) -> Result<Option<Segment>, Unreadable> {
     let mut sector = [0; SECTOR_BYTES as usize];
-    read_full_at(&file, &mut sector, 0).map_err(Unreadable::Io)?;
+    get(file, &mut sector, 0)?;
     let mut header = match unseal(form.magic(), &sector) {
         Ok(header) => header,
         Err(HeaderFault::Version(found)) => return Err(Unreadable::Version(found)),
@@ -106,13 +120,13 @@ pub(crate) fn read<D: Disk>(disk: &D, name: &str, form: Form) -> Result<Option<S
     };
     let (salt, end) = (header.get_u64_le(), header.get_u64_le());
     let (bytes, checksum) = (header.get_u64_le(), header.get_u32_le());
-    let length = file.length().map_err(Unreadable::Io)?;
+    let length = file.length()?;
     let offset = form.offset(end);
     if found != form.run() || length.saturating_sub(offset) < bytes {
         return Ok(None);
     }
     let mut entry = vec![0; bytes as usize];
-    let read = read_full_at(&file, &mut entry, offset).map_err(Unreadable::Io)?;
+    let read = get(file, &mut entry, offset)?;
     if read < entry.len() || crc32c::crc32c(&entry) != checksum {
         return Ok(None);
     }

@@ -249,6 +249,82 @@ fn whatever_byte_of_a_compacted_segment_is_flipped_no_wrong_payload_comes_back()
     assert!(64 < stopped, "header and index are checked");
 }
 
+fn flip(disk: &SimulatedDisk, name: &str, offset: usize) {
+    let mut bytes = disk.contents(name).unwrap();
+    bytes[offset] ^= 0x10;
+    disk.set_contents(name, bytes);
+}
+
+#[test]
+fn what_a_checkpoint_says_of_a_compacted_segment_stands_in_for_its_header_and_index() {
+    let (source, name) = with_a_compacted_segment();
+    let (mut journal, _) = Journal::open(source.clone(), OPTIONS).unwrap();
+    assert_eq!(journal.recount(PARTITION, kept(200).map(|number| row(position(number), 1000))), 0);
+    let number = compacted(&journal)[0].number;
+    journal.write_checkpoint(vec![state(200)]).unwrap();
+    let walked = |journal: &Journal<SimulatedDisk>| {
+        journal.walk(number).unwrap().expect("a segment").run(&mut (), &mut |_| ()).unwrap()
+    };
+    assert_eq!(walked(&journal), []);
+    let (length, end) =
+        (source.contents(&name).unwrap().len(), 512 + compacted(&journal)[0].used_bytes as usize);
+    // Every byte that says something: the rest of the sector is in its checksum.
+    for offset in (0..80).chain([511]).chain(end..length) {
+        let disk = source.copy();
+        flip(&disk, &name, offset);
+        if (8..12).contains(&offset) && Journal::open(disk.clone(), OPTIONS).is_err() {
+            continue;
+        }
+        let (mut journal, recovered) = Journal::open(disk, OPTIONS).unwrap();
+        assert_eq!(recovered.damaged, vec![], "byte {offset}");
+        assert_eq!(journal.recount(PARTITION, kept(200).map(|number| row(position(number), 1000))), 0);
+        for number in kept(200) {
+            assert_eq!(
+                journal.read(PARTITION, position(number)).unwrap(),
+                payload(0, number, 1000),
+                "byte {offset}"
+            );
+        }
+        let told = walked(&journal);
+        assert_eq!(
+            told.iter().map(|damage| (damage.offset, damage.kind)).collect::<Vec<_>>(),
+            [(0, DamageKind::SegmentHeader)],
+            "byte {offset}"
+        );
+    }
+}
+
+#[test]
+fn a_damaged_file_is_listed_and_stays_however_often_the_journal_starts() {
+    let (source, name) = with_a_compacted_segment();
+    for offset in [20, source.contents(&name).unwrap().len() - 3] {
+        let disk = source.copy();
+        flip(&disk, &name, offset);
+        for start in 0..4 {
+            let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+            let damage = recovered.damaged.first().expect("its partition is stopped");
+            assert_eq!(
+                (damage.file.to_str(), damage.kind),
+                (Some(&*name), DamageKind::SegmentHeader),
+                "start {start}"
+            );
+            for _ in 0..3 {
+                journal.write_checkpoint(vec![]).unwrap();
+                if let Some(removal) = journal.wants_removal() {
+                    removal.run(&disk);
+                }
+            }
+        }
+        flip(&disk, &name, offset);
+        let (mut journal, recovered) = Journal::open(disk, OPTIONS).unwrap();
+        assert_eq!(recovered.damaged, vec![], "it is whole again");
+        assert_eq!(journal.recount(PARTITION, kept(200).map(|number| row(position(number), 1000))), 0);
+        for number in kept(200) {
+            assert_eq!(journal.read(PARTITION, position(number)).unwrap(), payload(0, number, 1000));
+        }
+    }
+}
+
 #[test]
 fn a_damaged_compacted_segment_counts_for_nothing_while_all_that_it_was_made_of_is_there() {
     let source = SimulatedDisk::new(11);

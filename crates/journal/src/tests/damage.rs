@@ -334,6 +334,21 @@ fn nothing_is_called_lost_by_an_old_checkpoint_while_the_system_does_not_read_a_
 }
 
 #[test]
+fn a_walk_finds_a_damaged_header() {
+    for offset in [3, 20, 30, 40, 100, 511] {
+        let disk = with_checkpoints(&[2]).copy();
+        let (journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
+        let number = journal.next_sealed(None).expect("a sealed segment");
+        let walk = || journal.walk(number).unwrap().expect("it is there").run(&mut (), &mut |_| ()).unwrap();
+        assert_eq!(walk(), []);
+        flip(&disk, &crate::layout::format::segment_name(number), offset);
+        let found: Vec<_> = walk().into_iter().map(|damage| (damage.offset, damage.kind)).collect();
+        // The checksum of a group is right, whatever the header says.
+        assert_eq!(found, [(0, DamageKind::SegmentHeader)], "byte {offset}");
+    }
+}
+
+#[test]
 fn a_lost_segment_with_live_messages_stops_their_partition() {
     let disk = with_checkpoints(&[2]).copy();
     let states = in_memory(&Journal::open(disk.copy(), OPTIONS).unwrap().1.checkpoints);
