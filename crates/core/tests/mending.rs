@@ -9,7 +9,7 @@ use bench::{Bench, equipped, settings};
 use bytes::Bytes;
 use postroad_core::{
     Doubts, Holder, LostMessage, Mended, Mending, Partition, Settings, decode_record, encode_record,
-    sent_in_record,
+    sent_in_record, shorten_record,
 };
 use postroad_model::{
     Chunks, Command, Compression, Destination, Message, MessageKey, Position, RareHeaders, Sent,
@@ -114,6 +114,30 @@ fn whatever_is_lost_the_rest_of_what_was_there_stays() {
         let restored = Partition::restore(settings(1), &snapshot).expect("a sound snapshot");
         assert_eq!(restored.snapshot(), snapshot, "without {holes:?}");
     }
+}
+
+/// Of a transaction compaction has left the messages that stay; which entries the settles behind it name is not certain any more.
+#[test]
+fn what_is_left_of_a_record_is_settled_by_no_record_that_meant_others() {
+    let script = "send 1 early e1\n attach 2.3 early 9\n send 1 goes g1 tx=1\n send 1 goes g2 tx=1\n send 1 stays s1 tx=1\n \
+        send 1 stays s2 tx=1\n commit 1 1\n attach 2.1 goes 9\n attach 2.2 stays 9\n accept 2.1 g1\n accept 2.1 g2\n \
+        accept 2.2 s1\n accept 2.3 e1";
+    let mut bench = Bench::new(settings(1));
+    bench.run(script);
+    let mut log = bench.log.swap_remove(0);
+    let is_transaction = |record: &Bytes| matches!(decode_record(record), Ok(Command::Transact(_)));
+    let place = log.iter().position(is_transaction).expect("a transaction");
+    let (left, shorter) = shorten_record(&log[place], &|ordinal| ordinal == 3).expect("the others go");
+    assert_eq!(left, 1);
+    log[place] = shorter.into();
+    let mended = mend(&log, &[]);
+    assert_eq!(entries(&mended), [(Destination::queue("stays"), place as u64 + 1)].into());
+    assert_eq!(
+        mended.doubts.settlements.values().sum::<u64>(),
+        3,
+        "what those of the transaction meant is told as doubtful"
+    );
+    assert_eq!(mended.partition.miscounted(), None);
 }
 
 #[test]

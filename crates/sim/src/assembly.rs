@@ -284,7 +284,7 @@ impl Core {
                     self.log.retain(self.id, *position, *count, *bytes);
                 }
                 Effect::Release { position, ordinal, bytes } => {
-                    self.note_broken(|core| core.kept.release(*position));
+                    self.note_broken(|core| core.kept.release(*position, *ordinal));
                     self.log.release(self.id, *position, *ordinal, *bytes);
                 }
                 Effect::Deliver(delivery) => self.read_pieces(&delivery.message),

@@ -101,6 +101,10 @@ impl Mending {
 
     /// Applies the record behind the last one, as far as it is certain what it means.
     pub fn apply(&mut self, position: Position, command: Command) {
+        if let Command::Left { .. } = command {
+            // What it was before made entries that nothing tells of: from here on they are counted otherwise.
+            self.certain.get_or_insert_with(|| lanes_of(&self.partition));
+        }
         let command = match self.certain {
             None => command,
             Some(_) => self.certain_part(command),

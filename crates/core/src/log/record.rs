@@ -93,6 +93,14 @@ pub enum RecordError {
         /// Records that are named.
         records: usize,
     },
+    /// Messages of a record are not in the order of their ordinals.
+    #[error("message {ordinal} of the record stands where one from {least} on belongs")]
+    Ordinal {
+        /// Which one.
+        ordinal: u32,
+        /// The first that may stand there.
+        least: u32,
+    },
     /// A name is no UTF-8.
     #[error("the name at byte {at} is not UTF-8")]
     Name {
@@ -205,7 +213,18 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
             Command::CountDelivery { queue, tags: input.list(|input| Ok(EntryTag(input.u64()?)))? }
         }
         kind::TRANSACT => Command::Transact(input.changes()?),
-        kind::LEFT => Command::Left { sends: input.list(|input| Ok((input.u32()?, input.sent()?)))? },
+        kind::LEFT => {
+            let mut least = 0;
+            let sends = input.list(|input| {
+                let ordinal = input.u32()?;
+                if ordinal < least {
+                    return Err(RecordError::Ordinal { ordinal, least });
+                }
+                least = ordinal.saturating_add(1);
+                Ok((ordinal, input.sent()?))
+            })?;
+            Command::Left { sends }
+        }
         kind::PREPARE => Command::Prepare { id: input.transaction()?, changes: input.changes()? },
         kind::DECIDE => {
             let id = input.transaction()?;

@@ -19,6 +19,7 @@ use crate::reading::extents::read_extents;
 use crate::reading::read::ReadRequest;
 use crate::reading::scan::{GroupHead, RecordEntry, Window};
 use crate::reading::sorted::SortedCopy;
+use crate::repairing::rebuild::whole_or_rebuilt;
 use crate::retaining::index::READ_STEP_BYTES;
 use crate::retaining::index_file::FoundIndex;
 use crate::writing::journal::Journal;
@@ -210,6 +211,7 @@ impl<F: DiskFile> Passage<'_, F> {
         if request.end <= offset {
             return None;
         }
-        self.window.head(request.salt, offset).ok()?
+        // What is asked for was committed here or behind it.
+        whole_or_rebuilt(&mut self.window, request.salt, offset).ok()?
     }
 }

@@ -6,6 +6,7 @@ use crate::keys::Keys;
 use crate::layout::format::SegmentNumber;
 use crate::reading::scan::{GroupHead, Window};
 use crate::record::StoredRecord;
+use crate::repairing::rebuild::whole_or_rebuilt;
 use crate::retaining::index::{Indexes, READ_STEP_BYTES, SegmentIndex};
 use crate::retaining::index_file::{FoundIndex, Lookup};
 use crate::writing::journal::Journal;
@@ -216,23 +217,31 @@ impl<F: DiskFile> ReadRequest<F> {
         let mut window = Window::with_keys(&*self.file, READ_STEP_BYTES, self.end, &self.keys);
         let mut found = Vec::new();
         let mut payload_bytes = 0;
-        let mut offset = self.offset;
+        let (mut offset, mut hit) = (self.offset, None);
+        let missing = |hit: Option<u64>| match hit {
+            Some(offset) => self.damaged(offset, DamageKind::Group),
+            None => ReadError::NotFound { partition: self.partition, position: self.from },
+        };
         while offset < self.end {
-            let head = match window.head(self.salt, offset) {
+            // What is asked for was committed here.
+            let head = match whole_or_rebuilt(&mut window, self.salt, offset) {
                 Ok(Some(head)) => head,
                 _ if !found.is_empty() => break,
                 Ok(None) => return Err(self.damaged(offset, DamageKind::Group)),
                 Err(source) => return Err(self.failed(source)),
             };
             offset += head.header.length_bytes;
-            if !self.take(&mut window, &head, &mut found, &mut payload_bytes)? {
-                break;
+            if head.records.len() < head.header.record_count as usize {
+                hit.get_or_insert(head.offset);
+            }
+            match self.take(&mut window, &head, &mut found, &mut payload_bytes) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(ReadError::NotFound { .. }) => return Err(missing(hit)),
+                Err(error) => return Err(error),
             }
         }
-        if found.is_empty() {
-            return Err(ReadError::NotFound { partition: self.partition, position: self.from });
-        }
-        Ok(found)
+        if found.is_empty() { Err(missing(hit)) } else { Ok(found) }
     }
 
     /// Reads the first record alone.

@@ -34,6 +34,18 @@ pub(crate) fn rebuild<F: DiskFile>(
     Ok(head.filter(|head| !head.records.is_empty()))
 }
 
+/// The group at `offset` of a segment's life, where one is known to have been committed; of one that is damaged what holds of it.
+pub(crate) fn whole_or_rebuilt<F: DiskFile>(
+    window: &mut Window<'_, F>,
+    salt: u64,
+    offset: u64,
+) -> io::Result<Option<GroupHead>> {
+    match window.head(salt, offset)? {
+        Some(head) => Ok(Some(head)),
+        None => rebuild(window, salt, offset, GroupNumber(0)),
+    }
+}
+
 fn padded(header: &RecordHeader) -> u64 {
     u64::from(header.payload_bytes).next_multiple_of(PAYLOAD_ALIGN)
 }

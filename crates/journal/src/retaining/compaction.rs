@@ -22,8 +22,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// What a record takes besides the bytes of its bodies: its place in the table, its headers, padding. An estimate.
 const RECORD_OVERHEAD_BYTES: u64 = 160;
 
-/// Of the payload of a record and which of its messages are needed, a payload with no more than these; `None`: it stays as it is.
-pub type Shorten = fn(&[u8], &dyn Fn(u32) -> bool) -> Option<Vec<u8>>;
+/// Of the payload of a record and which of its messages are needed, a payload with no more than these, and how many it has; `None`: it
+/// stays as it is.
+pub type Shorten = fn(&[u8], &dyn Fn(u32) -> bool) -> Option<(u32, Vec<u8>)>;
 
 /// A compaction that wins less than this part of a segment is not worth a file.
 const GAIN_SHARE_MIN: u64 = 64;

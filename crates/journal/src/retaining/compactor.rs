@@ -231,7 +231,9 @@ impl<F: DiskFile> Source<F> {
             let payload = payload.map_err(|kind| self.damaged(partition, entry.payload_offset, kind))?;
             let is_needed = |message| keep.needs(record.position, message);
             let shorter = output.shorten.and_then(|shorten| shorten(payload, &is_needed));
-            let payload = shorter.map_or_else(|| Bytes::copy_from_slice(payload), Bytes::from);
+            // If it does not have all that is needed of it somebody has miscounted: then everything stays.
+            let shorter = shorter.filter(|(messages, _)| *messages == keep.messages(record.position));
+            let payload = shorter.map_or_else(|| Bytes::copy_from_slice(payload), |(_, left)| left.into());
             output.batch_bytes += payload.len() as u64;
             let payload = Payload::from(payload);
             let (position, reserve, key) = (record.position, record.reserve, record.key);

@@ -97,7 +97,7 @@ impl From<io::Error> for Unreadable {
 
 /// Reads the entry in a file; `None`: damaged.
 pub(crate) fn read<D: Disk>(disk: &D, name: &str, form: Form) -> Result<Option<Segment>, Unreadable> {
-    read_in(&disk.open(name)?, form, |file, buffer, offset| read_full_at(file, buffer, offset))
+    read_in(&disk.open(name)?, form, read_full_at)
 }
 
 /// As [`read`], by `get` out of a file that is open.

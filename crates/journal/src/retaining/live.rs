@@ -55,15 +55,11 @@ impl LiveSet {
 
     /// What is needed of a record that is live, and has been so before.
     fn need(&mut self, position: Position, messages: Range<u32>, is_known: bool) {
-        let known = self.several.get(&position).copied();
-        let times = match known {
-            Some(Several::Times(times)) => times,
+        let times = match self.several.get(&position) {
+            Some(Several::Times(times)) => *times,
             _ => 1,
         };
-        let front = match known {
-            Some(Several::Messages(front)) => front,
-            _ => u32::from(is_known),
-        };
+        let front = if is_known { self.front(position) } else { 0 };
         let several = match messages {
             Range { start: 0, end: 1 } if is_known && front == 1 && !self.some.contains_key(&position) => {
                 Some(Several::Times(times + 1))
@@ -73,10 +69,7 @@ impl LiveSet {
             }
             _ => {
                 let mut bits = self.some.remove(&position).map_or_else(|| up_to(front), Vec::from);
-                bits.resize(bits.len().max(messages.end.div_ceil(u64::BITS) as usize), 0);
-                for (word, start) in bits.iter_mut().zip((0_u64..).step_by(WORD as usize)) {
-                    *word |= below(messages.end.into(), start) & !below(messages.start.into(), start);
-                }
+                mark_messages(&mut bits, &messages);
                 return self.put_bits(position, bits);
             }
         };
@@ -98,7 +91,7 @@ impl LiveSet {
 
     /// To add many in order, which costs little, and next to nothing where they come in rows.
     pub(crate) fn filling(self) -> Filling {
-        Filling { set: self, blocks: FxHashMap::default(), current: None, last: None }
+        Filling { set: self, blocks: FxHashMap::default(), current: None, last: None, ahead: Vec::new() }
     }
 
     /// This message of the record is needed no more, or once less. False: it was not.
@@ -148,15 +141,30 @@ impl LiveSet {
 
     /// Whether this message of the record is needed.
     pub(crate) fn needs(&self, position: Position, message: u32) -> bool {
-        let front = match (self.some.get(&position), self.several.get(&position)) {
-            (Some(bits), _) => {
+        match self.some.get(&position) {
+            Some(bits) => {
                 let word = bits.get((message / u64::BITS) as usize);
-                return word.is_some_and(|word| word >> (message % u64::BITS) & 1 == 1);
+                word.is_some_and(|word| word >> (message % u64::BITS) & 1 == 1)
             }
-            (None, Some(Several::Messages(messages))) => *messages,
-            (None, _) => 1,
-        };
-        message < front && self.contains(position)
+            None => message < self.front(position) && self.contains(position),
+        }
+    }
+
+    /// How many messages of a live record are needed that has no bits for them; they are its first.
+    fn front(&self, position: Position) -> u32 {
+        match self.several.get(&position) {
+            Some(Several::Messages(messages)) => *messages,
+            _ => 1,
+        }
+    }
+
+    /// How many messages of the record are needed.
+    pub(crate) fn messages(&self, position: Position) -> u32 {
+        match self.some.get(&position) {
+            Some(bits) => bits.iter().map(|word| word.count_ones()).sum(),
+            None if self.contains(position) => self.front(position),
+            None => 0,
+        }
     }
 
     /// Whether a message of the record is needed.
@@ -263,8 +271,10 @@ pub(crate) struct Filling {
     blocks: FxHashMap<u64, Option<Box<Bits>>>,
     /// The one that was added to last, which is not among them meanwhile.
     current: Option<(u64, Box<Bits>)>,
-    /// The messages that come next of one record, as long as they follow one another: a transaction's has hundreds.
+    /// The messages of the last record, as long as they come in order: a transaction's has hundreds.
     last: Option<(Position, Range<u32>)>,
+    /// Those ahead of them, if they are not all from the first of them on.
+    ahead: Vec<u64>,
 }
 
 impl Filling {
@@ -272,8 +282,12 @@ impl Filling {
     pub(crate) fn add(&mut self, first: Position, records: u64, messages: Range<u32>) {
         if let Some((last, before)) = self.last.as_mut().filter(|_| records == 1)
             && *last == first
-            && before.end == messages.start
+            && before.end <= messages.start
         {
+            if before.end < messages.start {
+                mark_messages(&mut self.ahead, before);
+                before.start = messages.start;
+            }
             before.end = messages.end;
             return;
         }
@@ -285,9 +299,20 @@ impl Filling {
     }
 
     fn add_last(&mut self) {
-        if let Some((position, messages)) = self.last.take() {
-            self.add_all(position, 1, &messages);
+        let Some((position, messages)) = self.last.take() else { return };
+        if self.ahead.is_empty() {
+            return self.add_all(position, 1, &messages);
         }
+        let mut bits = std::mem::take(&mut self.ahead);
+        mark_messages(&mut bits, &messages);
+        let first = bits.iter().zip(0_u32..).find(|(word, _)| **word != 0);
+        let first = first.map_or(0, |(word, place)| place * u64::BITS + word.trailing_zeros());
+        self.add_all(position, 1, &(first..first + 1));
+        let known = self.set.some.remove(&position);
+        let known = known.map_or_else(|| up_to(self.set.front(position)), Vec::from);
+        bits.resize(bits.len().max(known.len()), 0);
+        bits.iter_mut().zip(known).for_each(|(word, known)| *word |= known);
+        self.set.put_bits(position, bits);
     }
 
     fn add_all(&mut self, first: Position, records: u64, messages: &Range<u32>) {
@@ -356,6 +381,15 @@ fn mark(bits: &mut Bits, (from, to): (u64, u64), but_new: bool, mut tell: impl F
                 places.filter_map(|place| Some((Position::new(start + place)?, known >> place & 1 == 1)));
             positions.for_each(|(position, is_known)| tell(position, is_known));
         }
+    }
+}
+
+/// Sets the bits of these messages.
+fn mark_messages(bits: &mut Vec<u64>, messages: &Range<u32>) {
+    bits.resize(bits.len().max(messages.end.div_ceil(u64::BITS) as usize), 0);
+    let first = (messages.start / u64::BITS) as usize;
+    for (word, start) in bits.iter_mut().zip((0_u64..).step_by(WORD as usize)).skip(first) {
+        *word |= below(messages.end.into(), start) & !below(messages.start.into(), start);
     }
 }
 
@@ -438,6 +472,8 @@ mod tests {
                     let any = want.iter().any(|(known, _)| *known == record);
                     assert_eq!(live.contains(position(record)), any, "seed {seed}");
                     let part = live.between(position(1), position(900));
+                    let needed = want.iter().filter(|(known, _)| *known == record).count();
+                    assert_eq!(live.messages(position(record)) as usize, needed, "seed {seed}");
                     for message in 0..300 {
                         let is_needed = want.contains(&(record, message));
                         assert_eq!(
@@ -483,6 +519,8 @@ mod tests {
             &[(1024, 512, 0..1), (700, 9000, 0..1)],
             &[(70, 1, 0..1), (70, 1, 0..1), (71, 1, 0..1), (70, 1, 0..1), (70, 2, 0..1), (70, 1, 0..1)],
             &[(70, 1, 0..5), (70, 1, 5..8), (6000, 100, 0..3), (6050, 1, 3..5), (6050, 1, 7..200)],
+            &[(70, 1, 0..1), (70, 1, 2..3), (70, 1, 4..5), (70, 1, 300..301), (70, 1, 1..2), (70, 1, 3..4)],
+            &[(70, 1, 3..4), (70, 1, 5..6), (70, 1, 64..65), (8, 1, 1..2), (8, 1, 3..4), (600, 1, 0..1)],
             &[(70, 1, 3..5), (71, 1, 0..1), (70, 1, 0..3), (6000, 100, 90..100), (6007, 1, 0..90)],
         ] {
             let mut each = begun.clone();

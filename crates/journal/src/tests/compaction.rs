@@ -443,9 +443,10 @@ fn message(record: u64, ordinal: u8) -> Vec<u8> {
 }
 
 /// Those messages that are needed; they say themselves which they are.
-fn needed_messages(payload: &[u8], is_needed: &dyn Fn(u32) -> bool) -> Option<Vec<u8>> {
+fn needed_messages(payload: &[u8], is_needed: &dyn Fn(u32) -> bool) -> Option<(u32, Vec<u8>)> {
     let messages = payload.chunks(MESSAGE_BYTES).filter(|message| is_needed(message[0].into()));
-    Some(messages.flatten().copied().collect()).filter(|left: &Vec<u8>| left.len() < payload.len())
+    let left: Vec<u8> = messages.flatten().copied().collect();
+    (left.len() < payload.len()).then_some(((left.len() / MESSAGE_BYTES) as u32, left))
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 use super::in_memory;
 use super::service::{OPTIONS, open, payload, position, read_near, record, serve, stored};
+use crate::disks::disk::write_all_at;
 use crate::{
     Checkpoint, CheckpointError, CommitError, Damage, DamageKind, Disk, FORMAT_VERSION, Fault, Journal, Keys,
     OpenError, Operation, Payload, ReadError, Record, SimulatedDisk, StoredRecord, TornTail,
 };
 use bytes::Bytes;
 use postroad_model::PartitionId;
+use std::io::IoSlice;
 use std::path::PathBuf;
 
 const FIRST: &str = "0000000000000001.segment";
@@ -330,6 +332,38 @@ fn nothing_is_called_lost_by_an_old_checkpoint_while_the_system_does_not_read_a_
             got => panic!("{operation:?}: {:?}", got.map(|(_, recovered)| recovered.damaged)),
         }
         opens_by_the_fourth();
+    }
+}
+
+#[test]
+fn a_damaged_table_costs_the_record_that_was_hit_and_no_other() {
+    const RECORDS: u64 = 20;
+    let source = SimulatedDisk::new(3);
+    let (mut journal, _) = open(&source);
+    let group: Vec<_> = (1..=RECORDS).map(|number| record(0, number, 300)).collect();
+    journal.commit(&group).unwrap();
+    journal.commit(&[record(0, RECORDS + 1, 300)]).unwrap();
+    drop(journal);
+    // Header of the group, then a row of 24 bytes for each record.
+    for (place, hit) in [(20, 0), (64 + 3, 1), (64 + 7 * 24 + 8, 8), (64 + 19 * 24 + 23, 20)] {
+        let disk = source.copy();
+        let (mut journal, _) = open(&disk);
+        let byte = disk.contents(FIRST).unwrap()[512 + place] ^ 0x10;
+        // In the file that the journal has open.
+        write_all_at(&disk.open(FIRST).unwrap(), &mut [IoSlice::new(&[byte])], 512 + place as u64).unwrap();
+        let all = (1..=RECORDS + 1).map(|number| (PartitionId(0), position(number)));
+        let near = read_near(&mut journal, &all.clone().collect::<Vec<_>>()).1;
+        for ((_, at), (_, near)) in all.zip(near) {
+            let want = payload(0, at.get(), 300);
+            match journal.read(PartitionId(0), at) {
+                Ok(got) => assert!(got == want && at.get() != hit, "byte {place}, record {at:?}"),
+                Err(ReadError::Damaged(damage)) => {
+                    assert_eq!((at.get(), damage.kind), (hit, DamageKind::Group), "byte {place}");
+                }
+                Err(other) => panic!("byte {place}, record {at:?}: {other}"),
+            }
+            assert_eq!(near.ok(), Some(want).filter(|_| at.get() != hit), "byte {place}, record {at:?}");
+        }
     }
 }
 
