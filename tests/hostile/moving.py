@@ -1,5 +1,6 @@
 """Queues move from one store to another and back, while clients use them, and while the broker is killed."""
 
+import glob
 import os
 import random
 import shutil
@@ -73,6 +74,32 @@ def idle(bench):
         assert why in bench.refused(name, store), f"{name} to {store}: {bench.refused(name, store)}"
     got = [int(text) for text, _ in brokers.drain(bench.connect(), queue)]
     assert got == list(range(500)), f"{len(got)}: {got[:5]}"
+
+
+def unreadable(bench):
+    """One message cannot be read: the others are there, it is told of, and the queue goes nowhere else before it is taken out."""
+    client, queue = bench.connect(), o.queue("hit")
+    for number in range(40):
+        client.send(queue, f"{number:04} ".encode() + b"hit " * 20_000)
+    client.close()
+    # With a checkpoint behind them, so that they are not in memory.
+    bench.broker.terminate(20)
+    bench.broker.must_start()
+    [path] = [path for path in glob.glob(f"{bench.broker.data}/*.segment") if b"0017 hit" in open(path, "rb").read()]
+    with open(path, "r+b") as file:
+        file.seek(open(path, "rb").read().index(b"0017 hit") + 50)
+        file.write(b"X")
+    done = bench.command("move", "hit", "--to", "fast", "--wait")
+    assert done.returncode == 1 and "lives in fast, but for 1 messages that cannot be read" in done.stderr, done.stderr
+    for store in ("main", "fast"):
+        said = bench.refused("hit", store)
+        assert "cannot be read" in said, said
+    want = [number for number in range(40) if number != 17]
+    bench.broker.kill()
+    bench.broker.must_start()
+    client = bench.connect()
+    got = [int(text[:4]) for text, _ in brokers.drain(client, queue)]
+    assert got == want, f"{len(got)} of {len(want)}: {got[:20]}"
 
 
 class Traffic:
@@ -222,6 +249,7 @@ def run(binary, report, only=None):
         bench.broker.must_start()
         for title, act in (
             ("an idle queue moves, and is found there after a restart", idle),
+            ("one of its messages cannot be read", unreadable),
             ("clients go on while their queues move there and back", in_use),
             ("what a consumer holds is waited for", held),
             ("kill -9 in the midst of moves", killed),

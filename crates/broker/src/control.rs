@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use postroad_journal::{Backup, Disk, RealDisk};
-use postroad_model::{BranchId, BranchStanding, Destination, Moving, Redrive};
+use postroad_model::{BranchId, BranchStanding, Destination, Moving, Redrive, Refusal};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -132,13 +132,26 @@ pub struct OnTheMove {
     /// Why the last messages were refused where they are to go, if they were; it is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// It has moved, but for what is left, which cannot be read.
+    #[serde(default)]
+    pub is_stuck: bool,
 }
 
 impl OnTheMove {
     fn new((moving, to): (Moving, String)) -> OnTheMove {
         let Moving { queue, moved, left, held, transactions, uploads, refused, .. } = moving;
-        let refused = refused.map(|refusal| refusal.to_string());
-        OnTheMove { queue: queue.name.to_string(), to, moved, left, held, transactions, uploads, refused }
+        let is_stuck = matches!(refused, Some(Refusal::Unreadable { .. }));
+        let (refused, queue) = (refused.map(|refusal| refusal.to_string()), queue.name.to_string());
+        OnTheMove { queue, to, moved, left, held, transactions, uploads, refused, is_stuck }
+    }
+
+    /// What to do about what is left of one that is stuck.
+    pub fn stuck(&self) -> String {
+        let OnTheMove { queue, to, left, .. } = self;
+        format!(
+            "queue://{queue} lives in {to}, but for {left} messages that cannot be read and stay where they were: \
+             `postroad journal repair` tells which, and takes them out while the broker is stopped"
+        )
     }
 }
 
@@ -271,6 +284,14 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
         Request::Move { queue: name, to } => {
             let queue = queue(&name)?;
             known_store(&journals, &to)?;
+            // Whoever has something of it still waits for nobody: two would wait for one another.
+            let Outcome { moves, .. } = give(orders, Order::ListMoves).await?;
+            let moving = moves.into_iter().find(|(moving, _)| moving.queue == queue).map(OnTheMove::new);
+            match moving {
+                Some(moving) if moving.is_stuck => bail!(moving.stuck()),
+                Some(_) => return Err(Refusal::OnTheMove(queue).into()),
+                None => {}
+            }
             give(orders, Order::Move { queue: queue.clone(), store: to.clone() }).await?;
             tracing::info!(%queue, to, "an operator moves a queue to another store");
             Ok(Answer::Moving { queue: queue.name.to_string(), to })

@@ -83,6 +83,9 @@ fn begin(arguments: &MoveArguments) -> anyhow::Result<()> {
     while let Some(moving) =
         find(data, &queue).context("the move goes on with the next start of the broker")?
     {
+        if moving.is_stuck {
+            bail!(moving.stuck());
+        }
         if next <= Instant::now() {
             eprintln!("{}", told(&moving));
             next += TELL;
@@ -106,7 +109,7 @@ fn moves(data: &Path) -> anyhow::Result<Vec<OnTheMove>> {
 
 /// How far it is, and what it waits for.
 fn told(moving: &OnTheMove) -> String {
-    let OnTheMove { queue, to, moved, left, held, transactions, uploads, refused } = moving;
+    let OnTheMove { queue, to, moved, left, held, transactions, uploads, refused, is_stuck: _ } = moving;
     let mut text = format!("queue://{queue} to {to}: {moved} moved, {left} left");
     if 0 < *held {
         text += &format!(", {held} of them with consumers or on their way");
