@@ -1,10 +1,10 @@
 //! `postroad journal verify`: every byte that counts is read; damage is named by file and offset.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use anyhow::bail;
 use clap::Args;
-use postroad_journal::{Damage, DamageKind};
+use postroad_journal::{Damage, DamageKind, ReadError};
 
 use super::Place;
 
@@ -22,7 +22,12 @@ pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
     let mut places: Vec<Damage> = stopped.report.damaged.clone();
     let (mut segments, mut records, mut bytes, mut locked) = (0_u64, 0_u64, 0_u64, 0_u64);
     for used in stopped.journal.segments() {
-        let Some(walk) = stopped.journal.walk(used.number)? else { continue };
+        let walk = match stopped.journal.walk(used.number) {
+            // That it is missing is told below, if anything is missed.
+            Err(ReadError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => continue,
+            walk => walk?,
+        };
+        let Some(walk) = walk else { continue };
         let found = walk.run(&mut (), &mut |seen| {
             records += 1;
             bytes += u64::from(seen.stored_bytes);
