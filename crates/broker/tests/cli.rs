@@ -989,6 +989,52 @@ fn a_store_whose_segments_are_gone_is_refused() {
 }
 
 #[test]
+fn a_store_whose_layout_is_gone_is_refused_until_it_is_repaired() {
+    let directory = stopped();
+    let data = directory.path().join("data");
+    let layout = data.join("layout.json");
+    fs::remove_file(&layout).unwrap();
+    let want = format!("{} is gone, and the journal is there (segments: ", text(&layout));
+    for command in [
+        vec!["serve", "--port-offset", "1201", "--data"],
+        vec!["journal", "verify"],
+        vec!["journal", "stats"],
+        vec!["journal", "dump"],
+        vec!["journal", "export"],
+    ] {
+        let refused = offline(&[&command[..], &[text(&data)]].concat());
+        assert_eq!(refused.status.code(), Some(1), "{command:?}");
+        let said = errors(&refused);
+        assert!(said.contains(&want) && said.contains("`postroad journal repair "), "{command:?}: {said}");
+        assert!(!layout.exists(), "{command:?}");
+    }
+    works(&["journal", "repair", text(&data), "--write"]);
+    assert_eq!(received(directory).0, "one\ntwo\nthree\n");
+}
+
+#[test]
+fn a_directory_that_is_none_of_a_broker_is_called_so_and_nothing_is_made_in_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (empty, letters) = (directory.path().join("empty"), directory.path().join("letters"));
+    fs::create_dir(&empty).unwrap();
+    fs::create_dir(&letters).unwrap();
+    fs::write(letters.join("a.txt"), "text").unwrap();
+    for (data, files, want) in [
+        (&empty, 0, "it is no data directory: there is no layout.json in it, and no journal"),
+        (&letters, 1, "it is no data directory: there is no layout.json in it, and no journal"),
+        (&directory.path().join("none"), 0, "No such file or directory"),
+    ] {
+        for command in ["verify", "stats", "dump", "export"] {
+            let refused = offline(&["journal", command, text(data)]);
+            assert_eq!(refused.status.code(), Some(1), "{command} {}", data.display());
+            assert!(errors(&refused).contains(want), "{command}: {}", errors(&refused));
+            let there = fs::read_dir(data).map_or(0, Iterator::count);
+            assert_eq!(there, files, "{command} {}", data.display());
+        }
+    }
+}
+
+#[test]
 fn the_disk_benchmark_says_what_it_measured() {
     let directory = tempfile::tempdir().unwrap();
     let report: Value =

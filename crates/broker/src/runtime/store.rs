@@ -1,6 +1,8 @@
 //! One store: a directory that is opened, locked, and read back into partitions. Several together: see `stores`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,6 +64,31 @@ pub enum StoreError {
         file: PathBuf,
         /// What is wrong.
         reason: String,
+    },
+    /// The layout file is gone, and the journal is not: begun anew, its messages would be out of sight.
+    #[error(
+        "{} is gone, and the journal is there ({journal}): nothing was changed. Put a copy of the file back, or have `postroad journal repair {} --write` make it anew; for a broker with several stores only a copy helps",
+        directory.join(LAYOUT_FILE).display(), directory.display()
+    )]
+    LayoutGone {
+        /// The directory.
+        directory: PathBuf,
+        /// What is there, in words.
+        journal: JournalFiles,
+    },
+    /// Nothing is there that a broker would leave.
+    #[error("it is no data directory: there is no {LAYOUT_FILE} in it, and no journal")]
+    NoStore,
+    /// The log tells of more partitions than the layout.
+    #[error(
+        "the log has records of partition {partition}, and {LAYOUT_FILE} tells of {} to {} only: put the right one back, or let `postroad journal repair` make one",
+        range.first.0, range.end() - 1
+    )]
+    Beyond {
+        /// Which the layout does not have.
+        partition: u16,
+        /// Which it has.
+        range: PartitionRange,
     },
     /// A newer Postroad made the directory.
     #[error("{}: layout version {found} is unknown; this Postroad reads up to {known}", file.display())]
@@ -206,10 +233,52 @@ impl Stopped {
     }
 
     fn find(directory: &Path) -> Result<(ReadOnly<RealDisk>, Layout), StoreError> {
-        let missing =
-            || StoreError::Io { file: directory.join(LAYOUT_FILE), source: io::ErrorKind::NotFound.into() };
-        let layout = Layout::find(directory)?.ok_or_else(missing)?;
+        let Some(layout) = Layout::find(directory)? else { return Err(without_layout(directory)) };
         Ok((ReadOnly(RealDisk::open(directory)?), layout))
+    }
+}
+
+/// Why a directory without a layout cannot be read.
+fn without_layout(directory: &Path) -> StoreError {
+    match JournalFiles::in_directory(directory) {
+        Ok(Some(journal)) => StoreError::LayoutGone { directory: directory.to_owned(), journal },
+        Ok(None) => StoreError::NoStore,
+        Err(error) => error,
+    }
+}
+
+/// What a directory has of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalFiles {
+    /// Segments, compacted ones too.
+    pub segments: usize,
+    /// Checkpoints.
+    pub checkpoints: usize,
+}
+
+impl JournalFiles {
+    /// `None` if there is nothing of a journal. Makes nothing there, not even the lock.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`]: the directory cannot be read.
+    pub fn in_directory(directory: &Path) -> Result<Option<JournalFiles>, StoreError> {
+        let failed = |source| StoreError::Io { file: directory.to_owned(), source };
+        let mut files = JournalFiles { segments: 0, checkpoints: 0 };
+        for entry in std::fs::read_dir(directory).map_err(failed)? {
+            let name = PathBuf::from(entry.map_err(failed)?.file_name());
+            match name.extension().and_then(OsStr::to_str) {
+                Some("segment" | "compacted") => files.segments += 1,
+                Some("checkpoint") => files.checkpoints += 1,
+                _ => {}
+            }
+        }
+        Ok((0 < files.segments + files.checkpoints).then_some(files))
+    }
+}
+
+impl fmt::Display for JournalFiles {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "segments: {}, checkpoints: {}", self.segments, self.checkpoints)
     }
 }
 
@@ -237,6 +306,9 @@ impl<D: Disk> Store<D> {
         opening.enter(Stage::States, recovered.checkpoints.len() as u64);
         for (checkpoint, number) in std::mem::take(&mut recovered.checkpoints).into_iter().zip(1..) {
             let id = checkpoint.partition;
+            if !range.contains(id) {
+                return Err(StoreError::Beyond { partition: id.0, range });
+            }
             let mut partition = restore(&checkpoint, settings(id))?;
             read_prepared(&mut journal, id, &mut partition)?;
             partitions.insert(id, partition);
@@ -250,6 +322,9 @@ impl<D: Disk> Store<D> {
         let mut records = 0;
         for record in recovered.records() {
             let record = record?;
+            if !range.contains(record.partition) {
+                return Err(StoreError::Beyond { partition: record.partition.0, range });
+            }
             replay(&mut partitions, record.partition, record.position, &record.payload)?;
             records += 1;
             opening.done(records);

@@ -23,7 +23,7 @@ use postroad_routing::{Addressing, MAIN_STORE, is_wildcard};
 
 use crate::runtime::layout::{Belonging, FurtherLayout, LAYOUT_FILE, Layout, new_identity, unfinished};
 use crate::runtime::opening::Opening;
-use crate::runtime::store::{Store, StoreError};
+use crate::runtime::store::{JournalFiles, Store, StoreError};
 
 /// What may lie in a directory in which a store is made: the lock, an unfinished layout, and what a new file system has.
 const HARMLESS: [&str; 4] = [".", "..", "LOCK", "lost+found"];
@@ -142,7 +142,7 @@ impl Stores {
             tracing::info!(%key, "what is new is encrypted");
         }
         opened.settle(addressing)?;
-        // Behind the first segments: a layout without any means that they were lost. The main one, which lists the others, comes last.
+        // Behind the first segments: one that was started and has none has lost them. The main one, which lists the others, comes last.
         for (path, mut layout) in layouts.into_iter().rev() {
             layout.starts = starts;
             layout.write(&path)?;
@@ -302,9 +302,17 @@ fn read_everywhere(
 fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> {
     let Directories { main: directory, partitions, disk_bytes_max, further, choose } = directories;
     let disk = RealDisk::open(directory)?.limited(disk_bytes_max);
-    let mut layout = match Layout::find(directory)? {
-        Some(layout) => layout,
-        None => Layout::new(partitions, 0).written(choose(directory)),
+    let journal = JournalFiles::in_directory(directory)?;
+    // One that was begun and has held nothing yet is begun anew, for its configuration may be another by now.
+    let is_begun = |layout: &Layout| 0 < layout.starts || layout.identity.is_some() || journal.is_some();
+    let known = Layout::find(directory)?.filter(is_begun);
+    let is_new = known.is_none();
+    let mut layout = match (known, journal) {
+        (Some(layout), _) => layout,
+        (None, None) => Layout::new(partitions, 0).written(choose(directory)),
+        (None, Some(journal)) => {
+            return Err(StoreError::LayoutGone { directory: directory.to_owned(), journal });
+        }
     };
     if let Some(Belonging { name, .. }) = layout.further {
         return Err(StoreError::NotMain { directory: directory.to_owned(), name });
@@ -322,7 +330,13 @@ fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> {
     }
     let main_identity = match &layout.identity {
         Some(identity) => identity.clone(),
-        None if further.is_empty() => String::new(),
+        None if further.is_empty() => {
+            // Ahead of the journal: a journal without a layout has lost it.
+            if is_new {
+                layout.write(directory)?;
+            }
+            String::new()
+        }
         None => {
             let io = |source| StoreError::Io { file: directory.join(LAYOUT_FILE), source };
             let identity = new_identity().map_err(io)?;
@@ -361,7 +375,12 @@ fn find_listed(of: &FurtherStore, store: &FurtherLayout, main: &str) -> Result<F
         return Err(of.wrong("there is no such directory; is its device mounted?".to_owned()));
     }
     let Some(layout) = Layout::find(&of.path)? else {
-        return Err(of.wrong(format!("there is no {LAYOUT_FILE} in it; is its device mounted?")));
+        return Err(of.wrong(match JournalFiles::in_directory(&of.path)? {
+            Some(journal) => format!(
+                "its {LAYOUT_FILE} is gone, and the journal is there ({journal}): put a copy of the file back"
+            ),
+            None => format!("there is no {LAYOUT_FILE} in it; is its device mounted?"),
+        }));
     };
     let belongs = Belonging { name: store.name.clone(), of: main.to_owned(), first: store.first };
     if layout.further.as_ref() != Some(&belongs)
@@ -545,6 +564,83 @@ mod tests {
         let text = std::fs::read_to_string(old.join(LAYOUT_FILE)).unwrap();
         assert!(text.contains("\"version\": 1") && !text.contains("written"), "{text}");
         assert_eq!(open(&old, &[], never), [Ways::default()], "one that says nothing of it");
+    }
+
+    /// What lies in a directory: each file's name and bytes.
+    fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+        let file = |entry: std::fs::DirEntry| {
+            (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
+        };
+        std::fs::read_dir(directory).unwrap().map(|entry| file(entry.unwrap())).collect()
+    }
+
+    #[test]
+    fn a_journal_without_its_layout_is_refused_and_nothing_is_changed() {
+        let home = tempfile::tempdir().unwrap();
+        let (main, fast) = (home.path().join("data"), further(&home, "fast"));
+        let declare = [Command::Declare { queue: Destination::queue("old") }];
+        put(&mut open(&home, &[], &[]).unwrap(), &declare);
+        put(&mut open(&home, std::slice::from_ref(&fast), &[]).unwrap(), &declare);
+        let gone = format!("{} is gone, and the journal is there", main.join(LAYOUT_FILE).display());
+        for (case, directory, want) in [
+            ("the main store", &main, gone.as_str()),
+            ("a further one", &fast.path, "its layout.json is gone, and the journal is there (segments: "),
+        ] {
+            let layout = std::fs::read(directory.join(LAYOUT_FILE)).unwrap();
+            std::fs::remove_file(directory.join(LAYOUT_FILE)).unwrap();
+            let before = files(directory);
+            let error = open(&home, std::slice::from_ref(&fast), &[]).err().unwrap();
+            assert!(error.contains(want), "case: {case}: {error}");
+            assert_eq!(files(directory), before, "case: {case}");
+            std::fs::write(directory.join(LAYOUT_FILE), layout).unwrap();
+        }
+        open(&home, &[fast], &[]).unwrap();
+    }
+
+    #[test]
+    fn a_start_that_ended_before_its_journal_begins_anew() {
+        let home = tempfile::tempdir().unwrap();
+        let main = home.path().join("data");
+        std::fs::create_dir(&main).unwrap();
+        let ways = Ways { direct: false, ..Ways::default() };
+        for (case, layout) in [
+            ("a directory with nothing but what a file system has", None),
+            ("a layout alone, by another configuration", Some(Layout::new(4, 0).written(ways))),
+        ] {
+            std::fs::create_dir_all(main.join("lost+found")).unwrap();
+            std::fs::write(main.join(unfinished()), "{").unwrap();
+            layout.inspect(|layout| layout.write(&main).unwrap());
+            assert_eq!(open(&home, &[], &[]).unwrap().placement, Placement::over(1), "case: {case}");
+            assert_eq!(Layout::find(&main).unwrap().unwrap().starts, 1, "case: {case}");
+            std::fs::remove_dir_all(&main).unwrap();
+            std::fs::create_dir(&main).unwrap();
+        }
+        // Ended between the journal and the count of starts.
+        open(&home, &[], &[]).unwrap();
+        let mut layout = Layout::find(&main).unwrap().unwrap();
+        layout.starts = 0;
+        layout.write(&main).unwrap();
+        assert_eq!(open(&home, &[], &[]).unwrap().placement, Placement::over(1));
+    }
+
+    #[test]
+    fn a_log_of_more_partitions_than_its_layout_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let main = home.path().join("data");
+        let choose = |_: &Path| Ways::default();
+        let directories =
+            Directories { main: &main, partitions: 4, disk_bytes_max: None, further: &[], choose };
+        let mut stores =
+            Stores::open(directories, Keys::default(), Addressing::default(), Settings::at_rest).unwrap();
+        let payload = encode_record(&Command::Declare { queue: Destination::queue("q") }, Compression::None);
+        let (partition, position, payload) = (PartitionId(3), Position::FIRST, Payload::from(payload));
+        let record = Record { partition, position, payload, reserve: false, key: None };
+        stores.stores[0].journal.commit(&[record]).unwrap();
+        drop(stores);
+        Layout::new(1, 1).write(&main).unwrap();
+        let error = open(&home, &[], &[]).err().unwrap();
+        let want = "the log has records of partition 3, and layout.json tells of 0 to 0 only";
+        assert!(error.starts_with(want), "{error}");
     }
 
     #[test]

@@ -189,12 +189,12 @@ fn layout_of(
     partitions: Option<u16>,
 ) -> anyhow::Result<(Layout, Option<String>)> {
     let file = directory.join(LAYOUT_FILE);
-    let missing = || StoreError::Io { file: file.clone(), source: std::io::ErrorKind::NotFound.into() };
-    let found = Layout::find(directory).and_then(|layout| layout.ok_or_else(missing));
+    let found = Layout::find(directory);
     let wrong = match (found, partitions) {
-        (Ok(layout), None) if seen <= layout.range().end() => return Ok((layout, None)),
-        (Ok(layout), Some(partitions)) if layout.partitions == partitions => return Ok((layout, None)),
-        (Ok(layout), _) => format!("it says {} partitions", layout.partitions),
+        (Ok(Some(layout)), None) if seen <= layout.range().end() => return Ok((layout, None)),
+        (Ok(Some(layout)), Some(partitions)) if layout.partitions == partitions => return Ok((layout, None)),
+        (Ok(Some(layout)), _) => format!("it says {} partitions", layout.partitions),
+        (Ok(None), _) => format!("{} is gone", file.display()),
         (Err(error @ StoreError::LayoutVersion { .. }), None) => return Err(error.into()),
         (Err(error), _) => error.to_string(),
     };
