@@ -11,6 +11,7 @@ use postroad_admin::{
 };
 use postroad_core::{Counters, Memory, Partition};
 use postroad_model::PartitionId;
+use postroad_routing::is_wildcard;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::runtime::NamedDoor;
@@ -56,8 +57,9 @@ impl Source for Everybody {
         let mut figures = Figures::default();
         let mut connections: BTreeMap<&'static str, ConnectionFigures> = BTreeMap::new();
         let mut tenants: BTreeMap<String, TenantFigures> = BTreeMap::new();
+        let mut queues: BTreeMap<(String, String), QueueFigures> = BTreeMap::new();
         for answer in answers {
-            let CoreFigures { connections: own, partitions, queues, queues_unlisted, tenants: shares } =
+            let CoreFigures { connections: own, partitions, queues: parts, queues_unlisted, tenants: shares } =
                 answer.await.unwrap_or_default();
             for share in shares {
                 let all = tenants.entry(share.tenant.clone()).or_default();
@@ -74,13 +76,13 @@ impl Source for Everybody {
                 *all = ConnectionFigures { protocol, open: all.open + open, opened: all.opened + opened };
             }
             figures.partitions.extend(partitions);
-            figures.queues.extend(queues);
+            parts.into_iter().for_each(|part| merge(&mut queues, part));
             figures.queues_unlisted += queues_unlisted;
         }
         figures.connections = connections.into_values().collect();
         figures.tenants = tenants.into_values().collect();
         figures.partitions.sort_unstable_by_key(|partition| partition.partition);
-        figures.queues.sort_unstable_by(|a, b| name(a).cmp(&name(b)));
+        figures.queues = queues.into_values().collect();
         for (journal, NamedDoor { store, .. }) in journals.into_iter().zip(&self.journals) {
             let said = tokio::time::timeout(JOURNAL_WITHIN, journal).await;
             let silent = || JournalFigures {
@@ -94,8 +96,30 @@ impl Source for Everybody {
     }
 }
 
-fn name(queue: &QueueFigures) -> (&str, &str) {
-    (&queue.destination, &queue.subscription)
+/// A queue that moves is in two partitions, and one with wildcards in each: it has one row of figures all the same.
+fn merge(queues: &mut BTreeMap<(String, String), QueueFigures>, part: QueueFigures) {
+    use std::collections::btree_map::Entry;
+    match queues.entry((part.destination.clone(), part.subscription.clone())) {
+        Entry::Vacant(vacant) => {
+            vacant.insert(part);
+        }
+        Entry::Occupied(mut all) => {
+            let all = all.get_mut();
+            let name = part.destination.split_once("://").map_or("", |(_, name)| name);
+            // Those of a queue with wildcards are attached in every partition, those of another in one.
+            all.consumers = match is_wildcard(name) {
+                true => all.consumers.max(part.consumers),
+                false => all.consumers + part.consumers,
+            };
+            all.depth += part.depth;
+            all.enqueued += part.enqueued;
+            all.consumed += part.consumed;
+            all.expired += part.expired;
+            all.dead_lettered += part.dead_lettered;
+            all.dropped += part.dropped;
+            all.replaced += part.replaced;
+        }
+    }
 }
 
 impl CoreFigures {
@@ -153,5 +177,46 @@ fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures
         resident_bytes,
         page_bytes,
         volatile_bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_queue_in_several_partitions_has_one_row() {
+        let row = |destination: &str, subscription: &str, each: u64| QueueFigures {
+            destination: destination.to_owned(),
+            subscription: subscription.to_owned(),
+            depth: each,
+            consumers: each,
+            enqueued: 2 * each,
+            consumed: 3 * each,
+            expired: 4 * each,
+            dead_lettered: 5 * each,
+            dropped: 6 * each,
+            replaced: 7 * each,
+        };
+        let moving = |each| row("queue://b", "", each);
+        let answers = [
+            vec![moving(1), row("topic://>", "s", 2), row("topic://>", "t", 1)],
+            vec![row("queue://a", "", 1), moving(10), row("topic://>", "s", 2)],
+        ];
+        let core = |queues: Vec<QueueFigures>| {
+            let (question, mut asked) = mpsc::channel::<Question>(1);
+            tokio::spawn(async move {
+                let _ = asked.recv().await.unwrap().send(CoreFigures { queues, ..CoreFigures::default() });
+            });
+            question
+        };
+        let everybody = Everybody { cores: answers.into_iter().map(core).collect(), journals: Vec::new() };
+        let want = [
+            row("queue://a", "", 1),
+            moving(11),
+            QueueFigures { consumers: 2, ..row("topic://>", "s", 4) },
+            row("topic://>", "t", 1),
+        ];
+        assert_eq!(everybody.figures().await.queues, want);
     }
 }
