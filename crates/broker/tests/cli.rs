@@ -595,6 +595,52 @@ fn messages_move_to_another_directory_by_export_and_import() {
 }
 
 #[test]
+fn messages_that_are_due_later_move_by_export_and_import_too() {
+    let broker = Broker::start();
+    let later = "AMQ_SCHEDULED_DELAY:long=3600000";
+    broker.says(&["send", "orders", "--body", "now"]);
+    broker.says(&["send", "orders", "--body", "later", "--count", "3", "--property", later]);
+    let again = ["--property", "AMQ_SCHEDULED_REPEAT:int=4", "--property", "AMQ_SCHEDULED_PERIOD:long=5000"];
+    broker.says(&[&["send", "topic://news", "--body", "again", "--property", later][..], &again].concat());
+    let cron = "AMQ_SCHEDULED_CRON=0 3 1 1 *";
+    broker.says(&["send", "orders", "--body", "each year", "--property", cron]);
+    let directory = broker.stop(Signal::TERM);
+    let export = |data: &Path, to: &str| {
+        let file = directory.path().join(to);
+        let done = offline(&["journal", "export", text(data), "--to", text(&file)]);
+        assert_eq!(done.status.code(), Some(0), "{}", errors(&done));
+        assert!(errors(&done).contains("6 messages, 5 of them scheduled"), "{}", errors(&done));
+        let lines = fs::read_to_string(&file).unwrap();
+        (file, lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>())
+    };
+    let (file, lines) = export(&directory.path().join("data"), "all.jsonl");
+    assert_eq!(lines[7], serde_json::json!({"messages": 6, "unreadable": 0}));
+    let told: Vec<(&str, u64, &Value, &Value, &Value)> = lines[2..7]
+        .iter()
+        .map(|line| {
+            let schedule = &line["schedule"];
+            let [period, times, cron] = ["period_ms", "times", "cron"].map(|key| &schedule[key]);
+            let due_ms = schedule["due_ms"].as_u64().unwrap();
+            (line["destination"].as_str().unwrap(), due_ms, period, times, cron)
+        })
+        .collect();
+    assert!(told.is_sorted_by_key(|(_, due_ms, ..)| *due_ms), "{told:?}");
+    let mut kinds: Vec<String> =
+        told.iter().map(|(to, _, period, times, cron)| format!("{to} {period} {times} {cron}")).collect();
+    kinds.sort();
+    let once = "queue://orders null null null";
+    let want = ["queue://orders null 0 \"0 3 1 1 *\"", once, once, once, "topic://news 5000 4 null"];
+    assert_eq!(kinds, want);
+    let target = directory.path().join("other");
+    works(&["journal", "import", text(&target), "--from", text(&file)]);
+    let (_, copied) = export(&target, "copied.jsonl");
+    let what = |lines: &[Value]| -> Vec<Value> {
+        lines[1..7].iter().map(|line| serde_json::json!([line["schedule"], line["record"]])).collect()
+    };
+    assert_eq!(what(&copied), what(&lines), "they are due when they would have been");
+}
+
+#[test]
 fn an_export_of_version_1_is_imported() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");

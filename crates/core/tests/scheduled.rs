@@ -3,7 +3,8 @@
 mod bench;
 
 use bench::{Bench, settings};
-use postroad_core::Partition;
+use postroad_core::{HeldJob, Partition, encode_record, held_jobs_in_record, sent_in_record};
+use postroad_model::{Again, Command, Compression, Position, Schedule, Sent};
 
 /// Runs each case on one partition; compares what was said.
 fn check(cases: &[(&str, &str, &str)]) {
@@ -119,6 +120,85 @@ fn a_snapshot_keeps_jobs() {
     assert_eq!(bench.run("decide 1 x commit"), "ok");
     bench.run("time 10\ntime 15");
     assert_eq!(bench.held(), "a:4");
+}
+
+fn record(bench: &Bench, position: Position) -> &bytes::Bytes {
+    &bench.log[0][position.get() as usize - 1]
+}
+
+/// A bench that was sent just these.
+fn sent_anew(sends: impl IntoIterator<Item = Sent>) -> Bench {
+    let mut bench = Bench::new(settings(1));
+    let record = |sent| encode_record(&Command::Enqueue(sent), Compression::None).concat().into();
+    bench.log[0].extend(sends.into_iter().map(record));
+    bench.positions[0] = Position::new(bench.log[0].len() as u64 + 1).expect("not zero");
+    bench.restart();
+    bench
+}
+
+/// Another one, with what the schedule of this one holds.
+fn copied(bench: &Bench) -> Bench {
+    let partition = &bench.partitions[0];
+    let shelves = partition.held_shelves().flat_map(|(position, count)| {
+        let jobs = held_jobs_in_record(record(bench, position)).expect("a record of ours");
+        let jobs = jobs.expect("one with jobs");
+        assert_eq!(jobs.len(), count as usize);
+        jobs
+    });
+    let jobs: Vec<HeldJob> = partition.held_jobs().chain(shelves).collect();
+    assert_eq!(jobs.len(), partition.scheduled());
+    sent_anew(jobs.into_iter().map(|job| {
+        let stored = sent_in_record(record(bench, job.due.position), job.due.ordinal);
+        let stored = stored.expect("a record of ours").expect("it has the message");
+        let began = stored.schedule.clone().expect("it is due later");
+        Sent { schedule: Some(Box::new(job.schedule(&began))), ..stored }
+    }))
+}
+
+#[test]
+fn what_the_schedule_holds_can_be_sent_anew() {
+    for (name, script, times) in [
+        ("once", "send 1 a m at=10\nsend 1 a,#t n at=20", [9, 10, 20, 99]),
+        ("again", "send 1 a m at=10 every=5 times=2", [10, 15, 20, 99]),
+        ("with some behind it", "send 1 a m at=10 every=5 times=2\ntime 10", [14, 15, 20, 99]),
+        ("committed", "send 1 a m tx=1 at=10\nsend 1 a n tx=1 at=15 every=9\ncommit 1 1", [10, 15, 24, 33]),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.run(script);
+        let mut benches = [copied(&bench), bench];
+        for now in times {
+            let said = benches.each_mut().map(|bench| {
+                bench.run("attach 1.1 a 99");
+                let said = bench.run(&format!("time {now}"));
+                bench.run("detach 1.1 all");
+                (said, bench.partitions[0].scheduled(), bench.partitions[0].next_due_ms())
+            });
+            assert_eq!(said[0], said[1], "case: {name}, at {now}");
+        }
+    }
+    let mut bench = Bench::new(pinched());
+    let all = schedule_many(&mut bench, 300);
+    assert!(shelved(&bench) > 200);
+    let mut copy = copied(&bench);
+    copy.run("attach 1.1 r 2000");
+    let want: String = all.iter().map(|(_, number)| format!(" 1.1<{number}")).collect();
+    assert_eq!(copy.run("jobs 1 r"), format!("ok{want}"), "from shelves too");
+}
+
+#[test]
+fn a_job_by_an_expression_comes_in_a_copy_when_it_would_here() {
+    const HOUR_MS: u64 = 3_600_000;
+    let mut bench = Bench::new(settings(1));
+    bench.run("send 1 a m at=10");
+    let stored = sent_in_record(record(&bench, Position::FIRST), 0).expect("a record of ours");
+    let again = Again { period_ms: 0, times: None, cron: Some("0 * * * *".into()), delay_ms: 0 };
+    let schedule = Schedule { job: "m".into(), due_ms: HOUR_MS / 2, again: Some(again) };
+    let stored = Sent { schedule: Some(Box::new(schedule)), ..stored.expect("it has the message") };
+    let bench = sent_anew([stored]);
+    let copy = copied(&bench);
+    let held = |bench: &Bench| bench.partitions[0].held_jobs().map(|job| job.due.at_ms).collect::<Vec<_>>();
+    assert_eq!((held(&bench), held(&copy)), (vec![HOUR_MS], vec![HOUR_MS]));
+    assert_eq!(held(&copied(&copy)), [HOUR_MS], "and in a copy of that");
 }
 
 #[test]

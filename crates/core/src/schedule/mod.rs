@@ -13,6 +13,7 @@
 mod calendar;
 mod cron;
 mod folded;
+mod held;
 mod manage;
 mod shelf;
 mod shelving;
@@ -29,6 +30,7 @@ use crate::log::completion::Completion;
 use crate::log::record::RecordError;
 pub use calendar::{Calendar, WrittenPage};
 use cron::Cron;
+pub use held::{HeldJob, held_jobs_in_record};
 use manage::{Browsed, Searches};
 pub use shelf::{Chunk, Shelf, Shelves, WORDS};
 use shelving::Leaving;

@@ -50,7 +50,8 @@ use postroad_selector::{Properties, Value};
 /// See the head of this file.
 pub struct Bench {
     pub partitions: Vec<Partition>,
-    positions: Vec<Position>,
+    /// Where the next record of each goes.
+    pub positions: Vec<Position>,
     pub settings: Settings,
     /// Records of each partition, for replays.
     pub log: Vec<Vec<Bytes>>,

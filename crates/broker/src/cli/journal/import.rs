@@ -36,7 +36,7 @@ pub struct ImportArguments {
 
 /// Reads the whole file first: one that is not whole, or not understood, changes nothing.
 pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
-    let mut found = End { messages: 0, unreadable: 0 };
+    let mut found = End::default();
     let (mut skipped, mut pieces) = (0_u64, 0_u64);
     let mut large = VecDeque::new();
     let end = each_line(&arguments.from, &mut |line| {
@@ -73,6 +73,7 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
         }
         Ok(())
     })?;
+    found.prepared = end.prepared;
     if end != found {
         bail!("{}: the last line counts {end:?}, and there are {found:?}", arguments.from.display());
     }
@@ -94,6 +95,9 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     }
     if 0 < found.unreadable {
         eprintln!("{} messages could not be read when they were exported", found.unreadable);
+    }
+    if 0 < found.prepared {
+        eprintln!("{} messages of prepared transactions were not exported", found.prepared);
     }
     Ok(())
 }

@@ -17,11 +17,14 @@ pub struct Head {
 /// A line for each entry of a queue.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// `queue://NAME` or `topic://NAME`.
+    /// `queue://NAME` or `topic://NAME`; of a scheduled message where it will go, empty if its record cannot be read.
     pub destination: String,
     /// The durable subscription that holds it, if it is not a plain queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subscription: Option<String>,
+    /// When it is due, if that is later: then no queue has it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Scheduled>,
     /// Where its record is: partition, position, and the message's number in the record.
     pub partition: u16,
     pub position: u64,
@@ -41,6 +44,23 @@ pub struct Entry {
     pub unreadable: Option<String>,
 }
 
+/// When a message is due; the record says the same.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scheduled {
+    /// The name of the job.
+    pub job: String,
+    /// When it is due next, in ms since 1970.
+    pub due_ms: u64,
+    /// When again: after so many ms, and so often.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<u32>,
+    /// Each time that these cron fields match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron: Option<String>,
+}
+
 /// A line for each piece of a large message, ahead of the message's own.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,10 +70,17 @@ pub struct Piece {
 }
 
 /// The last line: without it the file is not whole.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// Lines with a message.
     pub messages: u64,
     /// Lines that say why there is none.
     pub unreadable: u64,
+    /// Messages of prepared transactions, which have no lines: they go nowhere before those end.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub prepared: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

@@ -32,7 +32,7 @@ pub enum Journal {
     Stats(stats::StatsArguments),
     /// Print the records, one to a line.
     Dump(dump::DumpArguments),
-    /// Write all messages out, one to a line, for `import`.
+    /// Write all messages out, scheduled ones too, one to a line, for `import`; those of prepared transactions are counted.
     Export(export::ExportArguments),
     /// Put messages of an export into queues.
     Import(import::ImportArguments),
