@@ -118,6 +118,8 @@ pub struct JournalFigures {
     pub group_records: Distribution,
     /// Microseconds that a group took from its first byte until it was confirmed.
     pub group_micros: Distribution,
+    /// Microseconds that a sync took, or a write that is durable by itself.
+    pub sync_micros: Distribution,
     /// Syncs.
     pub syncs: u64,
     /// Bytes of payloads written.

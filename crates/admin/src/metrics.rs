@@ -172,6 +172,11 @@ pub const METRICS: &[Metric] = &[
         "seconds from the first byte of a group until it was confirmed: its write, and its sync if it waits for one",
         |figures| distributions(figures, |journal| &journal.group_micros, 1e6),
     ),
+    histogram(
+        "postroad_journal_sync_seconds",
+        "seconds that a sync of the journal took, without the write ahead of it; where the store's writes are durable by themselves, a write",
+        |figures| distributions(figures, |journal| &journal.sync_micros, 1e6),
+    ),
     counter("postroad_journal_syncs_total", "syncs of the journal", |figures| {
         journals(figures, |journal| journal.syncs)
     }),

@@ -841,7 +841,13 @@ fn metrics_count_what_happened_and_the_broker_is_well() {
         4.0 <= value("postroad_journal_group_records_sum{store=\"main\"}"),
         "three sends and an acknowledgement"
     );
-    assert!(0.0 < value("postroad_journal_group_seconds_sum{store=\"main\"}"));
+    let seconds = |of: &str| value(&format!("postroad_journal_{of}_seconds_sum{{store=\"main\"}}"));
+    assert!(0.0 < seconds("sync"), "what the syncs took");
+    assert!(0.0 < seconds("group"));
+    assert!(
+        value("postroad_journal_syncs_total{store=\"main\"}")
+            <= value("postroad_journal_sync_seconds_count{store=\"main\"}")
+    );
     assert!(
         value("postroad_journal_group_records_count{store=\"main\"}")
             <= value("postroad_journal_syncs_total{store=\"main\"}")

@@ -45,6 +45,7 @@ pub use retaining::retention::SegmentUse;
 pub use retaining::sorter::{Kin, SortRequest, Sorting};
 pub use writing::journal::{Journal, Options};
 pub use writing::pace::Pace;
+pub use writing::powers::Powers;
 pub use writing::prepare::{PreparedSegment, SegmentRequest};
 pub use writing::room::{RESERVE_SHARE, Space};
 

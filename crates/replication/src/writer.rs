@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use postroad_journal::{
-    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, Journal, KeyId, NearRecords, ReadError,
-    Record, SegmentUse, Space,
+    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, Journal, KeyId, NearRecords, Powers,
+    ReadError, Record, SegmentUse, Space,
 };
 use postroad_model::{PartitionId, Position, Snapshot};
 
@@ -301,6 +301,11 @@ impl<D: Disk> LogWriter<D> {
     /// See [`Journal::bytes_by_key`].
     pub fn bytes_by_key(&self) -> BTreeMap<Option<KeyId>, u64> {
         self.journal.bytes_by_key()
+    }
+
+    /// See [`Journal::sync_micros`].
+    pub fn sync_micros(&self) -> &Powers {
+        self.journal.sync_micros()
     }
 
     /// Whether there is anything to write.

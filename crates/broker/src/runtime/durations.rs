@@ -3,31 +3,11 @@
 use std::time::Duration;
 
 use postroad_admin::Distribution;
+use postroad_journal::Powers;
 
-/// Buckets by powers of two of a microsecond: the last one begins at 17 minutes.
-const BUCKETS: usize = 31;
-
-/// Values, each counted in the bucket of the next power of two.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Powers {
-    counts: [u64; BUCKETS],
-    sum: u64,
-}
-
-impl Powers {
-    /// Counts one.
-    pub fn add(&mut self, value: u64) {
-        let power = value.max(1).checked_next_power_of_two();
-        let bucket = power.map_or(BUCKETS, |power| power.trailing_zeros() as usize);
-        self.counts[bucket.min(BUCKETS - 1)] += 1;
-        self.sum = self.sum.saturating_add(value);
-    }
-
-    /// For operators, without the buckets that are empty to the end. Values beyond the last bucket are counted in it.
-    pub fn distribution(&self) -> Distribution {
-        let used = self.counts.iter().rposition(|count| 0 < *count).map_or(0, |last| last + 1);
-        Distribution { counts: self.counts[..used].to_vec(), sum: self.sum }
-    }
+/// For operators. Values beyond the last bucket are counted in it.
+pub fn distribution(powers: &Powers) -> Distribution {
+    Distribution { counts: powers.counts().to_vec(), sum: powers.sum() }
 }
 
 /// Durations in microseconds: a figure from it is at most twice too high.
@@ -50,12 +30,12 @@ impl Durations {
 
     /// For operators.
     pub fn distribution(&self) -> Distribution {
-        self.micros.distribution()
+        distribution(&self.micros)
     }
 
     /// So many thousandths of all took no longer, rounded up to a power of two of a microsecond, and never above the longest.
     pub fn within(&self, thousandths: u64) -> Duration {
-        let counts = &self.micros.counts;
+        let counts = self.micros.counts();
         let all: u64 = counts.iter().sum();
         let wanted = (all * thousandths).div_ceil(1000);
         let mut seen = 0;

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use postroad_admin::JournalFigures;
-use postroad_journal::{Backup, Pace, RealDisk};
+use postroad_journal::{Backup, Pace, Powers, RealDisk};
 use postroad_replication::{Job, JobDone, JobKind, LogWriter, ToPartition, ToWriter, Trouble, Written};
 
 use crate::runtime::core::owner;
-use crate::runtime::durations::{Durations, Powers};
+use crate::runtime::durations::{Durations, distribution};
 use crate::runtime::ring::{Receiver, ThreadWaker, Wake, WakingSender};
 
 /// After a failure, how long until the next attempt to go on; and how often a full disk is looked at again.
@@ -359,8 +359,9 @@ impl Writing {
     fn figures(&self) -> JournalFigures {
         let Written { syncs, bytes, checkpoints, compactions, failed_jobs, .. } = self.writer.written();
         let mut figures = JournalFigures {
-            group_records: self.batches.distribution(),
+            group_records: distribution(&self.batches),
             group_micros: self.durations.distribution(),
+            sync_micros: distribution(self.writer.sync_micros()),
             syncs,
             bytes,
             record_wait_micros: u64::try_from(self.waited.as_micros()).unwrap_or(u64::MAX),

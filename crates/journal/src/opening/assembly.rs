@@ -18,10 +18,11 @@ use crate::retaining::index::Indexes;
 use crate::retaining::rekeying::Rekeying;
 use crate::retaining::sorting::Sorted;
 use crate::writing::journal::{Current, Journal, Options};
+use crate::writing::powers::Powers;
 use crate::writing::prepare::{PreparedSegment, SegmentRequest, Zeros};
 use crate::writing::room::Room;
 use postroad_model::PartitionId;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Everything a journal is put together from.
@@ -71,15 +72,7 @@ impl<D: Disk> Assembly<D> {
         let waiting =
             read.map(|segment| segment.header.number).filter(|&number| number != current.header.number);
         let indexes = Indexes::new(waiting.collect());
-        let room = Room {
-            spare,
-            dead: VecDeque::new(),
-            outstanding: None,
-            last_number,
-            refused: false,
-            short: false,
-            missing_bytes: 0,
-        };
+        let room = Room::after_start(spare, last_number);
         let mut journal = Journal {
             disk: self.disk,
             options: self.options,
@@ -103,6 +96,7 @@ impl<D: Disk> Assembly<D> {
             rekeying: Rekeying::default(),
             keys: self.keys,
             unsynced: Vec::new(),
+            sync_micros: Powers::default(),
         };
         for (name, bytes) in dead {
             // What is in them may have been written before anything was encrypted.

@@ -67,6 +67,31 @@ pub(super) fn serve(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk) 
 }
 
 #[test]
+fn every_sync_of_groups_is_timed_and_a_write_that_is_durable_by_itself_is_one() {
+    for one_call in [false, true] {
+        let disk = SimulatedDisk::new(1).written(Ways { one_call, ..Ways::default() });
+        let (mut journal, _) = open(&disk);
+        let timed = |journal: &Journal<SimulatedDisk>| journal.sync_micros().counts().iter().sum::<u64>();
+        assert_eq!(timed(&journal), 0, "one call: {one_call}");
+        journal.commit(&[record(0, 1, 100)]).unwrap();
+        journal.commit(&[record(0, 2, 100)]).unwrap();
+        assert_eq!(timed(&journal), 2, "one call: {one_call}: each commit");
+        journal.append(&[record(0, 3, 100)]).unwrap();
+        assert_eq!(timed(&journal), 2, "one call: {one_call}: what is only written");
+        journal.sync().unwrap();
+        journal.sync().unwrap();
+        assert_eq!(
+            timed(&journal),
+            3,
+            "one call: {one_call}: its sync, and none where nothing waits for one"
+        );
+        disk.fail(if one_call { Operation::Write } else { Operation::Sync }, 0, Fault::Broken);
+        journal.commit(&[record(0, 4, 100)]).unwrap_err();
+        assert_eq!(timed(&journal), 4, "one call: {one_call}: one that fails took its time, too");
+    }
+}
+
+#[test]
 fn what_was_committed_comes_back_in_order_after_a_power_cut() {
     for (name, groups) in [
         ("nothing", vec![]),

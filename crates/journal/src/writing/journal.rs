@@ -14,6 +14,7 @@ use crate::retaining::index::Indexes;
 use crate::retaining::rekeying::Rekeying;
 use crate::retaining::retention::Segments;
 use crate::retaining::sorting::Sorted;
+use crate::writing::powers::Powers;
 use crate::writing::prepare::PreparedSegment;
 use crate::writing::room::Room;
 use postroad_model::{PartitionId, Position};
@@ -22,6 +23,7 @@ use std::io::IoSlice;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// Sizes, in bytes unless said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +89,8 @@ pub struct Journal<D: Disk> {
     /// The groups at the end of the current segment that were written and not synced, byte by byte: should the sync fail, they
     /// are written again by another handle.
     pub(crate) unsynced: Vec<u8>,
+    /// What syncs took; it decides nothing.
+    pub(crate) sync_micros: Powers,
 }
 
 /// The segment that groups are appended to; its ranges are in [`Segments`].
@@ -150,6 +154,12 @@ impl<D: Disk> Journal<D> {
     /// Whether groups were appended and not synced.
     pub fn has_unsynced(&self) -> bool {
         !self.unsynced.is_empty()
+    }
+
+    /// How many microseconds each sync of groups took since the start, whatever came of it. A write that is durable by itself counts
+    /// as one.
+    pub fn sync_micros(&self) -> &Powers {
+        &self.sync_micros
     }
 
     fn put(&mut self, records: &[Record], sync: bool) -> Result<(), CommitError> {
@@ -297,10 +307,14 @@ impl<D: Disk> Journal<D> {
         let file = &*self.current.file;
         // A write that is durable says nothing of those before it, which a sync makes durable as well.
         let at_once = sync && self.unsynced.is_empty() && file.writes_durably();
+        let began = Instant::now();
         let written = match at_once {
             true => write_all_durable_at(file, &mut pieces, offset),
             false => write_all_at(file, &mut pieces, offset),
         };
+        if at_once {
+            self.sync_micros.add(micros_since(began));
+        }
         if let Err(source) = written {
             self.failed = true;
             return Err(CommitError::WriteFailed { file: self.current_path(), offset, source });
@@ -320,7 +334,10 @@ impl<D: Disk> Journal<D> {
 
     /// Syncs the current segment, for a group at `offset`.
     fn sync_current(&mut self, offset: u64) -> Result<(), CommitError> {
-        if let Err(source) = self.current.file.sync() {
+        let began = Instant::now();
+        let synced = self.current.file.sync();
+        self.sync_micros.add(micros_since(began));
+        if let Err(source) = synced {
             self.failed = true;
             return Err(CommitError::SyncFailed { file: self.current_path(), offset, source });
         }
@@ -356,4 +373,8 @@ impl<D: Disk> Journal<D> {
     pub(crate) fn current_path(&self) -> PathBuf {
         self.disk.path(&segment_name(self.current.header.number))
     }
+}
+
+fn micros_since(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX)
 }

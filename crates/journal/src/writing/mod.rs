@@ -4,6 +4,7 @@
 
 pub mod journal;
 pub mod pace;
+pub mod powers;
 pub mod prepare;
 pub mod room;
 pub mod segment;

@@ -48,6 +48,21 @@ pub(crate) struct Room<F> {
     pub missing_bytes: u64,
 }
 
+impl<F> Room<F> {
+    /// Nothing is ordered, and nothing was refused.
+    pub fn after_start(spare: Option<PreparedSegment<F>>, last_number: SegmentNumber) -> Room<F> {
+        Room {
+            spare,
+            dead: VecDeque::new(),
+            outstanding: None,
+            last_number,
+            refused: false,
+            short: false,
+            missing_bytes: 0,
+        }
+    }
+}
+
 impl<D: Disk> Journal<D> {
     /// The order for the next segment, if there is no spare one and none is ordered yet. Ask after every commit, and
     /// after a failed preparation again after a pause (a second, say) or a checkpoint.
