@@ -53,14 +53,14 @@ pub fn parse_destination(text: &str) -> Result<Destination, String> {
     Ok(kind(name.into()))
 }
 
-/// Reads the name of a queue; a topic keeps nothing that could be browsed.
+/// Reads the name of a queue, for what cannot be done to a topic.
 ///
 /// # Errors
 /// What is wrong, for the person who typed it.
 pub fn parse_queue(text: &str) -> Result<Destination, String> {
     match parse_destination(text)? {
         queue @ Destination::Queue(_) => Ok(queue),
-        _ => Err("only queues can be browsed; a topic keeps no messages".to_owned()),
+        _ => Err("it takes a queue, not a topic, which keeps no messages".to_owned()),
     }
 }
 
@@ -147,7 +147,8 @@ mod tests {
             let got = parse_destination(text).map(|destination| destination_text(&destination));
             assert_eq!(got.clone().ok().as_deref(), want, "case: {case}: {got:?}");
         }
-        assert!(parse_queue("topic://a").is_err());
+        let refused = "it takes a queue, not a topic, which keeps no messages";
+        assert_eq!(parse_queue("topic://a"), Err(refused.to_owned()));
     }
 
     #[test]

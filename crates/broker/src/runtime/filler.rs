@@ -72,7 +72,7 @@ impl Filler {
         let store = self.stores.iter_mut().find(|store| store.range.contains(partition)).ok_or(homeless)?;
         let position = store.push(partition, command, key);
         if GROUP_BYTES <= store.group_bytes {
-            store.write(&mut self.partitions)?;
+            store.write(&mut self.partitions).map_err(|error| store.explained(error))?;
         }
         Ok(position)
     }
@@ -84,10 +84,23 @@ impl Filler {
     pub fn end(mut self) -> Result<Vec<String>, FillError> {
         let mut troubles = Vec::new();
         for store in &mut self.stores {
-            store.write(&mut self.partitions)?;
-            troubles.extend(store.end(&mut self.partitions)?);
+            let written = store.write(&mut self.partitions);
+            let ended = written.and_then(|()| store.end(&mut self.partitions));
+            troubles.extend(ended.map_err(|error| store.explained(error))?);
         }
         Ok(troubles)
+    }
+}
+
+impl FilledStore<RealDisk> {
+    /// Names the limit that the store has, where there is no room.
+    fn explained(&self, error: FillError) -> FillError {
+        match (error, self.disk.bytes_max()) {
+            (FillError::Refused(reason), Some(bytes)) if self.writer.is_full() => {
+                FillError::Refused(format!("{reason}; the disk_bytes_max of its store is {bytes}"))
+            }
+            (error, _) => error,
+        }
     }
 }
 
@@ -231,9 +244,13 @@ mod tests {
     const PARTITION: PartitionId = PartitionId(0);
 
     fn open(home: &TempDir) -> Stores {
+        open_limited(home, None)
+    }
+
+    fn open_limited(home: &TempDir, disk_bytes_max: Option<u64>) -> Stores {
         let choose = |_: &std::path::Path| Ways::default();
         let directories =
-            Directories { main: home.path(), partitions: 1, disk_bytes_max: None, further: &[], choose };
+            Directories { main: home.path(), partitions: 1, disk_bytes_max, further: &[], choose };
         Stores::open(directories, Keys::default(), Addressing::default(), Settings::at_rest).unwrap()
     }
 
@@ -287,6 +304,17 @@ mod tests {
             assert!(matches!(written, Err(FillError::Refused(_))), "{failures} failures: {written:?}");
             assert_eq!(partitions[&PARTITION].applied(), Some(Position::FIRST), "{failures} failures");
         }
+    }
+
+    #[test]
+    fn a_store_at_its_limit_names_that() {
+        const LIMIT: u64 = 200 << 20;
+        let (home, queue) = (tempfile::tempdir().unwrap(), Destination::queue("filled"));
+        let mut filler = Filler::of(open_limited(&home, Some(LIMIT)), TenantKeys::default());
+        let piece = Bytes::from(vec![7; 3 << 20]);
+        let refused = (0..LIMIT >> 20).find_map(|_| filler.put(Command::Chunk(piece.clone()), &queue).err());
+        let said = refused.unwrap().to_string();
+        assert!(said.ends_with(&format!("; the disk_bytes_max of its store is {LIMIT}")), "{said}");
     }
 
     /// Checkpoints are written, and segments of which nothing counts go, while the pieces come that a message will name.

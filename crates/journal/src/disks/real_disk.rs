@@ -91,6 +91,11 @@ impl RealDisk {
         RealDisk { bytes_max, ..self }
     }
 
+    /// See [`RealDisk::limited`].
+    pub fn bytes_max(&self) -> Option<u64> {
+        self.bytes_max
+    }
+
     /// The same, with files that are opened from now on written so.
     pub fn written(self, ways: Ways) -> RealDisk {
         RealDisk { ways, ..self }
