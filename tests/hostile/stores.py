@@ -214,7 +214,7 @@ def refused(bench):
     os.rename(away, bench.fast)
     layout = os.path.join(bench.fast, "layout.json")
     os.rename(layout, layout + ".away")
-    said("there is no layout.json in it")
+    said("its layout.json is gone, and the journal is there")
     os.rename(layout + ".away", layout)
     main, bench.broker.data = bench.broker.data, bench.fast
     bench.configure("")
