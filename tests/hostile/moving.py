@@ -249,10 +249,11 @@ def run(binary, report, only=None):
         bench.broker.must_start()
         for title, act in (
             ("an idle queue moves, and is found there after a restart", idle),
-            ("one of its messages cannot be read", unreadable),
             ("clients go on while their queues move there and back", in_use),
             ("what a consumer holds is waited for", held),
             ("kill -9 in the midst of moves", killed),
+            # What it leaves behind is on the move for ever.
+            ("one of its messages cannot be read", unreadable),
         ):
             if only and only not in title:
                 continue
