@@ -1,5 +1,5 @@
-//! Any bytes as a snapshot: reading never panics, it makes no difference how they are cut, and what was read and written is read again
-//! and written as the same.
+//! Any bytes as a snapshot: reading never panics, it makes no difference how they are cut, and what was read and written, and can be read
+//! again, is written as the same.
 //!
 //! The first byte chooses: raw bytes, or edits of a snapshot of one of the versions; the second how long the pieces are.
 #![no_main]
@@ -40,13 +40,17 @@ fuzz_target!(|input: &[u8]| {
     let in_pieces = Partition::restore_pieces(settings(), &mut pieces);
     match (whole, in_pieces) {
         (Ok(whole), Ok(in_pieces)) => {
-            assert_eq!(in_pieces.snapshot(), whole.snapshot());
-            // Whether a page's messages may be shared is known better the second time.
-            let again = |partition: &Partition| {
-                Partition::restore(settings(), &partition.snapshot()).expect("its own")
-            };
-            let second = again(&whole);
-            assert_eq!(again(&second).snapshot(), second.snapshot());
+            let written = whole.snapshot();
+            assert_eq!(in_pieces.snapshot(), written);
+            // Whether a page's messages may be shared is known better the second time. What was edited may say what nobody would have
+            // written, and need not be read a third time.
+            if let Ok(second) = Partition::restore(settings(), &written)
+                && let Ok(third) = Partition::restore(settings(), &second.snapshot())
+            {
+                assert_eq!(third.snapshot(), second.snapshot());
+            } else {
+                assert!(KEPT.iter().all(|kept| *snapshot != **kept), "a version of Postroad wrote this");
+            }
         }
         (whole, in_pieces) => assert_eq!(whole.err(), in_pieces.err()),
     }
