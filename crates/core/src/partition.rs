@@ -359,7 +359,10 @@ impl Partition {
             Command::Settle(settlements) => self.settle_durable(&settlements, effects),
             Command::CountDelivery { queue, tags } => self.count_delivery(queue, &tags),
             Command::Transact(changes) => self.carry_out(position, changes, effects),
-            Command::Left { sends } => self.enqueue_left(position, sends, effects),
+            Command::Left { sends } => {
+                let (ordinals, sends): (Vec<u32>, _) = sends.into_iter().unzip();
+                self.enqueue_left(position, ordinals.iter().copied(), sends, effects);
+            }
             Command::Prepare { id, changes } => self.apply_prepare(position, id, changes, effects),
             Command::Fire { due, next, sent } => self.apply_fire(position, due, next, sent, effects),
             Command::Unschedule { jobs } => self.apply_unschedule(&jobs, effects),

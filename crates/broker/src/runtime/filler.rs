@@ -235,11 +235,12 @@ mod tests {
     use bytes::Bytes;
     use postroad_core::Settings;
     use postroad_journal::{Fault, Keys, Operation, Options, SimulatedDisk, Ways};
-    use postroad_model::{Chunks, Encoding, Message, NORMAL_PRIORITY, Protocol, Sent};
+    use postroad_model::{Chunks, Message, Sent};
     use tempfile::TempDir;
 
     use super::*;
     use crate::runtime::stores::Directories;
+    use crate::runtime::test_message;
 
     const PARTITION: PartitionId = PartitionId(0);
 
@@ -255,15 +256,7 @@ mod tests {
     }
 
     fn message(chunks: Option<Chunks>) -> Message {
-        let message = Message {
-            encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
-            persistent: true,
-            priority: NORMAL_PRIORITY,
-            expires_at_ms: 0,
-            rare: None,
-            bytes: Bytes::from_static(b"body"),
-        };
-        message.with_chunks(chunks.map(Arc::new))
+        test_message().with_chunks(chunks.map(Arc::new))
     }
 
     #[test]

@@ -45,3 +45,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
+
+/// A message as tests of this room and its callers need one: durable, and nothing is special about it.
+#[cfg(test)]
+pub fn test_message() -> postroad_model::Message {
+    use postroad_model::{Encoding, Message, NORMAL_PRIORITY, Protocol};
+
+    Message {
+        encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
+        persistent: true,
+        priority: NORMAL_PRIORITY,
+        expires_at_ms: 0,
+        rare: None,
+        bytes: bytes::Bytes::from_static(b"body"),
+    }
+}

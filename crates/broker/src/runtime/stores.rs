@@ -457,13 +457,12 @@ fn has_segments(directory: &Path, disk: &RealDisk) -> Result<bool, StoreError> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use postroad_model::{
-        Binding, Chunks, Encoding, Message, NORMAL_PRIORITY, Protocol, Schedule, Sent, Subscription,
-    };
+    use postroad_model::{Binding, Chunks, Schedule, Sent, Subscription};
     use postroad_routing::DestinationPattern;
     use tempfile::TempDir;
 
     use super::*;
+    use crate::runtime::test_message;
 
     fn further(home: &TempDir, name: &str) -> FurtherStore {
         let path = home.path().join(name);
@@ -493,14 +492,7 @@ mod tests {
     }
 
     fn due_later(to: &str) -> Command {
-        let message = Message {
-            encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
-            persistent: true,
-            priority: NORMAL_PRIORITY,
-            expires_at_ms: 0,
-            rare: None,
-            bytes: Bytes::from_static(b"body"),
-        };
+        let message = test_message();
         let schedule = Schedule::once("job".into(), u64::MAX);
         Command::Enqueue(Sent {
             schedule: Some(Box::new(schedule)),

@@ -275,7 +275,7 @@ fn seems(payload: &Bytes) -> Option<Seeming> {
     let kind: String = format!("{command:?}").chars().take_while(|letter| letter.is_alphanumeric()).collect();
     let sends = sends_in_record(payload).unwrap_or_default();
     let told = |sent: Sent| (sent.to.to_string(), id_of(&sent.message));
-    Some(Seeming { kind, messages: sends.into_sent().map(told).collect() })
+    Some(Seeming { kind, messages: sends.into_sent().into_iter().map(told).collect() })
 }
 
 fn id_of(message: &Message) -> Option<String> {

@@ -437,24 +437,23 @@ impl Partition {
         if !sends.is_empty() {
             effects.push(retained(position, &sends));
         }
-        self.enqueue_left(position, (0..).zip(sends).collect(), effects);
+        self.enqueue_left(position, 0..sends.len() as u32, sends, effects);
     }
 
     /// As [`Partition::enqueue_durable`], of messages with these ordinals; that they are needed is not told.
     pub(crate) fn enqueue_left(
         &mut self,
         position: Position,
-        sends: Vec<(u32, Sent)>,
+        ordinals: impl Iterator<Item = u32> + Clone,
+        sends: Vec<Sent>,
         effects: &mut Vec<Effect>,
     ) {
+        let keys = ordinals.map(|ordinal| MessageKey::Durable { position, ordinal });
         let mut parts = Vec::new();
-        let mut keys: Vec<MessageKey> = Vec::with_capacity(sends.len());
         let mut touched: Vec<QueueId> = Vec::with_capacity(sends.len());
-        for (ordinal, sent) in sends {
-            let from = self.proposals.front().and_then(|completion| completion.sender(ordinal as usize));
+        for ((place, sent), key) in sends.into_iter().enumerate().zip(keys.clone()) {
+            let from = self.proposals.front().and_then(|completion| completion.sender(place));
             self.audit(&sent.message);
-            let key = MessageKey::Durable { position, ordinal };
-            keys.push(key);
             if let Some(schedule) = &sent.schedule {
                 self.take_job(key, sent.message.bytes.len() as u64, schedule, effects);
                 self.schedule_chunks(key, &sent.message, effects);

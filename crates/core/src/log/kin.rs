@@ -22,7 +22,7 @@ pub fn kin_of_record(record: &[u8]) -> u32 {
         Some(name) => hasher.write(name),
         None => {
             let sends = sends_in_record(&Bytes::copy_from_slice(record)).unwrap_or_default();
-            hasher.write(sends.into_sent().next().as_ref().map_or(&[], |sent| sent.to.name.as_bytes()));
+            hasher.write(sends.into_sent().first().map_or(&[], |sent| sent.to.name.as_bytes()));
         }
     }
     // The last bits are those that differ least.

@@ -46,26 +46,30 @@ pub fn tell_together(last: Option<&mut Event>, event: Event) -> Option<Event> {
 /// The messages of a record, with their addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sends {
-    /// In the order of their ordinals.
-    all: Vec<(u32, Sent)>,
+    all: Vec<Sent>,
+    /// Of each, and rising, where they are not all from 0 on.
+    ordinals: Option<Vec<u32>>,
 }
 
 impl Sends {
     /// The message of this ordinal, if the record has it, or has it still.
     pub fn get(&self, ordinal: u32) -> Option<&Sent> {
-        let place = self.all.binary_search_by_key(&ordinal, |(ordinal, _)| *ordinal);
-        place.ok().and_then(|place| self.all.get(place)).map(|(_, sent)| sent)
+        let place = match &self.ordinals {
+            Some(ordinals) => ordinals.binary_search(&ordinal).ok()?,
+            None => ordinal as usize,
+        };
+        self.all.get(place)
     }
 
     /// All of them.
-    pub fn into_sent(self) -> impl Iterator<Item = Sent> {
-        self.all.into_iter().map(|(_, sent)| sent)
+    pub fn into_sent(self) -> Vec<Sent> {
+        self.all
     }
 }
 
 impl From<Vec<Sent>> for Sends {
-    fn from(sends: Vec<Sent>) -> Sends {
-        Sends { all: (0..).zip(sends).collect() }
+    fn from(all: Vec<Sent>) -> Sends {
+        Sends { all, ordinals: None }
     }
 }
 
@@ -77,7 +81,10 @@ pub fn sends_in_record(record: &Bytes) -> Result<Sends, RecordError> {
     Ok(match decode_record(record)? {
         Command::Enqueue(sent) | Command::Fire { sent, .. } => vec![sent].into(),
         Command::Transact(changes) | Command::Prepare { changes, .. } => changes.sends.into(),
-        Command::Left { sends } => Sends { all: sends },
+        Command::Left { sends } => {
+            let (ordinals, all) = sends.into_iter().unzip();
+            Sends { all, ordinals: Some(ordinals) }
+        }
         _ => Sends::default(),
     })
 }
@@ -232,7 +239,7 @@ mod tests {
                 reads += 1;
                 if sound { sends_in_record(&record()).map_err(drop) } else { Err(()) }
             });
-            (sends.map(|sends| sends.clone().into_sent().count()), reads)
+            (sends.map(|sends| sends.clone().into_sent().len()), reads)
         };
         assert_eq!((ask(0, 1, true), ask(0, 1, true)), ((Ok(3), 1), (Ok(3), 1)));
         assert_eq!((ask(1, 1, true), ask(0, 1, true)), ((Ok(3), 2), (Ok(3), 3)));
