@@ -1,9 +1,10 @@
-"""Bits that flip on the disk while the broker runs: what is hit is missed and told of, the rest comes as it was sent."""
+"""Bits that flip on the disk while the broker runs, and files that go: what is hit is missed and told of, the rest comes as it was sent."""
 
 import hashlib
 import mmap
 import os
 import re
+import subprocess
 
 import broker as brokers
 import files
@@ -36,13 +37,18 @@ def places(broker, data):
     return found
 
 
-def while_running(broker):
+def fill(broker):
+    """All bodies, and enough behind them."""
     client = o.Client(broker.port)
     for number in range(COUNT):
         client.send(QUEUE, body_of(number))
     for _ in range(FILL_BYTES // BODY_BYTES):
         client.send(FILL, b"x" * BODY_BYTES)
     client.close()
+
+
+def while_running(broker):
+    fill(broker)
     # Nothing of it is in memory.
     broker.kill()
     broker.must_start()
@@ -82,6 +88,48 @@ def while_running(broker):
     nothing_comes(client)
 
 
+def segment_removed(broker):
+    """Sealed segments before the last checkpoint, one of which somebody removes and puts back."""
+    fill(broker)
+    assert broker.terminate(20) == 0
+    lies = [{name for name, _ in places(broker, body_of(number)[BODY_BYTES // 2 :][:64])} for number in range(COUNT)]
+    gone = min(set.union(*lies))
+    left = [number for number in range(COUNT) if gone not in lies[number]]
+    assert 0 < len(left) < COUNT, f"all or none of them are in {gone}"
+    aside = os.path.join(broker.data, "..", "aside")
+    os.rename(os.path.join(broker.data, gone), aside)
+
+    verify = [broker.binary, "journal", "verify", broker.data]
+    found = subprocess.run(verify, capture_output=True, text=True)
+    assert found.returncode == 1 and f"{gone}: byte 0: the file is missing" in found.stdout, found
+    broker.must_start()
+    assert broker.ready() == (200, "ready\n"), broker.ready()
+    assert f"{gone}: damaged at byte 0: the file is missing" in broker.errors(), broker.errors()
+    client = o.Client(broker.port)
+    client.consume(QUEUE, 4)
+    for number in left:
+        delivery = client.take(20)
+        assert o.body(delivery) == body_of(number), f"{o.body(delivery)[:4]} came, not {number}"
+        client.answer(client.ack(delivery))
+    nothing_comes(client)
+    client.send(QUEUE, b"behind")
+    delivery = client.take()
+    assert o.body(delivery) == b"behind"
+    client.answer(client.ack(delivery))
+    client.close()
+    broker.kill()
+
+    os.rename(aside, os.path.join(broker.data, gone))
+    broker.must_start()
+    client = o.Client(broker.port)
+    client.consume(QUEUE, 4)
+    for number in sorted(set(range(COUNT)) - set(left)):
+        delivery = client.take(20)
+        assert o.body(delivery) == body_of(number), f"{o.body(delivery)[:4]} came back, not {number}"
+        client.answer(client.ack(delivery))
+    nothing_comes(client)
+
+
 def nothing_comes(client):
     try:
         raise AssertionError(f"{o.body(client.take(1))[:6]} came behind all others")
@@ -90,9 +138,13 @@ def nothing_comes(client):
 
 
 def run(binary, report, only=None):
-    title = f"{len(HIT)} of {COUNT} bodies are damaged while it runs: the others come, and it tells where"
-    if only and only not in title:
-        return
-    broker = brokers.new(binary).must_start()
-    broker.case(report, title, lambda: while_running(broker))
-    broker.kill()
+    cases = {
+        f"{len(HIT)} of {COUNT} bodies are damaged while it runs: the others come, and it tells where": while_running,
+        "a segment is gone: what is in others comes, and the rest once it is put back": segment_removed,
+    }
+    for title, case in cases.items():
+        if only and only not in title:
+            continue
+        broker = brokers.new(binary).must_start()
+        broker.case(report, title, lambda: case(broker))
+        broker.kill()

@@ -163,6 +163,8 @@ pub enum Answer {
     Backup {
         /// Files of the journals in it.
         files: u64,
+        /// Segments that are gone from the journals, and not in it.
+        missing: Vec<PathBuf>,
     },
     /// The branches.
     Transactions(Vec<Listed>),
@@ -257,8 +259,7 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
     match request {
         Request::Backup { to, stores } => {
             // It waits for disks.
-            let files = tokio::task::spawn_blocking(move || back_up(&journals, &to, &stores)).await??;
-            Ok(Answer::Backup { files })
+            tokio::task::spawn_blocking(move || back_up(&journals, &to, &stores)).await?
         }
         Request::Transactions => {
             let Outcome { branches, .. } = give(orders, Order::List).await?;
@@ -340,16 +341,17 @@ fn known_store(journals: &[NamedDoor], store: &str) -> anyhow::Result<()> {
 }
 
 /// Makes the backups of all stores under other names, which they lose once all are whole.
-fn back_up(journals: &[NamedDoor], to: &Path, stores: &BTreeMap<String, PathBuf>) -> anyhow::Result<u64> {
+fn back_up(journals: &[NamedDoor], to: &Path, stores: &BTreeMap<String, PathBuf>) -> anyhow::Result<Answer> {
     let targets = targets(journals, to, stores)?;
     let disks = targets.iter().map(|target| RealDisk::open(&target.unfinished));
     let disks = disks.collect::<Result<Vec<_>, _>>()?;
     let backups = NamedDoor::back_up_all(journals, &disks).context("nothing was backed up")?;
-    let mut files = 0;
-    for (((backup, disk), target), NamedDoor { path, .. }) in
+    let (mut files, mut missing) = (0, Vec::new());
+    for (((mut backup, disk), target), NamedDoor { path, .. }) in
         backups.into_iter().zip(&disks).zip(&targets).zip(journals)
     {
         files += backup.files;
+        missing.append(&mut backup.missing);
         target.finish(backup, disk, path).with_context(|| format!("in {}", target.unfinished.display()))?;
     }
     for Target { to, unfinished } in &targets {
@@ -359,7 +361,7 @@ fn back_up(journals: &[NamedDoor], to: &Path, stores: &BTreeMap<String, PathBuf>
         std::fs::File::open(parent).and_then(|parent| parent.sync_all()).with_context(place)?;
     }
     tracing::info!(to = %to.display(), files, "a backup was made");
-    Ok(files)
+    Ok(Answer::Backup { files, missing })
 }
 
 /// Where the backup of one store goes.

@@ -233,6 +233,20 @@ fn a_snapshot_keeps_what_is_in_doubt() {
 }
 
 #[test]
+fn a_prepared_message_that_cannot_be_read_is_in_its_queue_once_its_branch_commits() {
+    let (a, b) = apart();
+    let mut bench = Bench::new(settings(1));
+    bench.run(&PREPARED.replace("$a", &a).replace("$b", &b));
+    let restored =
+        Partition::restore(settings(1), &bench.partitions[0].snapshot()).expect("a sound snapshot");
+    let absent = restored.absent_prepared();
+    assert!(absent.len() == 2 && absent.iter().all(|key| restored.is_prepared_for_queues(*key)));
+    bench.partitions[0] = restored;
+    assert_eq!(bench.run("decide 1 x commit"), "ok");
+    assert_eq!(bench.held(), format!("{a}:1 {b}:1"));
+}
+
+#[test]
 fn what_the_log_refuses_is_rolled_back_or_stays_in_doubt() {
     for partitions in [1, 2] {
         let (a, b) = apart();

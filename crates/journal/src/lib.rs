@@ -29,7 +29,7 @@ pub use error::{
 };
 pub use keys::{KEY_BYTES, Key, KeyId, KeySet, Keys};
 pub use layout::format::{FORMAT_VERSION, SegmentNumber};
-pub use opening::recovered::{Recovered, Replay, TornTail};
+pub use opening::recovered::{LostSegment, Recovered, Replay, TornTail};
 pub use opening::states::{StoredCheckpoint, StoredState};
 pub use reading::near::{NearRecords, NearRequest};
 pub use reading::walk::{Seen, Walk};

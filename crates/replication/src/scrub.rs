@@ -26,7 +26,11 @@ impl Scrub {
             return None;
         }
         let next = journal.next_sealed(self.last).or_else(|| journal.next_sealed(None))?;
-        let walk = journal.walk(next).ok().flatten();
+        let walk = journal.walk(next).unwrap_or_else(|error| {
+            self.add(error.to_string());
+            self.last = Some(next);
+            None
+        });
         self.busy = walk.is_some();
         walk
     }
@@ -64,5 +68,38 @@ impl Scrub {
     /// How many places are known.
     pub(crate) fn known(&self) -> usize {
         self.known.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use postroad_journal::{Options, Payload, Record, SimulatedDisk};
+    use postroad_model::{PartitionId, Position};
+
+    #[test]
+    fn it_goes_on_behind_a_segment_that_is_gone() {
+        let disk = SimulatedDisk::new(8);
+        let options = Options { segment_bytes: 64 << 10, ..Options::default() };
+        let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
+        for number in 1..=8 {
+            let payload = Payload::from([Bytes::from(vec![7; 30 << 10])]);
+            let (partition, position) = (PartitionId(0), Position::new(number).unwrap());
+            journal.commit(&[Record { partition, position, payload, reserve: false, key: None }]).unwrap();
+        }
+        let gone = "0000000000000002.segment";
+        disk.remove(gone).unwrap();
+        let mut scrub = Scrub::default();
+        let mut seen = Vec::new();
+        for _ in 0..8 {
+            let Some(walk) = scrub.next_walk(&journal) else { continue };
+            let found = walk.run(&mut (), &mut |_| ()).map_err(|error| error.to_string());
+            seen.push(walk.number().0);
+            scrub.walked(&journal, (walk.number(), walk.salt()), found);
+        }
+        assert_eq!(seen, [1, 3, 1, 3, 1], "all that are there, again and again");
+        let told: Vec<String> = std::iter::from_fn(|| scrub.next_found()).collect();
+        assert_eq!(told, [format!("{gone}: damaged at byte 0: the file is missing")]);
     }
 }

@@ -12,8 +12,8 @@ use postroad_core::{
     Firing, LastRecord, Partition, RecordError, Settings, SnapshotError, decode_record, sends_in_record,
 };
 use postroad_journal::{
-    CommitError, Damage, Disk, Journal, Keys, OpenError, Options, ReadError, ReadOnly, RealDisk, Recovered,
-    StoredCheckpoint, TornTail,
+    CommitError, Damage, Disk, Journal, Keys, LostSegment, OpenError, Options, ReadError, ReadOnly, RealDisk,
+    Recovered, StoredCheckpoint, TornTail,
 };
 use postroad_model::{
     DeadLetter, Effect, Message, MessageKey, Origin, PartitionId, PartitionRange, Placement, Position,
@@ -167,6 +167,8 @@ impl From<OpenError> for StoreError {
 pub struct Report {
     /// Partitions that are stopped, with the first damage in each.
     pub damaged: Vec<Damage>,
+    /// Files whose messages cannot be read.
+    pub lost: Vec<LostSegment>,
     /// A write that was never confirmed, at the very end.
     pub torn: Option<TornTail>,
     /// Checkpoints that cannot be read.
@@ -177,6 +179,7 @@ impl Report {
     fn of<F>(recovered: &Recovered<F>) -> Report {
         Report {
             damaged: recovered.damaged.clone(),
+            lost: recovered.lost.clone(),
             torn: recovered.torn.clone(),
             skipped_checkpoints: recovered.skipped_checkpoints.clone(),
         }
@@ -318,7 +321,7 @@ impl<D: Disk> Store<D> {
             partitions.entry(id).or_insert_with(|| Partition::new(settings(id)));
         }
         partitions.values_mut().for_each(equip);
-        opening.enter(Stage::Records, 0);
+        opening.enter(Stage::Records, recovered.records_max);
         let mut records = 0;
         for record in recovered.records() {
             let record = record?;
@@ -357,8 +360,17 @@ fn read_prepared<D: Disk>(
         let MessageKey::Durable { position, ordinal } = key else { continue };
         let failed = |source| StoreError::Record { partition: id.0, position: position.get(), source };
         let read = || sends_in_record(&journal.read(id, position)?).map_err(failed);
-        if let Some(sent) = last.sends(id, position, read)?.get(ordinal) {
-            partition.restore_body(key, sent.message.clone());
+        match last.sends(id, position, read) {
+            Ok(sends) => {
+                if let Some(sent) = sends.get(ordinal) {
+                    partition.restore_body(key, sent.message.clone());
+                }
+            }
+            // Once its transaction ends it is in a queue like others that cannot be read.
+            Err(StoreError::Read(ReadError::Damaged(damage))) if partition.is_prepared_for_queues(key) => {
+                tracing::error!(%damage, "a message of a prepared transaction cannot be read");
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(())

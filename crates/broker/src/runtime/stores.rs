@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use postroad_core::{LastRecord, Partition, Settings, encode_record, places_of_leaving, sends_in_record};
-use postroad_journal::{Disk, Journal, Keys, OpenError, Payload, RealDisk, Record, Ways};
+use postroad_journal::{Disk, Journal, Keys, LostSegment, OpenError, Payload, RealDisk, Record, Ways};
 use postroad_model::{
     Command, Compression, Destination, DestinationKind, MessageKey, PartitionId, PartitionRange, Placement,
     Position,
@@ -201,6 +201,9 @@ fn hold(held: &mut Held, address: &Destination, id: PartitionId) {
 fn tell(store: &Store) {
     for damage in &store.report.damaged {
         tracing::error!(%damage, "a partition is stopped");
+    }
+    for LostSegment { damage, messages } in &store.report.lost {
+        tracing::error!(%damage, messages, "messages of the last checkpoint cannot be read; all others are served");
     }
     for file in &store.report.skipped_checkpoints {
         tracing::error!(file = %file.display(), "a checkpoint is damaged; the one before is used");
@@ -457,7 +460,8 @@ fn has_segments(directory: &Path, disk: &RealDisk) -> Result<bool, StoreError> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use postroad_model::{Binding, Chunks, Schedule, Sent, Subscription};
+    use postroad_journal::Checkpoint;
+    use postroad_model::{Binding, Changes, Chunks, Message, Schedule, Sent, Subscription, TransactionId};
     use postroad_routing::DestinationPattern;
     use tempfile::TempDir;
 
@@ -503,6 +507,44 @@ mod tests {
     fn subscribe(topic: &str) -> Command {
         let (topic, name) = (Destination::topic(topic), "1:c:s".into());
         Command::Subscribe(Subscription { name, topic, selector: "".into(), skips: None, shared: false })
+    }
+
+    #[test]
+    fn a_damaged_message_of_a_prepared_transaction_stops_nobody_unless_subscriptions_judge_it() {
+        for (case, to, opens) in [
+            ("a queue", Destination::queue("a"), true),
+            (
+                "a topic: which subscriptions take it may depend on what is in it",
+                Destination::topic("a"),
+                false,
+            ),
+        ] {
+            let home = tempfile::tempdir().unwrap();
+            let id = TransactionId { coordinator: PartitionId(0), incarnation: 1, number: 1 };
+            let body = Bytes::from_static(b"a body that nobody else has");
+            let message = Message { bytes: body.clone(), ..test_message() };
+            let changes = Changes { sends: vec![Sent::new(to, message)], ..Changes::default() };
+            put(&mut open(&home, &[], &[]).unwrap(), &[Command::Prepare { id, changes }]);
+            let mut opened = open(&home, &[], &[]).unwrap();
+            let partition = &opened.partitions[&PartitionId(0)];
+            let (partition, position, state) = (PartitionId(0), Position::FIRST, partition.snapshot_pieces());
+            let journal = &mut opened.stores[0].journal;
+            journal.write_checkpoint(vec![Checkpoint { partition, position, state }]).unwrap();
+            drop(opened);
+            let segment = home.path().join("data/0000000000000001.segment");
+            let mut bytes = std::fs::read(&segment).unwrap();
+            let at = bytes.windows(body.len()).position(|part| part == body).expect("its body is there");
+            bytes[at] ^= 1;
+            std::fs::write(&segment, bytes).unwrap();
+            let opened = open(&home, &[], &[]);
+            match opened {
+                Ok(opened) => {
+                    assert!(opens, "{case}");
+                    assert_eq!(opened.partitions[&PartitionId(0)].prepared_messages(), 1, "{case}");
+                }
+                Err(error) => assert!(!opens && error.contains("damaged at byte"), "{case}: {error}"),
+            }
+        }
     }
 
     #[test]

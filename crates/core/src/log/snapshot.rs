@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    Binding, Destination, Message, MessageKey, MessageRow, PartitionId, Piece, Position, QueueId, Snapshot,
-    Subscription, TransactionId,
+    Binding, Destination, DestinationKind, Message, MessageKey, MessageRow, PartitionId, Piece, Position,
+    QueueId, Snapshot, Subscription, TransactionId,
 };
 
 use crate::Partition;
@@ -488,6 +488,12 @@ impl Partition {
     pub fn absent_prepared(&self) -> Vec<MessageKey> {
         let keys = self.prepared.values().flat_map(|prepared| prepared.sends.iter().map(|(key, _)| *key));
         keys.filter(|key| self.bodies.resident(*key).is_none()).collect()
+    }
+
+    /// Whether this message of a prepared transaction goes where it goes whatever is in it: to queues alone.
+    pub fn is_prepared_for_queues(&self, key: MessageKey) -> bool {
+        let sends = self.prepared.values().flat_map(|prepared| &prepared.sends);
+        sends.filter(|(sent, _)| *sent == key).all(|(_, to)| to.kind == DestinationKind::Queue)
     }
 
     /// Gives a message its body back.

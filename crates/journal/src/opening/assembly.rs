@@ -57,8 +57,10 @@ impl<D: Disk> Assembly<D> {
         let recovered = Recovered {
             checkpoints: states,
             damaged: stopped.values().cloned().collect(),
+            lost: verified.lost,
             torn: verified.torn,
             skipped_checkpoints: self.loaded.skipped,
+            records_max: verified.records,
             elapsed: std::time::Duration::ZERO,
             positions: verified.applied,
             stopped: stopped.keys().copied().collect(),

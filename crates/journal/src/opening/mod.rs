@@ -8,5 +8,6 @@ pub mod chain;
 pub mod checkpoint_load;
 pub mod recovered;
 pub mod recovery;
+pub mod reread;
 pub mod states;
 pub mod verify;

@@ -22,10 +22,14 @@ pub struct Recovered<F> {
     pub checkpoints: Vec<StoredCheckpoint>,
     /// Partitions that are stopped, with the first damage found in each. The journal takes no records for them.
     pub damaged: Vec<Damage>,
+    /// Files before the checkpoint without which records that it knows to be live cannot be read. No partition is stopped for them.
+    pub lost: Vec<LostSegment>,
     /// A group at the very end that was not completely written, and so never confirmed: cut off.
     pub torn: Option<TornTail>,
     /// Newer checkpoints that could not be read.
     pub skipped_checkpoints: Vec<PathBuf>,
+    /// How many [`Recovered::records`] there are at most.
+    pub records_max: u64,
     /// Time that opening took.
     pub elapsed: Duration,
     /// Last position in the checkpoint, of each partition that has one.
@@ -33,6 +37,15 @@ pub struct Recovered<F> {
     pub(crate) stopped: BTreeSet<PartitionId>,
     pub(crate) parts: Vec<Part<F>>,
     pub(crate) keys: Keys,
+}
+
+/// A file of the journal whose records cannot be read, though some are live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostSegment {
+    /// The file, and what is wrong with it.
+    pub damage: Damage,
+    /// Messages in it that were live when the checkpoint was made.
+    pub messages: u64,
 }
 
 /// Where a torn group was cut off.

@@ -11,7 +11,8 @@ use crate::layout::format::{
 use crate::opening::assembly::Assembly;
 use crate::opening::chain::{self, Chain, Found, SCAN_STEP_BYTES, Stale};
 use crate::opening::checkpoint_load::{self, Loaded};
-use crate::opening::recovered::{Part, Recovered};
+use crate::opening::recovered::{LostSegment, Part, Recovered};
+use crate::opening::reread::reread;
 use crate::opening::verify::Verified;
 use crate::reading::scan::Window;
 use crate::retaining::compacted::{self, Compacted};
@@ -140,49 +141,14 @@ fn verify<D: Disk>(
     disk: &D,
     loaded: &Loaded,
     numbers: &BTreeSet<SegmentNumber>,
-    mut compacted: Vec<Compacted>,
+    compacted: Vec<Compacted>,
     chain: Chain<D::File>,
     keys: &Keys,
     watch: &mut dyn FnMut(u64, u64),
 ) -> Result<Verification<D::File>, OpenError> {
     let content = loaded.content();
     let start = content.map_or(Place::BEGINNING, |content| content.start);
-    let mut lost = Vec::new();
-    let mut segments = Segments::default();
-    compacted.retain(|found| found.run.last < start.segment);
-    let mut dead = Vec::new();
-    for found in &compacted {
-        let old = loaded.checkpoint.iter().flat_map(|(_, segments)| segments);
-        let old: Vec<&Segment> = old.filter(|segment| found.run.contains(segment.header.number)).collect();
-        if old.is_empty() {
-            dead.push(found.name.clone());
-        } else if let Some(segment) = &found.segment {
-            let (segment, missing) = take_over(found, segment.clone(), &old);
-            segments.restore(segment);
-            lost.extend(missing);
-        } else if let Some(segment) = as_listed(disk, found, &old)? {
-            segments.restore(segment);
-        } else {
-            // Whatever checkpoints follow, they list what was there: it may yet be repaired.
-            old.iter().for_each(|&old| segments.restore(old.clone()));
-            let damaged =
-                old.iter().flat_map(|old| lost_records(&found.path, old, DamageKind::SegmentHeader));
-            lost.extend(damaged);
-        }
-    }
-    for segment in loaded.checkpoint.iter().flat_map(|(_, segments)| segments) {
-        if compacted.iter().any(|found| found.run.contains(segment.header.number)) {
-            continue;
-        }
-        let gone = segment.header.number < start.segment && !numbers.contains(&segment.header.number);
-        if gone {
-            let path = disk.path(&segment_name(segment.header.number));
-            lost.extend(lost_records(&path, segment, DamageKind::SegmentMissing));
-        }
-        if !gone || 0 < segment.live() {
-            segments.restore(segment.clone());
-        }
-    }
+    let Sealed { segments, stopped, lost, dead } = sealed(disk, loaded, numbers, start.segment, compacted)?;
     let mut verified = Verified::new(segments, content, keys.clone());
     let tail = chain.links.last().map(|link| link.path.clone());
     let bytes: u64 = chain.links.iter().map(|link| link.bytes_max(start)).sum();
@@ -196,7 +162,8 @@ fn verify<D: Disk>(
     if let (Some(content), Some(tail)) = (content, tail) {
         verified.check_ends(content, &tail);
     }
-    for (partition, damage) in lost {
+    verified.lost = lost;
+    for (partition, damage) in stopped {
         verified.damaged.entry(partition).or_insert(damage);
     }
     for unused in chain.unused.values() {
@@ -206,25 +173,78 @@ fn verify<D: Disk>(
     Ok((verified, chain.unused, dead))
 }
 
-/// A compacted segment with the live counts of those whose place it takes, and what of theirs is not in it.
-fn take_over(
-    found: &Compacted,
-    mut segment: Segment,
-    old: &[&Segment],
-) -> (Segment, Vec<(PartitionId, Damage)>) {
-    segment.ranges.values_mut().for_each(|range| range.live = 0);
-    let mut missing = Vec::new();
-    for (&partition, range) in old.iter().flat_map(|old| &old.ranges) {
-        match segment.ranges.get_mut(&partition) {
-            Some(new) => new.live += range.live,
-            None if range.live == 0 => {}
-            None => {
-                let (file, kind) = (found.path.clone(), DamageKind::SegmentMissing);
-                missing.push((partition, Damage { partition: Some(partition), file, offset: 0, kind }));
-            }
+/// What there is before the checkpoint's start, and what it knows of the segments behind that.
+#[derive(Default)]
+struct Sealed {
+    segments: Segments,
+    stopped: Vec<(PartitionId, Damage)>,
+    lost: Vec<LostSegment>,
+    /// Compacted segments that the checkpoint does not need.
+    dead: Vec<String>,
+}
+
+fn sealed<D: Disk>(
+    disk: &D,
+    loaded: &Loaded,
+    numbers: &BTreeSet<SegmentNumber>,
+    start: SegmentNumber,
+    mut compacted: Vec<Compacted>,
+) -> Result<Sealed, OpenError> {
+    let mut sealed = Sealed::default();
+    let listed = || loaded.checkpoint.iter().flat_map(|(_, segments)| segments);
+    compacted.retain(|found| found.run.last < start);
+    for found in &compacted {
+        let old: Vec<&Segment> =
+            listed().filter(|segment| found.run.contains(segment.header.number)).collect();
+        if old.is_empty() {
+            sealed.dead.push(found.name.clone());
+        } else if let Some(segment) = &found.segment {
+            sealed.take_over(found, segment.clone(), &old);
+        } else if let Some(segment) = as_listed(disk, found, &old)? {
+            sealed.segments.restore(segment);
+        } else if let Some(segment) = reread(disk, found)? {
+            sealed.take_over(found, segment, &old);
+        } else {
+            // Whatever checkpoints follow, they list what was there: it may yet be repaired.
+            old.iter().for_each(|&old| sealed.segments.restore(old.clone()));
+            sealed.lost.extend(LostSegment::among(&old, &found.path, DamageKind::SegmentHeader));
         }
     }
-    (segment, missing)
+    for segment in listed() {
+        let number = segment.header.number;
+        if compacted.iter().any(|found| found.run.contains(number)) {
+            continue;
+        }
+        let gone = number < start && !numbers.contains(&number);
+        if gone {
+            let path = disk.path(&segment_name(number));
+            sealed.lost.extend(LostSegment::among(&[segment], &path, DamageKind::SegmentMissing));
+        }
+        if !gone || 0 < segment.live() {
+            sealed.segments.restore(segment.clone());
+        }
+    }
+    Ok(sealed)
+}
+
+impl Sealed {
+    /// Takes a compacted segment in, with the live counts of those whose place it takes; partitions of which something live is not in
+    /// it are stopped.
+    fn take_over(&mut self, found: &Compacted, mut segment: Segment, old: &[&Segment]) {
+        segment.ranges.values_mut().for_each(|range| range.live = 0);
+        for (&partition, range) in old.iter().flat_map(|old| &old.ranges) {
+            match segment.ranges.get_mut(&partition) {
+                Some(new) => new.live += range.live,
+                None if range.live == 0 => {}
+                None => {
+                    let (file, kind) = (found.path.clone(), DamageKind::SegmentMissing);
+                    let damage = Damage { partition: Some(partition), file, offset: 0, kind };
+                    self.stopped.push((partition, damage));
+                }
+            }
+        }
+        self.segments.restore(segment);
+    }
 }
 
 /// A compacted segment whose header or index is damaged, as the checkpoint lists it, if that is so: all that they say is there, and in
@@ -243,13 +263,13 @@ fn as_listed<D: Disk>(disk: &D, found: &Compacted, old: &[&Segment]) -> Result<O
     Ok(is_it.then(|| Segment { index: None, ..listed.clone().compacted(found.run) }))
 }
 
-/// The damage that the loss of a segment before the checkpoint, or of its header, means, for each partition with live records in it.
-fn lost_records(file: &Path, segment: &Segment, kind: DamageKind) -> Vec<(PartitionId, Damage)> {
-    let live = segment.ranges.iter().filter(|(_, range)| 0 < range.live);
-    live.map(|(&partition, _)| {
-        (partition, Damage { partition: Some(partition), file: file.to_owned(), offset: 0, kind })
-    })
-    .collect()
+impl LostSegment {
+    /// What the loss of a file means that held the live records of these segments, all before the checkpoint; `None` if there are none.
+    fn among(segments: &[&Segment], file: &Path, kind: DamageKind) -> Option<LostSegment> {
+        let messages = segments.iter().map(|segment| segment.live()).sum();
+        let damage = Damage { partition: None, file: file.to_owned(), offset: 0, kind };
+        (0 < messages).then_some(LostSegment { damage, messages })
+    }
 }
 
 /// What is missing by a checkpoint is no damage as long as there may be a newer one, which the system refuses to read at present; nor is what
@@ -259,7 +279,9 @@ fn or_refused<F>(
     refused: Option<OpenError>,
 ) -> Result<Verification<F>, OpenError> {
     let is_damaged = match &verified {
-        Ok((verified, ..)) => !verified.damaged.is_empty() || verified.torn.is_some(),
+        Ok((verified, ..)) => {
+            !verified.damaged.is_empty() || !verified.lost.is_empty() || verified.torn.is_some()
+        }
         Err(error) => matches!(error, OpenError::Damaged(_)),
     };
     refused.filter(|_| is_damaged).map_or(verified, Err)

@@ -6,7 +6,7 @@ use crate::keys::Keys;
 use crate::layout::checkpoint_bytes::{Content, Place};
 use crate::layout::format::{GroupEnd, GroupNumber, SegmentNumber};
 use crate::opening::chain::{Link, SCAN_STEP_BYTES, Stale};
-use crate::opening::recovered::{Part, TornTail};
+use crate::opening::recovered::{LostSegment, Part, TornTail};
 use crate::opening::states::StoredState;
 use crate::reading::scan::{GroupHead, Window};
 use crate::retaining::retention::Segments;
@@ -22,8 +22,11 @@ pub(crate) struct Verified<F> {
     /// Last position in the checkpoint.
     pub applied: BTreeMap<PartitionId, Position>,
     pub damaged: BTreeMap<PartitionId, Damage>,
+    pub lost: Vec<LostSegment>,
     pub torn: Option<TornTail>,
     pub parts: Vec<Part<F>>,
+    /// Records in them.
+    pub records: u64,
     /// End of the last valid group.
     pub last: GroupEnd,
     /// Groups behind the end that are void.
@@ -54,8 +57,10 @@ impl<F: DiskFile> Verified<F> {
             positions: BTreeMap::new(),
             applied: BTreeMap::new(),
             damaged: BTreeMap::new(),
+            lost: Vec::new(),
             torn: None,
             parts: Vec::new(),
+            records: 0,
             last: GroupEnd::default(),
             stale: Vec::new(),
             settled: None,
@@ -166,6 +171,7 @@ impl<F: DiskFile> Verified<F> {
     fn note(&mut self, link: &Link<F>, head: &GroupHead, bad: &Bad) {
         let number = head.header.number;
         self.first = None;
+        self.records += head.records.len() as u64;
         self.last = GroupEnd { segment: link.header.number, offset: head.end(), number };
         self.settled = Some(head.header.synced_before(head.offset));
         let new = self.indexed < number;

@@ -56,7 +56,7 @@ impl<D: Disk> Journal<D> {
     /// the same segment. Otherwise in a request of its own, which is returned.
     ///
     /// # Errors
-    /// [`ReadError::NotFound`]: no such record. [`ReadError::Io`]: its segment cannot be opened.
+    /// [`ReadError::NotFound`]: no such record. [`ReadError::Damaged`]: its segment is gone. [`ReadError::Io`]: it cannot be opened.
     pub fn near_request(
         &mut self,
         partition: PartitionId,

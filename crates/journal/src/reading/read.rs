@@ -14,6 +14,7 @@ use crate::writing::segment::Segment;
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
 use std::collections::VecDeque;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -124,7 +125,7 @@ impl<D: Disk> Journal<D> {
     /// Plans what [`Journal::read_many`] does, to be run elsewhere.
     ///
     /// # Errors
-    /// [`ReadError::NotFound`]: no such record. [`ReadError::Io`]: its segment cannot be opened.
+    /// [`ReadError::NotFound`]: no such record. [`ReadError::Damaged`]: its segment is gone. [`ReadError::Io`]: it cannot be opened.
     pub(crate) fn read_request(
         &mut self,
         partition: PartitionId,
@@ -140,7 +141,7 @@ impl<D: Disk> Journal<D> {
         };
         let name = segment.file_name();
         let path = self.disk.path(&name).into();
-        let file = self.handle(header.number, &name)?;
+        let file = self.handle(header.number, &name, partition)?;
         let (salt, records_max, keys) = (header.salt, records_max.max(1), self.keys.clone());
         Ok(ReadRequest {
             file,
@@ -181,17 +182,38 @@ impl<D: Disk> Journal<D> {
         })
     }
 
-    fn handle(&mut self, number: SegmentNumber, name: &str) -> Result<Arc<D::File>, ReadError> {
+    fn handle(
+        &mut self,
+        number: SegmentNumber,
+        name: &str,
+        partition: PartitionId,
+    ) -> Result<Arc<D::File>, ReadError> {
         if number == self.current.header.number {
             return Ok(self.current.file.clone());
         }
         if let Some(file) = self.handles.get(number) {
             return Ok(file);
         }
-        let failed = |source| ReadError::Io { file: self.disk.path(name), source };
-        let file = Arc::new(self.disk.open(name).map_err(failed)?);
+        let file = self.open_segment(name, Some(partition))?;
         self.handles.keep(number, file.clone());
         Ok(file)
+    }
+
+    /// Opens the file of a segment of which `partition` misses something. That it is gone does not pass, as a refusal may.
+    pub(crate) fn open_segment(
+        &self,
+        name: &str,
+        partition: Option<PartitionId>,
+    ) -> Result<Arc<D::File>, ReadError> {
+        let file = || self.disk.path(name);
+        match self.disk.open(name) {
+            Ok(opened) => Ok(Arc::new(opened)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let kind = DamageKind::SegmentMissing;
+                Err(ReadError::Damaged(Damage { partition, file: file(), offset: 0, kind }))
+            }
+            Err(source) => Err(ReadError::Io { file: file(), source }),
+        }
     }
 }
 

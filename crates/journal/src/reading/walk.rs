@@ -52,15 +52,14 @@ impl<D: Disk> Journal<D> {
     /// A walk through a segment up to its present end; `None` if the journal has none of this number.
     ///
     /// # Errors
-    /// [`ReadError::Io`]: its file cannot be opened.
+    /// [`ReadError::Damaged`]: its file is gone. [`ReadError::Io`]: it cannot be opened.
     pub fn walk(&self, number: SegmentNumber) -> Result<Option<Walk<D::File>>, ReadError> {
         let Some(segment) = self.segments.get(number) else { return Ok(None) };
         let (name, path) = (segment.file_name(), self.disk.path(&segment.file_name()));
         let file = if number == self.current.header.number {
             self.current.file.clone()
         } else {
-            let opened = self.disk.open(&name);
-            Arc::new(opened.map_err(|source| ReadError::Io { file: path.clone(), source })?)
+            self.open_segment(&name, None)?
         };
         let (salt, end, compacted) = (segment.header.salt, segment.end, segment.compacted);
         let keys = self.keys.clone();

@@ -4,10 +4,11 @@
 //! Only the segment at the end, to which groups are appended, is copied, as far as it was synced.
 
 use crate::disks::disk::{Disk, DiskFile, read_full_at, write_all_at};
-use crate::error::BackupError;
-use crate::layout::format::{SegmentNumber, checkpoint_name, segment_name};
+use crate::error::{BackupError, ReadError};
+use crate::layout::format::{SegmentNumber, checkpoint_name, checkpoint_of, segment_name};
 use crate::writing::journal::Journal;
 use std::io::{self, IoSlice};
+use std::path::PathBuf;
 
 /// Bytes copied at a time.
 const COPY_STEP_BYTES: usize = 1 << 20;
@@ -21,6 +22,8 @@ const COPYING_SUFFIX: &str = ".copying";
 pub struct Backup {
     /// Files in it.
     pub files: u64,
+    /// Segments that are not there, and so not in it either: what was in them is lost in both.
+    pub missing: Vec<PathBuf>,
     open: Vec<OpenSegment>,
 }
 
@@ -68,14 +71,25 @@ impl<D: Disk> Journal<D> {
             let _ = self.disk.link(&name, to, &name);
         }
         let failed = |name: &String, source| BackupError::Io { file: self.disk.path(name), source };
+        let mut missing = Vec::new();
         for name in &names {
-            self.disk.link(name, to, name).map_err(|error| failed(name, error))?;
+            match self.disk.link(name, to, name) {
+                // Whoever starts from the backup finds out as the next start here does.
+                Err(_) if self.is_gone(name) => missing.push(self.disk.path(name)),
+                linked => linked.map_err(|error| failed(name, error))?,
+            }
         }
         for OpenSegment { name, .. } in &open {
             let copying = format!("{name}{COPYING_SUFFIX}");
             self.disk.link(name, to, &copying).map_err(|error| failed(name, error))?;
         }
-        Ok(Backup { files: (names.len() + open.len()) as u64, open })
+        let files = (names.len() + open.len() - missing.len()) as u64;
+        Ok(Backup { files, missing, open })
+    }
+
+    fn is_gone(&self, segment: &str) -> bool {
+        checkpoint_of(segment).is_none()
+            && matches!(self.open_segment(segment, None), Err(ReadError::Damaged(_)))
     }
 }
 

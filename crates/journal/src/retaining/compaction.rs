@@ -264,7 +264,11 @@ impl<D: Disk> Journal<D> {
         let mut sources = Vec::with_capacity(left.len());
         for segment in left {
             let path = self.disk.path(&segment.file_name());
-            let file = std::sync::Arc::new(self.disk.open(&segment.file_name()).ok()?);
+            let Ok(file) = self.open_segment(&segment.file_name(), None) else {
+                // Its neighbours need not wait for it.
+                self.compactions.set_back(segment.header.number, self.checkpoints.last_sequence);
+                return None;
+            };
             sources.push(Source { file, path, segment });
         }
         let (keep, keys, hurries) = (batch.keep, self.keys.clone(), self.room.short);

@@ -100,12 +100,23 @@ pub(crate) fn read<D: Disk>(disk: &D, name: &str, form: Form) -> Result<Option<S
     read_in(&disk.open(name)?, form, read_full_at)
 }
 
-/// As [`read`], by `get` out of a file that is open.
-pub(crate) fn read_in<F: DiskFile>(
+/// What the header sector of such a file says.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub salt: u64,
+    /// Where the segment's groups end.
+    pub end: u64,
+    bytes: u64,
+    checksum: u32,
+    version: u32,
+}
+
+/// Reads the header sector by `get`; `None`: damaged.
+pub(crate) fn read_head<F: DiskFile>(
     file: &F,
     form: Form,
-    get: impl Fn(&F, &mut [u8], u64) -> io::Result<usize>,
-) -> Result<Option<Segment>, Unreadable> {
+    get: &impl Fn(&F, &mut [u8], u64) -> io::Result<usize>,
+) -> Result<Option<Head>, Unreadable> {
     let mut sector = [0; SECTOR_BYTES as usize];
     get(file, &mut sector, 0)?;
     let mut header = match unseal(form.magic(), &sector) {
@@ -119,10 +130,22 @@ pub(crate) fn read_in<F: DiskFile>(
         checkpoint: header.get_u64_le(),
     };
     let (salt, end) = (header.get_u64_le(), header.get_u64_le());
-    let (bytes, checksum) = (header.get_u64_le(), header.get_u32_le());
+    let (bytes, checksum, version) = (header.get_u64_le(), header.get_u32_le(), version_of(&sector));
+    Ok((found == form.run()).then_some(Head { salt, end, bytes, checksum, version }))
+}
+
+/// As [`read`], by `get` out of a file that is open.
+pub(crate) fn read_in<F: DiskFile>(
+    file: &F,
+    form: Form,
+    get: impl Fn(&F, &mut [u8], u64) -> io::Result<usize>,
+) -> Result<Option<Segment>, Unreadable> {
+    let Some(Head { salt, end, bytes, checksum, version }) = read_head(file, form, &get)? else {
+        return Ok(None);
+    };
     let length = file.length()?;
     let offset = form.offset(end);
-    if found != form.run() || length.saturating_sub(offset) < bytes {
+    if length.saturating_sub(offset) < bytes {
         return Ok(None);
     }
     let mut entry = vec![0; bytes as usize];
@@ -130,15 +153,23 @@ pub(crate) fn read_in<F: DiskFile>(
     if read < entry.len() || crc32c::crc32c(&entry) != checksum {
         return Ok(None);
     }
-    let mut entry = Bytes::from(entry);
-    let segment = decode_segment(&mut entry, version_of(&sector)).filter(|segment| {
-        entry.is_empty()
-            && (segment.header.salt, segment.header.number, segment.end) == (salt, found.last, end)
-    });
+    let segment = decode_entry(entry, version, (salt, form.run().last, end));
     Ok(segment.map(|segment| match form {
         Form::Compacted(run) => segment.compacted(run),
         Form::Beside(_) => segment,
     }))
+}
+
+/// The entry of a segment of which this salt, number and end are known.
+pub(crate) fn decode_entry(
+    entry: Vec<u8>,
+    version: u32,
+    known: (u64, SegmentNumber, u64),
+) -> Option<Segment> {
+    let mut entry = Bytes::from(entry);
+    decode_segment(&mut entry, version).filter(|segment| {
+        entry.is_empty() && (segment.header.salt, segment.header.number, segment.end) == known
+    })
 }
 
 /// A complete segment whose index is looked for on the disk; may be on another thread than the journal's.

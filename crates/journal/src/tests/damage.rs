@@ -1,11 +1,11 @@
 //! Bytes that are not what was committed: torn tails, flipped bytes, lost files, unknown versions.
 
 use super::in_memory;
-use super::service::{OPTIONS, open, payload, position, read_near, record, serve, stored};
+use super::service::{OPTIONS, open, payload, position, read_near, record, row, serve, stored};
 use crate::disks::disk::write_all_at;
 use crate::{
     Checkpoint, CheckpointError, CommitError, Damage, DamageKind, Disk, FORMAT_VERSION, Fault, Journal, Keys,
-    OpenError, Operation, Payload, ReadError, Record, SimulatedDisk, StoredRecord, TornTail,
+    LostSegment, OpenError, Operation, Payload, ReadError, Record, SimulatedDisk, StoredRecord, TornTail,
 };
 use bytes::Bytes;
 use postroad_model::PartitionId;
@@ -383,14 +383,15 @@ fn a_walk_finds_a_damaged_header() {
 }
 
 #[test]
-fn a_lost_segment_with_live_messages_stops_their_partition() {
+fn a_stopped_partition_keeps_its_last_state_and_its_counts() {
     let disk = with_checkpoints(&[2]).copy();
     let states = in_memory(&Journal::open(disk.copy(), OPTIONS).unwrap().1.checkpoints);
-    disk.remove(FIRST).unwrap();
+    // The first record after the checkpoint.
+    flip(&disk, "0000000000000004.segment", 512 + 100);
     let (mut journal, recovered) = Journal::open(disk, OPTIONS).unwrap();
-    assert_eq!(recovered.damaged, vec![damage(Some(0), FIRST, 0, DamageKind::SegmentMissing)]);
+    let kind = DamageKind::Payload { position: position(31) };
+    assert_eq!(recovered.damaged, vec![damage(Some(0), "0000000000000004.segment", 512 + 88, kind)]);
     assert_eq!((recovered.checkpoints.len(), recovered.records().count()), (0, 0), "nothing of it is served");
-    assert!(matches!(journal.read(PartitionId(0), position(2)), Err(ReadError::Io { .. })));
     let state = Checkpoint { partition: PartitionId(0), position: position(40), state: Bytes::new().into() };
     assert!(matches!(journal.write_checkpoint(vec![state]), Err(CheckpointError::BadPosition { .. })));
     assert_eq!(journal.recount(PartitionId(0), []), 0);
@@ -400,6 +401,69 @@ fn a_lost_segment_with_live_messages_stops_their_partition() {
     assert_eq!(journal.checkpoints.carried, states);
     let live: u64 = journal.segments().map(|segment| segment.live_messages).sum();
     assert_eq!(live, 1, "what is live in it nobody can say anew");
+}
+
+#[test]
+fn a_lost_segment_costs_the_messages_in_it_alone() {
+    let disk = with_checkpoints(&[2, 12]).copy();
+    let first = disk.contents(FIRST).unwrap();
+    disk.remove(FIRST).unwrap();
+    let gone = damage(None, FIRST, 0, DamageKind::SegmentMissing);
+    let live = [row(position(2), 1000), row(position(12), 1000)];
+    for start in 0..3 {
+        let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+        assert_eq!(recovered.damaged, vec![], "start {start}: no partition is stopped");
+        assert_eq!(recovered.lost, vec![LostSegment { damage: gone.clone(), messages: 1 }], "start {start}");
+        assert_eq!(journal.recount(PartitionId(0), live), 0, "start {start}");
+        let of_this = Damage { partition: Some(PartitionId(0)), ..gone.clone() };
+        match journal.read(PartitionId(0), position(2)) {
+            Err(ReadError::Damaged(told)) => assert_eq!(told, of_this, "start {start}"),
+            other => panic!("start {start}: {other:?}"),
+        }
+        assert_eq!(
+            journal.read(PartitionId(0), position(12)).unwrap(),
+            payload(0, 12, 1000),
+            "start {start}"
+        );
+        let segment = journal.next_sealed(None).expect("it is still listed");
+        match journal.walk(segment) {
+            Err(ReadError::Damaged(told)) => assert_eq!(told, gone, "start {start}"),
+            other => panic!("start {start}: {other:?}"),
+        }
+        for _ in 0..2 {
+            write_the_next(&mut journal);
+        }
+        let backup = SimulatedDisk::new(6);
+        let begun = journal.begin_backup(&backup).unwrap();
+        assert_eq!(begun.missing, [PathBuf::from(FIRST)], "start {start}");
+        begun.finish(&backup).unwrap();
+        let (_, recovered) = Journal::open(backup, OPTIONS).unwrap();
+        assert_eq!(recovered.lost.len(), 1, "start {start}: whoever starts from the backup is told as well");
+    }
+    disk.set_contents(FIRST, first);
+    let (mut journal, recovered) = Journal::open(disk, OPTIONS).unwrap();
+    assert_eq!(recovered.lost, vec![], "somebody has put it back");
+    assert_eq!(journal.recount(PartitionId(0), live), 0);
+    assert_eq!(journal.read(PartitionId(0), position(2)).unwrap(), payload(0, 2, 1000));
+}
+
+#[test]
+fn a_lost_segment_of_which_nothing_is_live_any_more_is_not_used_again() {
+    let disk = with_checkpoints(&[2]).copy();
+    disk.remove(FIRST).unwrap();
+    let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+    assert_eq!(recovered.lost.len(), 1);
+    assert_eq!(journal.recount(PartitionId(0), []), 0);
+    for _ in 0..2 {
+        write_the_next(&mut journal);
+    }
+    assert!(journal.segments().all(|segment| segment.number.0 != 1), "it is let go");
+    for number in 41..=200 {
+        journal.commit(&[record(0, number, 1000)]).unwrap();
+        serve(&mut journal, &disk);
+    }
+    let (_, recovered) = Journal::open(disk.copy(), OPTIONS).unwrap();
+    assert_eq!((recovered.lost.len(), recovered.records().count()), (0, 160));
 }
 
 #[test]

@@ -81,11 +81,15 @@ impl SegmentRequest {
     ) -> io::Result<PreparedSegment<D::File>> {
         let (number, salt, capacity_bytes) = (self.number, disk.salt()?, self.capacity_bytes);
         let header = SegmentHeader { number, salt, capacity_bytes, version: self.version };
-        match &self.recycle {
-            // A backup has it, too.
-            Some(dead) if disk.open(dead)?.is_linked()? => disk.remove(dead)?,
-            Some(dead) => disk.rename(dead, name)?,
-            None => {}
+        if let Some(dead) = &self.recycle {
+            match disk.open(dead).and_then(|file| file.is_linked()) {
+                Ok(false) => disk.rename(dead, name)?,
+                // A backup has it, too.
+                Ok(true) => disk.remove(dead)?,
+                // Somebody removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
         }
         let file = disk.create(name)?;
         self.check_space(disk, &file)?;

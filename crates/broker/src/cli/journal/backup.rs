@@ -38,8 +38,12 @@ pub fn run(arguments: &BackupArguments) -> anyhow::Result<()> {
         format!("nothing was backed up; if no broker runs in {data}, copy the directory")
     };
     match answer.with_context(hint)? {
-        Answer::Backup { files } => {
+        Answer::Backup { files, missing } => {
             eprintln!("{files} files in {}", arguments.to.display());
+            missing.iter().for_each(|file| eprintln!("{}: the file is missing", file.display()));
+            if !missing.is_empty() {
+                bail!("the backup is made; what was in {} missing files is not in it", missing.len());
+            }
             Ok(())
         }
         other => bail!("the broker answers something else: {other:?}"),

@@ -1,6 +1,6 @@
 //! `postroad journal verify`: every byte that counts is read; damage is named by file and offset.
 
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 
 use anyhow::bail;
 use clap::Args;
@@ -19,12 +19,13 @@ pub struct VerifyArguments {
 pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let stopped = arguments.place.open_with_or_without_keys()?;
-    let mut places: Vec<Damage> = stopped.report.damaged.clone();
+    let lost = stopped.report.lost.iter().map(|lost| lost.damage.clone());
+    let mut places: Vec<Damage> = stopped.report.damaged.iter().cloned().chain(lost).collect();
     let (mut segments, mut records, mut bytes, mut locked) = (0_u64, 0_u64, 0_u64, 0_u64);
     for used in stopped.journal.segments() {
         let walk = match stopped.journal.walk(used.number) {
-            // That it is missing is told below, if anything is missed.
-            Err(ReadError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => continue,
+            // It is among the places already, if anything is missed.
+            Err(ReadError::Damaged(_)) => continue,
             walk => walk?,
         };
         let Some(walk) = walk else { continue };
