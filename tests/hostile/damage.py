@@ -5,6 +5,7 @@ import mmap
 import os
 import re
 import subprocess
+import time
 
 import broker as brokers
 import files
@@ -130,6 +131,58 @@ def segment_removed(broker):
     nothing_comes(client)
 
 
+def directory_gone(broker):
+    """Its directory is moved away, then another put there, then its newest segment removed; what was confirmed counts."""
+    client = o.Client(broker.port)
+    client.send(QUEUE, b"first")
+    aside, fake = broker.data + ".aside", broker.data + ".fake"
+    notes = []
+    for word, there in (("the directory is gone", False), ("another directory is in its place", True)):
+        os.rename(broker.data, aside)
+        if there:
+            os.mkdir(broker.data)
+        notes.append(stops(broker, client, word))
+        if there:
+            os.rename(broker.data, fake)
+            assert not os.listdir(fake), f"it wrote where it was not told to: {os.listdir(fake)}"
+        os.rename(aside, broker.data)
+        await_ready(broker, 200, "ready")
+        client.send(QUEUE, word.encode())
+    client.consume(QUEUE, 1)
+    for want in (b"first", b"the directory is gone", b"another directory is in its place"):
+        delivery = client.take()
+        assert o.body(delivery) == want, o.body(delivery)
+        client.answer(client.ack(delivery))
+    segments = [name for name in os.listdir(broker.data) if name.endswith(".segment")]
+    for name in segments:
+        os.unlink(os.path.join(broker.data, name))
+    notes.append(stops(broker, client, "somebody has removed the file"))
+    return f"it stops after {max(notes):.1f} s at most"
+
+
+def stops(broker, client, word):
+    """How long the broker takes to see it."""
+    started = time.monotonic()
+    await_ready(broker, 503, word)
+    took = time.monotonic() - started
+    try:
+        client.send(QUEUE, b"for nobody", seconds=5)
+        raise AssertionError("it confirms what nobody will find")
+    except o.Refused as refusal:
+        assert word in refusal.text, refusal
+    return took
+
+
+def await_ready(broker, status, word):
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        found = broker.ready()
+        if found[0] == status and word in found[1]:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"not {status} with {word!r} within 5 s: {found}")
+
+
 def nothing_comes(client):
     try:
         raise AssertionError(f"{o.body(client.take(1))[:6]} came behind all others")
@@ -140,6 +193,7 @@ def nothing_comes(client):
 def run(binary, report, only=None):
     cases = {
         f"{len(HIT)} of {COUNT} bodies are damaged while it runs: the others come, and it tells where": while_running,
+        "its directory is moved away, and then its newest segment removed: it confirms nothing from then on": directory_gone,
         "a segment is gone: what is in others comes, and the rest once it is put back": segment_removed,
     }
     for title, case in cases.items():

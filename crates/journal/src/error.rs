@@ -200,10 +200,10 @@ pub enum ReopenError {
     /// No segment to go on in.
     #[error("no segment to go on in: {0}")]
     NoSegment(#[from] PrepareError),
-    /// The new segment could not be written or synced either.
+    /// The new segment could not be written or synced either, or the old one is not where it was.
     #[error("{}: {source}", file.display())]
     Io {
-        /// The new segment.
+        /// The segment, or the directory.
         file: PathBuf,
         /// What the system said.
         source: io::Error,

@@ -476,9 +476,18 @@ impl<D: Disk> LogWriter<D> {
         self.fail(&group, reason);
     }
 
-    /// Tries to go on after a failed write or sync. Nothing is retried on the old file.
+    /// Stops writing if the directory is not where it was. Call it now and then.
+    pub fn check_place(&mut self) {
+        if self.broken.is_none()
+            && let Err(error) = self.journal.check_place()
+        {
+            (self.broken, self.space) = (Some(error.to_string()), Space::Low);
+        }
+    }
+
+    /// Tries to go on after a failed write or sync, or once the directory is where it was. Nothing is retried on the old file.
     pub fn reopen(&mut self) {
-        match self.journal.reopen() {
+        match self.journal.check_place().and_then(|()| self.journal.reopen()) {
             Ok(()) => {
                 (self.broken, self.waits) = (None, false);
                 if let Some((group, reason)) = self.undecided.take() {

@@ -43,6 +43,9 @@ const WORKERS: [WorkerKind; 5] = [
 /// A sealed segment is read for damage so often: with 64 MiB to each, 90 GB a day.
 const SCRUB_EVERY: Duration = Duration::from_secs(60);
 
+/// What is confirmed within this time after somebody has removed the directory is lost with it.
+const PLACE_EVERY: Duration = Duration::from_secs(1);
+
 /// A journal at rest for so long is sealed: damage to its last group is known as such from then on.
 const SEAL_AFTER: Duration = Duration::from_secs(1);
 
@@ -183,6 +186,7 @@ pub fn start(
         sync_within,
         seal_at,
         scrub_at: Instant::now() + SCRUB_EVERY,
+        place_at: Instant::now(),
         groups: groups.clone(),
         reported,
         tells_broken: false,
@@ -300,7 +304,7 @@ fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
         let until = [turn.retry_at, turn.sync_at, turn.seal_at, ends_at.filter(|_| in_time)]
             .into_iter()
             .flatten()
-            .fold(turn.scrub_at, Instant::min);
+            .fold(turn.scrub_at.min(turn.place_at), Instant::min);
         drop(turn);
         rest(until);
     }
@@ -324,6 +328,8 @@ struct Writing {
     /// When the journal is sealed, unless something is written before.
     seal_at: Option<Instant>,
     scrub_at: Instant,
+    /// When it is looked whether the directory is where it was.
+    place_at: Instant,
     /// How many groups were written, for those who give way to them.
     groups: Arc<AtomicU64>,
     /// What of the writer's trouble the log tells already.
@@ -424,9 +430,18 @@ impl Writing {
         self.sync();
         self.seal();
         self.retry();
+        self.check_place();
         self.tell_broken();
         self.scrub();
         self.send_out();
+    }
+
+    fn check_place(&mut self) {
+        let now = Instant::now();
+        if self.place_at <= now {
+            self.place_at = now + PLACE_EVERY;
+            self.writer.check_place();
+        }
     }
 
     /// Logs when the journal stops, and when it goes on.

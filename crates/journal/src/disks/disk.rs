@@ -35,6 +35,11 @@ pub trait Disk: Clone + Send + 'static {
     /// Makes all entries made, renamed and removed so far durable.
     fn sync_directory(&self) -> io::Result<()>;
 
+    /// Refuses if this directory is not where its path says any more: what is written then nobody finds who looks there.
+    fn check_place(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Where a file is, for error messages.
     fn path(&self, name: &str) -> PathBuf;
 
@@ -52,8 +57,9 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;
 
-    /// Whether it has another name besides: whoever reads it there must find it as it is.
-    fn is_linked(&self) -> io::Result<bool>;
+    /// How many names it has: where there are more than one, whoever reads it by the other must find it as it is; it has none once it
+    /// was removed.
+    fn names(&self) -> io::Result<u64>;
 
     /// Takes space for the first `bytes` bytes and makes the file at least that long; new bytes read as zero.
     fn allocate(&self, bytes: u64) -> io::Result<()>;

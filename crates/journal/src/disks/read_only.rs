@@ -74,10 +74,10 @@ impl<F: DiskFile> DiskFile for ReadOnlyFile<F> {
         }
     }
 
-    fn is_linked(&self) -> io::Result<bool> {
+    fn names(&self) -> io::Result<u64> {
         match self {
-            ReadOnlyFile::Found(file) => file.is_linked(),
-            ReadOnlyFile::Made => Ok(false),
+            ReadOnlyFile::Found(file) => file.names(),
+            ReadOnlyFile::Made => Ok(1),
         }
     }
 

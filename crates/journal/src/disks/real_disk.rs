@@ -207,6 +207,18 @@ impl Disk for RealDisk {
         Ok(rustix::fs::fsync(&self.locked.directory)?)
     }
 
+    fn check_place(&self) -> io::Result<()> {
+        let held = rustix::fs::fstat(&self.locked.directory)?;
+        let found = rustix::fs::stat(&self.locked.path).map_err(|error| match error {
+            Errno::NOENT => io::Error::other("the directory is gone, and with it whatever was kept there"),
+            error => error.into(),
+        })?;
+        if (held.st_dev, held.st_ino) != (found.st_dev, found.st_ino) {
+            return Err(io::Error::other("another directory is in its place"));
+        }
+        Ok(())
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.locked.path.join(name)
     }
@@ -227,8 +239,8 @@ impl DiskFile for RealFile {
         Ok(u64::try_from(rustix::fs::fstat(&self.file)?.st_size).unwrap_or(0))
     }
 
-    fn is_linked(&self) -> io::Result<bool> {
-        Ok(1 < rustix::fs::fstat(&self.file)?.st_nlink)
+    fn names(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(&self.file)?.st_nlink)
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<()> {

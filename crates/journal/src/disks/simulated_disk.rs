@@ -243,9 +243,8 @@ impl DiskFile for SimulatedFile {
         self.disk.state().length(self.id, self.epoch)
     }
 
-    fn is_linked(&self) -> io::Result<bool> {
-        self.disk.state().length(self.id, self.epoch)?;
-        Ok(false)
+    fn names(&self) -> io::Result<u64> {
+        Ok(self.disk.state().names_of(self.id))
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<()> {

@@ -139,6 +139,10 @@ impl State {
         self.names.keys().cloned().collect()
     }
 
+    pub(crate) fn names_of(&self, file: FileId) -> u64 {
+        self.names.values().filter(|&&id| id == file).count() as u64
+    }
+
     pub(crate) fn open(&mut self, name: &str) -> io::Result<(FileId, u64)> {
         self.check(Operation::Open)?;
         self.find(name)

@@ -62,8 +62,8 @@ impl<F: DiskFile> DiskFile for TolerantFile<F> {
         self.0.length()
     }
 
-    fn is_linked(&self) -> io::Result<bool> {
-        self.0.is_linked()
+    fn names(&self) -> io::Result<u64> {
+        self.0.names()
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<()> {

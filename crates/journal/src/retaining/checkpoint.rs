@@ -366,7 +366,7 @@ pub(crate) fn write_file<D: Disk>(
         disk.rename(slot, UNFINISHED)?;
     }
     let mut file = disk.create(UNFINISHED)?;
-    if file.is_linked()? {
+    if 1 < file.names()? {
         // A backup has it, too.
         disk.remove(UNFINISHED)?;
         file = disk.create(UNFINISHED)?;

@@ -231,6 +231,19 @@ impl<D: Disk> Journal<D> {
         self.failed
     }
 
+    /// Refuses if what is written now is out of sight: somebody has removed the directory or the segment, or put another there.
+    ///
+    /// # Errors
+    /// [`ReopenError::Io`]: what is not where it was.
+    pub fn check_place(&self) -> Result<(), ReopenError> {
+        let failed = |file| move |source| ReopenError::Io { file, source };
+        self.disk.check_place().map_err(failed(self.disk.path("")))?;
+        match self.current.file.names() {
+            Ok(0) => Err(failed(self.current_path())(std::io::Error::other("somebody has removed the file"))),
+            _ => Ok(()),
+        }
+    }
+
     /// Leaves the segment in which a write or sync failed, at its last good group, and goes on in a new one whose
     /// first group pins that end: whatever the failed group left on the disk is void from here on. What was appended before it
     /// is written again ahead of that, and synced. Without a failure it does nothing.

@@ -82,10 +82,10 @@ impl SegmentRequest {
         let (number, salt, capacity_bytes) = (self.number, disk.salt()?, self.capacity_bytes);
         let header = SegmentHeader { number, salt, capacity_bytes, version: self.version };
         if let Some(dead) = &self.recycle {
-            match disk.open(dead).and_then(|file| file.is_linked()) {
-                Ok(false) => disk.rename(dead, name)?,
+            match disk.open(dead).and_then(|file| file.names()) {
                 // A backup has it, too.
-                Ok(true) => disk.remove(dead)?,
+                Ok(2..) => disk.remove(dead)?,
+                Ok(_) => disk.rename(dead, name)?,
                 // Somebody removed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
