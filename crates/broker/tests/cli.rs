@@ -558,10 +558,10 @@ fn messages_move_to_another_directory_by_export_and_import() {
     assert!(errors(&again).contains("it must be new"), "{}", errors(&again));
     let lines: Vec<Value> =
         fs::read_to_string(&file).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(
-        (&lines[0], &lines[5]),
-        (&serde_json::json!({"postroad_export": 2}), &serde_json::json!({"messages": 4, "unreadable": 0}))
-    );
+    assert_eq!(lines[0], serde_json::json!({"postroad_export": 2}));
+    let checksum = &lines[5]["crc32c"];
+    assert!(checksum.is_u64(), "{}", lines[5]);
+    assert_eq!(lines[5], serde_json::json!({"messages": 4, "unreadable": 0, "crc32c": checksum}));
     assert_eq!(
         strings(&lines[1..5], "destination"),
         ["queue://orders", "queue://orders", "queue://orders", "queue://other"]
@@ -577,6 +577,19 @@ fn messages_move_to_another_directory_by_export_and_import() {
         (
             "a line gone",
             &*all.replacen(all.lines().nth(2).unwrap(), "", 1).replace("\n\n", "\n"),
+            "the lines are not those that were exported",
+        ),
+        (
+            "a line changed",
+            &*all.replacen("\"priority\":4", "\"priority\":5", 1),
+            "the lines are not those that were exported",
+        ),
+        (
+            "a line gone, without a checksum",
+            &*all
+                .replacen(all.lines().nth(2).unwrap(), "", 1)
+                .replace("\n\n", "\n")
+                .replace(&format!(",\"crc32c\":{checksum}"), ""),
             "there are",
         ),
         ("no record", &*all.replacen("\"record\":\"", "\"record\":\"*", 1), "line 2"),
@@ -588,10 +601,71 @@ fn messages_move_to_another_directory_by_export_and_import() {
         assert!(!target.exists(), "case: {name}");
     }
     works(&["journal", "import", text(&target), "--from", text(&file)]);
-    works(&["journal", "import", text(&target), "--from", text(&file)]);
+    let mut piped = postroad(&["journal", "import", text(&target), "--from", "-"]);
+    let mut import = piped.stdin(Stdio::piped()).spawn().unwrap();
+    let mut export = postroad(&["journal", "export", text(&data), "--to", "-"]);
+    let exported = export.stdout(import.stdin.take().unwrap()).status().unwrap();
+    drop(export);
+    assert!(exported.success() && import.wait().unwrap().success());
     let broker = Broker::start_in(elsewhere, "");
     let got = broker.says(&["receive", "orders", "--count", "6", "--timeout", "10000"]);
     assert_eq!(got, "one\ntwo\nthree\none\ntwo\nthree\n");
+}
+
+#[test]
+fn an_import_beyond_a_limit_is_refused_and_changes_nothing() {
+    let directory = stopped();
+    let file = directory.path().join("all.jsonl");
+    works(&["journal", "export", text(&directory.path().join("data")), "--to", text(&file)]);
+    let policy = |limit: &str| format!("[[policy]]\ndestination = \"queue://orders\"\n{limit}\n");
+    let tenant =
+        |limit: &str| format!("[[tenant]]\nname = \"own\"\ndestinations = [\"queue://>\"]\n{limit}\n");
+    for (case, limits, want) in [
+        (
+            "a queue that fails",
+            policy("messages_max = 2\nat_limit = \"fail\""),
+            Some("queue://orders is at the limit"),
+        ),
+        (
+            "one that drops",
+            policy("messages_max = 2\nat_limit = \"drop-oldest\""),
+            Some("queue://orders is at the limit"),
+        ),
+        ("its bytes", policy("bytes_max = 10"), Some("queue://orders is at the limit")),
+        ("a tenant", tenant("messages_max = 3"), Some("the tenant own is at the limit")),
+        ("the broker", "[limits]\nmessages_max = 3\n".to_owned(), Some("the broker is at the limit")),
+        ("room for all", policy("messages_max = 3\nat_limit = \"drop-oldest\""), None),
+    ] {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let (target, config) = (elsewhere.path().join("data"), elsewhere.path().join("postroad.toml"));
+        fs::write(&config, &limits).unwrap();
+        let arguments =
+            ["journal", "import", text(&target), "--from", text(&file), "--config", text(&config)];
+        let left = match want {
+            Some(want) => {
+                let refused = offline(&arguments);
+                assert_eq!(refused.status.code(), Some(1), "{case}");
+                assert!(errors(&refused).contains(want), "{case}: {}", errors(&refused));
+                assert!(errors(&refused).contains("nothing was imported"), "{case}: {}", errors(&refused));
+                0
+            }
+            None => {
+                works(&arguments);
+                4
+            }
+        };
+        let exported = offline(&["journal", "export", text(&target)]);
+        let last = String::from_utf8(exported.stdout).unwrap().lines().last().unwrap().to_owned();
+        assert!(last.contains(&format!("\"messages\":{left},")), "{case}: {last}");
+        if want.is_none() {
+            // It would be refused now: what is there counts.
+            let refused = offline(&arguments);
+            assert!(errors(&refused).contains("queue://orders is at the limit"), "{}", errors(&refused));
+            let broker = Broker::start_in(elsewhere, &limits);
+            let got = broker.says(&["receive", "orders", "--count", "3", "--timeout", "10000"]);
+            assert_eq!(got, "one\ntwo\nthree\n", "{case}");
+        }
+    }
 }
 
 #[test]
@@ -614,7 +688,7 @@ fn messages_that_are_due_later_move_by_export_and_import_too() {
         (file, lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>())
     };
     let (file, lines) = export(&directory.path().join("data"), "all.jsonl");
-    assert_eq!(lines[7], serde_json::json!({"messages": 6, "unreadable": 0}));
+    assert_eq!((&lines[7]["messages"], &lines[7]["unreadable"]), (&Value::from(6), &Value::from(0)));
     let told: Vec<(&str, u64, &Value, &Value, &Value)> = lines[2..7]
         .iter()
         .map(|line| {

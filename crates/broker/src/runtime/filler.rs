@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use postroad_core::{Partition, encode_record};
+use postroad_core::{Load, Partition, encode_record};
 use postroad_journal::{Disk, Journal, KeyId, Payload, RealDisk, Record};
 use postroad_model::{
-    Command, Compression, Destination, Effect, PartitionId, PartitionRange, Placement, Position,
+    Command, Compression, Destination, Effect, PartitionId, PartitionRange, Placement, Position, Refusal,
 };
 use postroad_replication::{Change, LogWriter, Note, ToPartition, ToWriter};
 use postroad_routing::Addressing;
@@ -58,6 +58,15 @@ impl Filler {
         let Stores { stores, partitions, placement, addressing } = stores;
         let stores = stores.into_iter().map(|store| FilledStore::of(store.range, store.disk, store.journal));
         Filler { stores: stores.collect(), partitions, placement, addressing, keys }
+    }
+
+    /// The first limit for which so much more in these queues would be too much: see [`Partition::limit_exceeded_by`].
+    pub fn limit_exceeded_by(&self, more: BTreeMap<Destination, Load>) -> Option<Refusal> {
+        let mut shares: BTreeMap<PartitionId, BTreeMap<Destination, Load>> = BTreeMap::new();
+        for (to, load) in more {
+            shares.entry(self.addressing.partition_of(self.placement, &to)).or_default().insert(to, load);
+        }
+        shares.iter().find_map(|(id, share)| self.partitions.get(id)?.limit_exceeded_by(share))
     }
 
     /// Puts a command behind all others of the partition in which `to` lives, and tells where it is. A piece of a body stays until the

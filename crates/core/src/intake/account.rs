@@ -5,10 +5,10 @@
 //!
 //! Who waits for room in an account waits in a line of its own: those of other tenants are not asked.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use postroad_model::{Destination, DestinationKind, QueueId, Sent};
+use postroad_model::{Destination, DestinationKind, QueueId, Refusal, Sent};
 use postroad_routing::{Limit, Policies};
 
 use crate::Partition;
@@ -217,6 +217,39 @@ impl Partition {
         let counts = !self.accounts.all.is_empty() && sent.schedule.is_none();
         let queues = sent.targets().filter(move |to| counts && to.kind == DestinationKind::Queue);
         queues.filter(|to| self.addresses.get(to).is_none()).map(|to| self.owners_of(to))
+    }
+
+    /// The first account for which so much more in these queues would be too much.
+    fn quota_exceeded_by(&self, more: &BTreeMap<Destination, Load>) -> Option<Refusal> {
+        let policies = &self.settings.policies;
+        let mut accounts = Accounts::new(policies, u64::from(self.settings.placement.partitions));
+        let held = self.queues.values().map(|queue| (&queue.source, queue.load));
+        for (address, load) in held.chain(more.iter().map(|(to, load)| (to, *load))) {
+            let owners = accounts.owners_of(address, policies);
+            accounts.of_owners(owners, |account| account.load.add_all(load));
+        }
+        let exceeded = |account: &&Account| {
+            1 < account.load.messages && !account.load.is_within(&account.limit, account.load.bytes)
+        };
+        let account = accounts.all.iter().find(exceeded)?;
+        let number = accounts.by_owner.get(&account.owner).copied();
+        let to = more.keys().find(|to| accounts.owners_of(to, policies).contains(&number))?.clone();
+        let (owner, limit) = (account.owner.clone(), policies.limit_of(account.owner.as_deref()));
+        Some(Refusal::QuotaFull { to, owner, limit: limit.to_string().into() })
+    }
+
+    /// The first limit for which so much more in these queues would be too much: of a queue, also one that drops it then, or of all that a
+    /// tenant or the broker holds here.
+    pub fn limit_exceeded_by(&self, more: &BTreeMap<Destination, Load>) -> Option<Refusal> {
+        let of_queue = more.iter().find_map(|(to, more)| {
+            let limit = self.settings.policies.of(to).limit;
+            let queue = self.own_queue(to).and_then(|id| self.queues.get(&id));
+            let mut load = queue.map(|queue| queue.load).unwrap_or_default();
+            load.add_all(*more);
+            let exceeded = 1 < load.messages && !load.is_within(&limit, load.bytes);
+            exceeded.then(|| Refusal::QueueFull { to: to.clone(), limit: limit.to_string().into() })
+        });
+        of_queue.or_else(|| self.quota_exceeded_by(more))
     }
 
     pub(crate) fn account(&self, number: AccountNumber) -> &Account {

@@ -17,9 +17,13 @@ use postroad_model::{
 };
 
 use super::Place;
+use super::export_file::Summing;
 use super::line::{End, Entry, Head, Piece, Scheduled, VERSION};
 use crate::cli::base64;
 use crate::runtime::Stopped;
+
+/// What stands for standard output.
+const STANDARD_OUTPUT: &str = "-";
 
 /// The journal of a stopped broker.
 type StoppedJournal = Journal<ReadOnly<RealDisk>>;
@@ -29,7 +33,7 @@ type StoppedJournal = Journal<ReadOnly<RealDisk>>;
 pub struct ExportArguments {
     #[command(flatten)]
     place: Place,
-    /// Where to write [default: standard output].
+    /// Where to write; - for standard output, as without it.
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
 }
@@ -38,14 +42,15 @@ pub struct ExportArguments {
 /// fail in the end, as do messages of prepared transactions, which have none.
 pub fn run(arguments: &ExportArguments) -> anyhow::Result<()> {
     let mut stopped = arguments.place.open()?;
-    let out: Box<dyn Write> = match &arguments.to {
+    let to = arguments.to.as_ref().filter(|file| file.as_os_str() != STANDARD_OUTPUT);
+    let out: Box<dyn Write> = match to {
         Some(file) => Box::new(
             File::create_new(file)
                 .with_context(|| format!("cannot make {}; it must be new", file.display()))?,
         ),
         None => Box::new(std::io::stdout().lock()),
     };
-    let mut out = BufWriter::new(out);
+    let mut out = Summing { out: BufWriter::new(out), crc32c: 0 };
     writeln!(out, "{}", serde_json::to_string(&Head { postroad_export: VERSION })?)?;
     let Stopped { journal, partitions, report, .. } = &mut stopped;
     let mut writing =
@@ -60,7 +65,8 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<()> {
         }
     }
     writing.end.prepared = partitions.values().map(Partition::prepared_messages).sum();
-    let Writing { mut out, end, scheduled, .. } = writing;
+    let Writing { mut out, mut end, scheduled, .. } = writing;
+    end.crc32c = Some(out.crc32c);
     writeln!(out, "{}", serde_json::to_string(&end)?)?;
     out.flush()?;
     drop(out);

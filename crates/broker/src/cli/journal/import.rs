@@ -1,18 +1,17 @@
 //! `postroad journal import`: messages of an export, into the queues of a stopped broker.
 
-use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use clap::Args;
-use postroad_core::decode_record;
+use postroad_core::{Load, decode_record};
 use postroad_model::{Chunks, Command, Destination, Position, Sent};
 
-use super::line::{End, Entry, Head, Piece, VERSION, VERSION_MIN};
+use super::export_file::{ExportFile, Line};
+use super::line::{End, Entry, Piece};
 use crate::cli::{base64, stores};
 use crate::config::Config;
 use crate::runtime::Filler;
@@ -23,7 +22,7 @@ pub struct ImportArguments {
     /// The data directory of a broker that does not run; it is made if there is none.
     #[arg(value_name = "DIR")]
     data: PathBuf,
-    /// What `export` wrote.
+    /// What `export` wrote; - for standard input.
     #[arg(long, value_name = "FILE")]
     from: PathBuf,
     /// Leave out what was in durable subscriptions, instead of refusing the file for it.
@@ -36,50 +35,14 @@ pub struct ImportArguments {
 
 /// Reads the whole file first: one that is not whole, or not understood, changes nothing.
 pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
-    let mut found = End::default();
-    let (mut skipped, mut pieces) = (0_u64, 0_u64);
-    let mut large = VecDeque::new();
-    let end = each_line(&arguments.from, &mut |line| {
-        let entry = match line {
-            Line::Piece(piece) => {
-                pieces += 1;
-                return decode(&piece).map(drop);
-            }
-            Line::Entry(entry) => *entry,
-        };
-        let (has_pieces, missing) = (0 < pieces, entry.pieces.unwrap_or(0).saturating_sub(pieces));
-        pieces = 0;
-        if 0 < missing {
-            bail!("{missing} of the lines with its body are missing");
-        }
-        match &entry.unreadable {
-            None => found.messages += 1,
-            Some(_) => found.unreadable += 1,
-        }
-        let to = match &entry.subscription {
-            Some(name) if !arguments.skip_subscriptions => {
-                bail!(
-                    "it was in the subscription {name}, which cannot be filled; --skip-subscriptions leaves it out"
-                )
-            }
-            Some(_) => {
-                skipped += 1;
-                None
-            }
-            None => sent(&entry)?.map(|sent| sent.to),
-        };
-        if has_pieces {
-            large.push_back(to);
-        }
-        Ok(())
-    })?;
-    found.prepared = end.prepared;
-    if end != found {
-        bail!("{}: the last line counts {end:?}, and there are {found:?}", arguments.from.display());
-    }
+    let file = ExportFile::open(&arguments.from, &arguments.data)?;
+    let Content { found, more, large, skipped } = look_through(&file, arguments.skip_subscriptions)?;
     let config = Config { data: arguments.data.clone(), ..Config::of(arguments.config.as_deref())? };
     let mut target = Target::open(&config, large)?;
-    each_line(&arguments.from, &mut |line| match line {
+    if let Some(refusal) = target.filler.limit_exceeded_by(more) {
+        bail!("nothing was imported: there is no room for all of {file}: {refusal}; a higher limit makes it");
+    }
+    file.each_line(&mut |line| match line {
         Line::Piece(piece) => target.add_piece(decode(&piece)?),
         Line::Entry(entry) => {
             let body = target.take_pieces(entry.pieces)?;
@@ -102,47 +65,79 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line between the first and the last.
-enum Line {
-    Entry(Box<Entry>),
-    Piece(Piece),
+/// What an export holds.
+#[derive(Default)]
+struct Content {
+    found: End,
+    /// What queues have more behind it.
+    more: BTreeMap<Destination, Load>,
+    /// Where each large message goes; `None`: it is not imported.
+    large: VecDeque<Option<Destination>>,
+    /// Messages of subscriptions.
+    skipped: u64,
+}
+
+fn look_through(file: &ExportFile, skip_subscriptions: bool) -> anyhow::Result<Content> {
+    let mut content = Content::default();
+    let mut pieces = 0_u64;
+    let end = file.each_line(&mut |line| {
+        let entry = match line {
+            Line::Piece(piece) => {
+                pieces += 1;
+                return decode(&piece).map(drop);
+            }
+            Line::Entry(entry) => *entry,
+        };
+        let (has_pieces, missing) = (0 < pieces, entry.pieces.unwrap_or(0).saturating_sub(pieces));
+        pieces = 0;
+        if 0 < missing {
+            bail!("{missing} of the lines with its body are missing");
+        }
+        let to = content.take(&entry, skip_subscriptions)?;
+        if has_pieces {
+            content.large.push_back(to);
+        }
+        Ok(())
+    })?;
+    content.found.prepared = end.prepared;
+    content.found.crc32c = end.crc32c;
+    if end != content.found {
+        bail!("{file}: the last line counts {end:?}, and there are {:?}", content.found);
+    }
+    Ok(content)
+}
+
+impl Content {
+    /// Counts an entry; tells where it goes.
+    fn take(&mut self, entry: &Entry, skip_subscriptions: bool) -> anyhow::Result<Option<Destination>> {
+        match &entry.unreadable {
+            None => self.found.messages += 1,
+            Some(_) => self.found.unreadable += 1,
+        }
+        match &entry.subscription {
+            Some(name) if !skip_subscriptions => {
+                bail!(
+                    "it was in the subscription {name}, which cannot be filled; --skip-subscriptions leaves it out"
+                )
+            }
+            Some(_) => {
+                self.skipped += 1;
+                Ok(None)
+            }
+            None => Ok(sent(entry)?.map(|sent| {
+                // What is due later counts when it is due.
+                if sent.schedule.is_none() {
+                    let bytes = entry.body_bytes.max(sent.message.size());
+                    self.more.entry(sent.to.clone()).or_default().add(bytes);
+                }
+                sent.to
+            })),
+        }
+    }
 }
 
 fn decode(piece: &Piece) -> anyhow::Result<Bytes> {
     Ok(Bytes::from(base64::decode(&piece.piece).context("`piece` is not base64")?))
-}
-
-/// Shows each message's line, and each piece of one, to `visit`; returns the last line.
-fn each_line(file: &Path, visit: &mut dyn FnMut(Line) -> anyhow::Result<()>) -> anyhow::Result<End> {
-    let reading = || format!("cannot read {}", file.display());
-    let lines = BufReader::new(File::open(file).with_context(reading)?).lines();
-    let mut end = None;
-    for (index, line) in lines.enumerate() {
-        let place = || format!("{}: line {}", file.display(), index + 1);
-        let line = line.with_context(place)?;
-        if end.is_some() {
-            bail!("{}: nothing may follow the last line, which counts", place());
-        }
-        if index == 0 {
-            let head: Head = serde_json::from_str(&line).with_context(|| {
-                format!("{}: an export begins with {{\"postroad_export\":{VERSION}}}", place())
-            })?;
-            if !(VERSION_MIN..=VERSION).contains(&head.postroad_export) {
-                bail!("{}: export format {}, this program knows {VERSION}", place(), head.postroad_export);
-            }
-        } else if let Ok(last) = serde_json::from_str::<End>(&line) {
-            end = Some(last);
-        } else {
-            let line = match serde_json::from_str::<Piece>(&line) {
-                Ok(piece) => Line::Piece(piece),
-                Err(_) => Line::Entry(serde_json::from_str(&line).with_context(place)?),
-            };
-            visit(line).with_context(place)?;
-        }
-    }
-    end.with_context(|| {
-        format!("{}: the last line, which counts, is missing: the file is cut off", file.display())
-    })
 }
 
 /// The message, but for a large body; `None` if it could not be exported.

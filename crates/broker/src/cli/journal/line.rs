@@ -79,6 +79,9 @@ pub struct End {
     /// Messages of prepared transactions, which have no lines: they go nowhere before those end.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub prepared: u64,
+    /// The CRC-32C of all lines ahead, each with its end; exports of earlier builds have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crc32c: Option<u32>,
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -3,6 +3,7 @@
 mod backup;
 mod dump;
 mod export;
+mod export_file;
 mod import;
 mod line;
 mod repair;
