@@ -76,6 +76,9 @@ def while_running(broker):
         near = [at for name, at in told if any(name == file and at <= flipped < at + BODY_BYTES for file, flipped in lies)]
         assert near, f"the log does not name {lies}, where body {number} is damaged: {sorted(told)}"
     assert len(told) == len(HIT), f"it tells of more: {sorted(told)}"
+    assert broker.metric('postroad_journal_damaged_places{store="main"}') == len(HIT)
+    of_messages = [line for line in broker.errors().splitlines() if "a message cannot be read" in line]
+    assert len(of_messages) == len(HIT) and all("queue://damage" in line for line in of_messages), of_messages
     assert broker.ready() == (200, "ready\n"), broker.ready()
 
     # They stay, and harm nobody.

@@ -2,8 +2,9 @@
 //!
 //! Never here: when; whoever drives the writer has a clock.
 
-use postroad_journal::{Damage, Disk, Journal, SegmentNumber, Walk};
+use postroad_journal::{Damage, Disk, Journal, ReadError, SegmentNumber, Walk};
 use std::collections::{BTreeSet, VecDeque};
+use std::path::PathBuf;
 
 /// Damaged places told one by one; a disk with more is beyond reading them.
 const KNOWN_MAX: usize = 10_000;
@@ -15,11 +16,17 @@ pub(crate) struct Scrub {
     last: Option<SegmentNumber>,
     /// Places found, and not told yet.
     found: VecDeque<String>,
-    /// All of them, by what they say.
-    known: BTreeSet<String>,
+    /// All of them, by file and offset: whoever reads a record there and whoever looks for damage may say different things of it.
+    known: BTreeSet<(PathBuf, u64)>,
 }
 
 impl Scrub {
+    /// Of these it was told before.
+    pub(crate) fn knowing<'d>(damaged: impl Iterator<Item = &'d Damage>) -> Scrub {
+        let known = damaged.map(|damage| (damage.file.clone(), damage.offset)).collect();
+        Scrub { known, ..Scrub::default() }
+    }
+
     /// The walk through the next sealed segment, unless one is under way.
     pub(crate) fn next_walk<D: Disk>(&mut self, journal: &Journal<D>) -> Option<Walk<D::File>> {
         if self.busy {
@@ -27,7 +34,10 @@ impl Scrub {
         }
         let next = journal.next_sealed(self.last).or_else(|| journal.next_sealed(None))?;
         let walk = journal.walk(next).unwrap_or_else(|error| {
-            self.add(error.to_string());
+            match error {
+                ReadError::Damaged(damage) => self.add(&damage),
+                error => self.refused(error.to_string()),
+            }
             self.last = Some(next);
             None
         });
@@ -46,17 +56,25 @@ impl Scrub {
         if !journal.still_has(number, salt) {
             return;
         }
-        let places = match found {
-            Ok(places) => places.iter().map(Damage::to_string).collect(),
-            Err(reason) => vec![reason],
-        };
-        places.into_iter().for_each(|place| self.add(place));
+        match found {
+            Ok(places) => places.iter().for_each(|place| self.add(place)),
+            Err(reason) => self.refused(reason),
+        }
     }
 
     /// A damaged place, however it was found.
-    pub(crate) fn add(&mut self, place: String) {
-        if self.known.len() < KNOWN_MAX && self.known.insert(place.clone()) {
-            self.found.push_back(place);
+    pub(crate) fn add(&mut self, damage: &Damage) {
+        self.note((damage.file.clone(), damage.offset), damage.to_string());
+    }
+
+    /// The system does not read it; the reason names the file.
+    fn refused(&mut self, reason: String) {
+        self.note((PathBuf::from(&reason), 0), reason);
+    }
+
+    fn note(&mut self, place: (PathBuf, u64), said: String) {
+        if self.known.len() < KNOWN_MAX && self.known.insert(place) {
+            self.found.push_back(said);
         }
     }
 
@@ -75,7 +93,7 @@ impl Scrub {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use postroad_journal::{Options, Payload, Record, SimulatedDisk};
+    use postroad_journal::{DamageKind, Options, Payload, Record, SimulatedDisk};
     use postroad_model::{PartitionId, Position};
 
     #[test]
@@ -101,5 +119,9 @@ mod tests {
         assert_eq!(seen, [1, 3, 1, 3, 1], "all that are there, again and again");
         let told: Vec<String> = std::iter::from_fn(|| scrub.next_found()).collect();
         assert_eq!(told, [format!("{gone}: damaged at byte 0: the file is missing")]);
+        let (partition, file) = (Some(PartitionId(0)), PathBuf::from(gone));
+        let damage = Damage { partition, file, offset: 0, kind: DamageKind::SegmentMissing };
+        scrub.add(&damage);
+        assert_eq!((scrub.known(), scrub.next_found()), (1, None), "a reader has found it, too");
     }
 }

@@ -217,6 +217,7 @@ impl<D: Disk> LogWriter<D> {
     /// A writer for these partitions of an open journal.
     pub fn new(mut journal: Journal<D>, partitions: impl IntoIterator<Item = PartitionId>) -> LogWriter<D> {
         journal.take_stock();
+        let scrub = Scrub::knowing(journal.stopped());
         let mut writer = LogWriter {
             journal,
             partitions: partitions.into_iter().map(|id| (id, Share::default())).collect(),
@@ -233,7 +234,7 @@ impl<D: Disk> LogWriter<D> {
             trouble: Trouble::default(),
             checkpoint_pauses: Pauses::default(),
             written: Written::default(),
-            scrub: Scrub::default(),
+            scrub,
             unread: Unread::default(),
         };
         writer.order_next();
@@ -641,7 +642,7 @@ impl<D: Disk> LogWriter<D> {
 
     fn tell_read(&mut self, partition: PartitionId, position: Position, record: Result<Bytes, ReadError>) {
         if let Err(ReadError::Damaged(damage)) = &record {
-            self.scrub.add(damage.to_string());
+            self.scrub.add(damage);
         }
         if !self.unread.puts_off(partition, position, &record) {
             let record = record.map_err(|error| error.to_string());
@@ -668,7 +669,7 @@ impl<D: Disk> LogWriter<D> {
 
     /// How many damaged places were found at the start and since.
     pub fn damaged_places(&self) -> usize {
-        self.scrub.known() + self.journal.stopped().len()
+        self.scrub.known()
     }
 
     /// Why partitions are stopped, of each that is.

@@ -406,9 +406,9 @@ impl Core {
             if let Event::Fetched { bodies } = &event {
                 for (key, reason) in bodies.iter().filter_map(|(key, read)| Some((key, read.as_ref().err()?)))
                 {
-                    let of =
-                        self.partitions.get(&id).into_iter().flat_map(|partition| partition.awaiting(*key));
-                    let queues = of.map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                    let of = self.partitions.get(&id).and_then(|partition| partition.awaiting(*key));
+                    let Some(of) = of else { continue };
+                    let queues = of.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                     let (partition, position) = (id.0, position.get());
                     tracing::error!(queues, partition, position, reason, "a message cannot be read");
                 }

@@ -386,10 +386,16 @@ impl Partition {
         self.go_on(waiting, effects);
     }
 
-    /// The queues that wait for a body, for whoever tells that it cannot be read.
-    pub fn awaiting(&self, key: MessageKey) -> impl Iterator<Item = &Destination> {
-        let waiting = self.fetches.get(key).into_iter().flat_map(|fetch| &fetch.waiting);
-        waiting.filter_map(|id| self.queues.get(id)).map(|queue| &queue.source)
+    /// The queues in which a message is due, or at its end, whose body is on its way, for whoever tells that it cannot be read; `None` if
+    /// it was read ahead, and will be asked for again.
+    pub fn awaiting(&self, key: MessageKey) -> Option<Vec<&Destination>> {
+        let due = self.fetches.get(key).into_iter().flat_map(|fetch| &fetch.waiting);
+        let mut queues: Vec<&QueueId> = due.chain(self.expiries.awaiting(key)).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        let names = queues.into_iter().filter_map(|id| self.queues.get(id)).map(|queue| &queue.source);
+        let names: Vec<&Destination> = names.collect();
+        (!names.is_empty() || self.jobs.awaits(key)).then_some(names)
     }
 
     /// A body cannot be read: its entries stay on disk, undelivered and counted, and the others go on.

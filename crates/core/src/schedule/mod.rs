@@ -191,6 +191,11 @@ impl Jobs {
         self.waiting.len() + self.shelves.jobs()
     }
 
+    /// Whether the body of this one is on its way for a job, or for who wants to see it.
+    pub fn awaits(&self, key: MessageKey) -> bool {
+        self.under_way.contains_key(&key) || self.browsed.contains_key(&key)
+    }
+
     /// How many more bodies may be asked for. Those that cannot be read keep no others away.
     fn room(&self) -> usize {
         (UNDER_WAY_MAX + self.unreadable.len()).saturating_sub(self.under_way.len())

@@ -65,6 +65,11 @@ impl Expiries {
     pub fn take_read(&mut self, key: MessageKey) -> Vec<(QueueId, EntryTag)> {
         self.read.remove(&key).unwrap_or_default()
     }
+
+    /// The queues in which the message is at its end and is read for it.
+    pub fn awaiting(&self, key: MessageKey) -> impl Iterator<Item = &QueueId> {
+        self.read.get(&key).into_iter().flatten().map(|(id, _)| id)
+    }
 }
 
 impl Partition {
