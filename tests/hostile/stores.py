@@ -175,6 +175,16 @@ def backed_up(bench):
     assert made.returncode == 0, made.stderr
     copy = brokers.new(bench.broker.binary, data=to, extra=bench.store.replace(bench.fast, fast) + POLICY)
     try:
+        with open(copy.config) as config:
+            own = config.read()
+        with open(copy.config, "w") as config:
+            config.write(own.replace(fast, bench.fast))
+        bench.broker.kill()
+        assert not copy.start(), "it took a store of the original for its own"
+        assert "of another data directory; a backup has a directory of its own" in copy.errors(), copy.errors()
+        bench.broker.must_start()
+        with open(copy.config, "w") as config:
+            config.write(own)
         copy.must_start()
         client = o.Client(copy.port)
         client.consume(FAST, 10)

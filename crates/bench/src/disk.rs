@@ -73,8 +73,22 @@ const SYNCED: [&str; 2] = ["write, direct, fdatasync", "write, fdatasync"];
 pub fn measure_disk(directory: &Path, budget: Duration) -> io::Result<DiskReport> {
     let mut bench = Bench::new(directory, budget, FILE_BYTES);
     bench.all()?;
-    let verdict = verdict(&bench.rows);
+    let mut verdict = verdict(&bench.rows);
+    if let Some(kind) = memory_kind(directory) {
+        verdict.insert(
+            0,
+            format!("This is no disk but memory ({kind}): whatever is synced here is gone with the machine, and the figures below say nothing of a store that is to last."),
+        );
+    }
     Ok(DiskReport { directory: directory.to_owned(), rows: bench.rows, refused: bench.refused, verdict })
+}
+
+/// What the file system is called, if all that is in the directory is in memory alone.
+pub fn memory_kind(directory: &Path) -> Option<&'static str> {
+    // Their numbers, from linux/magic.h.
+    let kinds = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
+    let found = rustix::fs::statfs(directory).ok()?.f_type as u32;
+    kinds.into_iter().find_map(|(number, name)| (number == found).then_some(name))
 }
 
 /// Measures only the usual way of a journal to make 4 KiB durable: past the page cache, or through it where that is refused. Behind each

@@ -286,6 +286,9 @@ const FRAME_BYTES_MAX: u64 = i32::MAX as u64;
 /// The size of a message has 32 bits in snapshots, and what is ahead of a body counts too.
 const MESSAGE_BYTES_MAX: u64 = 3 << 30;
 
+/// What is confirmed before it is synced is lost with the machine: a minute of it is more than anybody wants.
+const ASYNC_SYNC_MS_MAX: u64 = 60_000;
+
 /// A greeting and a small message fit in so much.
 const FRAME_BYTES_MIN: u64 = 1024;
 
@@ -337,6 +340,7 @@ impl Config {
         for (key, value, most) in [
             ("openwire.max_frame_bytes", max_frame_bytes, FRAME_BYTES_MAX),
             ("amqp.max_message_bytes", self.amqp.max_message_bytes, MESSAGE_BYTES_MAX),
+            ("store.async_sync_ms", self.store.main.async_sync_ms, ASYNC_SYNC_MS_MAX),
         ] {
             if most < value {
                 bail!("configuration: {key} is {value}; the most is {most}");

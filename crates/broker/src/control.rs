@@ -6,7 +6,9 @@
 //! Never here: what partitions make of an order, anything for clients of the broker.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,7 +22,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
 use crate::config::nearest;
-use crate::runtime::{LAYOUT_FILE, NamedDoor, Order, Orders, Outcome};
+use crate::runtime::{LAYOUT_FILE, Layout, NamedDoor, Order, Orders, Outcome};
 
 /// Its name in the data directory.
 pub const SOCKET_NAME: &str = "control.sock";
@@ -200,20 +202,48 @@ pub enum Answer {
     Error(String),
 }
 
+/// The longest path that fits into the address of a socket on Linux.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Where the socket of a directory is.
+pub struct SocketPath {
+    /// A way to it that fits into an address: through the open directory where the usual one is too long.
+    pub path: PathBuf,
+    /// To be held for as long as the way is used.
+    _directory: Option<File>,
+}
+
+impl SocketPath {
+    /// Of this data directory.
+    ///
+    /// # Errors
+    /// The directory cannot be opened.
+    pub fn of(data: &Path) -> io::Result<SocketPath> {
+        let path = data.join(SOCKET_NAME);
+        if path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
+            return Ok(SocketPath { path, _directory: None });
+        }
+        let directory = File::open(data)?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}/{SOCKET_NAME}", directory.as_raw_fd()));
+        Ok(SocketPath { path, _directory: Some(directory) })
+    }
+}
+
 /// Listens in a directory whose lock this process holds, and serves a few requests at a time.
 ///
 /// # Errors
-/// There can be no socket there: the path is longer than 107 bytes, say.
+/// There can be no socket there.
 pub fn serve(
     data: &Path,
     journals: Vec<NamedDoor>,
     orders: Orders,
 ) -> io::Result<tokio::task::JoinHandle<()>> {
-    let path = data.join(SOCKET_NAME);
+    let socket = SocketPath::of(data)?;
+    let path = &socket.path;
     // Of a process that is gone: the lock says so.
-    let _ = std::fs::remove_file(&path);
-    let listener = UnixListener::bind(&path)?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     Ok(tokio::spawn(async move {
         let mut conversations = JoinSet::new();
         loop {
@@ -346,13 +376,15 @@ fn back_up(journals: &[NamedDoor], to: &Path, stores: &BTreeMap<String, PathBuf>
     let disks = targets.iter().map(|target| RealDisk::open(&target.unfinished));
     let disks = disks.collect::<Result<Vec<_>, _>>()?;
     let backups = NamedDoor::back_up_all(journals, &disks).context("nothing was backed up")?;
-    let (mut files, mut missing) = (0, Vec::new());
+    let (mut files, mut missing, mut fresh) = (0, Vec::new(), BTreeMap::new());
     for (((mut backup, disk), target), NamedDoor { path, .. }) in
         backups.into_iter().zip(&disks).zip(&targets).zip(journals)
     {
         files += backup.files;
         missing.append(&mut backup.missing);
-        target.finish(backup, disk, path).with_context(|| format!("in {}", target.unfinished.display()))?;
+        target
+            .finish(backup, disk, path, &mut fresh)
+            .with_context(|| format!("in {}", target.unfinished.display()))?;
     }
     for Target { to, unfinished } in &targets {
         let place = || format!("in {}", unfinished.display());
@@ -391,11 +423,20 @@ fn targets(
     let target = |journal: &NamedDoor| Target::new(stores.get(&*journal.store).map_or(to, PathBuf::as_path));
     let targets = journals.iter().map(target).collect::<anyhow::Result<Vec<_>>>()?;
     for (place, target) in targets.iter().enumerate() {
+        if let Some(store) = journals.iter().find(|journal| lies_in(&target.to, &journal.path)) {
+            bail!("{} is in the directory of a store, {}", target.to.display(), store.path.display());
+        }
         if targets[..place].iter().any(|other| other.to == target.to) {
             bail!("{} is named for two stores", target.to.display());
         }
     }
     Ok(targets)
+}
+
+/// Whether a directory that is not there yet would be in the other one.
+fn lies_in(new: &Path, directory: &Path) -> bool {
+    let near = new.ancestors().find_map(|place| place.canonicalize().ok());
+    near.zip(directory.canonicalize().ok()).is_some_and(|(near, directory)| near.starts_with(directory))
 }
 
 impl Target {
@@ -415,12 +456,17 @@ impl Target {
         Ok(Target { to: to.to_owned(), unfinished })
     }
 
-    /// Makes it whole and durable. `from` is the store's directory.
-    fn finish(&self, backup: Backup, disk: &RealDisk, from: &Path) -> anyhow::Result<()> {
+    /// Makes it whole and durable. `from` is the store's directory; `fresh` are the identities that the copies have instead of theirs.
+    fn finish(
+        &self,
+        backup: Backup,
+        disk: &RealDisk,
+        from: &Path,
+        fresh: &mut BTreeMap<String, String>,
+    ) -> anyhow::Result<()> {
         backup.finish(disk)?;
-        let layout = self.unfinished.join(LAYOUT_FILE);
-        std::fs::copy(from.join(LAYOUT_FILE), &layout)?;
-        std::fs::File::open(&layout).and_then(|file| file.sync_all())?;
+        let layout = Layout::find(from)?.with_context(|| format!("there is no {LAYOUT_FILE} any more"))?;
+        layout.copied(fresh)?.write(&self.unfinished)?;
         Ok(disk.sync_directory()?)
     }
 }

@@ -613,6 +613,25 @@ fn messages_move_to_another_directory_by_export_and_import() {
 }
 
 #[test]
+fn a_directory_with_a_long_path_has_a_control_socket() {
+    let home = tempfile::Builder::new().prefix(&"long".repeat(40)).tempdir().unwrap();
+    let broker = Broker::start_in(home, "");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let to = elsewhere.path().join("copy");
+    works(&["journal", "backup", "--data", text(&broker.data()), "--to", text(&to)]);
+    assert!(to.join("layout.json").exists());
+}
+
+#[test]
+fn a_segment_that_there_is_not_is_named_by_dump() {
+    let directory = stopped();
+    let data = directory.path().join("data");
+    let refused = offline(&["journal", "dump", text(&data), "--segment", "999"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(errors(&refused).contains("there is no segment 999; they go from 1 to "), "{}", errors(&refused));
+}
+
+#[test]
 fn an_import_beyond_a_limit_is_refused_and_changes_nothing() {
     let directory = stopped();
     let file = directory.path().join("all.jsonl");
@@ -986,6 +1005,12 @@ fn a_backup_under_load_has_all_that_was_confirmed_before_it() {
         );
         assert!(works(&["journal", "verify", text(&to)]).contains(" 0 damaged places"));
     }
+    for inside in ["copy", "new/copy"] {
+        let to = data.join(inside);
+        let refused = offline(&["journal", "backup", "--data", text(&data), "--to", text(&to)]);
+        assert!(errors(&refused).contains("is in the directory of a store"), "{}", errors(&refused));
+    }
+    assert!(!data.join("new").exists());
     drop(load);
     broker.process.signal(Signal::KILL);
     broker.process.wait();

@@ -162,7 +162,9 @@ pub enum CommitError {
     #[error("the journal must be reopened after a failed write or sync")]
     NeedsReopen,
     /// The disk is full: no further segment can be made. Nothing was written; try again once there is space.
-    #[error("no space for a group of {group_bytes} bytes")]
+    #[error(
+        "no space for a group of {group_bytes} bytes, on the disk or within the disk_bytes_max of the store"
+    )]
     NoSpace {
         /// Size of the group on the disk.
         group_bytes: u64,
@@ -181,7 +183,10 @@ pub enum CommitError {
         found: Position,
     },
     /// The partition is stopped since recovery found damage in it. Nothing was written.
-    #[error("partition {} is stopped: its records are damaged", .0.0)]
+    #[error(
+        "partition {} is stopped, as the start found damage in its records: `postroad journal verify` names it, `repair` mends it",
+        .0.0
+    )]
     PartitionStopped(PartitionId),
     /// One payload or the whole group exceeds what the format can hold. Nothing was written.
     #[error("{found_bytes} bytes exceed the limit of {max_bytes}")]

@@ -218,7 +218,7 @@ fn a_frame_beyond_the_limit_is_told_with_its_size_and_the_limit() {
     let mut conversation = Conversation::known();
     let mut input = BytesMut::from(&u32::to_be_bytes(100 * 1024 * 1024 + 1)[..]);
     let heard = conversation.hear(&mut input);
-    let told = "frame of 104857601 bytes exceeds the limit of 104857600";
+    let told = "frame of 104857601 bytes exceeds the limit of 104857600, which is openwire.max_frame_bytes or the peer's MaxFrameSize";
     assert!(matches!(&heard, Err(Parting::Fault(reason)) if reason == told), "{heard:?}");
     let Some(Command::ConnectionError(error)) = conversation.read() else { panic!("it is not told") };
     let said = format!("{:?}", error.exception);

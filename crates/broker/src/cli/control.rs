@@ -6,16 +6,16 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use crate::control::{Answer, Request, SOCKET_NAME};
+use crate::control::{Answer, Request, SOCKET_NAME, SocketPath};
 
 /// Asks the broker that runs in this directory, and waits for the answer.
 ///
 /// # Errors
 /// Nobody answers there, or the broker says why not.
 pub fn ask(data: &Path, request: &Request) -> anyhow::Result<Answer> {
-    let socket = data.join(SOCKET_NAME);
-    let stream = UnixStream::connect(&socket);
-    let mut stream = stream.with_context(|| format!("no broker answers at {}", socket.display()))?;
+    let stream = SocketPath::of(data).and_then(|socket| UnixStream::connect(&socket.path));
+    let mut stream =
+        stream.with_context(|| format!("no broker answers at {}", data.join(SOCKET_NAME).display()))?;
     let mut request = serde_json::to_vec(request)?;
     request.push(b'\n');
     stream.write_all(&request)?;

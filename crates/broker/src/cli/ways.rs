@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use postroad_bench::disk::memory_kind;
 use postroad_bench::ways::{self, Setting, Way};
 use postroad_journal::Ways;
 
@@ -11,6 +12,9 @@ use postroad_journal::Ways;
 /// what is wrong with it the store says better.
 pub fn choose(directory: &Path) -> Ways {
     let store = directory.display();
+    if let Some(kind) = memory_kind(directory) {
+        tracing::warn!(%store, kind, "the store is in memory alone: whatever is synced there is gone with the machine");
+    }
     match ways::look(directory) {
         Ok(rows) => {
             let choice = ways::choose(&rows);

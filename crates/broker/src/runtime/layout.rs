@@ -2,6 +2,7 @@
 //!
 //! Never here: journals, and what partitions hold.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -110,6 +111,23 @@ impl Layout {
     pub fn ways(&self) -> Ways {
         let ways = |Written { direct, one_call, zeroed }| Ways { direct, one_call, zeroed };
         self.written.map_or_else(Ways::default, ways)
+    }
+
+    /// The same for a copy of all stores: one that has an identity gets another, the same in all layouts that are given the same `fresh`. So
+    /// nobody takes a store of the copy for one of the original.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub fn copied(mut self, fresh: &mut BTreeMap<String, String>) -> io::Result<Layout> {
+        let of = self.further.iter_mut().map(|further| &mut further.of);
+        let listed = self.stores.iter_mut().map(|store| &mut store.identity);
+        for identity in self.identity.iter_mut().chain(of).chain(listed) {
+            if !fresh.contains_key(identity) {
+                fresh.insert(identity.clone(), new_identity()?);
+            }
+            identity.clone_from(&fresh[identity]);
+        }
+        Ok(self)
     }
 
     /// The partitions that live in it.
@@ -242,6 +260,24 @@ mod tests {
         assert_eq!(Layout::find(directory.path()).unwrap(), Some(layout.clone()));
         assert_eq!((layout.end(), layout.placement()), (5, Placement { partitions: 5, hashed: 3 }));
         assert_eq!(Layout::find(&directory.path().join("none")).unwrap(), None);
+    }
+
+    #[test]
+    fn stores_of_a_copy_belong_together_and_to_nobody_else() {
+        let listed = FurtherLayout { name: "fast".into(), identity: "f".into(), first: 1, partitions: 1 };
+        let main = Layout { identity: Some("m".into()), stores: vec![listed], ..Layout::new(1, 1) };
+        let further = Some(Belonging { name: "fast".into(), of: "m".into(), first: 1 });
+        let fast = Layout { identity: Some("f".into()), further, ..Layout::new(1, 1) };
+        let mut fresh = BTreeMap::new();
+        let copies = [&main, &fast].map(|layout| layout.clone().copied(&mut fresh).unwrap());
+        let own = copies.each_ref().map(|copy| copy.identity.clone().unwrap());
+        assert!(own[0] != own[1] && own.iter().all(|identity| identity.len() == 2 * IDENTITY_BYTES));
+        assert_eq!(
+            (&copies[0].stores[0].identity, &copies[1].further.as_ref().unwrap().of),
+            (&own[1], &own[0])
+        );
+        let alone = Layout::new(2, 3);
+        assert_eq!(alone.clone().copied(&mut fresh).unwrap(), alone, "it has no identity that others know");
     }
 
     #[test]

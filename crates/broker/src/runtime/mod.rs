@@ -30,7 +30,7 @@ mod wreck;
 pub use figures::Everybody;
 pub use filler::Filler;
 pub use journal::NamedDoor;
-pub use layout::LAYOUT_FILE;
+pub use layout::{LAYOUT_FILE, Layout};
 pub use orders::{Order, Orders, Outcome};
 pub use store::{Stopped, StoreError};
 pub use stores::{Directories, FurtherStore, Stores};

@@ -32,7 +32,7 @@ use crate::runtime::opening::{Opening, Stage};
 pub enum StoreError {
     /// Something in the directory is encrypted with a key that is not configured.
     #[error(
-        "{0}; name its file in [encryption], as key_file, or in former_key_files if another has taken its place (`postroad key id` tells which key a file has)"
+        "{0}; name its file in [encryption], or in the [[tenant_key]] of a tenant that it was of, as key_file, or in former_key_files if another has taken its place (`postroad key id` tells which key a file has)"
     )]
     KeyUnknown(OpenError),
     /// Something in the directory is not encrypted, which the configuration forbids.

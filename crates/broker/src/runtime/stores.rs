@@ -390,7 +390,7 @@ fn find_listed(of: &FurtherStore, store: &FurtherLayout, main: &str) -> Result<F
         || layout.identity.as_ref() != Some(&store.identity)
         || layout.partitions != store.partitions
     {
-        return Err(of.another(&layout));
+        return Err(of.another(&layout, main));
     }
     let disk = of.lock()?;
     if !has_segments(&of.path, &disk)? {
@@ -410,7 +410,7 @@ fn find_new(
     let belongs = Belonging { name: of.name.clone(), of: main.to_owned(), first };
     let layout = match Layout::find(&of.path)? {
         Some(layout) if layout.further.as_ref() == Some(&belongs) && layout.identity.is_some() => layout,
-        Some(layout) => return Err(of.another(&layout)),
+        Some(layout) => return Err(of.another(&layout, main)),
         None => {
             let io = |source| StoreError::Io { file: of.path.clone(), source };
             let names = disk.list().map_err(io)?;
@@ -439,11 +439,14 @@ impl FurtherStore {
         StoreError::Further { name: self.name.clone(), path: self.path.clone(), reason }
     }
 
-    /// The directory is something else.
-    fn another(&self, layout: &Layout) -> StoreError {
+    /// The directory is something else than a store of the data directory with the identity `main`.
+    fn another(&self, layout: &Layout, main: &str) -> StoreError {
         self.wrong(match &layout.further {
+            Some(Belonging { name, of, .. }) if of != main => format!(
+                "what is there is the store {name} of another data directory; a backup has a directory of its own for each store, where its --store put it"
+            ),
             Some(Belonging { name, first, .. }) => format!(
-                "what is there is the store {name} with the partitions from {first} on, of this or another data directory"
+                "what is there is the store {name} with the partitions from {first} on, of this data directory"
             ),
             None => "what is there is a data directory itself".to_owned(),
         })

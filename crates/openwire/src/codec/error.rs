@@ -27,7 +27,9 @@ pub enum WireError {
         offset: usize,
     },
     /// The announced frame is larger than agreed.
-    #[error("frame of {got_bytes} bytes exceeds the limit of {max_bytes}")]
+    #[error(
+        "frame of {got_bytes} bytes exceeds the limit of {max_bytes}, which is openwire.max_frame_bytes or the peer's MaxFrameSize"
+    )]
     FrameTooLarge {
         /// The announced or produced size.
         got_bytes: u64,

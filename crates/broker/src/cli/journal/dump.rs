@@ -29,6 +29,13 @@ pub fn run(arguments: &DumpArguments) -> anyhow::Result<()> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     let stopped = arguments.place.open()?;
     let numbers: Vec<SegmentNumber> = stopped.journal.segments().map(|used| used.number).collect();
+    if let Some(only) = arguments.segment
+        && numbers.iter().all(|number| number.0 != only)
+    {
+        let ends = numbers.first().zip(numbers.last());
+        let there = ends.map(|(first, last)| format!("; they go from {:x} to {:x}", first.0, last.0));
+        bail!("there is no segment {only:x}{}", there.unwrap_or_default());
+    }
     let wanted = |number: &SegmentNumber| arguments.segment.is_none_or(|only| only == number.0);
     let mut damaged = 0;
     for number in numbers.into_iter().filter(wanted) {

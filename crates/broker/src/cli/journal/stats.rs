@@ -18,6 +18,8 @@ pub struct StatsArguments {
 pub fn run(arguments: &StatsArguments) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let stopped = arguments.place.open_with_or_without_keys()?;
+    // Without the keys nobody knows what of a message's bytes is live.
+    let knows_bytes = !stopped.partitions.is_empty();
     let json = arguments.place.json;
     let (mut file_bytes, mut live_bytes, mut segments) = (0, 0, 0);
     if !json {
@@ -28,7 +30,7 @@ pub fn run(arguments: &StatsArguments) -> anyhow::Result<()> {
         )?;
     }
     for used in stopped.journal.segments() {
-        segment(&mut out, json, &used)?;
+        segment(&mut out, json, &used, knows_bytes.then_some(used.live_bytes))?;
         (file_bytes, live_bytes, segments) =
             (file_bytes + used.file_bytes, live_bytes + used.live_bytes, segments + 1);
     }
@@ -53,18 +55,26 @@ pub fn run(arguments: &StatsArguments) -> anyhow::Result<()> {
         }
     }
     if json {
-        let summary =
-            serde_json::json!({"segments": segments, "file_bytes": file_bytes, "live_bytes": live_bytes});
+        let summary = serde_json::json!({"segments": segments, "file_bytes": file_bytes, "live_bytes": knows_bytes.then_some(live_bytes)});
         writeln!(out, "{summary}")?;
-    } else {
+    } else if knows_bytes {
         writeln!(out, "{segments} segments, {file_bytes} bytes in files, {live_bytes} bytes of bodies live")?;
+    } else {
+        writeln!(
+            out,
+            "{segments} segments, {file_bytes} bytes in files; what is in queues, and how many bytes of bodies are live, is encrypted: --config tells where the keys are"
+        )?;
     }
     Ok(())
 }
 
-fn segment(out: &mut impl Write, json: bool, used: &SegmentUse) -> std::io::Result<()> {
-    let SegmentUse { number, compacted_from, file_bytes, used_bytes, records, live_messages, live_bytes } =
-        *used;
+fn segment(
+    out: &mut impl Write,
+    json: bool,
+    used: &SegmentUse,
+    live_bytes: Option<u64>,
+) -> std::io::Result<()> {
+    let SegmentUse { number, compacted_from, file_bytes, used_bytes, records, live_messages, .. } = *used;
     let from = compacted_from.map(|first| first.0);
     if json {
         let line = serde_json::json!({
@@ -77,6 +87,7 @@ fn segment(out: &mut impl Write, json: bool, used: &SegmentUse) -> std::io::Resu
         Some(first) => format!("{:x} (compacted from {first:x})", number.0),
         None => format!("{:x}", number.0),
     };
+    let live_bytes = live_bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
     writeln!(
         out,
         "{name:<34} {file_bytes:>12} {used_bytes:>12} {records:>10} {live_messages:>10} {live_bytes:>12}"
