@@ -231,7 +231,7 @@ def refused(bench):
     said("is the store fast of another data directory")
     bench.configure(bench.store + POLICY)
     bench.broker.data = main + ".other"
-    said("what is there is the store fast", "of this or another data directory")
+    said("what is there is the store fast", "of another data directory")
     bench.broker.data = main
     bench.broker.must_start()
     bench.check_all()
