@@ -124,6 +124,46 @@ fn fill(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk, numbers: std
 }
 
 #[test]
+fn neighbours_of_a_segment_that_is_gone_are_compacted_without_it() {
+    for is_open in [true, false] {
+        let disk = SimulatedDisk::new(14);
+        let (mut journal, _) = open(&disk);
+        for number in 1..=400 {
+            journal.commit(&[record(0, number, 1000)]).unwrap();
+            assert!(journal.retain(PARTITION, position(number), 1, 1000));
+            serve(&mut journal, &disk);
+        }
+        for number in (1..=400).filter(|number| number % KEPT_EVERY != 0) {
+            assert!(journal.release(PARTITION, position(number), 0, 1000));
+        }
+        journal.write_checkpoint(vec![state(400)]).unwrap();
+        let gone = journal.segments.find(PARTITION, position(200)).unwrap().header.number;
+        disk.remove(&crate::layout::format::segment_name(gone)).unwrap();
+        if !is_open {
+            let recovered;
+            (journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+            assert_eq!(recovered.lost.len(), 1);
+            assert_eq!(journal.recount(PARTITION, kept(400).map(|number| row(position(number), 1000))), 0);
+        }
+        for _ in 0..8 {
+            journal.write_checkpoint(vec![state(400)]).unwrap();
+            keep_up(&mut journal, &disk, 400);
+        }
+        let left: Vec<SegmentUse> = journal.segments().collect();
+        let taken: u64 = left.iter().filter(|segment| segment.number != gone).map(|one| one.file_bytes).sum();
+        assert!(taken < 4 * OPTIONS.segment_bytes, "open: {is_open}: {left:?}");
+        assert!(left.iter().any(|segment| segment.number == gone), "it may be put back");
+        for number in kept(400) {
+            match journal.read(PARTITION, position(number)) {
+                Ok(got) => assert_eq!(got, payload(0, number, 1000), "open: {is_open}"),
+                Err(ReadError::Damaged(damage)) => assert_eq!(damage.kind, DamageKind::SegmentMissing),
+                Err(error) => panic!("open: {is_open}, record {number}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn a_power_cut_gives_no_name_to_what_an_earlier_attempt_has_left() {
     for (seed, synced) in (0..200).flat_map(|seed| [(seed, 0), (seed, 1)]) {
         let disk = SimulatedDisk::new(seed);
