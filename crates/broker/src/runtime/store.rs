@@ -1,7 +1,6 @@
 //! One store: a directory that is opened, locked, and read back into partitions. Several together: see `stores`.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,8 +11,8 @@ use postroad_core::{
     Firing, LastRecord, Partition, RecordError, Settings, SnapshotError, decode_record, sends_in_record,
 };
 use postroad_journal::{
-    CommitError, Damage, Disk, Journal, Keys, LostSegment, OpenError, Options, ReadError, ReadOnly, RealDisk,
-    Recovered, StoredCheckpoint, TornTail,
+    CommitError, Damage, Disk, Journal, JournalFile, Keys, LostSegment, OpenError, Options, ReadError,
+    ReadOnly, RealDisk, Recovered, StoredCheckpoint, TornTail,
 };
 use postroad_model::{
     DeadLetter, Effect, Message, MessageKey, Origin, PartitionId, PartitionRange, Placement, Position,
@@ -268,11 +267,10 @@ impl JournalFiles {
         let failed = |source| StoreError::Io { file: directory.to_owned(), source };
         let mut files = JournalFiles { segments: 0, checkpoints: 0 };
         for entry in std::fs::read_dir(directory).map_err(failed)? {
-            let name = PathBuf::from(entry.map_err(failed)?.file_name());
-            match name.extension().and_then(OsStr::to_str) {
-                Some("segment" | "compacted") => files.segments += 1,
-                Some("checkpoint") => files.checkpoints += 1,
-                _ => {}
+            match entry.map_err(failed)?.file_name().to_str().and_then(JournalFile::of) {
+                Some(JournalFile::Segment | JournalFile::Compacted) => files.segments += 1,
+                Some(JournalFile::Checkpoint) => files.checkpoints += 1,
+                None => {}
             }
         }
         Ok((0 < files.segments + files.checkpoints).then_some(files))

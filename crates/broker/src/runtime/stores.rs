@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use postroad_core::{LastRecord, Partition, Settings, encode_record, places_of_leaving, sends_in_record};
-use postroad_journal::{Disk, Journal, Keys, LostSegment, OpenError, Payload, RealDisk, Record, Ways};
+use postroad_journal::{
+    Disk, Journal, JournalFile, Keys, LostSegment, OpenError, Payload, RealDisk, Record, Ways,
+};
 use postroad_model::{
     Command, Compression, Destination, DestinationKind, MessageKey, PartitionId, PartitionRange, Placement,
     Position,
@@ -457,7 +459,7 @@ impl FurtherStore {
 /// a word.
 fn has_segments(directory: &Path, disk: &RealDisk) -> Result<bool, StoreError> {
     let names = disk.list().map_err(|source| StoreError::Io { file: directory.to_owned(), source })?;
-    Ok(names.iter().any(|name| name.ends_with(".segment")))
+    Ok(names.iter().any(|name| JournalFile::of(name) == Some(JournalFile::Segment)))
 }
 
 #[cfg(test)]

@@ -384,6 +384,26 @@ pub(crate) fn compacted_of(name: &str) -> Option<Run> {
     Some(Run { first, last, checkpoint: digits(checkpoint)? }).filter(|run| run.first <= run.last)
 }
 
+/// Files without which a journal has lost something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalFile {
+    /// Groups as they were written.
+    Segment,
+    /// What was left of several segments.
+    Compacted,
+    /// The state up to some group.
+    Checkpoint,
+}
+
+impl JournalFile {
+    /// What a file of this name is; `None`: none of these.
+    pub fn of(name: &str) -> Option<JournalFile> {
+        let segment = segment_of(name).map(|_| JournalFile::Segment);
+        let compacted = || compacted_of(name).map(|_| JournalFile::Compacted);
+        segment.or_else(compacted).or_else(|| checkpoint_of(name).map(|_| JournalFile::Checkpoint))
+    }
+}
+
 fn numbered(name: &str, suffix: &str) -> Option<u64> {
     digits(name.strip_suffix(suffix)?)
 }
