@@ -165,7 +165,8 @@ pub enum Answer {
     Backup {
         /// Files of the journals in it.
         files: u64,
-        /// Segments that are gone from the journals, and not in it.
+        /// Segments that are gone from the journals, and not in it. Brokers of earlier builds do not say.
+        #[serde(default)]
         missing: Vec<PathBuf>,
     },
     /// The branches.

@@ -209,14 +209,16 @@ impl Disk for RealDisk {
 
     fn check_place(&self) -> io::Result<()> {
         let held = rustix::fs::fstat(&self.locked.directory)?;
-        let found = rustix::fs::stat(&self.locked.path).map_err(|error| match error {
-            Errno::NOENT => io::Error::other("the directory is gone, and with it whatever was kept there"),
-            error => error.into(),
-        })?;
-        if (held.st_dev, held.st_ino) != (found.st_dev, found.st_ino) {
-            return Err(io::Error::other("another directory is in its place"));
+        match rustix::fs::stat(&self.locked.path) {
+            Ok(found) if (held.st_dev, held.st_ino) != (found.st_dev, found.st_ino) => {
+                Err(io::Error::other("another directory is in its place"))
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => {
+                Err(io::Error::other("the directory is gone, and with it whatever was kept there"))
+            }
+            // Where the way there may not be looked at, the files can still be written.
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn path(&self, name: &str) -> PathBuf {

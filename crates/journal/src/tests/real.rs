@@ -147,3 +147,42 @@ fn nobody_writes_to_a_file_that_a_backup_has() {
     let (_, recovered) = Journal::open(RealDisk::open(parent.path().join("data")).unwrap(), options).unwrap();
     assert_eq!((recovered.damaged, recovered.torn), (vec![], None));
 }
+
+#[test]
+fn a_directory_that_is_not_where_it_was_is_told_until_it_is_back() {
+    let home = tempfile::tempdir().unwrap();
+    let (first, second, link) = (home.path().join("1"), home.path().join("2"), home.path().join("link"));
+    std::fs::create_dir(&second).unwrap();
+    let journal_at =
+        |path: &std::path::Path| Journal::open(RealDisk::open(path).unwrap(), OPTIONS).unwrap().0;
+    drop(journal_at(&first));
+    std::os::unix::fs::symlink(&first, &link).unwrap();
+    let mut journal = journal_at(&link);
+    journal.commit(&[record(0, 1, 900)]).unwrap();
+    let said = |journal: &Journal<RealDisk>| {
+        journal.check_place().map_err(|error| error.to_string().rsplit(": ").next().unwrap().to_owned())
+    };
+    let point_to = |target: &std::path::Path| {
+        std::fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(target, &link).unwrap();
+    };
+    let gone = Err("the directory is gone, and with it whatever was kept there".to_owned());
+    for (case, target, want) in [
+        ("it is there", &first, Ok(())),
+        ("nothing is there", &home.path().join("none"), gone),
+        ("another one", &second, Err("another directory is in its place".to_owned())),
+        (
+            "a file in the way",
+            &first.join("LOCK/d"),
+            Err("the directory is gone, and with it whatever was kept there".to_owned()),
+        ),
+        ("it cannot be looked at", &link, Ok(())),
+        ("it is there again", &first, Ok(())),
+    ] {
+        point_to(target);
+        assert_eq!(said(&journal), want, "case: {case}");
+    }
+    journal.commit(&[record(0, 2, 900)]).unwrap();
+    std::fs::remove_file(first.join("0000000000000001.segment")).unwrap();
+    assert_eq!(said(&journal), Err("somebody has removed the file".to_owned()));
+}
