@@ -179,7 +179,9 @@ impl Oracle {
         let spoken_about = reader.held.iter().filter(|(tag, _)| settle.tags.contains(tag));
         let spots: Vec<Spot> = spoken_about.map(|(_, spot)| spot.clone()).collect();
         for spot in spots {
-            if self.may_be_lost_to_all(&spot, settle) {
+            // What it gave back before, having had it more than once, may have gone since: then all of the verdict is refused.
+            let was_given_back = self.copies.get(&spot).is_some_and(|copy| copy.hold == Hold::Free);
+            if was_given_back || self.may_be_lost_to_all(&spot, settle) {
                 self.taking.unsure.insert(settle.consumer);
             }
             let disputed = self.copies.get(&spot).is_some_and(|copy| match copy.hold {
