@@ -1300,6 +1300,64 @@ fn kept(data: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
+fn the_layout_of_one_of_several_stores_is_made_anew_from_the_others() {
+    let home = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let at = |name: &str| elsewhere.path().join(name);
+    let mut config = "partitions = 2\n".to_owned();
+    for (name, partitions) in [("fast", 1), ("bulk", 2)] {
+        config +=
+            &format!("[[store]]\nname = '{name}'\npath = '{}'\npartitions = {partitions}\n", text(&at(name)));
+        config += &format!("[[policy]]\ndestination = 'queue://{name}.>'\nstore = '{name}'\n");
+    }
+    let broker = Broker::start_in(home, &config);
+    for queue in ["own", "fast.a", "bulk.a"] {
+        broker.says(&["send", queue, "--body", queue]);
+    }
+    let home = broker.stop(Signal::TERM);
+    let data = home.path().join("data");
+    let layouts = [&data, &at("fast"), &at("bulk")].map(|store| store.join("layout.json"));
+    let before = layouts.each_ref().map(|layout| fs::read_to_string(layout).unwrap());
+
+    fs::remove_file(&layouts[0]).unwrap();
+    for (case, arguments, want) in [
+        (
+            "one is missing",
+            ["--store", text(&at("bulk")), "--partitions", "2"],
+            "that it has 3 partitions, and not 2",
+        ),
+        ("it is none", ["--store", text(home.path()), "--partitions", "2"], "there is no layout.json in"),
+        (
+            "not enough",
+            ["--store", text(&at("fast")), "--partitions", "1"],
+            "that it has 2 partitions, and not 1",
+        ),
+    ] {
+        let said = offline(&[&["journal", "repair", text(&data)][..], &arguments].concat());
+        assert_eq!(said.status.code(), Some(1), "{case}");
+        assert!(errors(&said).contains(want), "{case}: {}", errors(&said));
+    }
+    let (fast, bulk) = (at("fast"), at("bulk"));
+    works(&["journal", "repair", text(&data), "--store", text(&bulk), "--store", text(&fast), "--write"]);
+    fs::write(&layouts[2], "{").unwrap();
+    works(&["journal", "repair", text(&bulk), "--of", text(&data), "--write"]);
+    let without_starts = |layout: &str| {
+        let mut layout: Value = serde_json::from_str(layout).unwrap();
+        layout.as_object_mut().unwrap().remove("starts");
+        layout
+    };
+    for (layout, before) in layouts.iter().zip(&before) {
+        let now = fs::read_to_string(layout).unwrap();
+        assert_eq!(without_starts(&now), without_starts(before), "{}", layout.display());
+    }
+    let broker = Broker::start_in(home, &config);
+    for queue in ["own", "fast.a", "bulk.a"] {
+        let got = broker.says(&["receive", queue, "--timeout", "10000"]);
+        assert_eq!(got, format!("{queue}\n"));
+    }
+}
+
+#[test]
 fn an_encrypted_store_can_be_read_with_its_key_alone_and_comes_to_another_by_itself() {
     let keys = tempfile::tempdir().unwrap();
     let new_key = |name: &str| {

@@ -37,7 +37,7 @@ pub use stores::{Directories, FurtherStore, Stores};
 pub use tenant_keys::TenantKeys;
 pub use threads::{NewSocket, Runtime, RuntimeOptions, Service};
 pub use translate::read_portable;
-pub use wreck::{Lost, Seeming, Wreck};
+pub use wreck::{Known, Lost, Seeming, Wreck};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -12,7 +12,7 @@ use postroad_core::{
 use postroad_journal::{Checkpoint, Keys, LostRecords, Met, Options, ReadError, RealDisk, Repaired, Salvage};
 use postroad_model::{Message, MessageKey, PartitionId, Placement, Position, Sent};
 
-use super::layout::{LAYOUT_FILE, Layout};
+use super::layout::{Belonging, FurtherLayout, LAYOUT_FILE, Layout};
 use super::read_portable;
 use super::store::{StoreError, equip, restore};
 
@@ -32,6 +32,17 @@ pub struct Wreck {
     pub partitions: BTreeMap<PartitionId, Mended>,
 }
 
+/// What is known of a directory whose layout file may say nothing.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// How many partitions it has.
+    pub partitions: Option<u16>,
+    /// The directories of all its further stores, if it is a data directory that has some.
+    pub stores: Vec<PathBuf>,
+    /// The data directory that it belongs to, if it is a further store.
+    pub of: Option<PathBuf>,
+}
+
 /// Records that are gone.
 pub struct Lost {
     /// Which.
@@ -49,13 +60,13 @@ pub struct Seeming {
 }
 
 impl Wreck {
-    /// Reads all that is left, and changes nothing. `partitions` is how many there are, should the layout file not say so.
+    /// Reads all that is left, and changes nothing. `known` helps where the layout file does not.
     ///
     /// # Errors
     /// The directory is in use, of a newer version, or cannot be read; or a record that is intact makes no sense.
     pub fn look(
         directory: &Path,
-        partitions: Option<u16>,
+        known: &Known,
         keys: Keys,
         settings: impl Fn(PartitionId, Placement, u64) -> Settings,
     ) -> anyhow::Result<Wreck> {
@@ -67,7 +78,7 @@ impl Wreck {
             bail!("it has no checkpoint and not one segment: there is nothing to go on with");
         }
         let seen = count_partitions(&salvage)?;
-        let (layout, layout_damage) = layout_of(directory, seen, partitions)?;
+        let (layout, layout_damage) = layout_of(directory, seen, known)?;
         let placement = layout.placement();
         let settings = |id| settings(id, placement, layout.starts);
         let mut mending: BTreeMap<PartitionId, Mending> = BTreeMap::new();
@@ -183,14 +194,10 @@ fn count_partitions(salvage: &Salvage<RealDisk>) -> Result<u16, ReadError> {
 }
 
 /// The layout, made anew if the file is damaged or does not fit, and what is wrong with the file.
-fn layout_of(
-    directory: &Path,
-    seen: u16,
-    partitions: Option<u16>,
-) -> anyhow::Result<(Layout, Option<String>)> {
+fn layout_of(directory: &Path, seen: u16, known: &Known) -> anyhow::Result<(Layout, Option<String>)> {
     let file = directory.join(LAYOUT_FILE);
     let found = Layout::find(directory);
-    let wrong = match (found, partitions) {
+    let wrong = match (found, known.partitions) {
         (Ok(Some(layout)), None) if seen <= layout.range().end() => return Ok((layout, None)),
         (Ok(Some(layout)), Some(partitions)) if layout.partitions == partitions => return Ok((layout, None)),
         (Ok(Some(layout)), _) => format!("it says {} partitions", layout.partitions),
@@ -198,12 +205,67 @@ fn layout_of(
         (Err(error @ StoreError::LayoutVersion { .. }), None) => return Err(error.into()),
         (Err(error), _) => error.to_string(),
     };
-    if let Some(partitions) = partitions.filter(|partitions| *partitions < seen) {
-        bail!("the log has records of {seen} partitions, and not of {partitions}");
-    }
     // More starts than it can have seen: they make transaction ids unlike those of earlier runs.
     let starts = super::now_ms();
-    Ok((Layout::new(partitions.unwrap_or(seen), starts), Some(wrong)))
+    let layout = match &known.of {
+        Some(of) => by_main(of, seen, starts)?,
+        None if known.stores.is_empty() => Layout::new(known.partitions.unwrap_or(seen), starts),
+        None => by_further(&known.stores, starts)?,
+    };
+    if let Some(partitions) = known.partitions.filter(|partitions| *partitions != layout.partitions) {
+        bail!("the other stores say that it has {} partitions, and not {partitions}", layout.partitions);
+    }
+    if layout.range().end() < seen {
+        bail!("the log has records of {seen} partitions, and not of {}", layout.range().end());
+    }
+    Ok((layout, Some(wrong)))
+}
+
+/// The layout of a data directory by those of its further stores, which tell whose they are and where their partitions begin.
+fn by_further(stores: &[PathBuf], starts: u64) -> anyhow::Result<Layout> {
+    let mut listed = Vec::new();
+    let mut main: Option<String> = None;
+    for path in stores {
+        let found = Layout::find(path)?
+            .with_context(|| format!("there is no {LAYOUT_FILE} in {}", path.display()))?;
+        let (Some(Belonging { name, of, first }), Some(identity)) = (found.further, found.identity) else {
+            bail!("{} is no further store of another directory", path.display());
+        };
+        if main.as_ref().is_some_and(|main| *main != of) {
+            bail!("{} is a store of another data directory than those named ahead of it", path.display());
+        }
+        main = Some(of);
+        listed.push(FurtherLayout { name, identity, first, partitions: found.partitions });
+    }
+    listed.sort_unstable_by_key(|store| store.first);
+    let partitions = listed.first().map_or(1, |store| store.first);
+    let ends = std::iter::once(partitions).chain(listed.iter().map(|store| store.range().end()));
+    if let Some((end, store)) = ends.zip(&listed).find(|(end, store)| *end != store.first) {
+        bail!(
+            "the partitions of {} begin at {}, and not at {end}: is a store missing?",
+            store.name,
+            store.first
+        );
+    }
+    let mut layout = Layout::new(partitions, starts);
+    (layout.identity, layout.stores) = (main, listed);
+    Ok(layout)
+}
+
+/// The layout of a further store by that of the data directory, which lists it. Which of those listed it is, tell the partitions that its
+/// log has.
+fn by_main(main: &Path, seen: u16, starts: u64) -> anyhow::Result<Layout> {
+    let found =
+        Layout::find(main)?.with_context(|| format!("there is no {LAYOUT_FILE} in {}", main.display()))?;
+    let last = PartitionId(seen.saturating_sub(1));
+    let own = found.stores.into_iter().find(|store| store.range().contains(last)).with_context(|| {
+        format!("{} lists no further store that has partition {}, which its log has", main.display(), last.0)
+    })?;
+    let of = found.identity.with_context(|| format!("{} has no identity", main.display()))?;
+    let mut layout = Layout::new(own.partitions, starts);
+    layout.identity = Some(own.identity);
+    layout.further = Some(Belonging { name: own.name, of, first: own.first });
+    Ok(layout)
 }
 
 /// Reads the bodies of prepared messages back, as far as they are there.

@@ -1,6 +1,7 @@
 //! `postroad journal repair`: a directory that is damaged goes on with what can be read of it.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Place, settings};
 use crate::config::Config;
-use crate::runtime::{Lost, Seeming, Wreck};
+use crate::runtime::{Known, Lost, Seeming, Wreck};
 
 /// What `repair` can be told.
 #[derive(Debug, Args)]
@@ -24,6 +25,13 @@ pub struct RepairArguments {
     /// the log has seen].
     #[arg(long, value_name = "NUMBER")]
     partitions: Option<u16>,
+    /// The directory of a further store, of each that there is, if the layout file of the data directory is damaged: theirs say
+    /// the same of them.
+    #[arg(long = "store", value_name = "DIR", conflicts_with = "of")]
+    stores: Vec<PathBuf>,
+    /// The data directory, if this is a further store of it whose own layout file is damaged.
+    #[arg(long, value_name = "DATA")]
+    of: Option<PathBuf>,
 }
 
 /// One thing to be told: for people, and as an object.
@@ -33,7 +41,9 @@ struct Told(String, Value);
 pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
     let data = &arguments.place.data;
     let keys = arguments.place.keys()?;
-    let wreck = Wreck::look(data, arguments.partitions, keys, settings(&Config::default())?)
+    let (stores, of) = (arguments.stores.clone(), arguments.of.clone());
+    let known = Known { partitions: arguments.partitions, stores, of };
+    let wreck = Wreck::look(data, &known, keys, settings(&Config::default())?)
         .with_context(|| format!("cannot read {}", data.display()))?;
     let mut out = std::io::stdout().lock();
     let mut say = |Told(text, object): &Told| match arguments.place.json {
