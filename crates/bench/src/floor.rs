@@ -105,14 +105,16 @@ fn measure(plan: &Plan, file: Option<&OwnedFd>) -> io::Result<Row> {
     })
 }
 
-/// Sends, and waits for each answer, until the time is up; then the connection ends.
+/// Sends once at least, and waits for each answer, until the time is up; then the connection ends.
 fn produce(mut stream: TcpStream, message_bytes: usize, until: Instant) -> io::Result<()> {
     let (message, mut answer) = (vec![0; message_bytes], [0; ANSWER_BYTES]);
-    while Instant::now() < until {
+    loop {
         stream.write_all(&message)?;
         stream.read_exact(&mut answer)?;
+        if until <= Instant::now() {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 /// Acknowledges each message until the server ends.
