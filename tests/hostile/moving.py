@@ -212,6 +212,38 @@ def held(bench):
     assert [int(text) for text, _ in got] == list(range(1, 15)), got
 
 
+def gone(bench):
+    """The store that it moves to loses its directory: it is told why nothing moves, no other goes there, and it goes on by itself."""
+    queue, client, reader = o.queue("gone"), bench.connect(), bench.connect()
+    for number in range(5):
+        client.send(queue, b"%d" % number)
+    client.send(o.queue("other"), b"other")
+    reader.consume(queue, 1)
+    first = reader.take()
+    bench.move("gone", "fast")
+    away = bench.fast + ".away"
+    os.rename(bench.fast, away)
+    until = time.monotonic() + 20
+    while bench.broker.ready()[0] != 503:
+        assert time.monotonic() < until, "nobody sees that the directory is gone"
+        time.sleep(0.1)
+    reader.answer(reader.ack(first))
+    reader.close()
+    time.sleep(1.2)
+    [said] = bench.moves()
+    assert "tried again, as it was refused: " in said and "fast" in said, said
+    said = bench.refused("other", "fast")
+    assert "the store fast writes nothing now, and a move cannot be called back: " in said, said
+    told = [line for line in bench.broker.errors().splitlines() if "could not be made durable" in line]
+    assert len(told) <= 2, told
+    os.rename(away, bench.fast)
+    bench.until_there()
+    bench.move("other", "fast", "--wait")
+    for name, want in (("gone", [b"1", b"2", b"3", b"4"]), ("other", [b"other"])):
+        got = [text for text, _ in brokers.drain(bench.connect(), o.queue(name))]
+        assert got == want, f"{name}: {got}"
+
+
 def killed(bench):
     """kill -9 at some moment of a move, again and again: it goes on by itself, and nothing that was confirmed is lost or comes twice."""
     queue, client = o.queue("killed"), bench.connect()
@@ -251,6 +283,7 @@ def run(binary, report, only=None):
             ("an idle queue moves, and is found there after a restart", idle),
             ("clients go on while their queues move there and back", in_use),
             ("what a consumer holds is waited for", held),
+            ("the directory of the target is gone for a while", gone),
             ("kill -9 in the midst of moves", killed),
             # What it leaves behind is on the move for ever.
             ("one of its messages cannot be read", unreadable),

@@ -171,6 +171,11 @@ def backed_up(bench):
     command = [bench.broker.binary, "journal", "backup", "--data", bench.broker.data, "--to", to]
     refused = subprocess.run(command, capture_output=True, text=True)
     assert refused.returncode != 0 and "--store NAME=DIR" in refused.stderr, refused.stderr
+    here = os.path.join(home, "part")
+    refused = subprocess.run([*command, "--store", f"fast={here}"], capture_output=True, text=True)
+    assert refused.returncode == 1 and "must be on the same file system as" in refused.stderr, refused.stderr
+    left = [name for name in os.listdir(home) if name.startswith(("backup", "part"))]
+    assert not left, f"it left {left} behind"
     made = subprocess.run([*command, "--store", f"fast={fast}"], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     copy = brokers.new(bench.broker.binary, data=to, extra=bench.store.replace(bench.fast, fast) + POLICY)

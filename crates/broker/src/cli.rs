@@ -25,6 +25,7 @@ mod show;
 mod stop;
 mod stores;
 mod ways;
+mod words;
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -5,6 +5,8 @@
 //!
 //! Never here: what partitions make of an order, anything for clients of the broker.
 
+mod backup;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -14,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use postroad_journal::{Backup, Disk, RealDisk};
 use postroad_model::{BranchId, BranchStanding, Destination, Moving, Redrive, Refusal};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -22,7 +23,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
 use crate::config::nearest;
-use crate::runtime::{LAYOUT_FILE, Layout, NamedDoor, Order, Orders, Outcome};
+use crate::runtime::{NamedDoor, Order, Orders, Outcome};
 
 /// Its name in the data directory.
 pub const SOCKET_NAME: &str = "control.sock";
@@ -290,7 +291,7 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
     match request {
         Request::Backup { to, stores } => {
             // It waits for disks.
-            tokio::task::spawn_blocking(move || back_up(&journals, &to, &stores)).await?
+            tokio::task::spawn_blocking(move || backup::back_up(&journals, &to, &stores)).await?
         }
         Request::Transactions => {
             let Outcome { branches, .. } = give(orders, Order::List).await?;
@@ -315,7 +316,10 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
         }
         Request::Move { queue: name, to } => {
             let queue = queue(&name)?;
-            known_store(&journals, &to)?;
+            let target = known_store(&journals, &to)?.clone();
+            if let Some(reason) = broken(target).await? {
+                bail!("the store {to} writes nothing now, and a move cannot be called back: {reason}");
+            }
             // Whoever has something of it still waits for nobody: two would wait for one another.
             let Outcome { moves, .. } = give(orders, Order::ListMoves).await?;
             let moving = moves.into_iter().find(|(moving, _)| moving.queue == queue).map(OnTheMove::new);
@@ -330,7 +334,12 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
         }
         Request::Moves => {
             let Outcome { moves, .. } = give(orders, Order::ListMoves).await?;
-            Ok(Answer::Moves(moves.into_iter().map(OnTheMove::new).collect()))
+            let mut moves: Vec<OnTheMove> = moves.into_iter().map(OnTheMove::new).collect();
+            for moving in moves.iter_mut().filter(|moving| moving.refused.is_none()) {
+                let target = known_store(&journals, &moving.to)?.clone();
+                moving.refused = broken(target).await?;
+            }
+            Ok(Answer::Moves(moves))
         }
         Request::Forget { branch } => {
             give(orders, Order::Forget { branch: branch.parse()? }).await?;
@@ -359,115 +368,19 @@ fn queue(text: &str) -> anyhow::Result<Destination> {
     Ok(Destination::queue(name))
 }
 
-/// Refuses a store that there is not.
-fn known_store(journals: &[NamedDoor], store: &str) -> anyhow::Result<()> {
-    let names: Vec<&str> = journals.iter().map(|journal| &*journal.store).collect();
-    if names.contains(&store) {
-        return Ok(());
+/// Why a store writes nothing, if it does not. It may have to wait for a sync.
+async fn broken(journal: NamedDoor) -> anyhow::Result<Option<String>> {
+    Ok(tokio::task::spawn_blocking(move || journal.figures().broken).await?)
+}
+
+/// The store of this name; refuses one that there is not.
+fn known_store<'j>(journals: &'j [NamedDoor], store: &str) -> anyhow::Result<&'j NamedDoor> {
+    if let Some(journal) = journals.iter().find(|journal| &*journal.store == store) {
+        return Ok(journal);
     }
+    let names: Vec<&str> = journals.iter().map(|journal| &*journal.store).collect();
     match nearest(store, names.iter().copied()) {
         Some(nearest) => bail!("there is no store {store}; did you mean {nearest}?"),
         None => bail!("there is no store {store}; there are {}", names.join(", ")),
-    }
-}
-
-/// Makes the backups of all stores under other names, which they lose once all are whole.
-fn back_up(journals: &[NamedDoor], to: &Path, stores: &BTreeMap<String, PathBuf>) -> anyhow::Result<Answer> {
-    let targets = targets(journals, to, stores)?;
-    let disks = targets.iter().map(|target| RealDisk::open(&target.unfinished));
-    let disks = disks.collect::<Result<Vec<_>, _>>()?;
-    let backups = NamedDoor::back_up_all(journals, &disks).context("nothing was backed up")?;
-    let (mut files, mut missing, mut fresh) = (0, Vec::new(), BTreeMap::new());
-    for (((mut backup, disk), target), NamedDoor { path, .. }) in
-        backups.into_iter().zip(&disks).zip(&targets).zip(journals)
-    {
-        files += backup.files;
-        missing.append(&mut backup.missing);
-        target
-            .finish(backup, disk, path, &mut fresh)
-            .with_context(|| format!("in {}", target.unfinished.display()))?;
-    }
-    for Target { to, unfinished } in &targets {
-        let place = || format!("in {}", unfinished.display());
-        std::fs::rename(unfinished, to).with_context(place)?;
-        let parent = to.parent().context("no directory can be made there")?;
-        std::fs::File::open(parent).and_then(|parent| parent.sync_all()).with_context(place)?;
-    }
-    tracing::info!(to = %to.display(), files, "a backup was made");
-    Ok(Answer::Backup { files, missing })
-}
-
-/// Where the backup of one store goes.
-struct Target {
-    to: PathBuf,
-    /// Its name until all are whole.
-    unfinished: PathBuf,
-}
-
-/// One for each store, in their order.
-fn targets(
-    journals: &[NamedDoor],
-    to: &Path,
-    stores: &BTreeMap<String, PathBuf>,
-) -> anyhow::Result<Vec<Target>> {
-    let further = journals.iter().skip(1).map(|journal| &*journal.store);
-    if let Some(unknown) = stores.keys().find(|name| further.clone().all(|store| store != name.as_str())) {
-        bail!("there is no store {unknown} beside the main one");
-    }
-    let missing: Vec<&str> = further.filter(|name| !stores.contains_key(*name)).collect();
-    if !missing.is_empty() {
-        bail!(
-            "the backup of a broker with several stores has a directory for each, on its own file system: name those of {} with --store NAME=DIR",
-            missing.join(", ")
-        );
-    }
-    let target = |journal: &NamedDoor| Target::new(stores.get(&*journal.store).map_or(to, PathBuf::as_path));
-    let targets = journals.iter().map(target).collect::<anyhow::Result<Vec<_>>>()?;
-    for (place, target) in targets.iter().enumerate() {
-        if let Some(store) = journals.iter().find(|journal| lies_in(&target.to, &journal.path)) {
-            bail!("{} is in the directory of a store, {}", target.to.display(), store.path.display());
-        }
-        if targets[..place].iter().any(|other| other.to == target.to) {
-            bail!("{} is named for two stores", target.to.display());
-        }
-    }
-    Ok(targets)
-}
-
-/// Whether a directory that is not there yet would be in the other one.
-fn lies_in(new: &Path, directory: &Path) -> bool {
-    let near = new.ancestors().find_map(|place| place.canonicalize().ok());
-    near.zip(directory.canonicalize().ok()).is_some_and(|(near, directory)| near.starts_with(directory))
-}
-
-impl Target {
-    fn new(to: &Path) -> anyhow::Result<Target> {
-        if !to.is_absolute() {
-            bail!("{} is no full path", to.display());
-        }
-        if to.exists() {
-            bail!("{} exists; a backup is made into a new directory", to.display());
-        }
-        let mut unfinished = to.as_os_str().to_owned();
-        unfinished.push(".unfinished");
-        let unfinished = PathBuf::from(unfinished);
-        if unfinished.exists() {
-            bail!("{} is left of a backup that was not finished; remove it", unfinished.display());
-        }
-        Ok(Target { to: to.to_owned(), unfinished })
-    }
-
-    /// Makes it whole and durable. `from` is the store's directory; `fresh` are the identities that the copies have instead of theirs.
-    fn finish(
-        &self,
-        backup: Backup,
-        disk: &RealDisk,
-        from: &Path,
-        fresh: &mut BTreeMap<String, String>,
-    ) -> anyhow::Result<()> {
-        backup.finish(disk)?;
-        let layout = Layout::find(from)?.with_context(|| format!("there is no {LAYOUT_FILE} any more"))?;
-        layout.copied(fresh)?.write(&self.unfinished)?;
-        Ok(disk.sync_directory()?)
     }
 }

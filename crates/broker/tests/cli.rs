@@ -607,9 +607,14 @@ fn messages_move_to_another_directory_by_export_and_import() {
     let exported = export.stdout(import.stdin.take().unwrap()).status().unwrap();
     drop(export);
     assert!(exported.success() && import.wait().unwrap().success());
+    let named = directory.path().join("named");
+    assert!(Command::new("mkfifo").arg(&named).status().unwrap().success());
+    let mut import = postroad(&["journal", "import", text(&target), "--from", text(&named)]).spawn().unwrap();
+    works(&["journal", "export", text(&data), "--to", text(&named)]);
+    assert!(import.wait().unwrap().success());
     let broker = Broker::start_in(elsewhere, "");
-    let got = broker.says(&["receive", "orders", "--count", "6", "--timeout", "10000"]);
-    assert_eq!(got, "one\ntwo\nthree\none\ntwo\nthree\n");
+    let got = broker.says(&["receive", "orders", "--count", "9", "--timeout", "10000"]);
+    assert_eq!(got, "one\ntwo\nthree\n".repeat(3));
 }
 
 #[test]
@@ -889,7 +894,7 @@ fn a_damaged_message_is_reported_with_its_queue_and_id() {
     let record = told.lines().find(|line| line.contains("is lost")).unwrap();
     assert!(record.contains("its damaged bytes read as Enqueue, message ID:"), "{told}");
     assert!(record.ends_with("to queue://orders"), "{told}");
-    assert!(told.contains("1 records and 0 messages are lost, 3 entries of queues are kept"), "{told}");
+    assert!(told.contains("1 record and 0 messages are lost, 3 entries of queues are kept"), "{told}");
     let verified = offline(&["journal", "verify", text(&data)]);
     assert_eq!(verified.status.code(), Some(1), "it was only told");
 }
@@ -1020,6 +1025,51 @@ fn a_backup_under_load_has_all_that_was_confirmed_before_it() {
         let directory = tempfile::tempdir().unwrap();
         fs::rename(copy.path().join(format!("{round}/data")), directory.path().join("data")).unwrap();
         assert_eq!(Broker::start_in(directory, "").says(&["browse", "kept"]), want);
+    }
+}
+
+#[test]
+fn a_backup_that_fails_leaves_nothing_behind() {
+    let home = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (fast, copies) = (elsewhere.path().join("fast"), elsewhere.path().join("copies"));
+    fs::create_dir(&copies).unwrap();
+    let store = format!("[[store]]\nname = 'fast'\npath = '{}'\n", text(&fast));
+    let broker = Broker::start_in(home, &store);
+    let back_up = |to: &str, part: &str| {
+        let (to, part) = (copies.join(to), format!("fast={}", text(&copies.join(part))));
+        offline(&["journal", "backup", "--data", text(&broker.data()), "--to", text(&to), "--store", &part])
+    };
+    let each_its_own = "are one directory, or one is in the other: each store needs its own";
+    let layout = fast.join("layout.json");
+    let gone = format!("{} is gone", text(&layout));
+    let fails = |case: &str, to: &str, part: &str, want: &str| {
+        let said = back_up(to, part);
+        assert_eq!(said.status.code(), Some(1), "{case}");
+        assert!(errors(&said).contains(want), "{case}: {}", errors(&said));
+        assert_eq!(errors(&said).matches("nothing was backed up").count(), 1, "{case}: {}", errors(&said));
+        assert_eq!(fs::read_dir(&copies).unwrap().count(), 0, "{case}");
+    };
+    for (case, to, part, want) in [
+        ("the same", "one", "one", each_its_own),
+        ("one by another way", "one", "../copies/one", each_its_own),
+        ("in the other", "one/main", "one", each_its_own),
+        ("and the reverse", "one", "one/fast", each_its_own),
+        ("the other's name until it is whole", "one", "one.unfinished", each_its_own),
+        ("by way of nowhere", "none/../one", "two", "there is no directory for its .. to go up from"),
+    ] {
+        fails(case, to, part, want);
+    }
+    let kept = fs::read(&layout).unwrap();
+    fs::remove_file(&layout).unwrap();
+    fails("a store without its layout", "new/one", "new/two/part", &gone);
+    fs::write(&layout, kept).unwrap();
+    let made = back_up("new/one", "new/two/part");
+    assert_eq!(made.status.code(), Some(0), "{}", errors(&made));
+    let parts = format!("{} and {}", text(&copies.join("new/one")), text(&copies.join("new/two/part")));
+    assert!(errors(&made).ends_with(&format!(" files in {parts}\n")), "{}", errors(&made));
+    for part in ["new/one", "new/two/part"] {
+        assert!(works(&["journal", "verify", text(&copies.join(part))]).contains(" 0 damaged places"));
     }
 }
 

@@ -305,7 +305,15 @@ pub enum BackupError {
     /// What is durable could not be told: the journal has to be reopened first.
     #[error(transparent)]
     NotSynced(#[from] CommitError),
-    /// The operating system refuses the file its further name; on another device, too.
+    /// The directory is on another file system than the journal, so nothing there can be a further name of its files.
+    #[error("{} must be on the same file system as {}", to.display(), file.display())]
+    OtherDevice {
+        /// The first file that should have had a name there.
+        file: PathBuf,
+        /// Which name.
+        to: PathBuf,
+    },
+    /// The operating system refuses the file its further name.
     #[error("{}: {source}", file.display())]
     Io {
         /// The file.

@@ -3,6 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use crate::cli::words::counted;
+
 /// A terminal is told so often, beginning after the first such time.
 const EVERY_ON_TERMINAL: Duration = Duration::from_secs(1);
 
@@ -74,9 +76,9 @@ impl Progress {
     /// The last word: how many, where, how long, how fast. Takes progress off the terminal.
     pub fn summary(&mut self, place: &str) -> String {
         self.clear();
-        let messages = if self.count == 1 { "message" } else { "messages" };
-        let (verb, count, seconds, rate) = (self.verb, self.count, self.seconds(), self.rate());
-        format!("{verb} {count} {messages} {place} in {seconds:.3} s ({rate:.0}/s)")
+        let messages = counted(self.count, "message");
+        let (verb, seconds, rate) = (self.verb, self.seconds(), self.rate());
+        format!("{verb} {messages} {place} in {seconds:.3} s ({rate:.0}/s)")
     }
 
     /// Takes progress off the terminal.

@@ -115,6 +115,8 @@ pub struct Core {
     shelf_reads: HashSet<(PartitionId, Position)>,
     /// Partitions that are being written down for a checkpoint, and what of them is still to be written ahead.
     snapshots: VecDeque<(PartitionId, UnwrittenPages)>,
+    /// Partitions whose last records could not be made durable, and why, as the log tells.
+    failing: BTreeMap<PartitionId, String>,
     advisories: Advisories,
     now_ms: u64,
     /// The time for which a turn is expected already.
@@ -167,6 +169,7 @@ impl Core {
             advisories,
             now_ms: 0,
             snapshots: VecDeque::new(),
+            failing: BTreeMap::new(),
             alarm_ms: None,
             unsent: false,
         }
@@ -333,10 +336,16 @@ impl Core {
     fn logged(&mut self, store: PartitionRange, event: LogEvent) {
         match event {
             LogEvent::Committed { partition, position, command } => {
+                if !self.failing.is_empty() {
+                    self.failing.remove(&partition);
+                }
                 self.with(partition, |partition, effects| partition.apply(position, command, effects));
             }
             LogEvent::Failed { partition, reason } => {
-                tracing::error!(partition = partition.0, reason, "records could not be made durable");
+                if self.failing.get(&partition) != Some(&reason) {
+                    tracing::error!(partition = partition.0, reason, "records could not be made durable");
+                    self.failing.insert(partition, reason.clone());
+                }
                 // Before anything else is proposed: the log counts anew from here on.
                 self.with(partition, |partition, effects| {
                     partition.soft(Event::ProposalsFailed { reason }, effects);

@@ -66,7 +66,7 @@ pub enum StoreError {
     },
     /// The layout file is gone, and the journal is not: begun anew, its messages would be out of sight.
     #[error(
-        "{} is gone, and the journal is there ({journal}): nothing was changed. Put a copy of the file back, or have `postroad journal repair {} --write` make it anew; for a broker with several stores only a copy helps",
+        "{} is gone, and the journal is there ({journal}): nothing was changed. Put a copy of the file back, or have `postroad journal repair {} --write` make it anew; of several stores, each of the others has to be named with --store",
         directory.join(LAYOUT_FILE).display(), directory.display()
     )]
     LayoutGone {

@@ -382,7 +382,7 @@ fn find_listed(of: &FurtherStore, store: &FurtherLayout, main: &str) -> Result<F
     let Some(layout) = Layout::find(&of.path)? else {
         return Err(of.wrong(match JournalFiles::in_directory(&of.path)? {
             Some(journal) => format!(
-                "its {LAYOUT_FILE} is gone, and the journal is there ({journal}): put a copy of the file back"
+                "its {LAYOUT_FILE} is gone, and the journal is there ({journal}): put a copy of the file back, or have `postroad journal repair` make it anew, with --of and the data directory"
             ),
             None => format!("there is no {LAYOUT_FILE} in it; is its device mounted?"),
         }));

@@ -70,7 +70,10 @@ impl<D: Disk> Journal<D> {
             // Without it whoever starts from the backup makes it.
             let _ = self.disk.link(&name, to, &name);
         }
-        let failed = |name: &String, source| BackupError::Io { file: self.disk.path(name), source };
+        let failed = |name: &String, source: io::Error| match (self.disk.path(name), source.kind()) {
+            (file, io::ErrorKind::CrossesDevices) => BackupError::OtherDevice { file, to: to.path(name) },
+            (file, _) => BackupError::Io { file, source },
+        };
         let mut missing = Vec::new();
         for name in &names {
             match self.disk.link(name, to, name) {

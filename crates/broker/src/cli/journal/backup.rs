@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
 
 use crate::cli::control::ask;
+use crate::cli::words::counted;
 use crate::control::{Answer, Request};
 
 /// What `backup` can be told.
@@ -33,16 +34,23 @@ pub fn run(arguments: &BackupArguments) -> anyhow::Result<()> {
     let to = std::path::absolute(&arguments.to)?;
     let stores = arguments.stores.iter().cloned().collect();
     let answer = ask(&arguments.data, &Request::Backup { to, stores });
-    let hint = || {
-        let data = arguments.data.display();
-        format!("nothing was backed up; if no broker runs in {data}, copy the directory")
-    };
-    match answer.with_context(hint)? {
+    let answer = answer.map_err(|error| {
+        if error.is::<std::io::Error>() {
+            let data = arguments.data.display();
+            return error
+                .context(format!("nothing was backed up; if no broker runs in {data}, copy the directory"));
+        }
+        error
+    });
+    match answer? {
         Answer::Backup { files, missing } => {
-            eprintln!("{files} files in {}", arguments.to.display());
+            let parts = std::iter::once(&arguments.to).chain(arguments.stores.iter().map(|(_, to)| to));
+            let parts: Vec<String> = parts.map(|to| to.display().to_string()).collect();
+            eprintln!("{} in {}", counted(files, "file"), parts.join(" and "));
             missing.iter().for_each(|file| eprintln!("{}: the file is missing", file.display()));
             if !missing.is_empty() {
-                bail!("the backup is made; what was in {} missing files is not in it", missing.len());
+                let missing = counted(missing.len() as u64, "missing file");
+                bail!("the backup is made; what was in {missing} is not in it");
             }
             Ok(())
         }

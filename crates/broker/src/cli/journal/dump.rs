@@ -6,9 +6,10 @@ use anyhow::bail;
 use bytes::Bytes;
 use clap::Args;
 use postroad_core::decode_record;
-use postroad_journal::{Seen, SegmentNumber};
+use postroad_journal::{ReadError, Seen, SegmentNumber};
 
 use super::Place;
+use crate::cli::words::counted;
 
 /// What `dump` can be told.
 #[derive(Debug, Args)]
@@ -39,7 +40,16 @@ pub fn run(arguments: &DumpArguments) -> anyhow::Result<()> {
     let wanted = |number: &SegmentNumber| arguments.segment.is_none_or(|only| only == number.0);
     let mut damaged = 0;
     for number in numbers.into_iter().filter(wanted) {
-        let Some(walk) = stopped.journal.walk(number)? else { continue };
+        let walk = match stopped.journal.walk(number) {
+            // Its file is gone; the others are there.
+            Err(ReadError::Damaged(damage)) => {
+                eprintln!("{damage}");
+                damaged += 1;
+                continue;
+            }
+            walk => walk?,
+        };
+        let Some(walk) = walk else { continue };
         let mut written = Ok(());
         let damage = walk.run(&mut (), &mut |seen| {
             if written.is_ok() {
@@ -50,11 +60,11 @@ pub fn run(arguments: &DumpArguments) -> anyhow::Result<()> {
         for damage in &damage {
             eprintln!("{damage}");
         }
-        damaged += damage.len();
+        damaged += damage.len() as u64;
     }
     out.flush()?;
     if 0 < damaged {
-        bail!("{damaged} damaged places");
+        bail!("{}", counted(damaged, "damaged place"));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use super::Place;
 use super::export_file::Summing;
 use super::line::{End, Entry, Head, Piece, Scheduled, VERSION};
 use crate::cli::base64;
+use crate::cli::words::counted;
 use crate::runtime::Stopped;
 
 /// What stands for standard output.
@@ -43,11 +44,9 @@ pub struct ExportArguments {
 pub fn run(arguments: &ExportArguments) -> anyhow::Result<()> {
     let mut stopped = arguments.place.open()?;
     let to = arguments.to.as_ref().filter(|file| file.as_os_str() != STANDARD_OUTPUT);
-    let out: Box<dyn Write> = match to {
-        Some(file) => Box::new(
-            File::create_new(file)
-                .with_context(|| format!("cannot make {}; it must be new", file.display()))?,
-        ),
+    let file = to.map(|file| open(file)).transpose()?;
+    let out: Box<dyn Write> = match &file {
+        Some(file) => Box::new(file),
         None => Box::new(std::io::stdout().lock()),
     };
     let mut out = Summing { out: BufWriter::new(out), crc32c: 0 };
@@ -70,27 +69,47 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<()> {
     writeln!(out, "{}", serde_json::to_string(&end)?)?;
     out.flush()?;
     drop(out);
+    if let Some((file, name)) = file.as_ref().zip(to) {
+        sync(file, name).with_context(|| format!("{} may not outlive a power cut", name.display()))?;
+    }
     let of_these = if 0 < scheduled { format!(", {scheduled} of them scheduled") } else { String::new() };
-    eprintln!("{} messages{of_these}", end.messages);
+    eprintln!("{}{of_these}", counted(end.messages, "message"));
     report.damaged.iter().for_each(|damage| eprintln!("{damage}"));
     let mut missing = Vec::new();
     if 0 < end.prepared {
-        let count = end.prepared;
+        let count = counted(end.prepared, "message");
         missing.push(format!(
-            "{count} messages of prepared transactions are left out: `postroad transactions` ends those"
+            "{count} of prepared transactions are left out: `postroad transactions` ends those"
         ));
     }
     if 0 < end.unreadable || !report.damaged.is_empty() {
-        let damaged = report.damaged.len();
-        missing.push(format!(
-            "{} messages cannot be read, and {damaged} partitions are stopped",
-            end.unreadable
-        ));
+        let (unreadable, stopped) =
+            (counted(end.unreadable, "message"), counted(report.damaged.len() as u64, "partition"));
+        missing.push(format!("{unreadable} unreadable, and {stopped} stopped"));
     }
     if !missing.is_empty() {
         bail!("{}", missing.join("; "));
     }
     Ok(())
+}
+
+/// What is written to: a new file, or what a reader has opened already, as a named pipe is.
+fn open(file: &Path) -> anyhow::Result<File> {
+    let opened = match file.metadata() {
+        Ok(there) if !there.is_file() && !there.is_dir() => File::options().write(true).open(file),
+        _ => File::create_new(file),
+    };
+    opened.with_context(|| format!("cannot make {}; it must be new", file.display()))
+}
+
+/// Has what was written outlive a power cut, if it is in a file.
+fn sync(file: &File, name: &Path) -> std::io::Result<()> {
+    if !file.metadata()?.is_file() {
+        return Ok(());
+    }
+    file.sync_all()?;
+    let name = std::path::absolute(name)?;
+    name.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 /// What lies in all durable queues, without bodies.

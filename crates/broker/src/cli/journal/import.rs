@@ -12,6 +12,7 @@ use postroad_model::{Chunks, Command, Destination, Position, Sent};
 
 use super::export_file::{ExportFile, Line};
 use super::line::{End, Entry, Piece};
+use crate::cli::words::counted;
 use crate::cli::{base64, stores};
 use crate::config::Config;
 use crate::runtime::Filler;
@@ -54,13 +55,15 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     })?;
     target.end()?;
     if 0 < skipped {
-        eprintln!("{skipped} messages of subscriptions left out");
+        eprintln!("{} of subscriptions left out", counted(skipped, "message"));
     }
     if 0 < found.unreadable {
-        eprintln!("{} messages could not be read when they were exported", found.unreadable);
+        let unreadable = counted(found.unreadable, "message");
+        eprintln!("{unreadable} could not be read when they were exported");
     }
     if 0 < found.prepared {
-        eprintln!("{} messages of prepared transactions were not exported", found.prepared);
+        let prepared = counted(found.prepared, "message");
+        eprintln!("{prepared} of prepared transactions left out when they were exported");
     }
     Ok(())
 }
@@ -220,7 +223,7 @@ impl Target {
         let imported = self.imported;
         let troubles =
             self.filler.end().with_context(|| format!("about {imported} messages were imported"))?;
-        eprintln!("{imported} messages imported");
+        eprintln!("{} imported", counted(imported, "message"));
         troubles.iter().for_each(|trouble| eprintln!("{trouble}"));
         Ok(())
     }

@@ -10,6 +10,7 @@ use postroad_model::PartitionId;
 use serde_json::{Value, json};
 
 use super::{Place, settings};
+use crate::cli::words::counted;
 use crate::config::Config;
 use crate::runtime::{Known, Lost, Seeming, Wreck};
 
@@ -119,7 +120,10 @@ fn summary(wreck: &Wreck) -> Told {
         .map(|(_, entries)| entries)
         .sum();
     let text = format!(
-        "{damaged} damaged places: {records} records and {messages} messages are lost, {kept} entries of queues are kept"
+        "{}: {} and {} are lost, {kept} entries of queues are kept",
+        counted(damaged as u64, "damaged place"),
+        counted(records, "record"),
+        counted(messages as u64, "message"),
     );
     let object = json!({
         "kind": "summary", "damaged": damaged, "lost_records": records, "lost_messages": messages, "kept_entries": kept,

@@ -3,9 +3,10 @@
 use std::io::Write;
 
 use clap::Args;
-use postroad_journal::SegmentUse;
+use postroad_journal::{ReadError, SegmentUse};
 
 use super::Place;
+use crate::cli::words::counted;
 
 /// What `stats` can be told.
 #[derive(Debug, Args)]
@@ -21,7 +22,7 @@ pub fn run(arguments: &StatsArguments) -> anyhow::Result<()> {
     // Without the keys nobody knows what of a message's bytes is live.
     let knows_bytes = !stopped.partitions.is_empty();
     let json = arguments.place.json;
-    let (mut file_bytes, mut live_bytes, mut segments) = (0, 0, 0);
+    let (mut file_bytes, mut live_bytes, mut segments, mut missing) = (0, 0, 0, 0);
     if !json {
         writeln!(
             out,
@@ -29,8 +30,13 @@ pub fn run(arguments: &StatsArguments) -> anyhow::Result<()> {
             "segment", "file bytes", "used", "records", "live", "live bytes"
         )?;
     }
-    for used in stopped.journal.segments() {
-        segment(&mut out, json, &used, knows_bytes.then_some(used.live_bytes))?;
+    for mut used in stopped.journal.segments() {
+        let is_missing = matches!(stopped.journal.walk(used.number), Err(ReadError::Damaged(_)));
+        if is_missing {
+            used.file_bytes = 0;
+            missing += 1;
+        }
+        segment(&mut out, json, &used, is_missing, knows_bytes.then_some(used.live_bytes))?;
         (file_bytes, live_bytes, segments) =
             (file_bytes + used.file_bytes, live_bytes + used.live_bytes, segments + 1);
     }
@@ -55,14 +61,23 @@ pub fn run(arguments: &StatsArguments) -> anyhow::Result<()> {
         }
     }
     if json {
-        let summary = serde_json::json!({"segments": segments, "file_bytes": file_bytes, "live_bytes": knows_bytes.then_some(live_bytes)});
+        let summary = serde_json::json!({
+            "segments": segments, "missing": missing, "file_bytes": file_bytes,
+            "live_bytes": knows_bytes.then_some(live_bytes),
+        });
         writeln!(out, "{summary}")?;
-    } else if knows_bytes {
-        writeln!(out, "{segments} segments, {file_bytes} bytes in files, {live_bytes} bytes of bodies live")?;
+        return Ok(());
+    }
+    let files = match missing {
+        0 => format!("{}, {file_bytes} bytes in files", counted(segments, "segment")),
+        _ => format!("{} ({missing} missing), {file_bytes} bytes in files", counted(segments, "segment")),
+    };
+    if knows_bytes {
+        writeln!(out, "{files}, {live_bytes} bytes of bodies live")?;
     } else {
         writeln!(
             out,
-            "{segments} segments, {file_bytes} bytes in files; what is in queues, and how many bytes of bodies are live, is encrypted: --config tells where the keys are"
+            "{files}; what is in queues, and how many bytes of bodies are live, is encrypted: --config tells where the keys are"
         )?;
     }
     Ok(())
@@ -72,6 +87,7 @@ fn segment(
     out: &mut impl Write,
     json: bool,
     used: &SegmentUse,
+    is_missing: bool,
     live_bytes: Option<u64>,
 ) -> std::io::Result<()> {
     let SegmentUse { number, compacted_from, file_bytes, used_bytes, records, live_messages, .. } = *used;
@@ -79,7 +95,7 @@ fn segment(
     if json {
         let line = serde_json::json!({
             "segment": number.0, "compacted_from": from, "file_bytes": file_bytes, "used_bytes": used_bytes,
-            "records": records, "live_messages": live_messages, "live_bytes": live_bytes,
+            "records": records, "live_messages": live_messages, "live_bytes": live_bytes, "missing": is_missing,
         });
         return writeln!(out, "{line}");
     }
@@ -87,6 +103,7 @@ fn segment(
         Some(first) => format!("{:x} (compacted from {first:x})", number.0),
         None => format!("{:x}", number.0),
     };
+    let file_bytes = if is_missing { "missing".to_owned() } else { file_bytes.to_string() };
     let live_bytes = live_bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
     writeln!(
         out,

@@ -7,6 +7,7 @@ use clap::Args;
 use postroad_journal::{Damage, DamageKind, ReadError};
 
 use super::Place;
+use crate::cli::words::counted;
 
 /// What `verify` can be told.
 #[derive(Debug, Args)]
@@ -70,7 +71,8 @@ pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
     let torn = stopped.report.torn.as_ref().map(|torn| (torn.file.display().to_string(), torn.offset));
     sum_up(&mut out, arguments.place.json, &sums, torn)?;
     if 0 < damaged {
-        bail!("{damaged} damaged places in {}", arguments.place.data.display());
+        let places = counted(damaged as u64, "damaged place");
+        bail!("{places} in {}", arguments.place.data.display());
     }
     Ok(())
 }
@@ -109,7 +111,11 @@ fn sum_up(out: &mut impl Write, json: bool, sums: &Sums, torn: Option<(String, u
         }
         writeln!(
             out,
-            "{segments} segments, {records} records, {bytes} bytes of payload: {damaged} damaged places"
+            "{}, {}, {} of payload: {}",
+            counted(*segments, "segment"),
+            counted(*records, "record"),
+            counted(*bytes, "byte"),
+            counted(*damaged as u64, "damaged place"),
         )?;
     }
     Ok(())
