@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use postroad_model::{BranchId, BranchStanding, Destination, Moving, Redrive, Ref
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::nearest;
 use crate::runtime::{NamedDoor, Order, Orders, Outcome};
@@ -231,22 +231,44 @@ impl SocketPath {
     }
 }
 
+/// The socket of a broker that runs.
+pub struct Listening {
+    task: JoinHandle<()>,
+    socket: SocketPath,
+    file: FileId,
+}
+
+/// A device, and the number of a file on it.
+type FileId = (u64, u64);
+
+fn id_of(file: &Path) -> io::Result<FileId> {
+    let found = file.symlink_metadata()?;
+    Ok((found.dev(), found.ino()))
+}
+
+impl Listening {
+    /// Listens no more. What another has put in the place of the socket, or of its directory, stays.
+    pub fn end(self) {
+        self.task.abort();
+        if id_of(&self.socket.path).is_ok_and(|found| found == self.file) {
+            let _ = std::fs::remove_file(&self.socket.path);
+        }
+    }
+}
+
 /// Listens in a directory whose lock this process holds, and serves a few requests at a time.
 ///
 /// # Errors
 /// There can be no socket there.
-pub fn serve(
-    data: &Path,
-    journals: Vec<NamedDoor>,
-    orders: Orders,
-) -> io::Result<tokio::task::JoinHandle<()>> {
+pub fn serve(data: &Path, journals: Vec<NamedDoor>, orders: Orders) -> io::Result<Listening> {
     let socket = SocketPath::of(data)?;
     let path = &socket.path;
     // Of a process that is gone: the lock says so.
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(tokio::spawn(async move {
+    let file = id_of(path)?;
+    let task = tokio::spawn(async move {
         let mut conversations = JoinSet::new();
         loop {
             let stream = match listener.accept().await {
@@ -267,7 +289,8 @@ pub fn serve(
                 }
             });
         }
-    }))
+    });
+    Ok(Listening { task, socket, file })
 }
 
 async fn converse(stream: UnixStream, journals: Vec<NamedDoor>, orders: &Orders) -> io::Result<()> {

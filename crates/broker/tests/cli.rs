@@ -628,6 +628,20 @@ fn a_directory_with_a_long_path_has_a_control_socket() {
 }
 
 #[test]
+fn the_control_socket_goes_with_its_broker_and_no_other_does() {
+    let directory = Broker::start().stop(Signal::TERM);
+    assert!(!directory.path().join("data/control.sock").exists());
+    let broker = Broker::start_in(directory, "");
+    let (data, away) = (broker.data(), broker.directory.path().join("away"));
+    fs::rename(&data, &away).unwrap();
+    fs::create_dir(&data).unwrap();
+    let of_another = data.join("control.sock");
+    fs::write(&of_another, "").unwrap();
+    let _directory = broker.stop(Signal::TERM);
+    assert!(of_another.exists());
+}
+
+#[test]
 fn a_segment_that_there_is_not_is_named_by_dump() {
     let directory = stopped();
     let data = directory.path().join("data");

@@ -86,8 +86,7 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     drop(listeners);
     http.abort();
     if let Some(control) = control {
-        control.abort();
-        let _ = std::fs::remove_file(config.data.join(control::SOCKET_NAME));
+        control.end();
     }
     runtime.stop();
     Ok(())
@@ -144,7 +143,7 @@ fn amqp_options(config: &Config, partitions: u16) -> AmqpOptions {
 }
 
 /// Answers commands on this machine; a broker that cannot serves its clients all the same.
-fn serve_control(data: &Path, runtime: &Runtime) -> Option<tokio::task::JoinHandle<()>> {
+fn serve_control(data: &Path, runtime: &Runtime) -> Option<control::Listening> {
     let control = control::serve(data, runtime.journals(), runtime.orders());
     control.inspect_err(|error| tracing::warn!(%error, "no control socket: no backups can be made, and no transactions ended")).ok()
 }
