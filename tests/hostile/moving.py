@@ -274,6 +274,41 @@ def killed(bench):
     return f"{stores} moves, {len(got)} messages"
 
 
+def lost(bench):
+    """The store that it moves to is lost on the way and given up: what had not gone yet arrives there, in order."""
+    queue, client = o.queue("lost"), bench.connect()
+    numbers = [client.publish(queue, b"%d" % number) for number in range(BACKLOG)]
+    for number in numbers:
+        client.answer(number, 60)
+    client.send(o.queue("stays"), b"stays")
+    bench.move("lost", "fast")
+    until = time.monotonic() + 20
+    while bench.moves() and not any(f"{BACKLOG} left" not in moving for moving in bench.moves()):
+        assert time.monotonic() < until, f"nothing moves: {bench.moves()}"
+    bench.broker.kill()
+    os.rename(bench.fast, bench.fast + ".lost")
+    assert not bench.broker.start(), "it started without a store"
+    assert "`postroad journal give-up` goes on without what it held" in bench.broker.errors(), bench.broker.errors()
+    command = [bench.binary, "journal", "give-up", bench.broker.data, "--store"]
+    for words, why in (("fasst", "--write"), "did you mean fast?"), (("fast",), "nothing was changed"):
+        done = subprocess.run([*command, *words], capture_output=True, text=True)
+        assert done.returncode == 1 and why in done.stderr, f"{words}: {done.stderr}"
+        assert not bench.broker.start(), f"{words}: it started"
+    done = subprocess.run([*command, "fast", "--write"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    bench.broker.must_start()
+    bench.until_there()
+    got = [int(text) for text, _ in brokers.drain(bench.connect(), queue)]
+    assert got == list(range(BACKLOG - len(got), BACKLOG)), f"{len(got)} of {BACKLOG}: {got[:5]}"
+    assert brokers.drain(bench.connect(), o.queue("stays")) == [(b"stays", 0)]
+    client = bench.connect()
+    client.send(queue, b"new")
+    bench.broker.kill()
+    bench.broker.must_start()
+    assert [text for text, _ in brokers.drain(bench.connect(), queue)] == [b"new"]
+    return f"{BACKLOG - len(got)} of {BACKLOG} were there"
+
+
 def run(binary, report, only=None):
     folder = tempfile.mkdtemp(prefix="postroad-hostile-moving.")
     bench = Bench(binary, folder)
@@ -285,6 +320,7 @@ def run(binary, report, only=None):
             ("what a consumer holds is waited for", held),
             ("the directory of the target is gone for a while", gone),
             ("kill -9 in the midst of moves", killed),
+            ("the store that it moves to is lost and given up", lost),
             # What it leaves behind is on the move for ever.
             ("one of its messages cannot be read", unreadable),
         ):

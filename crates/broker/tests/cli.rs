@@ -1422,6 +1422,41 @@ fn the_layout_of_one_of_several_stores_is_made_anew_from_the_others() {
 }
 
 #[test]
+fn a_store_that_is_lost_is_given_up_and_the_others_go_on() {
+    let home = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (fast, away) = (elsewhere.path().join("fast"), elsewhere.path().join("away"));
+    let policy = "[[policy]]\ndestination = 'queue://fast.>'\nstore = 'fast'\n";
+    let config = format!("[[store]]\nname = 'fast'\npath = '{}'\n{policy}", text(&fast));
+    let broker = Broker::start_in(home, &config);
+    for queue in ["own", "fast.a"] {
+        broker.says(&["send", queue, "--body", "old"]);
+    }
+    let home = broker.stop(Signal::KILL);
+    let data = home.path().join("data");
+    fs::rename(&fast, &away).unwrap();
+    for (case, arguments, want) in [
+        ("not yet", [text(&data), "--store", "fast"], "nothing was changed"),
+        ("another", [text(&data), "--store", "fest"], "did you mean fast?"),
+        ("none", [text(&away), "--store", "fast"], "has no further stores"),
+        ("no directory", [text(home.path()), "--store", "fast"], "it is no data directory"),
+    ] {
+        let said = offline(&[&["journal", "give-up"][..], &arguments].concat());
+        assert_eq!(said.status.code(), Some(1), "{case}");
+        assert!(errors(&said).contains(want), "{case}: {}", errors(&said));
+    }
+    works(&["journal", "give-up", text(&data), "--store", "fast", "--write"]);
+    let broker = Broker::start_in(home, &config);
+    assert_eq!(broker.says(&["browse", "own"]), "old\n");
+    assert_eq!(broker.says(&["browse", "fast.a"]), "");
+    broker.says(&["send", "fast.a", "--body", "new"]);
+    let broker = Broker::start_in(broker.stop(Signal::KILL), &config);
+    assert_eq!(broker.says(&["browse", "fast.a"]), "new\n");
+    let exported = works(&["journal", "export", text(&away)]);
+    assert!(exported.contains("queue://fast.a"), "{exported}");
+}
+
+#[test]
 fn an_encrypted_store_can_be_read_with_its_key_alone_and_comes_to_another_by_itself() {
     let keys = tempfile::tempdir().unwrap();
     let new_key = |name: &str| {

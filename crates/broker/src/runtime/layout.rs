@@ -16,13 +16,16 @@ use crate::runtime::store::StoreError;
 pub const LAYOUT_FILE: &str = "layout.json";
 
 /// The newest layout that this build reads. The oldest is written that can say what is to be said.
-const LAYOUT_VERSION: u32 = 3;
+const LAYOUT_VERSION: u32 = 4;
 
 /// Without further stores, and with a journal that is written as usual.
 const PLAIN_VERSION: u32 = 1;
 
 /// With further stores.
 const FURTHER_VERSION: u32 = 2;
+
+/// With a journal that is written otherwise than as usual.
+const WAYS_VERSION: u32 = 3;
 
 /// An identity has so many random bytes.
 const IDENTITY_BYTES: usize = 16;
@@ -71,6 +74,9 @@ pub struct FurtherLayout {
     pub first: u16,
     /// How many it has.
     pub partitions: u16,
+    /// Its directory is lost: the next start begins it anew in an empty one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub given_up: bool,
 }
 
 impl FurtherLayout {
@@ -160,6 +166,17 @@ impl Layout {
         }
     }
 
+    /// The oldest version that can say it.
+    fn version_needed(&self) -> u32 {
+        let plain = self.identity.is_none() && self.further.is_none();
+        match self.written {
+            _ if self.stores.iter().any(|store| store.given_up) => LAYOUT_VERSION,
+            Some(_) => WAYS_VERSION,
+            None if plain => PLAIN_VERSION,
+            None => FURTHER_VERSION,
+        }
+    }
+
     /// Makes it the layout of the directory, durably.
     ///
     /// # Errors
@@ -167,13 +184,7 @@ impl Layout {
     pub fn write(&self, directory: &Path) -> Result<(), StoreError> {
         let file = directory.join(LAYOUT_FILE);
         let io = |source| StoreError::Io { file: file.clone(), source };
-        let plain = self.identity.is_none() && self.further.is_none();
-        let version = match self.written {
-            Some(_) => LAYOUT_VERSION,
-            None if plain => PLAIN_VERSION,
-            None => FURTHER_VERSION,
-        };
-        let layout = Layout { version, ..self.clone() };
+        let layout = Layout { version: self.version_needed(), ..self.clone() };
         let text = serde_json::to_vec_pretty(&layout).map_err(|error| io(error.into()))?;
         let fresh = directory.join(unfinished());
         write_synced(&fresh, &text).map_err(io)?;
@@ -241,6 +252,10 @@ pub fn read_layout(file: &Path, bytes: &[u8]) -> Result<Layout, StoreError> {
 mod tests {
     use super::*;
 
+    fn listed(first: u16, partitions: u16) -> FurtherLayout {
+        FurtherLayout { name: "fast".into(), identity: "f".into(), first, partitions, given_up: false }
+    }
+
     fn read(text: &str) -> Result<Layout, String> {
         read_layout(Path::new("layout.json"), text.as_bytes()).map_err(|error| error.to_string())
     }
@@ -252,7 +267,7 @@ mod tests {
         let text = std::fs::read_to_string(directory.path().join(LAYOUT_FILE)).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value, serde_json::json!({"version": 1, "partitions": 3, "starts": 7}));
-        let further = FurtherLayout { name: "fast".into(), identity: "f".into(), first: 3, partitions: 2 };
+        let further = listed(3, 2);
         let identity = Some("m".to_owned());
         let layout = Layout { identity, stores: vec![further], ..Layout::new(3, 7) };
         let layout = Layout { version: FURTHER_VERSION, ..layout };
@@ -264,8 +279,7 @@ mod tests {
 
     #[test]
     fn stores_of_a_copy_belong_together_and_to_nobody_else() {
-        let listed = FurtherLayout { name: "fast".into(), identity: "f".into(), first: 1, partitions: 1 };
-        let main = Layout { identity: Some("m".into()), stores: vec![listed], ..Layout::new(1, 1) };
+        let main = Layout { identity: Some("m".into()), stores: vec![listed(1, 1)], ..Layout::new(1, 1) };
         let further = Some(Belonging { name: "fast".into(), of: "m".into(), first: 1 });
         let fast = Layout { identity: Some("f".into()), further, ..Layout::new(1, 1) };
         let mut fresh = BTreeMap::new();
@@ -282,14 +296,21 @@ mod tests {
 
     #[test]
     fn what_each_version_wrote_is_read_for_ever() {
-        let further = FurtherLayout { name: "fast".into(), identity: "f".into(), first: 1, partitions: 1 };
-        let with_further =
-            Layout { identity: Some("m".into()), stores: vec![further], version: 2, ..Layout::new(1, 1) };
+        let with_further = Layout {
+            identity: Some("m".into()),
+            stores: vec![listed(1, 1)],
+            version: 2,
+            ..Layout::new(1, 1)
+        };
+        let given_up = FurtherLayout { given_up: true, ..listed(1, 1) };
+        let with_given_up =
+            Layout { identity: Some("m".into()), stores: vec![given_up], version: 4, ..Layout::new(1, 1) };
         let ways = Ways { direct: false, ..Ways::default() };
         for (version, want) in [
             (1, Layout { version: 1, ..Layout::new(1, 1) }),
             (2, with_further),
-            (3, Layout::new(1, 1).written(ways)),
+            (3, Layout { version: 3, ..Layout::new(1, 1).written(ways) }),
+            (4, with_given_up),
         ] {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/layout");
             let kept = std::fs::read(folder.join(format!("version-{version}.json"))).unwrap();
@@ -320,7 +341,7 @@ mod tests {
             let text = format!(r#"{{"version":2,{rest}}}"#);
             assert_eq!(read(&text).unwrap_err(), format!("layout.json: {want}"), "{rest}");
         }
-        let newer = read(r#"{"version":4,"anything":1}"#).unwrap_err();
-        assert_eq!(newer, "layout.json: layout version 4 is unknown; this Postroad reads up to 3");
+        let newer = read(r#"{"version":5,"anything":1}"#).unwrap_err();
+        assert_eq!(newer, "layout.json: layout version 5 is unknown; this Postroad reads up to 4");
     }
 }

@@ -30,6 +30,9 @@ use crate::runtime::store::{JournalFiles, Store, StoreError};
 /// What may lie in a directory in which a store is made: the lock, an unfinished layout, and what a new file system has.
 const HARMLESS: [&str; 4] = [".", "..", "LOCK", "lost+found"];
 
+/// What helps where nothing else does.
+const LOST: &str = "If it is lost, `postroad journal give-up` goes on without what it held";
+
 /// The directories of a broker.
 #[derive(Clone, Copy, Debug)]
 pub struct Directories<'a> {
@@ -333,29 +336,15 @@ fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> {
         let (directory, name) = (directory.to_owned(), missing.name.clone());
         return Err(StoreError::Unnamed { directory, name });
     }
-    let main_identity = match &layout.identity {
-        Some(identity) => identity.clone(),
-        None if further.is_empty() => {
-            // Ahead of the journal: a journal without a layout has lost it.
-            if is_new {
-                layout.write(directory)?;
-            }
-            String::new()
-        }
-        None => {
-            let io = |source| StoreError::Io { file: directory.join(LAYOUT_FILE), source };
-            let identity = new_identity().map_err(io)?;
-            layout.identity = Some(identity.clone());
-            layout.write(directory)?;
-            identity
-        }
-    };
+    let main_identity = main_identity(directory, &mut layout, is_new, further.is_empty())?;
     let mut found = Vec::with_capacity(further.len());
     // In the order of their partitions, as the layout lists them; new ones follow.
     let listed = layout.stores.clone();
-    for store in &listed {
+    for (store, own) in listed.iter().zip(&mut layout.stores) {
         for of in further.iter().filter(|of| of.name == store.name) {
-            found.push(find_listed(of, store, &main_identity)?);
+            let is = find_listed(of, store, &main_identity, choose)?;
+            (own.identity, own.given_up) = (is.layout.identity.clone().unwrap_or_default(), false);
+            found.push(is);
         }
     }
     for of in further.iter().filter(|of| listed.iter().all(|store| store.name != of.name)) {
@@ -366,7 +355,8 @@ fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> {
         if u16::MAX - first <= partitions {
             return Err(of.wrong(format!("{first} partitions and {partitions} more are too many")));
         }
-        layout.stores.push(FurtherLayout { name: of.name.clone(), identity, first, partitions });
+        let name = of.name.clone();
+        layout.stores.push(FurtherLayout { name, identity, first, partitions, given_up: false });
         found.push(new);
     }
     let name = MAIN_STORE.to_owned();
@@ -374,17 +364,57 @@ fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> {
     Ok(found)
 }
 
+/// What further stores know the main one by; empty if there are none and never were.
+fn main_identity(
+    directory: &Path,
+    layout: &mut Layout,
+    is_new: bool,
+    is_alone: bool,
+) -> Result<String, StoreError> {
+    if let Some(identity) = &layout.identity {
+        return Ok(identity.clone());
+    }
+    let mut identity = String::new();
+    if !is_alone {
+        let io = |source| StoreError::Io { file: directory.join(LAYOUT_FILE), source };
+        identity = new_identity().map_err(io)?;
+        layout.identity = Some(identity.clone());
+    }
+    if is_new || !is_alone {
+        // Ahead of the journal: a journal without a layout has lost it.
+        layout.write(directory)?;
+    }
+    Ok(identity)
+}
+
+/// A store that must be there, unless it was given up.
+fn find_listed(
+    of: &FurtherStore,
+    store: &FurtherLayout,
+    main: &str,
+    choose: fn(&Path) -> Ways,
+) -> Result<Found, StoreError> {
+    let is = |layout: Layout| layout.identity.as_ref() == Some(&store.identity);
+    // It may have turned up again.
+    if store.given_up && !Layout::find(&of.path)?.is_some_and(is) {
+        tracing::warn!(store = store.name, path = %of.path.display(), "it was given up, and begins anew");
+        let of = FurtherStore { partitions: store.partitions, ..of.clone() };
+        return find_new(&of, store.first, main, choose);
+    }
+    find_known(of, store, main)
+}
+
 /// A store that must be there.
-fn find_listed(of: &FurtherStore, store: &FurtherLayout, main: &str) -> Result<Found, StoreError> {
+fn find_known(of: &FurtherStore, store: &FurtherLayout, main: &str) -> Result<Found, StoreError> {
     if !of.path.is_dir() {
-        return Err(of.wrong("there is no such directory; is its device mounted?".to_owned()));
+        return Err(of.wrong(format!("there is no such directory; is its device mounted? {LOST}")));
     }
     let Some(layout) = Layout::find(&of.path)? else {
         return Err(of.wrong(match JournalFiles::in_directory(&of.path)? {
             Some(journal) => format!(
                 "its {LAYOUT_FILE} is gone, and the journal is there ({journal}): put a copy of the file back, or have `postroad journal repair` make it anew, with --of and the data directory"
             ),
-            None => format!("there is no {LAYOUT_FILE} in it; is its device mounted?"),
+            None => format!("there is no {LAYOUT_FILE} in it; is its device mounted? {LOST}"),
         }));
     };
     let belongs = Belonging { name: store.name.clone(), of: main.to_owned(), first: store.first };
@@ -396,7 +426,9 @@ fn find_listed(of: &FurtherStore, store: &FurtherLayout, main: &str) -> Result<F
     }
     let disk = of.lock()?;
     if !has_segments(&of.path, &disk)? {
-        return Err(of.wrong("it was in use before, and all its segments are gone: restore them".to_owned()));
+        return Err(
+            of.wrong(format!("it was in use before, and all its segments are gone: restore them. {LOST}"))
+        );
     }
     Ok(Found { name: of.name.clone(), path: of.path.clone(), disk, layout, known: true })
 }
@@ -448,7 +480,7 @@ impl FurtherStore {
                 "what is there is the store {name} of another data directory; a backup has a directory of its own for each store, where its --store put it"
             ),
             Some(Belonging { name, first, .. }) => format!(
-                "what is there is the store {name} with the partitions from {first} on, of this data directory"
+                "what is there is the store {name} with the partitions from {first} on, of this data directory: another store, or one that was given up"
             ),
             None => "what is there is a data directory itself".to_owned(),
         })
@@ -708,6 +740,62 @@ mod tests {
             }
         }
         assert!(std::fs::read_to_string(layout).unwrap().contains("\"name\": \"slow\""));
+    }
+
+    #[test]
+    fn a_store_that_was_given_up_begins_anew_and_one_that_turns_up_in_time_does_not() {
+        let home = tempfile::tempdir().unwrap();
+        let main = home.path().join("data");
+        let stores = [further(&home, "fast"), further(&home, "slow")];
+        let applied = |opened: &Stores, id: u16| opened.partitions[&PartitionId(id)].applied();
+        let give_up = || {
+            let mut layout = Layout::find(&main).unwrap().unwrap();
+            layout.stores[0].given_up = true;
+            layout.write(&main).unwrap();
+        };
+        put(&mut open(&home, &stores, &[]).unwrap(), &[subscribe("a.>")]);
+        let payload = encode_record(&Command::Declare { queue: Destination::queue("q") }, Compression::None);
+        for (number, id) in [(1, PartitionId(1)), (2, PartitionId(2))] {
+            let (position, payload) = (Position::FIRST, Payload::from(payload.clone()));
+            let record = Record { partition: id, position, payload, reserve: false, key: None };
+            open(&home, &stores, &[]).unwrap().stores[number].journal.commit(&[record]).unwrap();
+        }
+        let old = Layout::find(&stores[0].path).unwrap().unwrap();
+        give_up();
+        let opened = open(&home, &stores, &[]).unwrap();
+        assert_eq!(applied(&opened, 1), Some(Position::FIRST), "it is there after all");
+        assert!(opened.partitions[&PartitionId(1)].read_everywhere().is_empty());
+        drop(opened);
+        assert!(!std::fs::read_to_string(main.join(LAYOUT_FILE)).unwrap().contains("given_up"));
+
+        let away = home.path().join("away");
+        std::fs::rename(&stores[0].path, &away).unwrap();
+        let error = open(&home, &stores, &[]).err().unwrap();
+        assert!(error.contains("`postroad journal give-up` goes on without"), "{error}");
+        give_up();
+        let others = [FurtherStore { partitions: 7, ..stores[0].clone() }, stores[1].clone()];
+        for start in 1..=3 {
+            let opened = open(&home, &others, &[]).unwrap();
+            assert_eq!(opened.placement, Placement { partitions: 3, hashed: 1 }, "start {start}");
+            assert_eq!(opened.partitions[&PartitionId(1)].read_everywhere(), [subscribe("a.>")]);
+            assert_eq!(
+                applied(&opened, 2),
+                Some(Position::FIRST),
+                "start {start}: nothing of the other is lost"
+            );
+            drop(opened);
+            if start == 1 {
+                // As if it had ended right before the new one was listed.
+                let mut layout = Layout::find(&main).unwrap().unwrap();
+                (layout.stores[0].identity, layout.stores[0].given_up) =
+                    (old.identity.clone().unwrap(), true);
+                layout.write(&main).unwrap();
+            }
+        }
+        std::fs::remove_dir_all(&stores[0].path).unwrap();
+        std::fs::rename(away, &stores[0].path).unwrap();
+        let error = open(&home, &stores, &[]).err().unwrap();
+        assert!(error.contains("another store, or one that was given up"), "{error}");
     }
 
     #[test]

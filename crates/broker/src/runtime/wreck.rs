@@ -235,7 +235,8 @@ fn by_further(stores: &[PathBuf], starts: u64) -> anyhow::Result<Layout> {
             bail!("{} is a store of another data directory than those named ahead of it", path.display());
         }
         main = Some(of);
-        listed.push(FurtherLayout { name, identity, first, partitions: found.partitions });
+        let partitions = found.partitions;
+        listed.push(FurtherLayout { name, identity, first, partitions, given_up: false });
     }
     listed.sort_unstable_by_key(|store| store.first);
     let partitions = listed.first().map_or(1, |store| store.first);

@@ -4,6 +4,7 @@ mod backup;
 mod dump;
 mod export;
 mod export_file;
+mod give_up;
 mod import;
 mod line;
 mod repair;
@@ -29,6 +30,8 @@ pub enum Journal {
     Verify(verify::VerifyArguments),
     /// Tell what damage has cost, and with `--write` go on without it.
     Repair(repair::RepairArguments),
+    /// Go on without what a further store holds, whose directory is lost.
+    GiveUp(give_up::GiveUpArguments),
     /// How much each segment holds, and how much of it is live.
     Stats(stats::StatsArguments),
     /// Print the records, one to a line.
@@ -46,6 +49,7 @@ pub fn run(journal: &Journal) -> anyhow::Result<()> {
     match journal {
         Journal::Verify(arguments) => verify::run(arguments),
         Journal::Repair(arguments) => repair::run(arguments),
+        Journal::GiveUp(arguments) => give_up::run(arguments),
         Journal::Stats(arguments) => stats::run(arguments),
         Journal::Dump(arguments) => dump::run(arguments),
         Journal::Export(arguments) => export::run(arguments),
