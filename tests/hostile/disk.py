@@ -37,6 +37,10 @@ def mounted(folder, mib=DISK_MIB):
     return None, "no mount: " + "; ".join(reasons)
 
 
+def remount(folder, how):
+    subprocess.run(["mount", "-o", f"remount,{how}", folder], capture_output=True, text=True, check=True)
+
+
 class Ledger:
     """What was acknowledged to the producer and what was confirmed to the consumer."""
 
@@ -136,6 +140,26 @@ def run(binary, report, only=None):
         broker.must_start()
         return f"{len(ledger.sent)} messages acknowledged"
 
+    def read_only():
+        broker.kill()
+        remount(folder, "ro")
+
+        def ran(*words):
+            done = subprocess.run([binary, *words], capture_output=True, text=True)
+            return done.returncode, done.stdout, done.stderr
+
+        try:
+            for command in ("verify", "stats", "dump", "repair"):
+                code, _, errors = ran("journal", command, broker.data)
+                assert code == 0, f"{command}: {errors}"
+            code, lines, errors = ran("journal", "export", broker.data)
+            assert code == 0 and lines.count('"queue://disk"') == len(ledger.sent) - len(ledger.done), errors
+            assert not broker.start(), "it started where it cannot write"
+            assert "Read-only file system" in broker.errors(), broker.errors()
+        finally:
+            remount(folder, "rw")
+        broker.must_start()
+
     def complete():
         ledger.check_all(o.Client(broker.port))
         return f"{len(ledger.done)} messages"
@@ -146,6 +170,7 @@ def run(binary, report, only=None):
             ("a ballast file is removed, and sends succeed again without a restart", ballast_gone),
             ("filled again: acknowledgements succeed, and make space for sends", consumed),
             ("filled again, killed: it starts on the full disk", killed),
+            ("mounted read-only: it is checked, shown and exported", read_only),
             ("every acknowledged message is there, none comes again", complete),
         ):
             if not step(title, act):

@@ -236,7 +236,7 @@ impl Stopped {
 
     fn find(directory: &Path) -> Result<(ReadOnly<RealDisk>, Layout), StoreError> {
         let Some(layout) = Layout::find(directory)? else { return Err(without_layout(directory)) };
-        Ok((ReadOnly(RealDisk::open(directory)?), layout))
+        Ok((ReadOnly(RealDisk::open_to_look(directory)?), layout))
     }
 }
 
@@ -295,26 +295,8 @@ impl<D: Disk> Store<D> {
         settings: impl Fn(PartitionId) -> Settings,
         opening: Opening,
     ) -> Result<Store<D>, StoreError> {
-        opening.enter(Stage::Checkpoint, 0);
-        let (mut journal, mut recovered) =
-            Journal::open_with(disk.clone(), Options::default(), keys, &mut |done, of| {
-                if done == 0 {
-                    opening.enter(Stage::Journal, of);
-                }
-                opening.done(done);
-            })?;
-        let mut partitions: BTreeMap<PartitionId, Partition> = BTreeMap::new();
-        opening.enter(Stage::States, recovered.checkpoints.len() as u64);
-        for (checkpoint, number) in std::mem::take(&mut recovered.checkpoints).into_iter().zip(1..) {
-            let id = checkpoint.partition;
-            if !range.contains(id) {
-                return Err(StoreError::Beyond { partition: id.0, range });
-            }
-            let mut partition = restore(&checkpoint, settings(id))?;
-            read_prepared(&mut journal, id, &mut partition)?;
-            partitions.insert(id, partition);
-            opening.done(number);
-        }
+        let Restored { mut journal, recovered, mut partitions } =
+            restore_all(&disk, range, &keys, &settings, &opening)?;
         for id in range.iter() {
             partitions.entry(id).or_insert_with(|| Partition::new(settings(id)));
         }
@@ -341,13 +323,63 @@ impl<D: Disk> Store<D> {
     }
 }
 
+/// A journal, and the partitions as they were at its checkpoint, those left out that are stopped.
+struct Restored<D: Disk> {
+    journal: Journal<D>,
+    recovered: Recovered<D::File>,
+    partitions: BTreeMap<PartitionId, Partition>,
+}
+
+/// Opens a journal with the partitions in the range. Again if there are some that cannot go on: it takes no records for these.
+fn restore_all<D: Disk>(
+    disk: &D,
+    range: PartitionRange,
+    keys: &Keys,
+    settings: &impl Fn(PartitionId) -> Settings,
+    opening: &Opening,
+) -> Result<Restored<D>, StoreError> {
+    let mut stopped: BTreeMap<PartitionId, Damage> = BTreeMap::new();
+    loop {
+        opening.enter(Stage::Checkpoint, 0);
+        let mut watch = |done, of| {
+            if done == 0 {
+                opening.enter(Stage::Journal, of);
+            }
+            opening.done(done);
+        };
+        let (disk, options) = (disk.clone(), Options::default());
+        let opened = Journal::open_stopping(disk, options, keys.clone(), &stopped, &mut watch);
+        let (mut journal, mut recovered) = opened?;
+        let (mut partitions, known) = (BTreeMap::new(), stopped.len());
+        opening.enter(Stage::States, recovered.checkpoints.len() as u64);
+        for (checkpoint, number) in std::mem::take(&mut recovered.checkpoints).into_iter().zip(1..) {
+            let id = checkpoint.partition;
+            if !range.contains(id) {
+                return Err(StoreError::Beyond { partition: id.0, range });
+            }
+            let mut partition = restore(&checkpoint, settings(id))?;
+            match read_prepared(&mut journal, id, &mut partition) {
+                Err(StoreError::Read(ReadError::Damaged(damage))) => {
+                    stopped.insert(id, Damage { partition: Some(id), ..damage });
+                }
+                read => read?,
+            }
+            partitions.insert(id, partition);
+            opening.done(number);
+        }
+        if known == stopped.len() {
+            return Ok(Restored { journal, recovered, partitions });
+        }
+    }
+}
+
 /// The partition as it was at the checkpoint; little of its state is in memory at a time.
 pub(super) fn restore(checkpoint: &StoredCheckpoint, settings: Settings) -> Result<Partition, StoreError> {
     let restored = checkpoint.state.read_by(|pieces| Partition::restore_pieces(settings, pieces))?;
     restored.map_err(|source| StoreError::Snapshot { partition: checkpoint.partition.0, source })
 }
 
-/// Reads the bodies of prepared messages back: where they go may depend on them.
+/// Reads the bodies of prepared messages back: where they go may depend on them. If it does and one is damaged, the partition cannot go on.
 fn read_prepared<D: Disk>(
     journal: &mut Journal<D>,
     id: PartitionId,

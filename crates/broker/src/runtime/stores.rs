@@ -497,7 +497,7 @@ fn has_segments(directory: &Path, disk: &RealDisk) -> Result<bool, StoreError> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use postroad_journal::Checkpoint;
+    use postroad_journal::{Checkpoint, Damage};
     use postroad_model::{Binding, Changes, Chunks, Message, Schedule, Sent, Subscription, TransactionId};
     use postroad_routing::DestinationPattern;
     use tempfile::TempDir;
@@ -547,13 +547,13 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_message_of_a_prepared_transaction_stops_nobody_unless_subscriptions_judge_it() {
-        for (case, to, opens) in [
-            ("a queue", Destination::queue("a"), true),
+    fn a_damaged_message_of_a_prepared_transaction_stops_its_partition_if_subscriptions_judge_it() {
+        for (case, to, stops) in [
+            ("a queue", Destination::queue("a"), false),
             (
                 "a topic: which subscriptions take it may depend on what is in it",
                 Destination::topic("a"),
-                false,
+                true,
             ),
         ] {
             let home = tempfile::tempdir().unwrap();
@@ -572,15 +572,19 @@ mod tests {
             let mut bytes = std::fs::read(&segment).unwrap();
             let at = bytes.windows(body.len()).position(|part| part == body).expect("its body is there");
             bytes[at] ^= 1;
-            std::fs::write(&segment, bytes).unwrap();
-            let opened = open(&home, &[], &[]);
-            match opened {
-                Ok(opened) => {
-                    assert!(opens, "{case}");
-                    assert_eq!(opened.partitions[&PartitionId(0)].prepared_messages(), 1, "{case}");
-                }
-                Err(error) => assert!(!opens && error.contains("damaged at byte"), "{case}: {error}"),
+            std::fs::write(&segment, &bytes).unwrap();
+            for start in 1..=2 {
+                let opened = open(&home, &[], &[]).unwrap();
+                let stopped: Vec<&Damage> = opened.stores[0].journal.stopped().collect();
+                let of: Vec<_> = stopped.iter().map(|damage| damage.partition).collect();
+                assert_eq!(of, vec![Some(partition); usize::from(stops)], "{case}, start {start}");
+                let prepared = opened.partitions[&partition].prepared_messages();
+                assert_eq!(prepared, u64::from(!stops), "{case}, start {start}");
             }
+            bytes[at] ^= 1;
+            std::fs::write(&segment, bytes).unwrap();
+            let opened = open(&home, &[], &[]).unwrap();
+            assert_eq!(opened.partitions[&partition].prepared_messages(), 1, "{case}: it is whole again");
         }
     }
 

@@ -73,7 +73,8 @@ impl Wreck {
         if !directory.is_dir() {
             bail!("there is no such directory");
         }
-        let salvage = Salvage::look_with(RealDisk::open(directory)?, keys).map_err(StoreError::from)?;
+        let salvage =
+            Salvage::look_with(RealDisk::open_to_look(directory)?, keys).map_err(StoreError::from)?;
         if salvage.is_empty() {
             bail!("it has no checkpoint and not one segment: there is nothing to go on with");
         }

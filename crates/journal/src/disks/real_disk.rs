@@ -26,8 +26,9 @@ pub struct RealDisk {
 struct LockedDirectory {
     path: PathBuf,
     directory: OwnedFd,
-    /// Held for its lock only: the kernel lets go of it when the process ends, however that happens.
-    _lock: OwnedFd,
+    /// Held for its lock only: the kernel lets go of it when the process ends, however that happens. `None`: nobody has written there.
+    _lock: Option<OwnedFd>,
+    may_write: bool,
 }
 
 /// A file of the operating system.
@@ -79,11 +80,35 @@ impl RealDisk {
         if !path.is_dir() {
             make_directory(path).map_err(failed)?;
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        let directory = open_directory(path)?;
         let lock = lock(&directory, path)?;
-        let locked = Arc::new(LockedDirectory { path: path.to_owned(), directory, _lock: lock });
-        Ok(RealDisk { locked, bytes_max: None, ways: Ways::default() })
+        Ok(RealDisk::of(LockedDirectory {
+            path: path.to_owned(),
+            directory,
+            _lock: Some(lock),
+            may_write: true,
+        }))
+    }
+
+    /// As [`RealDisk::open`], for somebody who only looks: the directory must be there, and may be one in which nothing can be
+    /// written, as on a file system that is mounted so. Then others may look at the same time, and writes fail.
+    ///
+    /// # Errors
+    /// Those of [`RealDisk::open`].
+    pub fn open_to_look(path: impl AsRef<Path>) -> Result<RealDisk, OpenError> {
+        let path = path.as_ref();
+        let directory = open_directory(path)?;
+        let (lock, may_write) = match lock(&directory, path) {
+            Err(OpenError::Io { source, .. }) if forbids_writing(&source) => {
+                (lock_to_look(&directory, path)?, false)
+            }
+            lock => (Some(lock?), true),
+        };
+        Ok(RealDisk::of(LockedDirectory { path: path.to_owned(), directory, _lock: lock, may_write }))
+    }
+
+    fn of(locked: LockedDirectory) -> RealDisk {
+        RealDisk { locked: Arc::new(locked), bytes_max: None, ways: Ways::default() }
     }
 
     /// The same, as if the file system were so large and held nothing else. What is there already stays.
@@ -131,23 +156,45 @@ fn make_directory(path: &Path) -> io::Result<()> {
     std::fs::File::open(parent)?.sync_all()
 }
 
+fn open_directory(path: &Path) -> Result<OwnedFd, OpenError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let failed = |error: Errno| OpenError::Io { file: path.to_owned(), source: error.into() };
+    rustix::fs::open(path, flags, Mode::empty()).map_err(failed)
+}
+
 fn lock(directory: &OwnedFd, path: &Path) -> Result<OwnedFd, OpenError> {
-    let file = path.join(LOCK_NAME);
-    let failed = |error: rustix::io::Errno| OpenError::Io { file: file.clone(), source: error.into() };
+    let failed = |error: Errno| OpenError::Io { file: path.join(LOCK_NAME), source: error.into() };
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
     let lock = rustix::fs::openat(directory, LOCK_NAME, flags, Mode::from_raw_mode(0o640)).map_err(failed)?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let pid = owner(&lock);
-            return Err(OpenError::Locked { file, pid });
-        }
-        Err(error) => return Err(failed(error)),
-    }
+    take(&lock, path, FlockOperation::NonBlockingLockExclusive)?;
     rustix::fs::ftruncate(&lock, 0).map_err(failed)?;
     let pid = format!("{}\n", std::process::id());
     rustix::io::pwrite(&lock, pid.as_bytes(), 0).map_err(failed)?;
     Ok(lock)
+}
+
+/// Where there is no lock file, nobody has written, and nobody can be kept from it.
+fn lock_to_look(directory: &OwnedFd, path: &Path) -> Result<Option<OwnedFd>, OpenError> {
+    match rustix::fs::openat(directory, LOCK_NAME, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(lock) => {
+            take(&lock, path, FlockOperation::NonBlockingLockShared)?;
+            Ok(Some(lock))
+        }
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(OpenError::Io { file: path.join(LOCK_NAME), source: error.into() }),
+    }
+}
+
+fn take(lock: &OwnedFd, path: &Path, operation: FlockOperation) -> Result<(), OpenError> {
+    let file = || path.join(LOCK_NAME);
+    rustix::fs::flock(lock, operation).map_err(|error| match error {
+        Errno::WOULDBLOCK => OpenError::Locked { file: file(), pid: owner(lock) },
+        error => OpenError::Io { file: file(), source: error.into() },
+    })
+}
+
+fn forbids_writing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
 }
 
 /// The process id its owner wrote into the lock file; `None` if it is not there (yet).
@@ -171,7 +218,8 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<RealFile> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let access = if self.locked.may_write { OFlags::RDWR } else { OFlags::RDONLY };
+        let flags = access | OFlags::CLOEXEC;
         Ok(self.file(rustix::fs::openat(&self.locked.directory, name, flags, Mode::empty())?))
     }
 
@@ -277,5 +325,27 @@ impl DiskFile for RealFile {
 
     fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fdatasync(&self.file)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_nobody_can_write_several_look_and_keep_writers_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let opened = open_directory(path).unwrap();
+        let look = || lock_to_look(&opened, path);
+        assert!(look().unwrap().is_none(), "nobody has written there");
+        let writer = lock(&opened, path).unwrap();
+        let owner = Some(std::process::id());
+        assert!(matches!(look(), Err(OpenError::Locked { pid, .. }) if pid == owner));
+        drop(writer);
+        let several = [look().unwrap().unwrap(), look().unwrap().unwrap()];
+        assert!(matches!(lock(&opened, path), Err(OpenError::Locked { .. })));
+        drop(several);
+        lock(&opened, path).unwrap();
     }
 }

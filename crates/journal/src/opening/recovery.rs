@@ -52,6 +52,21 @@ impl<D: Disk> Journal<D> {
         keys: Keys,
         watch: &mut dyn FnMut(u64, u64),
     ) -> Result<(Journal<D>, Recovered<D::File>), OpenError> {
+        Journal::open_stopping(disk, options, keys, &BTreeMap::new(), watch)
+    }
+
+    /// As [`Journal::open_with`], with these partitions stopped whatever else is found: what they need before they can go on cannot
+    /// be read.
+    ///
+    /// # Errors
+    /// Those of [`Journal::open`].
+    pub fn open_stopping(
+        disk: D,
+        options: Options,
+        keys: Keys,
+        stopped: &BTreeMap<PartitionId, Damage>,
+        watch: &mut dyn FnMut(u64, u64),
+    ) -> Result<(Journal<D>, Recovered<D::File>), OpenError> {
         let began = Instant::now();
         let options = options.in_bounds();
         let directory_failed = |source| OpenError::Io { file: disk.path(""), source };
@@ -68,6 +83,9 @@ impl<D: Disk> Journal<D> {
         let verified = chain::link(found, start, end, missing)
             .and_then(|chain| verify(&disk, &loaded, &numbers, compacted, chain, &keys, watch));
         let (mut verified, mut unused, dead) = or_refused(verified, refused)?;
+        for (partition, damage) in stopped {
+            verified.damaged.entry(*partition).or_insert_with(|| damage.clone());
+        }
         check_keys(&disk, &verified.segments, &keys)?;
         let indexes = names
             .iter()

@@ -31,6 +31,20 @@ fn a_directory_keeps_what_was_committed_and_belongs_to_one_process() {
 }
 
 #[test]
+fn whoever_looks_makes_nothing_and_keeps_writers_out() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("journal");
+    assert!(matches!(RealDisk::open_to_look(&path), Err(OpenError::Io { .. })));
+    assert!(!path.exists());
+    drop(RealDisk::open(&path).unwrap());
+    let looking = RealDisk::open_to_look(&path).unwrap();
+    let owner = Some(std::process::id());
+    assert!(matches!(RealDisk::open(&path), Err(OpenError::Locked { pid, .. }) if pid == owner));
+    drop(looking);
+    RealDisk::open(&path).unwrap();
+}
+
+#[test]
 fn a_directory_is_read_however_it_was_written() {
     let directory = tempfile::tempdir().unwrap();
     let mut number = 0;
