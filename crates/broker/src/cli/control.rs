@@ -21,7 +21,10 @@ pub fn ask(data: &Path, request: &Request) -> anyhow::Result<Answer> {
     stream.write_all(&request)?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
-    match serde_json::from_str(&line).context("the broker ended before it answered")? {
+    if !line.ends_with('\n') {
+        bail!("the broker ended before it answered");
+    }
+    match serde_json::from_str(&line).context("the broker's answer is not understood")? {
         Answer::Error(error) => bail!("{error}"),
         answer => Ok(answer),
     }

@@ -63,8 +63,8 @@ pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
     let report: String = told.iter().map(|Told(_, object)| format!("{object}\n")).collect();
     let (aside, repaired) =
         wreck.repair(report.as_bytes()).with_context(|| format!("cannot repair {}", data.display()))?;
-    let files = repaired.aside.len();
-    let text = format!("repaired; {files} files are kept in {}, with this report", aside.display());
+    let files = counted(repaired.aside.len() as u64, "file");
+    let text = format!("repaired; kept in {}: {files}, with this report", aside.display());
     let aside = aside.display().to_string();
     let object =
         json!({"kind": "repaired", "aside": aside, "files": repaired.aside, "rescued": repaired.rescued});
