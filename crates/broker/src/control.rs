@@ -391,9 +391,9 @@ fn queue(text: &str) -> anyhow::Result<Destination> {
     Ok(Destination::queue(name))
 }
 
-/// Why a store writes nothing, if it does not. It may have to wait for a sync.
+/// See [`NamedDoor::broken`], which may have to wait for a sync.
 async fn broken(journal: NamedDoor) -> anyhow::Result<Option<String>> {
-    Ok(tokio::task::spawn_blocking(move || journal.figures().broken).await?)
+    Ok(tokio::task::spawn_blocking(move || journal.broken()).await?)
 }
 
 /// The store of this name; refuses one that there is not.

@@ -62,6 +62,8 @@ const WAIT_MAX: Duration = Duration::from_millis(50);
 
 type File = <RealDisk as postroad_journal::Disk>::File;
 
+const THREAD_GONE: &str = "the journal's thread is gone";
+
 /// The journal thread's ends of its rings.
 pub struct JournalLinks {
     /// From each core.
@@ -105,12 +107,17 @@ impl NamedDoor {
         Ok(backups)
     }
 
+    /// Why nothing is written, if that is so. Waits for its turn.
+    pub fn broken(&self) -> Option<String> {
+        match self.door.writing.lock() {
+            Ok(writing) => writing.writer.trouble_with_writing().map(str::to_owned),
+            Err(_) => Some(THREAD_GONE.to_owned()),
+        }
+    }
+
     /// How the journal is. Waits for its turn.
     pub fn figures(&self) -> JournalFigures {
-        let gone = || JournalFigures {
-            broken: Some("the journal's thread is gone".to_owned()),
-            ..JournalFigures::default()
-        };
+        let gone = || JournalFigures { broken: Some(THREAD_GONE.to_owned()), ..JournalFigures::default() };
         JournalFigures { store: self.store.to_string(), ..self.door.figures().unwrap_or_else(gone) }
     }
 }
