@@ -938,6 +938,42 @@ fn a_transaction_is_whole_whatever_each_journal_has_lost_that_nobody_waited_for(
 }
 
 #[test]
+fn whatever_one_partition_had_of_a_transaction_the_other_ends_it_once_that_begins_anew() {
+    let placement = settings(2).placement;
+    let home = placement.partition_of("a");
+    let name = (0..).map(|number| format!("b{number}")).find(|name| placement.partition_of(name) != home);
+    let name = name.expect("some name lies elsewhere");
+    let script = format!(
+        "send 1 a m
+         attach 1.1 a 9
+         accept 1.1 m tx=1
+         send 1 {name} n tx=1
+         commit 1 1"
+    );
+    let done = || {
+        let mut bench = Bench::new(settings(2));
+        bench.run(&script);
+        bench
+    };
+    let lengths: Vec<usize> = done().log.iter().map(Vec::len).collect();
+    for lost in 0..2 {
+        for kept in 0..=lengths[1 - lost] {
+            let mut bench = done();
+            let mut records = [kept; 2];
+            records[lost] = 0;
+            bench.restart_with(&records);
+            let prepared: u64 =
+                bench.partitions.iter().map(postroad_core::Partition::prepared_messages).sum();
+            assert_eq!(prepared, 0, "partition {lost} is new, of the other {kept} records are left");
+            let left = bench.held();
+            assert!(["", "a:1", &format!("{name}:1")].contains(&&*left), "{lost}, {kept}: {left}");
+            // Nobody holds anything still, and both go on.
+            assert_eq!(bench.run(&script).matches("no:").count(), 0, "{lost}, {kept}");
+        }
+    }
+}
+
+#[test]
 fn temporary_destinations_end_with_their_connection() {
     check(&[
         (
