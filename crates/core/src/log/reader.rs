@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::log::record::{RecordError, UNORDERED, VERSION};
+use crate::log::record::RecordError;
 
 /// Reads a record or a snapshot; never panics, never allocates by a count it has not seen backed by bytes.
 pub(crate) struct Reader<'a> {
@@ -17,29 +17,17 @@ pub(crate) struct Reader<'a> {
     /// What follows, as far as it was asked for.
     behind: Bytes,
     more: Option<&'a mut dyn Iterator<Item = Bytes>>,
-    version: u8,
 }
 
 impl<'a> Reader<'a> {
     /// Of what is in one piece.
     pub(crate) fn new(bytes: Bytes) -> Reader<'static> {
-        Reader { piece: bytes, at: 0, before: 0, behind: Bytes::new(), more: None, version: VERSION }
+        Reader { piece: bytes, at: 0, before: 0, behind: Bytes::new(), more: None }
     }
 
     /// Of these pieces, wherever they were cut.
     pub(crate) fn of_pieces(pieces: &'a mut dyn Iterator<Item = Bytes>) -> Reader<'a> {
         Reader { more: Some(pieces), ..Reader::new(Bytes::new()) }
-    }
-
-    /// What follows is of this version; `false` if this build does not know it.
-    pub(crate) fn speaks(&mut self, version: u8) -> bool {
-        self.version = version;
-        (UNORDERED..=VERSION).contains(&version)
-    }
-
-    /// Whether what follows was written when durable entries lay in one lane, whatever their priority.
-    pub(crate) fn is_unordered(&self) -> bool {
-        self.version == UNORDERED
     }
 
     /// Bytes before the next field.

@@ -8,19 +8,15 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{
     Again, Binding, BranchId, Changes, Chunks, Command, Compression, Destination, DestinationKind, Due,
-    Encoding, EntryTag, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, PartitionId, Piece, Position,
-    Protocol, QueueId, RareHeaders, Schedule, Sent, SettleCause, Settlement, Snapshot, Spilled, Subscription,
-    TransactionId,
+    Encoding, EntryTag, Group, HIGHEST_PRIORITY, Message, PartitionId, Piece, Position, Protocol, QueueId,
+    RareHeaders, Schedule, Sent, SettleCause, Settlement, Snapshot, Spilled, Subscription, TransactionId,
 };
 
 use crate::log::compressed::{self, Method};
 use crate::log::reader::Reader;
 
 /// The layout that this build writes, and the newest that it reads.
-pub(crate) const VERSION: u8 = 2;
-
-/// Version 1 knew no order of priorities: what it kept has lain in one lane, that of the normal priority.
-pub(super) const UNORDERED: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 
 /// A bit of a destination's flags that says something about it where it stands: an address is followed by more of them,
 /// a subscription to the topic is shared.
@@ -195,7 +191,7 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
     let mut input = Reader::new(record.clone());
     let kind = input.u8()?;
     let version = input.u8()?;
-    if !input.speaks(version) {
+    if version != VERSION {
         return Err(RecordError::Unknown { field: "record version", value: version });
     }
     let command = match kind {
@@ -544,8 +540,8 @@ impl Reader<'_> {
         let (name, (topic, marks)) = (self.text()?, self.flagged_destination(3 | MARKED)?);
         let shared = marks & MARKED != 0;
         let selector = self.text()?;
-        let skips = if self.is_unordered() { None } else { Some(self.text()?) };
-        Ok(Subscription { name, topic, selector, skips: skips.filter(|client| !client.is_empty()), shared })
+        let skips = Some(self.text()?).filter(|client| !client.is_empty());
+        Ok(Subscription { name, topic, selector, skips, shared })
     }
 
     /// The headers of a message, and the length of its body.
@@ -561,12 +557,11 @@ impl Reader<'_> {
         let protocol = protocol.ok_or(RecordError::Unknown { field: "message protocol", value: number })?;
         let encoding = Encoding { protocol, version: self.u8()? };
         let flags = self.u8()?;
-        let known = if self.is_unordered() { flag::PERSISTENT } else { flag::ALL | marks };
+        let known = flag::ALL | marks;
         if flags & !known != 0 {
             return Err(RecordError::Unknown { field: "message flags", value: flags });
         }
-        let priority = self.u8()?;
-        let priority = if self.is_unordered() { NORMAL_PRIORITY } else { priority.min(HIGHEST_PRIORITY) };
+        let priority = self.u8()?.min(HIGHEST_PRIORITY);
         let expires_at_ms = self.u64()?;
         let bytes = u64::from(self.u32()?);
         let rare = self.rare(flags)?;
@@ -853,7 +848,7 @@ mod tests {
     fn unknown_types_and_versions_are_named() {
         for (name, bytes, want) in [
             ("type", &[99_u8, VERSION][..], RecordError::Unknown { field: "record type", value: 99 }),
-            ("version", &[1, 3], RecordError::Unknown { field: "record version", value: 3 }),
+            ("version", &[1, 2], RecordError::Unknown { field: "record version", value: 2 }),
             ("no version", &[1, 0], RecordError::Unknown { field: "record version", value: 0 }),
             ("destination", &[1, VERSION, 4], RecordError::Unknown { field: "destination flags", value: 4 }),
         ] {

@@ -4,7 +4,7 @@
 use bytes::{BufMut, Bytes};
 
 use super::reader::Reader;
-use super::record::{RecordError, kind};
+use super::record::{RecordError, VERSION, kind};
 
 /// The record with nothing but those of its messages that are needed, each under its ordinal, and how many these are; `None` where it would not
 /// be shorter, or is no record with several messages. A share of a transaction stays whole while all of its messages are needed: it may
@@ -37,7 +37,7 @@ fn needed(record: &Bytes, is_needed: &dyn Fn(u32) -> bool) -> Result<Option<Foun
     let mut input = Reader::new(record.clone());
     let kind = input.u8()?;
     let version = input.u8()?;
-    if !input.speaks(version) {
+    if version != VERSION {
         return Ok(None);
     }
     if kind == kind::PREPARE {

@@ -17,81 +17,26 @@ use crate::Partition;
 use crate::addresses::binding::Fed;
 use crate::intake::audit::{Audit, Last};
 use crate::log::reader::Reader;
-use crate::log::record::{self, RecordError, Writer};
+use crate::log::record::{RecordError, Writer};
 use crate::memory::folding::folded_pages;
 use crate::queue::{Entry, Folded, Lane, LaneNumber, Load, Page, Queue, Span, State, tag};
 use crate::schedule::{Chunk, Job, Shelf, WORDS};
 use crate::settings::Settings;
 use crate::transaction::{Prepared, Promised};
 
-/// The layout that this build writes, and the newest that it reads. Up to version 2 it was that of records, whose
-/// parts it still has.
-const VERSION: u8 = 15;
-
-/// The first layout with branches that are in doubt.
-const BRANCHES_SINCE: u8 = 3;
-
-/// The first layout with topics that feed queues.
-const BINDINGS_SINCE: u8 = 4;
-
-/// The first layout with the last messages of producers.
-const AUDIT_SINCE: u8 = 5;
-
-/// The first layout with messages that are due later.
-const JOBS_SINCE: u8 = 6;
-
-/// The first layout with folded pages; since version 9 there are wide ones, which earlier builds would refuse.
-const PAGES_SINCE: u8 = 7;
-
-/// The first layout whose pages tell ordinals by steps, and headers once.
-const ORDINAL_STEPS_SINCE: u8 = 14;
-
-/// The first layout that says of each page whether its messages may be shared.
-const SHARED_SINCE: u8 = 15;
-
-/// The first layout with branches that operators have ended.
-const OVERRULED_SINCE: u8 = 8;
-
-/// The first layout with large bodies of messages that are due later.
-const SCHEDULED_CHUNKS_SINCE: u8 = 10;
-
-/// The first layout with jobs in folded pages.
-const JOB_PAGES_SINCE: u8 = 11;
-
-/// The first layout with jobs that are in records of their own.
-const SHELVES_SINCE: u8 = 12;
-
-/// The first layout with queues that are leaving, and what has moved; since then there are lanes of what is ahead.
-const MOVES_SINCE: u8 = 13;
-
-/// Reads a page of a snapshot.
-type ReadPage = fn(&mut Reader<'_>) -> Result<Page, RecordError>;
-
-/// For a snapshot of this version; `None` if there are no pages in it.
-fn reader_of_pages(version: u8) -> Option<ReadPage> {
-    match version {
-        ..PAGES_SINCE => None,
-        PAGES_SINCE..ORDINAL_STEPS_SINCE => {
-            Some(|input| Ok(Page::read_until_13(&input.blob()?)?.shared(true)))
-        }
-        ORDINAL_STEPS_SINCE..SHARED_SINCE => Some(|input| Ok(Page::read(&input.blob()?)?.shared(true))),
-        SHARED_SINCE.. => Some(|input| {
-            let is_shared = input.boolean("shared")?;
-            Ok(Page::read(&input.blob()?)?.shared(is_shared))
-        }),
-    }
-}
+/// The layout of snapshots; any other is refused.
+const VERSION: u8 = 1;
 
 /// Why bytes are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// A newer Postroad wrote it.
-    #[error("snapshot version {found} is unknown; this version of Postroad reads up to {known}")]
+    /// Another version of Postroad wrote it.
+    #[error("snapshot version {found} is unknown; this version of Postroad reads version {known}")]
     Version {
         /// The version in the snapshot.
         found: u8,
-        /// The newest one known here.
+        /// The version that this build reads.
         known: u8,
     },
     /// Its fields do not hold together.
@@ -349,16 +294,11 @@ impl Partition {
         Ok(())
     }
 
-    fn read_jobs(&mut self, has_pages: bool, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+    fn read_jobs(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
         let job =
             |input: &mut Reader<'_>| Ok((input.due()?, Job { bytes: input.u32()?, name: input.u64()? }));
-        if has_pages {
-            let pages = input.list(|input| Ok((input.blob()?, input.list(job)?)))?;
-            self.jobs.restore(pages, input.list(|input| Ok((input.due()?, input.again()?)))?)?;
-        } else {
-            let jobs = input.list(|input| Ok((job(input)?, input.list(Reader::again)?.pop())))?;
-            jobs.into_iter().for_each(|((due, job), again)| self.jobs.insert(due, job, again));
-        }
+        let pages = input.list(|input| Ok((input.blob()?, input.list(job)?)))?;
+        self.jobs.restore(pages, input.list(|input| Ok((input.due()?, input.again()?)))?)?;
         let scheduled = input
             .list(|input| Ok((input.transaction()?, (read_key(input)?, input.u64()?, input.schedule()?))))?;
         for (id, scheduled) in scheduled {
@@ -389,7 +329,7 @@ impl Partition {
         let mut partition = Partition::new(settings);
         let mut input = Reader::of_pieces(pieces);
         let found = input.u8()?;
-        if VERSION < found || !input.speaks(found.min(record::VERSION)) {
+        if found != VERSION {
             return Err(SnapshotError::Version { found, known: VERSION });
         }
         partition.applied = Position::new(input.u64()?);
@@ -399,7 +339,7 @@ impl Partition {
             partition.bodies.insert_absent(key, message, bytes);
             Ok(())
         })?;
-        input.each(|input| partition.read_queue(reader_of_pages(found), input))?;
+        input.each(|input| partition.read_queue(input))?;
         let prepared = input.list(|input| Ok((input.transaction()?, read_prepared(input)?)))?;
         for (id, prepared) in &prepared {
             partition.claim_prepared(*id, prepared)?;
@@ -411,41 +351,25 @@ impl Partition {
         }
         let decided = input.list(|input| Ok((input.transaction()?, input.participants()?)))?;
         partition.decided = decided.into_iter().collect();
-        if BRANCHES_SINCE <= found {
-            for (branch, promised) in input.list(|input| Ok((input.branch()?, read_promised(input)?)))? {
-                partition.branches.promise(branch, promised);
+        for (branch, promised) in input.list(|input| Ok((input.branch()?, read_promised(input)?)))? {
+            partition.branches.promise(branch, promised);
+        }
+        for (binding, number) in input.list(Reader::binding)?.into_iter().zip(0..) {
+            if partition.addresses.get(&binding.queue).is_none() {
+                return Err(SnapshotError::Dangling { what: "queue of binding", number });
             }
+            partition.apply_bind(binding);
         }
-        if BINDINGS_SINCE <= found {
-            for (binding, number) in input.list(Reader::binding)?.into_iter().zip(0..) {
-                if partition.addresses.get(&binding.queue).is_none() {
-                    return Err(SnapshotError::Dangling { what: "queue of binding", number });
-                }
-                partition.apply_bind(binding);
-            }
+        partition.audit = Audit::restore([input.list(read_last)?, input.list(read_last)?]);
+        partition.read_jobs(&mut input)?;
+        for (branch, committed) in input.list(|input| Ok((input.branch()?, input.boolean("outcome")?)))? {
+            partition.branches.overrule(branch, committed);
         }
-        if AUDIT_SINCE <= found {
-            partition.audit = Audit::restore([input.list(read_last)?, input.list(read_last)?]);
+        for (key, chunks) in input.list(|input| Ok((read_key(input)?, input.chunks()?)))? {
+            partition.uploads.schedule(key, Arc::new(chunks));
         }
-        if JOBS_SINCE <= found {
-            partition.read_jobs(JOB_PAGES_SINCE <= found, &mut input)?;
-        }
-        if OVERRULED_SINCE <= found {
-            for (branch, committed) in input.list(|input| Ok((input.branch()?, input.boolean("outcome")?)))? {
-                partition.branches.overrule(branch, committed);
-            }
-        }
-        if SCHEDULED_CHUNKS_SINCE <= found {
-            for (key, chunks) in input.list(|input| Ok((read_key(input)?, input.chunks()?)))? {
-                partition.uploads.schedule(key, Arc::new(chunks));
-            }
-        }
-        if SHELVES_SINCE <= found {
-            partition.read_shelves(&mut input)?;
-        }
-        if MOVES_SINCE <= found {
-            partition.read_moves(&mut input)?;
-        }
+        partition.read_shelves(&mut input)?;
+        partition.read_moves(&mut input)?;
         input.end()?;
         partition.fold_all();
         Ok(partition)
@@ -511,15 +435,12 @@ impl Partition {
         }
     }
 
-    fn read_queue(&mut self, pages: Option<ReadPage>, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+    fn read_queue(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
         let id = QueueId(input.u64()?);
         let source = input.destination()?;
         let subscription = input.list(Reader::subscription)?.pop();
         let mut queue = self.new_queue(id, source.clone());
-        match input.is_unordered() {
-            true => self.read_lane(LaneNumber(0), &mut queue, None, input)?,
-            false => self.read_lanes(&mut queue, pages, input)?,
-        }
+        self.read_lanes(&mut queue, input)?;
         match subscription {
             Some(subscription) => self.bind_subscription(queue, subscription),
             None => {
@@ -530,19 +451,14 @@ impl Partition {
         Ok(())
     }
 
-    fn read_lanes(
-        &mut self,
-        queue: &mut Queue,
-        pages: Option<ReadPage>,
-        input: &mut Reader<'_>,
-    ) -> Result<(), SnapshotError> {
+    fn read_lanes(&mut self, queue: &mut Queue, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
         for _ in 0..input.u32()? {
             let value = input.u8()?;
             let number = LaneNumber(value);
             if number.is_volatile() || !number.is_known() || queue.lanes.get(number).is_some() {
                 return Err(RecordError::Unknown { field: "lane", value }.into());
             }
-            self.read_lane(number, queue, pages, input)?;
+            self.read_lane(number, queue, input)?;
         }
         Ok(())
     }
@@ -551,23 +467,20 @@ impl Partition {
         &mut self,
         number: LaneNumber,
         queue: &mut Queue,
-        pages: Option<ReadPage>,
         input: &mut Reader<'_>,
     ) -> Result<(), SnapshotError> {
         let next = input.u64()?;
         let entry = |input: &mut Reader<'_>| Ok(Part::Entry((input.u64()?, input.u32()?, read_key(input)?)));
         let mut parts = input.list(entry)?;
-        let mut page_entries = 0;
-        if let Some(read) = pages {
-            page_entries = u64::from(input.u32()?);
-            let kept = |input: &mut Reader<'_>| {
-                let page = read(input)?;
-                // It may be out of memory from here on.
-                let load = page.load();
-                Ok(Part::Page(self.bodies.keep_page(page, &self.settings), load))
-            };
-            parts.extend(input.list(kept)?);
-        }
+        let page_entries = u64::from(input.u32()?);
+        let kept = |input: &mut Reader<'_>| {
+            let is_shared = input.boolean("shared")?;
+            let page = Page::read(&input.blob()?)?.shared(is_shared);
+            // It may be out of memory from here on.
+            let load = page.load();
+            Ok(Part::Page(self.bodies.keep_page(page, &self.settings), load))
+        };
+        parts.extend(input.list(kept)?);
         parts.sort_by_key(Part::first);
         let lane = queue.lanes.get_or_make(number);
         let has_pages = parts.iter().any(|part| matches!(part, Part::Page(..)));

@@ -100,31 +100,12 @@ impl Column {
     }
 }
 
-/// How a page is written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Layout {
-    /// As snapshots up to version 13 have it: ordinals have no steps, and the last column says 1 where the headers are not those
-    /// of the entry before.
-    Until13,
-    Own,
-}
-
-impl Layout {
-    fn steps(self, column: Column) -> Steps {
-        match column {
-            Column::Ordinals if self == Layout::Until13 => Steps::None,
-            column => column.steps(),
-        }
-    }
-
-    /// How many headers there are, if there were `before` ahead of this run of the last column.
-    fn headers(self, before: u64, run: Run) -> Result<u64, RecordError> {
-        match self {
-            Layout::Until13 if before == 0 && run.first == 0 => Err(wrong("it has no first headers")),
-            Layout::Until13 => Ok(before + if run.first == 0 { 0 } else { run.count }),
-            Layout::Own if run.first <= before => Ok(before.max(run.first + 1)),
-            Layout::Own => Err(wrong("it does not have the headers of an entry")),
-        }
+/// The number of headers up to this run of the last column, with `before` of them ahead of it.
+fn headers_up_to(before: u64, run: Run) -> Result<u64, RecordError> {
+    if run.first <= before {
+        Ok(before.max(run.first + 1))
+    } else {
+        Err(wrong("it does not have the headers of an entry"))
     }
 }
 
@@ -173,8 +154,7 @@ impl Page {
     /// [`RecordError`]: these bytes are no page.
     pub fn read(bytes: &[u8]) -> Result<Page, RecordError> {
         let bytes = Bytes::copy_from_slice(bytes);
-        let Outline { entries, first, last, last_stamp, first_expiry_ms, has_groups } =
-            Outline::of(&bytes, Layout::Own)?;
+        let Outline { entries, first, last, last_stamp, first_expiry_ms, has_groups } = Outline::of(&bytes)?;
         Ok(Page {
             bytes: Piece::Here(bytes),
             entries,
@@ -186,16 +166,6 @@ impl Page {
             has_groups,
             is_shared: false,
         })
-    }
-
-    /// A page as snapshots up to version 13 have it.
-    ///
-    /// # Errors
-    /// [`RecordError`]: these bytes are no page.
-    pub fn read_until_13(bytes: &[u8]) -> Result<Page, RecordError> {
-        let bytes = Bytes::copy_from_slice(bytes);
-        Outline::of(&bytes, Layout::Until13)?;
-        Page::of(&Facts::read(&bytes, Layout::Until13)?.entries(0)).ok_or(wrong("its entries"))
     }
 
     /// The same page with the stamps from `next` on, which is behind them then.
@@ -279,7 +249,7 @@ impl Page {
 
     /// Its entries, in order.
     pub fn entries(&self) -> Vec<Folded> {
-        let facts = Facts::read(&self.bytes(), Layout::Own);
+        let facts = Facts::read(&self.bytes());
         debug_assert!(facts.is_ok(), "a page was read when it was made");
         facts.map(|facts| facts.entries(self.stamp)).unwrap_or_default()
     }
@@ -362,27 +332,27 @@ struct Outline {
 }
 
 impl Outline {
-    fn of(bytes: &Bytes, layout: Layout) -> Result<Outline, RecordError> {
+    fn of(bytes: &Bytes) -> Result<Outline, RecordError> {
         let mut input = Numbers { bytes };
         let entries = input.number()?;
         if entries == 0 || entries > PAGE_ENTRIES_MAX {
             return Err(wrong("the number of its entries"));
         }
-        let (first, last) = rising(&mut input, layout.steps(Column::Sequences), entries)?;
-        let (_, last_stamp) = rising(&mut input, layout.steps(Column::Stamps), entries)?;
-        input.runs(layout.steps(Column::Positions), entries, |run| match run.has_zero() {
+        let (first, last) = rising(&mut input, Column::Sequences.steps(), entries)?;
+        let (_, last_stamp) = rising(&mut input, Column::Stamps.steps(), entries)?;
+        input.runs(Column::Positions.steps(), entries, |run| match run.has_zero() {
             true => Err(wrong("a position is 0")),
             false => Ok(()),
         })?;
         for column in [Column::Ordinals, Column::FailedDeliveries] {
-            input.runs(layout.steps(column), entries, |run| match run.is_below(1 << u32::BITS) {
+            input.runs(column.steps(), entries, |run| match run.is_below(1 << u32::BITS) {
                 true => Ok(()),
                 false => Err(wrong("a number is too large")),
             })?;
         }
-        input.runs(layout.steps(Column::BodyBytes), entries, |_| Ok(()))?;
+        input.runs(Column::BodyBytes.steps(), entries, |_| Ok(()))?;
         let mut first_expiry_ms = 0;
-        input.runs(layout.steps(Column::Expiries), entries, |run| {
+        input.runs(Column::Expiries.steps(), entries, |run| {
             let different = if run.step == 0 { 1 } else { run.count };
             let ends = (0..different).map(|place| run.number(place)).filter(|at_ms| *at_ms != 0);
             first_expiry_ms =
@@ -390,8 +360,8 @@ impl Outline {
             Ok(())
         })?;
         let mut headers = 0;
-        input.runs(layout.steps(Column::Headers), entries, |run| {
-            headers = layout.headers(headers, run)?;
+        input.runs(Column::Headers.steps(), entries, |run| {
+            headers = headers_up_to(headers, run)?;
             Ok(())
         })?;
         let headers = read_headers(bytes, input, headers)?;
@@ -445,21 +415,14 @@ struct Facts {
 
 impl Facts {
     /// Reads a page that has an [`Outline`].
-    fn read(bytes: &Bytes, layout: Layout) -> Result<Facts, RecordError> {
+    fn read(bytes: &Bytes) -> Result<Facts, RecordError> {
         let mut input = Numbers { bytes };
         let count = input.number()?;
         let mut columns: [Vec<u64>; Column::ALL.len()] = Default::default();
         for column in Column::ALL {
-            columns[column as usize] = input.column(layout.steps(column), count)?;
+            columns[column as usize] = input.column(column.steps(), count)?;
         }
-        let which = &mut columns[Column::Headers as usize];
-        if layout == Layout::Until13 {
-            let mut headers = 0;
-            for change in which.iter_mut() {
-                headers += u64::from(*change != 0);
-                *change = headers - 1;
-            }
-        }
+        let which = &columns[Column::Headers as usize];
         let headers = which.iter().max().map_or(0, |last| last + 1);
         Ok(Facts { columns, headers: read_headers(bytes, input, headers)? })
     }
