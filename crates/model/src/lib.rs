@@ -14,6 +14,7 @@ mod ids;
 mod link;
 mod liveness;
 mod login;
+mod lookup;
 mod message;
 mod notice;
 pub mod portable;
@@ -40,6 +41,7 @@ pub use ids::{
 pub use link::{LinkDelivery, LinkEvent, LinkName, ResumeLink};
 pub use liveness::{Liveness, Silence, Silences};
 pub use login::{Login, LoginAnswer};
+pub use lookup::LookupMap;
 pub use message::{
     CHUNK_BYTES, Chunks, DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Origin,
     Protocol, RareHeaders, Revived,
