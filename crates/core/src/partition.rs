@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
-    Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Event, Message,
+    Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Event, LookupMap, Message,
     MessageKey, PartitionId, Position, QueueId, Refusal, Revived, Ticket, TransactionId, TransactionKey,
     Urgency,
 };
@@ -134,7 +134,7 @@ pub struct Partition {
     pub(crate) connections: HashMap<ConnectionId, Connection, FxBuildHasher>,
     pub(crate) ended: Ended,
     /// Exclusive names, each with its holder and the holder's connection.
-    pub(crate) claims: HashMap<Arc<str>, (Arc<str>, ConnectionId)>,
+    pub(crate) claims: LookupMap<Arc<str>, (Arc<str>, ConnectionId)>,
     /// Sends that wait for memory, or for room in a queue, by address, in order.
     pub(crate) parked: ParkedSends,
     /// The addresses of these, by what the first of each waits for.
@@ -162,9 +162,9 @@ pub struct Partition {
     /// So many of them had been made when something durable last ended: see `follows_the_log`.
     pub(crate) follows: u64,
     /// Durable subscriptions by name.
-    pub(crate) subscriptions: HashMap<Arc<str>, QueueId>,
+    pub(crate) subscriptions: LookupMap<Arc<str>, QueueId>,
     /// Subscriptions that end with the last of their readers, by name.
-    pub(crate) shared_volatile: HashMap<Arc<str>, QueueId>,
+    pub(crate) shared_volatile: LookupMap<Arc<str>, QueueId>,
     /// How many of them take nothing that their own client sends.
     pub(crate) skipping_subscriptions: u64,
     /// How to write a dead letter's past into it.
@@ -237,7 +237,7 @@ impl Partition {
             next_hold: 1,
             connections: HashMap::default(),
             ended: Ended::default(),
-            claims: HashMap::new(),
+            claims: LookupMap::default(),
             parked: ParkedSends::default(),
             lines: WaitingLines::default(),
             accounts: Accounts::default(),
@@ -252,8 +252,8 @@ impl Partition {
             proposals: VecDeque::new(),
             proposals_made: 0,
             follows: 0,
-            subscriptions: HashMap::new(),
-            shared_volatile: HashMap::new(),
+            subscriptions: LookupMap::default(),
+            shared_volatile: LookupMap::default(),
             skipping_subscriptions: 0,
             mark_dead: |message, _| message.clone(),
             revive: |message| Revived { origin: None, message: message.clone() },

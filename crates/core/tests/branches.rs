@@ -382,3 +382,13 @@ fn a_branch_outlives_what_it_has_read_from() {
         assert_eq!(bench.held(), "b:1", "case: {case}");
     }
 }
+
+#[test]
+fn branches_of_a_connection_end_in_the_order_of_their_ids() {
+    let mut bench = Bench::new(settings(1));
+    for number in 10..30 {
+        bench.run(&format!("send 1 a m tx={number}\nend 1 {number} x{number}"));
+    }
+    let undone: Vec<String> = (10..30).map(|number| format!("1/{number} undone")).collect();
+    assert_eq!(bench.run("close 1"), undone.join(" "));
+}

@@ -25,13 +25,13 @@ mod terminus;
 mod transaction;
 mod upload;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
-    ConnectionId, ConsumerKey, Deadline, Delivery, Event, Liveness, Login, LoginAnswer, Now, Parting,
-    Protocol, Replies, Session, ToSession,
+    ConnectionId, ConsumerKey, Deadline, Delivery, Event, Liveness, Login, LoginAnswer, LookupMap, Now,
+    Parting, Protocol, Replies, Session, ToSession,
 };
 
 use crate::codec::{
@@ -83,7 +83,7 @@ pub struct AmqpSession {
     /// Links that send to the client, by the core's number for their consumer.
     consumers: BTreeMap<u32, LinkAt>,
     /// Links by name and by the client's role.
-    names: HashMap<(Text, bool), LinkAt>,
+    names: LookupMap<(Text, bool), LinkAt>,
     /// Counts channels, links and consumers: a number that is used once tells an old one from a new one.
     last_number: u32,
     transactions: Transactions,
@@ -120,7 +120,7 @@ impl AmqpSession {
             channels: BTreeMap::new(),
             outgoing_channels: BTreeSet::new(),
             consumers: BTreeMap::new(),
-            names: HashMap::new(),
+            names: LookupMap::default(),
             last_number: 0,
             transactions: Transactions::default(),
             replies: Replies::default(),

@@ -4,7 +4,7 @@
 //! An attach is answered with what of it the client may not know; then the client resumes these deliveries, to settle them,
 //! and sends anew what is not among them. Links by which it receives are not recovered: they are sent everything anew.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -41,7 +41,7 @@ pub struct Kept {
     pub link: Arc<LinkName>,
     policy: TerminusExpiry,
     /// Deliveries of earlier connections that the client may resume, and why they were refused if they were.
-    resumable: HashMap<Bytes, Option<Error>>,
+    resumable: BTreeMap<Bytes, Option<Error>>,
     /// Not all of them fit into our attach: nothing new may come before the link is attached again.
     pub is_incomplete: bool,
     /// Deliveries that have our verdict and that the client has not settled.
@@ -127,7 +127,7 @@ impl AmqpSession {
             in_doubt: in_doubt(attach),
             ticket: Ticket(0),
         };
-        let (resumable, awaited) = (HashMap::new(), VecDeque::new());
+        let (resumable, awaited) = (BTreeMap::new(), VecDeque::new());
         Some((Kept { link, policy, resumable, is_incomplete: false, awaited }, resume))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! What is settled in a transaction, the core does at its commit. Other outcomes than accepted wait here for it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use postroad_model::{ConnectionId, ConsumerKey, EntryTag, Event, Outcome, TransactionKey};
@@ -27,7 +27,7 @@ const OPEN_MAX: usize = 16_384;
 #[derive(Default)]
 pub struct Transactions {
     last: u64,
-    open: HashMap<u64, Open>,
+    open: BTreeMap<u64, Open>,
 }
 
 /// One open transaction.

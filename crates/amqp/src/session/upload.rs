@@ -3,7 +3,7 @@
 //! What stands ahead of the body is kept, and is the message once all pieces are in the log. No input is taken between the
 //! last transfer and then, so that nothing which the client sent later overtakes it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -41,7 +41,7 @@ pub struct Uploads {
     /// Pieces that wait for the log.
     waiting: u32,
     /// Those that the log does not take: their rest is passed over.
-    refused: HashMap<u64, Refusal>,
+    refused: BTreeMap<u64, Refusal>,
     /// All of its body is on its way to the log.
     pub ended: Option<(Receipt, Whole, Upload)>,
 }

@@ -1,8 +1,8 @@
 //! Addresses: names that messages are sent to, and the queues bound to each.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
-use postroad_model::{ConnectionId, Destination, DestinationKind, Message, QueueId};
+use postroad_model::{ConnectionId, Destination, DestinationKind, LookupMap, Message, QueueId};
 use postroad_routing::{Pattern, PatternMap};
 use postroad_selector::{Properties, Selector, SelectorIndex};
 
@@ -88,7 +88,7 @@ impl Bound {
 /// The addresses of a partition.
 #[derive(Default)]
 pub struct Addresses {
-    by_destination: HashMap<Destination, Address>,
+    by_destination: LookupMap<Destination, Address>,
     /// What topics of a pattern feed.
     by_pattern: PatternMap<Bound>,
     /// Addresses that came (`true`) or went since they were asked for.
@@ -106,7 +106,7 @@ impl Addresses {
         if !self.by_destination.contains_key(destination) {
             self.changes.push((destination.clone(), true));
         }
-        self.by_destination.entry(destination.clone()).or_default()
+        self.by_destination.get_or_insert_with(destination.clone(), Address::default)
     }
 
     /// The addresses that came (`true`) or went since the last time.
@@ -121,9 +121,7 @@ impl Addresses {
 
     /// All addresses by name.
     pub fn names(&self) -> Vec<Destination> {
-        let mut names: Vec<Destination> = self.by_destination.keys().cloned().collect();
-        names.sort_unstable();
-        names
+        self.by_destination.sorted_where(|_| true).into_iter().map(|(name, _)| name.clone()).collect()
     }
 
     /// Forgets an address that only kept what nobody need be shown any more.
@@ -142,21 +140,15 @@ impl Addresses {
             return self.get(destination).into_iter().collect();
         };
         let lasting_topic = |topic: &Destination| topic.kind == DestinationKind::Topic && !topic.temporary;
-        let matching = self.by_destination.iter();
-        let matching = matching.filter(|(topic, _)| lasting_topic(topic) && pattern.matches(&topic.name));
-        let mut matching: Vec<_> = matching.collect();
-        matching.sort_unstable_by_key(|(topic, _)| *topic);
-        matching.into_iter().map(|(_, address)| address).collect()
+        let matches = |topic: &Destination| lasting_topic(topic) && pattern.matches(&topic.name);
+        self.by_destination.sorted_where(matches).into_iter().map(|(_, address)| address).collect()
     }
 
     /// Every lasting queue that the pattern matches, by name.
     pub fn queues_matching(&self, pattern: &Pattern) -> Vec<Destination> {
-        let lasting = |queue: &&Destination| queue.kind == DestinationKind::Queue && !queue.temporary;
-        let matching =
-            self.by_destination.keys().filter(lasting).filter(|queue| pattern.matches(&queue.name));
-        let mut matching: Vec<Destination> = matching.cloned().collect();
-        matching.sort_unstable();
-        matching
+        let lasting = |queue: &Destination| queue.kind == DestinationKind::Queue && !queue.temporary;
+        let matches = |queue: &Destination| lasting(queue) && pattern.matches(&queue.name);
+        self.by_destination.sorted_where(matches).into_iter().map(|(queue, _)| queue.clone()).collect()
     }
 
     /// What the address feeds: queues bound to it, and those bound to a pattern of topics that matches it.

@@ -3,9 +3,10 @@
 //! As soon as a queue has seen a message of a group, its consumers have views of their own (see `selection`): each passes
 //! over what is another's. What was passed over and becomes free is found by stepping back.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use postroad_model::{ConsumerKey, ConsumerMode, EntryTag, Message, QueueId};
+use rustc_hash::FxHashSet;
 
 use crate::Partition;
 use crate::delivery::selection::Selection;
@@ -76,7 +77,7 @@ impl Partition {
         let keys: Vec<_> = under_way.into_iter().filter_map(|tag| Some(queue.entry(tag)?.key)).collect();
         let Some(groups) = &mut queue.groups else { return };
         let headers = keys.into_iter().filter_map(|key| self.bodies.headers(key));
-        let busy: HashSet<_> =
+        let busy: FxHashSet<_> =
             headers.filter_map(|(headers, _)| Some(groups.key_of(&headers.group()?.id))).collect();
         groups.join(&consumers, &busy);
     }

@@ -5,7 +5,7 @@
 //!
 //! Who waits for room in an account waits in a line of its own: those of other tenants are not asked.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use postroad_model::{Destination, DestinationKind, QueueId, Refusal, Sent};
@@ -56,7 +56,7 @@ impl Account {
 #[derive(Debug, Default)]
 pub struct Accounts {
     all: Vec<Account>,
-    by_owner: HashMap<Option<Arc<str>>, AccountNumber>,
+    by_owner: BTreeMap<Option<Arc<str>>, AccountNumber>,
 }
 
 impl Accounts {
@@ -179,7 +179,7 @@ impl Partition {
             volatile_bytes: 0,
             ..account.clone()
         });
-        let mut sums = Accounts { all: all.collect(), by_owner: HashMap::new() };
+        let mut sums = Accounts { all: all.collect(), by_owner: BTreeMap::new() };
         self.queues.values().for_each(|queue| sums.open(queue));
         sums.all != self.accounts.all
     }

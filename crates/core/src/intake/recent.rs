@@ -3,7 +3,7 @@
 //! Known to this run alone. Each topic keeps what its policy says, and all topics together what fits a bound of the
 //! partition: beyond it the oldest message goes, of whichever topic. What is too old goes when its topic is looked at.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use postroad_model::{Attach, Destination, DestinationKind, Message, MessageKey};
@@ -18,7 +18,7 @@ const KEPT_BYTES: u64 = 256;
 /// See the head of this file.
 #[derive(Default)]
 pub struct Recent {
-    by_topic: HashMap<Destination, Topic>,
+    by_topic: BTreeMap<Destination, Topic>,
     /// All that is kept, by its order: the oldest first.
     topics: BTreeMap<u64, Destination>,
     next: u64,

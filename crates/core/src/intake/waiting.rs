@@ -6,7 +6,7 @@
 //! Whoever looks at a queue right behind sends of its own connection waits until these are there, or wait for something else than the
 //! log: so nobody misses what it sent itself, confirmed or not.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
@@ -27,8 +27,8 @@ const FOR_SENDS_MAX: usize = 1024;
 /// See the head of this file.
 #[derive(Default)]
 pub struct Waiting {
-    for_queues: HashMap<Destination, Vec<Event>>,
-    for_subscriptions: HashMap<Arc<str>, Vec<Event>>,
+    for_queues: BTreeMap<Destination, Vec<Event>>,
+    for_subscriptions: BTreeMap<Arc<str>, Vec<Event>>,
     /// What waits for sends of its own connection, with the number of proposals that must have come back; these only rise. Behind an
     /// attach is what concerns its consumer.
     for_sends: VecDeque<(u64, Vec<Event>)>,

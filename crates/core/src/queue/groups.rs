@@ -5,11 +5,11 @@
 //! beyond that, groups share the owners of [`BUCKETS`] buckets, so that memory is bounded and order is kept all the same.
 //! Owners are known to this run alone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 
 use postroad_model::ConsumerKey;
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashSet};
 
 /// Groups of one queue with an owner of their own: 400 KB. ActiveMQ remembers 1,024 and forgets the oldest, whose order
 /// is then lost.
@@ -87,7 +87,7 @@ impl Groups {
 
     /// A consumer has joined, as the last of `consumers`: it takes its fair share of the groups from those that have more than
     /// theirs, except `busy` ones. Returns from whom.
-    pub fn join(&mut self, consumers: &[ConsumerKey], busy: &HashSet<GroupKey>) -> Vec<ConsumerKey> {
+    pub fn join(&mut self, consumers: &[ConsumerKey], busy: &FxHashSet<GroupKey>) -> Vec<ConsumerKey> {
         let Some(joined) = consumers.last().copied() else { return Vec::new() };
         let (total, sharing) = (self.owners.len(), consumers.len());
         let mut counts: HashMap<ConsumerKey, usize, FxBuildHasher> = HashMap::default();

@@ -4,10 +4,10 @@
 //! entry like any other, at the end of its level; the one that it supersedes leaves, or if a consumer has it, leaves when
 //! it is given back. The log hears of that as of an expiry: who superseded what follows from the log alone.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use postroad_model::{Effect, EntryTag, MessageKey, QueueId, RareHeaders, Sent, SettleCause};
+use postroad_model::{Effect, EntryTag, LookupMap, MessageKey, QueueId, RareHeaders, Sent, SettleCause};
 use postroad_selector::Value;
 
 use crate::Partition;
@@ -16,7 +16,7 @@ use crate::queue::{LaneNumber, State};
 /// What a last-value queue knows of its entries. It is never larger than the queue.
 #[derive(Default)]
 pub struct LastValues {
-    newest: HashMap<Arc<str>, (MessageKey, EntryTag)>,
+    newest: LookupMap<Arc<str>, (MessageKey, EntryTag)>,
     /// Superseded, and in somebody's hands.
     held: BTreeSet<EntryTag>,
     /// Superseded, and to be dropped.

@@ -10,7 +10,7 @@
 //! A branch lives in the partition that its id hashes to, and survives there; its parts are prepared where they
 //! were done. Only the end of an open branch depends on the connections that worked in it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use postroad_model::{
     BranchId, BranchStanding, Command, ConnectionId, Decision, Effect, PartitionId, Peer, Refusal, Ticket,
@@ -25,11 +25,11 @@ use crate::log::completion::Completion;
 #[derive(Default)]
 pub struct Branches {
     /// What sessions have done and nobody has asked to prepare; forgotten by a restart.
-    open: HashMap<BranchId, Open>,
+    open: BTreeMap<BranchId, Open>,
     /// In doubt: in the log, and not decided.
     promised: BTreeMap<BranchId, Promised>,
     /// The sessions' shares of what is in doubt, in this run.
-    shares: HashMap<TransactionId, Vec<TransactionKey>>,
+    shares: BTreeMap<TransactionId, Vec<TransactionKey>>,
     /// Whether those were committed that an operator has ended; each is one that people have looked at.
     overruled: BTreeMap<BranchId, bool>,
 }

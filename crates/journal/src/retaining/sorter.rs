@@ -15,7 +15,7 @@ use crate::retaining::live::LiveSet;
 use crate::writing::pace::Pace;
 use crate::writing::segment::Segment;
 use postroad_model::{PartitionId, Position};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::Arc;
@@ -307,7 +307,7 @@ struct Output<F> {
     /// What is not written yet of what has no stretch, and where it belongs.
     buffer: Vec<u8>,
     offset: u64,
-    stretches: HashMap<u32, Stretch>,
+    stretches: BTreeMap<u32, Stretch>,
     /// What a stretch has to be written, one after the other: had each its own, it would be as long as the longest ever was.
     joined: Vec<u8>,
     slots: Vec<Slots>,
@@ -319,7 +319,7 @@ impl<F: DiskFile> Output<F> {
     fn begin(file: F, request: &SortRequest<F>) -> Output<F> {
         let slots = request.slots();
         let count: usize = slots.iter().map(|slots| slots.count as usize).sum();
-        let (buffer, joined, stretches) = (Vec::new(), Vec::new(), HashMap::new());
+        let (buffer, joined, stretches) = (Vec::new(), Vec::new(), BTreeMap::new());
         let filled = vec![Slot::default(); count];
         Output { file, buffer, offset: SECTOR_BYTES, stretches, joined, slots, filled }
     }

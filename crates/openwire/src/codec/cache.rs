@@ -1,9 +1,8 @@
 //! The two marshalling caches of a connection: values sent once in full, then
 //! by index. The sender alone decides what stands where; the receiver follows.
 
-use std::collections::HashMap;
-
 use bytes::{Bytes, BytesMut};
+use postroad_model::LookupMap;
 
 use super::{
     WireError,
@@ -100,7 +99,7 @@ fn detached(value: &DataStructure, version: u8) -> Result<(Box<DataStructure>, u
 #[derive(Debug)]
 pub(super) struct EncodeCache {
     slots: Vec<Option<Bytes>>,
-    indexes: HashMap<Bytes, i16>,
+    indexes: LookupMap<Bytes, i16>,
     slot_count: usize,
     next: usize,
     oldest: usize,
@@ -112,7 +111,7 @@ impl EncodeCache {
     pub fn new(slot_count: usize) -> EncodeCache {
         EncodeCache {
             slots: Vec::new(),
-            indexes: HashMap::new(),
+            indexes: LookupMap::default(),
             slot_count,
             next: 0,
             oldest: 0,

@@ -107,11 +107,11 @@ data_types! {
     121 SessionId { connection_id: string, value: long, }
 
     /// A consumer of a session.
-    #[derive(Eq, Hash)]
+    #[derive(Eq, Hash, Ord, PartialOrd)]
     122 ConsumerId { connection_id: string, session_id: long, value: long, }
 
     /// A producer of a session.
-    #[derive(Eq, Hash)]
+    #[derive(Eq, Hash, Ord, PartialOrd)]
     123 ProducerId { connection_id: string, value: long, session_id: long, }
 
     /// A broker.

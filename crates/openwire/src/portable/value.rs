@@ -1,5 +1,6 @@
 //! Values: what Java's types become, and what becomes of types that Java's clients do not know.
 
+use postroad_model::LookupMap;
 use postroad_model::portable::{Map, Text, Value, uuid_text};
 
 use crate::codec::{Primitive, PrimitiveMap, WireString};
@@ -28,7 +29,7 @@ pub fn read(primitive: Primitive) -> Value {
 /// The pairs of a map, each name once, with its last value, as in Java.
 pub fn read_map(map: PrimitiveMap) -> Map {
     let mut pairs: Map = Vec::with_capacity(map.0.len());
-    let mut places = std::collections::HashMap::with_capacity(map.0.len());
+    let mut places = LookupMap::default();
     for (name, value) in map.0 {
         let (name, value) = (read_text(&name), read(value));
         match places.get(&name) {

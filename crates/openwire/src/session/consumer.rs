@@ -1,11 +1,10 @@
 //! Consumers: attach, credit, pull, and leave.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, DetachCause, Event,
-    PartitionId, Share,
+    LookupMap, PartitionId, Share,
 };
 use rustc_hash::FxHashMap;
 
@@ -84,7 +83,7 @@ pub struct Consumers {
     last: u32,
     /// By the number that their first part had.
     all: FxHashMap<ConsumerNumber, Consumer>,
-    by_id: HashMap<ConsumerId, ConsumerNumber>,
+    by_id: LookupMap<ConsumerId, ConsumerNumber>,
     /// Of each part, where its consumer is in `all`.
     places: FxHashMap<ConsumerNumber, ConsumerNumber>,
     /// Consumers with a pull that ends by itself; keeps the common case free of a search.
@@ -527,7 +526,7 @@ impl OpenWireSession {
     }
 
     fn consumers_where(&self, wanted: impl Fn(&ConsumerId) -> bool) -> Vec<ConsumerId> {
-        self.consumers.by_id.keys().filter(|id| wanted(id)).cloned().collect()
+        self.consumers.by_id.sorted_where(wanted).into_iter().map(|(id, _)| id.clone()).collect()
     }
 }
 

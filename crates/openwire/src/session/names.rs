@@ -1,9 +1,8 @@
 //! Names of destinations: from the wire to the model and back, remembering the last one.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use postroad_model::{Destination, DestinationKind};
+use postroad_model::{Destination, DestinationKind, LookupMap};
 
 use super::exception::Exception;
 use crate::codec::{self, WireString};
@@ -93,8 +92,8 @@ pub fn parts(wire: &codec::Destination) -> Vec<codec::Destination> {
     };
     let listed = text.split(',').map(str::trim).filter(|part_text| !part_text.is_empty());
     // Named twice it is still one destination.
-    let mut seen = HashSet::new();
-    listed.map(part).filter(|part| seen.insert(part.clone())).collect()
+    let mut seen = LookupMap::default();
+    listed.map(part).filter(|part| seen.insert(part.clone(), ()).is_none()).collect()
 }
 
 /// Every destination that a message of this address is for.

@@ -1,11 +1,10 @@
 //! Producers: messages in, and the windows of those who have one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    DestinationKind, Encoding, Event, Group, Message, Parting, ProducerNotice, Protocol, Publish,
+    DestinationKind, Encoding, Event, Group, LookupMap, Message, Parting, ProducerNotice, Protocol, Publish,
     RareHeaders, Refusal, Sent,
 };
 
@@ -26,7 +25,7 @@ const PRODUCERS_MAX: usize = 16_384;
 /// The producers of a connection.
 #[derive(Default)]
 pub struct Producers {
-    by_id: HashMap<ProducerId, Producer>,
+    by_id: LookupMap<ProducerId, Producer>,
     /// How many of them have a window.
     windows: usize,
 }
@@ -73,7 +72,8 @@ impl OpenWireSession {
     }
 
     pub(super) fn remove_producers(&mut self, gone: impl Fn(&ProducerId) -> bool, turn: &mut Turn<'_>) {
-        let ids: Vec<_> = self.producers.by_id.keys().filter(|id| gone(id)).cloned().collect();
+        let ids: Vec<_> =
+            self.producers.by_id.sorted_where(gone).into_iter().map(|(id, _)| id.clone()).collect();
         for id in ids {
             self.remove_producer(&id, turn);
         }

@@ -4,10 +4,10 @@
 //! What a client does in a branch between one start and one end is a share. It is numbered like a local transaction,
 //! and handed over at its end to whoever coordinates the branch; resuming or joining the branch begins another share.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use postroad_model::{
-    BranchId, BranchStanding, ConnectionId, Decision, Event, Refusal, Ticket, TransactionKey,
+    BranchId, BranchStanding, ConnectionId, Decision, Event, LookupMap, Refusal, Ticket, TransactionKey,
 };
 
 use super::exception::{Exception, XaCode};
@@ -36,11 +36,11 @@ const NOT_HELD: &str =
 #[derive(Default)]
 pub struct Transactions {
     last: u64,
-    open: HashMap<LocalTransactionId, u64>,
+    open: LookupMap<LocalTransactionId, u64>,
     /// The share that is being done in each branch.
-    shares: HashMap<BranchId, u64>,
+    shares: LookupMap<BranchId, u64>,
     /// What was found so far for each question after branches.
-    listed: HashMap<Ticket, Vec<BranchId>>,
+    listed: LookupMap<Ticket, Vec<BranchId>>,
     /// Those that can only be rolled back.
     doomed: BTreeSet<u64>,
 }
@@ -262,7 +262,7 @@ impl OpenWireSession {
     /// Branches that are prepared, or were ended by an operator, of one partition of the broker.
     pub(super) fn listed(&mut self, ticket: Ticket, branches: Vec<(BranchId, BranchStanding)>) {
         let branches = branches.into_iter().map(|(branch, _)| branch);
-        self.transactions.listed.entry(ticket).or_default().extend(branches);
+        self.transactions.listed.get_or_insert_with(ticket, Vec::new).extend(branches);
     }
 
     /// All partitions have said which branches are in doubt.
