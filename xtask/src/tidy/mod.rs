@@ -13,6 +13,7 @@ mod documents;
 mod edges;
 mod headers;
 mod registries;
+mod seeds;
 mod sizes;
 mod words;
 
@@ -30,6 +31,7 @@ const RULES: &[Rule] = &[
     ("headers", headers::check),
     ("sizes", sizes::check),
     ("banned calls", banned::check),
+    ("random seeds", seeds::check),
     ("crate edges", edges::check),
     ("documents", documents::check),
     ("citations", citations::check),
