@@ -92,7 +92,9 @@ mod tests {
     fn keys_come_in_their_order_whatever_the_seed() {
         for _ in 0..8 {
             let mut map = LookupMap::default();
-            (0..100).rev().for_each(|number| drop(map.insert(format!("{number:03}"), number)));
+            for number in (0..100).rev() {
+                map.insert(format!("{number:03}"), number);
+            }
             let even: Vec<i32> =
                 map.sorted_where(|key| key.ends_with('0')).iter().map(|(_, value)| **value).collect();
             assert_eq!(even, (0..10).map(|tens| tens * 10).collect::<Vec<_>>());

@@ -64,7 +64,8 @@ fn count_arguments(inside: &str, rest: &[&str]) -> usize {
             ',' if depth == 0 => in_argument = false,
             _ => {}
         }
-        if !in_argument && !c.is_whitespace() && !(c == ',' && depth == 0) {
+        let is_separator = c.is_whitespace() || (c == ',' && depth == 0);
+        if !in_argument && !is_separator {
             (in_argument, count) = (true, count + 1);
         }
         before = c;
