@@ -31,6 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("rocketmq", PROTOCOL),
     ("journal", &["model"]),
     ("replication", &["model", "journal"]),
+    ("node", &["model", "selector", "routing", "core", "openwire", "amqp", "journal", "replication"]),
     ("net", &["model"]),
     ("cluster", &["model", "replication"]),
     ("security", &["model"]),

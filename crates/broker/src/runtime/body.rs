@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use postroad_model::portable::TranslationError;
 use postroad_model::{Chunks, ConsumerKey, Delivery, Event, Message, PartitionId, Position, Protocol};
 
-use crate::runtime::translate::{Rewriter, with_body};
+use postroad_node::{Rewriter, with_body};
 
 /// Pieces that are asked for ahead: one is read while the other is sent.
 const AHEAD: usize = 2;
@@ -371,7 +371,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::runtime::translate::read_portable;
+    use postroad_node::read_portable;
 
     const VERSION: u8 = 12;
     const FROM: PartitionId = PartitionId(0);

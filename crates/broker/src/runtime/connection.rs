@@ -15,12 +15,12 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Sleep;
 
 use crate::runtime::body::{Body, End};
-use crate::runtime::core::Core;
-use crate::runtime::mailbox::{Mailbox, Taken};
 use crate::runtime::now_ms;
-use crate::runtime::outstanding::Share;
 use crate::runtime::reception::Reception;
-use crate::runtime::router::Router;
+use postroad_node::Core;
+use postroad_node::Router;
+use postroad_node::Share;
+use postroad_node::{Mailbox, Taken};
 
 /// Deliveries are encoded until so many bytes wait for the socket.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;

@@ -11,6 +11,7 @@ use postroad_admin::{
 };
 use postroad_core::{Counters, Memory, Partition};
 use postroad_model::PartitionId;
+use postroad_node::{ConnectionCounts, Core};
 use postroad_routing::is_wildcard;
 use tokio::sync::{mpsc, oneshot};
 
@@ -123,6 +124,16 @@ fn merge(queues: &mut BTreeMap<(String, String), QueueFigures>, part: QueueFigur
 }
 
 impl CoreFigures {
+    /// Of a core as it is now.
+    pub fn of(core: &Core) -> CoreFigures {
+        let connections = core.connection_counts().map(|(protocol, ConnectionCounts { open, opened })| {
+            ConnectionFigures { protocol, open, opened }
+        });
+        let mut figures = CoreFigures { connections: connections.collect(), ..CoreFigures::default() };
+        core.partitions().for_each(|(id, partition)| figures.add(id, partition));
+        figures
+    }
+
     /// Adds what a partition says.
     pub fn add(&mut self, id: PartitionId, partition: &Partition) {
         self.partitions.push(partition_figures(id, partition));

@@ -16,7 +16,7 @@ use postroad_replication::{Change, LogWriter, Note, ToPartition, ToWriter};
 use postroad_routing::Addressing;
 
 use crate::runtime::stores::Stores;
-use crate::runtime::tenant_keys::TenantKeys;
+use postroad_node::TenantKeys;
 
 /// Records are made durable in groups of about this many bytes.
 const GROUP_BYTES: u64 = 1 << 20;

@@ -13,9 +13,9 @@ use postroad_admin::JournalFigures;
 use postroad_journal::{Backup, Pace, Powers, RealDisk};
 use postroad_replication::{Job, JobDone, JobKind, LogWriter, ToPartition, ToWriter, Trouble, Written};
 
-use crate::runtime::core::owner;
 use crate::runtime::durations::{Durations, distribution};
-use crate::runtime::ring::{Receiver, ThreadWaker, Wake, WakingSender};
+use postroad_node::{JournalWriter, owner};
+use postroad_node::{Receiver, ThreadWaker, Wake, WakingSender};
 
 /// After a failure, how long until the next attempt to go on; and how often a full disk is looked at again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -141,15 +141,14 @@ impl JournalDoor {
             writing.writer.expect_last_snapshots();
         }
     }
+}
 
-    /// Has the journal's thread write what is in the rings, beside the caller.
-    pub fn hand_over(&self) {
+impl JournalWriter for JournalDoor {
+    fn hand_over(&self) {
         self.waker.wake();
     }
 
-    /// Writes what is in the rings here and now: two switches of threads less, and the caller waits for the disk. `false`,
-    /// at once, if the journal's thread is at work or the journal is in trouble.
-    pub fn write_here(&self) -> bool {
+    fn write_here(&self) -> bool {
         let Ok(mut writing) = self.writing.try_lock() else { return false };
         if writing.writer.wants_retry() || writing.writer.awaits_segment() {
             return false;

@@ -5,26 +5,17 @@
 
 mod body;
 mod connection;
-mod core;
 mod durations;
 mod figures;
 mod filler;
 mod journal;
 mod layout;
-mod logs;
-mod mailbox;
 mod opening;
 mod orders;
-mod outstanding;
-mod pace;
 mod reception;
-mod ring;
-mod router;
 mod store;
 mod stores;
-mod tenant_keys;
 mod threads;
-mod translate;
 mod wreck;
 
 pub use figures::Everybody;
@@ -32,11 +23,10 @@ pub use filler::Filler;
 pub use journal::NamedDoor;
 pub use layout::{LAYOUT_FILE, Layout};
 pub use orders::{Order, Orders, Outcome};
+pub use postroad_node::{TenantKeys, read_portable};
 pub use store::{Stopped, StoreError};
 pub use stores::{Directories, FurtherStore, Stores};
-pub use tenant_keys::TenantKeys;
 pub use threads::{NewSocket, Runtime, RuntimeOptions, Service};
-pub use translate::read_portable;
 pub use wreck::{Known, Lost, Seeming, Wreck};
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -10,9 +10,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::runtime::connection::CoreHandle;
-use crate::runtime::core::{Core, Places};
-use crate::runtime::mailbox::Taken;
-use crate::runtime::router::Router;
+use postroad_node::Router;
+use postroad_node::Taken;
+use postroad_node::{Core, Places};
 
 /// Orders that wait; whoever gives more waits too.
 const ORDERS_MAX: usize = 4;

@@ -18,9 +18,8 @@ use postroad_model::{
     DeadLetter, Effect, Message, MessageKey, Origin, PartitionId, PartitionRange, Placement, Position,
     Protocol, Revived,
 };
-use postroad_openwire::StoredProperties;
+use postroad_node::properties_of;
 use postroad_routing::Addressing;
-use postroad_selector::Properties;
 
 use crate::runtime::layout::{LAYOUT_FILE, Layout};
 use crate::runtime::opening::{Opening, Stage};
@@ -414,16 +413,6 @@ pub(super) fn equip(partition: &mut Partition) {
     partition.mark_dead_letters_by(mark_dead_letter);
     partition.revive_by(revive_dead_letter);
     partition.count_retained_by(postroad_openwire::count_retained);
-}
-
-/// Each protocol reads its own messages.
-pub(super) fn properties_of(message: &Message) -> Box<dyn Properties + '_> {
-    match message.encoding.protocol {
-        Protocol::OpenWire => Box::new(StoredProperties::of(&message.bytes, message.encoding.version)),
-        Protocol::Amqp => {
-            Box::new(postroad_amqp::message::StoredProperties::of(&message.bytes, message.expires_at_ms))
-        }
-    }
 }
 
 fn write_due(message: &Message, firing: &Firing<'_>) -> Message {

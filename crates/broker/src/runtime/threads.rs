@@ -19,17 +19,17 @@ use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 use crate::runtime::connection::{self, CoreHandle};
-use crate::runtime::core::{Core, Links, Places, ToCore, owner};
-use crate::runtime::figures::{Everybody, QUESTIONS_MAX, Question};
+use crate::runtime::figures::{CoreFigures, Everybody, QUESTIONS_MAX, Question};
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
-use crate::runtime::logs::{LogLink, LogRing};
 use crate::runtime::now_ms;
 use crate::runtime::orders::{self, Given, Orders};
-use crate::runtime::outstanding::Share;
-use crate::runtime::ring::{Receiver, ThreadWaker, WakingSender, ring};
 use crate::runtime::stores::{NamedStore, Stores};
-use crate::runtime::tenant_keys::TenantKeys;
-use crate::runtime::translate::read_portable;
+use postroad_node::Share;
+use postroad_node::TenantKeys;
+use postroad_node::read_portable;
+use postroad_node::{Core, Links, Places, ToCore, owner};
+use postroad_node::{LogLink, LogRing};
+use postroad_node::{Receiver, ThreadWaker, WakingSender, ring};
 
 /// New sockets that wait for their core; the listener waits when it is full.
 const NEW_SOCKETS_MAX: usize = 256;
@@ -327,7 +327,7 @@ fn start_journals(
         let mark = are_several.then_some(&*name);
         let (thread, door) = journal::start(mark, disk, writer, links, sync_within, &waker)?;
         for (core, ring) in started.links.iter_mut().zip(rings) {
-            core.push(LogLink { range, ring, journal: door.clone() });
+            core.push(LogLink { range, ring, journal: Box::new(door.clone()) });
         }
         started.journals.push(thread);
         started.doors.push(NamedDoor { store: name, path, door });
@@ -415,7 +415,8 @@ fn run_core(
     } = parts;
     let _ = begun.send(Ok(()));
     drop(begun);
-    let core = Rc::new(RefCell::new(Core::new(number, places, partitions, links, advisories)));
+    let core =
+        Rc::new(RefCell::new(Core::new(number, places, partitions, links, advisories, Rc::new(now_ms))));
     let logins = Arc::new(Semaphore::new(LOGINS_MAX));
     let share = Rc::new(Share::new(outstanding_bytes_max));
     let handle = CoreHandle { core: core.clone(), wake: wake.clone(), logins, share };
@@ -490,7 +491,7 @@ async fn follow(core: Rc<RefCell<Core>>, mut policies: watch::Receiver<Arc<Polic
 /// Says how the core is, to whoever asks.
 async fn say(core: Rc<RefCell<Core>>, mut questions: mpsc::Receiver<Question>) {
     while let Some(question) = questions.recv().await {
-        let figures = core.borrow().figures();
+        let figures = CoreFigures::of(&core.borrow());
         // Whoever asked may have given up.
         let _ = question.send(figures);
     }

@@ -6,6 +6,7 @@ use postroad_model::portable::{LargeReader, LargeWriter, Portable, Step, Transla
 use postroad_model::{Message, Protocol};
 use postroad_openwire::codec::with_content;
 use postroad_openwire::portable as openwire;
+use postroad_selector::Properties;
 
 /// A message as every protocol understands it.
 ///
@@ -15,6 +16,18 @@ pub fn read_portable(message: &Message) -> Result<Portable, TranslationError> {
     match message.encoding.protocol {
         Protocol::OpenWire => openwire::read_portable(message),
         Protocol::Amqp => amqp::read_portable(message),
+    }
+}
+
+/// The properties that a selector reads, read by the message's own protocol.
+pub fn properties_of(message: &Message) -> Box<dyn Properties + '_> {
+    match message.encoding.protocol {
+        Protocol::OpenWire => {
+            Box::new(postroad_openwire::StoredProperties::of(&message.bytes, message.encoding.version))
+        }
+        Protocol::Amqp => {
+            Box::new(postroad_amqp::message::StoredProperties::of(&message.bytes, message.expires_at_ms))
+        }
     }
 }
 

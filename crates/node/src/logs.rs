@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use postroad_model::{PartitionId, PartitionRange, Position};
 use postroad_replication::{LocalLog, LogEvent, Port, ReplLog, ToPartition, ToWriter};
 
-use crate::runtime::journal::JournalDoor;
-use crate::runtime::pace::Pace;
-use crate::runtime::ring::{Receiver, Sender};
+use crate::pace::Pace;
+use crate::ring::{Receiver, Sender};
 
 /// Records that nobody waits for ride with the next that somebody does, but wait no longer than this.
 const LAZY: Duration = Duration::from_millis(5);
@@ -34,6 +33,16 @@ impl Port for LogRing {
     }
 }
 
+/// How a core has its store's journal written.
+pub trait JournalWriter {
+    /// Has the journal's thread write what is in the rings, beside the caller.
+    fn hand_over(&self);
+
+    /// Writes what is in the rings on the caller's thread, which waits for the disk. `false`, at once, if the journal
+    /// cannot be written here now.
+    fn write_here(&self) -> bool;
+}
+
 /// The way of a core to a store.
 pub struct LogLink {
     /// The store's partitions, on whichever core.
@@ -41,7 +50,7 @@ pub struct LogLink {
     /// To and from its journal.
     pub ring: LogRing,
     /// Its journal.
-    pub journal: JournalDoor,
+    pub journal: Box<dyn JournalWriter + Send>,
 }
 
 /// See the head of this file.
@@ -54,7 +63,7 @@ pub struct Logs {
 struct Log {
     range: PartitionRange,
     log: LocalLog<LogRing>,
-    journal: JournalDoor,
+    journal: Box<dyn JournalWriter + Send>,
     lazy_until: Option<Instant>,
 }
 

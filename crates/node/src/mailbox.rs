@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position, Ticket, ToSession};
 
-use crate::runtime::router::is_echo;
+use crate::router::is_echo;
 
 /// Which messages a connection takes.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use postroad_model::{
 };
 use rustc_hash::FxHashMap;
 
-use crate::runtime::core::SharedPlaces;
-use crate::runtime::outstanding::{Outstanding, Share};
-use crate::runtime::store::properties_of;
+use crate::core::SharedPlaces;
+use crate::outstanding::{Outstanding, Share};
+use crate::translate::properties_of;
 
 /// Messages and pieces of them are answered one by one. For what else a connection says its partition is asked once so much
 /// has been said, and that much is outstanding until it answers: as much as one read brings, mostly.
@@ -560,7 +560,7 @@ mod tests {
     use postroad_model::{Encoding, Message, NORMAL_PRIORITY, Placement, Protocol};
 
     use super::*;
-    use crate::runtime::core::Places;
+    use crate::core::Places;
 
     const CONNECTION: ConnectionId = ConnectionId::new(0, 1);
 

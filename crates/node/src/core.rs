@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use postroad_admin::ConnectionFigures;
 use postroad_core::{
     Partition, UnwrittenPages, chunk_in_record, encode_record, jobs_in_record, tell_together,
 };
@@ -19,12 +18,10 @@ use postroad_replication::{LogEvent, Proposal, ReplLog};
 use postroad_routing::{Addressing, Policies};
 use rustc_hash::FxHashMap;
 
-use crate::runtime::figures::CoreFigures;
-use crate::runtime::logs::{LogLink, Logs};
-use crate::runtime::mailbox::Mailbox;
-use crate::runtime::now_ms;
-use crate::runtime::ring::{Receiver, WakingSender};
-use crate::runtime::tenant_keys::TenantKeys;
+use crate::logs::{LogLink, Logs};
+use crate::mailbox::Mailbox;
+use crate::ring::{Receiver, WakingSender};
+use crate::tenant_keys::TenantKeys;
 
 /// What cores tell each other.
 pub enum ToCore {
@@ -91,6 +88,18 @@ pub struct Links {
     pub logs: Vec<LogLink>,
 }
 
+/// The wall clock, in milliseconds since 1970: real, or the simulator's.
+pub type WallClock = Rc<dyn Fn() -> u64>;
+
+/// Connections of one protocol on one core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionCounts {
+    /// Connections open now.
+    pub open: u64,
+    /// Connections opened since the start.
+    pub opened: u64,
+}
+
 /// State of one core, shared by its tasks and by nobody else.
 pub struct Core {
     number: u16,
@@ -105,7 +114,7 @@ pub struct Core {
     mailboxes: FxHashMap<ConnectionId, Rc<Mailbox>>,
     next_connection: u64,
     /// Connections by protocol.
-    served: BTreeMap<&'static str, ConnectionFigures>,
+    served: BTreeMap<&'static str, ConnectionCounts>,
     work: VecDeque<(PartitionId, Event)>,
     effects: Vec<Effect>,
     reads: FxHashMap<(PartitionId, Position), Vec<MessageKey>>,
@@ -118,6 +127,7 @@ pub struct Core {
     /// Partitions whose last records could not be made durable, and why, as the log tells.
     failing: BTreeMap<PartitionId, String>,
     advisories: Advisories,
+    clock: WallClock,
     now_ms: u64,
     /// The time for which a turn is expected already.
     alarm_ms: Option<u64>,
@@ -146,6 +156,7 @@ impl Core {
         partitions: BTreeMap<PartitionId, Partition>,
         links: Links,
         advisories: Advisories,
+        clock: WallClock,
     ) -> Core {
         let Links { to_cores, from_cores, logs } = links;
         let ends: Vec<_> = partitions.iter().map(|(id, partition)| (*id, partition.applied())).collect();
@@ -167,6 +178,7 @@ impl Core {
             chunk_reads: FxHashMap::default(),
             shelf_reads: HashSet::default(),
             advisories,
+            clock,
             now_ms: 0,
             snapshots: VecDeque::new(),
             failing: BTreeMap::new(),
@@ -212,7 +224,7 @@ impl Core {
     /// A connection of this protocol is served from now on.
     pub fn opened(&mut self, protocol: &'static str) {
         let served = self.served.entry(protocol).or_default();
-        *served = ConnectionFigures { protocol, open: served.open + 1, opened: served.opened + 1 };
+        *served = ConnectionCounts { open: served.open + 1, opened: served.opened + 1 };
     }
 
     /// A connection of this protocol is served no more.
@@ -222,14 +234,14 @@ impl Core {
         }
     }
 
-    /// How this core is.
-    pub fn figures(&self) -> CoreFigures {
-        let connections = self.served.values().cloned().collect();
-        let mut figures = CoreFigures { connections, ..CoreFigures::default() };
-        for (id, partition) in &self.partitions {
-            figures.add(*id, partition);
-        }
-        figures
+    /// Its connections by protocol.
+    pub fn connection_counts(&self) -> impl Iterator<Item = (&'static str, ConnectionCounts)> + '_ {
+        self.served.iter().map(|(protocol, counts)| (*protocol, *counts))
+    }
+
+    /// Its partitions.
+    pub fn partitions(&self) -> impl Iterator<Item = (PartitionId, &Partition)> + '_ {
+        self.partitions.iter().map(|(id, partition)| (*id, partition))
     }
 
     /// How many connections it has.
@@ -263,7 +275,7 @@ impl Core {
         while let Some((store, event)) = self.logs.poll() {
             self.logged(store, event);
         }
-        if self.due_ms().is_some_and(|due| due <= now_ms()) {
+        if self.due_ms().is_some_and(|due| due <= (self.clock)()) {
             self.tick();
         }
         self.run();
@@ -299,7 +311,7 @@ impl Core {
     }
 
     fn tick(&mut self) {
-        let now = now_ms();
+        let now = (self.clock)();
         if now > self.now_ms {
             self.now_ms = now;
             // Mostly nothing follows.

@@ -1,0 +1,26 @@
+//! Node room: runs the state machines of one process: cores, the routers of their connections, mailboxes, rings.
+//!
+//! In: events of sessions and clients, through a [`Router`]. Out: messages for sessions, in a [`Mailbox`] each.
+//! The broker runs it over sockets and disks; the simulator can run it without either.
+//! Never here: sockets, files, threads, the wall clock (it is passed in as a [`WallClock`]), configuration.
+//!
+//! Start at [`Core`]: its partitions, its share of the log, and its ways to the other cores.
+
+mod core;
+mod logs;
+mod mailbox;
+mod outstanding;
+mod pace;
+mod ring;
+mod router;
+mod tenant_keys;
+mod translate;
+
+pub use self::core::{ConnectionCounts, Core, Links, Places, SharedPlaces, ToCore, WallClock, owner};
+pub use logs::{JournalWriter, LogLink, LogRing, Logs};
+pub use mailbox::{Mailbox, Taken};
+pub use outstanding::{Outstanding, Share};
+pub use ring::{Receiver, Sender, ThreadWaker, Wake, WakingSender, ring};
+pub use router::{Router, is_echo};
+pub use tenant_keys::TenantKeys;
+pub use translate::{Rewriter, properties_of, read_portable, with_body};
