@@ -15,17 +15,8 @@ use crate::runtime::store::StoreError;
 /// The file beside the journal that says how the directory is laid out.
 pub const LAYOUT_FILE: &str = "layout.json";
 
-/// The newest layout that this build reads. The oldest is written that can say what is to be said.
-const LAYOUT_VERSION: u32 = 4;
-
-/// Without further stores, and with a journal that is written as usual.
-const PLAIN_VERSION: u32 = 1;
-
-/// With further stores.
-const FURTHER_VERSION: u32 = 2;
-
-/// With a journal that is written otherwise than as usual.
-const WAYS_VERSION: u32 = 3;
+/// The version of the layout; any other is refused.
+const LAYOUT_VERSION: u32 = 1;
 
 /// An identity has so many random bytes.
 const IDENTITY_BYTES: usize = 16;
@@ -166,17 +157,6 @@ impl Layout {
         }
     }
 
-    /// The oldest version that can say it.
-    fn version_needed(&self) -> u32 {
-        let plain = self.identity.is_none() && self.further.is_none();
-        match self.written {
-            _ if self.stores.iter().any(|store| store.given_up) => LAYOUT_VERSION,
-            Some(_) => WAYS_VERSION,
-            None if plain => PLAIN_VERSION,
-            None => FURTHER_VERSION,
-        }
-    }
-
     /// Makes it the layout of the directory, durably.
     ///
     /// # Errors
@@ -184,8 +164,7 @@ impl Layout {
     pub fn write(&self, directory: &Path) -> Result<(), StoreError> {
         let file = directory.join(LAYOUT_FILE);
         let io = |source| StoreError::Io { file: file.clone(), source };
-        let layout = Layout { version: self.version_needed(), ..self.clone() };
-        let text = serde_json::to_vec_pretty(&layout).map_err(|error| io(error.into()))?;
+        let text = serde_json::to_vec_pretty(self).map_err(|error| io(error.into()))?;
         let fresh = directory.join(unfinished());
         write_synced(&fresh, &text).map_err(io)?;
         std::fs::rename(&fresh, &file).map_err(io)?;
@@ -225,7 +204,7 @@ pub fn read_layout(file: &Path, bytes: &[u8]) -> Result<Layout, StoreError> {
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
     let known = LAYOUT_VERSION;
     match value.get("version").and_then(serde_json::Value::as_u64) {
-        Some(version) if (1..=u64::from(known)).contains(&version) => {}
+        Some(version) if version == u64::from(known) => {}
         Some(found) => return Err(StoreError::LayoutVersion { file: PathBuf::from(file), found, known }),
         None => return Err(wrong("it names no layout version".to_owned())),
     }
@@ -261,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_without_further_stores_is_written_as_the_first_version() {
+    fn a_layout_is_written_and_read() {
         let directory = tempfile::tempdir().unwrap();
         Layout::new(3, 7).write(directory.path()).unwrap();
         let text = std::fs::read_to_string(directory.path().join(LAYOUT_FILE)).unwrap();
@@ -270,7 +249,6 @@ mod tests {
         let further = listed(3, 2);
         let identity = Some("m".to_owned());
         let layout = Layout { identity, stores: vec![further], ..Layout::new(3, 7) };
-        let layout = Layout { version: FURTHER_VERSION, ..layout };
         layout.write(directory.path()).unwrap();
         assert_eq!(Layout::find(directory.path()).unwrap(), Some(layout.clone()));
         assert_eq!((layout.end(), layout.placement()), (5, Placement { partitions: 5, hashed: 3 }));
@@ -295,26 +273,21 @@ mod tests {
     }
 
     #[test]
-    fn what_each_version_wrote_is_read_for_ever() {
-        let with_further = Layout {
-            identity: Some("m".into()),
-            stores: vec![listed(1, 1)],
-            version: 2,
-            ..Layout::new(1, 1)
-        };
-        let given_up = FurtherLayout { given_up: true, ..listed(1, 1) };
-        let with_given_up =
-            Layout { identity: Some("m".into()), stores: vec![given_up], version: 4, ..Layout::new(1, 1) };
+    fn kept_layouts_are_read() {
+        let further = || vec![listed(1, 1)];
+        let with_further = Layout { identity: Some("m".into()), stores: further(), ..Layout::new(1, 1) };
+        let given_up = vec![FurtherLayout { given_up: true, ..listed(1, 1) }];
+        let with_given_up = Layout { stores: given_up, ..with_further.clone() };
         let ways = Ways { direct: false, ..Ways::default() };
-        for (version, want) in [
-            (1, Layout { version: 1, ..Layout::new(1, 1) }),
-            (2, with_further),
-            (3, Layout { version: 3, ..Layout::new(1, 1).written(ways) }),
-            (4, with_given_up),
+        for (name, want) in [
+            ("plain", Layout::new(1, 1)),
+            ("further-store", with_further),
+            ("written-otherwise", Layout::new(1, 1).written(ways)),
+            ("abandoned-store", with_given_up),
         ] {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/layout");
-            let kept = std::fs::read(folder.join(format!("version-{version}.json"))).unwrap();
-            assert_eq!(read_layout(Path::new("layout.json"), &kept).unwrap(), want, "version {version}");
+            let kept = std::fs::read(folder.join(format!("{name}.json"))).unwrap();
+            assert_eq!(read_layout(Path::new("layout.json"), &kept).unwrap(), want, "case: {name}");
         }
     }
 
@@ -338,10 +311,10 @@ mod tests {
                 "a further store has no further ones, and the first partition is not in it",
             ),
         ] {
-            let text = format!(r#"{{"version":2,{rest}}}"#);
+            let text = format!(r#"{{"version":1,{rest}}}"#);
             assert_eq!(read(&text).unwrap_err(), format!("layout.json: {want}"), "{rest}");
         }
-        let newer = read(r#"{"version":5,"anything":1}"#).unwrap_err();
-        assert_eq!(newer, "layout.json: layout version 5 is unknown; this Postroad reads up to 4");
+        let newer = read(r#"{"version":2,"anything":1}"#).unwrap_err();
+        assert_eq!(newer, "layout.json: layout version 2 is unknown; this Postroad reads version 1");
     }
 }

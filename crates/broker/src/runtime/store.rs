@@ -89,7 +89,7 @@ pub enum StoreError {
         range: PartitionRange,
     },
     /// A newer Postroad made the directory.
-    #[error("{}: layout version {found} is unknown; this Postroad reads up to {known}", file.display())]
+    #[error("{}: layout version {found} is unknown; this Postroad reads version {known}", file.display())]
     LayoutVersion {
         /// The layout file.
         file: PathBuf,

@@ -9,9 +9,8 @@ use crate::disks::disk::Disk;
 use crate::keys::{KeyId, Keys};
 use crate::layout::cipher::{StateCipher, StateName, sealed_state_bytes};
 use crate::layout::format::{
-    CHECKPOINT_MAGIC, FIRST_GROUP, FORMAT_VERSION, GroupEnd, GroupNumber, HeaderFault, KEYS_SINCE,
-    NUMBER_MAX, PLAIN_VERSION, SECTOR_BYTES, SegmentHeader, SegmentNumber, seal, unseal, version_of,
-    version_to_write,
+    CHECKPOINT_MAGIC, FIRST_GROUP, GroupEnd, GroupNumber, HeaderFault, NUMBER_MAX, SECTOR_BYTES,
+    SegmentHeader, SegmentNumber, seal, unseal,
 };
 use crate::retaining::index::{IndexEntry, SegmentIndex};
 use crate::writing::segment::{Range, Segment};
@@ -62,7 +61,6 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct CheckpointDraft {
     sequence: u64,
-    version: u32,
     /// What the states are encrypted with.
     key: Option<KeyId>,
     body: Bytes,
@@ -82,8 +80,6 @@ pub(crate) struct CheckpointBytes {
 /// Fixes the content of a checkpoint.
 pub(crate) fn encode(content: &Content, segments: &[&Segment], keys: &Keys) -> CheckpointDraft {
     let key = keys.current();
-    let encrypted = segments.iter().any(|segment| segment.keys.keys().any(Option::is_some));
-    let version = if encrypted { FORMAT_VERSION } else { version_to_write(keys) };
     let mut body = Vec::new();
     body.put_u32_le(content.partitions.len() as u32);
     body.put_u32_le(segments.len() as u32);
@@ -103,11 +99,11 @@ pub(crate) fn encode(content: &Content, segments: &[&Segment], keys: &Keys) -> C
     for segment in segments {
         // All others are complete, and their index is beside them.
         let index = segment.index.as_deref().filter(|_| segment.header.number == content.end.segment);
-        encode_segment(&mut body, segment, index, version);
+        encode_segment(&mut body, segment, index);
     }
     let sequence = content.sequence;
     let states = content.partitions.iter().map(|entry| (entry.name(sequence), entry.state.clone())).collect();
-    CheckpointDraft { sequence, version, key, body: body.into(), states }
+    CheckpointDraft { sequence, key, body: body.into(), states }
 }
 
 impl Content {
@@ -175,7 +171,7 @@ impl CheckpointDraft {
             header.put_u64_le(salt);
             header.put_u64_le(first_nonce);
         }
-        seal(CHECKPOINT_MAGIC, &mut sector, self.version);
+        seal(CHECKPOINT_MAGIC, &mut sector);
         let (header, byte_length) = (Bytes::copy_from_slice(&sector), SECTOR_BYTES + body_bytes);
         Ok(CheckpointBytes { header, body: self.body, states, byte_length })
     }
@@ -189,13 +185,8 @@ impl CheckpointBytes {
     }
 }
 
-/// A segment's entry, for a file of this version; without an index it says where the records of each partition begin.
-pub(crate) fn encode_segment(
-    body: &mut Vec<u8>,
-    segment: &Segment,
-    index: Option<&SegmentIndex>,
-    version: u32,
-) {
+/// A segment's entry; without an index it says where the records of each partition begin.
+pub(crate) fn encode_segment(body: &mut Vec<u8>, segment: &Segment, index: Option<&SegmentIndex>) {
     body.put_u64_le(segment.header.number.0);
     body.put_u64_le(segment.header.salt);
     body.put_u64_le(segment.header.capacity_bytes);
@@ -215,12 +206,10 @@ pub(crate) fn encode_segment(
             body.put_u64_le(entry.group.0);
         }
     }
-    if KEYS_SINCE <= version {
-        body.put_u32_le(segment.keys.len() as u32);
-        for (&key, &bytes) in &segment.keys {
-            body.put_u32_le(KeyId::number(key));
-            body.put_u64_le(bytes);
-        }
+    body.put_u32_le(segment.keys.len() as u32);
+    for (&key, &bytes) in &segment.keys {
+        body.put_u32_le(KeyId::number(key));
+        body.put_u64_le(bytes);
     }
 }
 
@@ -230,7 +219,6 @@ pub(crate) struct BodyExtent {
     pub sequence: u64,
     pub bytes: u64,
     pub checksum: u32,
-    pub version: u32,
     /// How its states are encrypted, if they are.
     pub cipher: Option<StateCipher>,
 }
@@ -240,9 +228,8 @@ pub(crate) fn decode_header(sector: &[u8; SECTOR_BYTES as usize]) -> Result<Body
     let mut header = unseal(CHECKPOINT_MAGIC, sector)?;
     let (sequence, bytes, checksum) = (header.get_u64_le(), header.get_u64_le(), header.get_u32_le());
     let (key, salt, first_nonce) = (KeyId::of(header.get_u32_le()), header.get_u64_le(), header.get_u64_le());
-    let version = version_of(sector);
-    let cipher = key.filter(|_| KEYS_SINCE <= version).map(|key| StateCipher { key, salt, first_nonce });
-    Ok(BodyExtent { sequence, bytes, checksum, version, cipher })
+    let cipher = key.map(|key| StateCipher { key, salt, first_nonce });
+    Ok(BodyExtent { sequence, bytes, checksum, cipher })
 }
 
 /// How many bytes of the body precede its segments, by the first [`FRONT_BYTES`]; `None` if those are not all there.
@@ -280,15 +267,9 @@ fn decode_partition(rest: &mut Bytes) -> Option<PartitionEntry<usize>> {
 }
 
 /// What is between the table and the states: so many segments, the last of them `current`. `None` if it makes no sense.
-pub(crate) fn decode_segments(
-    bytes: Bytes,
-    count: u32,
-    current: SegmentNumber,
-    version: u32,
-) -> Option<Vec<Segment>> {
+pub(crate) fn decode_segments(bytes: Bytes, count: u32, current: SegmentNumber) -> Option<Vec<Segment>> {
     let mut rest = bytes;
-    let mut segments =
-        (0..count).map(|_| decode_segment(&mut rest, version)).collect::<Option<Vec<Segment>>>()?;
+    let mut segments = (0..count).map(|_| decode_segment(&mut rest)).collect::<Option<Vec<Segment>>>()?;
     // Only the index of the segment which was being filled is complete.
     for segment in segments.iter_mut().filter(|segment| segment.header.number != current) {
         segment.index = None;
@@ -296,14 +277,12 @@ pub(crate) fn decode_segments(
     rest.is_empty().then_some(segments)
 }
 
-/// Reads a segment's entry of a file of this version.
-pub(crate) fn decode_segment(rest: &mut Bytes, version: u32) -> Option<Segment> {
+/// Reads a segment's entry.
+pub(crate) fn decode_segment(rest: &mut Bytes) -> Option<Segment> {
     let header = SegmentHeader {
         number: SegmentNumber(number(rest)?),
         salt: rest.try_get_u64_le().ok()?,
         capacity_bytes: number(rest)?,
-        // Groups are appended by what the file itself says.
-        version: PLAIN_VERSION,
     };
     let end = number(rest)?;
     let range_count = number(rest)?;
@@ -320,11 +299,7 @@ pub(crate) fn decode_segment(rest: &mut Bytes, version: u32) -> Option<Segment> 
         ranges.insert(partition, Range { first, last, records, live, live_bytes: 0, offset, group });
         index.insert(partition, entries);
     }
-    let keys = if KEYS_SINCE <= version {
-        decode_keys(rest)?
-    } else {
-        BTreeMap::from([(None, end.saturating_sub(FIRST_GROUP))])
-    };
+    let keys = decode_keys(rest)?;
     let index = Some(Arc::new(index));
     (FIRST_GROUP <= end).then_some(Segment { header, end, ranges, keys, compacted: None, index })
 }

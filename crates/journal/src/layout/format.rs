@@ -1,4 +1,4 @@
-//! Bytes on the disk, format version 3; docs/formats/journal.md tells the same in prose.
+//! Bytes on the disk, format version 1; docs/formats/journal.md tells the same in prose.
 //!
 //! ```text
 //! segment  = sector with the segment header, then groups, each starting on a sector
@@ -6,25 +6,13 @@
 //! ```
 //! All numbers are little-endian. A decoder here takes any bytes and never panics.
 
-use crate::keys::{KeyId, Keys};
+use crate::keys::KeyId;
 use crate::retaining::compacted::Run;
 use bytes::{Buf, BufMut};
 use postroad_model::{PartitionId, Position};
 
-/// The newest version of segments and checkpoints that this program reads. It writes it where something is encrypted.
-pub const FORMAT_VERSION: u32 = 3;
-
-/// What it writes where nothing is encrypted: an earlier Postroad reads that.
-pub(crate) const PLAIN_VERSION: u32 = 2;
-
-/// Since this version records and states may be encrypted, and files say with which keys.
-pub(crate) const KEYS_SINCE: u32 = 3;
-
-/// The oldest version that it reads: every group in it was begun after all before it were synced.
-const FORMAT_VERSION_MIN: u32 = 1;
-
-/// Since this version a group may be written before those ahead of it are synced, and says so.
-const UNSYNCED_SINCE: u32 = 2;
+/// The version of segments, checkpoints, indexes and copies; any other is refused.
+pub const FORMAT_VERSION: u32 = 1;
 
 /// Groups start on this boundary: the smallest unit a disk writes whole, so that writing a later group never
 /// rewrites a sector that holds synced bytes, and a torn write cannot harm them.
@@ -46,11 +34,11 @@ pub(crate) const CHECKPOINT_MAGIC: &[u8; 8] = b"PR-CHKPT";
 pub(crate) const COMPACTED_MAGIC: &[u8; 8] = b"PR-CMPCT";
 /// The same of the index beside a segment.
 pub(crate) const INDEX_MAGIC: &[u8; 8] = b"PR-INDEX";
-/// The same of the sorted copy of a segment. Copies that begin with "PR-SORTD" are those of earlier builds, which did not compress.
+/// The same of the sorted copy of a segment.
 pub(crate) const SORTED_MAGIC: &[u8; 8] = b"PR-BUNDL";
 /// Numbers and offsets stay far below overflow; a larger one on the disk is damage under a right checksum.
 pub(crate) const NUMBER_MAX: u64 = 1 << 56;
-/// Bytes of a group's length; version 1 had two more, which were zero.
+/// Bytes of a group's length.
 const LENGTH_BYTES: usize = 6;
 const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"PRGR");
 
@@ -98,8 +86,6 @@ pub(crate) struct SegmentHeader {
     pub salt: u64,
     /// Bytes usable, this sector included.
     pub capacity_bytes: u64,
-    /// Of the format in which its groups are written.
-    pub version: u32,
 }
 
 /// Why a segment or checkpoint header cannot be used.
@@ -117,7 +103,7 @@ impl SegmentHeader {
         (&mut bytes[16..24]).put_u64_le(self.number.0);
         (&mut bytes[24..32]).put_u64_le(self.salt);
         (&mut bytes[32..40]).put_u64_le(self.capacity_bytes);
-        seal(SEGMENT_MAGIC, &mut bytes, self.version);
+        seal(SEGMENT_MAGIC, &mut bytes);
         bytes
     }
 
@@ -127,36 +113,15 @@ impl SegmentHeader {
             number: SegmentNumber(rest.get_u64_le()),
             salt: rest.get_u64_le(),
             capacity_bytes: rest.get_u64_le(),
-            version: version_of(bytes),
         })
     }
-
-    /// Whether a group may be written into it before those ahead of it are synced.
-    pub(crate) fn allows_unsynced(&self) -> bool {
-        UNSYNCED_SINCE <= self.version
-    }
-
-    /// Whether records may be encrypted in it.
-    pub(crate) fn allows_keys(&self) -> bool {
-        KEYS_SINCE <= self.version
-    }
-}
-
-/// The version in which new files are written.
-pub(crate) fn version_to_write(keys: &Keys) -> u32 {
-    if keys.encrypts() { FORMAT_VERSION } else { PLAIN_VERSION }
-}
-
-/// The version that a header sector says, which must have been unsealed.
-pub(crate) fn version_of(sector: &[u8; SECTOR_BYTES as usize]) -> u32 {
-    (&sector[8..12]).get_u32_le()
 }
 
 /// Puts magic, version and checksum in front of a header sector. All versions keep these sixteen bytes, so that an
 /// unknown version is told from damage.
-pub(crate) fn seal(magic: &[u8; 8], sector: &mut [u8; SECTOR_BYTES as usize], version: u32) {
+pub(crate) fn seal(magic: &[u8; 8], sector: &mut [u8; SECTOR_BYTES as usize]) {
     sector[..8].copy_from_slice(magic);
-    (&mut sector[8..12]).put_u32_le(version);
+    (&mut sector[8..12]).put_u32_le(FORMAT_VERSION);
     let checksum = crc32c::crc32c_append(crc32c::crc32c(&sector[..12]), &sector[16..]);
     (&mut sector[12..16]).put_u32_le(checksum);
 }
@@ -170,8 +135,8 @@ pub(crate) fn unseal<'a>(
     if sector[..8] != *magic || (&sector[12..16]).get_u32_le() != checksum {
         return Err(HeaderFault::Invalid);
     }
-    match version_of(sector) {
-        FORMAT_VERSION_MIN..=FORMAT_VERSION => Ok(&sector[16..]),
+    match (&sector[8..12]).get_u32_le() {
+        FORMAT_VERSION => Ok(&sector[16..]),
         other => Err(HeaderFault::Version(other)),
     }
 }

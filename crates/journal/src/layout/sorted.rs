@@ -10,7 +10,7 @@
 
 use crate::layout::bundle::Place;
 use crate::layout::format::{
-    HeaderFault, PAYLOAD_ALIGN, PLAIN_VERSION, SECTOR_BYTES, SORTED_MAGIC, SegmentHeader, seal, unseal,
+    HeaderFault, PAYLOAD_ALIGN, SECTOR_BYTES, SORTED_MAGIC, SegmentHeader, seal, unseal,
 };
 use bytes::{Buf, BufMut};
 use postroad_model::{PartitionId, Position};
@@ -66,7 +66,7 @@ impl SortedHeader {
             rest.put_u32_le(*count);
             rest.put_u64_le(first.get());
         }
-        seal(SORTED_MAGIC, &mut sector, PLAIN_VERSION);
+        seal(SORTED_MAGIC, &mut sector);
         sector
     }
 

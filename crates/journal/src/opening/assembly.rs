@@ -4,7 +4,7 @@ use crate::disks::disk::{Disk, DiskFile, overwrite};
 use crate::error::{Damage, OpenError};
 use crate::keys::Keys;
 use crate::layout::cipher::Encryptor;
-use crate::layout::format::{FIRST_GROUP, GroupNumber, SegmentNumber, segment_name, version_to_write};
+use crate::layout::format::{FIRST_GROUP, GroupNumber, SegmentNumber, segment_name};
 use crate::layout::group::Draft;
 use crate::opening::checkpoint_load::Loaded;
 use crate::opening::recovered::Recovered;
@@ -121,8 +121,7 @@ impl<D: Disk> Assembly<D> {
                 let number = self.numbers.last().copied().unwrap_or_default().next();
                 let capacity_bytes = self.options.first_segment_bytes();
                 let (recycle, zeros, filled) = (None, Zeros::First, Arc::default());
-                let version = version_to_write(&self.keys);
-                let request = SegmentRequest { number, capacity_bytes, recycle, zeros, filled, version };
+                let request = SegmentRequest { number, capacity_bytes, recycle, zeros, filled };
                 let made = request.prepare(&self.disk, &mut ());
                 made.map_err(|error| OpenError::Io { file: error.file, source: error.source })?
             }
@@ -134,10 +133,7 @@ impl<D: Disk> Assembly<D> {
     fn spare(&mut self, current: SegmentNumber) -> Option<PreparedSegment<D::File>> {
         let regular = self.options.segment_bytes;
         let fits = |found: &crate::opening::chain::Found<D::File>| {
-            let suits = |header: crate::layout::format::SegmentHeader| {
-                header.capacity_bytes == regular && header.allows_keys() == self.keys.encrypts()
-            };
-            found.header.is_some_and(suits) && found.limit == regular
+            found.header.is_some_and(|header| header.capacity_bytes == regular) && found.limit == regular
         };
         let behind = self.unused.range(current.next()..).find(|(_, found)| fits(found));
         let number = behind.map(|(number, _)| *number)?;

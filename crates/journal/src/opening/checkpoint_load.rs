@@ -165,8 +165,7 @@ fn parse(body: &Body, extent: &BodyExtent, keys: &Keys) -> Result<Parsed, Unread
     let begin = states.and_then(|states| body.byte_length().checked_sub(states));
     let mut begin = there(begin.filter(|begin| table_bytes <= *begin))?;
     let segments = body.read(table_bytes..begin)?;
-    let segments =
-        there(decode_segments(segments.into(), segment_count, content.end.segment, extent.version))?;
+    let segments = there(decode_segments(segments.into(), segment_count, content.end.segment))?;
     let mut opener = extent.cipher.and_then(|cipher| cipher.opener(keys));
     let content = content.with_states(|name, bytes| {
         let sealed = opener.as_mut().map(|opener| opener.next(name, bytes));

@@ -3,7 +3,7 @@
 
 use crate::disks::disk::{Disk, DiskFile, read_full_at};
 use crate::error::OpenError;
-use crate::layout::format::{FIRST_GROUP, FORMAT_VERSION, PLAIN_VERSION, SegmentHeader};
+use crate::layout::format::{FIRST_GROUP, SegmentHeader};
 use crate::opening::chain::SCAN_STEP_BYTES;
 use crate::reading::scan::Window;
 use crate::retaining::compacted::Compacted;
@@ -41,8 +41,8 @@ fn by_groups<F: DiskFile>(file: &F, found: &Compacted) -> io::Result<Option<Segm
     let length = file.length()?;
     let mut window = Window::new(file, SCAN_STEP_BYTES, length);
     let Some(first) = window.header(FIRST_GROUP)? else { return Ok(None) };
-    let (number, salt, version) = (found.run.last, first.salt, PLAIN_VERSION);
-    let mut segment = Segment::new(SegmentHeader { number, salt, capacity_bytes: 0, version });
+    let (number, salt) = (found.run.last, first.salt);
+    let mut segment = Segment::new(SegmentHeader { number, salt, capacity_bytes: 0 });
     while segment.end < length
         && let Some(head) = window.head(salt, segment.end)?
     {
@@ -68,6 +68,6 @@ fn is_followed_by_its_index<F: DiskFile>(file: &F, segment: &Segment) -> io::Res
         return Ok(false);
     }
     let known = (segment.header.salt, segment.header.number, segment.end);
-    let found = [FORMAT_VERSION, PLAIN_VERSION].map(|version| decode_entry(entry.clone(), version, known));
-    Ok(found.into_iter().flatten().any(|indexed| indexed.ranges.keys().eq(segment.ranges.keys())))
+    let found = decode_entry(entry, known);
+    Ok(found.is_some_and(|indexed| indexed.ranges.keys().eq(segment.ranges.keys())))
 }

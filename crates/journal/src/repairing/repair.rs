@@ -14,7 +14,7 @@ use crate::error::RepairError;
 use crate::layout::checkpoint_bytes::{Content, PartitionEntry, Place, encode};
 use crate::layout::cipher::Encryptor;
 use crate::layout::format::{
-    FIRST_GROUP, GroupEnd, GroupHeader, SECTOR_BYTES, checkpoint_name, checkpoint_of, version_to_write,
+    FIRST_GROUP, GroupEnd, GroupHeader, SECTOR_BYTES, checkpoint_name, checkpoint_of,
 };
 use crate::layout::group::Draft;
 use crate::repairing::salvage::Salvage;
@@ -124,8 +124,7 @@ impl<D: Disk> Salvage<D> {
         let number = known.max().unwrap_or_default().max(self.last.segment).next();
         let capacity_bytes = options.in_bounds().segment_bytes;
         let (recycle, zeros, filled) = (None, Zeros::None, Arc::default());
-        let version = version_to_write(&self.keys);
-        let request = SegmentRequest { number, capacity_bytes, recycle, zeros, filled, version };
+        let request = SegmentRequest { number, capacity_bytes, recycle, zeros, filled };
         let made = request.prepare(&self.disk, &mut ())?;
         let group = self.last.number.next();
         let header = GroupHeader {

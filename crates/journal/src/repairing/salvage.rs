@@ -9,8 +9,7 @@ use crate::error::{Damage, DamageKind, OpenError, ReadError};
 use crate::keys::Keys;
 use crate::layout::checkpoint_bytes::{Content, Place};
 use crate::layout::format::{
-    FIRST_GROUP, FORMAT_VERSION, GroupEnd, GroupNumber, SegmentHeader, SegmentNumber, segment_name,
-    segment_of,
+    FIRST_GROUP, GroupEnd, GroupNumber, SegmentHeader, SegmentNumber, segment_name, segment_of,
 };
 use crate::opening::chain::{self, Found, SCAN_STEP_BYTES};
 use crate::opening::checkpoint_load::{self, Loaded};
@@ -356,8 +355,8 @@ impl<D: Disk> Salvage<D> {
             let (partition, offset, kind) = (None, 0, DamageKind::SegmentHeader);
             self.note(Damage { partition, file: found.path.clone(), offset, kind });
         }
-        let (number, capacity_bytes, version) = (found.run.last, end, FORMAT_VERSION);
-        let header = SegmentHeader { number, salt: salt.unwrap_or(0), capacity_bytes, version };
+        let (number, capacity_bytes) = (found.run.last, end);
+        let header = SegmentHeader { number, salt: salt.unwrap_or(0), capacity_bytes };
         let mut segment = Segment::new(header);
         segment.compacted = Some(found.run);
         self.take_in(&found.name, segment, scan, salt.is_some(), false).map(|_| ())
@@ -427,8 +426,8 @@ impl<D: Disk> Salvage<D> {
         {
             scan.end = end.offset;
         }
-        let (salt, capacity_bytes, version) = (0, found.limit, FORMAT_VERSION);
-        let header = header.unwrap_or(SegmentHeader { number, salt, capacity_bytes, version });
+        let (salt, capacity_bytes) = (0, found.limit);
+        let header = header.unwrap_or(SegmentHeader { number, salt, capacity_bytes });
         let (name, is_sound) = (segment_name(number), found.header.is_some());
         let scanned = self.take_in(&name, Segment::new(header), scan, is_sound, true)?;
         if scanned.last.is_none() && walk.last.is_none() && scanned.damaged.is_empty() {

@@ -6,7 +6,6 @@ use crate::keys::Keys;
 use crate::layout::cipher::Encryptor;
 use crate::layout::format::{
     FIRST_GROUP, GroupEnd, GroupHeader, GroupNumber, SegmentHeader, SegmentNumber, compacted_name,
-    version_to_write,
 };
 use crate::layout::group::{Draft, measure, stored};
 use crate::reading::scan::{GroupHead, Window};
@@ -258,7 +257,7 @@ impl<F: DiskFile> Output<F> {
         // A file of an attempt that failed may be longer than what is written now.
         let _ = disk.remove(UNFINISHED);
         let (number, salt) = (run.last, disk.salt()?);
-        let header = SegmentHeader { number, salt, capacity_bytes: 0, version: version_to_write(keys) };
+        let header = SegmentHeader { number, salt, capacity_bytes: 0 };
         let encryptor = Encryptor::begin(disk, keys)?;
         let file = disk.create(UNFINISHED)?;
         // Else a power cut might leave the rename to come and not this file's name: then what an earlier attempt has left would be renamed.
@@ -318,7 +317,7 @@ impl<F: DiskFile> Output<F> {
             range.live = range.records;
         }
         self.segment.header.capacity_bytes = self.segment.end;
-        let (header, index) = encode(Form::Compacted(run), &self.segment, self.segment.header.version);
+        let (header, index) = encode(Form::Compacted(run), &self.segment);
         write_all_at(&self.file, &mut [IoSlice::new(&index)], self.segment.end)?;
         write_all_at(&self.file, &mut [IoSlice::new(&header)], 0)?;
         debug_assert!(FIRST_GROUP <= self.segment.end);

@@ -11,8 +11,8 @@ use crate::disks::disk::{Disk, DiskFile, read_full_at, write_all_at};
 use crate::error::IndexError;
 use crate::layout::checkpoint_bytes::{decode_segment, encode_segment};
 use crate::layout::format::{
-    COMPACTED_MAGIC, FIRST_GROUP, GroupNumber, HeaderFault, INDEX_MAGIC, PLAIN_VERSION, SECTOR_BYTES,
-    SegmentHeader, SegmentNumber, compacted_name, index_name, seal, unseal, version_of,
+    COMPACTED_MAGIC, FIRST_GROUP, GroupNumber, HeaderFault, INDEX_MAGIC, SECTOR_BYTES, SegmentHeader,
+    SegmentNumber, compacted_name, index_name, seal, unseal,
 };
 use crate::opening::chain::SCAN_STEP_BYTES;
 use crate::reading::scan::Window;
@@ -67,9 +67,9 @@ impl Form {
 }
 
 /// The header sector of a file, and the entry in it.
-pub(crate) fn encode(form: Form, segment: &Segment, version: u32) -> ([u8; SECTOR_BYTES as usize], Vec<u8>) {
+pub(crate) fn encode(form: Form, segment: &Segment) -> ([u8; SECTOR_BYTES as usize], Vec<u8>) {
     let mut entry = Vec::new();
-    encode_segment(&mut entry, segment, segment.index.as_deref(), version);
+    encode_segment(&mut entry, segment, segment.index.as_deref());
     let mut sector = [0; SECTOR_BYTES as usize];
     let (mut header, run) = (&mut sector[16..], form.run());
     header.put_u64_le(run.first.0);
@@ -79,7 +79,7 @@ pub(crate) fn encode(form: Form, segment: &Segment, version: u32) -> ([u8; SECTO
     header.put_u64_le(segment.end);
     header.put_u64_le(entry.len() as u64);
     header.put_u32_le(crc32c::crc32c(&entry));
-    seal(form.magic(), &mut sector, version);
+    seal(form.magic(), &mut sector);
     (sector, entry)
 }
 
@@ -108,7 +108,6 @@ pub(crate) struct Head {
     pub end: u64,
     bytes: u64,
     checksum: u32,
-    version: u32,
 }
 
 /// Reads the header sector by `get`; `None`: damaged.
@@ -130,8 +129,8 @@ pub(crate) fn read_head<F: DiskFile>(
         checkpoint: header.get_u64_le(),
     };
     let (salt, end) = (header.get_u64_le(), header.get_u64_le());
-    let (bytes, checksum, version) = (header.get_u64_le(), header.get_u32_le(), version_of(&sector));
-    Ok((found == form.run()).then_some(Head { salt, end, bytes, checksum, version }))
+    let (bytes, checksum) = (header.get_u64_le(), header.get_u32_le());
+    Ok((found == form.run()).then_some(Head { salt, end, bytes, checksum }))
 }
 
 /// As [`read`], by `get` out of a file that is open.
@@ -140,7 +139,7 @@ pub(crate) fn read_in<F: DiskFile>(
     form: Form,
     get: impl Fn(&F, &mut [u8], u64) -> io::Result<usize>,
 ) -> Result<Option<Segment>, Unreadable> {
-    let Some(Head { salt, end, bytes, checksum, version }) = read_head(file, form, &get)? else {
+    let Some(Head { salt, end, bytes, checksum }) = read_head(file, form, &get)? else {
         return Ok(None);
     };
     let length = file.length()?;
@@ -153,7 +152,7 @@ pub(crate) fn read_in<F: DiskFile>(
     if read < entry.len() || crc32c::crc32c(&entry) != checksum {
         return Ok(None);
     }
-    let segment = decode_entry(entry, version, (salt, form.run().last, end));
+    let segment = decode_entry(entry, (salt, form.run().last, end));
     Ok(segment.map(|segment| match form {
         Form::Compacted(run) => segment.compacted(run),
         Form::Beside(_) => segment,
@@ -161,13 +160,9 @@ pub(crate) fn read_in<F: DiskFile>(
 }
 
 /// The entry of a segment of which this salt, number and end are known.
-pub(crate) fn decode_entry(
-    entry: Vec<u8>,
-    version: u32,
-    known: (u64, SegmentNumber, u64),
-) -> Option<Segment> {
+pub(crate) fn decode_entry(entry: Vec<u8>, known: (u64, SegmentNumber, u64)) -> Option<Segment> {
     let mut entry = Bytes::from(entry);
-    decode_segment(&mut entry, version).filter(|segment| {
+    decode_segment(&mut entry).filter(|segment| {
         entry.is_empty() && (segment.header.salt, segment.header.number, segment.end) == known
     })
 }
@@ -244,7 +239,7 @@ impl Lookup {
 /// Writes the index beside a segment. Not synced: what a power cut leaves of it is told by its checksums.
 fn write<D: Disk>(disk: &D, segment: &Segment) -> io::Result<()> {
     let name = index_name(segment.header.number);
-    let (sector, entry) = encode(Form::Beside(segment.header.number), segment, PLAIN_VERSION);
+    let (sector, entry) = encode(Form::Beside(segment.header.number), segment);
     let wanted = SECTOR_BYTES + entry.len() as u64 + FREE_BYTES_MIN;
     if disk.free_bytes()?.is_some_and(|free| free < wanted) {
         return Err(io::ErrorKind::StorageFull.into());

@@ -40,13 +40,11 @@ impl Rekeying {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Whether the current segment takes no more groups: it is of a format without keys and some are to be encrypted, or the
-    /// reverse, or something in it is to be encrypted otherwise. The next group leaves it, and [`Journal::seal`] does.
+    /// Whether the current segment takes no more groups, since something in it is to be encrypted by another key, or by none. The
+    /// next group leaves it, and [`Journal::seal`] does.
     pub fn must_leave(&self) -> bool {
-        let header = &self.current.header;
-        let current = self.segments.get(header.number);
-        header.allows_keys() != self.keys.encrypts()
-            || current.is_some_and(|segment| segment.is_outdated(&self.keys))
+        let current = self.segments.get(self.current.header.number);
+        current.is_some_and(|segment| segment.is_outdated(&self.keys))
     }
 
     /// Whether a checkpoint brings it nearer that nothing is encrypted otherwise than it would be now.

@@ -1,4 +1,5 @@
-//! Kept directories of every format version under `fixtures/journal`: whatever becomes of the code, these open like this.
+//! Kept directories under `fixtures/journal`: whatever becomes of the code, these open like this. After a deliberate change of the
+//! format, `cargo test -p postroad-journal --lib make_ -- --ignored` writes them again.
 
 use super::compaction::{PARTITION, kept, pass_through};
 use super::encryption::key;
@@ -40,11 +41,10 @@ fn state(partition: u16, number: u64) -> Checkpoint {
 }
 
 const CHANGED_SEGMENT: &str = "0000000000000003.segment";
+const CHECKPOINT: &str = "0000000000000002.checkpoint";
 
-/// Version 2: as version 1, with three groups at the end that were never synced, of which a power cut took the second. Those of
-/// version 1 were made by the same calls but the last, and by flipping a bit.
-///
-/// Run by hand when a new format version is made, never to change an old fixture.
+/// A plain directory; the same with a bit flipped in three places; and with three groups at the end that were never synced, of
+/// which a power cut took the second.
 #[test]
 #[ignore = "writes fixtures/journal"]
 fn make_fixtures() {
@@ -58,20 +58,32 @@ fn make_fixtures() {
             journal.write_checkpoint(vec![state(0, number), state(5, number - 1)]).unwrap();
         }
     }
+    store("plain", &disk);
+    for (name, file, offset) in [
+        ("damaged-checkpoint", CHECKPOINT, 530),
+        ("damaged-payload", CHANGED_SEGMENT, 700),
+        ("damaged-group", CHANGED_SEGMENT, 520),
+    ] {
+        let damaged = disk.copy();
+        let mut bytes = damaged.contents(file).unwrap();
+        bytes[offset] ^= 1;
+        damaged.set_contents(file, bytes);
+        store(name, &damaged);
+    }
     for number in 25..=27 {
         journal.append(&[record(0, number, 1000)]).unwrap();
     }
-    let version_2 = disk.copy();
+    let torn = disk.copy();
     let (name, group) = (segment_name(journal.last.segment), journal.last.offset as usize - 2 * 1536);
-    let mut bytes = version_2.contents(&name).unwrap();
+    let mut bytes = torn.contents(&name).unwrap();
     bytes[group..group + 512].fill(0);
-    version_2.set_contents(&name, bytes);
-    store("version-2", &version_2);
+    torn.set_contents(&name, bytes);
+    store("torn-tail", &torn);
 }
 
 #[test]
-fn a_directory_of_version_2_opens_without_the_tail_that_a_power_cut_took() {
-    let disk = load("version-2");
+fn a_directory_opens_without_the_tail_that_a_power_cut_took() {
+    let disk = load("torn-tail");
     let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
     let cut = journal.last.offset;
     assert_eq!(recovered.torn.as_ref().map(|torn| torn.offset), Some(cut));
@@ -85,8 +97,8 @@ fn a_directory_of_version_2_opens_without_the_tail_that_a_power_cut_took() {
 }
 
 #[test]
-fn a_directory_of_version_1_opens() {
-    for (name, checkpointed, skipped) in [("version-1", 16, 0), ("damaged-checkpoint", 8, 1)] {
+fn a_plain_directory_opens() {
+    for (name, checkpointed, skipped) in [("plain", 16, 0), ("damaged-checkpoint", 8, 1)] {
         let (mut journal, recovered) = Journal::open(load(name), OPTIONS).unwrap();
         let want_states = vec![state(0, checkpointed), state(5, checkpointed - 1)];
         assert_eq!(in_memory(&recovered.checkpoints), want_states, "case: {name}");
@@ -112,7 +124,7 @@ fn a_directory_of_version_1_opens() {
 }
 
 #[test]
-fn a_broken_directory_of_version_1_is_refused_or_stops_a_partition() {
+fn a_broken_directory_is_refused_or_stops_a_partition() {
     let (_, recovered) = Journal::open(load("damaged-payload"), OPTIONS).unwrap();
     let kinds: Vec<_> = recovered.damaged.iter().map(|damage| (damage.partition, damage.kind)).collect();
     assert_eq!(kinds, vec![(Some(PartitionId(0)), DamageKind::Payload { position: position(21) })]);
@@ -131,9 +143,9 @@ fn a_broken_directory_of_version_1_is_refused_or_stops_a_partition() {
 #[test]
 fn a_directory_of_the_next_version_is_refused() {
     for (name, file) in [
-        ("version-1", CHANGED_SEGMENT),
-        ("version-1", "0000000000000002.checkpoint"),
-        ("version-2", "0000000000000002.checkpoint"),
+        ("plain", CHANGED_SEGMENT),
+        ("plain", "0000000000000002.checkpoint"),
+        ("torn-tail", "0000000000000002.checkpoint"),
         ("indexed", "0000000000000008.checkpoint"),
         ("indexed", "0000000000000004-0000000000000008-0000000000000007.compacted"),
     ] {
@@ -149,7 +161,7 @@ fn a_directory_of_the_next_version_is_refused() {
     }
 }
 
-/// Version 3: as version 2, with a key from record 9 on and another from record 17 on, and a tenant's for every third.
+/// With a key from record 9 on and another from record 17 on, and a tenant's for every third.
 #[test]
 #[ignore = "writes fixtures/journal"]
 fn make_encrypted_fixture() {
@@ -171,7 +183,7 @@ fn make_encrypted_fixture() {
             journal.write_checkpoint(vec![state(0, last), state(5, last - 1)]).unwrap();
         }
     }
-    store("version-3", &disk);
+    store("encrypted", &disk);
 }
 
 /// The journal's keys, and a tenant's.
@@ -181,9 +193,9 @@ fn encrypted(current: Option<u8>, former: &[u8]) -> Keys {
 }
 
 #[test]
-fn a_directory_of_version_3_opens_with_its_keys() {
+fn an_encrypted_directory_opens_with_its_keys() {
     let keys = encrypted(Some(2), &[1]);
-    let opened = Journal::open_with(load("version-3"), OPTIONS, keys, &mut |_, _| ());
+    let opened = Journal::open_with(load("encrypted"), OPTIONS, keys, &mut |_, _| ());
     let (mut journal, recovered) = opened.unwrap();
     assert_eq!((&recovered.damaged, &recovered.torn), (&vec![], &None));
     assert_eq!(in_memory(&recovered.checkpoints), vec![state(0, 16), state(5, 15)]);
@@ -196,12 +208,12 @@ fn a_directory_of_version_3_opens_with_its_keys() {
     }
     let ids = [None, Some(key(1).id()), Some(key(2).id()), Some(key(100).id())];
     assert_eq!(journal.bytes_by_key().into_keys().collect::<BTreeSet<_>>(), BTreeSet::from(ids));
-    let error = Journal::open(load("version-3"), OPTIONS).unwrap_err().to_string();
+    let error = Journal::open(load("encrypted"), OPTIONS).unwrap_err().to_string();
     let want = "0000000000000002.checkpoint: encrypted with key ";
     assert!(error.starts_with(want) && error.ends_with(", and no key is given"), "{error}");
 }
 
-/// Of version 2, with what came to that version later: indexes beside complete segments, and a compacted segment.
+/// With indexes beside complete segments, and a compacted segment.
 #[test]
 #[ignore = "writes fixtures/journal"]
 fn make_indexed_fixture() {
@@ -234,7 +246,7 @@ fn kin(payload: &[u8]) -> u32 {
     u32::from(payload.first().copied().unwrap_or(0) % 8)
 }
 
-/// Of version 2, with sorted copies of the segments that are complete, their records in bundles.
+/// With sorted copies of the segments that are complete, their records in bundles.
 #[test]
 #[ignore = "writes fixtures/journal"]
 fn make_sorted_fixture() {

@@ -78,8 +78,8 @@ fn neither_memory_nor_a_checkpoint_grows_with_the_indexes_of_complete_segments()
     fill(&mut journal, &disk, RECORDS + 1..=10 * RECORDS);
     let (many, many_memory, many_bytes) = sizes(&mut journal);
     assert!(5 * few < many && indexes(&disk) == complete(&journal));
-    // What a segment takes is its own entry, and for each partition its range with where it begins.
-    let per_segment = 5 * 8 + 2 * (4 + 4 + 3 * 8 + 3 * 8);
+    // What a segment takes is its own entry, for each partition its range with where it begins, and the bytes of one key.
+    let per_segment = 5 * 8 + 2 * (4 + 4 + 3 * 8 + 3 * 8) + (4 + 4 + 8);
     let current = 2 * (OPTIONS.segment_bytes / INDEX_STRIDE_BYTES) * 24;
     let want = few_bytes + (many - few) * per_segment;
     assert!((want - current..=want + current).contains(&many_bytes), "{many_bytes} for {many} segments");

@@ -4,7 +4,7 @@ use super::encryption::keys;
 use super::in_memory;
 use super::service::{OPTIONS, position, record};
 use crate::disks::disk::write_all_at;
-use crate::layout::format::{CHECKPOINT_MAGIC, SECTOR_BYTES, checkpoint_name, seal, version_of};
+use crate::layout::format::{CHECKPOINT_MAGIC, SECTOR_BYTES, checkpoint_name, seal};
 use crate::{Checkpoint, Disk, Fault, Journal, Keys, OpenError, Operation, Record, Recovered, SimulatedDisk};
 use bytes::Bytes;
 use postroad_model::PartitionId;
@@ -117,8 +117,7 @@ fn a_state_that_is_not_what_was_encrypted_is_no_state_whatever_its_checksum() {
         let checksum = crc32c::crc32c(&bytes[SECTOR_BYTES as usize..][..body_bytes]);
         let mut sector: [u8; SECTOR_BYTES as usize] = bytes[..SECTOR_BYTES as usize].try_into().unwrap();
         sector[32..36].copy_from_slice(&checksum.to_le_bytes());
-        let version = version_of(&sector);
-        seal(CHECKPOINT_MAGIC, &mut sector, version);
+        seal(CHECKPOINT_MAGIC, &mut sector);
         bytes[..SECTOR_BYTES as usize].copy_from_slice(&sector);
         disk.set_contents(&name, bytes);
         let (_, recovered) = open(&disk, &keys);

@@ -130,7 +130,7 @@ impl<D: Disk> Journal<D> {
     /// Those of [`Journal::commit`].
     pub fn append(&mut self, records: &[Record]) -> Result<(), CommitError> {
         let bytes = measure(records, &self.encryptor)?;
-        if UNSYNCED_BYTES_MAX < bytes || !self.current.header.allows_unsynced() {
+        if UNSYNCED_BYTES_MAX < bytes {
             return self.put(records, true);
         }
         if UNSYNCED_BYTES_MAX < self.unsynced.len() as u64 + bytes {

@@ -43,8 +43,6 @@ pub struct SegmentRequest {
     pub(crate) zeros: Zeros,
     /// How far the segment before is filled, in bytes of a regular one.
     pub(crate) filled: Arc<AtomicU64>,
-    /// Of the format in which groups will be written.
-    pub(crate) version: u32,
 }
 
 /// A segment that is ready for groups: allocated, its header synced, its directory entry too.
@@ -80,7 +78,7 @@ impl SegmentRequest {
         pace: &mut dyn Pace,
     ) -> io::Result<PreparedSegment<D::File>> {
         let (number, salt, capacity_bytes) = (self.number, disk.salt()?, self.capacity_bytes);
-        let header = SegmentHeader { number, salt, capacity_bytes, version: self.version };
+        let header = SegmentHeader { number, salt, capacity_bytes };
         if let Some(dead) = &self.recycle {
             match disk.open(dead).and_then(|file| file.names()) {
                 // A backup has it, too.

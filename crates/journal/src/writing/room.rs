@@ -2,7 +2,7 @@
 
 use crate::disks::disk::{Disk, is_full};
 use crate::error::{CommitError, PrepareError};
-use crate::layout::format::{FIRST_GROUP, GroupEnd, SegmentNumber, segment_name, version_to_write};
+use crate::layout::format::{FIRST_GROUP, GroupEnd, SegmentNumber, segment_name};
 use crate::writing::journal::{Journal, Options};
 use crate::writing::prepare::{PreparedSegment, SegmentRequest, Zeros};
 use std::collections::VecDeque;
@@ -181,8 +181,7 @@ impl<D: Disk> Journal<D> {
         let recycle = if regular { self.room.dead.pop_front() } else { None };
         // While sends are refused for want of this segment nothing fills the one before: waiting for that would not end.
         let filled = if self.room.refused { Arc::new(AtomicU64::new(FILLED)) } else { self.filled.clone() };
-        let version = version_to_write(&self.keys);
-        SegmentRequest { number, capacity_bytes, recycle, zeros, filled, version }
+        SegmentRequest { number, capacity_bytes, recycle, zeros, filled }
     }
 
     fn accept(&mut self, segment: PreparedSegment<D::File>) {
