@@ -33,7 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("replication", &["model", "journal"]),
     ("node", &["model", "selector", "routing", "core", "openwire", "amqp", "journal", "replication"]),
     ("net", &["model"]),
-    ("cluster", &["model", "replication"]),
+    ("cluster", &["model", "journal", "replication"]),
     ("security", &["model"]),
     ("bridge", &["model", "selector", "openwire", "amqp", "stomp", "mqtt", "ironmq", "rocketmq"]),
     ("admin", &["model", "security"]),
