@@ -1,0 +1,30 @@
+//! Cluster room: keeps the log of a store identical on several nodes by Raft.
+//!
+//! In: ticks, messages of the other replicas, batches to propose, reports of what the disk has synced.
+//! Out: [`Actions`]: messages to send, a vote and entries to make durable, committed entries to apply.
+//! The consensus algorithm is the `raft` crate; its types and its wire format stay inside `engine`.
+//! Never here: sockets, threads, clocks, what a batch means.
+//! Start at [`Group`]. Messages between nodes are described in docs/formats/replication.md.
+
+mod actions;
+mod codec;
+mod engine;
+mod entry;
+mod group;
+mod guard;
+mod log;
+mod message;
+mod tail;
+mod vote;
+
+pub use actions::{Actions, Role, Turn};
+pub use codec::{CodecError, ENTRIES_MAX, FORMAT_VERSION, MESSAGE_BYTES_MAX, decode, encode};
+pub use entry::{Entry, EntryId, EntryKind, Index, NodeId, Term};
+pub use group::{Config, Group, GroupError, ProposeError, SnapshotOffer, Status};
+pub use guard::Refused;
+pub use log::{EntryLog, LogError};
+pub use message::{Body, Message};
+pub use vote::{Vote, VoteError, VoteFile};
+
+#[cfg(test)]
+mod tests;

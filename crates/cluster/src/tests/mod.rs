@@ -1,0 +1,8 @@
+mod codec;
+mod hostile;
+mod network;
+mod oracle;
+mod random;
+mod replica;
+mod seeds;
+mod simulation;

@@ -1,0 +1,382 @@
+//! Replicas of one group on a simulated network, clock and disks. Everything follows from the seed.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use bytes::Bytes;
+
+use super::network::{MILLISECOND, Network, SECOND, Time};
+use super::oracle::{Oracle, payload};
+use super::random::Random;
+use super::replica::{Done, Replica};
+use crate::{NodeId, Role, SnapshotOffer, decode, encode};
+
+const TICK: Time = 50 * MILLISECOND;
+const FAULTS_END: Time = 10 * SECOND;
+/// After the last fault, everything must be well within this time.
+const LIVENESS_MAX: Time = 10 * SECOND;
+
+/// A rule that is broken on purpose, to see that it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    Nothing,
+    /// The leader commits what it alone has synced.
+    CommitsAlone,
+    /// Votes are not written.
+    ForgetsVote,
+    /// Votes and entries are confirmed before they are synced.
+    AnswersUnsynced,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Tick(usize),
+    Deliver(usize, Bytes),
+    DiskDone(usize, u64),
+    Fetched(usize, u64),
+    Propose,
+    Fault,
+    Heal,
+    Start(usize),
+    Checkpoint(usize),
+}
+
+/// What happened in a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub trace: u64,
+    pub events: u64,
+    pub acknowledged: u64,
+    pub refused: u64,
+    pub terms: u64,
+    pub crashes: u64,
+    pub pauses: u64,
+    pub cuts: u64,
+    pub transfers: u64,
+    pub snapshots: u64,
+    /// Longest time from the last fault to a whole group, in milliseconds.
+    pub recovery_ms_max: u64,
+}
+
+impl Report {
+    pub fn add(&mut self, other: &Report) {
+        self.events += other.events;
+        self.acknowledged += other.acknowledged;
+        self.refused += other.refused;
+        self.terms += other.terms;
+        self.crashes += other.crashes;
+        self.pauses += other.pauses;
+        self.cuts += other.cuts;
+        self.transfers += other.transfers;
+        self.snapshots += other.snapshots;
+        self.recovery_ms_max = self.recovery_ms_max.max(other.recovery_ms_max);
+    }
+}
+
+pub struct Simulation {
+    now: Time,
+    sequence: u64,
+    queue: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    random: Random,
+    network: Network,
+    replicas: Vec<Replica>,
+    offers: Vec<Option<SnapshotOffer>>,
+    oracle: Oracle,
+    payloads: u64,
+    report: Report,
+    faults: bool,
+    broken: Broken,
+}
+
+impl Simulation {
+    pub fn run(seed: u64, broken: Broken) -> Result<Report, String> {
+        let mut random = Random::new(seed);
+        let nodes = if random.one_in(4) { 5 } else { 3 };
+        let network = Network::new(nodes, &mut random);
+        let replicas = (0..nodes).map(|number| Replica::new(number, random.number(), broken)).collect();
+        let mut simulation = Simulation {
+            now: 0,
+            sequence: 0,
+            queue: BinaryHeap::new(),
+            random,
+            network,
+            replicas,
+            offers: vec![None; nodes],
+            oracle: Oracle::default(),
+            payloads: 0,
+            report: Report::default(),
+            faults: true,
+            broken,
+        };
+        let found = simulation.play();
+        found.map_err(|wrong| format!("seed {seed}, at {} us: {wrong}", simulation.now))?;
+        Ok(simulation.report)
+    }
+
+    fn play(&mut self) -> Result<(), String> {
+        for node in 0..self.replicas.len() {
+            self.start(node);
+            let first = self.random.below(TICK);
+            self.at(first, Event::Tick(node));
+            self.at(SECOND, Event::Checkpoint(node));
+        }
+        self.at(0, Event::Propose);
+        self.at(SECOND, Event::Fault);
+        while self.now < FAULTS_END {
+            self.step()?;
+        }
+        self.end_faults();
+        let (began, mark) = (self.now, self.payloads);
+        while !self.is_whole(mark) {
+            if self.now > began + LIVENESS_MAX {
+                return Err(format!("no progress after the last fault: {}", self.picture()));
+            }
+            self.step()?;
+        }
+        self.report.recovery_ms_max = (self.now - began) / MILLISECOND;
+        (self.report.acknowledged, self.report.terms) = (self.oracle.acknowledgements(), self.oracle.terms());
+        self.replicas.iter().try_for_each(|replica| self.oracle.end(replica.number, &replica.applied))
+    }
+
+    fn end_faults(&mut self) {
+        self.faults = false;
+        self.network.calm();
+        for node in 0..self.replicas.len() {
+            (self.replicas[node].slowness, self.replicas[node].paused_until) = (1, 0);
+            if !self.replicas[node].is_up() {
+                self.start(node);
+            }
+        }
+    }
+
+    /// Whether all have applied the same, something proposed after the faults among it.
+    fn is_whole(&self, mark: u64) -> bool {
+        let first = &self.replicas[0].applied;
+        let fresh = first.last().and_then(payload).is_some_and(|payload| payload > mark);
+        fresh && self.replicas.iter().all(|replica| replica.applied.len() == first.len())
+    }
+
+    fn picture(&mut self) -> String {
+        let statuses = self.replicas.iter_mut().map(|replica| replica.group().map(|group| group.status()));
+        format!("{:?}", statuses.collect::<Vec<_>>())
+    }
+
+    fn at(&mut self, delay: Time, event: Event) {
+        self.sequence += 1;
+        self.queue.push(Reverse((self.now + delay, self.sequence, event)));
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        let Reverse((time, sequence, event)) = self.queue.pop().expect("ticks never end");
+        self.now = time;
+        if let Some(node) = node_of(&event) {
+            let resumes = self.replicas[node].paused_until;
+            if resumes > self.now {
+                self.queue.push(Reverse((resumes, sequence, event)));
+                return Ok(());
+            }
+        }
+        self.report.events += 1;
+        self.trace(&event);
+        match event {
+            Event::Tick(node) => {
+                self.replicas[node].group().into_iter().for_each(|group| group.tick());
+                self.at(TICK, Event::Tick(node));
+                self.work(node)
+            }
+            Event::Deliver(node, bytes) => self.deliver(node, bytes),
+            Event::DiskDone(node, life) => {
+                if self.replicas[node].life == life && self.replicas[node].is_up() {
+                    self.replicas[node].disk_done();
+                }
+                self.work(node)
+            }
+            Event::Fetched(node, life) => self.fetched(node, life),
+            Event::Propose => self.propose(),
+            Event::Fault => {
+                self.fault();
+                Ok(())
+            }
+            Event::Heal => {
+                self.network.heal();
+                self.replicas.iter_mut().for_each(|replica| replica.slowness = 1);
+                Ok(())
+            }
+            Event::Start(node) => {
+                self.start(node);
+                Ok(())
+            }
+            Event::Checkpoint(node) => {
+                if self.random.one_in(2) {
+                    self.replicas[node].take_checkpoint(&mut self.random);
+                }
+                self.at(SECOND, Event::Checkpoint(node));
+                Ok(())
+            }
+        }
+    }
+
+    fn trace(&mut self, event: &Event) {
+        let (kind, bytes) = match event {
+            Event::Deliver(node, bytes) => (*node as u64, crc32c::crc32c(bytes)),
+            Event::Tick(node) => (10 + *node as u64, 0),
+            Event::DiskDone(node, _) => (20 + *node as u64, 0),
+            _ => (30, 0),
+        };
+        let mixed = (self.report.trace ^ self.now ^ kind << 56 ^ u64::from(bytes) << 20).rotate_left(17);
+        self.report.trace = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn deliver(&mut self, node: usize, bytes: Bytes) -> Result<(), String> {
+        let message = decode(bytes).map_err(|error| format!("a message that was sent: {error}"))?;
+        if let Some(group) = self.replicas[node].group() {
+            match group.receive(message) {
+                Err(refused) if self.broken == Broken::Nothing => {
+                    return Err(format!("node {node}: {refused}"));
+                }
+                _ => {}
+            }
+        }
+        self.work(node)
+    }
+
+    fn propose(&mut self) -> Result<(), String> {
+        let node = match self.replicas.iter().position(Replica::leads) {
+            Some(leader) if !self.random.one_in(4) => leader,
+            _ => self.random.below(self.replicas.len() as u64) as usize,
+        };
+        let pause = if self.random.one_in(20) { 300 } else { 60 };
+        let pause = self.random.below(pause) * MILLISECOND;
+        self.at(pause, Event::Propose);
+        if self.replicas[node].paused_until > self.now {
+            return Ok(());
+        }
+        for _ in 0..self.random.between(1, 3) {
+            self.payloads += 1;
+            let padding = self.random.below(300) as usize;
+            match self.replicas[node].propose(self.payloads, padding) {
+                Some(id) => self.oracle.proposed(id, self.payloads)?,
+                None => self.report.refused += 1,
+            }
+        }
+        self.work(node)
+    }
+
+    fn work(&mut self, node: usize) -> Result<(), String> {
+        let Done { messages, applied, role, disk_times, offer } =
+            self.replicas[node].work(self.now, &mut self.random);
+        if let Some((Role::Leader, term)) = role {
+            self.oracle.leads(node, term)?;
+        }
+        let life = self.replicas[node].life;
+        for time in disk_times {
+            self.at(time - self.now, Event::DiskDone(node, life));
+        }
+        for message in messages {
+            let to = message.to.get() as usize - 1;
+            let bytes = encode(&message).map_err(|error| error.to_string())?;
+            for delay in self.network.send(node, to, &mut self.random) {
+                self.at(delay, Event::Deliver(to, bytes.clone()));
+            }
+        }
+        for entry in applied {
+            self.oracle.applied(node, &entry)?;
+            let id = entry.id;
+            if let Some(payload) = self.replicas[node].proposed.remove(&(id.index.0, id.term.0)) {
+                let synced = self.replicas.iter().filter(|replica| replica.has_synced(id)).count();
+                if self.broken == Broken::Nothing && 2 * synced <= self.replicas.len() {
+                    return Err(format!("{id:?} was acknowledged, and {synced} disks have it"));
+                }
+                self.oracle.acknowledged(payload, id);
+            }
+        }
+        if offer.is_some() && self.offers[node].is_none() {
+            self.offers[node] = offer;
+            let time = self.random.between(1, 400) * MILLISECOND;
+            self.at(time, Event::Fetched(node, life));
+        }
+        Ok(())
+    }
+
+    fn fetched(&mut self, node: usize, life: u64) -> Result<(), String> {
+        let Some(offer) = self.offers[node].take() else { return Ok(()) };
+        let source = offer.from.get() as usize - 1;
+        let reachable = self.replicas[source].is_up() && !self.network.is_cut(source, node);
+        let count = offer.last.index.0 as usize;
+        let files = self.replicas[source].applied.get(..count).map(<[_]>::to_vec);
+        if let Some(files) = files
+            && reachable
+            && self.replicas[node].life == life
+            && self.replicas[node].install(offer, files)
+        {
+            self.report.snapshots += 1;
+        }
+        self.work(node)
+    }
+
+    fn start(&mut self, node: usize) {
+        if !self.replicas[node].is_up() {
+            let nodes = self.replicas.len();
+            self.offers[node] = None;
+            self.replicas[node].start(nodes, &mut self.random);
+        }
+    }
+
+    fn fault(&mut self) {
+        if !self.faults {
+            return;
+        }
+        let leader = self.replicas.iter().position(Replica::leads);
+        let any = self.random.below(self.replicas.len() as u64) as usize;
+        let node = leader.filter(|_| self.random.one_in(2)).unwrap_or(any);
+        match self.random.below(8) {
+            0..2 => self.kill(node),
+            2 => {
+                self.report.pauses += 1;
+                self.replicas[node].paused_until = self.now + self.random.between(1, 2000) * MILLISECOND;
+            }
+            3..5 => {
+                self.report.cuts += 1;
+                self.network.cut(&mut self.random);
+                let time = self.random.between(20, 3000) * MILLISECOND;
+                self.at(time, Event::Heal);
+            }
+            5 => self.replicas[node].slowness = self.random.between(5, 200),
+            6 => {
+                self.report.transfers += 1;
+                let to = NodeId::new(any as u64 + 1).expect("not zero");
+                self.replicas
+                    .iter_mut()
+                    .filter_map(Replica::group)
+                    .for_each(|group| group.transfer_leadership(to));
+            }
+            _ => (0..self.replicas.len()).for_each(|node| {
+                if self.random.one_in(2) {
+                    self.kill(node);
+                }
+            }),
+        }
+        let pause = self.random.between(10, 1500) * MILLISECOND;
+        self.at(pause, Event::Fault);
+    }
+
+    fn kill(&mut self, node: usize) {
+        if !self.replicas[node].is_up() {
+            return;
+        }
+        self.report.crashes += 1;
+        self.replicas[node].crash(&mut self.random);
+        self.replicas[node].paused_until = 0;
+        let time = self.random.between(10, 2000) * MILLISECOND;
+        self.at(time, Event::Start(node));
+    }
+}
+
+fn node_of(event: &Event) -> Option<usize> {
+    match event {
+        Event::Tick(node) | Event::Deliver(node, _) | Event::DiskDone(node, _) | Event::Fetched(node, _) => {
+            Some(*node)
+        }
+        Event::Propose | Event::Fault | Event::Heal | Event::Start(_) | Event::Checkpoint(_) => None,
+    }
+}

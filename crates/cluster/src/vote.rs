@@ -1,0 +1,207 @@
+//! The vote of a replica, in a file of its own.
+//!
+//! ```text
+//! 0..512     slot 0      each slot, little endian:
+//! 512..1024  slot 1      magic 8 │ version u16 │ 6 zero │ sequence u64 │ term u64 │ node u64 │ checksum u32
+//! ```
+//! Writes alternate between the slots, so that a crash in a write leaves the vote before. Each slot has a sector of
+//! its own. The checksum is CRC-32C of the bytes before it.
+
+use std::io;
+
+use postroad_journal::{Disk, DiskFile};
+
+use crate::entry::{NodeId, Term};
+
+/// What a replica must remember over a restart besides its log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vote {
+    /// The latest term that it has seen.
+    pub term: Term,
+    /// The candidate that it voted for in that term.
+    pub voted_for: Option<NodeId>,
+}
+
+/// Why the vote cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VoteError {
+    /// The disk failed. After a failed write the file must be opened again before the next one.
+    #[error("vote file: {0}")]
+    Io(#[from] io::Error),
+    /// Both slots are damaged. A replica that forgot its vote must not vote: it is replaced by a new member.
+    #[error("vote file: no slot is intact")]
+    Damaged,
+    /// It was written by a later version.
+    #[error("vote file: version {got} is not supported")]
+    Version {
+        /// The version in the file.
+        got: u16,
+    },
+    /// A write failed before.
+    #[error("vote file: an earlier write failed; open it again")]
+    NeedsReopen,
+}
+
+const MAGIC: [u8; 8] = *b"PRvote\r\n";
+const VERSION: u16 = 1;
+const SLOT_BYTES: usize = 512;
+const CHECKED_BYTES: usize = 40;
+const NAME: &str = "vote";
+
+/// The open file.
+#[derive(Debug)]
+pub struct VoteFile<F> {
+    file: F,
+    vote: Vote,
+    sequence: u64,
+    failed: bool,
+}
+
+impl<F: DiskFile> VoteFile<F> {
+    /// Makes the file of a new replica, synced.
+    ///
+    /// # Errors
+    /// [`VoteError::Io`]; also if there is one already.
+    pub fn create<D: Disk<File = F>>(disk: &D) -> Result<VoteFile<F>, VoteError> {
+        if disk.list()?.iter().any(|name| name == NAME) {
+            return Err(io::Error::from(io::ErrorKind::AlreadyExists).into());
+        }
+        let file = disk.create(NAME)?;
+        file.allocate(2 * SLOT_BYTES as u64)?;
+        let mut created = VoteFile { file, vote: Vote::default(), sequence: 0, failed: false };
+        created.write(Vote::default())?;
+        disk.sync_directory()?;
+        Ok(created)
+    }
+
+    /// Opens the file of a replica that was started before.
+    ///
+    /// # Errors
+    /// See [`VoteError`]; [`VoteError::Io`] of kind `NotFound` if there is none.
+    pub fn open<D: Disk<File = F>>(disk: &D) -> Result<VoteFile<F>, VoteError> {
+        let file = disk.open(NAME)?;
+        let mut bytes = [0; 2 * SLOT_BYTES];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match file.read_at(&mut bytes[filled..], filled as u64)? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        let (first, second) = bytes.split_at(SLOT_BYTES);
+        let newest = slot(first)?.into_iter().chain(slot(second)?).max_by_key(|(sequence, _)| *sequence);
+        let (sequence, vote) = newest.ok_or(VoteError::Damaged)?;
+        Ok(VoteFile { file, vote, sequence, failed: false })
+    }
+
+    /// The last vote written.
+    pub fn vote(&self) -> Vote {
+        self.vote
+    }
+
+    /// Writes and syncs a vote.
+    ///
+    /// # Errors
+    /// [`VoteError::Io`]: it is unknown which vote is on the disk. [`VoteError::NeedsReopen`] from then on.
+    pub fn write(&mut self, vote: Vote) -> Result<(), VoteError> {
+        if self.failed {
+            return Err(VoteError::NeedsReopen);
+        }
+        let sequence = self.sequence + 1;
+        let offset = (sequence % 2) * SLOT_BYTES as u64;
+        self.failed = true;
+        let bytes = slot_bytes(sequence, vote);
+        let mut written = 0;
+        while written < bytes.len() {
+            let rest = [io::IoSlice::new(&bytes[written..])];
+            match self.file.write_at(&rest, offset + written as u64)? {
+                0 => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                count => written += count,
+            }
+        }
+        self.file.sync()?;
+        (self.sequence, self.vote, self.failed) = (sequence, vote, false);
+        Ok(())
+    }
+}
+
+fn slot_bytes(sequence: u64, vote: Vote) -> [u8; CHECKED_BYTES + 4] {
+    let mut bytes = [0; CHECKED_BYTES + 4];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16..24].copy_from_slice(&sequence.to_le_bytes());
+    bytes[24..32].copy_from_slice(&vote.term.0.to_le_bytes());
+    bytes[32..40].copy_from_slice(&vote.voted_for.map_or(0, NodeId::get).to_le_bytes());
+    let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
+    bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// The content of a slot; `None` if it was never written or its write did not finish.
+fn slot(bytes: &[u8]) -> Result<Option<(u64, Vote)>, VoteError> {
+    let number = |from: usize| {
+        let mut number = [0; 8];
+        number.copy_from_slice(&bytes[from..from + 8]);
+        u64::from_le_bytes(number)
+    };
+    let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]).to_le_bytes();
+    if bytes[..8] != MAGIC || bytes[CHECKED_BYTES..CHECKED_BYTES + 4] != checksum {
+        return Ok(None);
+    }
+    let got = u16::from_le_bytes([bytes[8], bytes[9]]);
+    if got != VERSION {
+        return Err(VoteError::Version { got });
+    }
+    let vote = Vote { term: Term(number(24)), voted_for: NodeId::new(number(32)) };
+    Ok(Some((number(16), vote)))
+}
+
+#[cfg(test)]
+mod tests {
+    use postroad_journal::{Fault, Operation, SimulatedDisk};
+
+    use super::*;
+
+    fn vote(term: u64) -> Vote {
+        Vote { term: Term(term), voted_for: NodeId::new(term % 4) }
+    }
+
+    #[test]
+    fn a_vote_survives_a_power_cut_in_the_next_write() {
+        for seed in 0..500 {
+            let disk = SimulatedDisk::new(seed);
+            let mut file = VoteFile::create(&disk).unwrap();
+            let synced = seed % 5;
+            (1..=synced).for_each(|term| file.write(vote(term)).unwrap());
+            disk.fail(if seed % 2 == 0 { Operation::Sync } else { Operation::Write }, 0, Fault::Broken);
+            assert!(file.write(vote(synced + 1)).is_err());
+            assert!(matches!(file.write(vote(synced + 2)), Err(VoteError::NeedsReopen)));
+            disk.crash();
+            let found = VoteFile::open(&disk).unwrap().vote();
+            let next = if synced == 0 { Vote::default() } else { vote(synced) };
+            assert!(found == next || found == vote(synced + 1), "seed {seed}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_or_later_file_is_refused() {
+        let disk = SimulatedDisk::new(1);
+        assert!(
+            matches!(VoteFile::open(&disk), Err(VoteError::Io(error)) if error.kind() == io::ErrorKind::NotFound)
+        );
+        VoteFile::create(&disk).unwrap().write(vote(7)).unwrap();
+        assert!(VoteFile::create(&disk).is_err());
+        let intact = disk.contents(NAME).unwrap();
+        let mut later = intact.clone();
+        later[8] = 2;
+        let checksum = crc32c::crc32c(&later[..CHECKED_BYTES]).to_le_bytes();
+        later[CHECKED_BYTES..CHECKED_BYTES + 4].copy_from_slice(&checksum);
+        disk.set_contents(NAME, later);
+        assert!(matches!(VoteFile::open(&disk), Err(VoteError::Version { got: 2 })));
+        let mut damaged = intact;
+        (damaged[30], damaged[SLOT_BYTES + 30]) = (damaged[30] ^ 1, damaged[SLOT_BYTES + 30] ^ 1);
+        disk.set_contents(NAME, damaged);
+        assert!(matches!(VoteFile::open(&disk), Err(VoteError::Damaged)));
+    }
+}
