@@ -6,6 +6,7 @@
 //!
 //! Start at [`Core`]: its partitions, its share of the log, and its ways to the other cores.
 
+mod client;
 mod core;
 mod logs;
 mod mailbox;
@@ -17,6 +18,10 @@ mod tenant_keys;
 mod translate;
 
 pub use self::core::{ConnectionCounts, Core, Links, Places, SharedPlaces, ToCore, WallClock, owner};
+pub use client::{
+    Answer, Attachment, Client, ClientError, ClientLimits, ClientOptions, Clients, Consumer, CoreHandle,
+    Held, LocalClient, MailboxTask, Newcomer, Receipt, admit,
+};
 pub use logs::{JournalWriter, LogLink, LogRing, Logs};
 pub use mailbox::{Mailbox, Taken};
 pub use outstanding::{Outstanding, Share};

@@ -36,6 +36,11 @@ impl Share {
         Share { bytes_max, bytes: Cell::new(0), room: Notify::new() }
     }
 
+    /// Waits until the connections of the core have less outstanding.
+    pub async fn freed(&self) {
+        self.room.notified().await;
+    }
+
     /// What one connection may have now.
     fn part(&self) -> u64 {
         self.bytes_max.saturating_sub(self.bytes.get()) / PART

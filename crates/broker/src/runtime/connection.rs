@@ -53,6 +53,14 @@ pub struct CoreHandle {
     pub share: Rc<Share>,
 }
 
+impl CoreHandle {
+    /// The way of clients inside the process to the same core.
+    pub fn of_clients(&self) -> postroad_node::CoreHandle {
+        let CoreHandle { core, wake, share, .. } = self.clone();
+        postroad_node::CoreHandle { core, wake, share }
+    }
+}
+
 /// Room for so many events is kept for whoever has some next.
 const EVENTS_KEPT_MAX: usize = 1024;
 

@@ -1,21 +1,11 @@
-//! Orders: what operators decide about transactions and dead letters, said to the partitions by a connection of the broker's own.
+//! Orders: what operators decide about transactions and dead letters, said to the partitions by a client inside the process.
 //!
 //! Never here: sockets, and what operators type.
 
 use postroad_model::{
-    BranchId, BranchStanding, Decision, Destination, Event, Moving, PartitionId, Redrive, Refusal, Ticket,
-    ToSession,
+    BranchId, BranchStanding, Decision, Destination, Event, Moving, PartitionId, Redrive, Refusal, ToSession,
 };
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
-
-use crate::runtime::connection::CoreHandle;
-use postroad_node::Router;
-use postroad_node::Taken;
-use postroad_node::{Core, Places};
-
-/// Orders that wait; whoever gives more waits too.
-const ORDERS_MAX: usize = 4;
+use postroad_node::{Answer, ClientOptions, Clients, LocalClient, Places};
 
 /// What an operator wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,86 +52,60 @@ pub struct Outcome {
     pub result: Result<(), Refusal>,
 }
 
-/// An order, and who waits.
-pub struct Given {
-    order: Order,
-    answer: oneshot::Sender<Outcome>,
-}
-
-/// The way of orders to the partitions.
+/// The way of orders to the partitions: a client of its own for each.
 #[derive(Clone)]
-pub struct Orders(mpsc::Sender<Given>);
+pub struct Orders(Clients);
 
 impl Orders {
-    /// A way, and its other end.
-    pub fn channel() -> (Orders, mpsc::Receiver<Given>) {
-        let (sender, receiver) = mpsc::channel(ORDERS_MAX);
-        (Orders(sender), receiver)
+    /// Given by clients of the broker itself.
+    pub fn new(clients: Clients) -> Orders {
+        Orders(clients)
     }
 
     /// Gives an order, and waits until what follows from it is durable. `None`: the broker is about to end.
     pub async fn give(&self, order: Order) -> Option<Outcome> {
-        let (answer, answered) = oneshot::channel();
-        self.0.send(Given { order, answer }).await.ok()?;
-        answered.await.ok()
+        let client = self.0.connect(ClientOptions::named("operator")).await.ok()?;
+        client.run(|local| carry_out(local, order)).await.ok()?
     }
 }
 
-/// Carries out orders, a few of them at the same time: one that takes long holds up no others.
-pub async fn obey(handle: CoreHandle, mut given: mpsc::Receiver<Given>) {
-    let mut under_way = JoinSet::new();
-    while let Some(Given { order, answer }) = given.recv().await {
-        if under_way.len() >= ORDERS_MAX {
-            under_way.join_next().await;
-        }
-        let handle = handle.clone();
-        under_way.spawn_local(async move {
-            let outcome = carry_out(&handle, order).await;
-            // Whoever gave it may have gone.
-            let _ = answer.send(outcome);
-        });
-    }
-}
-
-async fn carry_out(handle: &CoreHandle, order: Order) -> Outcome {
-    let (connection, mailbox) = handle.core.borrow_mut().join();
-    let places = handle.core.borrow().places();
-    let mut router = Router::new(connection, places.clone(), handle.share.clone());
-    let ticket = Ticket(0);
-    let event = match order {
+async fn carry_out(client: LocalClient, order: Order) -> Option<Outcome> {
+    let places = client.core().core.borrow().places();
+    let to = match &order {
+        Order::Move { queue, store } => match target(&places.borrow(), queue, store) {
+            Ok(to) => to,
+            Err(refusal) => return Some(Outcome::refused(refusal)),
+        },
+        _ => PartitionId(0),
+    };
+    let make = |connection, ticket| match order {
         Order::List => Event::ListBranches { connection, ticket },
         Order::Overrule { branch, commit } => {
             Event::DecideBranch { branch, decision: Decision::Overrule { commit }, connection, ticket }
         }
         Order::Forget { branch } => Event::ForgetBranch { branch, connection, ticket },
         Order::Redrive(wanted) => Event::Redrive { wanted: Box::new(wanted), connection, ticket },
-        Order::Move { queue, store } => match target(&places.borrow(), &queue, &store) {
-            Ok(to) => Event::Move { queue, to, connection, ticket },
-            Err(refusal) => {
-                handle.core.borrow_mut().leave(connection);
-                return Outcome::refused(refusal);
-            }
-        },
+        Order::Move { queue, .. } => Event::Move { queue, to, connection, ticket },
         Order::ListMoves => Event::ListMoves { connection, ticket },
     };
-    at_once(handle, |core| router.route(event, |partition, event| core.submit(partition, event)));
-    let (mut found, mut back, mut moves) = (Vec::new(), (0, 0), Vec::new());
-    let result = loop {
-        mailbox.filled((Taken::All, false)).await;
-        mailbox.each_answered(|ticket| router.answered(ticket));
-        match mailbox.take(Taken::All).and_then(|message| router.merge(message)) {
-            Some(ToSession::Branches { branches, .. }) => found.extend(branches),
-            Some(ToSession::Redriven { moved, stayed, .. }) => back = (moved, stayed),
-            Some(ToSession::Moves { moves: some, .. }) => moves.extend(some),
-            Some(ToSession::Reply { result, .. }) => break result,
+    let Answer { result, collected } = client.request(make).await.ok()?;
+    let mut outcome = Outcome { result, ..Outcome::default() };
+    for message in collected {
+        match message {
+            ToSession::Branches { branches, .. } => outcome.branches.extend(branches),
+            ToSession::Redriven { moved, stayed, .. } => (outcome.moved, outcome.stayed) = (moved, stayed),
+            ToSession::Moves { moves, .. } => {
+                let places = places.borrow();
+                let named = |moving: Moving| {
+                    let store = places.addressing.homes.store_of(moving.to).to_owned();
+                    (moving, store)
+                };
+                outcome.moves.extend(moves.into_iter().map(named));
+            }
             _ => {}
         }
-    };
-    at_once(handle, |core| router.close(|partition, event| core.submit(partition, event)));
-    handle.core.borrow_mut().leave(connection);
-    let store_of = |moving: &Moving| places.borrow().addressing.homes.store_of(moving.to).to_owned();
-    let moves = moves.into_iter().map(|moving| (moving.clone(), store_of(&moving))).collect();
-    Outcome { branches: found, moved: back.0, stayed: back.1, moves, result }
+    }
+    Some(outcome)
 }
 
 /// The partition of the store that the queue is to live in.
@@ -154,17 +118,14 @@ fn target(places: &Places, queue: &Destination, store: &str) -> Result<Partition
     Ok(if range.contains(place) { place } else { range.partition_of(&queue.name) })
 }
 
-impl Outcome {
-    fn refused(refusal: Refusal) -> Outcome {
-        Outcome { branches: Vec::new(), moved: 0, stayed: 0, moves: Vec::new(), result: Err(refusal) }
+impl Default for Outcome {
+    fn default() -> Outcome {
+        Outcome { branches: Vec::new(), moved: 0, stayed: 0, moves: Vec::new(), result: Ok(()) }
     }
 }
 
-/// Says something to the core, and has it done.
-fn at_once(handle: &CoreHandle, say: impl FnOnce(&mut Core)) {
-    let mut core = handle.core.borrow_mut();
-    say(&mut core);
-    core.run();
-    drop(core);
-    handle.wake.notify_one();
+impl Outcome {
+    fn refused(refusal: Refusal) -> Outcome {
+        Outcome { result: Err(refusal), ..Outcome::default() }
+    }
 }

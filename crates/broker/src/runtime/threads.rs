@@ -12,6 +12,7 @@ use std::time::Duration;
 use postroad_core::Partition;
 use postroad_model::{ConnectionId, PartitionId, Session};
 use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsConfig, WebSocket};
+use postroad_node::{Clients, Newcomer};
 use postroad_openwire::Advisories;
 use postroad_replication::LogWriter;
 use postroad_routing::Policies;
@@ -22,7 +23,7 @@ use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::figures::{CoreFigures, Everybody, QUESTIONS_MAX, Question};
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
 use crate::runtime::now_ms;
-use crate::runtime::orders::{self, Given, Orders};
+use crate::runtime::orders::Orders;
 use crate::runtime::stores::{NamedStore, Stores};
 use postroad_node::Share;
 use postroad_node::TenantKeys;
@@ -143,7 +144,7 @@ pub struct Runtime {
     stop_journal: Arc<AtomicBool>,
     policies: watch::Sender<Arc<Policies>>,
     questions: Vec<mpsc::Sender<Question>>,
-    orders: Orders,
+    clients: Clients,
     next: usize,
 }
 
@@ -162,8 +163,8 @@ struct CoreParts {
     stop: Arc<Stop>,
     policies: watch::Receiver<Arc<Policies>>,
     questions: mpsc::Receiver<Question>,
-    /// The first core carries out what operators want.
-    orders: Option<mpsc::Receiver<Given>>,
+    /// Clients inside the process that come to this core.
+    newcomers: mpsc::Receiver<Newcomer>,
     advisories: Advisories,
     processor: Option<usize>,
     /// What its connections together may have outstanding.
@@ -195,12 +196,11 @@ impl Runtime {
         let (mut sockets, mut cores, mut questions) = (Vec::new(), Vec::new(), Vec::new());
         // The partitions of the store know their first policies; only later ones are looked at.
         let (policies, _) = watch::channel(Arc::default());
-        let (orders, given) = Orders::channel();
-        let mut given = Some(given);
+        let (clients, newcomers) = Clients::over(count);
         let rings = core_rings(&wakers);
         let (begun, begins) = std::sync::mpsc::channel();
-        let shares = shares.into_iter().zip(rings).zip(links).enumerate();
-        for (index, ((partitions, (to_cores, from_cores)), logs)) in shares {
+        let shares = shares.into_iter().zip(rings).zip(links).zip(newcomers).enumerate();
+        for (index, (((partitions, (to_cores, from_cores)), logs), newcomers)) in shares {
             let (sender, receiver) = mpsc::channel(NEW_SOCKETS_MAX);
             sockets.push(sender);
             let (question, asked) = mpsc::channel(QUESTIONS_MAX);
@@ -215,7 +215,7 @@ impl Runtime {
                 stop: stop_cores.clone(),
                 policies: policies.subscribe(),
                 questions: asked,
-                orders: given.take(),
+                newcomers,
                 advisories: options.advisories(index as u16),
                 processor: options.pin.then_some(index),
                 outstanding_bytes_max: options.outstanding_bytes_max / count as u64,
@@ -237,7 +237,7 @@ impl Runtime {
             stop_journal,
             policies,
             questions,
-            orders,
+            clients,
             next: 0,
         })
     }
@@ -261,7 +261,12 @@ impl Runtime {
 
     /// The way of what operators want.
     pub fn orders(&self) -> Orders {
-        self.orders.clone()
+        Orders::new(self.clients())
+    }
+
+    /// Makes clients inside the process.
+    pub fn clients(&self) -> Clients {
+        self.clients.clone()
     }
 
     /// Decides anew about destinations, in every partition.
@@ -407,7 +412,7 @@ fn run_core(
         stop,
         policies,
         questions,
-        orders,
+        newcomers,
         advisories,
         outstanding_bytes_max,
         begun,
@@ -424,9 +429,7 @@ fn run_core(
         core.borrow_mut().start();
         core.borrow_mut().flush();
         let closing = Rc::new(Closing::default());
-        if let Some(given) = orders {
-            tokio::task::spawn_local(orders::obey(handle.clone(), given));
-        }
+        tokio::task::spawn_local(admit_clients(handle.of_clients(), newcomers, closing.clone()));
         tokio::task::spawn_local(welcome(handle, sockets, closing.clone(), make));
         tokio::task::spawn_local(follow(core.clone(), policies, wake.clone()));
         tokio::task::spawn_local(say(core.clone(), questions));
@@ -477,6 +480,19 @@ async fn turn_until_stopped(core: Rc<RefCell<Core>>, wake: Arc<Notify>, stop: Ar
             () = tokio::task::yield_now(), if is_writing_down => {}
         }
         core.borrow_mut().turn();
+    }
+}
+
+/// Serves clients inside the process until the core stops.
+async fn admit_clients(
+    handle: postroad_node::CoreHandle,
+    newcomers: mpsc::Receiver<Newcomer>,
+    closing: Rc<Closing>,
+) {
+    let mut closed = std::pin::pin!(closing.word.notified());
+    tokio::select! {
+        () = closed.as_mut() => {}
+        () = postroad_node::admit(handle, newcomers) => {}
     }
 }
 
