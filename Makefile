@@ -1,4 +1,4 @@
-# Postroad: `make run`, `make test`, `make bench`, `make fuzz`, `make nightly`.
+# Postroad: `make run`, `make check` (the inner loop), `make test`, `make bench`, `make fuzz`, `make nightly`.
 # Every stage of `make test` prints one line with its time; the first that fails ends it. VERBOSE=1 shows all.
 
 SHELL := /bin/bash
@@ -19,21 +19,30 @@ NIGHTLY_SEEDS ?= 100000
 NIGHTLY_JOURNAL_SEEDS ?= 100000
 DATA ?= data
 STAGE := scripts/stage
-POSTROAD := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/release/postroad
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+POSTROAD := $(TARGET)/release/postroad
+# Optimised, but linked without the optimisation across crates that the shipped binary gets.
+TESTED := $(TARGET)/tested/postroad
 
 export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 export POSTROAD_BINARY ?= $(POSTROAD)
 
-.PHONY: run build test prerequisites tools verify rust black-box judge jms fuzz bench nightly fix
+.PHONY: run check build tested test prerequisites tools verify rust black-box judge jms fuzz bench nightly fix
 
 run:
 	@scripts/prerequisites build
 	cargo build --release --locked --package postroad-broker --bin postroad
 	$(POSTROAD) serve --data $(DATA)
 
+# --- check ---------------------------------------------------------------------------------------------------
+
+check:
+	cargo run --quiet --locked --package xtask -- check
+
 # --- test ---------------------------------------------------------------------------------------------------
 
-test: prerequisites tools verify rust build black-box judge fuzz
+test: export POSTROAD_BINARY = $(TESTED)
+test: prerequisites tools verify rust tested black-box judge fuzz
 	@echo "all stages passed"
 
 # One stage after the other, in this order, even under `make -j`.
@@ -55,11 +64,14 @@ rust:
 build:
 	@$(STAGE) release-build cargo build --release --locked --package postroad-broker --bin postroad
 
-# Real clients against the release binary: every folder of tests/ that can be run, by what it holds.
+tested:
+	@$(STAGE) tested-build cargo build --profile tested --locked --package postroad-broker --bin postroad
+
+# Real clients against the optimised binary: every folder of tests/ that can be run, by what it holds.
 black-box:
 	@for folder in tests/*/; do \
 	    name=$$(basename "$$folder"); \
-	    if [ -f "$$folder/pom.xml" ] && [ -d "$$folder/src/test" ]; then $(STAGE) "tests/$$name" mvn -q -B -f "$$folder/pom.xml" -Dpostroad.bin="$(POSTROAD_BINARY)" test; \
+	    if [ -f "$$folder/pom.xml" ] && [ -d "$$folder/src/test" ]; then $(STAGE) "tests/$$name" mvn -q -B -f "$$folder/pom.xml" -Dpostroad.bin="$$POSTROAD_BINARY" test; \
 	    elif [ -x "$$folder/run" ]; then $(STAGE) "tests/$$name" "$$folder/run"; \
 	    fi; \
 	done
@@ -69,8 +81,9 @@ judge:
 	@$(STAGE) bench-judge mvn -q -B -f bench/pom.xml test
 	@$(STAGE) bench-report python3 -m unittest discover -q -s bench -t bench
 
-jms: build
-	@$(STAGE) tests/jms mvn -q -B -f tests/jms/pom.xml -Dpostroad.bin="$(POSTROAD_BINARY)" test
+jms: export POSTROAD_BINARY = $(TESTED)
+jms: tested
+	@$(STAGE) tests/jms mvn -q -B -f tests/jms/pom.xml -Dpostroad.bin="$$POSTROAD_BINARY" test
 
 fuzz:
 	@scripts/tool cargo-fuzz $(CARGO_FUZZ_VERSION)

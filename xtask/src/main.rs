@@ -1,18 +1,21 @@
 //! The project's own chores, called as `cargo xtask CHORE`.
 //!
-//! `tidy` holds the rules of the house, `verify` runs every read-only check, `fix` may write.
+//! `tidy` holds the rules of the house, `verify` runs every read-only check, `check` those of the changed crates
+//! with their unit tests, `fix` may write.
 //! Never here: anything the broker needs at run time; anything slow enough to keep people from calling it.
 //! Start at [`main`]; the rules themselves are one file each in `tidy/`.
 
+mod check;
 mod tidy;
 mod verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy|verify|fix
+const USAGE: &str = "usage: cargo xtask tidy|verify|check|fix
   tidy    hold the rules of the house: headers, sizes, banned calls, crate edges, documents, words
   verify  fmt --check, clippy, cargo deny and tidy; writes nothing
+  check   the inner loop: fmt --check, tidy, clippy and unit tests of the crates that have changed
   fix     fmt and clippy --fix; writes";
 
 fn main() -> ExitCode {
@@ -21,6 +24,7 @@ fn main() -> ExitCode {
     let outcome = match chore.as_str() {
         "tidy" => tidy::run(&root),
         "verify" => verify::verify(&root),
+        "check" => check::check(&root),
         "fix" => verify::fix(&root),
         _ => Err(anyhow::anyhow!(USAGE)),
     };
