@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Event, LookupMap, Message,
-    MessageKey, PartitionId, Position, QueueId, Refusal, Revived, Ticket, TransactionId, TransactionKey,
+    MessageKey, Now, PartitionId, Position, QueueId, Refusal, Revived, Ticket, TransactionId, TransactionKey,
     Urgency,
 };
 use postroad_routing::{Addressing, Policies};
@@ -14,6 +14,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::addresses::address::Addresses;
 use crate::addresses::ending::Endings;
+use crate::clock::Clock;
 use crate::connection::{Connection, Ended};
 use crate::delivery::consumer::Consumer;
 use crate::delivery::fetches::Fetches;
@@ -108,7 +109,10 @@ pub struct Memory {
 /// The state machine that owns the addresses whose names hash to it.
 pub struct Partition {
     pub(crate) settings: Settings,
+    /// The monotone clock, in ms: what all waits are counted by.
     pub(crate) now_ms: u64,
+    /// The wall clock, and what it was before it was set: for expiry and schedules.
+    pub(crate) clock: Clock,
     pub(crate) applied: Option<Position>,
     pub(crate) addresses: Addresses,
     pub(crate) queues: HashMap<QueueId, Queue, FxBuildHasher>,
@@ -220,6 +224,7 @@ impl Partition {
         Partition {
             settings,
             now_ms: 0,
+            clock: Clock::default(),
             applied: None,
             addresses: Addresses::default(),
             queues: HashMap::default(),
@@ -473,7 +478,7 @@ impl Partition {
             Event::ShelfRead { position, jobs } => self.shelf_read(position, jobs, effects),
             Event::ProposalsFailed { reason } => self.proposals_failed(&reason, effects),
             Event::Space { ample } => self.space(ample, effects),
-            Event::Tick { now_ms } => self.tick(now_ms, effects),
+            Event::Tick { now } => self.tick(now, effects),
             Event::Peer { from, peer } => self.peer(from, peer, effects),
         }
     }
@@ -502,8 +507,8 @@ impl Partition {
         }
     }
 
-    fn tick(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
-        self.now_ms = self.now_ms.max(now_ms);
+    fn tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.take_time(now);
         self.pass_time(effects);
         self.sweep(effects);
         self.wake(effects);
@@ -519,6 +524,16 @@ impl Partition {
         self.forget_links();
         self.make_way();
         self.leave_what_is_ahead();
+    }
+
+    fn take_time(&mut self, now: Now) {
+        self.now_ms = self.now_ms.max(now.ticks_ms);
+        let (expiries, jobs) = (&self.expiries, &self.jobs);
+        let begun = self.clock.advance(now, |era| expiries.is_free(era) && jobs.is_free(era));
+        if let Some(era) = begun {
+            self.expiries.begin_era(era);
+            self.jobs.begin_era(era);
+        }
     }
 
     /// Ends recovery: settles what a crash left in doubt. Called once, after the last replayed command.

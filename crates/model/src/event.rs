@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     BranchId, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, EntryTag, JobsWanted,
-    LinkDelivery, LinkEvent, Message, MessageKey, PartitionId, Position, ProducerNotice, Refusal, Sent,
+    LinkDelivery, LinkEvent, Message, MessageKey, Now, PartitionId, Position, ProducerNotice, Refusal, Sent,
     Subscription, Ticket, TransactionId, TransactionKey,
 };
 
@@ -332,10 +332,10 @@ pub enum Event {
         /// `false`: persistent messages are refused.
         ample: bool,
     },
-    /// The time, in milliseconds since 1970; never goes back.
+    /// The time.
     Tick {
-        /// Now.
-        now_ms: u64,
+        /// Now: ticks never go back; the wall clock may be set at any time, in both directions.
+        now: Now,
     },
     /// Another partition speaks.
     Peer {

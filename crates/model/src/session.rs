@@ -109,12 +109,13 @@ pub enum Parting {
     Fault(String),
 }
 
-/// A moment of a conversation, by two clocks.
+/// A moment, by two clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Milliseconds since the conversation began, by a clock that is never set: for waits and deadlines.
+    /// Milliseconds since some moment of this run (for a session, since it began), by a clock that is never set: for waits and
+    /// deadlines.
     pub ticks_ms: u64,
-    /// Milliseconds since 1970, by a clock that people set: only for what the peer is told.
+    /// Milliseconds since 1970, by a clock that people set: for times of day that come from outside or go there.
     pub wall_ms: u64,
 }
 

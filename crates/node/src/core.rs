@@ -10,8 +10,8 @@ use postroad_core::{
     Partition, UnwrittenPages, chunk_in_record, encode_record, jobs_in_record, tell_together,
 };
 use postroad_model::{
-    Announcement, CarriedPiece, ConnectionId, Destination, Effect, Event, MessageKey, Notice, PartitionId,
-    PartitionRange, Peer, Placement, Position, Publish, Sent, Ticket, ToSession, TransactionKey,
+    Announcement, CarriedPiece, ConnectionId, Destination, Effect, Event, MessageKey, Notice, Now,
+    PartitionId, PartitionRange, Peer, Placement, Position, Publish, Sent, Ticket, ToSession, TransactionKey,
 };
 use postroad_openwire::{Advisories, Advisory};
 use postroad_replication::{LogEvent, Proposal, ReplLog};
@@ -88,8 +88,8 @@ pub struct Links {
     pub logs: Vec<LogLink>,
 }
 
-/// The wall clock, in milliseconds since 1970: real, or the simulator's.
-pub type WallClock = Rc<dyn Fn() -> u64>;
+/// The monotone clock and the wall clock: real, or the simulator's.
+pub type Clocks = Rc<dyn Fn() -> Now>;
 
 /// Connections of one protocol on one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,9 +127,10 @@ pub struct Core {
     /// Partitions whose last records could not be made durable, and why, as the log tells.
     failing: BTreeMap<PartitionId, String>,
     advisories: Advisories,
-    clock: WallClock,
-    now_ms: u64,
-    /// The time for which a turn is expected already.
+    clock: Clocks,
+    /// The time that the partitions know.
+    now: Now,
+    /// The time for which a turn is expected already, in ticks.
     alarm_ms: Option<u64>,
     /// Something waits to be sent on by [`Core::flush`].
     unsent: bool,
@@ -142,6 +143,9 @@ enum PieceFor {
     /// Another partition, to which the message moves: see [`Effect::CarryChunk`].
     Partition { to: PartitionId, piece: CarriedPiece },
 }
+
+/// So far the wall clock must be from where it would be to have been set; less is drift.
+const SET_MS: u64 = 1000;
 
 /// Which core owns a partition.
 pub fn owner(partition: PartitionId, cores: u16) -> u16 {
@@ -156,7 +160,7 @@ impl Core {
         partitions: BTreeMap<PartitionId, Partition>,
         links: Links,
         advisories: Advisories,
-        clock: WallClock,
+        clock: Clocks,
     ) -> Core {
         let Links { to_cores, from_cores, logs } = links;
         let ends: Vec<_> = partitions.iter().map(|(id, partition)| (*id, partition.applied())).collect();
@@ -179,7 +183,7 @@ impl Core {
             shelf_reads: HashSet::default(),
             advisories,
             clock,
-            now_ms: 0,
+            now: Now::default(),
             snapshots: VecDeque::new(),
             failing: BTreeMap::new(),
             alarm_ms: None,
@@ -275,8 +279,11 @@ impl Core {
         while let Some((store, event)) = self.logs.poll() {
             self.logged(store, event);
         }
-        if self.due_ms().is_some_and(|due| due <= (self.clock)()) {
-            self.tick();
+        if let Some(due_ms) = self.due_ms() {
+            let now = (self.clock)();
+            if due_ms <= now.ticks_ms || self.was_set(now) {
+                self.tick();
+            }
         }
         self.run();
         self.write_down();
@@ -299,25 +306,31 @@ impl Core {
         self.unsent |= due_ms.is_some_and(|due| self.alarm_ms.is_none_or(|alarm| due < alarm));
     }
 
-    /// When [`Core::turn`] has to be called at the latest, in ms since 1970: until this is asked again it is taken for granted.
+    /// When [`Core::turn`] has to be called at the latest, in ticks: until this is asked again it is taken for granted.
     pub fn alarm_ms(&mut self) -> Option<u64> {
         self.alarm_ms = self.due_ms();
         self.alarm_ms
     }
 
-    /// When the time itself is news to a partition, in ms since 1970.
+    /// When the time itself is news to a partition, in ticks.
     fn due_ms(&self) -> Option<u64> {
         self.partitions.values().filter_map(Partition::next_due_ms).min()
     }
 
+    /// Whether the wall clock was set since the partitions were told the time: then some may be due by the new time of day.
+    fn was_set(&self, now: Now) -> bool {
+        let passed_ms = now.ticks_ms.saturating_sub(self.now.ticks_ms);
+        SET_MS <= now.wall_ms.abs_diff(self.now.wall_ms.saturating_add(passed_ms))
+    }
+
     fn tick(&mut self) {
         let now = (self.clock)();
-        if now > self.now_ms {
-            self.now_ms = now;
+        if now.ticks_ms > self.now.ticks_ms {
+            self.now = now;
             // Mostly nothing follows.
             let mut followed = Vec::new();
             for (id, partition) in &mut self.partitions {
-                partition.soft(Event::Tick { now_ms: now }, &mut self.effects);
+                partition.soft(Event::Tick { now }, &mut self.effects);
                 followed.extend(self.effects.drain(..).map(|effect| (*id, effect)));
             }
             for (id, effect) in followed {

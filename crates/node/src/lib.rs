@@ -2,7 +2,7 @@
 //!
 //! In: events of sessions and clients, through a [`Router`]. Out: messages for sessions, in a [`Mailbox`] each.
 //! The broker runs it over sockets and disks; the simulator can run it without either.
-//! Never here: sockets, files, threads, the wall clock (it is passed in as a [`WallClock`]), configuration.
+//! Never here: sockets, files, threads, clocks (they are passed in as [`Clocks`]), configuration.
 //!
 //! Start at [`Core`]: its partitions, its share of the log, and its ways to the other cores.
 
@@ -17,7 +17,7 @@ mod router;
 mod tenant_keys;
 mod translate;
 
-pub use self::core::{ConnectionCounts, Core, Links, Places, SharedPlaces, ToCore, WallClock, owner};
+pub use self::core::{Clocks, ConnectionCounts, Core, Links, Places, SharedPlaces, ToCore, owner};
 pub use client::{
     Answer, Attachment, Client, ClientError, ClientLimits, ClientOptions, Clients, Consumer, CoreHandle,
     Held, LocalClient, MailboxTask, Newcomer, Receipt, admit,

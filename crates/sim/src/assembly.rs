@@ -15,7 +15,7 @@ use postroad_core::{
 };
 use postroad_journal::{Disk, Journal, Keys, OpenError, Options, SimulatedDisk};
 use postroad_model::{
-    CarriedPiece, Chunks, Destination, Effect, Event, Message, MessageKey, PartitionId, Peer, Position,
+    CarriedPiece, Chunks, Destination, Effect, Event, Message, MessageKey, Now, PartitionId, Peer, Position,
 };
 use postroad_replication::{
     Job, JobDone, LocalLog, LogEvent, LogWriter, Port, Proposal, ReplLog, ToPartition, ToWriter,
@@ -156,12 +156,12 @@ impl Core {
     }
 
     /// Lets the partition know the time; `None` if it does already.
-    pub fn tick(&mut self, now_ms: u64) -> Option<Turn> {
-        if now_ms <= self.now_ms {
+    pub fn tick(&mut self, now: Now) -> Option<Turn> {
+        if now.ticks_ms <= self.now_ms {
             return None;
         }
-        self.now_ms = now_ms;
-        Some(self.soft(Event::Tick { now_ms }))
+        self.now_ms = now.ticks_ms;
+        Some(self.soft(Event::Tick { now }))
     }
 
     /// Gives the partition an event.

@@ -49,8 +49,8 @@ pub struct World<'a> {
     pub numbers: &'a mut Numbers,
     /// Where addresses live, as far as the client's side knows.
     pub places: &'a Places,
-    /// Now.
-    pub now_ms: u64,
+    /// The time of day.
+    pub wall_ms: u64,
     /// What there is.
     pub scene: &'a Scene,
     /// Every temporary destination that some client has made.
@@ -209,7 +209,7 @@ impl Client {
             encoding: Encoding { protocol: Protocol::OpenWire, version: 1 + world.random.below(12) as u8 },
             persistent: !world.random.one_in(4),
             priority: world.random.below(10) as u8,
-            expires_at_ms: if expires { world.now_ms + 1 + world.random.below(60) } else { 0 },
+            expires_at_ms: if expires { world.wall_ms + 1 + world.random.below(60) } else { 0 },
             rare: group(world.random),
             bytes: body(number, connection.core(), world.random),
         };
@@ -221,7 +221,7 @@ impl Client {
         let (of_ten, within_ms) = if world.scene.plans_ahead { (8, 9000) } else { (1, 40) };
         let later = to.kind == DestinationKind::Queue && !to.temporary && world.random.below(10) < of_ten;
         let mut schedule =
-            later.then(|| Schedule::once("job".into(), world.now_ms + world.random.below(within_ms)));
+            later.then(|| Schedule::once("job".into(), world.wall_ms + world.random.below(within_ms)));
         if let Some(schedule) = &mut schedule {
             schedule.again = again(world.random, world.scene, &to, &message);
         }

@@ -27,6 +27,7 @@ mod spill;
 mod trace;
 mod upload;
 mod violation;
+mod wall;
 
 pub use phase::{Ends, Phase};
 pub use simulation::{Options, Simulation};

@@ -31,6 +31,7 @@ use postroad_model::{
 };
 
 use crate::selectors::wants;
+use crate::wall::Wall;
 use branch::Ends;
 use copy::MessageCopy;
 
@@ -188,6 +189,8 @@ pub struct Oracle {
     repeats: repeating::Repeats,
     /// What the clock of the partition says that was last heard of.
     now_ms: u64,
+    /// What time of day it is.
+    pub wall: Wall,
     /// Consumers select: what one passes over another gets, whatever came first.
     selects: bool,
     /// Deliveries checked, positive and negative replies.
@@ -236,6 +239,7 @@ impl Oracle {
             rests: resting::Rests::default(),
             repeats: repeating::Repeats::default(),
             now_ms: 0,
+            wall: Wall::default(),
             selects: false,
             checked: (0, 0, 0),
         };

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use postroad_core::{Counters, Settings};
 use postroad_journal::{SimulatedDisk, Ways};
 use postroad_model::{
-    BranchId, ConnectionId, Destination, DestinationKind, Effect, Event, PartitionId, Peer, Placement,
+    BranchId, ConnectionId, Destination, DestinationKind, Effect, Event, Now, PartitionId, Peer, Placement,
     Publish, Sent, Ticket, ToSession,
 };
 
@@ -23,6 +23,7 @@ use crate::random::Random;
 use crate::scene::{FEEDING, Scene};
 use crate::trace::{short, short_effect};
 use crate::violation::{Report, Violation};
+use crate::wall::Wall;
 
 /// What a run may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,7 @@ pub struct Simulation {
     /// Messages that queues of earlier runs have dropped by their limits.
     dropped: u64,
     now_ms: u64,
+    wall: Wall,
     faulty: bool,
     report: Report,
 }
@@ -147,6 +149,7 @@ impl Simulation {
             started: Vec::new(),
             dropped: 0,
             now_ms: 1_000_000,
+            wall: Wall::of(seed),
             faulty,
             report: Report::default(),
         };
@@ -219,6 +222,7 @@ impl Simulation {
             920..970 => self.mail_step(),
             970..980 => {
                 self.now_ms += self.random.below(self.scene.step_ms_max());
+                self.wall.step(&mut self.random);
                 Ok(())
             }
             980..984 => {
@@ -255,7 +259,7 @@ impl Simulation {
             random: &mut self.random,
             numbers: &mut self.numbers,
             places: &self.places[slot],
-            now_ms: self.now_ms,
+            wall_ms: self.wall.at(self.now_ms),
             scene: &self.scene,
             temporary: &temporary,
             branches: &mut self.branches,
@@ -408,15 +412,19 @@ impl Simulation {
         Ok(())
     }
 
+    fn now(&self) -> Now {
+        Now { ticks_ms: self.now_ms, wall_ms: self.wall.at(self.now_ms) }
+    }
+
     /// A partition hears of the time if something is due; `false` if nothing is.
     fn pass_time(&mut self, index: usize) -> Result<bool, String> {
         let due = self.assembly.cores[index].partition.next_due_ms();
         if due.is_none_or(|due| self.now_ms < due) {
             return Ok(false);
         }
-        let now_ms = self.now_ms;
+        let now = self.now();
         let core = &mut self.assembly.cores[index];
-        let turn = core.tick(now_ms).unwrap_or_else(|| core.soft(Event::Tick { now_ms }));
+        let turn = core.tick(now).unwrap_or_else(|| core.soft(Event::Tick { now }));
         self.handle(turn)?;
         match self.assembly.cores[index].partition.overstayed() {
             Some(what) => Err(format!("{:?}: {what}", self.assembly.cores[index].id)),
@@ -446,7 +454,8 @@ impl Simulation {
         {
             return Err(format!("the jobs of {position:?} cannot be read back: {reason}"));
         }
-        if let Some(turn) = self.assembly.cores[index].tick(self.now_ms) {
+        let now = self.now();
+        if let Some(turn) = self.assembly.cores[index].tick(now) {
             self.handle(turn)?;
         }
         let turn = self.assembly.cores[index].soft(event);
@@ -489,6 +498,7 @@ impl Simulation {
         let Turn { partition, event, effects } = turn;
         let index = usize::from(partition.0);
         let now_ms = self.assembly.cores[index].now_ms();
+        self.oracle.wall = self.wall;
         if let Some(event) = &event {
             self.trace(|| format!("  {partition:?} < {}", short(event)));
             self.oracle.told(now_ms, partition, event);

@@ -31,9 +31,23 @@ pub use wreck::{Known, Lost, Seeming, Wreck};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use postroad_model::Now;
+
 /// The wall clock, in milliseconds since 1970. The only place where the broker reads it.
 pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// The monotone clock, in milliseconds since the machine started: it goes on while the machine sleeps, and is never set.
+pub fn ticks_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let (seconds, nanos) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
+    seconds.unwrap_or_default().saturating_mul(1000).saturating_add(nanos.unwrap_or_default() / 1_000_000)
+}
+
+/// Both clocks, for a core and its partitions.
+pub fn now() -> Now {
+    Now { ticks_ms: ticks_ms(), wall_ms: now_ms() }
 }
 
 /// A message as tests of this room and its callers need one: durable, and nothing is special about it.

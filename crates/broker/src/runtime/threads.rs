@@ -22,9 +22,9 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::figures::{CoreFigures, Everybody, QUESTIONS_MAX, Question};
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
-use crate::runtime::now_ms;
 use crate::runtime::orders::Orders;
 use crate::runtime::stores::{NamedStore, Stores};
+use crate::runtime::{now, ticks_ms};
 use postroad_node::Share;
 use postroad_node::TenantKeys;
 use postroad_node::read_portable;
@@ -420,8 +420,7 @@ fn run_core(
     } = parts;
     let _ = begun.send(Ok(()));
     drop(begun);
-    let core =
-        Rc::new(RefCell::new(Core::new(number, places, partitions, links, advisories, Rc::new(now_ms))));
+    let core = Rc::new(RefCell::new(Core::new(number, places, partitions, links, advisories, Rc::new(now))));
     let logins = Arc::new(Semaphore::new(LOGINS_MAX));
     let share = Rc::new(Share::new(outstanding_bytes_max));
     let handle = CoreHandle { core: core.clone(), wake: wake.clone(), logins, share };
@@ -445,7 +444,7 @@ fn run_core(
     });
 }
 
-/// The clock of the wall may be set while something is due later: it is looked at this often at least.
+/// The wall clock may be set while something is due later: it is looked at this often at least.
 const ALARM_MAX: Duration = Duration::from_secs(1);
 
 /// Turns whenever there is something to do. A task like those of connections: it runs behind all that run now and may wake
@@ -469,7 +468,7 @@ async fn turn_until_stopped(core: Rc<RefCell<Core>>, wake: Arc<Notify>, stop: Ar
         let due_ms = core.borrow_mut().alarm_ms();
         if due_ms != alarm_ms {
             alarm_ms = due_ms;
-            let left = Duration::from_millis(due_ms.unwrap_or(0).saturating_sub(now_ms()));
+            let left = Duration::from_millis(due_ms.unwrap_or(0).saturating_sub(ticks_ms()));
             alarm.as_mut().reset(tokio::time::Instant::now() + left.min(ALARM_MAX));
         }
         tokio::select! {

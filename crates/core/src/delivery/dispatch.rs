@@ -172,7 +172,7 @@ impl Partition {
     }
 
     fn is_over(&self, headers: &Message) -> bool {
-        headers.expires_at_ms != 0 && headers.expires_at_ms <= self.now_ms
+        headers.expires_at_ms != 0 && headers.expires_at_ms <= self.clock.slowest_wall_ms()
     }
 
     fn hand_over(&mut self, id: QueueId, tag: EntryTag, by: ConsumerKey, message: &Message) {

@@ -32,7 +32,7 @@ impl Partition {
         // What is due later lives from then on, as its producer said.
         if publish.sent.schedule.is_none() {
             let (policies, sent) = (&self.settings.policies, &publish.sent);
-            let end_ms = policies.end_ms(sent.targets(), sent.message.expires_at_ms, self.now_ms);
+            let end_ms = policies.end_ms(sent.targets(), sent.message.expires_at_ms, self.clock.wall_ms());
             publish.sent.message.expires_at_ms = end_ms;
         }
         self.note_last_value(&mut publish.sent);

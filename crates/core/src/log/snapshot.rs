@@ -209,7 +209,7 @@ impl Partition {
     }
 
     fn write_jobs(&self, out: &mut Writer) {
-        out.list(&self.jobs.waiting.pages().collect::<Vec<_>>(), |out, (folded, jobs)| {
+        out.list(&self.jobs.waiting.pages(), |out, (folded, jobs)| {
             out.kept_blob(folded).list(jobs, |out, (due, job)| {
                 out.due(*due).u32(job.bytes).u64(job.name);
             });

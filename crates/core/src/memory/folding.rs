@@ -58,7 +58,7 @@ impl Partition {
         let lane = self.queues.get_mut(&id)?.lanes.get_mut(number)?;
         let page = lane.take_folded(wanted.start)?;
         self.bodies.remove_page(&page);
-        self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+        let era = self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
         let (mut entries, is_shared) = (page.entries(), page.is_shared());
         let last = last_wanted(&entries, &wanted, within);
         let pages = lane.page_of(wanted.start)..lane.page_of(last) + lane.page_entries();
@@ -73,7 +73,7 @@ impl Partition {
                 let page = Page::of(block);
                 debug_assert!(page.is_some(), "they made a page with others");
                 let Some(page) = page else { continue };
-                self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+                self.expiries.insert_in(era, page.first_expiry_ms(), id, tag(number.0, page.ends().0));
                 let page = self.bodies.keep_page(page.shared(is_shared), &self.settings);
                 let restored = lane.restore_folded(page);
                 debug_assert!(restored, "its place was its own until now");
@@ -84,7 +84,7 @@ impl Partition {
             let Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes } =
                 folded;
             let key = MessageKey::Durable { position, ordinal };
-            self.expiries.insert(headers.expires_at_ms, id, tag(number.0, sequence));
+            self.expiries.insert_in(era, headers.expires_at_ms, id, tag(number.0, sequence));
             let place = self.bodies.unfold(key, headers, body_bytes);
             let state = State::Ready;
             let entry = Entry { key, place, stamp, failed_deliveries, uncounted_deliveries: 0, state };
@@ -104,11 +104,12 @@ impl Partition {
             let entries: Vec<Folded> = row.iter().flat_map(|page| page.entries()).collect();
             let Some(wide) = Page::of(&entries) else { return };
             let wide = wide.shared(row.iter().any(|page| page.is_shared()));
+            let mut era = None;
             for page in row {
-                self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+                era = era.or(self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0)));
                 self.bodies.remove_page(page);
             }
-            self.expiries.insert(wide.first_expiry_ms(), id, tag(number.0, wide.ends().0));
+            self.expiries.insert_in(era, wide.first_expiry_ms(), id, tag(number.0, wide.ends().0));
             let wide = self.bodies.keep_page(wide, &self.settings);
             lane.widen(wide);
         }
@@ -304,12 +305,13 @@ impl Partition {
         let Some(entries) = entries.collect::<Option<Vec<Folded>>>() else { return false };
         let is_shared = 1 < self.holders(lane, page);
         let Some(page) = Page::of(&entries) else { return false };
+        let mut era = None;
         for Folded { sequence, position, ordinal, headers, .. } in entries {
-            self.expiries.remove(headers.expires_at_ms, id, tag(number.0, sequence));
+            era = era.or(self.expiries.remove(headers.expires_at_ms, id, tag(number.0, sequence)));
             self.bodies.fold(MessageKey::Durable { position, ordinal });
         }
         // The first of them to expire stands for the page.
-        self.expiries.insert(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+        self.expiries.insert_in(era, page.first_expiry_ms(), id, tag(number.0, page.ends().0));
         let page = self.bodies.keep_page(page.shared(is_shared), &self.settings);
         self.counters.folded_pages += 1;
         let first = page.ends().0;

@@ -263,8 +263,10 @@ impl Partition {
             let job: Arc<str> =
                 stored.schedule.as_ref().map_or_else(|| "".into(), |schedule| schedule.job.clone());
             let number = Some(digest(&format!("{due:?} {reply_to}")));
-            let mut message =
-                (self.write_due)(&stored.message, &Firing { job: &job, now_ms: self.now_ms, number });
+            let mut message = (self.write_due)(
+                &stored.message,
+                &Firing { job: &job, now_ms: self.clock.wall_ms(), number },
+            );
             message.persistent = false;
             let to = self.partition_of(&reply_to);
             if message.chunks().is_some() && to != self.settings.id {

@@ -11,6 +11,7 @@
 //! Never here: clocks; how protocols say that a message is due later.
 
 mod calendar;
+mod calendars;
 mod cron;
 mod folded;
 mod held;
@@ -26,9 +27,11 @@ use postroad_model::{
 use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
+use crate::clock::{Clock, ERAS, Era};
 use crate::log::completion::Completion;
 use crate::log::record::RecordError;
 pub use calendar::{Calendar, WrittenPage};
+pub use calendars::Calendars;
 use cron::Cron;
 pub use held::{HeldJob, held_jobs_in_record};
 use manage::{Browsed, Searches};
@@ -61,15 +64,15 @@ const RETRY_MS: u64 = 1000;
 /// The jobs of a partition.
 pub struct Jobs {
     /// By time.
-    pub waiting: Calendar,
+    pub waiting: Calendars,
     /// Jobs that are due more than once, each with the time when it is due next.
     again: HashMap<(Position, u32), (u64, Again), FxBuildHasher>,
     /// Jobs whose bodies were asked for, or that are being fired; known to this run alone.
-    under_way: HashMap<MessageKey, Due, FxBuildHasher>,
+    under_way: HashMap<MessageKey, (Due, Era), FxBuildHasher>,
     /// Jobs whose messages are on their way to the log.
     firing: HashSet<Due, FxBuildHasher>,
-    /// Bodies that are here, ahead of their time.
-    ripe: BTreeMap<Due, Box<Sent>>,
+    /// Bodies that are here, ahead of their time, by the era of their jobs.
+    ripe: [BTreeMap<Due, Box<Sent>>; ERAS],
     /// Bodies that cannot be read.
     unreadable: Vec<Due>,
     /// Copies that somebody asked for.
@@ -81,7 +84,7 @@ pub struct Jobs {
     searches: Searches,
     /// Jobs that are due once: so many may be in memory.
     once_max: usize,
-    /// Nothing is tried before this time.
+    /// Nothing is tried before this time, in ticks.
     rest_until_ms: u64,
 }
 
@@ -107,7 +110,7 @@ fn key_of(due: Due) -> MessageKey {
 impl Jobs {
     /// No jobs yet; the calendar has pages of at most so many, and this much memory is there for all that waits.
     pub fn new(page_jobs: usize, memory_bytes: u64) -> Jobs {
-        let waiting = Calendar::new(page_jobs);
+        let waiting = Calendars::new(page_jobs);
         Jobs {
             once_max: shelving::once_max(waiting.page_jobs(), memory_bytes),
             waiting,
@@ -117,7 +120,7 @@ impl Jobs {
             again: HashMap::default(),
             under_way: HashMap::default(),
             firing: HashSet::default(),
-            ripe: BTreeMap::new(),
+            ripe: Default::default(),
             unreadable: Vec::new(),
             browsed: HashMap::default(),
             rest_until_ms: 0,
@@ -127,6 +130,10 @@ impl Jobs {
     /// Takes a job in.
     pub fn insert(&mut self, due: Due, job: Job, again: Option<Again>) {
         self.waiting.insert(due, job);
+        self.note_again(due, again);
+    }
+
+    fn note_again(&mut self, due: Due, again: Option<Again>) {
         match again {
             Some(again) => self.again.insert((due.position, due.ordinal), (due.at_ms, again)),
             None => self.again.remove(&(due.position, due.ordinal)),
@@ -152,7 +159,7 @@ impl Jobs {
         pages: Vec<WrittenPage>,
         repeating: Vec<(Due, Again)>,
     ) -> Result<(), RecordError> {
-        self.waiting = Calendar::restore(self.waiting.page_jobs(), pages)?;
+        self.waiting.restore(pages)?;
         let key = |due: Due| (due.position, due.ordinal);
         self.again = repeating.into_iter().map(|(due, again)| (key(due), (due.at_ms, again))).collect();
         Ok(())
@@ -168,7 +175,7 @@ impl Jobs {
         next.map_or(due, |(at_ms, _)| Due { at_ms: *at_ms, ..due })
     }
 
-    fn remove(&mut self, due: Due) -> Option<Job> {
+    fn remove(&mut self, due: Due) -> Option<(Job, Era)> {
         self.again.remove(&(due.position, due.ordinal));
         self.forget_in_run(due);
         self.waiting.remove(due)
@@ -176,7 +183,7 @@ impl Jobs {
 
     /// What was begun for a job leads to nothing.
     fn forget_in_run(&mut self, due: Due) {
-        self.ripe.remove(&due);
+        self.ripe.iter_mut().for_each(|ripe| drop(ripe.remove(&due)));
         self.firing.remove(&due);
         self.under_way.remove(&key_of(due));
     }
@@ -201,18 +208,37 @@ impl Jobs {
         (UNDER_WAY_MAX + self.unreadable.len()).saturating_sub(self.under_way.len())
     }
 
-    /// When something is to be done next, in ms since 1970.
-    pub fn next_ms(&self) -> Option<u64> {
-        let ripe = self.ripe.first_key_value().map(|(due, _)| due.at_ms);
-        let mut jobs = self.waiting.iter().map(|(due, _)| due);
+    /// When something is to be done next, in ticks.
+    pub fn next_ms(&self, clock: &Clock) -> Option<u64> {
+        let eras = Era::all().filter_map(|era| Some(clock.ticks_at(era, self.next_of_era(era)?)));
+        let shelf = self.next_shelf_ms().map(|at_ms| clock.ticks_at(clock.era(), at_ms));
+        eras.chain(shelf).min().map(|next| next.max(self.rest_until_ms))
+    }
+
+    /// When something is to be done next for a job of that era, by its clock.
+    fn next_of_era(&self, era: Era) -> Option<u64> {
+        let ripe = self.ripe[era.index()].first_key_value().map(|(due, _)| due.at_ms);
+        let mut jobs = self.waiting.of(era).iter().map(|(due, _)| due);
         let next = jobs.find(|due| !self.under_way.contains_key(&key_of(*due)));
         let unread = next.filter(|_| self.room() > 0);
-        let unread = unread.map(|due| due.at_ms.saturating_sub(AHEAD_MS));
-        ripe.into_iter()
-            .chain(unread)
-            .chain(self.next_shelf_ms())
-            .min()
-            .map(|next| next.max(self.rest_until_ms))
+        ripe.into_iter().chain(unread.map(|due| due.at_ms.saturating_sub(AHEAD_MS))).min()
+    }
+
+    /// Whether no job is of that era.
+    pub fn is_free(&self, era: Era) -> bool {
+        self.waiting.of(era).len() == 0
+    }
+
+    /// The wall clock was set: what comes from now on is of this era, and so are cron jobs, which name a time of day.
+    pub fn begin_era(&mut self, era: Era) {
+        self.waiting.begin(era);
+        let by_cron = self.repeating().into_iter().filter(|(_, again)| again.cron.is_some());
+        let by_cron: Vec<Due> = by_cron.map(|(due, _)| due).collect();
+        for due in by_cron.into_iter().filter(|due| !self.under_way.contains_key(&key_of(*due))) {
+            if let Some((job, _)) = self.waiting.remove(due) {
+                self.waiting.insert(due, job);
+            }
+        }
     }
 }
 
@@ -227,12 +253,12 @@ impl Partition {
         self.jobs.waiting.len()
     }
 
-    /// When the partition wants to hear of the time, if nothing else happens before; in ms since 1970.
+    /// When the partition wants to hear of the time, if nothing else happens before; in ticks.
     pub fn next_due_ms(&self) -> Option<u64> {
-        let job_ms = self.jobs.next_ms().filter(|_| self.space_ample);
+        let job_ms = self.jobs.next_ms(&self.clock).filter(|_| self.space_ample);
         job_ms
             .into_iter()
-            .chain(self.expiries.next_ms())
+            .chain(self.expiries.next_ms(&self.clock))
             .chain(self.rests.next_ms())
             .chain(self.next_refusal_ms)
             .chain(self.gatherings.next_ms())
@@ -257,7 +283,7 @@ impl Partition {
         let Some(again) = &schedule.again else { return Ok(()) };
         let first = match again.cron.as_deref().map(Cron::parse) {
             Some(Err(reason)) => return bad(reason),
-            Some(Ok(cron)) => cron.next_after(self.now_ms),
+            Some(Ok(cron)) => cron.next_after(self.clock.wall_ms()),
             None if again.period_ms == 0 => return bad("it repeats without a period".to_owned()),
             None => Some(schedule.due_ms),
         };
@@ -287,21 +313,30 @@ impl Partition {
         }
         self.fetch_shelves(effects);
         self.shelve(effects);
-        while let Some(first) = self.jobs.ripe.first_entry().filter(|first| first.key().at_ms <= self.now_ms)
-        {
-            let (due, sent) = first.remove_entry();
-            self.fire(due, &sent, effects);
+        for era in Era::all() {
+            let now_ms = self.clock.wall_of(era);
+            while let Some(first) = self.jobs.ripe[era.index()].first_entry()
+                && first.key().at_ms <= now_ms
+            {
+                let (due, sent) = first.remove_entry();
+                self.fire((due, era), &sent, effects);
+            }
         }
-        let until_ms = self.now_ms.saturating_add(AHEAD_MS);
+        Era::all().for_each(|era| self.ask_for_bodies(era, effects));
+    }
+
+    /// Asks for the bodies of jobs of that era that are due soon.
+    fn ask_for_bodies(&mut self, era: Era, effects: &mut Vec<Effect>) {
+        let until_ms = self.clock.wall_of(era).saturating_add(AHEAD_MS);
         let room = self.jobs.room();
-        let jobs = self.jobs.waiting.iter().map(|(due, _)| due);
+        let jobs = self.jobs.waiting.of(era).iter().map(|(due, _)| due);
         let near = jobs.take_while(|due| due.at_ms <= until_ms);
         let unread = near.filter(|due| !self.jobs.under_way.contains_key(&key_of(*due)));
         let asked: Vec<Due> = unread.take(room).collect();
         if asked.is_empty() {
             return;
         }
-        self.jobs.under_way.extend(asked.iter().map(|due| (key_of(*due), *due)));
+        self.jobs.under_way.extend(asked.iter().map(|due| (key_of(*due), (*due, era))));
         effects.push(Effect::Fetch { keys: asked.into_iter().map(key_of).collect() });
     }
 
@@ -310,8 +345,8 @@ impl Partition {
         self.send_copies(key, &sent, effects);
         // One that somebody wanted to see may be read twice, and must not come after it was fired.
         let asked = self.jobs.under_way.get(&key).copied();
-        if let Some(due) = asked.filter(|due| !self.jobs.firing.contains(due)) {
-            self.jobs.ripe.insert(due, sent);
+        if let Some((due, era)) = asked.filter(|(due, _)| !self.jobs.firing.contains(due)) {
+            self.jobs.ripe[era.index()].insert(due, sent);
             self.pass_time(effects);
         }
     }
@@ -319,22 +354,22 @@ impl Partition {
     /// A body cannot be read: its job stays on disk, and is counted. `false` if no job asked for it.
     pub(crate) fn set_job_aside(&mut self, key: MessageKey) -> bool {
         let browsed = self.jobs.browsed.remove(&key).is_some();
-        let Some(due) = self.jobs.under_way.get(&key).copied() else { return browsed };
+        let Some((due, _)) = self.jobs.under_way.get(&key).copied() else { return browsed };
         self.jobs.unreadable.push(due);
         self.counters.unreadable += 1;
         true
     }
 
-    fn fire(&mut self, due: Due, stored: &Sent, effects: &mut Vec<Effect>) {
+    fn fire(&mut self, (due, era): (Due, Era), stored: &Sent, effects: &mut Vec<Effect>) {
         let again = self.jobs.again_of(due);
-        let next = again.and_then(|again| next_firing(due, again, self.now_ms));
+        let next = again.and_then(|again| next_firing(due, again, self.clock.wall_of(era)));
         let burst = again.and_then(|again| burst(stored.schedule.as_deref()?, due, again));
         let message = match burst {
             Some(_) => stored.message.clone(),
             None => {
                 let job = stored.schedule.as_ref().map_or("", |schedule| &schedule.job);
                 let number = again.map(|_| digest(&format!("{due:?}")));
-                (self.write_due)(&stored.message, &Firing { job, now_ms: self.now_ms, number })
+                (self.write_due)(&stored.message, &Firing { job, now_ms: self.clock.wall_ms(), number })
             }
         };
         let schedule = burst.map(Box::new);
@@ -357,10 +392,13 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         // It may have been ended meanwhile.
-        let Some(job) = self.jobs.remove(due) else { return };
+        let Some((job, era)) = self.jobs.remove(due) else { return };
         let is_over = next.is_none();
         if let Some((at_ms, again)) = next {
-            self.jobs.insert(Due { at_ms, ..due }, job, Some(again));
+            let due = Due { at_ms, ..due };
+            let era = if again.cron.is_some() { self.clock.era() } else { era };
+            self.jobs.waiting.insert_in(era, due, job);
+            self.jobs.note_again(due, Some(again));
         }
         self.enqueue_durable(position, vec![sent], effects);
         if is_over {
@@ -372,7 +410,7 @@ impl Partition {
         for due in jobs {
             // It may have been fired meanwhile, and go on.
             let next = self.jobs.next_of(*due);
-            if let Some(job) = self.jobs.remove(next) {
+            if let Some((job, _)) = self.jobs.remove(next) {
                 self.job_is_over(*due, u64::from(job.bytes), effects);
             }
         }

@@ -51,7 +51,7 @@ impl Jobs {
         self.leaving.records > 0
     }
 
-    /// When a shelf must be read, if nothing happens before.
+    /// When a shelf must be read, if nothing happens before, in ms since 1970.
     pub(super) fn next_shelf_ms(&self) -> Option<u64> {
         Some(self.wanted_shelf()?.first.at_ms.saturating_sub(AHEAD_MS))
     }
@@ -153,7 +153,7 @@ impl Partition {
 
     /// Has shelves read whose jobs are due soon.
     pub(super) fn fetch_shelves(&mut self, effects: &mut Vec<Effect>) {
-        let until_ms = self.now_ms.saturating_add(AHEAD_MS);
+        let until_ms = self.clock.wall_ms().saturating_add(AHEAD_MS);
         while let Some(shelf) = self.jobs.wanted_shelf().filter(|shelf| shelf.first.at_ms <= until_ms) {
             let position = shelf.position;
             self.jobs.shelves.handle(position, Handling::Read);

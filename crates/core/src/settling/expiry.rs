@@ -1,12 +1,14 @@
 //! Expiry: entries whose time is over leave their queues, whether or not a consumer looks at them.
 //!
-//! Every entry with an end stands in one set, by time, so that a look at the clock costs nothing while none is due.
+//! Every entry with an end stands in one set, by time, so that a look at the clock costs nothing while none is due. There is a set for each
+//! era of the wall clock: an entry ends by the clock as it ran when the entry came (see [`Clock`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{Destination, Effect, EntryTag, MessageEvent, MessageKey, QueueId, SettleCause};
 
 use crate::Partition;
+use crate::clock::{Clock, ERAS, Era};
 use crate::queue::State;
 
 /// Entries that leave in one tick at most: many that end at once hold up nobody else for long.
@@ -21,36 +23,61 @@ const READ_MAX: usize = SWEPT_MAX;
 /// When entries end.
 #[derive(Default)]
 pub struct Expiries {
-    due: BTreeSet<(u64, QueueId, EntryTag)>,
+    due: [BTreeSet<(u64, QueueId, EntryTag)>; ERAS],
+    /// The era of what comes now.
+    era: Era,
     /// Entries whose time is over, and that go to the dead letters as soon as their bodies are read: a page that nobody else is at may be
     /// folded again before another look at it.
     read: BTreeMap<MessageKey, Vec<(QueueId, EntryTag)>>,
 }
 
 impl Expiries {
-    /// The entry ends then; zero is never.
+    /// The entry ends then, in ms since 1970; zero is never.
     pub fn insert(&mut self, at_ms: u64, queue: QueueId, tag: EntryTag) {
+        self.insert_in(None, at_ms, queue, tag);
+    }
+
+    /// The entry or page ends then by the clock of that era, which is known if it stood here before in another form.
+    pub fn insert_in(&mut self, era: Option<Era>, at_ms: u64, queue: QueueId, tag: EntryTag) {
         if at_ms != 0 {
-            self.due.insert((at_ms, queue, tag));
+            self.due[era.unwrap_or(self.era).index()].insert((at_ms, queue, tag));
         }
     }
 
-    /// The entry has left before its end.
-    pub fn remove(&mut self, at_ms: u64, queue: QueueId, tag: EntryTag) {
-        if at_ms != 0 {
-            self.due.remove(&(at_ms, queue, tag));
+    /// The entry has left before its end, or is folded or unfolded. Returns the era by whose clock it would have ended.
+    pub fn remove(&mut self, at_ms: u64, queue: QueueId, tag: EntryTag) -> Option<Era> {
+        if at_ms == 0 {
+            return None;
         }
+        let mut eras = std::iter::once(self.era).chain(Era::all().filter(|era| *era != self.era));
+        eras.find(|era| self.due[era.index()].remove(&(at_ms, queue, tag)))
     }
 
-    /// When the next one ends.
-    pub fn next_ms(&self) -> Option<u64> {
-        let first = self.due.first().filter(|_| self.read.len() < READ_MAX);
-        first.map(|(at_ms, ..)| *at_ms)
+    /// Whether no entry ends by the clock of that era.
+    pub fn is_free(&self, era: Era) -> bool {
+        self.due[era.index()].is_empty()
     }
 
-    fn take_due(&mut self, now_ms: u64) -> Option<(QueueId, EntryTag)> {
-        self.next_ms().filter(|at_ms| *at_ms <= now_ms)?;
-        self.due.pop_first().map(|(_, queue, tag)| (queue, tag))
+    /// The wall clock was set: what comes from now on is of this era.
+    pub fn begin_era(&mut self, era: Era) {
+        self.era = era;
+    }
+
+    /// When the next one ends, in ticks.
+    pub fn next_ms(&self, clock: &Clock) -> Option<u64> {
+        let first = |era: Era| self.due[era.index()].first().map(|(at_ms, ..)| clock.ticks_at(era, *at_ms));
+        Era::all().filter_map(first).min().filter(|_| self.read.len() < READ_MAX)
+    }
+
+    fn take_due(&mut self, clock: &Clock) -> Option<(Era, QueueId, EntryTag)> {
+        if READ_MAX <= self.read.len() {
+            return None;
+        }
+        let is_due = |era: &Era| {
+            self.due[era.index()].first().is_some_and(|(at_ms, ..)| *at_ms <= clock.wall_of(*era))
+        };
+        let era = Era::all().find(is_due)?;
+        self.due[era.index()].pop_first().map(|(_, queue, tag)| (era, queue, tag))
     }
 
     /// The body of this entry is read, or is about to be.
@@ -77,15 +104,15 @@ impl Partition {
     pub(crate) fn sweep(&mut self, effects: &mut Vec<Effect>) {
         let mut absent = Vec::new();
         for _ in 0..SWEPT_MAX {
-            let Some((id, tag)) = self.expiries.take_due(self.now_ms) else { break };
+            let Some((era, id, tag)) = self.expiries.take_due(&self.clock) else { break };
             // It stood for its page: now each of its entries stands for itself.
-            if self.open_page(id, tag) {
+            if self.open_page_in(era, id, tag) {
                 continue;
             }
             let Some(entry) = self.entry(id, tag) else { continue };
             let (key, state) = (entry.key, entry.state);
             // It may be refused by the log, or held: then its turn comes again.
-            self.expiries.insert(self.now_ms + AGAIN_MS, id, tag);
+            self.expiries.insert(self.clock.wall_ms() + AGAIN_MS, id, tag);
             if state != State::Ready && state != State::Resting {
                 continue;
             }
@@ -102,6 +129,14 @@ impl Partition {
         if !absent.is_empty() {
             effects.push(Effect::Fetch { keys: absent });
         }
+    }
+
+    /// Opens the page of this entry; what is in it goes on to end by the clock of that era.
+    fn open_page_in(&mut self, era: Era, id: QueueId, tag: EntryTag) -> bool {
+        let current = std::mem::replace(&mut self.expiries.era, era);
+        let is_open = self.open_page(id, tag);
+        self.expiries.era = current;
+        is_open
     }
 
     /// The body came that these entries need to go to the dead letters; or it cannot be read, and they stay on disk, undelivered and

@@ -403,7 +403,8 @@ impl Partition {
             let Some(mut sent) = message.and_then(|message| redrive.revived(message, self.revive)) else {
                 continue;
             };
-            sent.message.expires_at_ms = self.settings.policies.end_ms(sent.targets(), 0, self.now_ms);
+            sent.message.expires_at_ms =
+                self.settings.policies.end_ms(sent.targets(), 0, self.clock.wall_ms());
             self.note_last_value(&mut sent);
             sends.push(sent);
             moving.push(*tag);

@@ -1,10 +1,10 @@
 //! A broker for tests: some partitions whose proposals are durable at once, told what to do in words.
 //!
 //! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `again`,
-//! `at=9 every=5 times=2`, `priority=9`, `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
+//! `at=9 every=5 times=2`, or `at=9 cron=5` (at five past each hour), `priority=9`, `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `expire`, `reject`, `release`, `fail`,
-//! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `echo 1`, `time 7`, `space` (the log is well again), `make 1 a`, `unmake 1 a`.
+//! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `echo 1`, `time 7` (then `wall=9`, if the time of day is another), `space` (the log is well again), `make 1 a`, `unmake 1 a`.
 //! Branches: `end 1 1 x` (transaction 1 of connection 1 is its share of branch x), `prepare 1 x`,
 //! `decide 1 x commit|once|rollback|overrule-commit|overrule-rollback`, `forget 1 x`, `branches 1`.
 //! Links: `link 1 l a keep=5` attaches the link l to a, which is remembered for so long without a holder (then the tags that are in doubt,
@@ -40,7 +40,7 @@ use postroad_model::{
     Again, Attach, BranchId, BranchStanding, ClientNotice, Command, Compression, ConnectionId, ConsumerKey,
     ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Delivery, Destination, DestinationKind,
     Durability, Effect, Encoding, EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName,
-    Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Origin, Outcome, PartitionId, Peer, Placement,
+    Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Now, Origin, Outcome, PartitionId, Peer, Placement,
     Position, ProducerNotice, Protocol, Publish, RareHeaders, Redrive, Refusal, ResumeLink, Revived,
     Schedule, Sent, Settle, Share, Ticket, TransactionKey,
 };
@@ -681,7 +681,11 @@ impl Bench {
                 let connection = connection(plain[0]);
                 self.all(|_| Event::ListBranches { connection, ticket: Ticket(0) });
             }
-            "time" => self.all(|_| Event::Tick { now_ms: plain[0].parse().expect("a sound script") }),
+            "time" => {
+                let ticks_ms = plain[0].parse().expect("a sound script");
+                let wall_ms = option("wall").unwrap_or(ticks_ms);
+                self.all(|_| Event::Tick { now: Now { ticks_ms, wall_ms } });
+            }
             "written" => {
                 let bytes = plain[1].parse().expect("a sound script");
                 self.all(|_| Event::Written { connection: connection(plain[0]), bytes });
@@ -793,6 +797,12 @@ impl Bench {
             cron: None,
             delay_ms: 0,
         });
+        let again = again.or(option("cron").map(|minute| Again {
+            period_ms: 0,
+            times: None,
+            cron: Some(format!("{minute} * * * *").into()),
+            delay_ms: 0,
+        }));
         let schedule = option("at").map(|due_ms| Box::new(Schedule { job: plain[2].into(), due_ms, again }));
         let sent = Sent { also: targets.collect(), schedule, ..Sent::new(to.clone(), message) };
         let resent = plain.contains(&"again");

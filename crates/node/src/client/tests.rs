@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use postroad_core::{Partition, Settings};
 use postroad_model::{
-    Delivered, Destination, Encoding, NORMAL_PRIORITY, Outcome, PartitionRange, Placement, Protocol,
+    Delivered, Destination, Encoding, NORMAL_PRIORITY, Now, Outcome, PartitionRange, Placement, Protocol,
 };
 use postroad_openwire::Advisories;
 use postroad_replication::{ToPartition, ToWriter};
@@ -80,7 +80,14 @@ fn bench() -> Bench {
     let places = Places { placement, addressing: Arc::default(), keys: Arc::default() };
     let advisories = Advisories::new("test", "tcp://test", 0, read_portable);
     let partitions: BTreeMap<PartitionId, Partition> = (0..PARTITIONS).map(partition).collect();
-    let mut core = Core::new(0, places, partitions, links, advisories, Rc::new(|| 1_000));
+    let mut core = Core::new(
+        0,
+        places,
+        partitions,
+        links,
+        advisories,
+        Rc::new(|| Now { ticks_ms: 1_000, wall_ms: 1_000 }),
+    );
     core.start();
     let share = Rc::new(Share::new(1 << 30));
     Bench { handle: CoreHandle { core: Rc::new(RefCell::new(core)), wake, share }, held }

@@ -39,7 +39,8 @@ impl Oracle {
         let key = delivery.consumer;
         let message = number_of(&delivery.message).ok_or("a delivery without a number")?;
         let revived = self.reads_revived(key);
-        self.repeats(now_ms, &delivery.message)?;
+        let latest_ms = self.wall.latest(now_ms);
+        self.repeats(latest_ms, &delivery.message)?;
         let letter = self.letters.get(&message).ok_or("a delivery of a message that nobody sent")?;
         let dead = revived || self.readers.get(&key).is_some_and(|reader| reader.source == self.dead_letters);
         let expires_at_ms = if dead { 0 } else { letter.sent.message.expires_at_ms };
@@ -48,11 +49,11 @@ impl Oracle {
             .map_err(|what| format!("message {message} {what}"))?;
         let (from, retained) = (letter.from, letter.retained);
         let due_ms = letter.sent.schedule.as_ref().map_or(0, |schedule| schedule.due_ms);
-        if now_ms < due_ms {
+        if latest_ms < due_ms {
             return Err(format!("message {message} was delivered at {now_ms}, but is due at {due_ms}"));
         }
         if dead {
-            self.expired_into_dead_letters(now_ms, message);
+            self.expired_into_dead_letters(latest_ms, message);
         }
         let reader = self.readers.get_mut(&key).filter(|reader| reader.attached && reader.at == partition);
         let reader = reader.ok_or_else(|| format!("message {message} was delivered to nobody: {key:?}"))?;
@@ -90,7 +91,7 @@ impl Oracle {
         self.check_is_last(&spot, &what)?;
         self.check_count(&spot, delivery.failed_deliveries, &what)?;
         self.check_order(&spot, from, (retained, lane(delivery.tag)), &what)?;
-        self.check_priority(now_ms, &spot, &what)?;
+        self.check_priority(latest_ms, &spot, &what)?;
         self.check_place(partition, &spot, delivery.tag, &what)?;
         self.check_group(delivery, &source, &spot, &what)?;
         self.expected.remove(&(key, message));

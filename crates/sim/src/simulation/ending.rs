@@ -121,7 +121,7 @@ impl Simulation {
         }
         self.decide_branches()?;
         // Everything that is scheduled becomes due.
-        self.now_ms += 10_000;
+        self.now_ms += 10_000 + self.wall.spread_ms();
         self.rest()?;
         for _ in 0..REPEATS_MAX {
             if self.assembly.cores.iter().all(|core| core.partition.scheduled() == 0) {
@@ -237,7 +237,7 @@ impl Simulation {
         }
         self.check_moves()?;
         self.report.dropped = self.dropped();
-        self.oracle.check_all(self.now_ms, self.report.dropped)?;
+        self.oracle.check_all(self.wall.latest(self.now_ms), self.report.dropped)?;
         let connected = self.clients.iter().flatten().map(|client| client.connection).collect();
         self.oracle.check_quiet(&connected, false)?;
         self.close(0)?;
