@@ -46,7 +46,9 @@ pub use message::{
     CHUNK_BYTES, Chunks, DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Origin,
     Protocol, RareHeaders, Revived,
 };
-pub use notice::{Announcement, ClientNotice, ConsumerNotice, MessageEvent, Notice, ProducerNotice};
+pub use notice::{
+    Announcement, ClientNotice, ConsumerNotice, MessageEvent, NetworkPath, Notice, ProducerNotice,
+};
 pub use refusal::Refusal;
 pub use replies::Replies;
 pub use schedule::{Again, Due, JobsWanted, Schedule};

@@ -38,6 +38,17 @@ pub struct ConsumerNotice {
     pub subscription: Option<Arc<str>>,
     /// Its client's id.
     pub client_id: Arc<str>,
+    /// Set if a link to another broker subscribes by it.
+    pub network: Option<NetworkPath>,
+}
+
+/// For whom a link subscribes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkPath {
+    /// Ids of the brokers that the demand has passed, the nearest one last.
+    pub brokers: Vec<Arc<str>>,
+    /// Names of the consumers that it stands for.
+    pub consumers: Vec<Arc<str>>,
 }
 
 /// A producer, as others are told of it.

@@ -18,6 +18,8 @@
 //!
 //! Of what exists the topic keeps one message each, so that whoever listens later hears of it.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
@@ -27,7 +29,7 @@ use postroad_model::{
 
 use crate::client::message_id_text;
 use crate::codec::{
-    Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, DataStructure, Destination,
+    BrokerId, Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, DataStructure, Destination,
     DestinationInfo, Message, MessageId, Primitive, PrimitiveMap, ProducerId, ProducerInfo, RemoveInfo,
     RemovedId, VERSION_MAX, find_property, from_stored, peek_headers, to_stored,
 };
@@ -70,6 +72,7 @@ pub struct Advisory {
 #[derive(Clone, Debug)]
 pub struct Advisories {
     broker_name: String,
+    broker_id: String,
     broker_url: String,
     producer: ProducerId,
     written: i64,
@@ -87,10 +90,16 @@ struct Content {
 impl Advisories {
     /// Advisories of the broker of this name. No two that are at work at the same time may have the same `number`.
     /// Messages of other protocols are read by `translate`.
-    pub fn new(broker_name: &str, broker_url: &str, number: u16, translate: Translate) -> Advisories {
+    pub fn new(
+        (broker_name, broker_id): (&str, &str),
+        broker_url: &str,
+        number: u16,
+        translate: Translate,
+    ) -> Advisories {
         let connection_id = Some(format!("ID:{broker_name}-advisories-{number}").as_str().into());
         Advisories {
             broker_name: broker_name.to_owned(),
+            broker_id: broker_id.to_owned(),
             broker_url: broker_url.to_owned(),
             producer: ProducerId { connection_id, session_id: 0, value: 0 },
             written: 0,
@@ -116,7 +125,7 @@ impl Advisories {
             PrimitiveMap(content.properties.into_iter().map(|(name, value)| (name.into(), value)).collect());
         for (name, value) in [
             ("originBrokerName", &self.broker_name),
-            ("originBrokerId", &self.broker_name),
+            ("originBrokerId", &self.broker_id),
             ("originBrokerURL", &self.broker_url),
         ] {
             properties.0.push((name.into(), Primitive::String(value.as_str().into())));
@@ -347,8 +356,16 @@ fn connection_id(client: &ClientNotice) -> RemovedId {
 }
 
 fn consumer_id(consumer: &ConsumerNotice) -> RemovedId {
-    let (connection, session_id, value) = split(&consumer.name);
-    RemovedId::Consumer(ConsumerId { connection_id: Some(connection.into()), session_id, value })
+    RemovedId::Consumer(id_of(&consumer.name))
+}
+
+fn id_of(name: &Arc<str>) -> ConsumerId {
+    let (connection, session_id, value) = split(name);
+    ConsumerId { connection_id: Some(connection.into()), session_id, value }
+}
+
+fn broker_id(id: &Arc<str>) -> BrokerId {
+    BrokerId { value: Some(id.as_ref().into()) }
 }
 
 fn producer_id(producer: &ProducerNotice) -> RemovedId {
@@ -376,9 +393,8 @@ fn connection_info(client: &ClientNotice) -> ConnectionInfo {
 }
 
 fn consumer_info(consumer: &ConsumerNotice) -> ConsumerInfo {
-    let (connection, session_id, value) = split(&consumer.name);
     ConsumerInfo {
-        consumer_id: Some(ConsumerId { connection_id: Some(connection.into()), session_id, value }),
+        consumer_id: Some(id_of(&consumer.name)),
         browser: consumer.mode == ConsumerMode::Browse,
         destination: Some(to_wire_destination(&consumer.source)),
         prefetch_size: i32::try_from(consumer.prefetch).unwrap_or(i32::MAX),
@@ -389,6 +405,12 @@ fn consumer_info(consumer: &ConsumerNotice) -> ConsumerInfo {
         exclusive: consumer.mode == ConsumerMode::Exclusive,
         retroactive: consumer.retroactive,
         priority: consumer.priority as u8,
+        broker_path: consumer.network.as_ref().map(|path| path.brokers.iter().map(broker_id).collect()),
+        network_subscription: consumer.network.is_some(),
+        network_consumer_path: consumer
+            .network
+            .as_ref()
+            .map(|path| path.consumers.iter().map(id_of).collect()),
         ..ConsumerInfo::default()
     }
 }
@@ -416,8 +438,6 @@ fn destination_info(destination: &model::Destination, present: bool) -> Destinat
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use postroad_model::portable::{Portable, TranslationError};
 
     use super::*;
@@ -438,11 +458,12 @@ mod tests {
             selector: "a = 1".into(),
             subscription: Some("news".into()),
             client_id: "me".into(),
+            network: None,
         })
     }
 
     fn write(notice: &Notice) -> Option<(String, Message, Option<Retain>)> {
-        let mut advisories = Advisories::new("b", "tcp://b:1", 3, nothing);
+        let mut advisories = Advisories::new(("b", "ID:b"), "tcp://b:1", 3, nothing);
         let advisory = advisories.write(notice)?;
         assert_eq!(Advisories::topic_of(notice).as_ref(), Some(&advisory.topic));
         let message = from_stored(&advisory.message.bytes, VERSION_MAX).unwrap();
@@ -548,7 +569,7 @@ mod tests {
 
     #[test]
     fn counts_are_those_of_what_is_kept() {
-        let mut advisories = Advisories::new("b", "tcp://b:1", 3, nothing);
+        let mut advisories = Advisories::new(("b", "ID:b"), "tcp://b:1", 3, nothing);
         let consumer = Notice::Consumer { consumer: consumer(model::Destination::queue("a")), present: true };
         let kept = advisories.write(&consumer).unwrap().message;
         let counted = from_stored(&count_retained(&kept, 5).bytes, VERSION_MAX).unwrap();

@@ -8,6 +8,7 @@
 mod advisory;
 pub mod client;
 pub mod codec;
+pub mod network;
 pub mod portable;
 mod session;
 

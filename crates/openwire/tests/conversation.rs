@@ -39,6 +39,8 @@ impl Conversation {
             broker_name: "test".to_owned(),
             broker_url: "tcp://test".to_owned(),
             partitions: 1,
+            broker_id: "ID:b".to_owned(),
+            forwarder: None,
             asks_login: false,
         };
         let session = OpenWireSession::new(Connection::new(0, 1), options, read_nothing);

@@ -6,8 +6,10 @@
 use super::{Fault, Repository};
 
 /// Rooms without input, output, clock or randomness: same commands in, same effects out.
-pub const PURE_ROOMS: &[&str] =
-    &["model", "selector", "routing", "core", "openwire", "amqp", "stomp", "mqtt", "ironmq", "rocketmq"];
+pub const PURE_ROOMS: &[&str] = &[
+    "model", "selector", "routing", "core", "bridge", "openwire", "amqp", "stomp", "mqtt", "ironmq",
+    "rocketmq",
+];
 
 /// Outside crates that would make a pure room impure.
 const IMPURE_CRATES: &[&str] =

@@ -344,6 +344,7 @@ impl AmqpSession {
     /// What others are told of a link by which the client receives.
     fn consumer_notice(&self, at: LinkAt, link: &Text, part: &model::Attach) -> ConsumerNotice {
         ConsumerNotice {
+            network: None,
             name: self.notice_name(at.channel, part.consumer.number),
             source: part.source.clone(),
             mode: part.mode,

@@ -21,7 +21,7 @@ use crate::cli::listeners::Listeners;
 use crate::cli::stores;
 use crate::config::{Config, Shares};
 use crate::control;
-use crate::runtime::{Everybody, Runtime, RuntimeOptions, Service, TenantKeys, read_portable};
+use crate::runtime::{Everybody, Runtime, RuntimeOptions, Service, TenantKeys, broker_id, read_portable};
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
 /// for its current and next segment, checkpoints, directory and lock, the standard streams, listeners and signals, and 64 HTTP connections.
@@ -63,7 +63,8 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     let policies = Arc::new(config.policies()?);
     let (stores, keys) = stores::open(config, &policies, keys)?;
     let partitions = stores.placement.partitions;
-    let openwire = openwire_options(config, partitions, listeners.address(Service::OpenWire)?);
+    let broker_id = broker_id::read_or_make(&config.data, &config.broker_name)?;
+    let openwire = openwire_options(config, (partitions, broker_id), listeners.address(Service::OpenWire)?);
     let options = runtime_options(config, &openwire, keys);
     let amqp = amqp_options(config, partitions);
     let runtime = Runtime::start(stores, &options, move |service, id, visit| match service {
@@ -95,6 +96,7 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
 fn runtime_options(config: &Config, openwire: &OpenWireOptions, keys: TenantKeys) -> RuntimeOptions {
     RuntimeOptions {
         broker_name: openwire.broker_name.clone(),
+        broker_id: openwire.broker_id.clone(),
         broker_url: openwire.broker_url.clone(),
         cores: config.runtime.cores,
         pin: config.runtime.pin,
@@ -115,7 +117,11 @@ fn amqp_session(id: ConnectionId, visit: &Visit, options: &AmqpOptions) -> Box<d
     Box::new(AmqpSession::new(id, options, read_portable))
 }
 
-fn openwire_options(config: &Config, partitions: u16, address: SocketAddr) -> OpenWireOptions {
+fn openwire_options(
+    config: &Config,
+    (partitions, broker_id): (u16, String),
+    address: SocketAddr,
+) -> OpenWireOptions {
     OpenWireOptions {
         max_frame_bytes: config.openwire.max_frame_bytes,
         large_message_bytes: config.limits.large_message_bytes,
@@ -123,9 +129,11 @@ fn openwire_options(config: &Config, partitions: u16, address: SocketAddr) -> Op
         cache: config.openwire.cache,
         max_inactivity_ms: config.openwire.max_inactivity_ms,
         broker_name: config.broker_name.clone(),
+        broker_id,
         broker_url: format!("tcp://{address}"),
         partitions,
         asks_login: false,
+        forwarder: Some(postroad_bridge::forwarder),
     }
 }
 

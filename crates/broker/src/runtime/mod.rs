@@ -4,6 +4,7 @@
 //! it for what may take long. Messages between threads go through bounded single-producer rings.
 
 mod body;
+pub mod broker_id;
 mod connection;
 mod durations;
 mod figures;

@@ -46,6 +46,8 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub struct RuntimeOptions {
     /// What the broker is called.
     pub broker_name: String,
+    /// What tells it from all other brokers.
+    pub broker_id: String,
     /// Where clients reach it.
     pub broker_url: String,
     /// Threads that serve connections and own partitions.
@@ -63,7 +65,7 @@ pub struct RuntimeOptions {
 impl RuntimeOptions {
     /// What writes the advisories of one core.
     fn advisories(&self, core: u16) -> Advisories {
-        Advisories::new(&self.broker_name, &self.broker_url, core, read_portable)
+        Advisories::new((&self.broker_name, &self.broker_id), &self.broker_url, core, read_portable)
     }
 }
 

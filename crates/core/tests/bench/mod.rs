@@ -862,6 +862,7 @@ impl Bench {
                 .then(|| self.settings.addressing.partition_of(self.settings.placement, &source)),
             retroactive: plain.contains(&"retroactive"),
             notice: Some(Arc::new(ConsumerNotice {
+                network: None,
                 name: plain[0].into(),
                 source: source.clone(),
                 mode,

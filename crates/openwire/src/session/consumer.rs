@@ -169,7 +169,6 @@ impl OpenWireSession {
         info: ConsumerInfo,
         turn: &mut Turn<'_>,
     ) -> Result<Done, Exception> {
-        check_supported(&info)?;
         let (Some(id), Some(destination)) = (&info.consumer_id, &info.destination) else {
             return Err(Exception::jms("ConsumerInfo without a consumer id or a destination"));
         };
@@ -241,6 +240,7 @@ impl OpenWireSession {
             selector: text(&info.selector).unwrap_or_default(),
             subscription: text(&info.subscription_name),
             client_id: self.introduction.client().map(|client| client.client_id.clone()).unwrap_or_default(),
+            network: None,
         })
     }
 
@@ -553,13 +553,6 @@ fn delivered<'a>(seen: i64, held: impl Iterator<Item = &'a Held>, part: Consumer
     }
 }
 
-fn check_supported(info: &ConsumerInfo) -> Result<(), Exception> {
-    if info.network_subscription {
-        return Err(Exception::jms("networks of brokers are not supported yet"));
-    }
-    Ok(())
-}
-
 /// Whether the application has said nothing about how much it wants ahead, as far as one can see: ActiveMQ's clients send their defaults
 /// then (`ActiveMQPrefetchPolicy` of activemq-client, and `PolicyEntry.configurePrefetch` of activemq-broker).
 fn is_default_prefetch(info: &ConsumerInfo) -> bool {
@@ -673,6 +666,8 @@ mod tests {
 
     fn session() -> OpenWireSession {
         let options = OpenWireOptions {
+            broker_id: "ID:b".to_owned(),
+            forwarder: None,
             asks_login: false,
             max_frame_bytes: 1 << 20,
             large_message_bytes: u64::MAX,

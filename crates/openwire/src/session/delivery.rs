@@ -388,7 +388,7 @@ impl OpenWireSession {
 }
 
 /// The message in its stored form, and the version of that; a message of another protocol is translated.
-fn in_openwire(
+pub fn in_openwire(
     message: &Message,
     tag: EntryTag,
     at: &Destination,

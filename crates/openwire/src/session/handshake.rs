@@ -118,7 +118,7 @@ impl OpenWireSession {
             turn.now.ticks_ms.saturating_add(u64::try_from(initial_delay_ms).unwrap_or_default());
         self.liveness.agree(Silences { peer_from_ms, ..ours.silences(&theirs) });
         let broker = BrokerInfo {
-            broker_id: Some(BrokerId { value: Some(self.options.broker_name.as_str().into()) }),
+            broker_id: Some(BrokerId { value: Some(self.options.broker_id.as_str().into()) }),
             broker_name: Some(self.options.broker_name.as_str().into()),
             broker_url: Some(self.options.broker_url.as_str().into()),
             ..BrokerInfo::default()
@@ -214,6 +214,7 @@ impl OpenWireSession {
                 user: client.user.clone(),
             };
             turn.events.push(Event::Introduce { connection: self.id, client: Arc::new(client) });
+            self.begin_link(turn);
         }
     }
 

@@ -14,6 +14,7 @@ mod download;
 mod exception;
 mod handshake;
 mod names;
+mod network;
 mod origin;
 mod producer;
 mod properties;
@@ -33,6 +34,7 @@ use postroad_model::{
 use crate::codec::{
     Command, KeepAliveInfo, Response, SIZE_BYTES, WireFormat, WireString, announced_bytes, take_frame,
 };
+use crate::network::MakeForwarder;
 use consumer::Consumers;
 use exception::Exception;
 use handshake::Introduction;
@@ -43,6 +45,7 @@ use transaction::Transactions;
 pub(crate) use dead_letter::without_past;
 pub use dead_letter::{mark_dead_letter, origin_of_dead_letter, revive_dead_letter};
 pub(crate) use names::to_model as to_model_destination;
+pub(crate) use names::{destinations_of, model_parts as parts_of};
 pub use origin::origin_of;
 pub(crate) use producer::to_model as to_model_message;
 pub use properties::StoredProperties;
@@ -64,12 +67,16 @@ pub struct OpenWireOptions {
     pub max_inactivity_ms: i64,
     /// What the broker is called.
     pub broker_name: String,
+    /// What tells it from all other brokers, whatever they are called.
+    pub broker_id: String,
     /// Where it can be reached.
     pub broker_url: String,
     /// How many partitions it has: a consumer of a pattern reads from each.
     pub partitions: u16,
     /// Whether somebody looks into who clients say they are.
     pub asks_login: bool,
+    /// What forwards messages over duplex connections of other brokers; `None`: they are one-way.
+    pub forwarder: Option<MakeForwarder>,
 }
 
 /// One conversation with an OpenWire client.
@@ -97,6 +104,7 @@ pub struct OpenWireSession {
     /// Number of the last delivery.
     next_delivery: u64,
     names: names::Names,
+    network: network::Network,
     uploads: upload::Uploads,
     /// The large message that is going out.
     download: Option<download::Download>,
@@ -131,6 +139,7 @@ impl OpenWireSession {
             next_command_id: 0,
             next_delivery: 0,
             names: names::Names::default(),
+            network: network::Network::default(),
             uploads: upload::Uploads::default(),
             download: None,
         }
@@ -169,7 +178,10 @@ impl OpenWireSession {
             self.refuse(respond, &exception, turn);
             return Ok(());
         }
-        self.understand(command, frame, turn)
+        match self.take_from_peer(command, turn)? {
+            Some(command) => self.understand(command, frame, turn),
+            None => Ok(()),
+        }
     }
 
     /// All branching on commands is here; each arm does one thing elsewhere.
@@ -180,6 +192,7 @@ impl OpenWireSession {
             Command::MessageAck(ack) => self.acknowledge(&ack, turn),
             Command::MessagePull(pull) => self.pull(&pull, turn),
             Command::WireFormatInfo(info) => return self.negotiate(&info, turn),
+            Command::BrokerInfo(info) => return self.meet_broker(&info, turn),
             Command::ConnectionInfo(info) => self.connect(&info, turn),
             // Nothing follows from these for this broker.
             Command::SessionInfo(_)
@@ -278,12 +291,24 @@ impl Session for OpenWireSession {
     ) -> Result<(), Parting> {
         let mut turn = Turn { events, output, now };
         match message {
+            ToSession::Reply { ticket, result } if self.network.has_asked(ticket) => {
+                self.reply_to_forwarder(ticket, result, &mut turn)?;
+            }
             ToSession::Reply { ticket, result } => self.replied(ticket, result, &mut turn),
+            ToSession::Deliver(delivery) if self.is_forwarded(delivery.consumer) => {
+                self.forward(&delivery, &mut turn);
+            }
             ToSession::Deliver(delivery) => self.deliver(delivery, &mut turn)?,
             // The runtime gives it to `body`, in its turn.
             ToSession::Chunk { .. } => {}
             ToSession::Prefetch { consumer, messages } => {
                 self.prefetch_decided(consumer.number, messages, &mut turn);
+            }
+            ToSession::Drained { consumer } if self.is_forwarded(consumer) => {
+                self.network.drained(consumer.number, turn.events);
+            }
+            ToSession::Detached { consumer, cause } if self.is_forwarded(consumer) => {
+                self.network.detached(consumer.number, cause, turn.events);
             }
             ToSession::Drained { consumer } => self.drained(consumer.number, &mut turn),
             ToSession::Detached { consumer, cause } => self.detached(consumer.number, cause, &mut turn),
@@ -343,11 +368,12 @@ impl Session for OpenWireSession {
     }
 
     fn streams(&self) -> Option<Protocol> {
-        self.can_stream().then_some(Protocol::OpenWire)
+        // What is forwarded changes in other places than a dispatch does: the runtime puts it together first.
+        (self.can_stream() && !self.network.forwards()).then_some(Protocol::OpenWire)
     }
 
     fn has_consumer(&self, consumer: ConsumerKey) -> bool {
-        self.consumers.has_number(consumer.number)
+        self.consumers.has_number(consumer.number) || self.is_forwarded(consumer)
     }
 
     fn body_missing(&self) -> u64 {
@@ -370,11 +396,16 @@ impl Session for OpenWireSession {
         events: &mut Vec<Event>,
         output: &mut BytesMut,
     ) {
+        if self.is_forwarded(delivery.consumer) {
+            return self.network.unsendable(delivery, reason, events);
+        }
         self.reject(delivery.consumer, delivery.tag, reason, &mut Turn { events, output, now });
     }
 
-    /// What the connection leaves behind the core finds by itself.
-    fn close(&mut self, _: &mut Vec<Event>) {}
+    /// What clients leave behind the core finds by itself; a link's deliveries do not count as failed.
+    fn close(&mut self, events: &mut Vec<Event>) {
+        self.network.close(events);
+    }
 
     fn missing_bytes(&self, input: &BytesMut) -> usize {
         if let Some(missing) = self.uploads.missing_bytes(input.len()) {

@@ -96,6 +96,17 @@ pub fn parts(wire: &codec::Destination) -> Vec<codec::Destination> {
     listed.map(part).filter(|part| seen.insert(part.clone(), ()).is_none()).collect()
 }
 
+/// The model's destinations of a list.
+pub fn model_parts(wire: &codec::Destination) -> Vec<Destination> {
+    parts(wire).iter().map(to_model).collect()
+}
+
+/// The destinations of a list in an option of a network connection, such as `queue://a,topic://b`; queues if it does not say.
+pub fn destinations_of(list: &str) -> Vec<Destination> {
+    let list = list.trim().trim_start_matches('[').trim_end_matches(']');
+    model_parts(&codec::Destination::Queue(list.into()))
+}
+
 /// Every destination that a message of this address is for.
 pub fn targets(wire: &codec::Destination) -> Vec<Destination> {
     if is_composite(wire) { parts(wire).iter().map(to_model).collect() } else { vec![to_model(wire)] }

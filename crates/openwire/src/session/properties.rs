@@ -37,6 +37,14 @@ impl<'m> StoredProperties<'m> {
         find_property(marshalled.as_ref()?, name).ok()?
     }
 
+    /// As the client shows it: `[first, second]`; `None` if the message has passed no other broker.
+    fn broker_path(&self) -> Option<Value<'_>> {
+        let path =
+            from_stored(self.stored, self.version).ok()?.broker_path.filter(|path| !path.is_empty())?;
+        let ids = path.iter().filter_map(|id| Some(id.value.as_ref()?.to_str().into_owned()));
+        Some(Value::String(format!("[{}]", ids.collect::<Vec<_>>().join(", ")).into()))
+    }
+
     fn header(&self, name: &str) -> Option<Value<'_>> {
         let headers = self.headers()?;
         match name {
@@ -56,6 +64,7 @@ impl<'m> StoredProperties<'m> {
             "JMSXUserID" => text(&headers.user_id),
             "JMSDestination" => destination(&headers.destination),
             "JMSReplyTo" => destination(&headers.reply_to),
+            "JMSActiveMQBrokerPath" => self.broker_path(),
             _ => None,
         }
     }

@@ -1,0 +1,530 @@
+//! The demand engine: subscribes here for consumers of a peer, and settles what the peer has taken.
+//!
+//! ```text
+//!   remote consumer ──▶ target (destination, selector) ──▶ subscription ──▶ deliveries ──▶ responses ──▶ accepted
+//!   last one goes   ──▶ subscription drains: no more credit, what is in flight is answered, then it detaches
+//! ```
+//! Consumers that want the same share one subscription, whose window is what they take ahead together. A topic has one
+//! subscription whatever its consumers select: two would forward a message twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use postroad_model::{
+    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, Destination, DestinationKind, DetachCause,
+    EntryTag, Event, NetworkPath, Outcome, PartitionId, Refusal, Settle, Share, Ticket,
+};
+use postroad_openwire::network::{
+    Demand, FORWARDER_NUMBER, FORWARDER_TICKET, Forwarder, Link, LinkOptions, RemoteConsumer,
+};
+use rustc_hash::FxHashMap;
+
+use crate::pattern::matches;
+
+/// Remote consumers and durable subscriptions that one link knows of.
+const HOLDERS_MAX: usize = 65_536;
+
+/// Temporary destinations of the peer that exist here too.
+const TEMPORARIES_MAX: usize = 16_384;
+
+/// Prefix of the durable subscriptions that links make (`NetworkConnector.DURABLE_SUB_PREFIX`).
+const DURABLE_PREFIX: &str = "NC-DS_";
+
+/// Topics of the brokers themselves, which links read in their own way.
+const ADVISORY_PREFIX: &str = "ActiveMQ.Advisory.";
+
+/// Holder of the demand for static destinations.
+const STATIC: &str = "static";
+
+/// See the module.
+pub struct DemandEngine {
+    options: LinkOptions,
+    link: Option<Link>,
+    last_number: u32,
+    last_ticket: u64,
+    /// What each remote consumer wants, and each durable subscription.
+    holders: BTreeMap<Arc<str>, Vec<Target>>,
+    targets: BTreeMap<Target, Wanted>,
+    subscriptions: BTreeMap<u32, Subscription>,
+    /// Messages that the peer has not answered, by the number of the command.
+    in_flight: FxHashMap<i32, (ConsumerKey, EntryTag)>,
+    attaching: FxHashMap<Ticket, u32>,
+    declaring: FxHashMap<Ticket, Destination>,
+    temporaries: BTreeSet<Destination>,
+}
+
+/// What is subscribed to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Target {
+    source: Destination,
+    /// The consumers' own; always empty for topics.
+    selector: Arc<str>,
+    is_durable: bool,
+}
+
+/// A target with those who want it.
+#[derive(Debug, Default)]
+struct Wanted {
+    /// How much each holder takes ahead.
+    by: BTreeMap<Arc<str>, u32>,
+    /// Where the demand comes from; see [`NetworkPath`].
+    path: Vec<Arc<str>>,
+    stands_for: Vec<Arc<str>>,
+    /// The subscriptions; one for each partition if the source is a pattern.
+    numbers: Vec<u32>,
+}
+
+/// One consumer of the core.
+#[derive(Debug)]
+struct Subscription {
+    target: Target,
+    at: Option<PartitionId>,
+    /// Messages that it may have in flight.
+    window: u32,
+    /// Credit that the core has for it, and messages in flight.
+    granted: u32,
+    /// Messages that the peer has not answered.
+    unanswered: u32,
+    closing: Closing,
+}
+
+/// How far a subscription is that nobody needs any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closing {
+    /// It is needed.
+    No,
+    /// The core may still deliver.
+    Draining,
+    /// The core delivers no more; the peer may still answer.
+    Drained,
+}
+
+impl DemandEngine {
+    /// An engine that knows no demand yet.
+    pub fn new(options: LinkOptions) -> DemandEngine {
+        DemandEngine {
+            options,
+            link: None,
+            last_number: 0,
+            last_ticket: 0,
+            holders: BTreeMap::new(),
+            targets: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
+            in_flight: FxHashMap::default(),
+            attaching: FxHashMap::default(),
+            declaring: FxHashMap::default(),
+            temporaries: BTreeSet::new(),
+        }
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.last_ticket += 1;
+        Ticket(FORWARDER_TICKET | self.last_ticket)
+    }
+
+    /// Whether messages of this destination may leave by the link.
+    fn is_permitted(&self, destination: &Destination) -> bool {
+        if destination.name.starts_with(ADVISORY_PREFIX) {
+            return false;
+        }
+        if destination.temporary {
+            return self.options.temporaries;
+        }
+        let named = |list: &[Destination]| list.iter().any(|pattern| matches(pattern, destination));
+        !named(&self.options.exclude)
+            && (named(&self.options.statics)
+                || self.options.include.is_empty()
+                || named(&self.options.include))
+    }
+
+    fn has_come(&mut self, consumer: RemoteConsumer, events: &mut Vec<Event>) -> Result<(), String> {
+        let Some(link) = &self.link else { return Ok(()) };
+        let hops = i64::try_from(consumer.path.len()).unwrap_or(i64::MAX);
+        let is_far = 0 <= self.options.consumer_ttl && i64::from(self.options.consumer_ttl) <= hops;
+        if consumer.browses || is_far || consumer.path.contains(&link.broker_id) {
+            return Ok(());
+        }
+        let holder = match &consumer.subscription {
+            Some(subscription) => holder_of(subscription),
+            None => consumer.id.clone(),
+        };
+        let sources: Vec<_> =
+            consumer.sources.iter().filter(|source| self.is_permitted(source)).cloned().collect();
+        if self.holders.contains_key(&holder) || sources.is_empty() {
+            return Ok(());
+        }
+        if HOLDERS_MAX <= self.holders.len() {
+            return Err(format!("the peer has more than {HOLDERS_MAX} consumers"));
+        }
+        for source in sources {
+            if source.temporary {
+                self.declare(source.clone(), events);
+            }
+            let is_topic = source.kind == DestinationKind::Topic;
+            let selector = if is_topic { Arc::default() } else { consumer.selector.clone() };
+            let is_durable = is_topic && consumer.subscription.is_some();
+            let target = Target { source, selector, is_durable };
+            self.want(target, (holder.clone(), consumer.prefetch), &consumer, events);
+        }
+        Ok(())
+    }
+
+    fn want(
+        &mut self,
+        target: Target,
+        (holder, prefetch): (Arc<str>, u32),
+        consumer: &RemoteConsumer,
+        events: &mut Vec<Event>,
+    ) {
+        let targets = self.holders.entry(holder.clone()).or_default();
+        targets.push(target.clone());
+        let wanted = self.targets.entry(target.clone()).or_default();
+        wanted.by.insert(holder, prefetch);
+        if wanted.numbers.is_empty() {
+            wanted.path.clone_from(&consumer.path);
+            wanted.stands_for = vec![consumer.id.clone()];
+            wanted.stands_for.extend(consumer.stands_for.iter().cloned());
+            self.subscribe(&target, events);
+        } else {
+            self.resize(&target, events);
+        }
+    }
+
+    /// A holder wants nothing any more.
+    fn release(&mut self, holder: &Arc<str>, events: &mut Vec<Event>) {
+        for target in self.holders.remove(holder).unwrap_or_default() {
+            let Some(wanted) = self.targets.get_mut(&target) else { continue };
+            wanted.by.remove(holder);
+            if wanted.by.is_empty() {
+                self.withdraw(&target, events);
+            } else {
+                self.resize(&target, events);
+            }
+        }
+    }
+
+    fn window_of(&self, wanted: &Wanted) -> u32 {
+        let sum = wanted.by.values().fold(0_u32, |sum, prefetch| sum.saturating_add((*prefetch).max(1)));
+        sum.clamp(1, self.options.prefetch.max(1))
+    }
+
+    fn subscribe(&mut self, target: &Target, events: &mut Vec<Event>) {
+        let (Some(link), Some(wanted)) = (&self.link, self.targets.get(target)) else { return };
+        let window = self.window_of(wanted);
+        let everywhere = (0..link.partitions).map(|partition| Some(PartitionId(partition)));
+        let places: Vec<_> = if target.source.is_pattern() { everywhere.collect() } else { vec![None] };
+        for at in places {
+            self.attach(target, at, window, events);
+        }
+    }
+
+    fn attach(&mut self, target: &Target, at: Option<PartitionId>, window: u32, events: &mut Vec<Event>) {
+        let ticket = self.ticket();
+        self.last_number += 1;
+        let number = FORWARDER_NUMBER | self.last_number;
+        let Some(attach) = self.attach_of(target, at, (number, window, ticket)) else { return };
+        let Some(wanted) = self.targets.get_mut(target) else { return };
+        wanted.numbers.push(number);
+        self.attaching.insert(ticket, number);
+        let (target, closing) = (target.clone(), Closing::No);
+        let subscription = Subscription { target, at, window, granted: window, unanswered: 0, closing };
+        self.subscriptions.insert(number, subscription);
+        events.push(Event::Attach(attach));
+    }
+
+    fn attach_of(
+        &self,
+        target: &Target,
+        at: Option<PartitionId>,
+        (number, credit, ticket): (u32, u32, Ticket),
+    ) -> Option<Attach> {
+        let (link, wanted) = (self.link.as_ref()?, self.targets.get(target)?);
+        let client: Arc<str> = format!("{}_inbound_{}", link.peer_name, link.broker_name).into();
+        let name = format!("{DURABLE_PREFIX}{}_{}", link.broker_name, target.source.name);
+        let subscription = target.is_durable.then(|| format!("{}:{client}:{name}", client.len()).into());
+        let mut brokers = wanted.path.clone();
+        brokers.push(link.peer_id.clone());
+        let priority = self.priority_at(brokers.len());
+        let notice = at.is_none_or(|at| at == PartitionId(0)).then(|| {
+            Arc::new(ConsumerNotice {
+                name: format!(
+                    "{}-{}-{}:1:{number}",
+                    link.broker_id,
+                    link.connection.core(),
+                    link.connection.number()
+                )
+                .into(),
+                source: target.source.clone(),
+                mode: ConsumerMode::Shared,
+                prefetch: credit,
+                priority,
+                no_local: false,
+                retroactive: false,
+                selector: target.selector.clone(),
+                subscription: target.is_durable.then(|| name.as_str().into()),
+                client_id: client.clone(),
+                network: Some(NetworkPath { brokers, consumers: wanted.stands_for.clone() }),
+            })
+        });
+        Some(Attach {
+            consumer: ConsumerKey::new(link.connection, number),
+            source: target.source.clone(),
+            at,
+            mode: ConsumerMode::Shared,
+            credit,
+            credit_by_default: false,
+            priority,
+            no_local: false,
+            steals: target.is_durable.then(|| format!("link {client}").into()),
+            client: Some(client),
+            selector: selector_for(&target.selector, &link.peer_id, self.options.message_ttl),
+            subscription,
+            share: Share::No,
+            retroactive: false,
+            notice,
+            ticket,
+        })
+    }
+
+    /// One broker away: the base; further away, lower by the brokers in between, as ActiveMQ has it.
+    fn priority_at(&self, brokers: usize) -> i8 {
+        let further = if self.options.decreases_priority && 1 < brokers { brokers + 1 } else { 0 };
+        let priority = i64::from(self.options.priority) - i64::try_from(further).unwrap_or(i64::MAX);
+        i8::try_from(priority).unwrap_or(i8::MIN)
+    }
+
+    /// Others want the target too, or fewer do.
+    fn resize(&mut self, target: &Target, events: &mut Vec<Event>) {
+        let Some(wanted) = self.targets.get(target) else { return };
+        let (window, numbers) = (self.window_of(wanted), wanted.numbers.clone());
+        for number in numbers {
+            if let Some(subscription) = self.subscriptions.get_mut(&number) {
+                subscription.window = window;
+            }
+            self.refill(number, events);
+        }
+    }
+
+    /// Gives the core credit up to the window.
+    fn refill(&mut self, number: u32, events: &mut Vec<Event>) {
+        let (Some(link), Some(subscription)) = (&self.link, self.subscriptions.get_mut(&number)) else {
+            return;
+        };
+        let add = subscription.window.saturating_sub(subscription.granted);
+        if subscription.closing == Closing::No && 0 < add {
+            subscription.granted += add;
+            events.push(Event::Credit { consumer: ConsumerKey::new(link.connection, number), add });
+        }
+    }
+
+    fn withdraw(&mut self, target: &Target, events: &mut Vec<Event>) {
+        let Some(link) = &self.link else { return };
+        let Some(wanted) = self.targets.remove(target) else { return };
+        for number in wanted.numbers {
+            if let Some(subscription) = self.subscriptions.get_mut(&number) {
+                subscription.closing = Closing::Draining;
+                events.push(Event::Drain { consumer: ConsumerKey::new(link.connection, number) });
+            }
+        }
+    }
+
+    /// Ends a subscription once nothing of it is on its way.
+    fn end_if_done(&mut self, number: u32, events: &mut Vec<Event>) {
+        let is_done = self.subscriptions.get(&number).is_some_and(|subscription| {
+            subscription.closing == Closing::Drained && subscription.unanswered == 0
+        });
+        if let (true, Some(link)) = (is_done, &self.link) {
+            let consumer = ConsumerKey::new(link.connection, number);
+            self.subscriptions.remove(&number);
+            events.push(Event::Detach { consumer, delivered: Delivered::None, ticket: None });
+        }
+    }
+
+    /// A message of the subscription has left the window.
+    fn settled(&mut self, number: u32, events: &mut Vec<Event>) {
+        if let Some(subscription) = self.subscriptions.get_mut(&number) {
+            subscription.unanswered = subscription.unanswered.saturating_sub(1);
+            subscription.granted = subscription.granted.saturating_sub(1);
+        }
+        self.refill(number, events);
+        self.end_if_done(number, events);
+    }
+
+    fn declare(&mut self, destination: Destination, events: &mut Vec<Event>) {
+        let Some(link) = &self.link else { return };
+        let connection = link.connection;
+        let is_known = self.temporaries.contains(&destination)
+            || self.declaring.values().any(|declared| *declared == destination);
+        if is_known || !self.options.temporaries || TEMPORARIES_MAX <= self.temporaries.len() {
+            return;
+        }
+        let ticket = self.ticket();
+        self.declaring.insert(ticket, destination.clone());
+        events.push(Event::Declare { destination, connection, steals: None, ticket });
+    }
+
+    fn delete(&mut self, destination: Destination, events: &mut Vec<Event>) {
+        let Some(link) = &self.link else { return };
+        let connection = link.connection;
+        if self.temporaries.remove(&destination) {
+            let ticket = self.ticket();
+            events.push(Event::Delete { destination, connection, ticket });
+        }
+    }
+}
+
+impl Forwarder for DemandEngine {
+    fn begin(&mut self, link: Link, events: &mut Vec<Event>) {
+        self.link = Some(link);
+        for source in self.options.statics.clone() {
+            let target = Target { source, selector: Arc::default(), is_durable: false };
+            let holder = (STATIC.into(), self.options.prefetch);
+            self.want(target, holder, &RemoteConsumer::default(), events);
+        }
+    }
+
+    fn demand(&mut self, change: Demand, events: &mut Vec<Event>) -> Result<(), String> {
+        match change {
+            Demand::Consumer(consumer) => return self.has_come(consumer, events),
+            Demand::Gone { id } => self.release(&id, events),
+            Demand::Unsubscribed { subscription } => self.release(&holder_of(&subscription), events),
+            Demand::Temporary { destination, present: true } => self.declare(destination, events),
+            Demand::Temporary { destination, present: false } => self.delete(destination, events),
+        }
+        Ok(())
+    }
+
+    fn has_consumer(&self, number: u32) -> bool {
+        self.subscriptions.contains_key(&number)
+    }
+
+    fn admit(
+        &mut self,
+        consumer: ConsumerKey,
+        tag: EntryTag,
+        events: &mut Vec<Event>,
+    ) -> Option<Destination> {
+        let subscription = self.subscriptions.get_mut(&consumer.number)?;
+        if subscription.closing == Closing::No {
+            subscription.unanswered += 1;
+            return Some(subscription.target.source.clone());
+        }
+        // Nobody there wants it any more: to forward it would strand it there.
+        events.push(settle(consumer, tag, Outcome::Released { failed: false }));
+        None
+    }
+
+    fn sent(&mut self, request: i32, consumer: ConsumerKey, tag: EntryTag) {
+        self.in_flight.insert(request, (consumer, tag));
+    }
+
+    fn unsendable(&mut self, consumer: ConsumerKey, tag: EntryTag, reason: &str, events: &mut Vec<Event>) {
+        events.push(Event::Settle(Settle::rejected(consumer, tag, reason)));
+        self.settled(consumer.number, events);
+    }
+
+    fn answered(
+        &mut self,
+        request: i32,
+        refused: Option<&str>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), String> {
+        let Some((consumer, tag)) = self.in_flight.remove(&request) else { return Ok(()) };
+        let subscription = self.subscriptions.get(&consumer.number);
+        let is_temporary = subscription.is_some_and(|known| known.target.source.temporary);
+        match refused {
+            None => events.push(settle(consumer, tag, Outcome::Accepted)),
+            // Its destination has gone with its connection.
+            Some(reason) if is_temporary => {
+                events.push(Event::Settle(Settle::rejected(consumer, tag, reason)));
+            }
+            Some(reason) => {
+                // Counted, so that a message which is refused again and again becomes a dead letter.
+                events.push(settle(consumer, tag, Outcome::Released { failed: true }));
+                return Err(format!("the peer has refused a message: {reason}"));
+            }
+        }
+        self.settled(consumer.number, events);
+        Ok(())
+    }
+
+    fn replied(
+        &mut self,
+        ticket: Ticket,
+        result: Result<(), Refusal>,
+        _: &mut Vec<Event>,
+    ) -> Result<(), String> {
+        if let Some(destination) = self.declaring.remove(&ticket)
+            && result.is_ok()
+        {
+            self.temporaries.insert(destination);
+        }
+        let Some(number) = self.attaching.remove(&ticket) else { return Ok(()) };
+        let Err(refusal) = result else { return Ok(()) };
+        let Some(subscription) = self.subscriptions.remove(&number) else { return Ok(()) };
+        if let Some(wanted) = self.targets.get_mut(&subscription.target) {
+            wanted.numbers.retain(|other| *other != number);
+        }
+        // One that its connection has deleted meanwhile.
+        let source = &subscription.target.source;
+        if source.temporary { Ok(()) } else { Err(format!("cannot subscribe to {source}: {refusal}")) }
+    }
+
+    fn drained(&mut self, number: u32, events: &mut Vec<Event>) {
+        if let Some(subscription) = self.subscriptions.get_mut(&number) {
+            subscription.closing = Closing::Drained;
+        }
+        self.end_if_done(number, events);
+    }
+
+    fn detached(&mut self, number: u32, cause: DetachCause, events: &mut Vec<Event>) {
+        let Some(subscription) = self.subscriptions.remove(&number) else { return };
+        self.in_flight.retain(|_, (consumer, _)| consumer.number != number);
+        let Some(wanted) = self.targets.get_mut(&subscription.target) else { return };
+        wanted.numbers.retain(|other| *other != number);
+        // Another link of the same name reads a stolen one; a temporary destination has gone for good.
+        if cause != DetachCause::Stolen && !subscription.target.source.temporary {
+            self.attach(&subscription.target, subscription.at, subscription.window, events);
+        }
+    }
+
+    fn close(&mut self, events: &mut Vec<Event>) {
+        let Some(link) = self.link.take() else { return };
+        for number in std::mem::take(&mut self.subscriptions).into_keys() {
+            let consumer = ConsumerKey::new(link.connection, number);
+            events.push(Event::Detach { consumer, delivered: Delivered::None, ticket: None });
+        }
+    }
+}
+
+fn settle(consumer: ConsumerKey, tag: EntryTag, outcome: Outcome) -> Event {
+    let (tags, transaction, reason, ticket) = (vec![tag], None, None, None);
+    Event::Settle(Settle { consumer, tags, outcome, transaction, reason, ticket })
+}
+
+/// A durable subscription wants messages whether its consumer is there or not.
+fn holder_of((client, name): &(Arc<str>, Arc<str>)) -> Arc<str> {
+    format!("subscription {}:{client}:{name}", client.len()).into()
+}
+
+/// What the link's subscription selects: what consumers select, of the messages that have not passed the peer, nor as many brokers as they
+/// may.
+fn selector_for(own: &str, peer: &str, message_ttl: i32) -> Arc<str> {
+    const PATH: &str = "JMSActiveMQBrokerPath";
+    let peer = peer.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_").replace('\'', "''");
+    let avoids = format!("{PATH} NOT LIKE '%{peer}%' ESCAPE '\\'");
+    let path = match message_ttl {
+        0 => "1 = 0".to_owned(),
+        1 => format!("{PATH} IS NULL"),
+        // Ids in the path stand behind each other with a comma in between.
+        2..=64 => {
+            let long = ", %".repeat(message_ttl as usize - 1);
+            format!("({PATH} IS NULL OR ({avoids} AND {PATH} NOT LIKE '%{long}'))")
+        }
+        _ => format!("({PATH} IS NULL OR {avoids})"),
+    };
+    if own.is_empty() { path.into() } else { format!("({own}) AND {path}").into() }
+}
+
+#[cfg(test)]
+mod tests;

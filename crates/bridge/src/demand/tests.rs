@@ -1,0 +1,254 @@
+use postroad_model::ConnectionId;
+
+use super::*;
+
+const CONNECTION: ConnectionId = ConnectionId::new(0, 7);
+
+fn engine(options: LinkOptions) -> DemandEngine {
+    let mut engine = DemandEngine::new(options);
+    let link = Link {
+        connection: CONNECTION,
+        broker_id: "ID:here".into(),
+        broker_name: "here".into(),
+        peer_id: "ID:there".into(),
+        peer_name: "there".into(),
+        partitions: 2,
+    };
+    let mut events = Vec::new();
+    engine.begin(link, &mut events);
+    assert!(events.is_empty());
+    engine
+}
+
+fn consumer(id: &str, source: Destination, prefetch: u32) -> Demand {
+    let sources = vec![source];
+    Demand::Consumer(RemoteConsumer { id: id.into(), sources, prefetch, ..RemoteConsumer::default() })
+}
+
+fn gone(id: &str) -> Demand {
+    Demand::Gone { id: id.into() }
+}
+
+/// Events in short: what, and how many.
+fn short(events: &[Event]) -> Vec<String> {
+    let each = |event: &Event| match event {
+        Event::Attach(attach) => format!("attach {} {}", attach.source, attach.credit),
+        Event::Credit { add, .. } => format!("credit {add}"),
+        Event::Drain { .. } => "drain".to_owned(),
+        Event::Detach { delivered, .. } => format!("detach {delivered:?}"),
+        Event::Settle(settle) => format!("settle {:?} {:?}", settle.tags[0], settle.outcome),
+        other => format!("{other:?}"),
+    };
+    events.iter().map(each).collect()
+}
+
+fn change(engine: &mut DemandEngine, change: Demand) -> Vec<String> {
+    let mut events = Vec::new();
+    engine.demand(change, &mut events).unwrap();
+    short(&events)
+}
+
+fn key(number: u32) -> ConsumerKey {
+    ConsumerKey::new(CONNECTION, FORWARDER_NUMBER | number)
+}
+
+#[test]
+fn consumers_share_a_subscription_whose_window_is_what_they_take_ahead() {
+    let mut engine = engine(LinkOptions { prefetch: 25, ..LinkOptions::default() });
+    let orders = || Destination::queue("orders");
+    assert_eq!(change(&mut engine, consumer("a", orders(), 10)), ["attach queue://orders 10"]);
+    assert_eq!(change(&mut engine, consumer("a", orders(), 10)), [""; 0], "told twice");
+    assert_eq!(change(&mut engine, consumer("b", orders(), 10)), ["credit 10"]);
+    assert_eq!(change(&mut engine, consumer("c", orders(), 10)), ["credit 5"], "bounded by the link");
+    assert_eq!(change(&mut engine, gone("a")), [""; 0]);
+    assert_eq!(change(&mut engine, gone("b")), [""; 0]);
+    assert_eq!(change(&mut engine, gone("c")), ["drain"]);
+}
+
+#[test]
+fn a_subscription_ends_once_the_peer_has_answered_and_forwards_nothing_meanwhile() {
+    let mut engine = engine(LinkOptions::default());
+    change(&mut engine, consumer("a", Destination::queue("orders"), 2));
+    let mut events = Vec::new();
+    assert!(engine.admit(key(1), EntryTag(1), &mut events).is_some());
+    engine.sent(41, key(1), EntryTag(1));
+    assert_eq!(change(&mut engine, gone("a")), ["drain"]);
+    assert!(engine.admit(key(1), EntryTag(2), &mut events).is_none());
+    assert_eq!(short(&events), ["settle EntryTag(2) Released { failed: false }"]);
+    events.clear();
+    engine.drained(key(1).number, &mut events);
+    assert!(events.is_empty(), "a response is to come");
+    engine.answered(41, None, &mut events).unwrap();
+    assert_eq!(short(&events), ["settle EntryTag(1) Accepted", "detach None"]);
+    assert!(!engine.has_consumer(key(1).number));
+}
+
+#[test]
+fn an_answer_makes_room_for_the_next_message() {
+    let mut engine = engine(LinkOptions::default());
+    change(&mut engine, consumer("a", Destination::queue("orders"), 2));
+    let mut events = Vec::new();
+    engine.admit(key(1), EntryTag(1), &mut events);
+    engine.sent(41, key(1), EntryTag(1));
+    engine.answered(40, None, &mut events).unwrap();
+    assert!(events.is_empty(), "nothing was sent by that number");
+    engine.answered(41, None, &mut events).unwrap();
+    assert_eq!(short(&events), ["settle EntryTag(1) Accepted", "credit 1"]);
+}
+
+#[test]
+fn a_refused_message_goes_back_counted_and_ends_the_link() {
+    let mut engine = engine(LinkOptions::default());
+    change(&mut engine, consumer("a", Destination::queue("orders"), 2));
+    let mut events = Vec::new();
+    engine.admit(key(1), EntryTag(1), &mut events);
+    engine.sent(41, key(1), EntryTag(1));
+    let ended = engine.answered(41, Some("full"), &mut events);
+    assert_eq!(ended, Err("the peer has refused a message: full".to_owned()));
+    assert_eq!(short(&events), ["settle EntryTag(1) Released { failed: true }"]);
+    events.clear();
+    engine.close(&mut events);
+    assert_eq!(short(&events), ["detach None"], "what is in flight goes back uncounted");
+}
+
+#[test]
+fn demand_that_would_loop_or_is_not_permitted_is_passed_over() {
+    let mut engine = engine(LinkOptions {
+        consumer_ttl: 2,
+        exclude: vec![Destination::queue("secret.>")],
+        include: vec![Destination::queue(">")],
+        ..LinkOptions::default()
+    });
+    let with = |path: &[&str], browses| {
+        let path = path.iter().map(|id| Arc::from(*id)).collect();
+        let sources = vec![Destination::queue("orders")];
+        Demand::Consumer(RemoteConsumer {
+            id: "a".into(),
+            sources,
+            path,
+            browses,
+            ..RemoteConsumer::default()
+        })
+    };
+    for (case, demand) in [
+        ("it has passed this broker", with(&["ID:here"], false)),
+        ("too far away", with(&["ID:x", "ID:y"], false)),
+        ("a browser", with(&[], true)),
+        ("excluded", consumer("a", Destination::queue("secret.a"), 1)),
+        ("not included", consumer("a", Destination::topic("news"), 1)),
+        ("an advisory", consumer("a", Destination::topic("ActiveMQ.Advisory.Queue"), 1)),
+    ] {
+        assert_eq!(change(&mut engine, demand), [""; 0], "{case}");
+    }
+    assert_eq!(change(&mut engine, with(&["ID:x"], false)), ["attach queue://orders 1"]);
+}
+
+#[test]
+fn a_durable_subscription_wants_messages_until_it_is_unsubscribed() {
+    let mut engine = engine(LinkOptions::default());
+    let subscription: (Arc<str>, Arc<str>) = ("client".into(), "news".into());
+    let sources = vec![Destination::topic("news")];
+    let consumer = RemoteConsumer {
+        id: "a".into(),
+        sources,
+        prefetch: 5,
+        subscription: Some(subscription.clone()),
+        ..RemoteConsumer::default()
+    };
+    let mut events = Vec::new();
+    engine.demand(Demand::Consumer(consumer), &mut events).unwrap();
+    let [Event::Attach(attach)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(attach.subscription.as_deref(), Some("18:there_inbound_here:NC-DS_here_news"));
+    assert_eq!(change(&mut engine, gone("a")), [""; 0]);
+    assert_eq!(change(&mut engine, Demand::Unsubscribed { subscription }), ["drain"]);
+}
+
+#[test]
+fn a_pattern_reads_from_each_partition_and_is_told_of_once() {
+    let mut engine = engine(LinkOptions::default());
+    let mut events = Vec::new();
+    engine.demand(consumer("a", Destination::topic("news.>"), 5), &mut events).unwrap();
+    let told: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Attach(attach) => Some((attach.at, attach.notice.is_some())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [(Some(PartitionId(0)), true), (Some(PartitionId(1)), false)]);
+}
+
+#[test]
+fn the_bound_on_remote_consumers_ends_the_link() {
+    let mut engine = engine(LinkOptions::default());
+    let mut events = Vec::new();
+    for number in 0..HOLDERS_MAX {
+        engine.demand(consumer(&number.to_string(), Destination::queue("q"), 1), &mut events).unwrap();
+    }
+    let more = engine.demand(consumer("more", Destination::queue("q"), 1), &mut events);
+    assert_eq!(more, Err("the peer has more than 65536 consumers".to_owned()));
+}
+
+#[test]
+fn temporary_destinations_come_and_go_with_those_of_the_peer() {
+    let mut engine = engine(LinkOptions::default());
+    let reply = Destination { temporary: true, ..Destination::queue("ID:x:1") };
+    let told = |present| Demand::Temporary { destination: reply.clone(), present };
+    let mut events = Vec::new();
+    engine.demand(told(true), &mut events).unwrap();
+    engine.demand(told(true), &mut events).unwrap();
+    let [Event::Declare { ticket, .. }] = events[..] else { panic!("{events:?}") };
+    engine.replied(ticket, Ok(()), &mut Vec::new()).unwrap();
+    events.clear();
+    engine.demand(told(false), &mut events).unwrap();
+    assert!(matches!(events[..], [Event::Delete { .. }]), "{events:?}");
+    // One that another connection has made is left alone.
+    let other = Destination { temporary: true, ..Destination::queue("ID:y:1") };
+    events.clear();
+    engine.demand(Demand::Temporary { destination: other.clone(), present: true }, &mut events).unwrap();
+    let [Event::Declare { ticket, .. }] = events[..] else { panic!("{events:?}") };
+    engine.replied(ticket, Err(Refusal::NotOwner(other.clone())), &mut Vec::new()).unwrap();
+    events.clear();
+    engine.demand(Demand::Temporary { destination: other, present: false }, &mut events).unwrap();
+    assert!(events.is_empty());
+}
+
+#[test]
+fn priorities_fall_with_the_distance() {
+    let engine = engine(LinkOptions::default());
+    assert_eq!([1, 2, 3].map(|brokers| engine.priority_at(brokers)), [-5, -8, -9]);
+}
+
+#[test]
+fn selectors_hold_messages_back_that_have_passed_the_peer_or_too_many_brokers() {
+    for (own, ttl, path, want) in [
+        ("", 1, None, true),
+        ("", 1, Some("[ID:x]"), false),
+        ("", 2, Some("[ID:x]"), true),
+        ("", 2, Some("[ID:t_re]"), false),
+        ("", 2, Some("[ID:txre]"), true),
+        ("", 2, Some("[ID:x, ID:y]"), false),
+        ("", 3, Some("[ID:x, ID:y]"), true),
+        ("", -1, Some("[ID:x, ID:y, ID:z]"), true),
+        ("", -1, Some("[ID:x, ID:t_re]"), false),
+        ("", 0, None, false),
+        ("a = 1 OR a = 2", 1, None, false),
+    ] {
+        let text = selector_for(own, "ID:t_re", ttl);
+        let selector = postroad_selector::Selector::parse(&text).unwrap();
+        assert_eq!(selector.matches(&Path(path)), want, "{text} for {path:?}");
+    }
+}
+
+struct Path(Option<&'static str>);
+
+impl postroad_selector::Properties for Path {
+    fn property(&self, name: &str) -> Option<postroad_selector::Value<'_>> {
+        let path = self.0.filter(|_| name == "JMSActiveMQBrokerPath")?;
+        Some(postroad_selector::Value::String(path.into()))
+    }
+
+    fn body(&self) -> Option<std::borrow::Cow<'_, str>> {
+        None
+    }
+}

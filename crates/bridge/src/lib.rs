@@ -1,0 +1,17 @@
+//! Bridge room: the demand engine of links to other brokers, sans-IO.
+//!
+//! In: consumers of the peer that come and go, deliveries to the link's own subscriptions, responses of the peer.
+//! Out: events for the core (attach, credit, settle, detach). The protocol room turns deliveries into frames.
+//! Never here: sockets, threads, clocks, frames, the state of queues.
+
+mod demand;
+mod pattern;
+
+pub use demand::DemandEngine;
+
+use postroad_openwire::network::{Forwarder, LinkOptions};
+
+/// The engine of one OpenWire link.
+pub fn forwarder(options: LinkOptions) -> Box<dyn Forwarder> {
+    Box::new(DemandEngine::new(options))
+}

@@ -1,0 +1,329 @@
+//! Networks of brokers: what the two ends of a network connection know of each other, and the seam to the demand engine.
+//!
+//! A network connection is an OpenWire connection on which the peer has presented itself as a broker
+//! (`BrokerInfo.networkConnection`). Messages that come over it are sends like others. If it is duplex, messages
+//! also leave by it: the peer's consumers are read from its consumer advisories, a [`Forwarder`] subscribes here in
+//! their place, and the session sends on what that subscription is delivered.
+//!
+//! Never here: sockets, retries, other protocols.
+
+use std::sync::Arc;
+
+use postroad_model::{
+    self as model, ConnectionId, ConsumerKey, Destination, DetachCause, EntryTag, Event, Refusal, Ticket,
+};
+
+use crate::codec::{
+    BrokerId, ConsumerId, ConsumerInfo, DataStructure, DestinationInfo, RemovedId, WireString,
+};
+use crate::session::destinations_of;
+
+/// Marks the tickets of a [`Forwarder`], which the session passes to it. The router has the two bits above.
+pub const FORWARDER_TICKET: u64 = 1 << 61;
+
+/// Marks the consumer numbers of a [`Forwarder`]; a session counts its client's consumers from one.
+pub const FORWARDER_NUMBER: u32 = 1 << 31;
+
+/// The two brokers of a network connection, as this one sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// Id of this broker.
+    pub broker_id: Arc<str>,
+    /// Name of this broker.
+    pub broker_name: Arc<str>,
+    /// Id of the peer.
+    pub peer_id: Arc<str>,
+    /// Name of the peer.
+    pub peer_name: Arc<str>,
+    /// Partitions of this broker: a consumer of a pattern reads from each.
+    pub partitions: u16,
+}
+
+/// What a link forwards, and how; the names are those of ActiveMQ's `networkConnector`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkOptions {
+    /// Messages that each subscription of the link may have in flight (`prefetchSize`).
+    pub prefetch: u32,
+    /// Brokers that a message may pass (`messageTTL`); negative for any number.
+    pub message_ttl: i32,
+    /// Brokers over which a consumer is known (`consumerTTL`); negative for any number.
+    pub consumer_ttl: i32,
+    /// Priority of the link's subscriptions beside that of local consumers (`consumerPriorityBase`).
+    pub priority: i8,
+    /// Whether subscriptions for brokers further away have a lower priority (`decreaseNetworkConsumerPriority`).
+    pub decreases_priority: bool,
+    /// Whether temporary destinations of the peer exist here too (`bridgeTempDestinations`).
+    pub temporaries: bool,
+    /// Only these are forwarded, if any are named (`dynamicallyIncludedDestinations`).
+    pub include: Vec<Destination>,
+    /// These are not (`excludedDestinations`).
+    pub exclude: Vec<Destination>,
+    /// These are forwarded without any demand (`staticallyIncludedDestinations`).
+    pub statics: Vec<Destination>,
+    /// No demand is read from advisories (`staticBridge`).
+    pub only_statics: bool,
+}
+
+impl Default for LinkOptions {
+    fn default() -> LinkOptions {
+        LinkOptions {
+            prefetch: 1000,
+            message_ttl: 1,
+            consumer_ttl: 1,
+            priority: -5,
+            decreases_priority: true,
+            temporaries: true,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            statics: Vec::new(),
+            only_statics: false,
+        }
+    }
+}
+
+/// A consumer at the peer, or behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoteConsumer {
+    /// Its id, unique in the network.
+    pub id: Arc<str>,
+    /// What it reads from.
+    pub sources: Vec<Destination>,
+    /// What it selects; empty for everything.
+    pub selector: Arc<str>,
+    /// Messages that it takes ahead.
+    pub prefetch: u32,
+    /// It sees, and takes nothing.
+    pub browses: bool,
+    /// Its durable subscription: the client id, and the client's name for it.
+    pub subscription: Option<(Arc<str>, Arc<str>)>,
+    /// Brokers that its demand has passed, without the peer.
+    pub path: Vec<Arc<str>>,
+    /// Consumers that it stands for, if it is a subscription of another link.
+    pub stands_for: Vec<Arc<str>>,
+}
+
+/// A change of what the peer's side wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// A consumer has come.
+    Consumer(RemoteConsumer),
+    /// A consumer has gone.
+    Gone {
+        /// Its id.
+        id: Arc<str>,
+    },
+    /// A durable subscription has ended.
+    Unsubscribed {
+        /// As [`RemoteConsumer::subscription`].
+        subscription: (Arc<str>, Arc<str>),
+    },
+    /// A temporary destination has come or gone.
+    Temporary {
+        /// Which.
+        destination: Destination,
+        /// It is there.
+        present: bool,
+    },
+}
+
+/// Subscribes here for the consumers of a peer, and settles what the peer has taken.
+pub trait Forwarder {
+    /// The peer has introduced itself and was let in.
+    fn begin(&mut self, link: Link, events: &mut Vec<Event>);
+
+    /// The peer's side wants something else.
+    ///
+    /// # Errors
+    /// Why the link cannot go on.
+    fn demand(&mut self, change: Demand, events: &mut Vec<Event>) -> Result<(), String>;
+
+    /// Whether it has this consumer of the connection.
+    fn has_consumer(&self, number: u32) -> bool;
+
+    /// Where a message that was delivered to this consumer comes from, if it is to be sent; otherwise it is given back.
+    fn admit(&mut self, consumer: ConsumerKey, tag: EntryTag, events: &mut Vec<Event>)
+    -> Option<Destination>;
+
+    /// A delivery was sent to the peer as the command of this number.
+    fn sent(&mut self, request: i32, consumer: ConsumerKey, tag: EntryTag);
+
+    /// A delivery can never be sent to the peer: it becomes a dead letter.
+    fn unsendable(&mut self, consumer: ConsumerKey, tag: EntryTag, reason: &str, events: &mut Vec<Event>);
+
+    /// The peer has answered a command. Answers to other commands than those of `sent` are passed over.
+    ///
+    /// # Errors
+    /// Why the link cannot go on.
+    fn answered(
+        &mut self,
+        request: i32,
+        refused: Option<&str>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), String>;
+
+    /// The core has answered one of its own questions.
+    ///
+    /// # Errors
+    /// Why the link cannot go on.
+    fn replied(
+        &mut self,
+        ticket: Ticket,
+        result: Result<(), Refusal>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), String>;
+
+    /// A consumer has no credit left, as it asked.
+    fn drained(&mut self, number: u32, events: &mut Vec<Event>);
+
+    /// The core has ended a consumer.
+    fn detached(&mut self, number: u32, cause: DetachCause, events: &mut Vec<Event>);
+
+    /// The connection is gone: what is in flight goes back to its queues, uncounted.
+    fn close(&mut self, events: &mut Vec<Event>);
+}
+
+/// Makes the forwarder of a duplex connection. A plain function: each connection has its own.
+pub type MakeForwarder = fn(LinkOptions) -> Box<dyn Forwarder>;
+
+impl LinkOptions {
+    /// The options of an initiator, as it sends them (`BrokerInfo.networkProperties`): a Java properties text. Unknown keys and values
+    /// that cannot be read are passed over.
+    pub fn from_properties(text: &str) -> LinkOptions {
+        let mut options = LinkOptions::default();
+        for (key, value) in text.lines().filter_map(property) {
+            options.set(&key, value.trim());
+        }
+        options
+    }
+
+    fn set(&mut self, key: &str, value: &str) {
+        let is_true = value.eq_ignore_ascii_case("true");
+        match key {
+            "prefetchSize" => {
+                self.prefetch = value.parse().ok().filter(|got| 0 < *got).unwrap_or(self.prefetch)
+            }
+            "messageTTL" => self.message_ttl = value.parse().unwrap_or(self.message_ttl),
+            "consumerTTL" => self.consumer_ttl = value.parse().unwrap_or(self.consumer_ttl),
+            "networkTTL" => {
+                let ttl = value.parse().unwrap_or(1);
+                (self.message_ttl, self.consumer_ttl) = (ttl, ttl);
+            }
+            "consumerPriorityBase" => self.priority = value.parse().unwrap_or(self.priority),
+            "decreaseNetworkConsumerPriority" => self.decreases_priority = is_true,
+            "bridgeTempDestinations" => self.temporaries = is_true,
+            "staticBridge" => self.only_statics = is_true,
+            "dynamicallyIncludedDestinations" => self.include = destinations_of(value),
+            "excludedDestinations" => self.exclude = destinations_of(value),
+            "staticallyIncludedDestinations" => self.statics = destinations_of(value),
+            _ => {}
+        }
+    }
+}
+
+/// One line of a Java properties text. Only the escapes that names of destinations need are undone.
+fn property(line: &str) -> Option<(String, String)> {
+    let line = line.trim_start();
+    if line.starts_with(['#', '!']) {
+        return None;
+    }
+    let (mut key, mut value, mut is_value, mut escaped) = (String::new(), String::new(), false, false);
+    for character in line.chars() {
+        let part = if is_value { &mut value } else { &mut key };
+        match character {
+            '\\' if !escaped => {
+                escaped = true;
+                continue;
+            }
+            '=' | ':' if !escaped && !is_value => is_value = true,
+            _ => part.push(character),
+        }
+        escaped = false;
+    }
+    is_value.then(|| (key.trim().to_owned(), value))
+}
+
+/// What a consumer advisory, or a durable subscription of a `BrokerSubscriptionInfo`, says; `None` if nothing follows from it.
+pub fn demand_of(structure: &DataStructure) -> Option<Demand> {
+    let DataStructure::Command(command) = structure else { return None };
+    match &**command {
+        crate::codec::Command::ConsumerInfo(info) => consumer(info).map(Demand::Consumer),
+        crate::codec::Command::RemoveInfo(info) => match info.object_id.as_ref()? {
+            RemovedId::Consumer(id) => Some(Demand::Gone { id: name_of(id) }),
+            _ => None,
+        },
+        crate::codec::Command::RemoveSubscriptionInfo(info) => {
+            let subscription = (text(&info.client_id), text(&info.subscription_name));
+            Some(Demand::Unsubscribed { subscription })
+        }
+        crate::codec::Command::DestinationInfo(info) => temporary(info),
+        _ => None,
+    }
+}
+
+/// What the peer says of a consumer; `None` without an id or a destination.
+pub fn consumer(info: &ConsumerInfo) -> Option<RemoteConsumer> {
+    let sources = info.destination.as_ref().map(crate::session::parts_of).unwrap_or_default();
+    let name = info.subscription_name.as_ref().map(|name| name.to_str().into());
+    Some(RemoteConsumer {
+        id: name_of(info.consumer_id.as_ref()?),
+        sources: (!sources.is_empty()).then_some(sources)?,
+        selector: text(&info.selector),
+        prefetch: u32::try_from(info.prefetch_size).unwrap_or(0),
+        browses: info.browser,
+        subscription: name.map(|name| (text(&info.client_id), name)),
+        path: info.broker_path.iter().flatten().flat_map(|id| broker_name(id)).collect(),
+        stands_for: info.network_consumer_path.iter().flatten().map(name_of).collect(),
+    })
+}
+
+fn temporary(info: &DestinationInfo) -> Option<Demand> {
+    let destination = crate::session::to_model_destination(info.destination.as_ref()?);
+    let present = info.operation_type == DestinationInfo::ADD;
+    destination.temporary.then_some(Demand::Temporary { destination, present })
+}
+
+fn name_of(id: &ConsumerId) -> Arc<str> {
+    let connection = id.connection_id.as_ref().map(WireString::to_str).unwrap_or_default();
+    format!("{connection}:{}:{}", id.session_id, id.value).into()
+}
+
+fn broker_name(id: &BrokerId) -> Option<Arc<str>> {
+    id.value.as_ref().map(|value| value.to_str().into())
+}
+
+fn text(text: &Option<WireString>) -> Arc<str> {
+    text.as_ref().map(|text| text.to_str().into()).unwrap_or_default()
+}
+
+/// Whether a message on this topic tells of consumers or temporary destinations, and is for the link itself.
+pub fn is_for_link(destination: &model::Destination) -> bool {
+    let rest = destination.name.strip_prefix("ActiveMQ.Advisory.");
+    destination.kind == model::DestinationKind::Topic
+        && rest.is_some_and(|rest| {
+            rest.starts_with("Consumer.")
+                || rest.starts_with("VirtualDestination.Consumer.")
+                || matches!(rest, "TempQueue" | "TempTopic")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_of_an_initiator_are_read_tolerantly() {
+        let text = "#a comment\nprefetchSize=7\nmessageTTL = 3\nconsumerTTL=oops\nunknown=1\nno line\n\
+                    dynamicallyIncludedDestinations=queue\\://a.>,topic\\://b\nbridgeTempDestinations=false\n";
+        let want = LinkOptions {
+            prefetch: 7,
+            message_ttl: 3,
+            temporaries: false,
+            include: vec![Destination::queue("a.>"), Destination::topic("b")],
+            ..LinkOptions::default()
+        };
+        assert_eq!(LinkOptions::from_properties(text), want);
+        assert_eq!(LinkOptions::from_properties(""), LinkOptions::default());
+    }
+}

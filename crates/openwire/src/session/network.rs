@@ -1,0 +1,390 @@
+//! Network mode: the session of a connection whose peer is a broker.
+//!
+//! ```text
+//!   acceptor:   BrokerInfo(network) ──▶ ConnectionInfo, let in ──▶ linked
+//!   initiator:  greeting ──▶ the peer's BrokerInfo ──▶ ours, ConnectionInfo ──▶ linked
+//! ```
+//! Linked and duplex, or linked by our own initiative: the peer's consumer advisories become demand, and deliveries of the
+//! [`Forwarder`] leave as messages whose responses settle them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postroad_model::{
+    ConsumerKey, Delivery, Destination as Address, DestinationKind, DetachCause, Event, Parting, Protocol,
+    Refusal, Ticket,
+};
+
+use super::delivery::in_openwire;
+use super::exception::Exception;
+use super::{OpenWireSession, Turn, names};
+use crate::codec::{
+    BrokerId, BrokerInfo, BrokerSubscriptionInfo, Command, ConnectionId, ConnectionInfo, ConsumerId,
+    ConsumerInfo, Destination, Message, MessageAck, MessageId, ProducerId, ProducerInfo, SessionId,
+    SessionInfo, Throwable, WireError, WireString, from_stored,
+};
+use crate::network::{self, FORWARDER_TICKET, Forwarder, Link, LinkOptions, demand_of};
+use crate::portable::to_wire_destination;
+
+/// Topics on which a broker tells of its consumers and temporary destinations.
+const ADVISORIES: &str =
+    "ActiveMQ.Advisory.Consumer.>,ActiveMQ.Advisory.TempQueue,ActiveMQ.Advisory.TempTopic";
+
+/// Advisories that the peer may send ahead of acknowledgements.
+const ADVISORY_PREFETCH: i32 = 1000;
+
+/// So many advisories are acknowledged together.
+const ADVISORY_ACK_EVERY: i32 = 250;
+
+/// Brokers that a message may have passed: a longer path is a loop that nothing else has stopped.
+const PATH_MAX: usize = 64;
+
+/// What a session knows of its peer, if that is a broker.
+#[derive(Default)]
+pub struct Network {
+    /// The peer has presented itself; a second time is a violation.
+    peer: Option<Peer>,
+    /// What leaves by this connection.
+    forwarder: Option<Box<dyn Forwarder>>,
+    /// Our own ids on the peer's side.
+    connection_id: WireString,
+    /// Advisories that were not acknowledged yet, and the first of them.
+    unacknowledged: (i32, Option<MessageId>),
+}
+
+/// What a broker has said of itself.
+struct Peer {
+    id: Arc<str>,
+    name: Arc<str>,
+    /// It wants to be forwarded messages over this connection.
+    is_duplex: bool,
+    /// It has opened the connection for its network; otherwise its `BrokerInfo` is only a courtesy.
+    is_network: bool,
+    /// How it wants to be forwarded messages.
+    options: LinkOptions,
+}
+
+impl Network {
+    /// Whether the core's name of a consumer is one of the forwarder's.
+    pub fn has_consumer(&self, number: u32) -> bool {
+        self.forwarder.as_ref().is_some_and(|forwarder| forwarder.has_consumer(number))
+    }
+
+    /// Whether messages leave by this connection other than to consumers.
+    pub fn forwards(&self) -> bool {
+        self.forwarder.is_some()
+    }
+
+    /// Whether the core answers the forwarder by this ticket.
+    pub fn has_asked(&self, ticket: Ticket) -> bool {
+        ticket.0 & FORWARDER_TICKET != 0 && self.forwards()
+    }
+
+    /// See [`Forwarder::drained`].
+    pub fn drained(&mut self, number: u32, events: &mut Vec<Event>) {
+        if let Some(forwarder) = &mut self.forwarder {
+            forwarder.drained(number, events);
+        }
+    }
+
+    /// See [`Forwarder::detached`].
+    pub fn detached(&mut self, number: u32, cause: DetachCause, events: &mut Vec<Event>) {
+        if let Some(forwarder) = &mut self.forwarder {
+            forwarder.detached(number, cause, events);
+        }
+    }
+
+    /// See [`Forwarder::unsendable`].
+    pub fn unsendable(&mut self, delivery: &Delivery, reason: &str, events: &mut Vec<Event>) {
+        if let Some(forwarder) = &mut self.forwarder
+            && forwarder.admit(delivery.consumer, delivery.tag, events).is_some()
+        {
+            forwarder.unsendable(delivery.consumer, delivery.tag, reason, events);
+        }
+    }
+
+    /// The connection is gone.
+    pub fn close(&mut self, events: &mut Vec<Event>) {
+        if let Some(mut forwarder) = self.forwarder.take() {
+            forwarder.close(events);
+        }
+    }
+}
+
+impl OpenWireSession {
+    /// The peer presents itself as a broker.
+    pub(super) fn meet_broker(&mut self, info: &BrokerInfo, turn: &mut Turn<'_>) -> Result<(), Parting> {
+        let id = info.broker_id.as_ref().and_then(|id| id.value.as_ref());
+        let id: Arc<str> = id.map(|id| id.to_str().into()).unwrap_or_default();
+        let wrong = if self.network.peer.is_some() {
+            Some("a second BrokerInfo on one connection")
+        } else if info.slave_broker {
+            Some("BrokerInfo of a slave broker, which this broker does not serve")
+        } else if *id == *self.options.broker_id {
+            Some("BrokerInfo with the id of this broker: the link leads back to it")
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            self.send_connection_error(&Exception::io(wrong), turn);
+            return Err(Parting::Fault(wrong.to_owned()));
+        }
+        let properties = info.network_properties.as_ref().map(|text| text.to_str().into_owned());
+        self.network.peer = Some(Peer {
+            id,
+            name: info.broker_name.as_ref().map(|name| name.to_str().into()).unwrap_or_default(),
+            is_duplex: info.duplex_connection,
+            is_network: info.network_connection,
+            options: LinkOptions::from_properties(properties.as_deref().unwrap_or_default()),
+        });
+        Ok(())
+    }
+
+    /// The peer was let in: a duplex link begins to forward.
+    pub(super) fn begin_link(&mut self, turn: &mut Turn<'_>) {
+        let Some(peer) = self.network.peer.as_ref().filter(|peer| peer.is_network && peer.is_duplex) else {
+            return;
+        };
+        let Some(make) = self.options.forwarder.filter(|_| self.network.forwarder.is_none()) else { return };
+        let options = peer.options.clone();
+        let only_statics = options.only_statics;
+        let client_id = format!("{}_{}_inbound_duplex", peer.name, self.options.broker_name);
+        self.introduce_to_peer(&client_id, (None, None), only_statics, turn);
+        self.start_forwarder(make(options), turn);
+    }
+
+    /// Says to the peer who we are there, and asks it for its demand.
+    fn introduce_to_peer(
+        &mut self,
+        client_id: &str,
+        (user, password): (Option<&str>, Option<&str>),
+        only_statics: bool,
+        turn: &mut Turn<'_>,
+    ) {
+        let (core, number) = (self.id.core(), self.next_command_id);
+        let connection_id: WireString =
+            format!("{}-{core}-{}-{number}", self.options.broker_id, turn.now.wall_ms).as_str().into();
+        self.network.connection_id = connection_id.clone();
+        let connection = ConnectionInfo {
+            connection_id: Some(ConnectionId { value: Some(connection_id.clone()) }),
+            client_id: Some(client_id.into()),
+            user_name: user.map(Into::into),
+            password: password.map(Into::into),
+            ..ConnectionInfo::default()
+        };
+        self.send(connection.into(), turn);
+        let session_id = Some(SessionId { connection_id: Some(connection_id), value: 1 });
+        self.send(SessionInfo { session_id, ..SessionInfo::default() }.into(), turn);
+        let producer_id = Some(self.producer_at_peer());
+        self.send(ProducerInfo { producer_id, ..ProducerInfo::default() }.into(), turn);
+        if !only_statics {
+            let consumer = ConsumerInfo {
+                consumer_id: Some(self.consumer_at_peer()),
+                destination: Some(Destination::Topic(ADVISORIES.into())),
+                prefetch_size: ADVISORY_PREFETCH,
+                dispatch_async: true,
+                ..ConsumerInfo::default()
+            };
+            self.send(consumer.into(), turn);
+        }
+    }
+
+    fn producer_at_peer(&self) -> ProducerId {
+        let connection_id = Some(self.network.connection_id.clone());
+        ProducerId { connection_id, session_id: 1, value: 1 }
+    }
+
+    fn consumer_at_peer(&self) -> ConsumerId {
+        let connection_id = Some(self.network.connection_id.clone());
+        ConsumerId { connection_id, session_id: 1, value: 1 }
+    }
+
+    fn start_forwarder(&mut self, mut forwarder: Box<dyn Forwarder>, turn: &mut Turn<'_>) {
+        let Some(peer) = &self.network.peer else { return };
+        let link = Link {
+            connection: self.id,
+            broker_id: self.options.broker_id.as_str().into(),
+            broker_name: self.options.broker_name.as_str().into(),
+            peer_id: peer.id.clone(),
+            peer_name: peer.name.clone(),
+            partitions: self.options.partitions,
+        };
+        forwarder.begin(link, turn.events);
+        self.network.forwarder = Some(forwarder);
+    }
+
+    /// Takes a command that only peers of a link send; returns any other.
+    pub(super) fn take_from_peer(
+        &mut self,
+        command: Command,
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Command>, Parting> {
+        if !self.network.forwards() {
+            return Ok(Some(command));
+        }
+        match command {
+            Command::Response(response) => self.answered_by_peer(response.correlation_id, None, turn)?,
+            Command::ExceptionResponse(response) => {
+                let reason = reason_of(response.exception.as_deref());
+                self.answered_by_peer(response.correlation_id, Some(&reason), turn)?;
+            }
+            Command::MessageDispatch(dispatch) => {
+                if let Some(message) = dispatch.message {
+                    self.take_advisory(&message, turn)?;
+                }
+            }
+            Command::Message(message) if is_for_link(&message) => self.take_advisory(&message, turn)?,
+            Command::BrokerSubscriptionInfo(info) => self.take_subscriptions(&info, turn)?,
+            Command::ConnectionError(error) => {
+                let reason = reason_of(error.exception.as_deref());
+                return Err(Parting::Fault(format!("the peer reports an error: {reason}")));
+            }
+            other => return Ok(Some(other)),
+        }
+        Ok(None)
+    }
+
+    fn answered_by_peer(
+        &mut self,
+        request: i32,
+        refused: Option<&str>,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Parting> {
+        let Some(forwarder) = &mut self.network.forwarder else { return Ok(()) };
+        forwarder.answered(request, refused, turn.events).map_err(Parting::Fault)
+    }
+
+    fn take_subscriptions(
+        &mut self,
+        info: &BrokerSubscriptionInfo,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Parting> {
+        let Some(forwarder) = &mut self.network.forwarder else { return Ok(()) };
+        for consumer in info.subscription_infos.iter().flatten().filter_map(network::consumer) {
+            let demand = network::Demand::Consumer(consumer);
+            forwarder.demand(demand, turn.events).map_err(Parting::Fault)?;
+        }
+        Ok(())
+    }
+
+    fn take_advisory(&mut self, message: &Message, turn: &mut Turn<'_>) -> Result<(), Parting> {
+        if let Some(forwarder) = &mut self.network.forwarder
+            && let Some(demand) = message.data_structure.as_deref().and_then(demand_of)
+        {
+            forwarder.demand(demand, turn.events).map_err(Parting::Fault)?;
+        }
+        self.acknowledge_advisory(message, turn);
+        Ok(())
+    }
+
+    fn acknowledge_advisory(&mut self, message: &Message, turn: &mut Turn<'_>) {
+        let (count, first) = &mut self.network.unacknowledged;
+        *count += 1;
+        first.get_or_insert_with(|| message.message_id.clone().unwrap_or_default());
+        if *count < ADVISORY_ACK_EVERY {
+            return;
+        }
+        let (message_count, first_message_id) = std::mem::take(&mut self.network.unacknowledged);
+        let ack = MessageAck {
+            destination: message.destination.clone(),
+            consumer_id: Some(self.consumer_at_peer()),
+            ack_type: MessageAck::STANDARD,
+            first_message_id,
+            last_message_id: message.message_id.clone(),
+            message_count,
+            ..MessageAck::default()
+        };
+        self.send(ack.into(), turn);
+    }
+
+    /// The core answers the forwarder.
+    pub(super) fn reply_to_forwarder(
+        &mut self,
+        ticket: Ticket,
+        result: Result<(), Refusal>,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Parting> {
+        let Some(forwarder) = &mut self.network.forwarder else { return Ok(()) };
+        forwarder.replied(ticket, result, turn.events).map_err(Parting::Fault)
+    }
+
+    /// Sends a delivery of the forwarder on to the peer.
+    pub(super) fn forward(&mut self, delivery: &Delivery, turn: &mut Turn<'_>) {
+        let (consumer, tag) = (delivery.consumer, delivery.tag);
+        let Some(forwarder) = &mut self.network.forwarder else { return };
+        let Some(source) = forwarder.admit(consumer, tag, turn.events) else { return };
+        let sent = self.write_forwarded(delivery, &source, turn);
+        let Some(forwarder) = &mut self.network.forwarder else { return };
+        match sent {
+            Ok(()) => forwarder.sent(self.next_command_id, consumer, tag),
+            Err(reason) => forwarder.unsendable(consumer, tag, &reason, turn.events),
+        }
+    }
+
+    fn write_forwarded(
+        &mut self,
+        delivery: &Delivery,
+        source: &Address,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), String> {
+        let source = delivery.source.as_ref().unwrap_or(source);
+        let at = to_wire_destination(source);
+        let stored = in_openwire(&delivery.message, delivery.tag, &at, self.translate, self.format.version);
+        let (bytes, version) = stored.map_err(|error| error.to_string())?;
+        let message = self.forwarded((&bytes, version), delivery, source, at);
+        let message = message.map_err(|error| error.to_string())?;
+        self.next_command_id = self.next_command_id.wrapping_add(1);
+        let command = Command::Message(Box::new(Message { command_id: self.next_command_id, ..message }));
+        self.format.encode(&command, turn.output).map_err(|error| error.to_string())?;
+        self.liveness.wrote(turn.now.ticks_ms);
+        Ok(())
+    }
+
+    /// The message as the peer gets it: its path has this broker, its producer is the link's, its id is unchanged.
+    fn forwarded(
+        &self,
+        (stored, version): (&Bytes, u8),
+        delivery: &Delivery,
+        source: &Address,
+        at: Destination,
+    ) -> Result<Message, WireError> {
+        let mut message = from_stored(stored, version)?;
+        let mut path = message.broker_path.take().unwrap_or_default();
+        path.truncate(PATH_MAX);
+        path.push(BrokerId { value: Some(self.options.broker_id.as_str().into()) });
+        message.broker_path = Some(path);
+        if delivery.message.encoding.protocol == Protocol::OpenWire {
+            message.expiration_ms = i64::try_from(delivery.message.expires_at_ms).unwrap_or(0);
+        }
+        // A subscription of a pattern is delivered messages of many topics.
+        let keeps = source.kind == DestinationKind::Topic && source.is_pattern();
+        if !keeps && message.destination.as_ref() != Some(&at) {
+            let before = message.destination.replace(at);
+            message.original_destination = message.original_destination.or(before);
+        }
+        let transaction = message.transaction_id.take();
+        message.original_transaction_id = message.original_transaction_id.or(transaction);
+        message.producer_id = Some(self.producer_at_peer());
+        message.response_required = true;
+        message.target_consumer_id = None;
+        Ok(message)
+    }
+
+    /// Whether the delivery is for the forwarder.
+    pub(super) fn is_forwarded(&self, consumer: ConsumerKey) -> bool {
+        self.network.has_consumer(consumer.number)
+    }
+}
+
+/// Whether the message tells of consumers, and is for the link itself.
+fn is_for_link(message: &Message) -> bool {
+    let destination = message.destination.as_ref();
+    destination.is_some_and(|destination| network::is_for_link(&names::to_model(destination)))
+}
+
+fn reason_of(exception: Option<&Throwable>) -> String {
+    let Some(exception) = exception else { return "no reason given".to_owned() };
+    let text = |text: &Option<WireString>| text.as_ref().map(|text| text.to_str().into_owned());
+    let parts = [text(&exception.class_name), text(&exception.message)];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
+}

@@ -1,0 +1,64 @@
+package postroad.jms;
+
+import java.net.URI;
+import java.util.function.Consumer;
+
+import jakarta.jms.Destination;
+
+import org.apache.activemq.broker.BrokerService;
+import org.apache.activemq.command.ActiveMQDestination;
+import org.apache.activemq.command.ActiveMQQueue;
+import org.apache.activemq.network.NetworkConnector;
+
+/** An unmodified ActiveMQ Classic broker in this process, without a store of its own. */
+final class Classic implements AutoCloseable {
+    private final BrokerService broker = new BrokerService();
+
+    /** Starts a broker that listens on a free port of the loopback interface. */
+    Classic(String name) throws Exception {
+        broker.setBrokerName(name);
+        broker.setPersistent(false);
+        broker.setUseJmx(false);
+        broker.setUseShutdownHook(false);
+        broker.setAdvisorySupport(true);
+        broker.addConnector("tcp://127.0.0.1:0");
+        broker.start();
+        broker.waitUntilStarted();
+    }
+
+    /** Opens a network connector to the other broker and does not wait for it. */
+    NetworkConnector bridgeTo(String url, Consumer<NetworkConnector> options) throws Exception {
+        NetworkConnector connector = broker.addNetworkConnector(new URI("static:(" + url + ")?initialReconnectDelay=200&useExponentialBackOff=false"));
+        connector.setName("to-postroad");
+        options.accept(connector);
+        connector.start();
+        return connector;
+    }
+
+    String url() throws Exception {
+        return broker.getTransportConnectors().get(0).getPublishableConnectString();
+    }
+
+    /** Whether a bridge of this connector is established. */
+    static boolean isBridged(NetworkConnector connector) {
+        return connector.activeBridges().stream().anyMatch(bridge -> bridge.getRemoteBrokerName() != null);
+    }
+
+    /** Messages that wait in a queue here. */
+    long waiting(String queue) throws Exception {
+        var destination = broker.getDestination(new ActiveMQQueue(queue));
+        return destination.getDestinationStatistics().getMessages().getCount();
+    }
+
+    /** Consumers of a destination here, those of bridges among them. */
+    long consumers(Destination of) throws Exception {
+        var destination = broker.getDestination(ActiveMQDestination.transform(of));
+        return destination.getDestinationStatistics().getConsumers().getCount();
+    }
+
+    @Override
+    public void close() throws Exception {
+        broker.stop();
+        broker.waitUntilStopped();
+    }
+}
