@@ -65,8 +65,9 @@ struct Target {
 /// A target with those who want it.
 #[derive(Debug, Default)]
 struct Wanted {
-    /// How much each holder takes ahead.
+    /// How much each holder takes ahead, and all of them together.
     by: BTreeMap<Arc<str>, u32>,
+    ahead: u64,
     /// Where the demand comes from; see [`NetworkPath`].
     path: Vec<Arc<str>>,
     stands_for: Vec<Arc<str>>,
@@ -179,7 +180,9 @@ impl DemandEngine {
         let targets = self.holders.entry(holder.clone()).or_default();
         targets.push(target.clone());
         let wanted = self.targets.entry(target.clone()).or_default();
-        wanted.by.insert(holder, prefetch);
+        let ahead = prefetch.max(1);
+        wanted.by.insert(holder, ahead);
+        wanted.ahead += u64::from(ahead);
         if wanted.numbers.is_empty() {
             wanted.path.clone_from(&consumer.path);
             wanted.stands_for = vec![consumer.id.clone()];
@@ -194,7 +197,7 @@ impl DemandEngine {
     fn release(&mut self, holder: &Arc<str>, events: &mut Vec<Event>) {
         for target in self.holders.remove(holder).unwrap_or_default() {
             let Some(wanted) = self.targets.get_mut(&target) else { continue };
-            wanted.by.remove(holder);
+            wanted.ahead -= u64::from(wanted.by.remove(holder).unwrap_or(0));
             if wanted.by.is_empty() {
                 self.withdraw(&target, events);
             } else {
@@ -204,8 +207,8 @@ impl DemandEngine {
     }
 
     fn window_of(&self, wanted: &Wanted) -> u32 {
-        let sum = wanted.by.values().fold(0_u32, |sum, prefetch| sum.saturating_add((*prefetch).max(1)));
-        sum.clamp(1, self.options.prefetch.max(1))
+        let ahead = u32::try_from(wanted.ahead).unwrap_or(u32::MAX);
+        ahead.clamp(1, self.options.prefetch.max(1))
     }
 
     fn subscribe(&mut self, target: &Target, events: &mut Vec<Event>) {
