@@ -13,6 +13,7 @@
 //! `transaction`, `schedule`, queues on the move in `moving`, what waits in `memory`, and what goes to the `log`.
 
 mod addresses;
+mod ask;
 mod clock;
 mod connection;
 mod delivery;

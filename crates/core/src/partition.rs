@@ -472,6 +472,8 @@ impl Partition {
             Event::BrowseJobs { wanted, reply_to, connection, ticket } => {
                 self.browse_jobs(&wanted, &reply_to, (connection, ticket), effects);
             }
+            Event::Ask { ask, connection, ticket } => self.ask(&ask, (connection, ticket), effects),
+            Event::Seek { consumer, after } => self.seek(consumer, &after),
             Event::Link(event) => self.about_link(event, effects),
             Event::Echo { connection, ticket } => self.echo(connection, ticket, effects),
             Event::Recalled { key, sent } => self.recalled(key, sent, effects),

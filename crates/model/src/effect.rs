@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::{
     Announcement, BranchId, BranchStanding, CarriedPiece, Command, Compression, ConnectionId, ConsumerKey,
-    Destination, Durability, EntryTag, Message, MessageKey, PartitionId, Peer, Position, Refusal, Ticket,
-    TransactionKey, Urgency,
+    Destination, Durability, EntryTag, Message, MessageKey, Page, PartitionId, Peer, Position, Refusal,
+    Ticket, TransactionKey, Urgency,
 };
 
 /// One thing for the runtime to do.
@@ -105,6 +105,15 @@ pub enum Effect {
         ticket: Ticket,
         /// The queues.
         moves: Vec<Moving>,
+    },
+    /// A page of a list; the reply to the same ticket follows.
+    Answer {
+        /// Whose session asked.
+        connection: ConnectionId,
+        /// Which question.
+        ticket: Ticket,
+        /// The rows of this partition.
+        page: Box<Page>,
     },
     /// The queue lives elsewhere from now on: tell all who send, each of whom answers by [`crate::Event::Placed`] behind what it has sent
     /// here.

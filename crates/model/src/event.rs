@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::{
-    BranchId, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, EntryTag, JobsWanted,
-    LinkDelivery, LinkEvent, Message, MessageKey, Now, PartitionId, Position, ProducerNotice, Refusal, Sent,
-    Subscription, Ticket, TransactionId, TransactionKey,
+    Ask, BranchId, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, EntryTag,
+    JobsWanted, LinkDelivery, LinkEvent, Message, MessageKey, Now, PartitionId, Position, ProducerNotice, Refusal,
+    Sent, Subscription, Ticket, TransactionId, TransactionKey,
 };
 
 /// Something that a session, the log, the clock or another partition tells a partition.
@@ -174,6 +174,22 @@ pub enum Event {
         connection: ConnectionId,
         /// Which question.
         ticket: Ticket,
+    },
+    /// A page of a list of what this partition has. Answered by [`crate::Effect::Answer`] and a reply.
+    Ask {
+        /// Which.
+        ask: Arc<Ask>,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which question.
+        ticket: Ticket,
+    },
+    /// A browser that has no credit yet begins behind these entries, the last ones of each lane that it has seen before.
+    Seek {
+        /// The browser.
+        consumer: ConsumerKey,
+        /// The entries.
+        after: Vec<EntryTag>,
     },
     /// One of the parts that this process has, each of which sends in an order of its own, has heard of [`crate::Effect::Place`]: all that
     /// it sent to the queue before has come.

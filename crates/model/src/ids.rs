@@ -242,6 +242,11 @@ impl QueueId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryTag(pub u64);
 
+impl EntryTag {
+    /// Bits below the lane.
+    pub const SEQUENCE_BITS: u32 = 56;
+}
+
 /// One message of a partition, whichever queues hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MessageKey {

@@ -5,6 +5,7 @@
 //! and what every protocol's [`Session`] is made of: [`Replies`], [`Liveness`].
 //! Never here: IO, async, clocks, locks, protocol details, decisions.
 
+mod ask;
 mod command;
 mod destination;
 mod effect;
@@ -24,6 +25,7 @@ mod schedule;
 mod session;
 mod spill;
 
+pub use ask::{Ask, ConnectionRow, ConsumerRow, Page, Question, QueueRow, Row, RowKey};
 pub use command::{
     Binding, Changes, Command, Compression, Durability, Sent, SettleCause, Settlement, Subscription, Urgency,
 };

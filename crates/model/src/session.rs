@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, Login, LoginAnswer, Moving,
+    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, Login, LoginAnswer, Moving, Page,
     PartitionId, Position, Protocol, Refusal, Ticket,
 };
 
@@ -76,6 +76,13 @@ pub enum ToSession {
         ticket: Ticket,
         /// Some of the queues; more may follow, then the reply.
         moves: Vec<Moving>,
+    },
+    /// See [`crate::Effect::Answer`].
+    Page {
+        /// Which question.
+        ticket: Ticket,
+        /// The rows of one partition.
+        page: Box<Page>,
     },
     /// See [`crate::Effect::Moved`]. For the runtime alone: no session hears of it.
     Moved {

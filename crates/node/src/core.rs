@@ -561,6 +561,9 @@ impl Core {
             Effect::Moves { connection, ticket, moves } => {
                 self.post(connection, ToSession::Moves { ticket, moves });
             }
+            Effect::Answer { connection, ticket, page } => {
+                self.post(connection, ToSession::Page { ticket, page });
+            }
             Effect::Place { queue, to } => self.place_everywhere(&queue, to, id),
             Effect::Moved { consumer } => self.post(consumer.connection, ToSession::Moved { consumer }),
             Effect::Left { consumer, credit } => {

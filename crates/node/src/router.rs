@@ -223,7 +223,9 @@ impl Router {
             }
             Event::Move { ref queue, .. } => self.places.borrow().partition_of(queue),
             Event::Redrive { ref wanted, .. } => self.places.borrow().partition_of(&wanted.from),
-            Event::Credit { consumer, .. } | Event::Drain { consumer } => self.partition_of(consumer),
+            Event::Credit { consumer, .. } | Event::Drain { consumer } | Event::Seek { consumer, .. } => {
+                self.partition_of(consumer)
+            }
             Event::WantChunk { from, .. } => from,
             Event::Settle(ref settle) => {
                 let partition = self.partition_of(settle.consumer);
@@ -256,6 +258,7 @@ impl Router {
             | Event::BrowseJobs { ticket, .. }
             | Event::ListBranches { ticket, .. }
             | Event::ListMoves { ticket, .. }
+            | Event::Ask { ticket, .. }
             | Event::Unsubscribe { ticket, .. } => {
                 return self.ask_all(&event, ticket, to);
             }

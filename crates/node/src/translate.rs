@@ -1,9 +1,11 @@
 //! The one place where protocols meet: who reads what came by which of them, and who writes large bodies for whom.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use postroad_amqp::portable as amqp;
 use postroad_model::portable::{LargeReader, LargeWriter, Portable, Step, TranslationError};
-use postroad_model::{Message, Protocol};
+use postroad_model::{Encoding, Group, Message, Protocol, RareHeaders};
 use postroad_openwire::codec::with_content;
 use postroad_openwire::portable as openwire;
 use postroad_selector::Properties;
@@ -28,6 +30,24 @@ pub fn properties_of(message: &Message) -> Box<dyn Properties + '_> {
         Protocol::Amqp => {
             Box::new(postroad_amqp::message::StoredProperties::of(&message.bytes, message.expires_at_ms))
         }
+    }
+}
+
+/// A message made inside the process, in the encoding of AMQP: protocols translate it as one that a client sent.
+pub fn write_message(portable: &Portable) -> Message {
+    let group = portable
+        .headers
+        .group_id
+        .as_ref()
+        .map(|id| Group { id: id.as_str().into(), sequence: portable.headers.group_sequence.unwrap_or(0) });
+    let rare = group.map(|group| Arc::new(RareHeaders { group: Some(group), ..RareHeaders::default() }));
+    Message {
+        encoding: Encoding { protocol: Protocol::Amqp, version: 0 },
+        persistent: portable.headers.persistent,
+        priority: portable.headers.priority,
+        expires_at_ms: portable.headers.expires_at_ms.unwrap_or(0).try_into().unwrap_or(0),
+        rare,
+        bytes: amqp::write_portable(portable),
     }
 }
 

@@ -357,7 +357,8 @@ impl Session for AmqpSession {
             | ToSession::Ended { .. }
             | ToSession::Branches { .. }
             | ToSession::Redriven { .. }
-            | ToSession::Moves { .. } => Ok(()),
+            | ToSession::Moves { .. }
+            | ToSession::Page { .. } => Ok(()),
             // The runtime's own.
             ToSession::Moved { .. } | ToSession::Left { .. } => Ok(()),
             ToSession::Evicted => {

@@ -453,7 +453,7 @@ impl Browse {
         self.end.get(&lane).is_some_and(|end| sequence < *end)
     }
 
-    fn pass(&mut self, tag: EntryTag) {
+    pub(crate) fn pass(&mut self, tag: EntryTag) {
         let (lane, sequence) = crate::queue::untag(tag);
         self.cursor.insert(lane, sequence + 1);
     }

@@ -69,7 +69,7 @@ impl LaneNumber {
 const AHEAD: u8 = 1 << 5;
 
 /// Bits of a tag that are the entry's sequence.
-pub const SEQUENCE_BITS: u32 = 56;
+pub const SEQUENCE_BITS: u32 = EntryTag::SEQUENCE_BITS;
 
 /// The tag of the entry with this sequence in this lane.
 pub fn tag(lane: u8, sequence: u64) -> EntryTag {

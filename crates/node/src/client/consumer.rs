@@ -236,6 +236,12 @@ impl Consumer {
         self.inbox.cause.get()
     }
 
+    /// Has a browser without credit begin behind these entries: those that another browser saw last, one of each lane.
+    pub fn seek(&self, after: &[EntryTag]) {
+        let after = after.to_vec();
+        self.keys().for_each(|consumer| self.client.say(Event::Seek { consumer, after: after.clone() }));
+    }
+
     /// Lets it be sent so many more messages; of a pattern, from each partition.
     ///
     /// # Errors

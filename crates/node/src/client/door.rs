@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use postroad_model::{ConnectionId, Event, Sent, Ticket};
+use postroad_model::{Ask, ConnectionId, Event, Page, Sent, Ticket};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
@@ -97,6 +97,14 @@ impl Client {
     /// [`ClientError::Refused`] and [`ClientError::Ended`].
     pub async fn publish(&self, sent: Sent) -> Result<(), ClientError> {
         self.run(|client| async move { client.publish(sent).await }).await?
+    }
+
+    /// See [`LocalClient::ask`].
+    ///
+    /// # Errors
+    /// [`ClientError::Ended`].
+    pub async fn ask(&self, ask: Ask) -> Result<Page, ClientError> {
+        self.run(|client| async move { client.ask(ask).await }).await?
     }
 
     /// See [`LocalClient::request`].

@@ -135,7 +135,8 @@ fn ticket_of(message: &ToSession) -> Option<Ticket> {
         ToSession::Branches { ticket, .. }
         | ToSession::Unsettled { ticket, .. }
         | ToSession::Redriven { ticket, .. }
-        | ToSession::Moves { ticket, .. } => Some(*ticket),
+        | ToSession::Moves { ticket, .. }
+        | ToSession::Page { ticket, .. } => Some(*ticket),
         _ => None,
     }
 }

@@ -37,7 +37,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    ConnectionId, Delivery, Event, Message, PartitionId, Position, Publish, Refusal, Sent, Ticket, ToSession,
+    Ask, ConnectionId, Delivery, Event, Message, Page, PartitionId, Position, Publish, Refusal, Sent, Ticket,
+    ToSession,
 };
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, oneshot};
@@ -366,6 +367,23 @@ impl LocalClient {
     pub async fn publish(&self, sent: Sent) -> Result<(), ClientError> {
         self.ready().await?;
         self.send(sent)?.done().await
+    }
+
+    /// A page of a list, gathered over all partitions.
+    ///
+    /// # Errors
+    /// [`ClientError::Ended`].
+    pub async fn ask(&self, ask: Ask) -> Result<Page, ClientError> {
+        let ask = Arc::new(ask);
+        let of_all = ask.clone();
+        let make = |connection, ticket| Event::Ask { ask: of_all, connection, ticket };
+        let Answer { result, collected } = self.request(make).await?;
+        result?;
+        let pages = collected.into_iter().filter_map(|message| match message {
+            ToSession::Page { page, .. } => Some(*page),
+            _ => None,
+        });
+        Ok(Page::merge(pages.collect(), &ask))
     }
 
     /// Says something that has no reply. Bounded by what the partitions echo, as for connections.

@@ -6,7 +6,8 @@ use std::sync::Mutex;
 
 use postroad_core::{Partition, Settings};
 use postroad_model::{
-    Delivered, Destination, Encoding, NORMAL_PRIORITY, Now, Outcome, PartitionRange, Placement, Protocol,
+    Delivered, Destination, Encoding, EntryTag, NORMAL_PRIORITY, Now, Outcome, PartitionRange, Placement,
+    Protocol, Question, Row,
 };
 use postroad_openwire::Advisories;
 use postroad_replication::{ToPartition, ToWriter};
@@ -301,5 +302,70 @@ fn another_thread_has_a_client_too() {
             tokio::task::yield_now().await;
         }
         admitting.abort();
+    });
+}
+
+#[test]
+fn a_browser_goes_on_behind_what_another_saw() {
+    run(async |bench| {
+        let client = bench.client(ClientLimits::default());
+        for number in 0..10 {
+            let sent = sent("q", &number.to_string());
+            let message = Message { priority: 4 + number % 2, ..sent.message.clone() };
+            client.publish(Sent { message, ..sent }).await.unwrap();
+        }
+        let mut seen: BTreeMap<u64, EntryTag> = BTreeMap::new();
+        let mut bodies = Vec::new();
+        for _ in 0..20 {
+            let attachment = Attachment::browser(Destination::queue("q"), "", 0);
+            let mut browser = client.attach(attachment).await.unwrap();
+            browser.seek(&seen.values().copied().collect::<Vec<_>>());
+            browser.credit(3).unwrap();
+            for _ in 0..3 {
+                let Some(delivery) = browser.next().await else { break };
+                seen.insert(delivery.tag.0 >> 56, delivery.tag);
+                bodies.push(String::from_utf8_lossy(&delivery.message.bytes).into_owned());
+            }
+        }
+        assert_eq!(bodies, ["1", "3", "5", "7", "9", "0", "2", "4", "6", "8"]);
+    });
+}
+
+#[test]
+fn lists_are_gathered_over_partitions_page_by_page() {
+    run(async |bench| {
+        let client = bench.client(ClientLimits::default());
+        let names: Vec<String> = (0..7).map(|number| format!("list.{number}")).collect();
+        for name in &names {
+            client.publish(sent(name, "body")).await.unwrap();
+        }
+        let _consumer = client.attach(Attachment::shared(Destination::queue("list.3"), 5)).await.unwrap();
+        let question = Question::Queues { name_part: "list".into(), only: None };
+        let (mut ask, mut got) = (Ask { question, after: None, rows: 2 }, Vec::new());
+        loop {
+            let page = client.ask(ask.clone()).await.unwrap();
+            for row in &page.rows {
+                let Row::Queue(row) = row else { panic!("{row:?}") };
+                got.push((row.destination.name.to_string(), row.messages, row.in_flight, row.consumers));
+            }
+            ask.after = page.next();
+            if ask.after.is_none() {
+                break;
+            }
+        }
+        let want = names.iter().enumerate().map(|(number, name)| match number {
+            3 => (name.clone(), 1, 1, 1),
+            _ => (name.clone(), 1, 0, 0),
+        });
+        assert_eq!(got, want.collect::<Vec<_>>());
+        let of = |name: &str| Question::Consumers { of: Some(Destination::queue(name)) };
+        for (name, want) in [("list.3", 1), ("list.4", 0), ("nothing", 0)] {
+            let page = client.ask(Ask { question: of(name), after: None, rows: 10 }).await.unwrap();
+            assert_eq!(page.rows.len(), want, "{name}: {page:?}");
+        }
+        let connections = Ask { question: Question::Connections, after: None, rows: 10 };
+        let page = client.ask(connections).await.unwrap();
+        let [Row::Connection(row)] = &page.rows[..] else { panic!("{page:?}") };
+        assert_eq!((row.connection, row.consumers), (client.connection(), 1));
     });
 }

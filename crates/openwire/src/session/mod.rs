@@ -317,7 +317,7 @@ impl Session for OpenWireSession {
             // Nobody comes back to a link by OpenWire: its clients number their messages.
             ToSession::Unsettled { .. } => {}
             // Operators alone ask for it.
-            ToSession::Redriven { .. } | ToSession::Moves { .. } => {}
+            ToSession::Redriven { .. } | ToSession::Moves { .. } | ToSession::Page { .. } => {}
             // The runtime's own.
             ToSession::Moved { .. } | ToSession::Left { .. } => {}
             ToSession::Evicted => return Err(Parting::Fault("its client connected anew".to_owned())),

@@ -1,0 +1,121 @@
+//! Answers to questions about a running broker: this partition's page of a list.
+//!
+//! A page is made in one step, and so has a bound ([`Ask::ROWS_MAX`]). Counters are read, never counted.
+
+use std::sync::Arc;
+
+use postroad_model::{
+    Ask, ConnectionId, ConnectionRow, ConsumerKey, ConsumerRow, Destination, Effect, Page, Question,
+    QueueRow, Row, Ticket,
+};
+
+use crate::Partition;
+use crate::delivery::consumer::Consumer;
+use crate::queue::Queue;
+
+impl Partition {
+    pub(crate) fn ask(
+        &self,
+        ask: &Ask,
+        (connection, ticket): (ConnectionId, Ticket),
+        effects: &mut Vec<Effect>,
+    ) {
+        let page = match &ask.question {
+            Question::Queues { name_part, only } => self.page_of_queues(name_part, only.as_ref(), ask),
+            Question::Connections => self.page_of_connections(ask),
+            Question::Consumers { of } => self.page_of_consumers(of.as_ref(), ask),
+        };
+        effects.push(Effect::Answer { connection, ticket, page: Box::new(page) });
+        self.reply(connection, ticket, Ok(()), effects);
+    }
+
+    fn page_of_queues(&self, name_part: &str, only: Option<&Destination>, ask: &Ask) -> Page {
+        let is_listed = |queue: &&Queue| {
+            let is_temporary = queue.id.is_volatile() && queue.source.temporary;
+            let is_behind = ask.after.as_ref().is_none_or(|after| after.name <= queue.source.name);
+            (!queue.id.is_volatile() || is_temporary)
+                && is_behind
+                && only.is_none_or(|only| *only == queue.source)
+                && (name_part.is_empty() || queue.source.name.contains(name_part))
+        };
+        if let Some(only) = only {
+            let bound = self.addresses.get(only).map(|address| address.bound.iter());
+            let queues = bound.into_iter().flatten().filter_map(|id| self.queues.get(&id));
+            return Page::first(queues.filter(is_listed).map(row_of_queue), ask);
+        }
+        Page::first(self.queues.values().filter(is_listed).map(row_of_queue), ask)
+    }
+
+    fn page_of_connections(&self, ask: &Ask) -> Page {
+        let connections = self.connections.iter().filter(|(id, _)| !id.is_internal());
+        let row = |(id, connection): (&ConnectionId, &crate::connection::Connection)| {
+            let client = connection.client.as_deref();
+            let text = |text: Option<&Arc<str>>| text.cloned().unwrap_or_default();
+            Row::Connection(ConnectionRow {
+                connection: *id,
+                name: text(client.map(|client| &client.name)),
+                client_id: text(client.map(|client| &client.client_id)),
+                user: client.and_then(|client| client.user.clone()),
+                consumers: connection.consumers.iter().filter(|key| key.member == 0).count() as u64,
+                transactions: connection.transactions.len() as u64,
+                unwritten_bytes: connection.unwritten_bytes,
+            })
+        };
+        Page::first(connections.map(row), ask)
+    }
+
+    fn page_of_consumers(&self, of: Option<&Destination>, ask: &Ask) -> Page {
+        let Some(of) = of else {
+            let rows =
+                self.consumers.iter().filter_map(|(key, consumer)| self.row_of_consumer(*key, consumer));
+            return Page::first(rows, ask);
+        };
+        let queues = self.addresses.get(of).into_iter().flat_map(|address| address.bound.iter());
+        let keys = queues.filter_map(|id| self.queues.get(&id)).flat_map(|queue| &queue.consumers);
+        let rows = keys.filter_map(|key| self.row_of_consumer(*key, self.consumers.get(key)?));
+        Page::first(rows, ask)
+    }
+
+    fn row_of_consumer(&self, key: ConsumerKey, consumer: &Consumer) -> Option<Row> {
+        let queue = self.queues.get(&consumer.queue)?;
+        // Members of a consumer of a pattern are told of as the whole.
+        let whole = self.consumers.get(&key.whole()).unwrap_or(consumer);
+        let notice = consumer.notice.as_deref().or(whole.notice.as_deref());
+        Some(Row::Consumer(ConsumerRow {
+            consumer: key,
+            name: notice.map(|notice| notice.name.clone()).unwrap_or_default(),
+            destination: queue.source.clone(),
+            subscription: queue.subscription.as_ref().map(|subscription| subscription.name.clone()),
+            mode: consumer.mode,
+            selector: notice.map(|notice| notice.selector.clone()).unwrap_or_default(),
+            priority: consumer.priority,
+            credit: consumer.credit,
+            held: consumer.held.len() as u64,
+        }))
+    }
+
+    /// A browser that has not been sent anything begins behind these entries, one of each lane that it has seen before.
+    pub(crate) fn seek(&mut self, key: ConsumerKey, after: &[postroad_model::EntryTag]) {
+        let Some(browse) = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut()) else {
+            return;
+        };
+        after.iter().for_each(|tag| browse.pass(*tag));
+    }
+}
+
+fn row_of_queue(queue: &Queue) -> Row {
+    Row::Queue(QueueRow {
+        destination: queue.source.clone(),
+        subscription: queue.subscription.as_ref().map(|subscription| subscription.name.clone()),
+        messages: queue.len(),
+        bytes: queue.load.bytes,
+        in_flight: queue.away.messages,
+        consumers: queue.consumers.len() as u64,
+        enqueued: queue.counts.enqueued,
+        consumed: queue.counts.consumed,
+        expired: queue.counts.expired,
+        dead_lettered: queue.counts.dead_lettered,
+        dropped: queue.counts.dropped + queue.counts.replaced,
+        is_moving: queue.paused,
+    })
+}
