@@ -68,6 +68,8 @@ pub struct PartitionFigures {
     pub timed_out_transactions: u64,
     /// Advisories that a subscription had no room for.
     pub missed_notices: u64,
+    /// Messages that a topic could not retain, for want of room.
+    pub unretained: u64,
     /// Entries set aside because their body could not be read.
     pub unreadable: u64,
     /// Messages that are due later.

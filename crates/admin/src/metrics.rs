@@ -143,6 +143,11 @@ pub const METRICS: &[Metric] = &[
     counter("postroad_missed_notices_total", "advisories that a subscription had no room for", |figures| {
         partitions(figures, |partition| partition.missed_notices)
     }),
+    counter(
+        "postroad_unretained_total",
+        "messages that a topic could not retain, for want of room",
+        |figures| partitions(figures, |partition| partition.unretained),
+    ),
     counter("postroad_unreadable_total", "messages set aside because the disk lost their body", |figures| {
         partitions(figures, |partition| partition.unreadable)
     }),

@@ -10,7 +10,7 @@
 //! replica, after a restart and in the simulator alike.
 //!
 //! Start at [`Partition`]. The folders follow a message: `intake`, `queue`, `delivery`, `settling`; beside its way are `addresses`,
-//! `transaction`, `schedule`, queues on the move in `moving`, what waits in `memory`, and what goes to the `log`.
+//! `transaction`, `schedule`, queues on the move in `moving`, what topics keep in `retained`, what waits in `memory`, and what goes to the `log`.
 
 mod addresses;
 mod ask;
@@ -25,6 +25,7 @@ mod moving;
 mod notice;
 mod partition;
 mod queue;
+mod retained;
 mod schedule;
 mod settings;
 mod settling;

@@ -29,13 +29,13 @@ use crate::intake::limit::HeldBy;
 use crate::intake::lines::WaitingLines;
 use crate::intake::link::Links;
 use crate::intake::parked::ParkedSends;
-use crate::intake::recent::Recent;
 use crate::intake::waiting::Waiting;
 use crate::log::completion::Completion;
 use crate::log::durability;
 use crate::memory::bodies::{Bodies, Gone, Sought};
 use crate::moving::Moves;
 use crate::queue::{Entry, Lane, LaneNumber, Load, Queue, State, untag};
+use crate::retained::Retained;
 use crate::schedule::{Jobs, WriteDue};
 use crate::settings::Settings;
 use crate::settling::carrying::Carrying;
@@ -83,6 +83,8 @@ pub struct Counters {
     pub timed_out_transactions: u64,
     /// Notices that a subscription went without, for want of room.
     pub missed_notices: u64,
+    /// Messages that a topic could not retain, for want of room.
+    pub unretained: u64,
     /// Entries set aside because their body could not be read from the disk.
     pub unreadable: u64,
     /// Pages of entries that were folded, to save memory.
@@ -159,7 +161,7 @@ pub struct Partition {
     /// Recovery has ended: what is decided now gets into the log.
     pub(crate) is_live: bool,
     /// What topics keep for subscribers that come later.
-    pub(crate) recent: Recent,
+    pub(crate) retained: Retained,
     pub(crate) proposals: VecDeque<Completion>,
     /// How many proposals there were in this run.
     pub(crate) proposals_made: u64,
@@ -246,7 +248,7 @@ impl Partition {
             parked: ParkedSends::default(),
             lines: WaitingLines::default(),
             accounts: Accounts::default(),
-            recent: Recent::default(),
+            retained: Retained::default(),
             gatherings: Gatherings::default(),
             next_look_ms: None,
             next_timeout_ms: None,

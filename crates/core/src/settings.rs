@@ -31,6 +31,8 @@ pub struct Settings {
     pub volatile_bytes_max: u64,
     /// What topics keep for subscribers that come later takes so many bytes together.
     pub recent_bytes_max: u64,
+    /// Latest messages that topics retain take so many bytes together.
+    pub retained_bytes_max: u64,
     /// A transaction may hold this many bytes before it commits.
     pub transaction_bytes_max: u64,
     /// All that are open may hold this many bytes together.
@@ -72,6 +74,7 @@ impl Settings {
             page_entries: PAGE_ENTRIES,
             volatile_bytes_max: 0,
             recent_bytes_max: 0,
+            retained_bytes_max: 0,
             transaction_bytes_max: 0,
             open_bytes_max: 0,
             transaction_ms_max: None,

@@ -203,6 +203,7 @@ fn settings() -> Settings {
         page_entries: 512,
         volatile_bytes_max: 1 << 20,
         recent_bytes_max: 0,
+        retained_bytes_max: 0,
         transaction_bytes_max: 1 << 20,
         open_bytes_max: 1 << 20,
         transaction_ms_max: None,

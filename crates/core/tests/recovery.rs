@@ -132,7 +132,8 @@ fn a_subscriber_is_shown_no_more_than_one_queue_may_hold() {
     bench.settings.volatile_bytes_max = 16;
     let mut bench = Bench::new(bench.settings.clone());
     bench.run("send 1 #a mm volatile\n send 1 #a nn volatile\n send 1 #a oo volatile");
-    assert_eq!(bench.run("attach 2.1 #a 9 retroactive"), "ok 2.1<nn 2.1<oo", "a quarter, and the newest");
+    assert_eq!(bench.run("attach 2.1 #a 9 retroactive"), "ok 2.1<mm 2.1<nn", "a quarter");
+    assert_eq!(bench.run("accept 2.1 mm"), "ok 2.1<oo", "the rest as there is room");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! Never here: messages' bodies, queues, files and their syntax, IO, clocks.
 //! Start at [`Pattern`].
 
+mod name_map;
 mod pattern;
 mod pattern_map;
 mod policy;
@@ -19,7 +20,8 @@ mod homes;
 pub use addressing::{Addressing, Feed};
 pub use composite::{Composite, MirroredQueues, Target};
 pub use homes::{Homes, MAIN_STORE};
-pub use pattern::{Pattern, PatternError, is_wildcard};
+pub use name_map::NameMap;
+pub use pattern::{Pattern, PatternError, is_own_topic, is_wildcard};
 pub use pattern_map::PatternMap;
 pub use policy::{
     Advised, AtLimit, DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Evicted,

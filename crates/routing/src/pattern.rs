@@ -5,6 +5,8 @@ use std::fmt;
 
 /// Between the words of a name.
 const SEPARATOR: char = '.';
+/// How the broker's own topics begin.
+const OWN_TOPICS: &str = "ActiveMQ.Advisory.";
 const ANY_WORD: &str = "*";
 const ANY_REST: &str = ">";
 
@@ -88,6 +90,12 @@ impl Pattern {
         names.next().is_none()
     }
 
+    /// Whether a subscription to the pattern gets what is sent to this topic: one of the broker's own is for those who spell
+    /// its first word, as MQTT has it for names that begin with `$` (MQTT-4.7.2-1).
+    pub fn reaches(&self, topic: &str) -> bool {
+        self.matches(topic) && (!is_own_topic(topic) || matches!(self.words().next(), Some(Word::Literal(_))))
+    }
+
     /// Whether it stands for every name that the other stands for.
     pub fn covers(&self, other: &Pattern) -> bool {
         let mut others = other.words();
@@ -135,6 +143,11 @@ impl fmt::Display for Pattern {
     }
 }
 
+/// Whether the broker itself tells something by this topic.
+pub fn is_own_topic(name: &str) -> bool {
+    name.starts_with(OWN_TOPICS)
+}
+
 /// Whether a name, used as a pattern, stands for more than itself.
 pub fn is_wildcard(name: &str) -> bool {
     last_word(name) == ANY_REST || name.split(SEPARATOR).any(|word| word == ANY_WORD)
@@ -171,6 +184,21 @@ mod tests {
             let wrong = matches.iter().filter(|name| !parsed.matches(name));
             let wrong: Vec<_> = wrong.chain(others.iter().filter(|name| parsed.matches(name))).collect();
             assert!(wrong.is_empty(), "{pattern} is wrong about {wrong:?}");
+        }
+    }
+
+    #[test]
+    fn topics_of_the_broker_are_reached_by_their_first_word() {
+        for (pattern, topic, want) in [
+            (">", "ActiveMQ.Advisory.Connection", false),
+            ("*.Advisory.Connection", "ActiveMQ.Advisory.Connection", false),
+            ("ActiveMQ.>", "ActiveMQ.Advisory.Connection", true),
+            ("ActiveMQ.Advisory.*", "ActiveMQ.Advisory.Connection", true),
+            ("ActiveMQ.Advisory.Queue", "ActiveMQ.Advisory.Connection", false),
+            (">", "ActiveMQ.other", true),
+            (">", "a", true),
+        ] {
+            assert_eq!(Pattern::parse(pattern).unwrap().reaches(topic), want, "{pattern} {topic}");
         }
     }
 

@@ -116,6 +116,7 @@ pub fn settings(random: &mut Random, placement: Placement, scene: &Scene, polici
         transaction_bytes_max: *random.pick(&[2000, large]).unwrap_or(&large),
         open_bytes_max: *random.pick(&[4000, large, large]).unwrap_or(&large),
         recent_bytes_max: 0,
+        retained_bytes_max: 0,
         audited_producers_max: 8,
         outbox_bytes_max: *random.pick(&[200, 2000, large]).unwrap_or(&large),
         addressing: Arc::new(addressing()),

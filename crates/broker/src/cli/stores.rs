@@ -15,6 +15,9 @@ use crate::runtime::{Directories, Stores, TenantKeys};
 /// Open transactions of a partition may hold this much, however little memory there is for each.
 const OPEN_BYTES_MIN: u64 = 1 << 20;
 
+/// Topics of a partition may retain this much, however little memory there is for each: all advisories of a kind lie in one.
+const RETAINED_BYTES_MIN: u64 = 1 << 20;
+
 /// Opens or makes them, in the data directory that the configuration names and beside it; tells which keys what is written gets.
 ///
 /// # Errors
@@ -52,7 +55,7 @@ fn settings<'c>(
     policies: &'c Arc<Policies>,
     keys: &Keys,
 ) -> impl Fn(PartitionId, Placement, u64) -> Settings + use<'c> {
-    let Shares { messages, durable, volatile, transactions: open, recent, .. } = *shares;
+    let Shares { messages, durable, volatile, transactions: open, recent, retained, .. } = *shares;
     // What of a message lies in a page would be there as it is.
     let may_spill = !keys.encrypts();
     let spill = may_spill.then(|| Arc::new(SpillFile::new(&config.data)) as Arc<dyn Spill>);
@@ -66,6 +69,7 @@ fn settings<'c>(
         page_entries: postroad_core::PAGE_ENTRIES,
         volatile_bytes_max: volatile / u64::from(placement.partitions),
         recent_bytes_max: config.limits.retroactive_bytes.min(recent) / u64::from(placement.partitions),
+        retained_bytes_max: (retained / u64::from(placement.partitions)).max(RETAINED_BYTES_MIN),
         transaction_bytes_max: config.limits.transaction_bytes,
         open_bytes_max: (open / u64::from(placement.partitions)).max(OPEN_BYTES_MIN),
         transaction_ms_max: config.limits.transaction_ms_max(),

@@ -50,6 +50,8 @@ pub struct Shares {
     pub transactions: u64,
     /// Of that for messages at most for what topics keep for subscribers that come later.
     pub recent: u64,
+    /// Of that for messages at most for the latest messages that topics retain.
+    pub retained: u64,
 }
 
 impl Shares {
@@ -69,6 +71,7 @@ impl Shares {
             outstanding,
             transactions: (memory_bytes / 8).min(messages / 4),
             recent: messages / 8,
+            retained: messages / 4,
         }
     }
 }
@@ -162,9 +165,18 @@ mod tests {
                 [6164 << 16, 32 << 20, 128 << 20],
             ),
         ] {
-            let recent = messages / 8;
-            let shares =
-                Shares { messages, durable, volatile, indexes, sorting, outstanding, transactions, recent };
+            let (recent, retained) = (messages / 8, messages / 4);
+            let shares = Shares {
+                messages,
+                durable,
+                volatile,
+                indexes,
+                sorting,
+                outstanding,
+                transactions,
+                recent,
+                retained,
+            };
             assert_eq!(Shares::of(memory), shares, "{memory}");
             let taken =
                 messages + indexes + sorting + outstanding + OWN_BYTES.min(memory / 16 * OWN_SIXTEENTHS);

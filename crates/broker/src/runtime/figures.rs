@@ -166,7 +166,7 @@ impl CoreFigures {
 fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures {
     let Counters { delivered, discarded, duplicates, dropped, redriven, overflowed, replaced, .. } =
         partition.counters();
-    let Counters { slow_consumers, timed_out_transactions, missed_notices, unreadable, .. } =
+    let Counters { slow_consumers, timed_out_transactions, missed_notices, unretained, unreadable, .. } =
         partition.counters();
     let Memory { messages, folded_messages, resident_bytes, page_bytes, volatile_bytes } = partition.memory();
     PartitionFigures {
@@ -181,6 +181,7 @@ fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures
         slow_consumers,
         timed_out_transactions,
         missed_notices,
+        unretained,
         unreadable,
         scheduled: partition.scheduled() as u64,
         messages,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use postroad_model::{ConnectionId, Destination, DestinationKind, LookupMap, Message, QueueId};
+use postroad_model::{ConnectionId, Destination, DestinationKind, LookupMap, QueueId};
 use postroad_routing::{Pattern, PatternMap};
 use postroad_selector::{Properties, Selector, SelectorIndex};
 
@@ -13,8 +13,6 @@ pub struct Address {
     pub owner: Option<ConnectionId>,
     /// Every queue that it feeds: one for a queue, one for each subscription of a topic.
     pub bound: Bound,
-    /// What later subscribers are shown first, by key.
-    pub retained: BTreeMap<Box<str>, Message>,
 }
 
 /// The queues that an address feeds, each with the selector that a message has to match.
@@ -124,26 +122,6 @@ impl Addresses {
         self.by_destination.sorted_where(|_| true).into_iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Forgets an address that only kept what nobody need be shown any more.
-    pub fn remove_if_idle(&mut self, destination: &Destination) {
-        let is_idle = |address: &Address| {
-            address.owner.is_none() && address.retained.is_empty() && address.bound.is_empty()
-        };
-        if self.by_destination.get(destination).is_some_and(is_idle) {
-            self.remove(destination);
-        }
-    }
-
-    /// The address; if it is a pattern of topics, every topic that matches, by name.
-    pub fn matching(&self, destination: &Destination) -> Vec<&Address> {
-        let Some(pattern) = pattern_of(destination) else {
-            return self.get(destination).into_iter().collect();
-        };
-        let lasting_topic = |topic: &Destination| topic.kind == DestinationKind::Topic && !topic.temporary;
-        let matches = |topic: &Destination| lasting_topic(topic) && pattern.matches(&topic.name);
-        self.by_destination.sorted_where(matches).into_iter().map(|(_, address)| address).collect()
-    }
-
     /// Every lasting queue that the pattern matches, by name.
     pub fn queues_matching(&self, pattern: &Pattern) -> Vec<Destination> {
         let lasting = |queue: &Destination| queue.kind == DestinationKind::Queue && !queue.temporary;
@@ -156,7 +134,12 @@ impl Addresses {
         let mut bounds: Vec<&Bound> =
             self.get(destination).map(|address| &address.bound).into_iter().collect();
         if destination.kind == DestinationKind::Topic && !destination.temporary {
-            self.by_pattern.each_match(&destination.name, &mut |_, bound| bounds.push(bound));
+            let mut visit = |pattern: &Pattern, bound| {
+                if pattern.reaches(&destination.name) {
+                    bounds.push(bound);
+                }
+            };
+            self.by_pattern.each_match(&destination.name, &mut visit);
         }
         bounds
     }

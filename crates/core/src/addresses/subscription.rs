@@ -93,8 +93,7 @@ impl Partition {
             return;
         };
         let selector = selection::parse(&attach.selector).ok().flatten();
-        let missed = self.missed_by(attach, selector.as_ref());
-        self.begin_with(id, missed, effects);
+        self.begin_replay(id, attach, selector, false, effects);
     }
 
     pub(crate) fn apply_subscribe(&mut self, subscription: Subscription, effects: &mut Vec<Effect>) {

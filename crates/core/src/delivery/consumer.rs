@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, DetachCause, Effect,
-    Message, QueueId, Refusal, Share, Ticket,
+    QueueId, Refusal, Share, Ticket,
 };
 use postroad_routing::Prefetch;
 use postroad_selector::Selector;
@@ -152,35 +152,13 @@ impl Partition {
         selector: Option<Selector>,
         effects: &mut Vec<Effect>,
     ) -> QueueId {
-        let wants = |message: &Message| {
-            selector.as_ref().is_none_or(|selector| selector.matches(&*(self.properties_of)(message)))
-        };
-        let topics = self.addresses.matching(&attach.source);
-        let retained = topics.into_iter().flat_map(|address| self.retained_of(address));
-        let retained: Vec<Message> = retained.filter(wants).collect();
-        let missed = self.missed_by(attach, selector.as_ref());
-        let queue = self.bind_volatile(&attach.source, selector);
+        let queue = self.bind_volatile(&attach.source, selector.clone());
         if let Some(new) = self.queues.get_mut(&queue) {
             new.prefetch = attach.credit;
             new.follow(&self.settings.policies);
         }
-        self.begin_with(queue, retained.into_iter().chain(missed), effects);
+        self.begin_replay(queue, attach, selector, true, effects);
         queue
-    }
-
-    /// Puts messages into a new subscription, in memory alone.
-    pub(crate) fn begin_with(
-        &mut self,
-        queue: QueueId,
-        messages: impl IntoIterator<Item = Message>,
-        effects: &mut Vec<Effect>,
-    ) {
-        for message in messages {
-            let key = self.insert_volatile(message, effects);
-            self.bodies.refer(key);
-            self.push_entry(queue, key, None);
-            self.drop_reference(key, effects);
-        }
     }
 
     fn attach_to(&mut self, id: QueueId, attach: Attach, effects: &mut Vec<Effect>) {

@@ -49,7 +49,11 @@ impl Partition {
             self.drop_superseded(id, effects);
         }
         self.dispatch_line(id, ConsumerMode::Browse, effects);
-        self.dispatch_line(id, ConsumerMode::Shared, effects);
+        let mut is_more = true;
+        while is_more {
+            is_more = self.read_on_replay(id, effects);
+            self.dispatch_line(id, ConsumerMode::Shared, effects);
+        }
         if self.settings.policies.any_limit() {
             self.trim(id, effects);
         }

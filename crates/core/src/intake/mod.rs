@@ -10,5 +10,4 @@ pub mod lines;
 pub mod link;
 pub mod parked;
 pub mod publish;
-pub mod recent;
 pub mod waiting;

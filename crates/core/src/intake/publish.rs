@@ -9,7 +9,6 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::addresses::address::Address;
 use crate::intake::limit::HeldBy;
 use crate::intake::parked::{Ahead, Parked};
 use crate::log::completion::Completion;
@@ -204,14 +203,22 @@ impl Partition {
     /// Whether there is memory for a message: in all, and in each queue of its address that takes it. So one slow
     /// subscriber holds up its own topic and nobody else.
     fn has_memory_for(&self, sent: &Sent, receivers: &[QueueId]) -> bool {
-        fits(self.bodies.volatile_bytes, sent, self.settings.volatile_bytes_max)
-            && receivers.iter().all(|queue| self.share_has_room_for(*queue, sent))
+        fits(
+            self.bodies.volatile_bytes.saturating_sub(self.retained.body_bytes()),
+            sent,
+            self.settings.volatile_bytes_max,
+        ) && receivers.iter().all(|queue| self.share_has_room_for(*queue, sent))
     }
 
     /// Whether the queue may have this message in memory too.
     pub(crate) fn share_has_room_for(&self, queue: QueueId, sent: &Sent) -> bool {
         let queue = self.queues.get(&queue);
         queue.is_none_or(|queue| fits(queue.volatile_bytes, sent, self.queue_share()))
+    }
+
+    /// Whether the queue may have more in memory that topics retain.
+    pub(crate) fn share_is_open(&self, queue: QueueId) -> bool {
+        self.queues.get(&queue).is_some_and(|queue| queue.volatile_bytes < self.queue_share())
     }
 
     /// Bytes of memory that the non-persistent messages of one queue may take.
@@ -363,17 +370,7 @@ impl Partition {
         let wanted = receivers.len();
         receivers.retain(|queue| self.has_memory_for(&sent, std::slice::from_ref(queue)));
         self.counters.missed_notices += (wanted - receivers.len()) as u64;
-        let (topic, keeps) = (sent.to.clone(), retain.as_ref().is_none_or(|retain| retain.keep));
         self.hand_out(sent, &receivers, retain, effects);
-        if !keeps {
-            self.addresses.remove_if_idle(&topic);
-        }
-    }
-
-    /// What a topic keeps for those who come later, each as it is now.
-    pub(crate) fn retained_of<'a>(&'a self, address: &'a Address) -> impl Iterator<Item = Message> + 'a {
-        let count = address.retained.len() as u64;
-        address.retained.values().map(move |message| (self.count_retained)(message, count))
     }
 
     fn hand_out(
@@ -384,18 +381,14 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         if let Some(retain) = retain {
-            let address = self.addresses.get_or_make(&sent.to);
-            match retain.keep {
-                true => address.retained.insert(retain.key, sent.message.clone()),
-                false => address.retained.remove(&retain.key),
-            };
-            let count = address.retained.len() as u64;
+            self.retain(&sent.to, &sent.message, &retain, effects);
+            let count = self.retained.count(&sent.to.name);
             if !receivers.is_empty() {
                 sent.message = (self.count_retained)(&sent.message, count);
             }
         }
         for to in sent.targets() {
-            self.keep_recent(to, &sent.message);
+            self.keep_recent(to, &sent.message, effects);
             if sent.moved.is_none() {
                 self.announce_arrival(&sent.message, to, self.is_read(receivers, to), effects);
             }
@@ -488,7 +481,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let before = touched.len();
-        self.bind_entries_silently((key, moved), to, from, touched);
+        self.bind_entries_silently((key, moved), to, (from, touched), effects);
         if self.is_live
             && moved.is_none()
             && let Some(message) = self.bodies.resident(key)
@@ -522,15 +515,15 @@ impl Partition {
         &mut self,
         (key, moved): (MessageKey, Option<u32>),
         to: &Destination,
-        from: Option<ConnectionId>,
-        touched: &mut Vec<QueueId>,
+        (from, touched): (Option<ConnectionId>, &mut Vec<QueueId>),
+        effects: &mut Vec<Effect>,
     ) {
         if to.kind == DestinationKind::Queue {
             let Some(queue) = self.queue_for(to) else { return };
             self.push_entry(queue, key, moved);
             return touched.push(queue);
         }
-        self.keep_recent_of(key, to);
+        self.keep_recent_of(key, to, effects);
         let Some((message, _)) = self.bodies.headers(key) else { return };
         let receivers = self.receivers(to, message, from);
         for queue in &receivers {

@@ -180,7 +180,7 @@ impl Partition {
     /// memory for all.
     pub(crate) fn durable_bytes_max(&self) -> u64 {
         let Settings { resident_bytes_max: most, messages_bytes_max, .. } = self.settings;
-        let others = self.bodies.volatile_bytes + self.open_bytes + self.recent.byte_length();
+        let others = self.bodies.volatile_bytes + self.open_bytes + self.retained.overhead_bytes();
         messages_bytes_max.saturating_sub(others).clamp(most / OWN_SHARE, most)
     }
 

@@ -20,6 +20,7 @@ use crate::addresses::binding::Fed;
 use crate::delivery::idle::Selecting;
 use crate::figures::QueueCounts;
 use crate::intake::account::Owners;
+use crate::retained::Replay;
 use crate::settling::last_value::LastValues;
 use crate::settling::redrive::Returns;
 
@@ -67,6 +68,8 @@ pub struct Queue {
     pub away: Load,
     /// What is on its way to the log and will be in the queue.
     pub incoming: Load,
+    /// What it has not read yet of what its topics retain.
+    pub replay: Option<Box<Replay>>,
     /// How much it may hold.
     pub limit: Limit,
     /// How many messages its first reader is sent ahead, if it is a volatile subscription.
@@ -125,6 +128,7 @@ impl Queue {
             load: Load::default(),
             away: Load::default(),
             incoming: Load::default(),
+            replay: None,
             limit: Limit::default(),
             prefetch: 0,
             owners: Owners::default(),

@@ -20,6 +20,8 @@
 //! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and share it, `share=durable`
 //! or `share=volatile`, or take nothing of its own client, `nolocal`, or take the subscription from a reader that says the same, `steals` or `steals:USER`; `unsubscribe 1 s` ends one. `make 1 ~t steals` takes a temporary queue. `send 1 a,#t m` is one message for several addresses.
 //!
+//! A notice, `send 1 #t m keep=K`, is retained as the latest of its key; `drop=K` ends that.
+//!
 //! A consumer of a pattern of queues, `attach 1.2 a.> 5`, has members `1.2/1`, `1.2/2` in them, which settle.
 //!
 //! Answers: `ok`, `no: why`, `1.2<m` (delivered), `1.2<m!2` (after two failures), `1.2<m*` (its first of the
@@ -41,7 +43,7 @@ use postroad_model::{
     ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Delivery, Destination, DestinationKind,
     Durability, Effect, Encoding, EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName,
     Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Now, Origin, Outcome, PartitionId, Peer, Placement,
-    Position, ProducerNotice, Protocol, Publish, RareHeaders, Redrive, Refusal, ResumeLink, Revived,
+    Position, ProducerNotice, Protocol, Publish, RareHeaders, Redrive, Refusal, ResumeLink, Retain, Revived,
     Schedule, Sent, Settle, Share, Ticket, TransactionKey,
 };
 use postroad_routing::{Policies, is_wildcard};
@@ -88,6 +90,8 @@ pub struct Bench {
     pub carried: usize,
     /// How many bodies were asked for at once, each time.
     pub fetched: Vec<usize>,
+    /// What the message that is sent next retains.
+    retain: Option<Retain>,
     /// Bodies that were asked for, if the disk hangs.
     hung: Option<Vec<(PartitionId, MessageKey)>>,
 }
@@ -105,6 +109,7 @@ pub fn settings(partitions: u16) -> Settings {
         page_entries: 4,
         volatile_bytes_max: 1 << 20,
         recent_bytes_max: 1 << 20,
+        retained_bytes_max: 1 << 20,
         transaction_bytes_max: 1 << 20,
         open_bytes_max: 1 << 20,
         transaction_ms_max: None,
@@ -212,6 +217,7 @@ impl Bench {
             last_read_first: false,
             carried: 0,
             fetched: Vec::new(),
+            retain: None,
             hung: None,
         };
         bench.start();
@@ -609,6 +615,10 @@ impl Bench {
             }
             "send" => {
                 let link = options.iter().find_map(|option| option.strip_prefix("link="));
+                let text = |name: &str| options.iter().find_map(|option| option.strip_prefix(name));
+                let retain = |key: &str, keep| Retain { key: key.into(), keep };
+                let kept = text("keep=").map(|key| retain(key, true));
+                self.retain = kept.or_else(|| text("drop=").map(|key| retain(key, false)));
                 self.publish(&plain, group, link, &option);
             }
             "attach" => {
@@ -814,7 +824,9 @@ impl Bench {
         let ticket = Ticket(if delivery.is_some() { self.last_ticket } else { 0 });
         let upload = option("upload");
         let plain = Publish::plain(connection, ticket, sent);
-        let publish = Publish { transaction, resent, delivery, upload, ..plain };
+        let retain = self.retain.take();
+        let is_notice = retain.is_some();
+        let publish = Publish { transaction, resent, delivery, upload, retain, is_notice, ..plain };
         let id = match upload.and_then(|upload| self.uploads.remove(&(connection, upload))) {
             Some(home) => {
                 self.work.push_back((home, Event::Publish(publish)));

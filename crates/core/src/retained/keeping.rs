@@ -1,0 +1,95 @@
+//! Keeping: which messages enter the store, and which leave it.
+
+use bytes::Bytes;
+use postroad_model::{Destination, DestinationKind, Effect, Message, MessageKey, Retain};
+use postroad_routing::Recovery;
+
+use super::Source;
+use crate::Partition;
+
+impl Partition {
+    /// The topic retains the message as the latest of its key, or none any more. Without room for a new one it is not
+    /// retained, and that is counted.
+    pub(crate) fn retain(
+        &mut self,
+        topic: &Destination,
+        message: &Message,
+        retain: &Retain,
+        effects: &mut Vec<Effect>,
+    ) {
+        let bytes = message.bytes.len() as u64;
+        let gone = match retain.keep {
+            true if message.chunks().is_some()
+                || !self.retained.has_room(
+                    &topic.name,
+                    &retain.key,
+                    bytes,
+                    self.settings.retained_bytes_max,
+                ) =>
+            {
+                self.counters.unretained += 1;
+                // The one before is not the latest any more.
+                self.retained.remove_latest(&topic.name, &retain.key)
+            }
+            true => {
+                let key = self.store_retained(message, effects);
+                self.retained.keep_latest(&topic.name, &retain.key, key, bytes)
+            }
+            false => self.retained.remove_latest(&topic.name, &retain.key),
+        };
+        self.drop_retained(gone, effects);
+    }
+
+    /// A message was published to the address: its topic keeps it, if its policy says so.
+    pub(crate) fn keep_recent(&mut self, to: &Destination, message: &Message, effects: &mut Vec<Effect>) {
+        // A large body is not kept in memory, and nobody else would keep it on the disk.
+        let Some(recovery) = self.recovery_of(to).filter(|_| message.chunks().is_none()) else { return };
+        let (now_ms, bytes_max) = (self.now_ms, self.settings.recent_bytes_max);
+        let kept = (self.store_retained(message, effects), message.bytes.len() as u64);
+        let gone = self.retained.keep_recent(&to.name, kept, &recovery, now_ms, bytes_max);
+        self.drop_retained(gone, effects);
+    }
+
+    /// As [`Partition::keep_recent`], of a message that was carried out. What is replayed was sent before this run, and
+    /// nobody proposes it.
+    pub(crate) fn keep_recent_of(&mut self, key: MessageKey, to: &Destination, effects: &mut Vec<Effect>) {
+        if !self.proposals.is_empty()
+            && self.recovery_of(to).is_some()
+            && let Some(message) = self.bodies.resident(key).cloned()
+        {
+            self.keep_recent(to, &message, effects);
+        }
+    }
+
+    /// What the topics of the source need not keep any longer goes.
+    pub(super) fn trim_recent(&mut self, source: &Source, effects: &mut Vec<Effect>) {
+        if !self.settings.policies.any_recovery() {
+            return;
+        }
+        let policies = self.settings.policies.clone();
+        for topic in self.retained.recent_topics(source) {
+            let recovery = policies.of(&Destination::topic(&*topic)).recovery;
+            let gone = self.retained.trim(&topic, &recovery, self.now_ms);
+            self.drop_retained(gone, effects);
+        }
+    }
+
+    /// What the topic keeps; `None` for nothing.
+    fn recovery_of(&self, to: &Destination) -> Option<Recovery> {
+        let policies = Some(&self.settings.policies).filter(|policies| policies.any_recovery());
+        let policies = policies.filter(|_| to.kind == DestinationKind::Topic && !to.temporary)?;
+        Some(policies.of(to).recovery).filter(Recovery::keeps)
+    }
+
+    /// A message of its own, for this one may be a small part of what was read from its connection at once.
+    fn store_retained(&mut self, message: &Message, effects: &mut Vec<Effect>) -> MessageKey {
+        let message = Message { bytes: Bytes::copy_from_slice(&message.bytes), ..message.clone() };
+        let key = self.insert_volatile(message, effects);
+        self.bodies.refer(key);
+        key
+    }
+
+    fn drop_retained(&mut self, gone: Vec<MessageKey>, effects: &mut Vec<Effect>) {
+        gone.into_iter().for_each(|key| self.drop_reference(key, effects));
+    }
+}

@@ -1,0 +1,16 @@
+//! Retained room: messages that topics keep for subscribers that come later.
+//!
+//! Two kinds: the latest message of each key, which a sender retains (advisories today), and the recent messages that a
+//! policy keeps for retroactive consumers. Each is stored once, as a message of the partition. A new subscription
+//! gets a cursor ([`Replay`]) and no messages: it reads on as its consumers have credit, and its entries refer to
+//! the stored messages. What a subscription costs does not depend on how much is retained.
+//!
+//! Known to this run alone. Never here: consumers, policies of queues, protocol names.
+//! Start at [`Retained`].
+
+mod keeping;
+mod replay;
+mod store;
+
+pub use replay::{Replay, Source};
+pub use store::Retained;

@@ -1,0 +1,158 @@
+//! A replay: how far a subscription has come in what topics retained when it was made.
+
+use std::sync::Arc;
+
+use postroad_model::{Attach, Destination, Effect, Message, MessageKey, QueueId};
+use postroad_routing::Pattern;
+use postroad_selector::Selector;
+
+use super::store::Shown;
+use crate::Partition;
+use crate::queue::LaneNumber;
+
+/// Messages that are put into a queue at once for its consumers.
+const STEP_MESSAGES: u32 = 64;
+
+/// The topics that a subscription reads.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// One, by its name.
+    One(Arc<str>),
+    /// All that match.
+    Pattern(Pattern),
+}
+
+impl Source {
+    pub fn of(destination: &Destination) -> Source {
+        match Pattern::parse(&destination.name).ok().filter(Pattern::is_wildcard) {
+            Some(pattern) => Source::Pattern(pattern),
+            None => Source::One(destination.name.clone()),
+        }
+    }
+}
+
+/// Where the next message is looked for: behind a key of a topic, or from an order on.
+#[derive(Debug)]
+pub enum Cursor {
+    Latest(Option<(Arc<str>, Option<Arc<str>>)>),
+    Recent(u64),
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Replay {
+    pub(super) source: Source,
+    pub(super) cursor: Cursor,
+    /// What was retained from this order on the subscription gets as it comes.
+    pub(super) until: u64,
+    selector: Option<Selector>,
+    /// Its own client, if it is not to be shown what that has sent.
+    skips: Option<Arc<str>>,
+    /// It asks for recent messages of topics that do not show them to everybody.
+    retroactive: bool,
+}
+
+impl Partition {
+    /// Lets the new subscription begin with what its topics retain: latest and recent messages, or recent ones alone.
+    pub(crate) fn begin_replay(
+        &mut self,
+        queue: QueueId,
+        attach: &Attach,
+        selector: Option<Selector>,
+        with_latest: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let source = Source::of(&attach.source);
+        self.trim_recent(&source, effects);
+        let cursor = if with_latest { Cursor::Latest(None) } else { Cursor::Recent(0) };
+        let (until, retroactive) = (self.retained.end(), attach.retroactive);
+        let skips = attach.client.clone().filter(|_| attach.no_local);
+        let mut replay = Replay { source, cursor, until, selector, skips, retroactive };
+        // Most topics retain nothing.
+        if self.retained.next(&mut replay).is_none() {
+            return;
+        }
+        replay.cursor = if with_latest { Cursor::Latest(None) } else { Cursor::Recent(0) };
+        if let Some(queue) = self.queues.get_mut(&queue) {
+            queue.replay = Some(Box::new(replay));
+        }
+    }
+
+    /// Puts more of what topics retain into the queue, as its consumers have credit and the queue has room; whether it did.
+    pub(crate) fn read_on_replay(&mut self, id: QueueId, effects: &mut Vec<Effect>) -> bool {
+        let Some(queue) = self.queues.get_mut(&id).filter(|queue| queue.replay.is_some()) else {
+            return false;
+        };
+        let is_held_up = queue.fetching || queue.paused || queue.gathers_until_ms.is_some();
+        let has_some = queue.next_ready().is_some_and(|next| LaneNumber::of_tag(next).is_ahead());
+        let Some(first) = queue.waiting.get(0).filter(|_| !is_held_up && !has_some) else { return false };
+        let credit = self.consumers.get(&first).map_or(0, |consumer| consumer.credit);
+        let mut replay = self.queues.get_mut(&id).and_then(|queue| queue.replay.take());
+        let mut is_put = false;
+        for _ in 0..credit.min(STEP_MESSAGES) {
+            let Some(going_on) = &mut replay else { break };
+            if !self.share_is_open(id) {
+                break;
+            }
+            match self.next_shown(going_on, effects) {
+                Some(message) => {
+                    // Ahead of what was sent since.
+                    self.push_entry(id, message, Some(0));
+                    is_put = true;
+                }
+                None => replay = None,
+            }
+        }
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.replay = replay;
+        }
+        is_put
+    }
+
+    /// The next message that the subscription wants, as it is to be shown.
+    fn next_shown(&mut self, replay: &mut Replay, effects: &mut Vec<Effect>) -> Option<MessageKey> {
+        while let Some(shown) = self.retained.next(replay) {
+            if shown.latest.is_none() && !self.shows_recent(&shown, replay) {
+                continue;
+            }
+            let key = self.rewritten(&shown, effects);
+            let Some(message) = self.bodies.resident(key) else { continue };
+            let is_own =
+                replay.skips.is_some() && shown.latest.is_none() && message.client() == replay.skips.as_ref();
+            let wants = |selector: &Selector| selector.matches(&*(self.properties_of)(message));
+            if !is_own && replay.selector.as_ref().is_none_or(wants) {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    fn shows_recent(&self, shown: &Shown, replay: &Replay) -> bool {
+        let topic = Destination::topic(&*shown.topic);
+        let recovery = self.settings.policies.of(&topic).recovery;
+        let age_ms = self.now_ms.saturating_sub(shown.at_ms);
+        let is_old = recovery.age_ms_max != 0 && recovery.age_ms_max < age_ms;
+        (replay.retroactive || recovery.always) && !is_old
+    }
+
+    /// The message with how many its topic retains: written once for all subscribers, until that changes.
+    fn rewritten(&mut self, shown: &Shown, effects: &mut Vec<Effect>) -> MessageKey {
+        if let Some(rewritten) = shown.rewritten {
+            return rewritten;
+        }
+        let Some(message) = self.bodies.resident(shown.key).filter(|_| shown.latest.is_some()) else {
+            return shown.key;
+        };
+        let written: Message = (self.count_retained)(message, shown.count);
+        // Most have no such number, and are shown as they are.
+        if written.bytes == message.bytes {
+            return shown.key;
+        }
+        let key = self.insert_volatile(written, effects);
+        self.bodies.refer(key);
+        if let Some(before) = self.retained.note_rewritten(shown, key) {
+            self.drop_reference(before, effects);
+        }
+        key
+    }
+}
