@@ -28,6 +28,11 @@ impl Partition {
         }
         self.take_verdict(settle, effects);
         self.give_withheld(consumer, effects);
+        // What it has settled may have held up what its topics retain.
+        let queue = self.consumers.get(&consumer).map(|consumer| consumer.queue);
+        if let Some(id) = queue.filter(|id| self.queues.get(id).is_some_and(|queue| queue.replay.is_some())) {
+            self.dispatch(id, effects);
+        }
     }
 
     fn take_verdict(&mut self, settle: Settle, effects: &mut Vec<Effect>) {
