@@ -215,6 +215,29 @@ pub enum ReopenError {
     },
 }
 
+/// Why [`crate::Journal::cut_behind`] did not cut.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CutError {
+    /// A checkpoint knows of groups that would go, or one is being written.
+    #[error("partition {}: a checkpoint covers groups behind position {}", partition.0, position.get())]
+    Checkpointed {
+        /// Whose record.
+        partition: PartitionId,
+        /// The record behind whose group was to be cut.
+        position: Position,
+    },
+    /// The group behind which is to be cut cannot be found.
+    #[error(transparent)]
+    Unreadable(#[from] ReadError),
+    /// The end could not be synced, or the group that pins it could not be written.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// There is no segment for the group that pins the end.
+    #[error(transparent)]
+    NoSegment(#[from] PrepareError),
+}
+
 /// Why a segment could not be made ready.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", file.display())]

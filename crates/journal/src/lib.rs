@@ -24,8 +24,8 @@ pub use disks::simulated_disk::{Fault, Operation, SimulatedDisk};
 pub use disks::spill_file::SpillFile;
 pub use disks::ways::Ways;
 pub use error::{
-    BackupError, CheckpointError, CommitError, CompactionError, Damage, DamageKind, IndexError, OpenError,
-    PrepareError, ReadError, ReopenError, RepairError,
+    BackupError, CheckpointError, CommitError, CompactionError, CutError, Damage, DamageKind, IndexError,
+    OpenError, PrepareError, ReadError, ReopenError, RepairError,
 };
 pub use keys::{KEY_BYTES, Key, KeyId, KeySet, Keys};
 pub use layout::format::{FORMAT_VERSION, JournalFile, SegmentNumber};

@@ -192,14 +192,14 @@ impl<D: Disk> Assembly<D> {
         };
         let live = segments.iter().map(|segment| (segment.header.number, segment.live())).collect();
         let positions = self.verified.applied.clone();
-        let (sequence, start) = (content.sequence, content.start);
+        let (sequence, start, end) = (content.sequence, content.start, content.end.number);
         checkpoints.state_bytes = content.partitions.iter().map(|entry| entry.state.byte_length()).sum();
         checkpoints.kept.extend(self.loaded.before.map(|(sequence, key)| Kept {
             sequence,
             key,
             summary: None,
         }));
-        let (key, summary) = (self.loaded.key, Some(Summary { positions, live, start }));
+        let (key, summary) = (self.loaded.key, Some(Summary { positions, live, start, end }));
         checkpoints.kept.push_back(Kept { sequence, key, summary });
         checkpoints
     }

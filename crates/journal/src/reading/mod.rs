@@ -3,6 +3,7 @@
 //! Never here: changes.
 
 pub(crate) mod extents;
+pub mod group;
 pub mod near;
 pub mod read;
 pub mod scan;

@@ -6,7 +6,7 @@ use crate::keys::{KeyId, Keys};
 use crate::layout::checkpoint_bytes::{
     CheckpointBytes, CheckpointDraft, Content, PartitionEntry, Place, encode,
 };
-use crate::layout::format::{FIRST_GROUP, SegmentNumber, checkpoint_name};
+use crate::layout::format::{FIRST_GROUP, GroupNumber, SegmentNumber, checkpoint_name};
 use crate::writing::journal::{Journal, Options};
 use crate::writing::pace::Pace;
 use crate::writing::room::Space;
@@ -64,6 +64,8 @@ pub(crate) struct Summary {
     pub live: BTreeMap<SegmentNumber, u64>,
     /// Where recovery from it starts to read.
     pub start: Place,
+    /// The last group that it knows of.
+    pub end: GroupNumber,
 }
 
 /// The checkpoints kept, and the progress since.
@@ -189,7 +191,7 @@ impl<D: Disk> Journal<D> {
         let served = self.positions.iter().filter(|(partition, _)| !self.stopped.contains_key(partition));
         let positions = carried.chain(served.map(|(&partition, &last)| (partition, last))).collect();
         let start = self.start_place(&positions);
-        let possible = Summary { positions, live: BTreeMap::new(), start };
+        let possible = Summary { positions, live: BTreeMap::new(), start, end: self.last.number };
         let waits = |segment: &Segment| {
             let number = segment.header.number;
             // One that is being compacted is free once that is done.
@@ -246,7 +248,7 @@ impl<D: Disk> Journal<D> {
         let sequence = self.checkpoints.last_sequence + 1;
         let content = Content { sequence, start, end: self.last, partitions: partitions.collect() };
         let draft = encode(&content, &segments, &self.keys);
-        let summary = Summary { positions, live, start };
+        let summary = Summary { positions, live, start, end: self.last.number };
         self.compactions.failed &= self.checkpoints.committed_bytes < self.checkpoint_distance();
         self.plan_compaction(sequence, &summary);
         self.checkpoints.last_sequence = sequence;

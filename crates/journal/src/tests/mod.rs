@@ -1,6 +1,7 @@
 //! Tests of the whole room, through its public functions only.
 
 mod compaction;
+mod cut;
 mod damage;
 mod encryption;
 mod fixture;

@@ -76,6 +76,7 @@ fn acknowledged_is_recovered_and_failed_never_reappears() {
         indexes,
         spoiled_indexes,
         copies,
+        cuts,
         ends,
         ..
     } = total;
@@ -91,6 +92,7 @@ fn acknowledged_is_recovered_and_failed_never_reappears() {
         indexes,
         spoiled_indexes,
         copies,
+        cuts,
     ];
     for (phase, count) in Phase::ALL.into_iter().zip(ends.0) {
         assert!(!many || SEEDS / 15 < count, "it hardly ever ended in {phase:?}: {total:?}");
@@ -122,6 +124,7 @@ struct Counts {
     indexes: u64,
     spoiled_indexes: u64,
     copies: u64,
+    cuts: u64,
     ends: Ends,
 }
 
@@ -187,6 +190,7 @@ impl Counts {
         self.indexes += other.indexes;
         self.spoiled_indexes += other.spoiled_indexes;
         self.copies += other.copies;
+        self.cuts += other.cuts;
         self.ends.0.iter_mut().zip(other.ends.0).for_each(|(own, other)| *own += other);
     }
 }
@@ -305,6 +309,7 @@ impl Run {
             55 => self.back_up(),
             58 | 59 => self.stop_in_a_job(),
             39 if self.random.one_in(3) => self.stop(false),
+            40 if self.random.one_in(4) => self.go_astray(),
             _ => self.disk.clear_faults(),
         }
     }
@@ -662,6 +667,38 @@ impl Run {
         let counted: u64 = self.journal.segments().map(|segment| segment.live_messages).sum();
         assert_eq!(counted, live.len() as u64);
         self.journal.take_stock();
+    }
+
+    /// Groups that nobody applies come behind what is committed, and are cut off again; the disk may die in it.
+    fn go_astray(&mut self) {
+        self.stop(false);
+        self.disk.clear_faults();
+        self.disk.set_capacity(None);
+        let mut group = Vec::new();
+        self.model.enqueue(&mut group, PartitionId(0), 100, 7);
+        self.journal.commit(&group).unwrap();
+        self.model.acknowledged(&group);
+        self.disk.restart();
+        let opened = Journal::open_with(self.disk.clone(), OPTIONS, keys(self.rotations), &mut |_, _| ());
+        let (mut astray, _) = opened.unwrap();
+        let mut strays = Vec::new();
+        for _ in 0..1 + self.random.below(5) {
+            let (partition, bytes) = (self.random.below(2) as u16, 1 + self.random.below(9000) as usize);
+            self.model.enqueue(&mut strays, PartitionId(partition), bytes, 9);
+        }
+        strays.iter().for_each(|stray| astray.commit(std::slice::from_ref(stray)).unwrap());
+        if self.random.one_in(2) {
+            self.disk.fail(Operation::Any, self.random.below(16), Fault::Dead);
+        }
+        let (partition, position) = (group[0].partition, group[0].position);
+        match astray.cut_behind(partition, position) {
+            Ok(()) => self.counts.cuts += 1,
+            // All of them are there, or none.
+            Err(_) => self.model.open_group = Some(strays),
+        }
+        self.disk.clear_faults();
+        let power_cut = self.random.one_in(2);
+        self.stop(power_cut);
     }
 
     /// Ends the process or the machine while a group is being written or synced.

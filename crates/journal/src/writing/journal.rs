@@ -302,7 +302,12 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Writes one group at the end of the current segment, and syncs it if it is to be. A failure poisons the journal.
-    fn write_group(&mut self, records: &[Record], bytes: u64, sync: bool) -> Result<GroupEnd, CommitError> {
+    pub(super) fn write_group(
+        &mut self,
+        records: &[Record],
+        bytes: u64,
+        sync: bool,
+    ) -> Result<GroupEnd, CommitError> {
         let offset = self.current.end;
         let number = self.last_number.next();
         self.last_number = number;

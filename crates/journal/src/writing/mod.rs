@@ -2,6 +2,7 @@
 //!
 //! Start at [`journal`]. Never here: what becomes of them later.
 
+pub mod cut;
 pub mod journal;
 pub mod pace;
 pub mod powers;
