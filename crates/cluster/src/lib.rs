@@ -7,21 +7,25 @@
 //! Start at [`Group`]. Messages between nodes are described in docs/formats/replication.md.
 
 mod actions;
+mod batch;
 mod codec;
 mod engine;
 mod entry;
 mod group;
 mod guard;
+mod journal_log;
 mod log;
 mod message;
 mod tail;
 mod vote;
 
 pub use actions::{Actions, Role, Turn};
+pub use batch::{BatchError, decode_batch, encode_batch};
 pub use codec::{CodecError, ENTRIES_MAX, FORMAT_VERSION, MESSAGE_BYTES_MAX, decode, encode};
 pub use entry::{Entry, EntryId, EntryKind, Index, NodeId, Term};
 pub use group::{Config, Group, GroupError, ProposeError, SnapshotOffer, Status};
 pub use guard::Refused;
+pub use journal_log::{JournalLog, JournalLogError, META_PARTITION};
 pub use log::{EntryLog, LogError};
 pub use message::{Body, Message};
 pub use vote::{Vote, VoteError, VoteFile};

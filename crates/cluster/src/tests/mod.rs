@@ -1,5 +1,6 @@
 mod codec;
 mod hostile;
+mod journal_log;
 mod network;
 mod oracle;
 mod random;

@@ -1,0 +1,166 @@
+//! The log in a journal does what a list of entries does, over power cuts and replaced ends.
+
+use bytes::Bytes;
+use postroad_journal::{Disk, Fault, Journal, Operation, Options, Payload, Record, SimulatedDisk};
+use postroad_model::{PartitionId, Position};
+
+use super::random::Random;
+use crate::{
+    BatchError, Entry, EntryId, EntryKind, EntryLog, Index, JournalLog, JournalLogError, Term, decode_batch,
+    encode_batch,
+};
+
+const OPTIONS: Options = Options {
+    segment_bytes: 16 << 10,
+    checkpoint_bytes: 24 << 10,
+    checkpoint_share: 0,
+    dead_segments_max: 2,
+};
+
+fn open(disk: &SimulatedDisk) -> JournalLog<SimulatedDisk> {
+    JournalLog::open(disk.clone(), OPTIONS).unwrap().0
+}
+
+fn contents(log: &impl EntryLog) -> Vec<Entry> {
+    let last = log.last();
+    if last == Index(0) { Vec::new() } else { log.entries(Index(1), last, u64::MAX).unwrap() }
+}
+
+fn record(partition: u16, position: u64, bytes: usize) -> Record {
+    Record {
+        partition: PartitionId(partition),
+        position: Position::new(position).unwrap(),
+        payload: Payload::from(Bytes::from(vec![position as u8; bytes])),
+        reserve: position.is_multiple_of(3),
+        key: None,
+    }
+}
+
+/// The next entries behind `before`, of a term; partition 3 gets a record in each batch.
+fn some_entries(before: &[Entry], term: u64, count: u64, random: &mut Random) -> Vec<Entry> {
+    let mut position = before.iter().filter(|entry| entry.kind == EntryKind::Batch).count() as u64;
+    let entry = |place: u64| {
+        let id = EntryId { index: Index(before.len() as u64 + place + 1), term: Term(term) };
+        if random.one_in(6) {
+            return Entry { id, kind: EntryKind::Opening, payload: Bytes::new() };
+        }
+        position += 1;
+        let payload = encode_batch(&[record(3, position, random.below(3000) as usize)]);
+        Entry { id, kind: EntryKind::Batch, payload }
+    };
+    (0..count).map(entry).collect()
+}
+
+#[test]
+fn a_log_in_a_journal_is_a_list_of_entries() {
+    let (mut replaced, mut failures) = (0, 0);
+    for seed in 0..50 {
+        let mut random = Random::new(seed);
+        let disk = SimulatedDisk::new(seed);
+        let (mut log, mut model, mut term) = (open(&disk), Vec::<Entry>::new(), 1);
+        for _ in 0..25 {
+            term += random.below(2);
+            let keep =
+                if random.one_in(4) { random.below(model.len() as u64 + 1) as usize } else { model.len() };
+            let count = 1 + random.below(6);
+            let entries = some_entries(&model[..keep], term, count, &mut random);
+            if random.one_in(8) {
+                disk.fail(Operation::Any, random.below(20), Fault::Dead);
+            }
+            replaced += u64::from(keep < model.len());
+            let written = log.append(&entries);
+            disk.clear_faults();
+            let whole: Vec<Entry> = model[..keep].iter().chain(&entries).cloned().collect();
+            if written.is_ok() && !disk.is_dead() {
+                model = whole;
+            } else {
+                failures += 1;
+                drop(log);
+                disk.crash();
+                log = open(&disk);
+                let found = contents(&log);
+                // The old end, or the new one as far as it came.
+                assert!(found == model || found.len() >= keep && whole.starts_with(&found), "seed {seed}");
+                assert!(written.is_err() || found == whole, "seed {seed}: what was synced is there");
+                model = found;
+            }
+            if random.one_in(5) {
+                disk.crash();
+                log = open(&disk);
+            }
+            assert_eq!(contents(&log), model, "seed {seed}");
+            let terms = model.iter().map(|entry| log.term(entry.id.index));
+            assert!(terms.eq(model.iter().map(|entry| Some(entry.id.term))), "seed {seed}");
+            assert_eq!(log.term(log.last().next()), None);
+        }
+    }
+    assert!(replaced > 100 && failures > 30, "{replaced} replaced, {failures} failures");
+}
+
+#[test]
+fn terms_come_back_from_a_checkpoint() {
+    let disk = SimulatedDisk::new(1);
+    let mut random = Random::new(1);
+    let mut log = open(&disk);
+    let mut model = Vec::new();
+    for term in [1, 1, 4, 4, 9] {
+        let entries = some_entries(&model, term, 5, &mut random);
+        log.append(&entries).unwrap();
+        model.extend(entries);
+    }
+    let states = |log: &mut JournalLog<SimulatedDisk>, through: Index| {
+        let meta = log.checkpoint(through);
+        let journal = log.journal().unwrap();
+        let partition = PartitionId(3);
+        let position = journal.last_position(partition).unwrap();
+        let state = Bytes::from("state").into();
+        journal
+            .write_checkpoint(vec![meta, postroad_journal::Checkpoint { partition, position, state }])
+            .unwrap();
+    };
+    states(&mut log, Index(25));
+    let more = some_entries(&model, 9, 3, &mut random);
+    log.append(&more).unwrap();
+    model.extend(more);
+    disk.crash();
+    let log = open(&disk);
+    assert_eq!(contents(&log), model);
+    assert_eq!(
+        [5, 11, 20, 25, 28].map(|index| log.term(Index(index))),
+        [1, 4, 4, 9, 9].map(|term| Some(Term(term)))
+    );
+}
+
+#[test]
+fn the_journal_of_a_lone_broker_is_no_log_of_a_group() {
+    let disk = SimulatedDisk::new(1);
+    let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
+    journal.commit(&[record(0, 1, 10)]).unwrap();
+    drop(journal);
+    let refused = JournalLog::open(disk.clone(), OPTIONS).map(|_| ());
+    assert!(matches!(refused, Err(JournalLogError::NotReplicated)), "{refused:?}");
+    assert!(disk.list().is_ok());
+}
+
+#[test]
+fn a_batch_comes_back_as_it_was_and_a_damaged_one_is_refused() {
+    let records = vec![record(0, 1, 10), record(7, 3, 0), record(0, 2, 1000)];
+    let payload = encode_batch(&records);
+    assert_eq!(decode_batch(payload.clone()), Ok(records));
+    for length in 4..payload.len() {
+        assert_eq!(decode_batch(payload.slice(..length)), Err(BatchError::Length), "{length} bytes");
+    }
+    type Change = fn(&mut Vec<u8>);
+    let cases: [(&str, Change, BatchError); 5] = [
+        ("no record", |bytes| bytes[..4].fill(0), BatchError::Empty),
+        ("more records than bytes", |bytes| bytes[3] = 255, BatchError::Length),
+        ("a position of zero", |bytes| bytes[6..14].fill(0), BatchError::Field),
+        ("an unknown flag", |bytes| bytes[14] = 2, BatchError::Field),
+        ("bytes left over", |bytes| bytes.push(0), BatchError::Length),
+    ];
+    for (name, change, error) in cases {
+        let mut bytes = payload.to_vec();
+        change(&mut bytes);
+        assert_eq!(decode_batch(bytes.into()), Err(error), "case: {name}");
+    }
+}
