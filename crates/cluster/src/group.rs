@@ -27,8 +27,10 @@ const APPEND_BYTES_MAX: u64 = 1 << 20;
 const COMMITTED_BYTES_MAX: u64 = 8 << 20;
 /// Payload of one proposal: with it a message stays far below [`crate::MESSAGE_BYTES_MAX`].
 const PAYLOAD_BYTES_MAX: usize = 32 << 20;
-/// Turns that may wait for the disk.
+/// Turns that may wait for the disk. With more, messages are dropped, as a network may.
 const TURNS_MAX: usize = 1024;
+/// Ticks that a leader waits for its disk before it hands over: about as long as it takes to replace a dead one.
+const DISK_TICKS_MAX: u64 = 20;
 
 /// What a replica must know from the start.
 #[derive(Clone, Debug)]
@@ -118,6 +120,8 @@ pub struct SnapshotOffer {
 
 struct Waiting {
     turn: Turn,
+    /// The tick in which it began.
+    since: u64,
     /// The last entry of the turn.
     last: Option<EntryId>,
     /// Whether the log is replaced.
@@ -188,7 +192,19 @@ impl<L: EntryLog> Group<L> {
         if self.ticks.is_multiple_of(2 * ELECTION_TICKS as u64) {
             self.offer_again();
         }
+        self.leave_a_hung_disk();
         self.draw_timeout();
+    }
+
+    /// What is committed is handed out once it is synced here too: a leader whose disk hangs would hold up the group.
+    fn leave_a_hung_disk(&mut self) {
+        let hangs = self.waiting.front().is_some_and(|waiting| waiting.since + DISK_TICKS_MAX < self.ticks);
+        if hangs && self.raft.raft.state == StateRole::Leader && self.raft.raft.lead_transferee.is_none() {
+            let stored = self.stored_by_others().into_iter();
+            if let Some((node, _)) = stored.max_by_key(|(node, index)| (*index, node.get())) {
+                self.transfer_leadership(node);
+            }
+        }
     }
 
     /// A follower that does not take a snapshot must not be left alone: its offer may have been lost.
@@ -203,7 +219,7 @@ impl<L: EntryLog> Group<L> {
         }
     }
 
-    /// Takes a message of another replica in.
+    /// Takes a message of another replica in, or drops it if too many turns wait for the disk.
     ///
     /// # Errors
     /// See [`Refused`]: nothing has changed.
@@ -218,6 +234,9 @@ impl<L: EntryLog> Group<L> {
             leads: self.raft.raft.state == StateRole::Leader,
         };
         guard::check(&message, &view)?;
+        if self.waiting.len() >= TURNS_MAX {
+            return Ok(());
+        }
         if let Body::SnapshotOffer { last } = message.body {
             self.offer = Some(SnapshotOffer { from: message.from, term: message.term, last });
             return Ok(());
@@ -319,7 +338,8 @@ impl<L: EntryLog> Group<L> {
         }
         let last = actions.append.last().map(|entry| entry.id).or(actions.restarted);
         let restarts = actions.restarted.is_some();
-        self.waiting.push_back(Waiting { turn: actions.turn, last, restarts, messages: held });
+        let (turn, since) = (actions.turn, self.ticks);
+        self.waiting.push_back(Waiting { turn, since, last, restarts, messages: held });
         self.raft.advance_append_async(ready);
         if actions.restarted.is_some() {
             // The engine cannot campaign between the two, and asserts that it need not. The messages of this turn wait

@@ -1,4 +1,5 @@
 mod codec;
+mod disk;
 mod hostile;
 mod journal_log;
 mod network;
