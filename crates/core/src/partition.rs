@@ -16,6 +16,7 @@ use crate::addresses::address::Addresses;
 use crate::addresses::ending::Endings;
 use crate::clock::Clock;
 use crate::connection::{Connection, Ended};
+use crate::delivery::browse::Browses;
 use crate::delivery::consumer::Consumer;
 use crate::delivery::fetches::Fetches;
 use crate::delivery::gathering::Gatherings;
@@ -130,6 +131,8 @@ pub struct Partition {
     pub(crate) expiries: Expiries,
     /// When entries are delivered again that failed.
     pub(crate) rests: Rests,
+    /// Queues whose browsers go on with the next tick.
+    pub(crate) browses: Browses,
     /// Bodies that are on their way from the log.
     pub(crate) fetches: Fetches,
     pub(crate) consumers: HashMap<ConsumerKey, Consumer, FxBuildHasher>,
@@ -238,6 +241,7 @@ impl Partition {
             uploads: Uploads::default(),
             expiries: Expiries::default(),
             rests: Rests::default(),
+            browses: Browses::default(),
             fetches: Fetches::default(),
             consumers: HashMap::default(),
             spreads: BTreeMap::new(),
@@ -523,6 +527,7 @@ impl Partition {
         self.look_who_has_pieces(effects);
         self.go_on_carrying(effects);
         self.let_go_some(effects);
+        self.go_on_browsing(effects);
         self.go_on_redriving(effects);
         self.go_on_moving(effects);
         self.forget_links();

@@ -11,7 +11,7 @@ use postroad_routing::Prefetch;
 use postroad_selector::Selector;
 
 use crate::Partition;
-use crate::delivery::dispatch::Browse;
+use crate::delivery::browse::Browse;
 use crate::delivery::held::Held;
 use crate::delivery::selection::{self, Selection};
 use crate::delivery::slow::Pace;
@@ -242,10 +242,13 @@ impl Partition {
         self.finish_drains(id, effects);
     }
 
-    /// Ends the credit of draining consumers, unless a body that may be theirs is still on its way.
+    /// Ends the credit of draining consumers, unless something may still be theirs.
     pub(crate) fn finish_drains(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        let Some(queue) = self.queues.get(&id).filter(|queue| !queue.fetching) else { return };
-        let drains = |key: &ConsumerKey| self.consumers.get(key).is_some_and(|consumer| consumer.draining);
+        let Some(queue) = self.queues.get(&id) else { return };
+        let drains = |key: &ConsumerKey| {
+            let drains = self.consumers.get(key).is_some_and(|consumer| consumer.draining);
+            drains && !self.may_get_more(*key)
+        };
         let draining: Vec<ConsumerKey> = queue.consumers.iter().filter(|key| drains(key)).copied().collect();
         let members = queue.consumers.iter().filter(|key| key.member != 0);
         let wholes: Vec<ConsumerKey> = members.map(|key| key.whole()).collect();
@@ -259,6 +262,15 @@ impl Partition {
                 consumer.credit = 0;
                 effects.push(Effect::Drained { consumer: key });
             }
+        }
+    }
+
+    /// Whether a body that may be its own is on its way; a browser may be about to see more, too.
+    pub(crate) fn may_get_more(&self, key: ConsumerKey) -> bool {
+        let Some(consumer) = self.consumers.get(&key) else { return false };
+        match &consumer.browse {
+            Some(browse) => consumer.in_line || browse.is_fetching,
+            None => self.queues.get(&consumer.queue).is_some_and(|queue| queue.fetching),
         }
     }
 

@@ -1,17 +1,13 @@
 //! Ready entries meet waiting consumers.
 
-use std::collections::BTreeMap;
-
-use postroad_model::{
-    ConsumerKey, ConsumerMode, Delivery, Destination, Effect, EntryTag, Message, MessageKey, QueueId,
-};
+use postroad_model::{ConsumerKey, Delivery, Destination, Effect, EntryTag, Message, MessageKey, QueueId};
 
 use crate::Partition;
-use crate::delivery::fetches::Fetch;
+use crate::delivery::fetches::{Fetch, Waiter};
 use crate::delivery::group::GroupTurn;
 use crate::delivery::selection::Selected;
 use crate::memory::bodies::Sought;
-use crate::queue::{LaneNumber, Load, Queue, ReadOn, State};
+use crate::queue::{LaneNumber, Load, ReadOn, State};
 
 /// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read pays, few enough to stay small.
 const FETCH_MESSAGES_MIN: u64 = 64;
@@ -23,6 +19,12 @@ const FETCH_MESSAGES_MAX: u64 = 1024;
 /// See [`FETCH_MESSAGES_MAX`].
 const FETCH_BYTES_MAX: u64 = 1 << 20;
 
+/// Bodies read ahead for one browser: its reads share the disk with those of consumers, so each of them is short.
+const BROWSED_MESSAGES_MAX: u64 = 256;
+
+/// See [`BROWSED_MESSAGES_MAX`].
+const BROWSED_BYTES_MAX: u64 = 256 << 10;
+
 /// And of those that are read before anybody waits for them. While they go, the disk may take its time.
 const AHEAD_BYTES_MAX: u64 = 192 << 10;
 
@@ -33,7 +35,7 @@ const PRESSED_PART: u64 = 2;
 const ROOM_PARTS: u64 = 4;
 
 /// What became of one attempt to send something.
-enum Step {
+pub(crate) enum Step {
     Sent,
     /// The last of a message group: others may begin it anew.
     SentLast,
@@ -43,43 +45,42 @@ enum Step {
 }
 
 impl Partition {
-    /// Sends what is ready to consumers that can take it, in turns; and to browsers what they have not seen.
+    /// Sends what is ready to consumers that can take it, in turns; then serves browsers one step.
     pub(crate) fn dispatch(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         if self.settings.policies.any_last_value() {
             self.drop_superseded(id, effects);
         }
-        self.dispatch_line(id, ConsumerMode::Browse, effects);
         let mut is_more = true;
         while is_more {
             is_more = self.read_on_replay(id, effects);
-            self.dispatch_line(id, ConsumerMode::Shared, effects);
+            self.dispatch_line(id, effects);
         }
+        self.browse(id, effects);
         if self.settings.policies.any_limit() {
             self.trim(id, effects);
         }
     }
 
-    fn dispatch_line(&mut self, id: QueueId, mode: ConsumerMode, effects: &mut Vec<Effect>) {
+    fn dispatch_line(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         // Consumers ahead of this place found nothing that they want.
         let mut place = 0;
         loop {
             let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
-            if (queue.paused || queue.gathers_until_ms.is_some()) && mode != ConsumerMode::Browse {
+            if queue.paused || queue.gathers_until_ms.is_some() {
                 return;
             }
-            let Some(consumer) = queue.line(mode).get(place) else { return };
+            let Some(consumer) = queue.waiting.get(place) else { return };
             if consumer.member != 0 && !self.has_credit(consumer) {
                 self.starve(consumer);
                 continue;
             }
             match self.send_next(id, consumer, effects) {
-                Step::Sent => self.next_turn(id, mode, place, consumer),
+                Step::Sent => self.next_turn(id, place, consumer),
                 Step::SentLast => {
-                    self.next_turn(id, mode, place, consumer);
+                    self.next_turn(id, place, consumer);
                     place = 0;
                 }
                 Step::Skipped => {}
-                Step::Nothing if mode == ConsumerMode::Browse => self.finish_browse(consumer, effects),
                 Step::Nothing if self.fall_idle(id, place, consumer) => {}
                 Step::Nothing if self.selects(consumer) => place += 1,
                 Step::Nothing | Step::Waits => return,
@@ -88,22 +89,27 @@ impl Partition {
     }
 
     /// The consumer at this place has had its turn: behind its equals, or out of the line if it can take no more.
-    fn next_turn(&mut self, id: QueueId, mode: ConsumerMode, place: usize, key: ConsumerKey) {
+    fn next_turn(&mut self, id: QueueId, place: usize, key: ConsumerKey) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
-        let line = queue.line(mode);
+        let line = &mut queue.waiting;
         // What was sent may have made room for other messages, whose turns have been already.
         let Some((priority, _)) =
             line.get(place).filter(|front| *front == key).and_then(|_| line.take(place))
         else {
             return;
         };
-        let takes_more = (key.member != 0 || self.has_credit(key)) && !self.outbox_is_full(key.connection);
+        let takes_more = self.takes_more(key);
         if let Some(queue) = self.queues.get_mut(&id).filter(|_| takes_more) {
-            queue.line(mode).push(priority, key);
+            queue.waiting.push(priority, key);
         }
         if let Some(consumer) = self.consumers.get_mut(&key) {
             consumer.in_line = takes_more;
         }
+    }
+
+    /// Whether it stays in its line: a member's credit is looked at when its turn comes.
+    pub(crate) fn takes_more(&self, key: ConsumerKey) -> bool {
+        (key.member != 0 || self.has_credit(key)) && !self.outbox_is_full(key.connection)
     }
 
     fn selects(&self, consumer: ConsumerKey) -> bool {
@@ -115,18 +121,23 @@ impl Partition {
         let Some(consumer) = self.consumers.get(&key) else { return Selected::Nothing };
         let Some(queue) = self.queues.get_mut(&id) else { return Selected::Nothing };
         let next = match (&consumer.browse, &consumer.selection) {
-            (Some(browse), _) => queue.next_visible(&browse.cursor).filter(|tag| browse.covers(*tag)),
+            (Some(browse), _) => queue.next_visible(|lane| browse.view(lane)),
             (None, Some(_)) => return self.next_selected(id, key),
             (None, None) => queue.next_ready(),
         };
         next.map_or(Selected::Nothing, Selected::Entry)
     }
 
-    fn send_next(&mut self, id: QueueId, consumer: ConsumerKey, effects: &mut Vec<Effect>) -> Step {
+    pub(crate) fn send_next(
+        &mut self,
+        id: QueueId,
+        consumer: ConsumerKey,
+        effects: &mut Vec<Effect>,
+    ) -> Step {
         let tag = match self.next_for(id, consumer) {
             Selected::Entry(tag) => tag,
             Selected::Nothing => return Step::Nothing,
-            Selected::Absent(tag) => return self.fetch_from(id, tag, effects),
+            Selected::Absent(tag) => return self.fetch_from(id, consumer, tag, effects),
         };
         let browsing = self.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
         let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
@@ -135,15 +146,20 @@ impl Partition {
         let Some((headers, _)) = self.bodies.headers(sought) else { return Step::Nothing };
         if self.is_over(headers) && !browsing {
             if self.bodies.resident(sought).is_none() && self.grave_of(id, sought.key).is_some() {
-                return self.fetch_from(id, tag, effects);
+                return self.fetch_from(id, consumer, tag, effects);
             }
             self.expire(id, tag, effects);
             return Step::Skipped;
         }
         let Some(message) = self.bodies.resident(sought).cloned() else {
-            return self.fetch_from(id, tag, effects);
+            return self.fetch_from(id, consumer, tag, effects);
         };
+        let read_on = self.read_on_of(id, consumer).filter(|on| on.at == tag);
         if browsing && self.passes_over(consumer, tag, &message) {
+            if let Some(read_on) = read_on {
+                self.read_on(id, consumer, read_on, effects);
+            }
+            self.forget_browsed(id, tag, sought.key);
             return Step::Skipped;
         }
         self.selected(consumer, tag);
@@ -157,22 +173,13 @@ impl Partition {
         let delivery =
             Delivery { consumer, source, tag, failed_deliveries, by_policy, first_of_group, message };
         effects.push(Effect::Deliver(delivery));
-        if let Some(read_on) = self.queues.get(&id).and_then(|queue| queue.read_on).filter(|on| on.at == tag)
-        {
-            self.read_on(id, read_on, effects);
+        if let Some(read_on) = read_on {
+            self.read_on(id, consumer, read_on, effects);
+        }
+        if browsing {
+            self.forget_browsed(id, tag, sought.key);
         }
         if turn.ended { Step::SentLast } else { Step::Sent }
-    }
-
-    /// A browser with a selector sees only what matches.
-    fn passes_over(&mut self, key: ConsumerKey, tag: EntryTag, message: &Message) -> bool {
-        let Some(consumer) = self.consumers.get_mut(&key) else { return false };
-        let Some(selection) = &consumer.selection else { return false };
-        let passes = !selection.wants(&*(self.properties_of)(message));
-        if let Some(browse) = consumer.browse.as_mut().filter(|_| passes) {
-            browse.pass(tag);
-        }
-        passes
     }
 
     fn is_over(&self, headers: &Message) -> bool {
@@ -201,21 +208,15 @@ impl Partition {
         }
     }
 
-    /// A browser that has seen everything is told so, and leaves the line.
-    fn finish_browse(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        self.leave_line(key);
-        if let Some(browse) = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut()) {
-            browse.is_over = true;
-        }
-        match key.member {
-            0 => effects.push(Effect::Drained { consumer: key }),
-            _ => self.end_browse_of_members(key.whole(), effects),
-        }
-    }
-
     /// Asks for the body that is due, and for those behind it in its lane. Of a message that another queue has too the body may
     /// be here, though this queue had its page folded: then nothing waits.
-    fn fetch_from(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) -> Step {
+    fn fetch_from(
+        &mut self,
+        id: QueueId,
+        reader: ConsumerKey,
+        from: EntryTag,
+        effects: &mut Vec<Effect>,
+    ) -> Step {
         let due = self.sought(id, from);
         if due.is_some_and(|due| self.bodies.resident(due).is_some()) {
             return Step::Skipped;
@@ -224,16 +225,28 @@ impl Partition {
         if queue.lanes.get(LaneNumber::of_tag(from)).is_none() {
             return Step::Nothing;
         }
-        queue.fetching = true;
-        self.fetch_behind(id, from, effects);
+        let waiter = match self.consumers.get_mut(&reader).and_then(|reader| reader.browse.as_mut()) {
+            // Consumers and other browsers go on.
+            Some(browse) => {
+                browse.is_fetching = true;
+                self.leave_line(reader);
+                Waiter::Browser(id, reader)
+            }
+            None => {
+                queue.fetching = true;
+                Waiter::Queue(id)
+            }
+        };
+        self.fetch_behind(waiter, from, effects);
         Step::Waits
     }
 
     /// Asks for the body of an entry in an open page, and for those behind it in its lane. Where it is on its way, and half of them are or
     /// more are asked for once it is sent or one behind it, it asks for no more yet: what is asked for together is read together.
-    pub(crate) fn fetch_behind(&mut self, id: QueueId, from: EntryTag, effects: &mut Vec<Effect>) {
+    pub(crate) fn fetch_behind(&mut self, waiter: Waiter, from: EntryTag, effects: &mut Vec<Effect>) {
+        let (id, browser) = (waiter.queue(), waiter.browser());
         let (number, first) = crate::queue::untag(from);
-        let messages_max = self.fetch_messages_max(id);
+        let (messages_max, bytes_max) = self.fetch_max(id, browser);
         let queue = self.queues.get(&id);
         let lane = queue.and_then(|queue| queue.lanes.get(LaneNumber(number)));
         // Another queue may have asked for the later ones alone.
@@ -241,18 +254,18 @@ impl Partition {
             let entry = lane.and_then(|lane| lane.get(sequence));
             entry.is_some_and(|entry| self.fetches.has(entry.key))
         };
-        let read_on = queue.and_then(|queue| queue.read_on).map(|on| crate::queue::untag(on.then));
+        let read_on = self.read_on_for(id, browser).map(|on| crate::queue::untag(on.then));
         let will_read_on = read_on.is_some_and(|(lane, then)| lane == number && first <= then);
         let absent = match is_on_its_way(first) && (will_read_on || is_on_its_way(first + messages_max / 2)) {
             true => Vec::new(),
-            false => self.absent_from(id, (number, first), messages_max, FETCH_BYTES_MAX),
+            false => self.absent_from(id, (number, first), messages_max, bytes_max),
         };
         if let Some(due) = self.sought(id, from) {
-            self.begin_fetch(due).waiting.push(id);
+            self.begin_fetch(due).waiting.push(waiter);
         }
         if let Some((last, _)) = absent.last().copied() {
             let (at, then) = (absent[absent.len() / 2].0, absent[absent.len() * 3 / 4].0);
-            self.note_read_on(id, ReadOn { at, then, last });
+            self.note_read_on(id, browser, ReadOn { at, then, last });
         }
         self.fetch(&absent, effects);
         self.fold_what_is_idle(id, LaneNumber(number), 0..0);
@@ -260,32 +273,52 @@ impl Partition {
 
     /// Half of what was asked for first is gone, or the next of what was asked for since is due: further bodies are asked for while the
     /// others go, so that two requests are on their way.
-    fn read_on(&mut self, id: QueueId, before: ReadOn, effects: &mut Vec<Effect>) {
+    fn read_on(&mut self, id: QueueId, reader: ConsumerKey, before: ReadOn, effects: &mut Vec<Effect>) {
+        let browser = self.browses(reader).then_some(reader);
         let (number, last) = crate::queue::untag(before.last);
-        let messages_max = self.fetch_messages_max(id);
+        let (messages_max, _) = self.fetch_max(id, browser);
         let bytes_max = if self.is_pressed() { AHEAD_BYTES_MAX / PRESSED_PART } else { AHEAD_BYTES_MAX };
         let absent = self.absent_from(id, (number, last + 1), messages_max / 2, bytes_max);
         let ends = absent.first().zip(absent.last()).map(|((first, _), (last, _))| (*first, *last));
         let (then, last) = ends.unwrap_or((before.last, before.last));
-        self.note_read_on(id, ReadOn { at: before.then, then, last });
+        self.note_read_on(id, browser, ReadOn { at: before.then, then, last });
         self.fetch(&absent, effects);
         self.fold_what_is_idle(id, LaneNumber(number), 0..0);
     }
 
-    fn note_read_on(&mut self, id: QueueId, read_on: ReadOn) {
-        if let Some(queue) = self.queues.get_mut(&id) {
-            queue.read_on = Some(read_on);
+    /// How far bodies were read ahead for whoever this one is read for: the browser itself, or all consumers of the queue.
+    fn read_on_of(&self, id: QueueId, reader: ConsumerKey) -> Option<ReadOn> {
+        self.read_on_for(id, self.browses(reader).then_some(reader))
+    }
+
+    fn read_on_for(&self, id: QueueId, browser: Option<ConsumerKey>) -> Option<ReadOn> {
+        match browser {
+            Some(key) => self.consumers.get(&key)?.browse.as_ref()?.read_on,
+            None => self.queues.get(&id)?.read_on,
         }
     }
 
-    /// How many bodies of the queue are read ahead: as many as its consumers may have at a time, within bounds.
-    fn fetch_messages_max(&self, id: QueueId) -> u64 {
+    fn note_read_on(&mut self, id: QueueId, browser: Option<ConsumerKey>, read_on: ReadOn) {
+        let browse = browser.and_then(|key| self.consumers.get_mut(&key)?.browse.as_mut());
+        match (browse, self.queues.get_mut(&id)) {
+            (Some(browse), _) => browse.read_on = Some(read_on),
+            (None, Some(queue)) if browser.is_none() => queue.read_on = Some(read_on),
+            (None, _) => {}
+        }
+    }
+
+    /// How many bodies are read ahead, and how many bytes of them: as many as the readers may have at a time, within bounds.
+    fn fetch_max(&self, id: QueueId, browser: Option<ConsumerKey>) -> (u64, u64) {
+        if browser.is_some() {
+            return (BROWSED_MESSAGES_MAX, BROWSED_BYTES_MAX);
+        }
         let consumers = self.queues.get(&id).into_iter().flat_map(|queue| &queue.consumers);
         let consumers = consumers.filter_map(|key| self.consumers.get(key));
+        let takers = consumers.filter(|consumer| consumer.browse.is_none());
         let window: u64 =
-            consumers.map(|consumer| u64::from(consumer.credit) + consumer.held.len() as u64).sum();
+            takers.map(|consumer| u64::from(consumer.credit) + consumer.held.len() as u64).sum();
         let part = if self.is_pressed() { PRESSED_PART } else { 1 };
-        window.clamp(FETCH_MESSAGES_MIN, FETCH_MESSAGES_MAX / part)
+        (window.clamp(FETCH_MESSAGES_MIN, FETCH_MESSAGES_MAX / part), FETCH_BYTES_MAX)
     }
 
     /// Whether what somebody is at, and so stays in memory, takes more than there is for it, with what is on its way.
@@ -368,7 +401,7 @@ impl Partition {
         bodies: Vec<(MessageKey, Result<Message, String>)>,
         effects: &mut Vec<Effect>,
     ) {
-        let mut waiting: Vec<QueueId> = Vec::new();
+        let mut waiting: Vec<Waiter> = Vec::new();
         for (key, message) in bodies {
             let fetch = self.fetches.end(key);
             self.redrives.fetched(key);
@@ -381,9 +414,9 @@ impl Partition {
                 Err(_) => self.set_aside(key, &fetch.waiting),
             }
             self.read_for_expiry(expired, is_there, effects);
-            for id in fetch.waiting {
-                if !waiting.contains(&id) {
-                    waiting.push(id);
+            for waiter in fetch.waiting {
+                if !waiting.contains(&waiter) {
+                    waiting.push(waiter);
                 }
             }
         }
@@ -394,20 +427,22 @@ impl Partition {
     /// it was read ahead, and will be asked for again.
     pub fn awaiting(&self, key: MessageKey) -> Option<Vec<&Destination>> {
         let due = self.fetches.get(key).into_iter().flat_map(|fetch| &fetch.waiting);
-        let mut queues: Vec<&QueueId> = due.chain(self.expiries.awaiting(key)).collect();
+        let due = due.map(|waiter| waiter.queue());
+        let mut queues: Vec<QueueId> = due.chain(self.expiries.awaiting(key).copied()).collect();
         queues.sort_unstable();
         queues.dedup();
-        let names = queues.into_iter().filter_map(|id| self.queues.get(id)).map(|queue| &queue.source);
+        let names = queues.into_iter().filter_map(|id| self.queues.get(&id)).map(|queue| &queue.source);
         let names: Vec<&Destination> = names.collect();
         (!names.is_empty() || self.jobs.awaits(key)).then_some(names)
     }
 
     /// A body cannot be read: its entries stay on disk, undelivered and counted, and the others go on.
-    fn set_aside(&mut self, key: MessageKey, waiting: &[QueueId]) {
-        for id in waiting {
-            for tag in self.queues.get(id).map(|queue| queue.find(key)).unwrap_or_default() {
+    fn set_aside(&mut self, key: MessageKey, waiting: &[Waiter]) {
+        for id in waiting.iter().map(|waiter| waiter.queue()) {
+            // Those set aside are found no more, if the queue waits several times.
+            for tag in self.queues.get(&id).map(|queue| queue.find(key)).unwrap_or_default() {
                 self.counters.unreadable += 1;
-                self.set_entry_aside(*id, tag);
+                self.set_entry_aside(id, tag);
             }
         }
     }
@@ -420,45 +455,19 @@ impl Partition {
         }
     }
 
-    fn go_on(&mut self, waiting: Vec<QueueId>, effects: &mut Vec<Effect>) {
-        for id in waiting {
-            if let Some(queue) = self.queues.get_mut(&id) {
-                queue.fetching = false;
+    fn go_on(&mut self, waiting: Vec<Waiter>, effects: &mut Vec<Effect>) {
+        for waiter in waiting {
+            let id = waiter.queue();
+            match waiter {
+                Waiter::Queue(_) => {
+                    if let Some(queue) = self.queues.get_mut(&id) {
+                        queue.fetching = false;
+                    }
+                    self.dispatch(id, effects);
+                }
+                Waiter::Browser(_, key) => self.browse_fetched(id, key, effects),
             }
-            self.dispatch(id, effects);
             self.finish_drains(id, effects);
         }
-    }
-}
-
-/// What a browser has seen, and where its view ends.
-#[derive(Clone, Debug, Default)]
-pub struct Browse {
-    pub(crate) cursor: BTreeMap<u8, u64>,
-    end: BTreeMap<u8, u64>,
-    /// It has seen all, and was told so.
-    pub(crate) is_over: bool,
-}
-
-impl Browse {
-    /// Nothing is left to be seen.
-    pub(crate) fn go_to_end(&mut self) {
-        self.cursor.clone_from(&self.end);
-    }
-
-    /// A view of what the queue holds now.
-    pub(crate) fn of(queue: &Queue) -> Browse {
-        let end = queue.lanes.iter().map(|(number, lane)| (number.0, lane.next_sequence())).collect();
-        Browse { cursor: BTreeMap::new(), end, is_over: false }
-    }
-
-    fn covers(&self, tag: EntryTag) -> bool {
-        let (lane, sequence) = crate::queue::untag(tag);
-        self.end.get(&lane).is_some_and(|end| sequence < *end)
-    }
-
-    pub(crate) fn pass(&mut self, tag: EntryTag) {
-        let (lane, sequence) = crate::queue::untag(tag);
-        self.cursor.insert(lane, sequence + 1);
     }
 }

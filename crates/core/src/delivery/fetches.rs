@@ -2,10 +2,36 @@
 
 use std::collections::HashMap;
 
-use postroad_model::{MessageKey, QueueId};
+use postroad_model::{ConsumerKey, MessageKey, QueueId};
 use rustc_hash::FxBuildHasher;
 
 use crate::memory::bodies::Sought;
+
+/// One that cannot go on before a body is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiter {
+    /// The consumers of this queue, or another step that works through it.
+    Queue(QueueId),
+    /// This browser of the queue.
+    Browser(QueueId, ConsumerKey),
+}
+
+impl Waiter {
+    /// The queue in which the message is due.
+    pub fn queue(self) -> QueueId {
+        match self {
+            Waiter::Queue(id) | Waiter::Browser(id, _) => id,
+        }
+    }
+
+    /// The browser, if it is one.
+    pub fn browser(self) -> Option<ConsumerKey> {
+        match self {
+            Waiter::Queue(_) => None,
+            Waiter::Browser(_, key) => Some(key),
+        }
+    }
+}
 
 /// A body that is on its way from the log.
 pub struct Fetch {
@@ -13,8 +39,8 @@ pub struct Fetch {
     pub what: Sought,
     /// How large it is.
     bytes: u64,
-    /// The queues in which it is due.
-    pub waiting: Vec<QueueId>,
+    /// Those that wait for it.
+    pub waiting: Vec<Waiter>,
 }
 
 /// All of them.

@@ -9,10 +9,11 @@ impl Partition {
     /// Puts a consumer into the line of its queue, if it can take a message and is not there yet.
     pub(crate) fn line_up(&mut self, key: ConsumerKey) {
         let Some(consumer) = self.consumers.get(&key) else { return };
-        let has_seen_all = consumer.browse.as_ref().is_some_and(|browse| browse.is_over);
+        let browses_no_more =
+            consumer.browse.as_ref().is_some_and(|browse| browse.is_over || browse.is_fetching);
         // A member may wait without credit: it is when its turn comes that there must be some.
         let may = (consumer.credit > 0 || key.member != 0)
-            && !has_seen_all
+            && !browses_no_more
             && !self.outbox_is_full(key.connection)
             && self.is_chosen(key, consumer);
         let Some(consumer) = self.consumers.get_mut(&key).filter(|consumer| may && !consumer.in_line) else {

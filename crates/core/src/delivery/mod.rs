@@ -2,6 +2,7 @@
 //!
 //! Start at [`consumer`], then [`dispatch`]. Never here: what becomes of a message behind it.
 
+pub mod browse;
 pub mod consumer;
 pub mod dispatch;
 pub mod fetches;

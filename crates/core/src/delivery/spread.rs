@@ -179,14 +179,12 @@ impl Partition {
         }
     }
 
-    /// Ends the credit of a draining whole, unless a body that may be a member's is still on its way.
+    /// Ends the credit of a draining whole, unless something may still be a member's.
     pub(crate) fn finish_drain_of_members(&mut self, whole: ConsumerKey, effects: &mut Vec<Effect>) {
         if !self.spreads.get(&whole).is_some_and(|spread| spread.draining) {
             return;
         }
-        let queue_of = |key: ConsumerKey| self.queues.get(&self.consumers.get(&key)?.queue);
-        let fetching = |key: &ConsumerKey| queue_of(*key).is_some_and(|queue| queue.fetching);
-        if self.readers_of(whole).iter().any(fetching) {
+        if self.readers_of(whole).iter().any(|key| self.may_get_more(*key)) {
             return;
         }
         if let Some(spread) = self.spreads.get_mut(&whole) {

@@ -473,6 +473,13 @@ impl Bodies {
         (loose().map(Stored::own_bytes).sum(), are_counted)
     }
 
+    /// As [`Bodies::evict`], if the body was read back and nobody has had it since.
+    pub fn evict_read_back(&mut self, key: MessageKey) {
+        if self.stored(key).is_some_and(|stored| stored.ahead.is_some()) {
+            self.evict(key);
+        }
+    }
+
     /// Takes the body of a durable message out of memory; it can be read back from the log.
     pub fn evict(&mut self, key: MessageKey) {
         if let MessageKey::Durable { .. } = key

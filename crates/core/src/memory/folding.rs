@@ -11,7 +11,7 @@ use postroad_model::{ConsumerKey, EntryTag, Message, MessageKey, QueueId};
 
 use crate::Partition;
 use crate::memory::folds::FOLDS_MAX;
-use crate::queue::{Entry, Folded, Lane, LaneNumber, Load, Page, Queue, State, tag, untag};
+use crate::queue::{Entry, Folded, Lane, LaneNumber, Load, Page, Queue, ReadOn, State, tag, untag};
 use crate::settings::Settings;
 
 /// Pages that are folded in one attempt: it must not hold up everybody for long.
@@ -274,16 +274,17 @@ impl Partition {
         let at = |key: &ConsumerKey| {
             // One that is idle goes on where the next entry is that it wants.
             let consumer = self.consumers.get(key).filter(|_| !queue.is_idle(*key))?;
-            let browse = consumer.browse.as_ref().and_then(|browse| browse.cursor.get(&number.0).copied());
+            let browse = consumer.browse.as_ref();
+            let browse = browse.and_then(|browse| Some((*browse.cursor.get(&number.0)?, browse.read_on)));
             let view = consumer.selection.as_ref().and_then(|selection| selection.views().get(&number.0));
-            Some([browse, view.map(crate::queue::View::cursor)])
+            Some([browse, view.map(|view| (view.cursor(), queue.read_on))])
         };
         let cursors = queue.consumers.iter().filter_map(at).flatten().flatten();
         // What comes first is due for any of them.
-        let first = (!queue.consumers.is_empty()).then(|| lane.cursor());
-        let asked_for = queue.read_on.map(|on| untag(on.last)).filter(|(of, _)| *of == number.0);
+        let first = (!queue.consumers.is_empty()).then(|| (lane.cursor(), queue.read_on));
         let ahead = self.entries_ahead(lane);
-        let reach = |cursor| {
+        let reach = |(cursor, read_on): (u64, Option<ReadOn>)| {
+            let asked_for = read_on.map(|on| untag(on.last)).filter(|(of, _)| *of == number.0);
             let page = lane.page_of(cursor);
             let asked_for = asked_for.map(|(_, last)| lane.page_of(last) + lane.page_entries());
             let end = asked_for.filter(|end| *end <= page + 2 * ahead).unwrap_or(0);

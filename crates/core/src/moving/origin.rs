@@ -11,6 +11,7 @@ use postroad_routing::is_wildcard;
 
 use super::{Leaving, Stage};
 use crate::Partition;
+use crate::delivery::fetches::Waiter;
 use crate::log::completion::Completion;
 use crate::queue::{State, untag};
 
@@ -247,7 +248,7 @@ impl Partition {
         if let Some((tag, key)) = absent {
             // It is read while those ahead of it are on their way.
             (leaving.awaits, leaving.next_ms) = (Some(key), None);
-            self.fetch_behind(id, tag, effects);
+            self.fetch_behind(Waiter::Queue(id), tag, effects);
         }
         let Some(leaving) = self.moves.leaving.get_mut(queue) else { return };
         if !going.is_empty() {

@@ -9,6 +9,7 @@ mod turns;
 mod view;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use postroad_model::{
@@ -86,7 +87,9 @@ pub struct Queue {
     pub keeps_last: bool,
     /// The entries by their values; `None` before the first that has one.
     pub last_values: Option<Box<LastValues>>,
-    /// Bodies were asked for; nothing is dispatched until they come.
+    /// Its browsers go on with the next tick.
+    pub browse_is_due: bool,
+    /// Bodies were asked for; nothing is dispatched to consumers until they come.
     pub fetching: bool,
     /// When more bodies are asked for, ahead of those that were.
     pub read_on: Option<ReadOn>,
@@ -137,6 +140,7 @@ impl Queue {
             returns: None,
             keeps_last: false,
             last_values: None,
+            browse_is_due: false,
             fetching: false,
             read_on: None,
             gathers_until_ms: None,
@@ -218,9 +222,14 @@ impl Queue {
         self.lanes.next_ready()
     }
 
-    /// The first entry at or after the cursor of each lane that is not leaving: what a browser sees next.
-    pub fn next_visible(&self, cursor: &BTreeMap<u8, u64>) -> Option<EntryTag> {
-        self.lanes.next(|number, lane| lane.next_visible(cursor.get(&number.0).copied().unwrap_or(0)))
+    /// The first entry of these sequences of each lane that is not leaving: what a browser sees next.
+    pub fn next_visible(&self, view: impl Fn(LaneNumber) -> Range<u64>) -> Option<EntryTag> {
+        self.lanes.next(|number, lane| {
+            let Range { start, end } = view(number);
+            // A lane that was seen whole is not looked through.
+            let next = if start < end { lane.next_visible(start) } else { None };
+            next.filter(|(_, sequence)| *sequence < end)
+        })
     }
 
     /// The first entry at or after the cursor of each lane, in whatever state.

@@ -266,6 +266,7 @@ impl Partition {
             .chain(self.next_timeout_ms)
             .chain(self.uploads.next_look_ms())
             .chain(self.endings.next_ms(self.now_ms))
+            .chain(self.browses.next_ms(self.now_ms))
             .chain(self.redrives.next_ms())
             .chain(self.moves.next_ms())
             .chain(self.carrying.next_ms())

@@ -21,6 +21,7 @@ use postroad_routing::Returning;
 use postroad_selector::Selector;
 
 use crate::Partition;
+use crate::delivery::fetches::Waiter;
 use crate::delivery::selection::{self, PropertiesOf};
 use crate::memory::bodies::Bodies;
 use crate::queue::{Entry, Look, Verdict, View, tag, untag};
@@ -383,7 +384,7 @@ impl Partition {
     fn await_dead(&mut self, number: u64, mut redrive: UnderWay, from: EntryTag, effects: &mut Vec<Effect>) {
         if !self.open_page(redrive.queue, from) {
             redrive.awaits = self.entry(redrive.queue, from).map(|entry| entry.key);
-            self.fetch_behind(redrive.queue, from, effects);
+            self.fetch_behind(Waiter::Queue(redrive.queue), from, effects);
         }
         self.redrives.under_way.insert(number, redrive);
     }

@@ -1,0 +1,191 @@
+//! Browsing: browsers see what a queue holds, and take nothing of it.
+//!
+//! Consumers come first. Browsers of a queue are served in steps of a bounded number of entries, one step for each event that concerns
+//! the queue; the rest is due with the next tick, where the browsers of all queues share a bound. A browser whose body is on its way
+//! from the log waits by itself: neither consumers nor other browsers wait with it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use postroad_model::{ConsumerKey, Effect, EntryTag, Message, MessageKey, QueueId};
+
+use crate::Partition;
+use crate::delivery::dispatch::Step;
+use crate::queue::{LaneNumber, Queue, ReadOn, untag};
+
+/// Entries that a browser looks at before the next one has its turn.
+const TURN_ENTRIES: usize = 16;
+
+/// Entries that the browsers of one queue look at in one step: some 0.1 ms of work.
+const STEP_ENTRIES: usize = 64;
+
+/// Entries that all browsers look at in one tick: they come every millisecond.
+const TICK_ENTRIES: usize = 256;
+
+/// What a browser has seen, and where its view ends.
+#[derive(Clone, Debug, Default)]
+pub struct Browse {
+    pub(crate) cursor: BTreeMap<u8, u64>,
+    end: BTreeMap<u8, u64>,
+    /// It has seen all, and was told so.
+    pub(crate) is_over: bool,
+    /// The body that is next is on its way from the log.
+    pub(crate) is_fetching: bool,
+    /// How far bodies were read ahead for it.
+    pub(crate) read_on: Option<ReadOn>,
+}
+
+/// Queues whose browsers go on with the next tick.
+#[derive(Default)]
+pub struct Browses {
+    due: VecDeque<QueueId>,
+}
+
+impl Browse {
+    /// Nothing is left to be seen.
+    pub(crate) fn go_to_end(&mut self) {
+        self.cursor.clone_from(&self.end);
+    }
+
+    /// A view of what the queue holds now.
+    pub(crate) fn of(queue: &Queue) -> Browse {
+        let end = queue.lanes.iter().map(|(number, lane)| (number.0, lane.next_sequence())).collect();
+        Browse { end, ..Browse::default() }
+    }
+
+    /// Sequences of this lane that it has not come to. Of one that was made since there are none.
+    pub(crate) fn view(&self, lane: LaneNumber) -> Range<u64> {
+        let at = |sequences: &BTreeMap<u8, u64>| sequences.get(&lane.0).copied().unwrap_or(0);
+        at(&self.cursor)..at(&self.end)
+    }
+
+    pub(crate) fn pass(&mut self, tag: EntryTag) {
+        let (lane, sequence) = untag(tag);
+        self.cursor.insert(lane, sequence + 1);
+    }
+}
+
+impl Browses {
+    /// When the next step is due.
+    pub fn next_ms(&self, now_ms: u64) -> Option<u64> {
+        (!self.due.is_empty()).then_some(now_ms + 1)
+    }
+}
+
+impl Partition {
+    /// Serves the browsers of the queue one step, unless they go on with the next tick anyway.
+    pub(crate) fn browse(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        if self.queues.get(&id).is_some_and(|queue| !queue.browse_is_due) {
+            self.browse_step(id, effects);
+        }
+    }
+
+    /// Goes on where steps ended before all was seen, queue by queue.
+    pub(crate) fn go_on_browsing(&mut self, effects: &mut Vec<Effect>) {
+        let mut looked = 0;
+        while looked < TICK_ENTRIES
+            && let Some(id) = self.browses.due.pop_front()
+        {
+            // A queue that has ended is passed over.
+            let Some(queue) = self.queues.get_mut(&id) else { continue };
+            queue.browse_is_due = false;
+            looked += self.browse_step(id, effects);
+            self.finish_drains(id, effects);
+        }
+    }
+
+    /// Returns how many entries were looked at.
+    fn browse_step(&mut self, id: QueueId, effects: &mut Vec<Effect>) -> usize {
+        let mut looked = 0;
+        while let Some(key) = self.queues.get(&id).and_then(|queue| queue.browsing.get(0)) {
+            if STEP_ENTRIES <= looked {
+                if let Some(queue) = self.queues.get_mut(&id) {
+                    queue.browse_is_due = true;
+                    self.browses.due.push_back(id);
+                }
+                break;
+            }
+            looked += self.browse_turn(id, key, effects);
+        }
+        looked
+    }
+
+    /// One browser's turn; returns how many entries it looked at, its end counted as one.
+    fn browse_turn(&mut self, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) -> usize {
+        for looked in 1..=TURN_ENTRIES {
+            if key.member != 0 && !self.has_credit(key) {
+                self.starve(key);
+                return looked;
+            }
+            match self.send_next(id, key, effects) {
+                Step::Sent | Step::SentLast | Step::Skipped if self.takes_more(key) => {}
+                Step::Sent | Step::SentLast | Step::Skipped => {
+                    self.leave_line(key);
+                    return looked;
+                }
+                Step::Nothing => {
+                    self.finish_browse(key, effects);
+                    return looked;
+                }
+                Step::Waits => return looked,
+            }
+        }
+        if let Some(queue) = self.queues.get_mut(&id).filter(|queue| queue.browsing.get(0) == Some(key))
+            && let Some((priority, key)) = queue.browsing.take(0)
+        {
+            queue.browsing.push(priority, key);
+        }
+        TURN_ENTRIES
+    }
+
+    /// The body is here that a browser waited for: it has a turn at once, before the body may leave memory again.
+    pub(crate) fn browse_fetched(&mut self, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        let browse = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut());
+        let Some(browse) = browse.filter(|browse| browse.is_fetching) else { return };
+        browse.is_fetching = false;
+        self.line_up(key);
+        if self.consumers.get(&key).is_some_and(|consumer| consumer.in_line) {
+            self.browse_turn(id, key, effects);
+        }
+        self.browse(id, effects);
+    }
+
+    /// Whether it browses.
+    pub(crate) fn browses(&self, key: ConsumerKey) -> bool {
+        self.consumers.get(&key).is_some_and(|consumer| consumer.browse.is_some())
+    }
+
+    /// A browser with a selector sees only what matches.
+    pub(crate) fn passes_over(&mut self, key: ConsumerKey, tag: EntryTag, message: &Message) -> bool {
+        let Some(consumer) = self.consumers.get_mut(&key) else { return false };
+        let Some(selection) = &consumer.selection else { return false };
+        let passes = !selection.wants(&*(self.properties_of)(message));
+        if let Some(browse) = consumer.browse.as_mut().filter(|_| passes) {
+            browse.pass(tag);
+        }
+        passes
+    }
+
+    /// A body that was read back for a browser leaves memory again, if that is short: it must not push out what was read ahead for
+    /// consumers.
+    pub(crate) fn forget_browsed(&mut self, id: QueueId, tag: EntryTag, key: MessageKey) {
+        let last_ahead = self.queues.get(&id).and_then(|queue| queue.read_on).map(|on| untag(on.last));
+        let (lane, sequence) = untag(tag);
+        let is_for_consumers = last_ahead.is_some_and(|(of, last)| of == lane && sequence <= last);
+        if !is_for_consumers && self.is_short_of_memory() {
+            self.bodies.evict_read_back(key);
+        }
+    }
+
+    /// A browser that has seen everything is told so, and leaves the line.
+    fn finish_browse(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        self.leave_line(key);
+        if let Some(browse) = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut()) {
+            browse.is_over = true;
+        }
+        match key.member {
+            0 => effects.push(Effect::Drained { consumer: key }),
+            _ => self.end_browse_of_members(key.whole(), effects),
+        }
+    }
+}
