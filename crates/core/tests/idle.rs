@@ -170,3 +170,51 @@ fn whatever_happens_nothing_waits_that_somebody_with_credit_wants() {
         }
     }
 }
+
+#[test]
+fn a_selector_sees_how_often_the_broker_has_delivered_a_message() {
+    let m = "m?JMSXDeliveryCount=1&JMSRedelivered=0";
+    for (case, script, want) in [
+        (
+            "poison goes to a consumer for it, idle until then",
+            "attach 3.1 a 9 where=JMSXDeliveryCount>2
+             attach 1.1 a 1 where=JMSXDeliveryCount<=2
+             send 2 a M
+             fail 1.1 M
+             credit 1.1 1
+             fail 1.1 M",
+            "ok ok 1.1<M ok ok 1.1<M!1 ok 3.1<M!2",
+        ),
+        (
+            "a consumer that comes later",
+            "send 2 a M
+             attach 1.1 a 1
+             fail 1.1 M
+             attach 3.1 a 1 where=JMSXDeliveryCount=1
+             attach 3.2 a 1 where=JMSXDeliveryCount=2",
+            "ok ok 1.1<M ok ok ok 3.2<M!1",
+        ),
+        (
+            "a browser",
+            "send 2 a M
+             attach 1.1 a 1
+             fail 1.1 M
+             attach 3.1 a 1 browse where=JMSXDeliveryCount=1
+             attach 3.2 a 1 browse where=JMSXDeliveryCount=2",
+            "ok ok 1.1<M ok ok 3.1 drained ok 3.2<M!1",
+        ),
+        (
+            "whether it was delivered before",
+            "send 2 a M
+             attach 1.1 a 1
+             fail 1.1 M
+             attach 3.1 a 1 where=JMSRedelivered=0
+             attach 3.2 a 1 where=JMSRedelivered=TRUE",
+            "ok ok 1.1<M ok ok ok 3.2<M!1",
+        ),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        let said = bench.run(&script.replace(" M", &format!(" {m}")));
+        assert_eq!(said.replace(m, "M"), want, "case: {case}");
+    }
+}

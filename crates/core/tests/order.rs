@@ -299,3 +299,33 @@ fn what_the_log_gives_back_is_served_in_its_order() {
         assert_eq!(bench.partitions[0].miscounted(), None, "case: {case}");
     }
 }
+
+#[test]
+fn a_consumer_that_grants_credit_anew_keeps_its_turn() {
+    // Each message is sent once the one before was accepted; one consumer takes its credit back after each empty look.
+    let mut bench = Bench::new(settings(1));
+    bench.run("attach 1.1 a 9\nattach 2.1 a 9");
+    let mut got = Vec::new();
+    for number in 0..10 {
+        bench.run("drain 2.1\ncredit 2.1 1");
+        let said = bench.run(&format!("send 3 a m{number}"));
+        let to = if said.contains("1.1<") { "1.1" } else { "2.1" };
+        got.push(to);
+        bench.run(&format!("accept {to} m{number}\ncredit 1.1 1"));
+    }
+    assert_eq!(got, ["1.1", "2.1"].repeat(5));
+}
+
+#[test]
+fn who_comes_to_the_line_waits_for_those_that_were_served_longer_ago() {
+    let mut bench = Bench::new(settings(1));
+    bench.run("attach 1.1 a 1\nattach 1.2 a 1\nattach 1.3 a 1 priority=5\nattach 1.4 a 1");
+    assert_eq!(
+        bench.run("send 2 a m\nsend 2 a n\nsend 2 a o\nsend 2 a p"),
+        "1.3<m ok 1.1<n ok 1.2<o ok 1.4<p ok"
+    );
+    // A newcomer comes behind those that were served longer ago, whatever the order in which they come back.
+    bench.run("attach 1.5 a 1\ncredit 1.4 1\ncredit 1.2 1\ncredit 1.1 1");
+    let said = bench.run("send 2 a q\nsend 2 a r\nsend 2 a s\nsend 2 a t");
+    assert_eq!(said, "1.1<q ok 1.2<r ok 1.5<s ok 1.4<t ok");
+}

@@ -29,4 +29,4 @@ pub use error::{Found, Reason, SelectorError};
 pub use index::SelectorIndex;
 
 pub use selector::Selector;
-pub use value::{Properties, Value};
+pub use value::{AtDelivery, Properties, Value};

@@ -70,3 +70,35 @@ pub trait Properties {
         None
     }
 }
+
+/// A message as one delivery of it shows it: what the broker counts, and sets as it sends.
+pub struct AtDelivery<'m> {
+    message: Box<dyn Properties + 'm>,
+    failed_deliveries: u32,
+    now_ms: u64,
+}
+
+impl<'m> AtDelivery<'m> {
+    /// The message, after so many deliveries without success beside those that its producer's side has counted.
+    pub fn new(message: Box<dyn Properties + 'm>, failed_deliveries: u32, now_ms: u64) -> AtDelivery<'m> {
+        AtDelivery { message, failed_deliveries, now_ms }
+    }
+}
+
+impl Properties for AtDelivery<'_> {
+    fn property(&self, name: &str) -> Option<Value<'_>> {
+        match name {
+            "JMSRedelivered" if 0 < self.failed_deliveries => Some(Value::Boolean(true)),
+            "JMSXDeliveryCount" => match self.message.property(name) {
+                Some(Value::Long(count)) => Some(Value::Long(count + i64::from(self.failed_deliveries))),
+                other => other,
+            },
+            "JMSActiveMQBrokerOutTime" => Some(Value::Long(i64::try_from(self.now_ms).unwrap_or(i64::MAX))),
+            _ => self.message.property(name),
+        }
+    }
+
+    fn body(&self) -> Option<Cow<'_, str>> {
+        self.message.body()
+    }
+}

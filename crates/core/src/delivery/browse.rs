@@ -131,9 +131,9 @@ impl Partition {
             }
         }
         if let Some(queue) = self.queues.get_mut(&id).filter(|queue| queue.browsing.get(0) == Some(key))
-            && let Some((priority, key)) = queue.browsing.take(0)
+            && let Some(waiting) = queue.browsing.take(0)
         {
-            queue.browsing.push(priority, key);
+            queue.browsing.push(waiting);
         }
         TURN_ENTRIES
     }
@@ -156,10 +156,17 @@ impl Partition {
     }
 
     /// A browser with a selector sees only what matches.
-    pub(crate) fn passes_over(&mut self, key: ConsumerKey, tag: EntryTag, message: &Message) -> bool {
+    pub(crate) fn passes_over(
+        &mut self,
+        key: ConsumerKey,
+        tag: EntryTag,
+        message: &Message,
+        failed_deliveries: u32,
+    ) -> bool {
+        let properties = self.at_delivery(message, failed_deliveries);
         let Some(consumer) = self.consumers.get_mut(&key) else { return false };
         let Some(selection) = &consumer.selection else { return false };
-        let passes = !selection.wants(&*(self.properties_of)(message));
+        let passes = !selection.wants(&properties);
         if let Some(browse) = consumer.browse.as_mut().filter(|_| passes) {
             browse.pass(tag);
         }

@@ -15,6 +15,7 @@ use crate::delivery::browse::Browse;
 use crate::delivery::held::Held;
 use crate::delivery::selection::{self, Selection};
 use crate::delivery::slow::Pace;
+use crate::queue::Waiting;
 
 /// An attached reader of one queue.
 pub struct Consumer {
@@ -36,6 +37,8 @@ pub struct Consumer {
     pub selection: Option<Selection>,
     /// Its credit ends as soon as the bodies that are being read have been sent.
     pub draining: bool,
+    /// When it was last served, as `next_hold` counts; at first, when it came.
+    pub served: u64,
     /// It waits in its queue's line, or is idle: see `idle`.
     pub in_line: bool,
     /// A member of a consumer of several queues, which had its turn without credit and waits for some.
@@ -46,6 +49,15 @@ pub struct Consumer {
     pub pace: Pace,
     /// Whose consumer may take its subscription: see [`Attach::steals`].
     pub steals: Option<Arc<str>>,
+}
+
+impl Consumer {
+    /// Itself, in line.
+    pub fn waiting(&self, key: ConsumerKey) -> Waiting {
+        // Browsers take turns in the order in which they come to the line.
+        let served = if self.browse.is_some() { 0 } else { self.served };
+        Waiting { priority: self.priority, served, key }
+    }
 }
 
 impl Partition {
@@ -193,6 +205,8 @@ impl Partition {
             browse,
             selection: (selector.is_some() || grouped).then(|| Selection::new(selector)),
             draining: false,
+            // Behind those that were served already, and ahead of whatever is served from now on.
+            served: self.next_hold - 1,
             in_line: false,
             starved: false,
             notice: attach.notice.clone().filter(|_| key.member == 0),

@@ -93,17 +93,14 @@ impl Partition {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         let line = &mut queue.waiting;
         // What was sent may have made room for other messages, whose turns have been already.
-        let Some((priority, _)) =
-            line.get(place).filter(|front| *front == key).and_then(|_| line.take(place))
-        else {
+        if line.get(place).filter(|front| *front == key).and_then(|_| line.take(place)).is_none() {
             return;
-        };
-        let takes_more = self.takes_more(key);
-        if let Some(queue) = self.queues.get_mut(&id).filter(|_| takes_more) {
-            queue.waiting.push(priority, key);
         }
-        if let Some(consumer) = self.consumers.get_mut(&key) {
-            consumer.in_line = takes_more;
+        let takes_more = self.takes_more(key);
+        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        consumer.in_line = takes_more;
+        if let Some(queue) = self.queues.get_mut(&id).filter(|_| takes_more) {
+            queue.waiting.push(consumer.waiting(key));
         }
     }
 
@@ -155,7 +152,7 @@ impl Partition {
             return self.fetch_from(id, consumer, tag, effects);
         };
         let read_on = self.read_on_of(id, consumer).filter(|on| on.at == tag);
-        if browsing && self.passes_over(consumer, tag, &message) {
+        if browsing && self.passes_over(consumer, tag, &message, failed_deliveries) {
             if let Some(read_on) = read_on {
                 self.read_on(id, consumer, read_on, effects);
             }
@@ -198,6 +195,7 @@ impl Partition {
             return;
         }
         consumer.pace.gets(tag);
+        consumer.served = self.next_hold;
         consumer.held.push(self.next_hold, tag);
         self.next_hold += 1;
         let Some(queue) = self.queues.get_mut(&id) else { return };

@@ -5,7 +5,7 @@
 //!
 //! | what happens | who looks again |
 //! |---|---|
-//! | an entry comes, or comes back | idle consumers that want it; who fell idle first has the first turn |
+//! | an entry comes, or comes back | idle consumers that want it; the one that was served longest ago has the first turn |
 //! | one comes back that cannot be judged without the disk; groups begin; the line is made anew | all |
 //!
 //! Never idle, but in line as ever: members of consumers of patterns, browsers, and all while a queue has message groups or an exclusive
@@ -77,9 +77,12 @@ impl Partition {
         let Some(selecting) = selecting.filter(|selecting| !selecting.idle.is_empty()) else { return };
         let Some(message) = self.bodies.resident(key) else { return self.wake_all_idle(id) };
         let mut woken = Vec::new();
-        selecting.index.matching(&*(self.properties_of)(message), |consumer| {
-            woken.extend(selecting.idle.get(consumer).map(|since| (*since, *consumer)));
-        });
+        {
+            let properties = self.at_delivery(message, self.failed_deliveries(id, tag));
+            selecting.index.matching(&properties, |consumer| {
+                woken.extend(selecting.idle.get(consumer).map(|since| (*since, *consumer)));
+            });
+        }
         woken.sort_unstable();
         for (_, consumer) in woken {
             self.wake_idle(id, consumer, Some(tag));
@@ -105,6 +108,6 @@ impl Partition {
         if let (Some(selection), Some(tag)) = (&mut consumer.selection, wanted) {
             selection.go_to(&queue.lanes, tag);
         }
-        queue.waiting.push(consumer.priority, key);
+        queue.waiting.push(consumer.waiting(key));
     }
 }

@@ -21,7 +21,7 @@ impl Partition {
         };
         let Some(queue) = self.queues.get_mut(&consumer.queue) else { return };
         consumer.in_line = true;
-        queue.line(consumer.mode).push(consumer.priority, key);
+        queue.line(consumer.mode).push(consumer.waiting(key));
     }
 
     /// Takes a consumer out of its line.

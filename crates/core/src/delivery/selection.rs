@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use postroad_model::{ConsumerKey, ConsumerMode, EntryTag, Message, MessageKey, QueueId, Refusal};
-use postroad_selector::{Properties, Selector, Value};
+use postroad_selector::{AtDelivery, Properties, Selector, Value};
 
 use crate::Partition;
 use crate::memory::bodies::Bodies;
@@ -109,6 +109,7 @@ struct Judge<'a> {
     groups: Option<&'a Groups>,
     bodies: &'a Bodies,
     properties_of: PropertiesOf,
+    now_ms: u64,
     /// What its selector does not want.
     refused: Vec<MessageKey>,
     /// What cannot be judged before its body is read; nothing behind it is looked at.
@@ -140,7 +141,8 @@ impl Judge<'_> {
         }
         let Some(selector) = self.selector else { return Verdict::Wanted };
         let Some(message) = self.bodies.resident(entry) else { return Verdict::Unknown };
-        if selector.matches(&*(self.properties_of)(message)) {
+        let properties = (self.properties_of)(message);
+        if selector.matches(&AtDelivery::new(properties, entry.deliveries(), self.now_ms)) {
             return Verdict::Wanted;
         }
         self.refused.push(entry.key);
@@ -149,6 +151,18 @@ impl Judge<'_> {
 }
 
 impl Partition {
+    /// The message's properties as a delivery after so many others shows them now.
+    pub(crate) fn at_delivery<'m>(&self, message: &'m Message, failed_deliveries: u32) -> AtDelivery<'m> {
+        AtDelivery::new((self.properties_of)(message), failed_deliveries, self.clock.wall_ms())
+    }
+
+    /// How often the entry was delivered without success; its page is open.
+    pub(crate) fn failed_deliveries(&self, id: QueueId, entry: EntryTag) -> u32 {
+        let (_, sequence) = untag(entry);
+        let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber::of_tag(entry)));
+        lane.and_then(|lane| lane.get(sequence)).map_or(0, Entry::deliveries)
+    }
+
     /// The entry that is due for the consumer: as for others, but among those that its selector matches and whose group
     /// is not another's. Each is judged once, unless it was given back.
     pub(crate) fn next_selected(&mut self, id: QueueId, key: ConsumerKey) -> Selected {
@@ -163,6 +177,7 @@ impl Partition {
             groups: queue.groups.as_deref().filter(|_| !exclusive),
             bodies: &self.bodies,
             properties_of: self.properties_of,
+            now_ms: self.clock.wall_ms(),
             refused: Vec::new(),
             absent: None,
         };

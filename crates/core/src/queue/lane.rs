@@ -70,6 +70,13 @@ pub enum State {
     Leaving,
 }
 
+impl Entry {
+    /// How often it was delivered without success.
+    pub fn deliveries(&self) -> u32 {
+        self.failed_deliveries.saturating_add(self.uncounted_deliveries)
+    }
+}
+
 impl State {
     /// Whether somebody has the entry in hand. So long its message is pinned once for it: the body stays in memory.
     pub fn is_in_hand(self) -> bool {

@@ -30,7 +30,7 @@ pub use lane::{Entry, Lane, Span, State, TakenPage};
 pub use lanes::{LaneNumber, Lanes, tag, untag};
 pub use load::Load;
 pub use page::{Folded, Page};
-pub use turns::Turns;
+pub use turns::{Turns, Waiting};
 pub use view::{Look, Verdict, View};
 
 /// Entries from which each goes to one consumer.

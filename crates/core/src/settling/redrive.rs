@@ -18,7 +18,7 @@ use postroad_model::{
     Refusal, Revived, Sent, SettleCause, Ticket,
 };
 use postroad_routing::Returning;
-use postroad_selector::Selector;
+use postroad_selector::{AtDelivery, Selector};
 
 use crate::Partition;
 use crate::delivery::fetches::Waiter;
@@ -157,7 +157,9 @@ impl UnderWay {
         let Some(message) = judges.bodies.resident(entry.key) else { return Verdict::Unknown };
         let is_selected = || {
             let selector = self.selector.as_ref();
-            selector.is_none_or(|selector| selector.matches(&*(judges.properties_of)(message)))
+            let properties = (judges.properties_of)(message);
+            let properties = AtDelivery::new(properties, entry.deliveries(), judges.now_ms);
+            selector.is_none_or(|selector| selector.matches(&properties))
         };
         if is_selected() && self.revived(message, judges.revive).is_some() {
             return Verdict::Wanted;
@@ -171,6 +173,7 @@ impl UnderWay {
 struct Judges<'a> {
     bodies: &'a Bodies,
     properties_of: PropertiesOf,
+    now_ms: u64,
     revive: Revive,
 }
 
@@ -354,7 +357,8 @@ impl Partition {
     fn next_dead(&self, redrive: &mut UnderWay, looks: &mut u32) -> Next {
         let Some(queue) = self.queues.get(&redrive.queue) else { return Next::Nothing };
         let (properties_of, revive) = (self.properties_of, self.revive);
-        let judges = Judges { bodies: &self.bodies, properties_of, revive };
+        let now_ms = self.clock.wall_ms();
+        let judges = Judges { bodies: &self.bodies, properties_of, now_ms, revive };
         let mut absent = None;
         let found = queue.lanes.next(|number, lane| {
             if absent.is_some() {

@@ -165,6 +165,23 @@ class AcknowledgeModesTest extends PlainTest {
     }
 
     @Test
+    @DisplayName("JMS 3.8.1: a selector sees the delivery count that the consumer is given")
+    void selectedByDeliveryCount() throws Exception {
+        Connection connection = connect();
+        Queue queue = queue("poison");
+        send(autoAcknowledge(connection), queue, "m");
+        for (int delivered = 1; delivered <= 2; delivered++) {
+            Session session = connection.createSession(false, Session.CLIENT_ACKNOWLEDGE);
+            receive(session.createConsumer(queue, "JMSXDeliveryCount <= 2"));
+            session.close();
+        }
+        Session session = autoAcknowledge(connection);
+        assertSilent(session.createConsumer(queue, "JMSXDeliveryCount <= 2"));
+        assertSilent(session.createConsumer(queue, "JMSRedelivered = FALSE"));
+        assertEquals("m 3*", delivery(receive(session.createConsumer(queue, "JMSXDeliveryCount > 2 AND JMSRedelivered = TRUE"))));
+    }
+
+    @Test
     @DisplayName("JMS 3.4.7: messages that were only sent ahead are not redelivered ones")
     void prefetchedOnlyIsNotRedelivered() throws Exception {
         Connection connection = connect("jms.prefetchPolicy.all=100");
