@@ -38,7 +38,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cluster", &["model", "journal", "replication"]),
     ("security", &["model"]),
     ("bridge", &["model", "selector", "openwire", "amqp", "stomp", "mqtt", "ironmq", "rocketmq"]),
-    ("admin", &["model", "security"]),
+    ("admin", &["model", "security", "node"]),
     ("bench", &["openwire"]),
 ];
 
