@@ -3,8 +3,11 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use axum::Router;
+use axum::body::Body;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -13,7 +16,9 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tower::ServiceExt;
 
+use crate::api::Peer;
 use crate::exposition;
 use crate::figures::{Figures, JournalFigures};
 use crate::patience::Patience;
@@ -37,17 +42,35 @@ pub trait Source: Clone + Send + Sync + 'static {
 ///
 /// # Errors
 /// What the system or the client did wrong, for the log.
-pub async fn serve(stream: std::net::TcpStream, source: impl Source) -> Result<(), String> {
+pub async fn serve(
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    source: impl Source,
+    api: Router,
+) -> Result<(), String> {
     let stream = tokio::net::TcpStream::from_std(stream).map_err(|error| error.to_string())?;
-    serve_on(stream, source).await
+    serve_on(stream, Peer::Network(peer), source, api).await
 }
 
-async fn serve_on(stream: impl AsyncRead + AsyncWrite + Unpin, source: impl Source) -> Result<(), String> {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let source = source.clone();
+/// As [`serve`], over any stream.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_on(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: Peer,
+    source: impl Source,
+    api: Router,
+) -> Result<(), String> {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let (source, api) = (source.clone(), api.clone());
         async move {
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-            Ok::<_, Infallible>(answer(&method, &path, &source).await)
+            if is_own(&path) {
+                return Ok::<_, Infallible>(answer(&method, &path, &source).await.map(Body::new));
+            }
+            request.extensions_mut().insert(peer);
+            api.oneshot(request.map(Body::new)).await
         }
     });
     hyper::server::conn::http1::Builder::new()
@@ -61,12 +84,12 @@ async fn serve_on(stream: impl AsyncRead + AsyncWrite + Unpin, source: impl Sour
         })
 }
 
+/// Whether it is answered here, and not by the admin API.
+fn is_own(path: &str) -> bool {
+    matches!(path, "/metrics" | "/health/live" | "/health/ready")
+}
+
 async fn answer(method: &Method, path: &str, source: &impl Source) -> Response<Full<Bytes>> {
-    let known = matches!(path, "/metrics" | "/health/live" | "/health/ready");
-    if !known {
-        let what = "there is /metrics, /health/live and /health/ready\n";
-        return text(StatusCode::NOT_FOUND, what.to_owned());
-    }
     if !matches!(*method, Method::GET | Method::HEAD) {
         return text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD are allowed\n".to_owned());
     }
@@ -141,7 +164,12 @@ mod tests {
         for (case, takes_every_seconds, ends_well) in [("nothing", None, false), ("slowly", Some(8), true)] {
             let (mut client, server) = tokio::io::duplex(256);
             client.write_all(request).await.unwrap();
-            let served = tokio::spawn(serve_on(server, Fixed(Some(Figures::default()))));
+            let served = tokio::spawn(serve_on(
+                server,
+                Peer::ControlSocket,
+                Fixed(Some(Figures::default())),
+                Router::new(),
+            ));
             let mut taken = Vec::new();
             while let Some(seconds) = takes_every_seconds {
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -191,7 +219,6 @@ mod tests {
             ("stuck", Method::GET, "/health/ready", None, 503, "the broker does not answer within 2 seconds"),
             ("stuck and alive", Method::GET, "/health/live", None, 200, "live\n"),
             ("full, and told so", Method::HEAD, "/metrics", full(), 200, "# HELP postroad_connections "),
-            ("elsewhere", Method::GET, "/", well(), 404, "there is /metrics"),
             ("no question", Method::POST, "/metrics", well(), 405, "GET and HEAD"),
         ] {
             let response = answer(&method, path, &Fixed(figures)).await;

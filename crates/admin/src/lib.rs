@@ -1,10 +1,11 @@
-//! Admin room: the HTTP port for operators and their tools.
+//! Admin room: the HTTP port for operators and their tools: the admin API, metrics, health.
 //!
 //! In: connections that somebody else accepted, and a [`Source`] that says how the broker is. Out: metrics in the text format of
-//! Prometheus, and whether the broker is well.
+//! Prometheus, whether the broker is well, and what the router of the admin API answers (`api`).
 //! Never here: listening, the broker's threads, protocols of its clients, what a figure means for a decision.
 //! Start at [`serve`]; every metric is in the table of `metrics`, and in docs/features/metrics.md.
 
+mod api;
 mod figures;
 mod metrics;
 mod patience;
@@ -12,8 +13,9 @@ mod patience;
 mod exposition;
 mod http;
 
+pub use api::{ApiOptions, Peer, router};
 pub use figures::{
     ConnectionFigures, Distribution, Figures, JournalFigures, PartitionFigures, QueueFigures, TenantFigures,
 };
-pub use http::{Source, serve};
+pub use http::{Source, serve, serve_on};
 pub use metrics::{METRICS, Metric, QUEUES_MAX};

@@ -5,6 +5,7 @@ mod bench;
 mod browse;
 mod config;
 mod control;
+mod ctl;
 mod journal;
 mod key;
 mod queue;
@@ -61,6 +62,9 @@ enum Command {
     /// Move queues of a running broker from one store to another.
     #[command(subcommand)]
     Queue(queue::Queue),
+    /// Ask a running broker for its queues, connections, consumers and messages.
+    #[command(subcommand)]
+    Ctl(ctl::Ctl),
     /// Measure a broker, or this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -126,6 +130,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Send(arguments) => send::run(&arguments)?,
         Command::Redrive(arguments) => redrive::run(&arguments)?,
         Command::Queue(queue) => queue::run(&queue)?,
+        Command::Ctl(ctl) => ctl::run(&ctl)?,
         Command::Browse(arguments) => browse::run(&arguments)?,
         Command::Bench(bench) => bench::run(&bench)?,
         Command::Journal(journal) => journal::run(&journal)?,

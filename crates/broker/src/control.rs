@@ -1,7 +1,7 @@
 //! The control socket: what commands on the same machine ask of a running broker. docs/protocols/control.md says the same.
 //!
-//! A Unix domain socket in the data directory: who may read that may speak here. A request is one line of JSON, and so is its
-//! answer.
+//! A Unix domain socket in the data directory: who may read that may speak here. HTTP is answered by the admin API; older
+//! commands send one line of JSON, and so is their answer.
 //!
 //! Never here: what partitions make of an order, anything for clients of the broker.
 
@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use axum::Router;
+use postroad_admin::Peer;
 use postroad_model::{BranchId, BranchStanding, Destination, Moving, Redrive, Refusal};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -23,7 +25,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::nearest;
-use crate::runtime::{NamedDoor, Order, Orders, Outcome};
+use crate::runtime::{Everybody, NamedDoor, Order, Orders, Outcome};
 
 /// Its name in the data directory.
 pub const SOCKET_NAME: &str = "control.sock";
@@ -256,11 +258,24 @@ impl Listening {
     }
 }
 
+/// What is served at the control socket.
+#[derive(Clone)]
+pub struct Served {
+    /// The ways to the journals.
+    pub journals: Vec<NamedDoor>,
+    /// The way of what operators want.
+    pub orders: Orders,
+    /// Who knows how the broker is.
+    pub everybody: Everybody,
+    /// The admin API.
+    pub api: Router,
+}
+
 /// Listens in a directory whose lock this process holds, and serves a few requests at a time.
 ///
 /// # Errors
 /// There can be no socket there.
-pub fn serve(data: &Path, journals: Vec<NamedDoor>, orders: Orders) -> io::Result<Listening> {
+pub fn serve(data: &Path, served: Served) -> io::Result<Listening> {
     let socket = SocketPath::of(data)?;
     let path = &socket.path;
     // Of a process that is gone: the lock says so.
@@ -282,9 +297,9 @@ pub fn serve(data: &Path, journals: Vec<NamedDoor>, orders: Orders) -> io::Resul
             if conversations.len() >= CONVERSATIONS_MAX {
                 conversations.join_next().await;
             }
-            let (journals, orders) = (journals.clone(), orders.clone());
+            let served = served.clone();
             conversations.spawn(async move {
-                if let Err(error) = converse(stream, journals, &orders).await {
+                if let Err(error) = converse(stream, served).await {
                     tracing::warn!(%error, "a conversation at the control socket ended early");
                 }
             });
@@ -293,21 +308,30 @@ pub fn serve(data: &Path, journals: Vec<NamedDoor>, orders: Orders) -> io::Resul
     Ok(Listening { task, socket, file })
 }
 
-async fn converse(stream: UnixStream, journals: Vec<NamedDoor>, orders: &Orders) -> io::Result<()> {
-    let mut stream = BufReader::new(stream.take(REQUEST_BYTES_MAX));
+async fn converse(stream: UnixStream, served: Served) -> io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    let first = tokio::time::timeout(PATIENCE, stream.fill_buf());
+    let first = first.await.map_err(|_| io::ErrorKind::TimedOut)??.first().copied();
+    let Served { journals, orders, everybody, api } = served;
+    // HTTP begins with the name of a method.
+    if first.is_some_and(|byte| byte.is_ascii_uppercase()) {
+        let served = postroad_admin::serve_on(stream, Peer::ControlSocket, everybody, api);
+        return served.await.map_err(io::Error::other);
+    }
     let mut line = String::new();
-    let read = tokio::time::timeout(PATIENCE, stream.read_line(&mut line));
+    let mut request = (&mut stream).take(REQUEST_BYTES_MAX);
+    let read = tokio::time::timeout(PATIENCE, request.read_line(&mut line));
     read.await.map_err(|_| io::ErrorKind::TimedOut)??;
     let answer = match serde_json::from_str(&line) {
         Ok(request) => {
-            let done = carry_out(request, journals, orders).await;
+            let done = carry_out(request, journals, &orders).await;
             done.unwrap_or_else(|error| Answer::Error(format!("{error:#}")))
         }
         Err(error) => Answer::Error(format!("the request is not understood: {error}")),
     };
     let mut text = serde_json::to_vec(&answer)?;
     text.push(b'\n');
-    stream.get_mut().get_mut().write_all(&text).await
+    stream.write_all(&text).await
 }
 
 async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) -> anyhow::Result<Answer> {

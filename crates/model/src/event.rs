@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::{
     Ask, BranchId, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, EntryTag,
-    JobsWanted, LinkDelivery, LinkEvent, Message, MessageKey, Now, PartitionId, Position, ProducerNotice, Refusal,
-    Sent, Subscription, Ticket, TransactionId, TransactionKey,
+    JobsWanted, LinkDelivery, LinkEvent, Message, MessageKey, Now, PartitionId, Position, ProducerNotice,
+    Refusal, Sent, Subscription, Ticket, TransactionId, TransactionKey,
 };
 
 /// Something that a session, the log, the clock or another partition tells a partition.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use postroad_net::{Place, Places, TlsConfig};
 use postroad_security::Door;
+use tokio::sync::watch;
 
 use crate::cli::listeners::Endpoint;
 use crate::runtime::{NewSocket, Service};
@@ -19,7 +20,7 @@ pub struct Admission {
     /// What TLS needs, as it was read last.
     tls: Option<TlsConfig>,
     /// Who is let in, as it was read last.
-    door: Arc<Door>,
+    door: watch::Sender<Arc<Door>>,
     /// The largest message inside of WebSockets.
     websocket_bytes_max: usize,
     /// When a connection was last turned away.
@@ -35,13 +36,19 @@ impl Admission {
         door: Arc<Door>,
         websocket_bytes_max: usize,
     ) -> Admission {
+        let (door, _) = watch::channel(door);
         Admission { places, tls, door, websocket_bytes_max, refused_at: None }
     }
 
     /// From now on these users and certificates; without any of these those before, as the ports are there.
     pub fn follow(&mut self, tls: Option<TlsConfig>, door: Door) {
         self.tls = tls.or(self.tls.take());
-        self.door = Arc::new(door);
+        self.door.send_replace(Arc::new(door));
+    }
+
+    /// Who is let in, now and later.
+    pub fn door(&self) -> watch::Receiver<Arc<Door>> {
+        self.door.subscribe()
     }
 
     /// The socket with all that serving it needs.
@@ -50,7 +57,7 @@ impl Admission {
         let tls_is_asked_for = endpoint.service == Service::Amqp && !endpoint.tls && !endpoint.websocket;
         let tls = self.tls.clone().filter(|_| endpoint.tls || tls_is_asked_for);
         let websocket_bytes_max = endpoint.websocket.then_some(self.websocket_bytes_max);
-        let (service, door) = (endpoint.service, self.door.clone());
+        let (service, door) = (endpoint.service, self.door.borrow().clone());
         NewSocket { service, socket, peer, place, tls, tls_is_asked_for, websocket_bytes_max, door }
     }
 

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use axum::Router;
+use postroad_admin::ApiOptions;
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::{ConnectionId, Session};
 use postroad_net::{Listener, Places, TlsConfig};
@@ -21,7 +23,9 @@ use crate::cli::listeners::Listeners;
 use crate::cli::stores;
 use crate::config::{Config, Shares};
 use crate::control;
-use crate::runtime::{Everybody, Runtime, RuntimeOptions, Service, TenantKeys, broker_id, read_portable};
+use crate::runtime::{
+    Everybody, Runtime, RuntimeOptions, Service, TenantKeys, broker_id, now_ms, read_portable,
+};
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
 /// for its current and next segment, checkpoints, directory and lock, the standard streams, listeners and signals, and 64 HTTP connections.
@@ -71,18 +75,25 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         Service::OpenWire => openwire_session(id, visit, &openwire),
         Service::Amqp => amqp_session(id, visit, &amqp),
     })?;
-    let control = serve_control(&config.data, &runtime);
+    let admission = Admission::new(places, tls, door, websocket_bytes_max(config));
+    let api = postroad_admin::router(ApiOptions {
+        broker_name: config.broker_name.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+        clients: runtime.clients(),
+        door: admission.door(),
+        now_ms,
+    });
+    let control = serve_control(&config.data, &runtime, api.clone());
     // Whoever has read that we are ready may tell us to stop.
     let signals = Signals::listen()?;
     let mut endpoints = listeners.endpoints()?;
     endpoints.push(("HTTP", format!("http://{}", http.address()?)));
-    let http = tokio::spawn(serve_http(http, runtime.everybody()));
+    let http = tokio::spawn(serve_http(http, runtime.everybody(), api));
     announce(&endpoints, config).context("cannot write to standard output")?;
     let reread = || {
         let config = Config::load(arguments)?;
         Ok(Reread { policies: config.policies()?, tls: config.tls()?, door: config.door()? })
     };
-    let admission = Admission::new(places, tls, door, websocket_bytes_max(config));
     let runtime = accept_until_stopped(&mut listeners, admission, runtime, signals, reread).await;
     drop(listeners);
     http.abort();
@@ -151,22 +162,28 @@ fn amqp_options(config: &Config, partitions: u16) -> AmqpOptions {
 }
 
 /// Answers commands on this machine; a broker that cannot serves its clients all the same.
-fn serve_control(data: &Path, runtime: &Runtime) -> Option<control::Listening> {
-    let control = control::serve(data, runtime.journals(), runtime.orders());
+fn serve_control(data: &Path, runtime: &Runtime, api: Router) -> Option<control::Listening> {
+    let served = control::Served {
+        journals: runtime.journals(),
+        orders: runtime.orders(),
+        everybody: runtime.everybody(),
+        api,
+    };
+    let control = control::serve(data, served);
     control.inspect_err(|error| tracing::warn!(%error, "no control socket: no backups can be made, and no transactions ended")).ok()
 }
 
 /// Answers operators, a few at a time.
-async fn serve_http(listener: Listener, everybody: Everybody) {
+async fn serve_http(listener: Listener, everybody: Everybody, api: Router) {
     let places = Places::new(HTTP_CONNECTIONS_MAX);
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 // Beyond that it is closed.
                 let Some(place) = places.take() else { continue };
-                let everybody = everybody.clone();
+                let (everybody, api) = (everybody.clone(), api.clone());
                 tokio::spawn(async move {
-                    if let Err(error) = postroad_admin::serve(stream, everybody).await {
+                    if let Err(error) = postroad_admin::serve(stream, peer, everybody, api).await {
                         tracing::debug!(%peer, error, "an HTTP connection ended early");
                     }
                     drop(place);

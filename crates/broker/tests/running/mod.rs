@@ -17,6 +17,9 @@ pub struct Broker {
     /// Where it speaks OpenWire.
     #[allow(dead_code, reason = "not every test speaks it")]
     pub openwire: u16,
+    /// Where it speaks HTTP.
+    #[allow(dead_code, reason = "not every test speaks it")]
+    pub http: u16,
     directory: TempDir,
 }
 
@@ -38,8 +41,8 @@ impl Broker {
         let ports = "openwire = 0\nopenwire_tls = 0\namqp_tls = 0\namqp_websocket = 0\namqp_websocket_tls = 0\nhttp = 0";
         let config = format!("{config}\n[ports]\namqp = {port}\n{ports}\n");
         fs::write(directory.path().join("postroad.toml"), config).unwrap();
-        let (process, openwire) = serve(&directory);
-        Broker { process, port, openwire, directory }
+        let (process, openwire, http) = serve(&directory);
+        Broker { process, port, openwire, http, directory }
     }
 
     fn kill(&mut self) {
@@ -52,6 +55,12 @@ impl Broker {
     pub fn stop(&self) {
         let process = rustix::process::Pid::from_child(&self.process);
         rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+    }
+
+    /// Its data directory.
+    #[allow(dead_code, reason = "not every test looks into it")]
+    pub fn data(&self) -> std::path::PathBuf {
+        self.directory.path().join("data")
     }
 
     /// A word with its control socket.
@@ -73,19 +82,22 @@ impl Broker {
     #[allow(dead_code, reason = "not every test restarts it")]
     pub fn restart(&mut self) {
         self.kill();
-        (self.process, self.openwire) = serve(&self.directory);
+        (self.process, self.openwire, self.http) = serve(&self.directory);
     }
 }
 
-/// The process, and its port for OpenWire.
-fn serve(directory: &TempDir) -> (Child, u16) {
+/// The process, and its ports for OpenWire and HTTP.
+fn serve(directory: &TempDir) -> (Child, u16, u16) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_postroad"));
     command.arg("serve").arg("--config").arg(directory.path().join("postroad.toml"));
     command.arg("--data").arg(directory.path().join("data")).env_remove("POSTROAD_LOG");
     let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let said: Vec<String> = lines.map(Result::unwrap).take_while(|line| line != "postroad ready").collect();
-    let openwire = said.iter().find(|line| line.contains("tcp://")).and_then(|line| line.rsplit(':').next());
-    let openwire = openwire.expect("the broker ended before it was ready").parse().unwrap();
-    (process, openwire)
+    let port = |scheme: &str| {
+        let port = said.iter().find(|line| line.contains(scheme)).and_then(|line| line.rsplit(':').next());
+        port.expect("the broker ended before it was ready").parse().unwrap()
+    };
+    let (openwire, http) = (port("tcp://"), port("http://"));
+    (process, openwire, http)
 }

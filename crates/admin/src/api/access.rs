@@ -1,0 +1,171 @@
+//! Who may use the API: users with their passwords; without users, only processes of this machine.
+
+use std::net::IpAddr;
+
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use data_encoding::BASE64;
+use postroad_model::{Login, LoginAnswer};
+use postroad_security::{Step, Visit};
+
+use super::problem::Problem;
+use super::{Api, Caller, Peer};
+
+pub async fn admit(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    match check(&api, &parts).await {
+        Ok(caller) => {
+            let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+            let user = caller.user.as_deref().unwrap_or("-").to_owned();
+            let peer = parts.extensions.get::<Peer>().copied();
+            parts.extensions.insert(caller);
+            let response = next.run(Request::from_parts(parts, body)).await;
+            if !is_safe(&method) {
+                let status = response.status().as_u16();
+                tracing::info!(%method, path, user, ?peer, status, "an operator's request");
+            }
+            response
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn check(api: &Api, request: &Parts) -> Result<Caller, Problem> {
+    let address = match request.extensions.get::<Peer>() {
+        Some(Peer::ControlSocket) => return Ok(Caller::default()),
+        Some(Peer::Network(address)) => address.ip(),
+        None => return Err(Problem::new(403, "the peer's address is not known".to_owned())),
+    };
+    check_origin(&request.headers, &request.method)?;
+    let door = api.0.options.door.borrow().clone();
+    let visit = Visit::new(door, None);
+    match visit.has_users() {
+        true => login(api, visit, &request.headers).await,
+        false => check_local(address, &request.headers).map(|()| Caller::default()),
+    }
+}
+
+fn is_safe(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// A page of another site must not give orders through its reader's browser.
+fn check_origin(headers: &HeaderMap, method: &Method) -> Result<(), Problem> {
+    let Some(origin) = headers.get(header::ORIGIN).filter(|_| !is_safe(method)) else { return Ok(()) };
+    let origin = origin.to_str().unwrap_or_default();
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    match origin.split_once("://").is_some_and(|(_, of)| of == host) {
+        true => Ok(()),
+        false => Err(Problem::new(403, format!("requests of {origin:?} are not served"))),
+    }
+}
+
+/// Without users the API is served on this machine alone, by a name that other sites cannot have for it.
+fn check_local(address: IpAddr, headers: &HeaderMap) -> Result<(), Problem> {
+    if !address.to_canonical().is_loopback() {
+        let right = "add users with `postroad user add`, or ask from the broker's own machine";
+        return Err(Problem::new(403, format!("without users the API is served on loopback only: {right}")));
+    }
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((name, _)) => name,
+        None => host.split_once(':').map_or(host, |(name, _)| name),
+    };
+    let is_local = name.is_empty()
+        || name == "localhost"
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    match is_local {
+        true => Ok(()),
+        false => Err(Problem::new(403, format!("the host {host:?} is not this machine's loopback name"))),
+    }
+}
+
+async fn login(api: &Api, mut visit: Visit, headers: &HeaderMap) -> Result<Caller, Problem> {
+    let wrong = || Problem::new(401, "a user and its password are needed (basic authentication)".to_owned());
+    let (user, password) = basic(headers).ok_or_else(wrong)?;
+    let said = Login::Password { user: Some(user.into()), password: Some(password.into()) };
+    let answer = match visit.step(said) {
+        Step::Answer(answer) => answer,
+        Step::Check(check) => {
+            let busy = |_| Problem::new(503, "the broker is about to stop".to_owned());
+            let _permit = api.0.logins.acquire().await.map_err(busy)?;
+            let run = tokio::task::spawn_blocking(move || check.run()).await;
+            run.map_err(|_| Problem::new(500, "the password could not be checked".to_owned()))?
+        }
+    };
+    match answer {
+        LoginAnswer::Welcome { user: Some(user), .. } => Ok(Caller { user: Some(user) }),
+        _ => Err(wrong()),
+    }
+}
+
+/// The user and password of a request (RFC 7617).
+fn basic(headers: &HeaderMap) -> Option<(String, String)> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, encoded) = value.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = String::from_utf8(BASE64.decode(encoded.trim().as_bytes()).ok()?).ok()?;
+    let (user, password) = decoded.split_once(':')?;
+    Some((user.to_owned(), password.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    fn headers(all: &[(&'static str, &'static str)]) -> HeaderMap {
+        all.iter()
+            .map(|(name, value)| (name.parse().expect("a name"), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    #[test]
+    fn without_users_only_this_machine_by_its_own_name_is_served() {
+        let (here, there) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([10, 0, 0, 1]));
+        let mapped: IpAddr = "::ffff:127.0.0.1".parse().expect("an address");
+        for (case, address, host, want) in [
+            ("loopback", here, "127.0.0.1:8161", true),
+            ("by name", here, "localhost", true),
+            ("version 6", here, "[::1]:8161", true),
+            ("a mapped address", mapped, "localhost:8161", true),
+            ("another machine", there, "127.0.0.1:8161", false),
+            ("a name that another site has for it", here, "evil.example:8161", false),
+        ] {
+            assert_eq!(check_local(address, &headers(&[("host", host)])).is_ok(), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn other_sites_give_no_orders() {
+        for (case, method, origin, want) in [
+            ("its own", Method::POST, "http://localhost:8161", true),
+            ("another", Method::POST, "http://evil.example", false),
+            ("none in particular", Method::DELETE, "null", false),
+            ("reads are harmless, as they cannot be seen", Method::GET, "http://evil.example", true),
+        ] {
+            let headers = headers(&[("host", "localhost:8161"), ("origin", origin)]);
+            assert_eq!(check_origin(&headers, &method).is_ok(), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn basic_authentication_is_read() {
+        for (value, want) in [
+            ("Basic YTpiOmM=", Some(("a", "b:c"))),
+            ("basic YTo=", Some(("a", ""))),
+            ("Basic YQ==", None),
+            ("Basic !", None),
+            ("Bearer YTpi", None),
+        ] {
+            let got = basic(&headers(&[("authorization", value)]));
+            let want = want.map(|(user, password)| (user.to_owned(), password.to_owned()));
+            assert_eq!(got, want, "{value}");
+        }
+    }
+}

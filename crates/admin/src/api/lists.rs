@@ -1,0 +1,283 @@
+//! Lists: queues, connections, consumers; filtered, in the order of their names, page by page.
+
+use axum::extract::{Path, Query, State};
+use axum::{Extension, Json};
+use data_encoding::BASE64URL_NOPAD;
+use postroad_model::{
+    Ask, ConnectionRow, ConsumerMode, ConsumerRow, Destination, Page, Question, QueueRow, Row, RowKey,
+};
+use serde::{Deserialize, Serialize};
+
+use super::problem::Problem;
+use super::{Api, Caller, destination_of, queue_of};
+
+/// Rows of a page, if nothing else is asked for.
+const ROWS: u32 = 100;
+
+/// Which page.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Which {
+    /// Only names that have this in them.
+    filter: Option<String>,
+    /// Only consumers of this destination.
+    destination: Option<String>,
+    /// Rows to a page.
+    limit: Option<u32>,
+    /// Where the page before this one ended.
+    cursor: Option<String>,
+}
+
+/// A page.
+#[derive(Debug, Serialize)]
+pub struct List<T> {
+    items: Vec<T>,
+    /// The cursor of the next page, if there is one.
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Queue {
+    name: String,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subscription: Option<String>,
+    pub messages: u64,
+    pub bytes: u64,
+    pub in_flight: u64,
+    pub consumers: u64,
+    pub enqueued: u64,
+    pub consumed: u64,
+    pub expired: u64,
+    dead_lettered: u64,
+    dropped: u64,
+    is_moving: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Connection {
+    connection: String,
+    name: String,
+    client_id: String,
+    user: Option<String>,
+    consumers: u64,
+    transactions: u64,
+    unwritten_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Consumer {
+    connection: String,
+    consumer: u32,
+    name: String,
+    destination: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subscription: Option<String>,
+    mode: &'static str,
+    selector: String,
+    priority: i8,
+    credit: u32,
+    held: u64,
+}
+
+impl From<QueueRow> for Queue {
+    fn from(row: QueueRow) -> Queue {
+        let kind = match (&row.subscription, row.destination.temporary) {
+            (Some(_), _) => "subscription",
+            (None, true) => "temporary queue",
+            (None, false) => "queue",
+        };
+        Queue {
+            name: row.destination.name.to_string(),
+            kind,
+            subscription: row.subscription.map(|name| name.to_string()),
+            messages: row.messages,
+            bytes: row.bytes,
+            in_flight: row.in_flight,
+            consumers: row.consumers,
+            enqueued: row.enqueued,
+            consumed: row.consumed,
+            expired: row.expired,
+            dead_lettered: row.dead_lettered,
+            dropped: row.dropped,
+            is_moving: row.is_moving,
+        }
+    }
+}
+
+impl From<ConnectionRow> for Connection {
+    fn from(row: ConnectionRow) -> Connection {
+        Connection {
+            connection: connection_text(row.connection),
+            name: row.name.to_string(),
+            client_id: row.client_id.to_string(),
+            user: row.user.map(|user| user.to_string()),
+            consumers: row.consumers,
+            transactions: row.transactions,
+            unwritten_bytes: row.unwritten_bytes,
+        }
+    }
+}
+
+impl From<ConsumerRow> for Consumer {
+    fn from(row: ConsumerRow) -> Consumer {
+        Consumer {
+            connection: connection_text(row.consumer.connection),
+            consumer: row.consumer.number,
+            name: row.name.to_string(),
+            destination: row.destination.to_string(),
+            subscription: row.subscription.map(|name| name.to_string()),
+            mode: match row.mode {
+                ConsumerMode::Shared => "shared",
+                ConsumerMode::Exclusive => "exclusive",
+                ConsumerMode::Browse => "browser",
+            },
+            selector: row.selector.to_string(),
+            priority: row.priority,
+            credit: row.credit,
+            held: row.held,
+        }
+    }
+}
+
+/// The core that serves it, and its number there.
+fn connection_text(connection: postroad_model::ConnectionId) -> String {
+    format!("{}-{}", connection.core(), connection.number())
+}
+
+impl Which {
+    fn ask(&self, question: Question) -> Result<Ask, Problem> {
+        let rows = self.limit.unwrap_or(ROWS);
+        if !(1..=Ask::ROWS_MAX).contains(&rows) {
+            return Err(Problem::new(400, format!("limit is {rows}; 1 to {} is right", Ask::ROWS_MAX)));
+        }
+        Ok(Ask { question, after: self.cursor.as_deref().map(read_cursor).transpose()?, rows })
+    }
+}
+
+fn read_cursor(text: &str) -> Result<RowKey, Problem> {
+    let read = || {
+        let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
+        let (name, detail): (String, String) = serde_json::from_slice(&bytes).ok()?;
+        Some(RowKey { name: name.into(), detail: detail.into() })
+    };
+    read().ok_or_else(|| Problem::new(400, "cursor is not the \"next\" of an earlier page".to_owned()))
+}
+
+fn write_cursor(key: &RowKey) -> String {
+    let text = serde_json::to_vec(&(&*key.name, &*key.detail)).unwrap_or_default();
+    BASE64URL_NOPAD.encode(&text)
+}
+
+fn list<T>(page: Page, of: impl Fn(Row) -> Option<T>) -> Json<List<T>> {
+    let next = page.next().as_ref().map(write_cursor);
+    Json(List { items: page.rows.into_iter().filter_map(of).collect(), next })
+}
+
+pub async fn queues(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<List<Queue>>, Problem> {
+    let which = query(which)?;
+    let name_part = which.filter.clone().unwrap_or_default().into();
+    let ask = which.ask(Question::Queues { name_part, only: None })?;
+    let page = api.client(&caller).await?.ask(ask).await?;
+    Ok(list(page, |row| match row {
+        Row::Queue(row) => Some(row.into()),
+        _ => None,
+    }))
+}
+
+/// One queue; `None` if there is none of this name.
+pub async fn find(client: &postroad_node::Client, queue: Destination) -> Result<Option<Queue>, Problem> {
+    let question = Question::Queues { name_part: "".into(), only: Some(queue) };
+    let page = client.ask(Ask { question, after: None, rows: 1 }).await?;
+    Ok(page.rows.into_iter().find_map(|row| match row {
+        Row::Queue(row) => Some(row.into()),
+        _ => None,
+    }))
+}
+
+/// One queue.
+pub async fn existing(client: &postroad_node::Client, queue: &Destination) -> Result<Queue, Problem> {
+    let found = find(client, queue.clone()).await?;
+    found.ok_or_else(|| Problem::new(404, format!("there is no {queue}; GET /api/v1/queues lists all")))
+}
+
+pub async fn queue(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Result<Json<Queue>, Problem> {
+    let queue = queue_of(&name)?;
+    let client = api.client(&caller).await?;
+    Ok(Json(existing(&client, &queue).await?))
+}
+
+pub async fn connections(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<List<Connection>>, Problem> {
+    let ask = query(which)?.ask(Question::Connections)?;
+    let page = api.client(&caller).await?.ask(ask).await?;
+    Ok(list(page, |row| match row {
+        Row::Connection(row) => Some(row.into()),
+        _ => None,
+    }))
+}
+
+pub async fn consumers(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<List<Consumer>>, Problem> {
+    let which = query(which)?;
+    let of = which.destination.as_deref().map(destination_of).transpose()?;
+    list_consumers(&api, &caller, &which, of).await
+}
+
+pub async fn consumers_of(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<List<Consumer>>, Problem> {
+    let queue = queue_of(&name)?;
+    existing(&api.client(&caller).await?, &queue).await?;
+    list_consumers(&api, &caller, &query(which)?, Some(queue)).await
+}
+
+async fn list_consumers(
+    api: &Api,
+    caller: &Caller,
+    which: &Which,
+    of: Option<Destination>,
+) -> Result<Json<List<Consumer>>, Problem> {
+    let ask = which.ask(Question::Consumers { of })?;
+    let page = api.client(caller).await?.ask(ask).await?;
+    Ok(list(page, |row| match row {
+        Row::Consumer(row) => Some(row.into()),
+        _ => None,
+    }))
+}
+
+/// The parameters of a request, or what is wrong with them.
+pub fn query<T>(read: Result<Query<T>, axum::extract::rejection::QueryRejection>) -> Result<T, Problem> {
+    read.map(|Query(read)| read).map_err(|error| Problem::new(400, error.body_text()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_back_and_others_are_refused() {
+        let key = RowKey { name: "a/ä \u{1F600}".into(), detail: "s".into() };
+        assert_eq!(read_cursor(&write_cursor(&key)), Ok(key));
+        for text in ["", "!", "e30", "W10"] {
+            assert_eq!(read_cursor(text).map_err(|problem| problem.status), Err(400), "{text}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The admin API: lists, browsing and message actions as JSON over HTTP, under `/api/v1`.
+//!
+//! One router serves the HTTP port and the control socket. The assembly says with each request who its peer is: see
+//! [`Peer`]. Everything is done by a client inside the process ([`postroad_node::Client`]), one for each request.
+
+mod access;
+mod jolokia;
+mod lists;
+mod messages;
+mod openapi;
+mod problem;
+mod shown;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use axum::extract::{DefaultBodyLimit, State};
+use axum::routing::{get, post};
+use axum::{Json, Router, middleware};
+use postroad_model::{Destination, DestinationKind};
+use postroad_node::{Client, ClientOptions, Clients};
+use postroad_security::Door;
+use serde::Serialize;
+use tokio::sync::{Semaphore, watch};
+
+use problem::Problem;
+
+/// A request's body is not larger.
+const BODY_BYTES_MAX: usize = 4 << 20;
+
+/// Passwords that are looked at at the same time: each keeps a processor busy.
+const LOGINS_MAX: usize = 1;
+
+/// Who speaks, as the assembly knows it: an extension of each request. A request without it is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Somebody on the network.
+    Network(SocketAddr),
+    /// Somebody who may open the control socket, and so the store's files too.
+    ControlSocket,
+}
+
+/// Who asks, once that is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Caller {
+    user: Option<Arc<str>>,
+}
+
+/// What the API needs of the assembly.
+pub struct ApiOptions {
+    /// What the broker is called.
+    pub broker_name: String,
+    /// The version of this build.
+    pub version: &'static str,
+    /// Makes clients inside the process.
+    pub clients: Clients,
+    /// Who is let in, as it was read last.
+    pub door: watch::Receiver<Arc<Door>>,
+    /// The wall clock, in milliseconds since 1970.
+    pub now_ms: fn() -> u64,
+}
+
+/// The state of the API.
+#[derive(Clone)]
+struct Api(Arc<Shared>);
+
+struct Shared {
+    options: ApiOptions,
+    begun: Instant,
+    begun_ms: u64,
+    /// Messages that were sent by the API.
+    sent: AtomicU64,
+    logins: Semaphore,
+}
+
+/// The admin API. Serve it for every path that nothing else answers.
+pub fn router(options: ApiOptions) -> Router {
+    let begun_ms = (options.now_ms)();
+    let shared = Shared {
+        options,
+        begun: Instant::now(),
+        begun_ms,
+        sent: AtomicU64::new(0),
+        logins: Semaphore::new(LOGINS_MAX),
+    };
+    let api = Api(Arc::new(shared));
+    let queue = get(lists::queue).put(messages::declare).delete(messages::delete_queue);
+    let message = get(messages::one).delete(messages::remove);
+    Router::new()
+        .route("/api/v1/openapi.json", get(openapi::document))
+        .route("/api/v1/broker", get(broker))
+        .route("/api/v1/queues", get(lists::queues))
+        .route("/api/v1/queues/{queue}", queue)
+        .route("/api/v1/queues/{queue}/consumers", get(lists::consumers_of))
+        .route("/api/v1/queues/{queue}/messages", get(messages::browse).post(messages::send))
+        .route("/api/v1/queues/{queue}/messages/{id}", message)
+        .route("/api/v1/queues/{queue}/messages/{id}/move", post(messages::move_to))
+        .route("/api/v1/queues/{queue}/purge", post(messages::purge))
+        .route("/api/v1/connections", get(lists::connections))
+        .route("/api/v1/consumers", get(lists::consumers))
+        .route("/api/jolokia/read/{*path}", get(jolokia::read))
+        .fallback(unknown)
+        .method_not_allowed_fallback(not_allowed)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(api.clone(), access::admit))
+        .with_state(api)
+}
+
+impl Api {
+    /// A client for one request.
+    async fn client(&self, caller: &Caller) -> Result<Client, Problem> {
+        let options = ClientOptions { user: caller.user.clone(), ..ClientOptions::named("admin-api") };
+        Ok(self.0.options.clients.connect(options).await?)
+    }
+
+    fn now_ms(&self) -> u64 {
+        (self.0.options.now_ms)()
+    }
+
+    /// An id that no other message has.
+    fn message_id(&self) -> String {
+        let number = self.0.sent.fetch_add(1, Ordering::Relaxed);
+        format!("ID:postroad-api-{:x}-{number}", self.0.begun_ms)
+    }
+}
+
+#[derive(Serialize)]
+struct Broker {
+    name: String,
+    version: &'static str,
+    uptime_seconds: u64,
+}
+
+async fn broker(State(api): State<Api>) -> Json<Broker> {
+    let ApiOptions { broker_name, version, .. } = &api.0.options;
+    let uptime_seconds = api.0.begun.elapsed().as_secs();
+    Json(Broker { name: broker_name.clone(), version, uptime_seconds })
+}
+
+async fn unknown() -> Problem {
+    let right = "there is /metrics, /health/live, /health/ready and what /api/v1/openapi.json lists";
+    Problem::new(404, format!("no such path; {right}"))
+}
+
+async fn not_allowed() -> Problem {
+    Problem::new(405, "the path exists, but not with this method; see /api/v1/openapi.json".to_owned())
+}
+
+/// A queue by its name, or by `queue://` and its name.
+fn queue_of(text: &str) -> Result<Destination, Problem> {
+    let destination = destination_of(text)?;
+    match destination.kind {
+        DestinationKind::Queue => Ok(destination),
+        DestinationKind::Topic => Err(Problem::new(400, format!("{text} is a topic; a queue is wanted"))),
+    }
+}
+
+/// A destination: `queue://NAME`, `topic://NAME`, or `NAME` for a queue.
+fn destination_of(text: &str) -> Result<Destination, Problem> {
+    let destination = match text.split_once("://") {
+        None => Destination::queue(text),
+        Some(("queue", name)) => Destination::queue(name),
+        Some(("topic", name)) => Destination::topic(name),
+        Some(("temp-queue", name)) => Destination { temporary: true, ..Destination::queue(name) },
+        Some((kind, _)) => {
+            let right = "queue://NAME, topic://NAME or NAME is right";
+            return Err(Problem::new(400, format!("{kind:?} is no kind of destination; {right}")));
+        }
+    };
+    match destination.name.is_empty() {
+        true => Err(Problem::new(400, "a destination has a name".to_owned())),
+        false => Ok(destination),
+    }
+}

@@ -1,0 +1,237 @@
+//! The OpenAPI 3.1 document of the API, made from one table of its operations.
+
+use axum::Json;
+use serde_json::{Map, Value, json};
+
+/// One operation.
+pub struct Operation {
+    pub method: &'static str,
+    pub path: &'static str,
+    summary: &'static str,
+    /// Parameters of the query.
+    query: &'static [&'static str],
+    /// The schema of the request's body.
+    takes: Option<&'static str>,
+    /// The status of success, and the schema of its body.
+    gives: (u16, Option<&'static str>),
+}
+
+const PAGE: &[&str] = &["limit", "cursor"];
+
+/// All of them.
+pub const OPERATIONS: &[Operation] = &[
+    read("/api/v1/broker", "The broker: name, version, uptime", &[], "Broker"),
+    read(
+        "/api/v1/queues",
+        "Queues and durable subscriptions, by name",
+        &["filter", "limit", "cursor"],
+        "Queues",
+    ),
+    read("/api/v1/queues/{queue}", "One queue", &[], "Queue"),
+    Operation {
+        method: "put",
+        path: "/api/v1/queues/{queue}",
+        summary: "Make a queue, if there is none of this name",
+        query: &[],
+        takes: None,
+        gives: (201, None),
+    },
+    Operation {
+        method: "delete",
+        path: "/api/v1/queues/{queue}",
+        summary: "Delete a queue without consumers, and all that it holds",
+        query: &[],
+        takes: None,
+        gives: (204, None),
+    },
+    read("/api/v1/queues/{queue}/consumers", "Consumers of a queue", PAGE, "Consumers"),
+    read(
+        "/api/v1/queues/{queue}/messages",
+        "Browse messages in the order of their delivery",
+        &["selector", "limit", "cursor", "body_bytes"],
+        "Messages",
+    ),
+    Operation {
+        method: "post",
+        path: "/api/v1/queues/{queue}/messages",
+        summary: "Send a message; confirmed once it is durable. topic://NAME sends to a topic",
+        query: &[],
+        takes: Some("ToSend"),
+        gives: (201, Some("Sent")),
+    },
+    read("/api/v1/queues/{queue}/messages/{id}", "One message, by its JMSMessageID", &[], "Message"),
+    Operation {
+        method: "delete",
+        path: "/api/v1/queues/{queue}/messages/{id}",
+        summary: "Remove a message that no consumer has",
+        query: &[],
+        takes: None,
+        gives: (204, None),
+    },
+    Operation {
+        method: "post",
+        path: "/api/v1/queues/{queue}/messages/{id}/move",
+        summary: "Move a message to another queue or topic, in one transaction",
+        query: &[],
+        takes: Some("Move"),
+        gives: (200, Some("Moved")),
+    },
+    Operation {
+        method: "post",
+        path: "/api/v1/queues/{queue}/purge",
+        summary: "Remove all messages that no consumer has",
+        query: &[],
+        takes: None,
+        gives: (200, Some("Purged")),
+    },
+    read("/api/v1/connections", "Connections of clients", PAGE, "Connections"),
+    read(
+        "/api/v1/consumers",
+        "Consumers, of one destination or all",
+        &["destination", "limit", "cursor"],
+        "Consumers",
+    ),
+    read("/api/jolokia/read/{path}", "Attributes of a queue, as ActiveMQ answers them", &[], "Jolokia"),
+    read("/api/v1/openapi.json", "This document", &[], "Document"),
+];
+
+const fn read(
+    path: &'static str,
+    summary: &'static str,
+    query: &'static [&'static str],
+    gives: &'static str,
+) -> Operation {
+    Operation { method: "get", path, summary, query, takes: None, gives: (200, Some(gives)) }
+}
+
+pub async fn document() -> Json<Value> {
+    Json(written())
+}
+
+fn written() -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    for operation in OPERATIONS {
+        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        path[operation.method] = operation.written();
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": { "title": "Postroad admin API", "version": "1" },
+        "paths": paths,
+        "components": {
+            "schemas": schemas(),
+            "securitySchemes": { "basic": { "type": "http", "scheme": "basic" } },
+        },
+        "security": [{ "basic": [] }, {}],
+    })
+}
+
+impl Operation {
+    fn written(&self) -> Value {
+        let names = self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        let in_path = names.map(
+            |name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }),
+        );
+        let in_query = self.query.iter().map(|name| {
+            let kind = if matches!(*name, "limit" | "body_bytes") { "integer" } else { "string" };
+            json!({ "name": name, "in": "query", "schema": { "type": kind } })
+        });
+        let (status, schema) = self.gives;
+        let mut gives = json!({ "description": "done" });
+        if let Some(schema) = schema {
+            gives["content"] = content(schema);
+        }
+        let mut written = json!({
+            "summary": self.summary,
+            "parameters": in_path.chain(in_query).collect::<Vec<Value>>(),
+            "responses": {
+                status.to_string(): gives,
+                "default": { "description": "why not", "content": content("Problem") },
+            },
+        });
+        if let Some(schema) = self.takes {
+            written["requestBody"] = json!({ "required": true, "content": content(schema) });
+        }
+        written
+    }
+}
+
+fn content(schema: &str) -> Value {
+    let schema = json!({ "$ref": format!("#/components/schemas/{schema}") });
+    json!({ "application/json": { "schema": schema } })
+}
+
+/// An object whose members are named with their types: `name:string count:integer`.
+fn object(members: &str) -> Value {
+    let pairs = members.split_whitespace().filter_map(|pair| pair.split_once(':'));
+    let of = |kind: &str| match kind.strip_suffix('?') {
+        Some(kind) => json!({ "type": [kind, "null"] }),
+        None => json!({ "type": kind }),
+    };
+    let properties: Map<String, Value> = pairs.map(|(name, kind)| (name.to_owned(), of(kind))).collect();
+    json!({ "type": "object", "properties": properties })
+}
+
+fn list_of(schema: &str) -> Value {
+    let item = json!({ "$ref": format!("#/components/schemas/{schema}") });
+    json!({
+        "type": "object",
+        "properties": { "items": { "type": "array", "items": item }, "next": { "type": ["string", "null"] } },
+    })
+}
+
+fn schemas() -> Value {
+    json!({
+        "Problem": object("status:integer error:string"),
+        "Broker": object("name:string version:string uptime_seconds:integer"),
+        "Queue": object(
+            "name:string kind:string subscription:string messages:integer bytes:integer in_flight:integer \
+             consumers:integer enqueued:integer consumed:integer expired:integer dead_lettered:integer \
+             dropped:integer is_moving:boolean",
+        ),
+        "Connection": object(
+            "connection:string name:string client_id:string user:string? consumers:integer \
+             transactions:integer unwritten_bytes:integer",
+        ),
+        "Consumer": object(
+            "connection:string consumer:integer name:string destination:string subscription:string \
+             mode:string selector:string priority:integer credit:integer held:integer",
+        ),
+        "Message": object(
+            "id:string? destination:string? persistent:boolean priority:integer timestamp_ms:integer? \
+             expires_at_ms:integer? correlation_id:string? reply_to:string? type:string? group_id:string? \
+             failed_deliveries:integer bytes:integer dead_letter_cause:string? properties:object body:object? \
+             unreadable:string",
+        ),
+        "ToSend": object(
+            "body:string bytes:string properties:object persistent:boolean priority:integer ttl_ms:integer \
+             correlation_id:string reply_to:string type:string group_id:string",
+        ),
+        "Sent": object("id:string"),
+        "Move": object("to:string"),
+        "Moved": object("moved:string to:string"),
+        "Purged": object("removed:integer"),
+        "Queues": list_of("Queue"),
+        "Connections": list_of("Connection"),
+        "Consumers": list_of("Consumer"),
+        "Messages": list_of("Message"),
+        "Jolokia": object("request:object timestamp:integer status:integer error:string"),
+        "Document": json!({ "type": "object" }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_schema_that_is_named_is_there() {
+        let document = written();
+        let schemas = &document["components"]["schemas"];
+        for operation in OPERATIONS {
+            for name in operation.takes.iter().chain(&operation.gives.1) {
+                assert!(schemas.get(name).is_some(), "{} {}: {name}", operation.method, operation.path);
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Errors of the API: a status, and what would be right.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use postroad_model::Refusal;
+use postroad_node::ClientError;
+use serde::Serialize;
+
+/// Why a request was not carried out.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub status: u16,
+    pub message: String,
+}
+
+#[derive(Serialize)]
+struct Body {
+    status: u16,
+    error: String,
+}
+
+impl Problem {
+    pub fn new(status: u16, message: String) -> Problem {
+        Problem { status, message }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Problem { status, message: error } = self;
+        let code = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (code, Json(Body { status, error })).into_response();
+        if code == StatusCode::UNAUTHORIZED {
+            let basic = HeaderValue::from_static("Basic realm=\"postroad\", charset=\"UTF-8\"");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, basic);
+        }
+        response
+    }
+}
+
+impl From<ClientError> for Problem {
+    fn from(error: ClientError) -> Problem {
+        let status = match &error {
+            ClientError::Refused(refusal) => status_of(refusal),
+            ClientError::TooLarge { .. } => 413,
+            ClientError::Unreadable { .. } => 500,
+            _ => 503,
+        };
+        Problem::new(status, error.to_string())
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        Problem::new(status_of(&refusal), refusal.to_string())
+    }
+}
+
+fn status_of(refusal: &Refusal) -> u16 {
+    match refusal {
+        Refusal::BadSelector { .. } | Refusal::BadSchedule { .. } => 400,
+        Refusal::NotOwner(_) => 403,
+        Refusal::NoSuchDestination(_) | Refusal::NoSuchSubscription { .. } => 404,
+        Refusal::QueueFull { .. } | Refusal::QuotaFull { .. } | Refusal::StoreFull { .. } => 507,
+        Refusal::StoreFailed { .. } => 503,
+        _ => 409,
+    }
+}

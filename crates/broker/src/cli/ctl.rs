@@ -1,0 +1,242 @@
+//! `postroad ctl`: lists and message actions of a running broker, by its admin API over the control socket.
+
+mod http;
+mod table;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use http::{Method, encoded, request};
+use table::{Column, Table};
+
+/// Rows that are asked for at a time.
+const PAGE: u64 = 200;
+
+/// What can be asked of a running broker.
+#[derive(Debug, Subcommand)]
+pub enum Ctl {
+    /// List queues and durable subscriptions, with what is in them.
+    Queues(QueuesArguments),
+    /// List the connections of clients.
+    Connections(ListArguments),
+    /// List consumers, of one queue or all.
+    Consumers(ConsumersArguments),
+    /// Print the messages of a queue, and leave them there.
+    Browse(BrowseArguments),
+    /// Remove one message of a queue, by its JMSMessageID.
+    Remove(MessageArguments),
+    /// Move one message of a queue to another queue or topic.
+    Move(MoveArguments),
+    /// Remove all messages of a queue that no consumer has.
+    Purge(PurgeArguments),
+}
+
+/// Which broker, and how to print.
+#[derive(Debug, Args)]
+pub struct ListArguments {
+    /// The data directory of a broker that runs.
+    #[arg(long, value_name = "DIR", default_value = "data")]
+    data: PathBuf,
+    /// Print one JSON object for each row.
+    #[arg(long)]
+    json: bool,
+    /// How many rows at most [default: all].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max: Option<u64>,
+}
+
+/// Which queues.
+#[derive(Debug, Args)]
+pub struct QueuesArguments {
+    /// Only queues whose name has this in it.
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    #[command(flatten)]
+    list: ListArguments,
+}
+
+/// Whose consumers.
+#[derive(Debug, Args)]
+pub struct ConsumersArguments {
+    /// The queue or topic: queue://NAME, topic://NAME, or NAME for a queue.
+    #[arg(value_name = "DESTINATION")]
+    destination: Option<String>,
+    #[command(flatten)]
+    list: ListArguments,
+}
+
+/// Which messages.
+#[derive(Debug, Args)]
+pub struct BrowseArguments {
+    /// The queue: queue://NAME or NAME.
+    #[arg(value_name = "QUEUE")]
+    queue: String,
+    /// Only messages that this condition selects.
+    #[arg(long, value_name = "CONDITION")]
+    selector: Option<String>,
+    /// Begin where an earlier one with --max ended, which printed this.
+    #[arg(long, value_name = "CURSOR")]
+    from: Option<String>,
+    #[command(flatten)]
+    list: ListArguments,
+}
+
+/// Which message.
+#[derive(Debug, Args)]
+pub struct MessageArguments {
+    /// The queue: queue://NAME or NAME.
+    #[arg(value_name = "QUEUE")]
+    queue: String,
+    /// Its JMSMessageID.
+    #[arg(value_name = "ID")]
+    id: String,
+    /// The data directory of a broker that runs.
+    #[arg(long, value_name = "DIR", default_value = "data")]
+    data: PathBuf,
+}
+
+/// Which message, and where to.
+#[derive(Debug, Args)]
+pub struct MoveArguments {
+    #[command(flatten)]
+    message: MessageArguments,
+    /// Where to: queue://NAME, topic://NAME, or NAME for a queue.
+    #[arg(long, value_name = "DESTINATION")]
+    to: String,
+}
+
+/// Which queue.
+#[derive(Debug, Args)]
+pub struct PurgeArguments {
+    /// The queue: queue://NAME or NAME.
+    #[arg(value_name = "QUEUE")]
+    queue: String,
+    /// The data directory of a broker that runs.
+    #[arg(long, value_name = "DIR", default_value = "data")]
+    data: PathBuf,
+}
+
+const QUEUES: &[Column] = &[
+    Column::text("NAME", "name"),
+    Column::text("KIND", "kind"),
+    Column::number("MESSAGES", "messages"),
+    Column::number("IN FLIGHT", "in_flight"),
+    Column::number("CONSUMERS", "consumers"),
+    Column::number("ENQUEUED", "enqueued"),
+    Column::number("CONSUMED", "consumed"),
+    Column::number("DEAD", "dead_lettered"),
+];
+
+const CONNECTIONS: &[Column] = &[
+    Column::text("CONNECTION", "connection"),
+    Column::text("NAME", "name"),
+    Column::text("CLIENT ID", "client_id"),
+    Column::text("USER", "user"),
+    Column::number("CONSUMERS", "consumers"),
+    Column::number("TRANSACTIONS", "transactions"),
+    Column::number("UNWRITTEN", "unwritten_bytes"),
+];
+
+const CONSUMERS: &[Column] = &[
+    Column::text("DESTINATION", "destination"),
+    Column::text("CONNECTION", "connection"),
+    Column::text("NAME", "name"),
+    Column::text("MODE", "mode"),
+    Column::number("CREDIT", "credit"),
+    Column::number("HELD", "held"),
+    Column::text("SELECTOR", "selector"),
+];
+
+const MESSAGES: &[Column] = &[
+    Column::text("ID", "id"),
+    Column::number("PRIORITY", "priority"),
+    Column::number("BYTES", "bytes"),
+    Column::number("FAILED", "failed_deliveries"),
+    Column::text("BODY", "body"),
+];
+
+/// Asks the broker.
+///
+/// # Errors
+/// It does not run, or says why not.
+pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
+    match ctl {
+        Ctl::Queues(QueuesArguments { filter, list }) => {
+            print(list, QUEUES, "/api/v1/queues", &[("filter", filter.as_deref())], None)
+        }
+        Ctl::Connections(list) => print(list, CONNECTIONS, "/api/v1/connections", &[], None),
+        Ctl::Consumers(ConsumersArguments { destination, list }) => {
+            let of = [("destination", destination.as_deref())];
+            print(list, CONSUMERS, "/api/v1/consumers", &of, None)
+        }
+        Ctl::Browse(BrowseArguments { queue, selector, from, list }) => {
+            let path = format!("/api/v1/queues/{}/messages", encoded(queue));
+            print(list, MESSAGES, &path, &[("selector", selector.as_deref())], from.clone())
+        }
+        Ctl::Remove(message) => {
+            request(&message.data, Method::Delete, &message.path(), None)?;
+            eprintln!("removed {} from {}", message.id, message.queue);
+            Ok(())
+        }
+        Ctl::Move(MoveArguments { message, to }) => {
+            let path = format!("{}/move", message.path());
+            request(&message.data, Method::Post, &path, Some(&json!({ "to": to })))?;
+            eprintln!("moved {} from {} to {to}", message.id, message.queue);
+            Ok(())
+        }
+        Ctl::Purge(PurgeArguments { queue, data }) => {
+            let path = format!("/api/v1/queues/{}/purge", encoded(queue));
+            let answer = request(data, Method::Post, &path, None)?;
+            eprintln!("removed {} messages from {queue}", answer["removed"]);
+            Ok(())
+        }
+    }
+}
+
+impl MessageArguments {
+    fn path(&self) -> String {
+        format!("/api/v1/queues/{}/messages/{}", encoded(&self.queue), encoded(&self.id))
+    }
+}
+
+/// Prints a list page by page.
+fn print(
+    list: &ListArguments,
+    columns: &'static [Column],
+    path: &str,
+    query: &[(&str, Option<&str>)],
+    mut cursor: Option<String>,
+) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let mut table = Table::new(columns);
+    let mut left = list.max.unwrap_or(u64::MAX);
+    loop {
+        let limit = left.min(PAGE).to_string();
+        let given = query.iter().copied().chain([("limit", Some(&*limit)), ("cursor", cursor.as_deref())]);
+        let pairs = given.filter_map(|(name, value)| Some(format!("{name}={}", encoded(value?))));
+        let asked = format!("{path}?{}", pairs.collect::<Vec<_>>().join("&"));
+        let page = request(&list.data, Method::Get, &asked, None)?;
+        let Value::Array(rows) = &page["items"] else { bail!("the broker answers something else: {page}") };
+        match list.json {
+            true => rows.iter().try_for_each(|row| writeln!(out, "{row}")),
+            false => table.print(rows, &mut out),
+        }
+        .context("cannot write to standard output")?;
+        left -= rows.len() as u64;
+        cursor = page["next"].as_str().map(str::to_owned);
+        match &cursor {
+            None => return Ok(()),
+            Some(cursor) if left == 0 => {
+                if path.ends_with("/messages") {
+                    eprintln!("there may be more: --from {cursor}");
+                }
+                return Ok(());
+            }
+            Some(_) => {}
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The admin API of the running binary, over HTTP and the control socket.
+
+mod running;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Output};
+
+use running::Broker;
+use serde_json::{Value, json};
+
+/// The status and body of an answer.
+fn ask(broker: &Broker, method: &str, path: &str, body: Option<&Value>, more: &str) -> (u16, Value) {
+    let mut stream = TcpStream::connect(("127.0.0.1", broker.http)).unwrap();
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{more}content-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+}
+
+fn get(broker: &Broker, path: &str) -> Value {
+    let (status, body) = ask(broker, "GET", path, None, "");
+    assert_eq!(status, 200, "{path}: {body}");
+    body
+}
+
+fn postroad(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_postroad"));
+    command.args(arguments).output().unwrap()
+}
+
+fn send(broker: &Broker, queue: &str, body: &str) {
+    let url = format!("tcp://127.0.0.1:{}", broker.openwire);
+    let sent = postroad(&["send", queue, "--url", &url, "--body", body, "--property", "colour=red"]);
+    assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+}
+
+fn bodies(messages: &Value) -> Vec<&str> {
+    let items = messages["items"].as_array().unwrap();
+    items.iter().map(|message| message["body"]["value"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn queues_are_listed_browsed_and_changed() {
+    let broker = Broker::start();
+    for body in ["one", "two", "three"] {
+        send(&broker, "orders.new", body);
+    }
+    send(&broker, "other", "x");
+    let queues = get(&broker, "/api/v1/queues?filter=orders");
+    assert_eq!(queues["items"].as_array().unwrap().len(), 1, "{queues}");
+    assert_eq!(
+        (&queues["items"][0]["name"], &queues["items"][0]["messages"]),
+        (&json!("orders.new"), &json!(3))
+    );
+
+    let first = get(&broker, "/api/v1/queues/orders.new/messages?limit=2");
+    assert_eq!(bodies(&first), ["one", "two"]);
+    assert_eq!(first["items"][0]["properties"], json!({ "colour": "red" }));
+    let cursor = first["next"].as_str().unwrap();
+    let next = get(&broker, &format!("/api/v1/queues/orders.new/messages?cursor={cursor}"));
+    assert_eq!((bodies(&next), &next["next"]), (vec!["three"], &Value::Null));
+
+    let id = first["items"][0]["id"].as_str().unwrap().replace(':', "%3A");
+    let message = format!("/api/v1/queues/orders.new/messages/{id}");
+    assert_eq!(get(&broker, &message)["body"]["value"], json!("one"));
+    let to = json!({ "to": "queue://elsewhere" });
+    assert_eq!(ask(&broker, "POST", &format!("{message}/move"), Some(&to), "").0, 200);
+    assert_eq!(ask(&broker, "GET", &message, None, "").0, 404);
+    assert_eq!(bodies(&get(&broker, "/api/v1/queues/elsewhere/messages")), ["one"]);
+
+    let two = first["items"][1]["id"].as_str().unwrap().replace(':', "%3A");
+    let removed = format!("/api/v1/queues/orders.new/messages/{two}");
+    assert_eq!(ask(&broker, "DELETE", &removed, None, "").0, 204);
+    assert_eq!(ask(&broker, "DELETE", &removed, None, "").0, 404, "it is gone");
+    let purged = ask(&broker, "POST", "/api/v1/queues/orders.new/purge", None, "");
+    assert_eq!(purged, (200, json!({ "removed": 1 })));
+    assert_eq!(get(&broker, "/api/v1/queues/orders.new")["messages"], json!(0));
+    assert_eq!(ask(&broker, "DELETE", "/api/v1/queues/orders.new", None, "").0, 204);
+    assert_eq!(ask(&broker, "GET", "/api/v1/queues/orders.new", None, "").0, 404);
+}
+
+#[test]
+fn what_the_api_sends_is_received_by_clients_and_found_by_autoscalers() {
+    let broker = Broker::start();
+    let message = json!({ "body": "hello", "properties": { "n": 7 }, "priority": 9, "correlation_id": "c" });
+    let (status, sent) = ask(&broker, "POST", "/api/v1/queues/q/messages", Some(&message), "");
+    assert_eq!(status, 201, "{sent}");
+    let id = sent["id"].as_str().unwrap().replace(':', "%3A");
+    let shown = get(&broker, &format!("/api/v1/queues/q/messages/{id}"));
+    assert_eq!((&shown["priority"], &shown["properties"]), (&json!(9), &json!({ "n": 7 })));
+    let bean = "org.apache.activemq:type=Broker,brokerName=x,destinationType=Queue,destinationName=q";
+    let read = get(&broker, &format!("/api/jolokia/read/{bean}/QueueSize"));
+    assert_eq!((&read["value"], &read["status"]), (&json!(1), &json!(200)));
+    let none = get(&broker, &format!("/api/jolokia/read/{bean}x/QueueSize"));
+    assert_eq!(none["status"], json!(404), "ActiveMQ says so in the body: {none}");
+    let url = format!("tcp://127.0.0.1:{}", broker.openwire);
+    let got = postroad(&["receive", "q", "--url", &url]);
+    assert_eq!(String::from_utf8_lossy(&got.stdout).trim(), "hello");
+}
+
+#[test]
+fn bad_requests_are_told_what_would_be_right() {
+    let broker = Broker::start();
+    send(&broker, "q", "x");
+    let topic = json!({ "to": "nothing://x" });
+    for (method, path, body, status, says) in [
+        ("GET", "/", None, 404, "/api/v1/openapi.json"),
+        ("PATCH", "/api/v1/queues", None, 405, "method"),
+        ("GET", "/api/v1/queues/none", None, 404, "GET /api/v1/queues lists all"),
+        ("GET", "/api/v1/queues/topic%3A%2F%2Fa", None, 400, "a queue is wanted"),
+        ("GET", "/api/v1/queues/q/messages?selector=a%20b", None, 400, "invalid selector"),
+        ("GET", "/api/v1/queues/q/messages?limit=0", None, 400, "1 to 500"),
+        ("GET", "/api/v1/queues?limit=many", None, 400, "invalid digit"),
+        ("GET", "/api/v1/queues?page=1", None, 400, "unknown field `page`"),
+        ("GET", "/api/v1/queues?cursor=x", None, 400, "cursor"),
+        ("POST", "/api/v1/queues/q/messages", Some(&json!({ "text": "x" })), 400, "unknown field `text`"),
+        ("POST", "/api/v1/queues/q/messages", Some(&json!({ "bytes": "!" })), 400, "base 64"),
+        ("POST", "/api/v1/queues/q/messages", Some(&json!({ "priority": 10 })), 400, "0 to 9"),
+        ("POST", "/api/v1/queues/q/messages/ID%3Anone/move", Some(&topic), 400, "queue://NAME"),
+        ("DELETE", "/api/v1/queues/q/messages/ID%3Anone", None, 404, "no message ID:none"),
+    ] {
+        let (got, answer) = ask(&broker, method, path, body, "");
+        let error = answer["error"].as_str().unwrap_or_default();
+        assert!(got == status && error.contains(says), "{method} {path}: {got} {answer}");
+    }
+    let document = get(&broker, "/api/v1/openapi.json");
+    assert_eq!(document["openapi"], json!("3.1.0"));
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let path = path.replace("{queue}", "q").replace("{id}", "ID%3Anone").replace("{path}", "x");
+        for method in methods.as_object().unwrap().keys().filter(|method| *method == "get") {
+            let (status, answer) = ask(&broker, &method.to_uppercase(), &path, None, "");
+            let is_known = status == 200
+                || answer["error"].as_str().is_some_and(|error| !error.contains("no such path"));
+            assert!(is_known, "{method} {path}: {status} {answer}");
+        }
+    }
+    let origin = "origin: http://evil.example\r\n";
+    assert_eq!(ask(&broker, "POST", "/api/v1/queues/q/purge", None, origin).0, 403);
+}
+
+#[test]
+fn ctl_reads_the_same_over_the_control_socket() {
+    let broker = Broker::start();
+    for body in ["one", "two"] {
+        send(&broker, "q", body);
+    }
+    let data = broker.data();
+    let ctl = |arguments: &[&str]| {
+        let told = postroad(&[&["ctl"], arguments, &["--data", data.to_str().unwrap()]].concat());
+        let (out, error) = (String::from_utf8(told.stdout).unwrap(), String::from_utf8(told.stderr).unwrap());
+        (told.status.success(), out, error)
+    };
+    let (well, out, error) = ctl(&["queues"]);
+    assert!(well && out.starts_with("NAME") && out.contains("\nq "), "{out}{error}");
+    let (_, out, _) = ctl(&["queues", "--json"]);
+    let row: Value = serde_json::from_str(out.trim()).unwrap();
+    assert_eq!((&row["name"], &row["messages"]), (&json!("q"), &json!(2)));
+    let (_, out, error) = ctl(&["browse", "q", "--max", "1", "--json"]);
+    assert_eq!(out.lines().count(), 1, "{out}{error}");
+    let cursor = error.trim().rsplit(' ').next().unwrap().to_owned();
+    let (_, out, error) = ctl(&["browse", "q", "--from", &cursor]);
+    assert!(out.contains("two") && !out.contains("one"), "{out}{error}");
+    let (well, _, error) = ctl(&["browse", "none"]);
+    assert!(!well && error.contains("there is no queue://none"), "{error}");
+    let (well, _, error) = ctl(&["browse", "q", "--selector", "a b"]);
+    assert!(!well && error.contains("invalid selector"), "{error}");
+    for list in ["connections", "consumers"] {
+        let (well, out, error) = ctl(&[list]);
+        assert!(well && out.starts_with(if list == "consumers" { "DEST" } else { "CONN" }), "{out}{error}");
+    }
+    let (well, _, error) = ctl(&["purge", "q"]);
+    assert!(well && error.contains("removed 2 messages"), "{error}");
+}
