@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Ask, ConnectionId, ConnectionRow, ConsumerKey, ConsumerRow, Destination, Effect, Page, Question,
+    Ask, ConnectionId, ConnectionRow, ConsumerKey, ConsumerRow, Destination, Effect, Event, Page, Question,
     QueueRow, Row, Ticket,
 };
 
@@ -14,12 +14,16 @@ use crate::delivery::consumer::Consumer;
 use crate::queue::Queue;
 
 impl Partition {
-    pub(crate) fn ask(
-        &self,
-        ask: &Ask,
-        (connection, ticket): (ConnectionId, Ticket),
-        effects: &mut Vec<Effect>,
-    ) {
+    /// Takes a question, or where a browser begins.
+    pub(crate) fn about_lists(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Ask { ask, connection, ticket } => self.ask(&ask, (connection, ticket), effects),
+            Event::Seek { consumer, after } => self.seek(consumer, &after),
+            _ => {}
+        }
+    }
+
+    fn ask(&self, ask: &Ask, (connection, ticket): (ConnectionId, Ticket), effects: &mut Vec<Effect>) {
         let page = match &ask.question {
             Question::Queues { name_part, only } => self.page_of_queues(name_part, only.as_ref(), ask),
             Question::Connections => self.page_of_connections(ask),
@@ -95,7 +99,7 @@ impl Partition {
     }
 
     /// A browser that has not been sent anything begins behind these entries, one of each lane that it has seen before.
-    pub(crate) fn seek(&mut self, key: ConsumerKey, after: &[postroad_model::EntryTag]) {
+    fn seek(&mut self, key: ConsumerKey, after: &[postroad_model::EntryTag]) {
         let Some(browse) = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut()) else {
             return;
         };

@@ -105,6 +105,17 @@ impl Partition {
         self.reply(connection, ticket, Ok(()), effects);
     }
 
+    /// Gives the name up, and says so.
+    pub(crate) fn disclaim_by_request(
+        &mut self,
+        name: &Arc<str>,
+        (connection, ticket): (ConnectionId, Ticket),
+        effects: &mut Vec<Effect>,
+    ) {
+        self.disclaim(name, connection);
+        self.reply(connection, ticket, Ok(()), effects);
+    }
+
     pub(crate) fn disclaim(&mut self, name: &Arc<str>, connection: ConnectionId) {
         if self.claims.get(name).is_some_and(|(_, owner)| *owner == connection) {
             self.claims.remove(name);

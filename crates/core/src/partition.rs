@@ -461,8 +461,7 @@ impl Partition {
                 self.claim(name, holder, connection, ticket, effects);
             }
             Event::Disclaim { name, connection, ticket } => {
-                self.disclaim(&name, connection);
-                self.reply(connection, ticket, Ok(()), effects);
+                self.disclaim_by_request(&name, (connection, ticket), effects);
             }
             Event::Introduce { connection, client } => self.introduce(connection, client, effects),
             Event::AddProducer { connection, producer } => self.add_producer(connection, producer, effects),
@@ -478,8 +477,7 @@ impl Partition {
             Event::BrowseJobs { wanted, reply_to, connection, ticket } => {
                 self.browse_jobs(&wanted, &reply_to, (connection, ticket), effects);
             }
-            Event::Ask { ask, connection, ticket } => self.ask(&ask, (connection, ticket), effects),
-            Event::Seek { consumer, after } => self.seek(consumer, &after),
+            Event::Ask { .. } | Event::Seek { .. } => self.about_lists(event, effects),
             Event::Link(event) => self.about_link(event, effects),
             Event::Echo { connection, ticket } => self.echo(connection, ticket, effects),
             Event::Recalled { key, sent } => self.recalled(key, sent, effects),
