@@ -14,9 +14,10 @@ NIGHTLY_FUZZ_SECONDS ?= 1800
 NIGHTLY_CRASHES ?= 500
 # Seconds of each of two loops that kill it under mixed load, and of one that cuts its disk's power: a quarter of an hour.
 NIGHTLY_CRASH_SECONDS ?= 300
-# Seeds of the simulations, of the whole broker and of the journal.
+# Seeds of the simulations, of the whole broker, of the journal and of a replica group.
 NIGHTLY_SEEDS ?= 100000
 NIGHTLY_JOURNAL_SEEDS ?= 100000
+NIGHTLY_CLUSTER_SEEDS ?= 100000
 DATA ?= data
 STAGE := scripts/stage
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -115,5 +116,7 @@ nightly: build
 	    --test seeds -- --ignored promises_hold_for_a_hundred_thousand_seeds
 	@$(STAGE) journal-simulation env POSTROAD_JOURNAL_SEEDS=$(NIGHTLY_JOURNAL_SEEDS) cargo test --release --quiet --locked \
 	    --package postroad-journal acknowledged_is_recovered
+	@$(STAGE) cluster-simulation env POSTROAD_CLUSTER_SEEDS=$(NIGHTLY_CLUSTER_SEEDS) cargo test --release --quiet --locked \
+	    --package postroad-cluster acknowledged_batches_survive_every_seed
 	@scripts/tool cargo-fuzz $(CARGO_FUZZ_VERSION)
 	@$(STAGE) long-fuzz scripts/fuzz $(NIGHTLY_FUZZ_SECONDS)
