@@ -48,13 +48,13 @@ pub enum Refusal {
         limit: Arc<str>,
     },
     /// A durable subscription has one reader at a time.
-    #[error("the durable subscription {name} is in use")]
+    #[error("the durable subscription {} is in use", shown(name))]
     SubscriptionInUse {
         /// The subscription.
         name: Arc<str>,
     },
     /// A shared and an unshared durable subscription cannot have the same name (JMS 3.1, section 8.3.4).
-    #[error("the durable subscription {name} exists and is {}", if *shared { "shared" } else { "not shared" })]
+    #[error("the durable subscription {} exists and is {}", shown(name), if *shared { "shared" } else { "not shared" })]
     SubscriptionOfOtherKind {
         /// The subscription.
         name: Arc<str>,
@@ -62,13 +62,13 @@ pub enum Refusal {
         shared: bool,
     },
     /// There is no durable subscription of this name.
-    #[error("there is no durable subscription {name}")]
+    #[error("there is no durable subscription {}", shown(name))]
     NoSuchSubscription {
         /// The name.
         name: Arc<str>,
     },
     /// The consumer number is taken on this connection.
-    #[error("consumer {number} is attached already")]
+    #[error("the consumer is attached already")]
     ConsumerExists {
         /// The session's number for it.
         number: u32,
@@ -195,4 +195,41 @@ pub enum Refusal {
     /// The transaction was begun by nobody, or ended already.
     #[error("no such transaction")]
     NoSuchTransaction,
+}
+
+/// A subscription as its client calls it. The broker's name has the client's id, behind its length, ahead of the client's name: see
+/// `subscription` in the protocols' sessions.
+fn shown(name: &str) -> String {
+    let parts = || {
+        let (length, rest) = name.strip_prefix("volatile:").unwrap_or(name).split_once(':')?;
+        let (client, rest) = rest.split_at_checked(length.parse().ok()?)?;
+        Some((client, rest.strip_prefix(':')?))
+    };
+    match parts() {
+        Some(("", name)) => name.to_owned(),
+        Some((client, name)) => format!("{name} of the client id {client}"),
+        None => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_a_subscription_as_its_client_does() {
+        for (name, want) in [
+            ("3:cts:foo", "foo of the client id cts"),
+            ("4:a:b::c:d", "c:d of the client id a:b:"),
+            ("volatile:0::news", "news"),
+            ("0::a:b", "a:b"),
+            ("news", "news"),
+            ("9:cts:foo", "9:cts:foo"),
+            ("2:é:foo", "foo of the client id é"),
+            ("1:é:foo", "1:é:foo"),
+        ] {
+            let refusal = Refusal::NoSuchSubscription { name: name.into() };
+            assert_eq!(refusal.to_string(), format!("there is no durable subscription {want}"));
+        }
+    }
 }

@@ -77,12 +77,20 @@ pub fn announced_bytes(input: &[u8], max_frame_bytes: u64) -> Result<Option<usiz
 /// The size is negative or above the limit: close the connection, for
 /// where the next frame starts cannot be known.
 pub fn take_frame(input: &mut BytesMut, max_frame_bytes: u64) -> Result<Option<Bytes>, WireError> {
+    Ok(cut_frame(input, max_frame_bytes)?.map(BytesMut::freeze))
+}
+
+/// As [`take_frame`], to change it before it is read.
+///
+/// # Errors
+/// As [`take_frame`].
+pub fn cut_frame(input: &mut BytesMut, max_frame_bytes: u64) -> Result<Option<BytesMut>, WireError> {
     let Some(frame_bytes) = announced_bytes(input, max_frame_bytes)? else { return Ok(None) };
     if input.len() - SIZE_BYTES < frame_bytes {
         return Ok(None);
     }
     input.advance(SIZE_BYTES);
-    Ok(Some(input.split_to(frame_bytes).freeze()))
+    Ok(Some(input.split_to(frame_bytes)))
 }
 
 #[cfg(test)]

@@ -79,6 +79,12 @@ impl MessageKind {
 /// First version with blob messages.
 const BLOB_SINCE: u8 = 3;
 
+/// First version in which the broker says when it received a message.
+const IN_TIME_SINCE: u8 = 3;
+
+/// First version with a flag behind that.
+const GROUP_FIRST_SINCE: u8 = 10;
+
 /// The row of the table, for the two things made of it.
 macro_rules! message_columns {
     ($callback:ident ($($head:tt)*)) => {
@@ -240,6 +246,20 @@ pub fn stored_form(
 /// Frames from this size on stay in the buffer that they were read into. Half of what is read at once: such a frame
 /// keeps little more alive than itself.
 const SHARED_FRAME_BYTES_MIN: usize = 8 << 10;
+
+/// Writes into the frame of a message when the broker received it, if the frame is in the stored form; anything else is left alone.
+/// The time stands ahead of another one and, in newer versions, a flag: the end of all but blob messages.
+pub fn stamp_arrival(frame: &mut [u8], version: u8, now_ms: u64) {
+    let kind = frame.first().and_then(|type_id| MessageKind::from_type_id(*type_id));
+    if kind.is_none_or(|kind| kind == MessageKind::Blob) || version < IN_TIME_SINCE {
+        return;
+    }
+    let from_end = 8 + 8 + usize::from(GROUP_FIRST_SINCE <= version);
+    let at = frame.len().checked_sub(from_end).filter(|at| TYPE_AND_BASE_BYTES < *at);
+    if let Some(place) = at.and_then(|at| frame.get_mut(at..at + 8)) {
+        place.copy_from_slice(&now_ms.to_be_bytes());
+    }
+}
 
 /// The stored form of a message that never was a frame.
 ///
@@ -452,6 +472,8 @@ pub struct RoutingHeaders {
     pub timestamp_ms: i64,
     /// Deliveries so far, as the producer's side knows.
     pub redelivery_counter: i32,
+    /// When the broker received it; 0 before version 3.
+    pub broker_in_time_ms: i64,
     /// `JMSXGroupID`.
     pub group_id: Option<WireString>,
     /// `JMSXGroupSeq`.
@@ -494,6 +516,7 @@ pub fn peek_headers(stored: &Bytes, version: u8) -> Result<RoutingHeaders, WireE
         expiration_ms: at(spans.expiration_ms).long()?,
         timestamp_ms: at(spans.timestamp_ms).long()?,
         redelivery_counter: at(spans.redelivery_counter).int()?,
+        broker_in_time_ms: if IN_TIME_SINCE <= version { at(spans.broker_in_time_ms).long()? } else { 0 },
         group_id: at(spans.group_id).string()?,
         group_sequence: at(spans.group_sequence).int()?,
         reply_to: at(spans.reply_to).object()?,

@@ -351,11 +351,18 @@ impl OpenWireSession {
         let Some(consumer) = id.and_then(|id| self.consumers.get_mut(id)) else {
             return Err(Exception::jms("MessagePull for a consumer that does not exist"));
         };
+        if consumer.browses && 0 < consumer.drained() {
+            let consumer_id = Some(consumer.id.clone());
+            self.send(MessageDispatch { consumer_id, ..MessageDispatch::default() }.into(), turn);
+            return Ok(Done::Now);
+        }
         let numbers: Vec<_> = consumer.parts.iter().map(|part| part.number).collect();
         let fresh = consumer.pull.is_none();
         let waits = consumer.drained() < consumer.drains;
-        let at_once = pull.timeout < 0;
-        let ends_ms = u64::try_from(pull.timeout).ok().filter(|ms| *ms > 0).map(|ms| turn.now.ticks_ms + ms);
+        // A browser gets a message or its end, and never waits for more.
+        let at_once = pull.timeout < 0 && !consumer.browses;
+        let ends_ms = u64::try_from(pull.timeout).ok().filter(|ms| *ms > 0 && !consumer.browses);
+        let ends_ms = ends_ms.map(|ms| turn.now.ticks_ms + ms);
         consumer.pull = Some(Pull { ends_ms, drain: None, waits, at_once });
         let id = consumer.id.clone();
         self.consumers.pulls += u32::from(fresh);
@@ -416,9 +423,8 @@ impl OpenWireSession {
             if consumer.pull.as_ref().is_none_or(|pull| pull.drain != drained) {
                 return self.begin_waiting_pull(&id, turn);
             }
-            consumer.pull = None;
-            self.consumers.pulls -= 1;
         }
+        self.consumers.pulls -= u32::from(consumer.satisfied());
         let dispatch = MessageDispatch { consumer_id: Some(id), ..MessageDispatch::default() };
         self.send(dispatch.into(), turn);
     }
@@ -725,6 +731,32 @@ mod tests {
         assert_eq!(parts(&mut session), Some(1));
         session.detached(KEY.number, DetachCause::Deleted, &mut turn);
         assert_eq!(parts(&mut session), None);
+    }
+
+    #[test]
+    fn a_browser_that_pulls_gets_each_message_and_then_its_end() {
+        let mut session = session();
+        session.consumers.by_number(KEY.number).unwrap().browses = true;
+        let (mut events, mut output) = (Vec::new(), BytesMut::new());
+        let mut turn = Turn { events: &mut events, output: &mut output, now: Now::default() };
+        let ask =
+            MessagePull { consumer_id: Some(ConsumerId::default()), timeout: -1, ..MessagePull::default() };
+        let credit = format!("{:?}", [Event::Credit { consumer: KEY, add: 1 }]);
+        for _ in 0..2 {
+            assert!(session.pull(&ask, &mut turn).is_ok());
+            assert_eq!(format!("{:?}", turn.events), credit, "nothing is taken back");
+            turn.events.clear();
+            session.deliver(delivery(b"m"), &mut turn).unwrap();
+            turn.output.clear();
+        }
+        assert!(session.pull(&ask, &mut turn).is_ok());
+        assert!(turn.output.is_empty());
+        session.drained(KEY.number, &mut turn);
+        let end = turn.output.len();
+        assert!(0 < end, "the end is said");
+        assert!(session.pull(&ask, &mut turn).is_ok());
+        assert_eq!(turn.output.len(), 2 * end, "and said again to one that asks again");
+        assert_eq!((format!("{:?}", turn.events), session.consumers.pulls), (credit, 0));
     }
 
     #[test]

@@ -297,6 +297,10 @@ impl OpenWireSession {
             None => None,
         };
         let Some(range) = consumer.window.range(ack) else {
+            // Applications acknowledge one message several times: it is done.
+            if transaction.is_none() && ack.ack_type == MessageAck::INDIVIDUAL {
+                return Ok(Done::Now);
+            }
             // Committing the rest of the transaction without this would do half of it.
             self.transactions.doom(transaction);
             return Err(Exception::jms("MessageAck for a message that this consumer does not hold"));

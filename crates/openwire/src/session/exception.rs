@@ -99,7 +99,9 @@ fn beginning(text: &str) -> &str {
 impl From<&Refusal> for Exception {
     fn from(refusal: &Refusal) -> Exception {
         let class = match refusal {
-            Refusal::NoSuchDestination(_) | Refusal::NotOwner(_) => "InvalidDestinationException",
+            Refusal::NoSuchDestination(_) | Refusal::NotOwner(_) | Refusal::NoSuchSubscription { .. } => {
+                "InvalidDestinationException"
+            }
             Refusal::BadSelector { .. } => "InvalidSelectorException",
             Refusal::BadSchedule { .. } => "MessageFormatException",
             Refusal::NameTaken { .. } => "InvalidClientIDException",

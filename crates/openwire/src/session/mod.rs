@@ -32,7 +32,8 @@ use postroad_model::{
 };
 
 use crate::codec::{
-    Command, KeepAliveInfo, Response, SIZE_BYTES, WireFormat, WireString, announced_bytes, take_frame,
+    Command, KeepAliveInfo, Response, SIZE_BYTES, WireFormat, WireString, announced_bytes, cut_frame,
+    stamp_arrival,
 };
 use crate::network::MakeForwarder;
 use consumer::Consumers;
@@ -154,12 +155,21 @@ impl OpenWireSession {
     /// The next frame, if it is there. A client that announces one larger than agreed is told so, unless it has not even said which
     /// form of the protocol it reads.
     fn next_frame(&mut self, input: &mut BytesMut, turn: &mut Turn<'_>) -> Result<Option<Bytes>, Parting> {
-        take_frame(input, self.frame_bytes_max()).map_err(|error| {
+        let frame = cut_frame(input, self.frame_bytes_max()).map_err(|error| {
             if self.negotiated {
                 self.send_connection_error(&Exception::io(&error.to_string()), turn);
             }
             Parting::Fault(error.to_string())
-        })
+        })?;
+        Ok(frame.map(|frame| self.stamped(frame, turn.now)))
+    }
+
+    /// The frame; that of a message says when it came, so that its bytes are stored as they are.
+    fn stamped(&self, mut frame: BytesMut, now: Now) -> Bytes {
+        if self.negotiated && !self.format.tight_encoding && !self.format.has_cache() {
+            stamp_arrival(&mut frame, self.format.version, now.wall_ms);
+        }
+        frame.freeze()
     }
 
     fn take(&mut self, frame: &Bytes, turn: &mut Turn<'_>) -> Result<(), Parting> {

@@ -81,10 +81,11 @@ impl OpenWireSession {
 
     pub(super) fn send_message(
         &mut self,
-        message: codec::Message,
+        mut message: codec::Message,
         frame: &Bytes,
         turn: &mut Turn<'_>,
     ) -> Result<(), Parting> {
+        message.broker_in_time_ms = i64::try_from(turn.now.wall_ms).unwrap_or(i64::MAX);
         let respond = message.response_required.then_some(message.command_id);
         if is_management(&message) {
             let done = self.manage_jobs(&message, turn);

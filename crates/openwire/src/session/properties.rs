@@ -54,8 +54,10 @@ impl<'m> StoredProperties<'m> {
             "JMSPriority" => Some(Value::Long(headers.priority.into())),
             "JMSTimestamp" => Some(Value::Long(headers.timestamp_ms)),
             "JMSExpiration" => Some(Value::Long(headers.expiration_ms)),
-            "JMSRedelivered" => Some(Value::Boolean(headers.redelivery_counter > 0)),
-            "JMSXDeliveryCount" => Some(Value::Long(i64::from(headers.redelivery_counter) + 1)),
+            // Consumers are told the broker's own count, whatever the producer's message says: the core adds it.
+            "JMSRedelivered" => Some(Value::Boolean(false)),
+            "JMSXDeliveryCount" => Some(Value::Long(1)),
+            "JMSActiveMQBrokerInTime" => Some(Value::Long(headers.broker_in_time_ms)),
             "JMSXGroupSeq" => Some(Value::Long(headers.group_sequence.into())),
             "JMSMessageID" => Some(Value::String(headers.message_id.as_ref().map(message_id_text)?.into())),
             "JMSCorrelationID" => text(&headers.correlation_id),

@@ -39,7 +39,7 @@ const PRODUCER: &str = "ID:postroad-schedule";
 /// ActiveMQ (`JobSchedulerImpl.doSchedule`).
 ///
 /// # Errors
-/// A property is no number, or is negative where it must not be.
+/// A property is no number, or the period is negative.
 pub fn schedule_of(message: &codec::Message, now_ms: u64) -> Result<Option<Schedule>, Exception> {
     let Some(marshalled) = message.marshalled_properties.as_ref().filter(|bytes| mentions_schedule(bytes))
     else {
@@ -58,7 +58,9 @@ pub fn schedule_of(message: &codec::Message, now_ms: u64) -> Result<Option<Sched
             Exception::of("MessageFormatException", &format!("{name} is {value}; 0 is the least"))
         })
     };
-    let (delay_ms, period_ms) = (positive(DELAY, delay)?, positive(PERIOD, period)?);
+    // A moment that has passed already: applications compute the delay from it.
+    let delay_ms = delay.map_or(0, |delay| u64::try_from(delay).unwrap_or(0));
+    let period_ms = positive(PERIOD, period)?;
     // Below zero there is no end.
     let times = u32::try_from(number(&properties, REPEAT)?.unwrap_or(0)).ok();
     let job: Arc<str> = message.message_id.as_ref().map(message_id_text).unwrap_or_default().into();
@@ -211,6 +213,7 @@ mod tests {
             ("delay", vec![(DELAY, long(5))], at(105, None)),
             ("delay in words", vec![(DELAY, Primitive::String("5".into()))], at(105, None)),
             ("delay of nothing", vec![(DELAY, long(0))], at(100, None)),
+            ("a moment that has passed", vec![(DELAY, long(-5))], at(100, None)),
             ("period", vec![(PERIOD, long(7))], at(107, None)),
             (
                 "delay, then periods",
@@ -236,9 +239,9 @@ mod tests {
                 Err(Exception::of("MessageFormatException", "AMQ_SCHEDULED_DELAY is no whole number")),
             ),
             (
-                "below zero",
-                vec![(DELAY, long(-1))],
-                Err(Exception::of("MessageFormatException", "AMQ_SCHEDULED_DELAY is -1; 0 is the least")),
+                "a period below zero",
+                vec![(PERIOD, long(-1))],
+                Err(Exception::of("MessageFormatException", "AMQ_SCHEDULED_PERIOD is -1; 0 is the least")),
             ),
         ] {
             assert_eq!(schedule_of(&message(&properties), 100), want, "case: {name}");

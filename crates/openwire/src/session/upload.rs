@@ -93,7 +93,7 @@ impl OpenWireSession {
         let mut frame = std::mem::take(&mut upload.head);
         frame.extend_from_slice(&input.split_to(upload.tail));
         self.uploads.arrived = Some(upload);
-        let taken = self.take(&frame.freeze(), turn);
+        let taken = self.take(&self.stamped(frame, turn.now), turn);
         // Nobody took the message.
         if let Some(Upload { number, .. }) = self.uploads.arrived.take() {
             turn.events.push(Event::Abandon { connection: self.id, upload: number });

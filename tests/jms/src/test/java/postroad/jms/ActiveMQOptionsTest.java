@@ -15,6 +15,7 @@ import jakarta.jms.Session;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 import org.apache.activemq.ActiveMQConnection;
+import org.apache.activemq.ActiveMQSession;
 import org.apache.activemq.command.ActiveMQQueue;
 import org.apache.activemq.command.BaseCommand;
 import org.apache.activemq.command.Command;
@@ -44,6 +45,39 @@ class ActiveMQOptionsTest extends JmsTest {
         Thread.sleep(100);
         assertEquals(List.of("m0", "m1", "m2"), texts(autoAcknowledge(connect()).createConsumer(queue), 3));
         assertNull(pulling.receiveNoWait());
+    }
+
+    @Test
+    @DisplayName("INDIVIDUAL_ACKNOWLEDGE: a message that is acknowledged twice is acknowledged")
+    void acknowledgedTwice() throws Exception {
+        ActiveMQQueue queue = queue("twice");
+        ActiveMQConnection connection = connect();
+        CopyOnWriteArrayList<Exception> errors = new CopyOnWriteArrayList<>();
+        connection.setExceptionListener(errors::add);
+        send(autoAcknowledge(connection), queue, "m", "n");
+        Session session = connection.createSession(false, ActiveMQSession.INDIVIDUAL_ACKNOWLEDGE);
+        MessageConsumer consumer = session.createConsumer(queue);
+        Message first = receive(consumer);
+        first.acknowledge();
+        first.acknowledge();
+        receive(consumer).acknowledge();
+        assertSilent(consumer);
+        assertEquals(List.of(), errors);
+    }
+
+    @ParameterizedTest(name = "{0} bytes")
+    @ValueSource(ints = {10, 20_000, 2_000_000})
+    @DisplayName("messages say when the broker received and sent them, and selectors see it")
+    void brokerTimes(int bytes) throws Exception {
+        ActiveMQQueue queue = queue("times");
+        Session session = autoAcknowledge(connect());
+        long before = System.currentTimeMillis() - 1;
+        send(session, queue, "m".repeat(bytes));
+        String selector = "JMSActiveMQBrokerInTime > " + before + " AND JMSActiveMQBrokerOutTime > " + before;
+        Message message = receive(session.createConsumer(queue, selector));
+        long in = message.getLongProperty("JMSActiveMQBrokerInTime");
+        long out = message.getLongProperty("JMSActiveMQBrokerOutTime");
+        assertTrue(before < in && in <= out && out <= System.currentTimeMillis() + 1, () -> before + " " + in + " " + out);
     }
 
     @Test

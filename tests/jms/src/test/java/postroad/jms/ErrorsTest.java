@@ -3,6 +3,7 @@ package postroad.jms;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import jakarta.jms.Connection;
 import jakarta.jms.DeliveryMode;
@@ -178,7 +179,8 @@ class ErrorsTest extends PlainTest {
     void invalidDestination() throws Exception {
         Session session = autoAcknowledge(connect());
         assertThrows(InvalidDestinationException.class, () -> session.createConsumer(null));
-        assertThrows(JMSException.class, () -> session.unsubscribe("no such subscription"));
+        JMSException unknown = assertThrows(InvalidDestinationException.class, () -> session.unsubscribe("no such subscription"));
+        assertTrue(unknown.getMessage().contains("no durable subscription no such subscription"), unknown::getMessage);
         send(session, queue("fine"), "the connection goes on");
     }
 

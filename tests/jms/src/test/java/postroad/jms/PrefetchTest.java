@@ -186,6 +186,18 @@ class PrefetchTest extends PlainTest {
         assertSilent(consumer);
     }
 
+    @ParameterizedTest(name = "{0} messages")
+    @ValueSource(ints = {0, 1, 3, 20})
+    @DisplayName("prefetch 0: a browser sees all messages")
+    void browserThatPulls(int count) throws Exception {
+        Session session = autoAcknowledge(connect(PULL));
+        Queue queue = queue("browse");
+        send(session, queue, numbered("m", count));
+        QueueBrowser browser = session.createBrowser(queue);
+        assertEquals(List.of(numbered("m", count)), browse(browser));
+        assertEquals(List.of(numbered("m", count)), browse(browser));
+    }
+
     @Test
     @DisplayName("JMS 6.2.8: a browser with a selector")
     void browserWithSelector() throws Exception {

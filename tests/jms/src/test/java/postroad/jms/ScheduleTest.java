@@ -54,6 +54,15 @@ class ScheduleTest extends JmsTest {
     }
 
     @Test
+    @DisplayName("a delay below zero, from a moment that has passed, delays nothing")
+    void passed() throws Exception {
+        ActiveMQQueue queue = queue("passed");
+        Session session = autoAcknowledge(connect());
+        session.createProducer(queue).send(due(session, "late", -5));
+        assertEquals("late", text(receive(session.createConsumer(queue))));
+    }
+
+    @Test
     @PostroadOnly("ActiveMQ hands over what is due within one second in any order")
     @DisplayName("messages come in the order of their times, whatever the order of sending")
     void order() throws Exception {
