@@ -262,6 +262,27 @@ fn others_are_told_who_is_there() {
     assert_eq!(said, want);
 }
 
+#[test]
+fn an_address_is_read_as_openwire_clients_write_it() {
+    let mut bench = Bench::begun();
+    bench.sender(0, target(" b?x=1, topic://c "));
+    bench.events();
+    bench.send_on(0, transfer(0), BODY);
+    let events = bench.events();
+    let [Event::Publish(publish)] = &events[..] else { panic!("{events:?}") };
+    let sent = (publish.sent.to.clone(), publish.sent.also.clone());
+    assert_eq!(sent, (Destination::queue("b"), vec![Destination::topic("c")]));
+    let source = Source { address: Some("b, queue://d?y=2 ,b".into()), ..Source::default() };
+    let source = Some(SourceTerminus::Source(source));
+    bench.send(Attach { name: "list".into(), handle: 2, role: Role::Receiver, source, ..Attach::default() });
+    let source_of = |event: &Event| match event {
+        Event::Attach(attach) => attach.source.clone(),
+        other => panic!("{other:?}"),
+    };
+    let sources: Vec<Destination> = bench.events().iter().map(source_of).collect();
+    assert_eq!(sources, [Destination::queue("b"), Destination::queue("d")]);
+}
+
 fn key(number: u32) -> ConsumerKey {
     ConsumerKey::new(ConnectionId::new(0, 1), number)
 }

@@ -5,6 +5,7 @@
 //! and what every protocol's [`Session`] is made of: [`Replies`], [`Liveness`].
 //! Never here: IO, async, clocks, locks, protocol details, decisions.
 
+pub mod address;
 mod ask;
 mod command;
 mod destination;

@@ -41,7 +41,7 @@ pub fn revive_dead_letter(message: &Message) -> Revived {
 }
 
 /// The message without `absolute-expiry-time` (3.2.4); to the byte the same if it has none.
-fn without_end(message: Bytes) -> Result<Bytes, WireError> {
+pub fn without_end(message: Bytes) -> Result<Bytes, WireError> {
     let sections = Sections::scan(&message)?;
     let Some(span) = &sections.properties else { return Ok(message) };
     let properties = sections.properties(&message)?;

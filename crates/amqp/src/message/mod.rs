@@ -11,7 +11,7 @@ mod properties;
 mod sections;
 
 pub use annotations::annotate;
-pub use dead_letter::{ORIGIN, REASON, mark_dead_letter, revive_dead_letter};
+pub use dead_letter::{ORIGIN, REASON, mark_dead_letter, revive_dead_letter, without_end};
 pub use header::delivery_header;
 pub use properties::StoredProperties;
 pub use sections::{Body, BodyKind, MESSAGE_FORMAT, Section, Sections, body_start};

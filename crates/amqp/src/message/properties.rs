@@ -12,7 +12,8 @@ use postroad_selector::{Properties as SelectorProperties, Value as SelectorValue
 use super::Sections;
 use super::dead_letter::REASON;
 use crate::codec::{Header, Properties, Text, Timestamp, Value, ValueMap};
-use crate::portable::read_id;
+use crate::portable::{annotations, read_id};
+use crate::session::address::{destination, kind_of, kind_of_annotation};
 
 /// A stored message, as a selector sees it. Read on demand, and each section once.
 pub struct StoredProperties<'a> {
@@ -63,6 +64,17 @@ impl<'a> StoredProperties<'a> {
         }
     }
 
+    /// An address with its kind ahead, as ActiveMQ names destinations, whatever the sender wrote of it.
+    fn qualified(&self, address: &Option<Text>, kind: &str) -> Option<SelectorValue<'_>> {
+        let notes = self.sections.as_ref()?.message_annotations(self.message).ok()?;
+        let kind = match notes.get(kind) {
+            Some(Value::Byte(number)) => kind_of_annotation((*number).into()),
+            _ => None,
+        };
+        let named = destination(address.as_ref()?.as_str(), kind.unwrap_or(kind_of(&[]))).ok()?;
+        Some(SelectorValue::String(named.to_string().into()))
+    }
+
     fn jms_header(&self, name: &str) -> Option<SelectorValue<'_>> {
         match name {
             "JMSDeliveryMode" => {
@@ -77,7 +89,10 @@ impl<'a> StoredProperties<'a> {
                 let Timestamp(created_ms) = self.properties()?.creation_time.unwrap_or_default();
                 Some(SelectorValue::Long(created_ms))
             }
-            "JMSXGroupSeq" => Some(SelectorValue::Long(self.properties()?.group_sequence?.into())),
+            "JMSXGroupSeq" => {
+                // A JMS property is an int; the field is unsigned, and `qpid-jms` writes the same bits.
+                Some(SelectorValue::Long((self.properties()?.group_sequence? as i32).into()))
+            }
             "JMSMessageID" => {
                 Some(shown(&read_id(self.properties()?.message_id.as_ref()?)?.to_jms_message_id()))
             }
@@ -87,8 +102,8 @@ impl<'a> StoredProperties<'a> {
             }
             "JMSType" => text(&self.properties()?.subject),
             "JMSXGroupID" => text(&self.properties()?.group_id),
-            "JMSDestination" => text(&self.properties()?.to),
-            "JMSReplyTo" => text(&self.properties()?.reply_to),
+            "JMSDestination" => self.qualified(&self.properties()?.to, annotations::TO_KIND),
+            "JMSReplyTo" => self.qualified(&self.properties()?.reply_to, annotations::REPLY_TO_KIND),
             "JMSXUserID" => {
                 let user = self.properties()?.user_id.as_ref()?;
                 Some(SelectorValue::String(String::from_utf8_lossy(user)))

@@ -37,7 +37,7 @@ pub fn in_amqp(message: &Message, translate: Translate) -> Result<Cow<'_, Bytes>
 }
 
 /// Message annotations of `qpid-jms` (`AmqpMessageSupport`, `AmqpDestinationHelper`).
-mod annotations {
+pub(crate) mod annotations {
     /// Which of JMS's kinds of message it is.
     pub const MESSAGE_TYPE: &str = "x-opt-jms-msg-type";
     /// Which kind of destination `to` names.

@@ -68,7 +68,7 @@ fn headers(message: &Message, properties: &Properties, notes: &ValueMap) -> Head
         // live counts from its arrival here.
         expires_at_ms: (time(&properties.absolute_expiry_time).into_iter())
             .chain(Some(message.expires_at_ms as i64))
-            .filter(|ms| *ms != 0)
+            .filter(|ms| 0 < *ms)
             .min(),
         priority: message.priority.min(9),
         persistent: message.persistent,

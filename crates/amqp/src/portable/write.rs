@@ -10,6 +10,7 @@ use super::value::{write, write_id, write_map, write_symbol};
 use super::{annotations, kinds};
 use crate::codec::{self, Field, Header, Properties, Symbol, Timestamp, ValueMap};
 use crate::message::{ORIGIN, REASON, Section};
+use crate::session::address::plain_address;
 
 /// A portable message as sections, which nobody has to add anything to: with a header, and annotations for JMS clients.
 pub fn write_portable(portable: &Portable) -> Bytes {
@@ -72,7 +73,7 @@ fn header(headers: &Headers) -> Header {
 }
 
 fn properties(headers: &Headers, body: &Body) -> Properties {
-    let address = |destination: &Option<Destination>| destination.as_ref().map(|at| at.to_string().into());
+    let address = |destination: &Option<Destination>| destination.as_ref().map(|at| plain_address(at).into());
     let name = |name: &Option<Text>| name.as_ref().and_then(write_symbol);
     let implied = match body {
         Body::Object(_) => Some(Symbol::from_static(SERIALISED_OBJECT_TYPE)),

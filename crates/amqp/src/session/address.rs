@@ -1,22 +1,17 @@
 //! Addresses: from what a client writes to a destination of the broker, and the names of nodes made for it.
 //!
+//! Names are read as `postroad_model::address` has it: with options, in lists, with the kind ahead. Besides:
+//!
 //! | written | means |
 //! |---|---|
-//! | `queue://a`, `topic://a`, `temp-queue://a`, `temp-topic://a` | what it says |
+//! | `topic://a` | what it says |
 //! | `a` with the capability `queue`, `topic`, `temporary-queue` or `temporary-topic` | what the capability says |
 //! | `a` | the queue `a` |
 
+use postroad_model::address::{self, LIST_MAX};
 use postroad_model::{Destination, DestinationKind};
 
 use crate::codec::{Error, Symbol};
-
-/// What an address may begin with.
-const PREFIXES: [(&str, DestinationKind, bool); 4] = [
-    ("queue://", DestinationKind::Queue, false),
-    ("topic://", DestinationKind::Topic, false),
-    ("temp-queue://", DestinationKind::Queue, true),
-    ("temp-topic://", DestinationKind::Topic, true),
-];
 
 /// What a terminus may be capable of.
 pub const CAPABILITIES: [(&str, DestinationKind, bool); 4] = [
@@ -47,19 +42,42 @@ pub fn kind_of_annotation(number: i64) -> Option<Kind> {
     }
 }
 
-/// The destination of an address.
+/// The destination of an address that a message has, which is never a list.
 ///
 /// # Errors
 /// `amqp:invalid-field`: it has no name.
-pub fn destination(address: &str, kind: Kind) -> Result<Destination, Error> {
-    let prefixed = PREFIXES.iter().find_map(|(prefix, kind, temporary)| {
-        address.strip_prefix(prefix).map(|name| (name, *kind, *temporary))
-    });
-    let (name, kind, temporary) = prefixed.unwrap_or((address, kind.0, kind.1));
-    if name.trim().is_empty() {
-        return Err(super::fault::error("amqp:invalid-field", "the address has no name"));
+pub fn destination(address: &str, (kind, temporary): Kind) -> Result<Destination, Error> {
+    let destination = address::read_one(address, kind, temporary);
+    if destination.name.is_empty() { Err(nameless()) } else { Ok(destination) }
+}
+
+/// The destinations of an address that a client attaches to, or sends to.
+///
+/// # Errors
+/// `amqp:invalid-field`: it has no name, or too many.
+pub fn destinations(address: &str, (kind, temporary): Kind) -> Result<Vec<Destination>, Error> {
+    let destinations = address::read(address, kind, temporary);
+    match destinations.len() {
+        0 => Err(nameless()),
+        1..=LIST_MAX => Ok(destinations),
+        count => {
+            let text = format!("the address lists {count} destinations; the limit is {LIST_MAX}");
+            Err(super::fault::error("amqp:invalid-field", text))
+        }
     }
-    Ok(Destination { kind, temporary, name: name.into() })
+}
+
+fn nameless() -> Error {
+    super::fault::error("amqp:invalid-field", "the address has no name")
+}
+
+/// The address of a destination in a message. Clients that know no kinds answer to it as it stands: a queue is what they send to
+/// unless they say otherwise, anything else has its kind ahead.
+pub fn plain_address(destination: &Destination) -> String {
+    match (destination.kind, destination.temporary) {
+        (DestinationKind::Queue, false) => destination.name.to_string(),
+        _ => destination.to_string(),
+    }
 }
 
 /// The address of a node that was made for a link: with its kind ahead, so that whoever replies to it needs no more.

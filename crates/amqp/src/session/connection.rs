@@ -159,8 +159,8 @@ impl AmqpSession {
     pub(super) fn send_open(&mut self, mut properties: ValueMap, turn: &mut Turn<'_>) {
         properties.push("product", "Postroad");
         properties.push("version", env!("CARGO_PKG_VERSION"));
-        // JMS clients leave these off what they show, and put them ahead of what they write.
-        properties.push("queue-prefix", "queue://");
+        // JMS clients leave it off what they show, and put it ahead of what they write: a client that is none of JMS can answer to a topic
+        // as it stands in a message, and to a queue, which needs nothing ahead.
         properties.push("topic-prefix", "topic://");
         self.peer.answered = true;
         let open = Open {

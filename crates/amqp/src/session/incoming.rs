@@ -20,7 +20,7 @@ use crate::codec::{
     Accepted, Attach, DeliveryState, Disposition, Error, Flow, Properties, ReceiverSettleMode, Rejected,
     Role, Timestamp, TransactionalState, Transfer, ValueMap,
 };
-use crate::message::{MESSAGE_FORMAT, Sections};
+use crate::message::{MESSAGE_FORMAT, Sections, without_end};
 
 /// Messages of one link that may be on their way to us, or wait for their verdicts: where a queue is at its limit, a link gets no
 /// more credit, and the others of its connection go on.
@@ -56,6 +56,8 @@ pub struct Incoming {
 pub enum To {
     /// To one address.
     Destination(Destination),
+    /// To each of several.
+    List(Arc<[Destination]>),
     /// Wherever each message says.
     Anywhere,
     /// To the coordinator of transactions.
@@ -534,45 +536,58 @@ fn message(to: To, whole: Whole, now: Now, client: &Arc<str>) -> Result<Sent, Er
     let properties = sections.properties(&bytes).map_err(malformed)?;
     let annotations = sections.message_annotations(&bytes).map_err(malformed)?;
     let schedule = schedule_of(&mut bytes, &annotations, &properties, now)?.map(Box::new);
-    let to = target(&to, &properties, &annotations)?;
+    // Clients look at the end themselves, and would take the message for one that is over.
+    if properties.absolute_expiry_time.is_some_and(|Timestamp(at_ms)| at_ms < 0) {
+        bytes = without_end(bytes).map_err(malformed)?;
+    }
+    let mut targets = targets(&to, &properties, &annotations)?.into_iter();
+    let to = targets.next().ok_or_else(|| error("amqp:invalid-field", "the address has no name"))?;
+    let also: Vec<Destination> = targets.collect();
+    let reaches_topic =
+        to.kind == DestinationKind::Topic || also.iter().any(|to| to.kind == DestinationKind::Topic);
     let message = Message {
         encoding: Encoding { protocol: Protocol::Amqp, version: 0 },
         persistent: header.durable,
         priority: header.priority.min(9),
         expires_at_ms: expires_at_ms(header.ttl, &properties, now),
-        rare: rare_headers(&properties, Some(client).filter(|_| to.kind == DestinationKind::Topic)),
+        rare: rare_headers(&properties, Some(client).filter(|_| reaches_topic)),
         bytes,
     };
-    Ok(Sent { schedule, ..Sent::new(to, message) })
+    Ok(Sent { schedule, also, ..Sent::new(to, message) })
 }
 
 /// Where a message goes that came by a link which leads `to` somewhere.
-fn target(to: &To, properties: &Properties, annotations: &ValueMap) -> Result<Destination, Error> {
-    if let To::Destination(destination) = to {
-        return Ok(destination.clone());
+fn targets(to: &To, properties: &Properties, annotations: &ValueMap) -> Result<Vec<Destination>, Error> {
+    match to {
+        To::Destination(destination) => return Ok(vec![destination.clone()]),
+        To::List(list) => return Ok(list.to_vec()),
+        To::Anywhere | To::Coordinator => {}
     }
     let no_address = || error("amqp:invalid-field", "neither link nor message says where it goes");
     let address = properties.to.as_ref().ok_or_else(no_address)?;
     let kind = AmqpSession::number_in(Some(annotations), "x-opt-jms-dest");
     let kind = kind.and_then(address::kind_of_annotation).unwrap_or(address::kind_of(&[]));
-    address::destination(address.as_str(), kind)
+    address::destinations(address.as_str(), kind)
 }
 
-/// As [`target`], of a message of which only the sections ahead of the body are there; `None` if it cannot be told.
-pub fn target_of_head(to: &To, head: &Bytes) -> Option<Destination> {
-    if let To::Destination(destination) = to {
-        return Some(destination.clone());
+/// As [`targets`], of a message of which only the sections ahead of the body are there; none if they cannot be told.
+pub fn targets_of_head(to: &To, head: &Bytes) -> Vec<Destination> {
+    let read = || {
+        let sections = Sections::scan(head).ok()?;
+        targets(to, &sections.properties(head).ok()?, &sections.message_annotations(head).ok()?).ok()
+    };
+    match to {
+        To::Destination(destination) => vec![destination.clone()],
+        _ => read().unwrap_or_default(),
     }
-    let sections = Sections::scan(head).ok()?;
-    target(to, &sections.properties(head).ok()?, &sections.message_annotations(head).ok()?).ok()
 }
 
-/// A time to live counts from now (3.2.1); without one the message's own absolute time holds (3.2.4). What ended before 1970 has
-/// ended; 1970 itself is what JMS clients write for no end.
+/// A time to live counts from now (3.2.1); without one the message's own absolute time holds (3.2.4). 1970 is what JMS clients write for
+/// no end, and a time before it what a time to live beyond the calendar overflows to: no end either.
 fn expires_at_ms(ttl_ms: Option<u32>, properties: &Properties, now: Now) -> u64 {
     match (ttl_ms.filter(|ttl| *ttl > 0), properties.absolute_expiry_time) {
         (Some(ttl), _) => now.wall_ms + u64::from(ttl),
-        (None, Some(Timestamp(at_ms))) => u64::try_from(at_ms).unwrap_or(1),
+        (None, Some(Timestamp(at_ms))) => u64::try_from(at_ms).unwrap_or(0),
         (None, None) => 0,
     }
 }

@@ -264,7 +264,11 @@ impl AmqpSession {
             None => Ok((To::Anywhere, None)),
             Some(address) => {
                 let kind = address::kind_of(&target.capabilities);
-                Ok((To::Destination(address::destination(address.as_str(), kind)?), None))
+                let mut destinations = address::destinations(address.as_str(), kind)?;
+                match destinations.len() {
+                    1 => Ok((To::Destination(destinations.remove(0)), None)),
+                    _ => Ok((To::List(destinations.into()), None)),
+                }
             }
         }
     }
@@ -289,11 +293,18 @@ impl AmqpSession {
         answer.max_message_size = Some(self.options.max_message_bytes);
         let Some(source) = source_of(attach)? else { return self.find_subscription(at, attach, turn) };
         let filters = Filters::of(source)?;
-        let (from, made) = self.source(source, turn)?;
+        let (sources, made) = self.source(source, turn)?;
+        let Some(from) = sources.first().cloned() else { return Ok(()) };
         let (subscription, share) = self.subscription_of(attach, source, &from);
+        if subscription.is_some() && sources.len() > 1 {
+            return Err(error(
+                "amqp:not-implemented",
+                "a subscription reads one topic; this source lists several",
+            ));
+        }
         let browses =
             from.kind == DestinationKind::Queue && mode_of(source, &from) == Some(DistributionMode::Copy);
-        let places = self.places_of(&from);
+        let places = self.places_of(&sources);
         let numbers: Vec<u32> = places.iter().map(|_| self.next_number()).collect();
         self.consumers.extend(numbers.iter().map(|number| (*number, at)));
         let lasting = subscription.clone().filter(|_| share != Share::Volatile);
@@ -334,9 +345,17 @@ impl AmqpSession {
         };
         // Others are told of the link once.
         let mut notice = Some(Arc::new(self.consumer_notice(at, &attach.name, &part)));
-        for (number, at) in numbers.into_iter().zip(places) {
+        for (number, (source, at)) in numbers.into_iter().zip(places) {
             let (consumer, notice) = (self.key(number), notice.take());
-            turn.events.push(Event::Attach(model::Attach { consumer, at, notice, ..part.clone() }));
+            let mode = if source.kind == DestinationKind::Topic { ConsumerMode::Shared } else { mode };
+            turn.events.push(Event::Attach(model::Attach {
+                consumer,
+                source,
+                mode,
+                at,
+                notice,
+                ..part.clone()
+            }));
         }
         Ok(())
     }
@@ -358,28 +377,31 @@ impl AmqpSession {
         }
     }
 
-    /// Where the core has a consumer of a source: one, but for a pattern, which is read in each partition.
-    fn places_of(&self, from: &Destination) -> Vec<Option<PartitionId>> {
-        match from.is_pattern() {
-            true => (0..self.options.partitions).map(|partition| Some(PartitionId(partition))).collect(),
-            false => vec![None],
-        }
+    /// Where the core has consumers of a source: one of each destination, but for a pattern, which is read in each partition.
+    fn places_of(&self, sources: &[Destination]) -> Vec<(Destination, Option<PartitionId>)> {
+        let of_source = |source: &Destination| {
+            let everywhere = (0..self.options.partitions).map(|partition| Some(PartitionId(partition)));
+            let places = if source.is_pattern() { everywhere.collect() } else { vec![None] };
+            let source = source.clone();
+            places.into_iter().map(move |at| (source.clone(), at))
+        };
+        sources.iter().flat_map(of_source).collect()
     }
 
-    /// Where a source leads, and the node that is made for it.
+    /// Where a source leads, to one destination or each of a list, and the node that is made for it.
     fn source(
         &mut self,
         source: &Source,
         turn: &Turn<'_>,
-    ) -> Result<(Destination, Option<Destination>), Error> {
+    ) -> Result<(Vec<Destination>, Option<Destination>), Error> {
         if source.dynamic {
             let made = self.new_node(&source.capabilities, turn);
-            return Ok((made.clone(), Some(made)));
+            return Ok((vec![made.clone()], Some(made)));
         }
         let address = source.address.as_ref();
         let address = address.ok_or_else(|| error("amqp:invalid-field", "the source has no address"))?;
         let kind = address::kind_of(&source.capabilities);
-        Ok((address::destination(address.as_str(), kind)?, None))
+        Ok((address::destinations(address.as_str(), kind)?, None))
     }
 
     /// The subscription that a source is, if it has a name.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use postroad_model::{CHUNK_BYTES, Destination, Event, Refusal};
 
-use super::incoming::{Receipt, To, Whole, target_of_head};
+use super::incoming::{Receipt, To, Whole, targets_of_head};
 use super::replies::Then;
 use super::{AmqpSession, Turn};
 use crate::codec::Error;
@@ -60,7 +60,7 @@ impl Uploads {
         self.last += 1;
         let passed_on = head.len() as u64;
         // If it goes nowhere it is refused for that, once it is there.
-        let to = target_of_head(to, &head).into_iter().collect();
+        let to = targets_of_head(to, &head).into();
         Some(Upload { number: self.last, to, head, passed_on })
     }
 }

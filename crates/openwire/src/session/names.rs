@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use postroad_model::{Destination, DestinationKind, LookupMap};
+use postroad_model::{Destination, DestinationKind, address};
 
 use super::exception::Exception;
 use crate::codec::{self, WireString};
 
-/// Destinations in one list: for a consumer each costs as much as a consumer, for a message as much as an entry.
-pub const LIST_MAX: usize = 1024;
+pub use postroad_model::address::LIST_MAX;
 
 /// Most producers send to one destination all the time: the last conversion is kept.
 #[derive(Default)]
@@ -30,33 +29,16 @@ impl Names {
     }
 }
 
-/// What a name may begin with, and the kind that it then is, whatever the command says.
-const PREFIXES: [(&str, DestinationKind, bool); 4] = [
-    ("queue://", DestinationKind::Queue, false),
-    ("topic://", DestinationKind::Topic, false),
-    ("temp-queue://", DestinationKind::Queue, true),
-    ("temp-topic://", DestinationKind::Topic, true),
-];
-
 /// The model's destination of this name. Options behind a `?` are the client's own business.
 pub fn to_model(wire: &codec::Destination) -> Destination {
-    let text = wire.name().to_str();
-    let (kind, temporary, name) = kind_and_name(wire, &text);
-    Destination { kind, temporary, name: without_options(name).into() }
+    let (kind, temporary) = kind_of(wire);
+    address::read_one(&wire.name().to_str(), kind, temporary)
 }
 
-fn without_options(name: &str) -> &str {
-    name.split_once('?').map_or(name, |(name, _)| name)
-}
-
-fn kind_and_name<'a>(wire: &codec::Destination, text: &'a str) -> (DestinationKind, bool, &'a str) {
-    for (prefix, kind, temporary) in PREFIXES {
-        if let Some(name) = text.strip_prefix(prefix) {
-            return (kind, temporary, name);
-        }
-    }
+/// The kind that the command says.
+fn kind_of(wire: &codec::Destination) -> (DestinationKind, bool) {
     let kind = if wire.is_queue() { DestinationKind::Queue } else { DestinationKind::Topic };
-    (kind, wire.is_temporary(), text)
+    (kind, wire.is_temporary())
 }
 
 /// What others are told that a consumer or producer is called: see [`postroad_model::ConsumerNotice::name`].
@@ -78,22 +60,14 @@ pub fn check(destination: &Destination) -> Result<(), Exception> {
 
 /// The destinations of a list such as `a,topic://b`; each part is of the whole's kind unless it says otherwise.
 pub fn parts(wire: &codec::Destination) -> Vec<codec::Destination> {
-    let text = wire.name().to_str();
-    let part = |part: &str| {
-        let (kind, temporary, name) = kind_and_name(wire, part);
-        let name = without_options(name);
-        let name = name.into();
-        match (kind, temporary) {
-            (DestinationKind::Queue, false) => codec::Destination::Queue(name),
-            (DestinationKind::Topic, false) => codec::Destination::Topic(name),
-            (DestinationKind::Queue, true) => codec::Destination::TempQueue(name),
-            (DestinationKind::Topic, true) => codec::Destination::TempTopic(name),
-        }
+    let (kind, temporary) = kind_of(wire);
+    let of_wire = |Destination { kind, temporary, name }: Destination| match (kind, temporary) {
+        (DestinationKind::Queue, false) => codec::Destination::Queue((*name).into()),
+        (DestinationKind::Topic, false) => codec::Destination::Topic((*name).into()),
+        (DestinationKind::Queue, true) => codec::Destination::TempQueue((*name).into()),
+        (DestinationKind::Topic, true) => codec::Destination::TempTopic((*name).into()),
     };
-    let listed = text.split(',').map(str::trim).filter(|part_text| !part_text.is_empty());
-    // Named twice it is still one destination.
-    let mut seen = LookupMap::default();
-    listed.map(part).filter(|part| seen.insert(part.clone(), ()).is_none()).collect()
+    address::read(&wire.name().to_str(), kind, temporary).into_iter().map(of_wire).collect()
 }
 
 /// The model's destinations of a list.
