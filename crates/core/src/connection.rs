@@ -1,11 +1,11 @@
-//! Connections: their exclusive names, the room in their outboxes, and their end.
+//! Connections: the room in their outboxes, and their end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
     ClientNotice, ConnectionId, ConsumerKey, Delivered, Destination, Effect, LinkName, Notice,
-    ProducerNotice, Refusal, Ticket, TransactionKey,
+    ProducerNotice, TransactionId, TransactionKey,
 };
 
 use crate::Partition;
@@ -21,8 +21,10 @@ pub struct Connection {
     pub links: BTreeSet<Arc<LinkName>>,
     /// Its temporary destinations, with whoever may take them from what is left of it.
     pub temporary: BTreeMap<Destination, Option<Arc<str>>>,
-    /// Its exclusive names.
+    /// Its exclusive names, and those that it waits for.
     pub claims: BTreeSet<Arc<str>>,
+    /// Its transactions over several partitions that this one coordinates.
+    pub coordinated: BTreeSet<TransactionId>,
     /// Who others are told that it is.
     pub client: Option<Arc<ClientNotice>>,
     /// What others are told that it sends by, by name and address.
@@ -83,48 +85,6 @@ impl Partition {
         connection.is_internal() || self.ended.latest.contains(&connection)
     }
 
-    /// Gives an exclusive name to a connection; another connection of the same holder gives way.
-    pub(crate) fn claim(
-        &mut self,
-        name: Arc<str>,
-        holder: Arc<str>,
-        connection: ConnectionId,
-        ticket: Ticket,
-        effects: &mut Vec<Effect>,
-    ) {
-        match self.claims.get(&name) {
-            Some((other, _)) if *other != holder => {
-                let refusal = Refusal::NameTaken { name, holder: other.clone() };
-                return self.reply(connection, ticket, Err(refusal), effects);
-            }
-            Some((_, before)) if *before != connection => effects.push(Effect::Evict { connection: *before }),
-            _ => {}
-        }
-        self.connections.entry(connection).or_default().claims.insert(name.clone());
-        self.claims.insert(name, (holder, connection));
-        self.reply(connection, ticket, Ok(()), effects);
-    }
-
-    /// Gives the name up, and says so.
-    pub(crate) fn disclaim_by_request(
-        &mut self,
-        name: &Arc<str>,
-        (connection, ticket): (ConnectionId, Ticket),
-        effects: &mut Vec<Effect>,
-    ) {
-        self.disclaim(name, connection);
-        self.reply(connection, ticket, Ok(()), effects);
-    }
-
-    pub(crate) fn disclaim(&mut self, name: &Arc<str>, connection: ConnectionId) {
-        if self.claims.get(name).is_some_and(|(_, owner)| *owner == connection) {
-            self.claims.remove(name);
-        }
-        if let Some(connection) = self.connections.get_mut(&connection) {
-            connection.claims.remove(name);
-        }
-    }
-
     /// The outbox has room again: consumers that waited for it get back into their lines.
     pub(crate) fn written(&mut self, id: ConnectionId, bytes: u64, effects: &mut Vec<Effect>) {
         let was_full = self.outbox_is_full(id);
@@ -180,6 +140,7 @@ impl Partition {
         self.parked = parked;
         self.dispatch_all(touched, effects);
         let Some(connection) = self.connections.remove(&id) else { return };
+        self.coordinated.close(id, connection.coordinated);
         for link in &connection.links {
             self.leave_link(link, id, true, effects);
         }
@@ -190,7 +151,7 @@ impl Partition {
             self.delete_address(&destination, effects);
         }
         for name in connection.claims {
-            self.disclaim(&name, id);
+            self.close_claim(&name, id);
         }
         if let Some(client) = connection.client {
             self.announce(Notice::Connection { client, present: false }, effects);

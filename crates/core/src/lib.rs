@@ -14,6 +14,7 @@
 
 mod addresses;
 mod ask;
+mod claims;
 mod clock;
 mod connection;
 mod delivery;

@@ -14,6 +14,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::addresses::address::Addresses;
 use crate::addresses::ending::Endings;
+use crate::claims::Claims;
 use crate::clock::Clock;
 use crate::connection::{Connection, Ended};
 use crate::delivery::browse::Browses;
@@ -43,7 +44,7 @@ use crate::settling::carrying::Carrying;
 use crate::settling::expiry::Expiries;
 use crate::settling::redrive::{Redrives, Revive};
 use crate::settling::rest::Rests;
-use crate::transaction::{Branches, Coordination, OpenTransaction, Prepared, VolatileChanges};
+use crate::transaction::{Branches, Coordinated, Coordination, OpenTransaction, Prepared, VolatileChanges};
 
 /// How the assembly writes a dead letter's past into a message, whatever its protocol.
 pub type MarkDead = fn(&Message, &DeadLetter) -> Message;
@@ -142,8 +143,10 @@ pub struct Partition {
     pub(crate) next_hold: u64,
     pub(crate) connections: HashMap<ConnectionId, Connection, FxBuildHasher>,
     pub(crate) ended: Ended,
-    /// Exclusive names, each with its holder and the holder's connection.
-    pub(crate) claims: LookupMap<Arc<str>, (Arc<str>, ConnectionId)>,
+    /// Exclusive names.
+    pub(crate) claims: Claims,
+    /// Echoes of connections that have closed, behind transactions that this partition coordinates for them.
+    pub(crate) coordinated: Coordinated,
     /// Sends that wait for memory, or for room in a queue, by address, in order.
     pub(crate) parked: ParkedSends,
     /// The addresses of these, by what the first of each waits for.
@@ -248,7 +251,8 @@ impl Partition {
             next_hold: 1,
             connections: HashMap::default(),
             ended: Ended::default(),
-            claims: LookupMap::default(),
+            claims: Claims::default(),
+            coordinated: Coordinated::default(),
             parked: ParkedSends::default(),
             lines: WaitingLines::default(),
             accounts: Accounts::default(),
@@ -461,8 +465,9 @@ impl Partition {
                 self.claim(name, holder, connection, ticket, effects);
             }
             Event::Disclaim { name, connection, ticket } => {
-                self.disclaim_by_request(&name, (connection, ticket), effects);
+                { self.disclaim(&name, connection); self.reply(connection, ticket, Ok(()), effects); };
             }
+            Event::Concluded { name, connection } => self.concluded(&name, connection, effects),
             Event::Introduce { connection, client } => self.introduce(connection, client, effects),
             Event::AddProducer { connection, producer } => self.add_producer(connection, producer, effects),
             Event::RemoveProducer { connection, producer } => {
@@ -529,6 +534,7 @@ impl Partition {
         self.go_on_redriving(effects);
         self.go_on_moving(effects);
         self.forget_links();
+        self.free_overdue_names(effects);
         self.make_way();
         self.leave_what_is_ahead();
     }

@@ -237,7 +237,8 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// Take an exclusive name (a client id) until the connection ends.
+    /// Take an exclusive name (a client id) until the connection ends. A former connection of the same holder is evicted, and the answer
+    /// waits until the broker has finished with all that it sent.
     Claim {
         /// The name.
         name: Arc<str>,
@@ -256,6 +257,14 @@ pub enum Event {
         connection: ConnectionId,
         /// Who waits for it.
         ticket: Ticket,
+    },
+    /// The broker has finished with all that a connection sent, in every partition: its claim on this name ends, and a claim that waits
+    /// for that is granted. Comes behind [`Event::Closed`].
+    Concluded {
+        /// The name.
+        name: Arc<str>,
+        /// Who had it.
+        connection: ConnectionId,
     },
     /// Deliveries of this many bytes have left the connection's outbox: there is room for as many again.
     Written {

@@ -32,6 +32,8 @@ pub struct Router {
     /// Consumers that leave, by the ticket of their detaching: deliveries on their way are still accounted for.
     detaching: FxHashMap<Ticket, Vec<u32>>,
     touched: BTreeSet<PartitionId>,
+    /// Exclusive names that it has claimed.
+    claims: Vec<Arc<str>>,
     transactions: FxHashMap<u64, BTreeSet<PartitionId>>,
     outstanding: Outstanding,
     /// What was said to each partition since it was last asked for an echo: see [`ECHO_BYTES`].
@@ -122,6 +124,7 @@ impl Router {
             movable: None,
             detaching: FxHashMap::default(),
             touched: BTreeSet::new(),
+            claims: Vec::new(),
             transactions: FxHashMap::default(),
             outstanding: Outstanding::new(share),
             unanswered: Vec::new(),
@@ -211,7 +214,14 @@ impl Router {
             Event::Introduce { .. } => PartitionId(0),
             Event::Chunk { .. } => return self.pass_piece(event, to),
             Event::Abandon { upload, .. } => return self.use_upload(Some(upload), |_| false, to),
-            Event::Claim { ref name, .. } | Event::Disclaim { ref name, .. } => {
+            Event::Claim { ref name, .. } => {
+                if !self.claims.contains(name) {
+                    self.claims.push(name.clone());
+                }
+                self.places.borrow().placement.partition_of(name)
+            }
+            Event::Disclaim { ref name, .. } => {
+                self.claims.retain(|claimed| claimed != name);
                 self.places.borrow().placement.partition_of(name)
             }
             Event::Declare { ref destination, .. } | Event::Delete { ref destination, .. } => {
@@ -479,6 +489,14 @@ impl Router {
         for partition in std::mem::take(&mut self.touched) {
             to(partition, Event::Closed { connection: self.connection });
             self.ask_for_echo(partition, &mut to);
+        }
+    }
+
+    /// All partitions have finished with the connection, or the time for it is up: its exclusive names are free.
+    pub fn conclude(&mut self, mut to: impl FnMut(PartitionId, Event)) {
+        for name in std::mem::take(&mut self.claims) {
+            let partition = self.places.borrow().placement.partition_of(&name);
+            to(partition, Event::Concluded { name, connection: self.connection });
         }
     }
 
@@ -766,6 +784,28 @@ mod tests {
         assert!(router.awaits_echo());
         router.answered(echoes[1]);
         assert!(!router.awaits_echo());
+    }
+
+    #[test]
+    fn exclusive_names_are_free_once_a_connection_is_concluded() {
+        let (a, _, c) = names();
+        let mut router = router(2);
+        let claim = |name: &str| {
+            let (name, holder) = (name.into(), "h".into());
+            Event::Claim { name, holder, connection: CONNECTION, ticket: Ticket(1) }
+        };
+        for name in [&a, &c, &a] {
+            run(&mut router, claim(name));
+        }
+        run(&mut router, Event::Disclaim { name: (*a).into(), connection: CONNECTION, ticket: Ticket(2) });
+        let mut concluded = Vec::new();
+        for _ in 0..2 {
+            router.conclude(|to, event| match event {
+                Event::Concluded { name, connection: CONNECTION } => concluded.push((to.0, name)),
+                other => panic!("{other:?}"),
+            });
+        }
+        assert_eq!(concluded, [(1, (*c).into())], "once, and only what it has");
     }
 
     #[test]

@@ -40,6 +40,9 @@ const LINGER: Duration = Duration::from_secs(1);
 /// When a connection has ended, what it had sent counts for so long at most, unless the broker is done with it earlier.
 const AFTERMATH: Duration = Duration::from_secs(10);
 
+/// Of what has come over a connection that is evicted at most so much is taken: more than a socket holds as a rule.
+const REST_BYTES_MAX: usize = 1 << 20;
+
 /// How a connection reaches its core.
 #[derive(Clone)]
 pub struct CoreHandle {
@@ -135,15 +138,8 @@ pub async fn serve(
     let parting = parting.unwrap_or_else(|| task.stop());
     tell(&parting, peer);
     task.end();
-    let _ = tokio::time::timeout(FAREWELL, task.write_out()).await;
-    let _ = tokio::time::timeout(LINGER, task.connection.part()).await;
-    if !stops {
-        // When the broker stops, cores end without asking each other.
-        tokio::select! {
-            _ = Box::pin(tokio::time::timeout(AFTERMATH, task.is_done_with())) => {}
-            () = closed => {}
-        }
-    }
+    // When the broker stops, cores end without asking each other.
+    Box::pin(task.finish((!stops).then_some(closed))).await;
     task.leave(id);
 }
 
@@ -232,7 +228,7 @@ impl Task {
         let missing = if reads { self.session.missing_bytes(&self.connection.input) } else { 0 };
         self.alarm.set(self.session.deadline());
         tokio::select! {
-            () = self.mailbox.evicted() => self.give_way()?,
+            () = self.mailbox.evicted() => self.give_way().await?,
             () = std::future::ready(()), if takes && self.goes_on() => {}
             () = self.mailbox.filled(self.waits_for()), if takes => {}
             moved = self.connection.moved(reads, missing) => self.react(moved)?,
@@ -254,11 +250,32 @@ impl Task {
         }
     }
 
-    /// Its client has connected anew.
-    fn give_way(&mut self) -> Result<(), Parting> {
+    /// Its client has connected anew. What had come before counts as sent before what comes over the new connection.
+    async fn give_way(&mut self) -> Result<(), Parting> {
+        self.take_rest().await?;
         let now = self.now();
         let output = output(&self.body, &mut self.behind, &mut self.connection.output);
         self.session.answer(ToSession::Evicted, now, &mut self.events, output)
+    }
+
+    /// Takes what the peer has sent by now, as far as it may be read: the rest was never confirmed.
+    async fn take_rest(&mut self) -> Result<(), Parting> {
+        let mut bytes_left = REST_BYTES_MAX;
+        while bytes_left > 0 && self.listen() {
+            let missing = self.session.missing_bytes(&self.connection.input);
+            let moved = tokio::select! {
+                biased;
+                moved = self.connection.moved(true, missing) => moved,
+                () = std::future::ready(()) => return Ok(()),
+            };
+            if let Ok(Moved::Read(bytes)) = moved {
+                bytes_left = bytes_left.saturating_sub(bytes);
+            }
+            self.react(moved)?;
+            self.take_answered();
+            self.submit();
+        }
+        Ok(())
     }
 
     /// Whether the large message goes on with what is there of it already.
@@ -515,13 +532,23 @@ impl Task {
         self.handle.wake.notify_one();
     }
 
-    /// Waits until the broker is done with all that came over the connection: until then it takes memory.
-    async fn is_done_with(&mut self) {
-        self.take_answered();
-        while self.router.awaits_echo() {
-            self.mailbox.answered().await;
-            self.take_answered();
-        }
+    /// Says goodbye to the peer, and meanwhile waits until the broker has finished with all that came over the connection. Its client
+    /// may have another one that waits for that.
+    async fn finish(&mut self, stops: Option<Pin<&mut impl Future<Output = ()>>>) {
+        let Task { handle, connection, mailbox, router, .. } = self;
+        let concluded = async {
+            let Some(stops) = stops else { return };
+            tokio::select! {
+                _ = tokio::time::timeout(AFTERMATH, all_is_done(router, mailbox)) => {}
+                () = stops => return,
+            }
+            let mut core = handle.core.borrow_mut();
+            router.conclude(|partition, event| core.submit(partition, event));
+            core.run();
+            drop(core);
+            handle.wake.notify_one();
+        };
+        tokio::join!(part(connection), concluded);
     }
 
     fn leave(&mut self, id: ConnectionId) {
@@ -529,15 +556,31 @@ impl Task {
         self.handle.wake.notify_one();
     }
 
-    async fn write_out(&mut self) -> std::io::Result<()> {
-        while !self.connection.is_flushed() {
-            if self.connection.moved(false, 0).await? == Moved::Closed {
-                return Ok(());
-            }
-            self.connection.write()?;
-        }
-        Ok(())
+}
+
+/// Waits until the broker is done with all that came over a connection: until then it takes memory.
+async fn all_is_done(router: &mut Router, mailbox: &Mailbox) {
+    mailbox.each_answered(|ticket| router.answered(ticket));
+    while router.awaits_echo() {
+        mailbox.answered().await;
+        mailbox.each_answered(|ticket| router.answered(ticket));
     }
+}
+
+/// Writes what is still to be written, and waits for the peer to close.
+async fn part(connection: &mut Connection) {
+    let _ = tokio::time::timeout(FAREWELL, write_out(connection)).await;
+    let _ = tokio::time::timeout(LINGER, connection.part()).await;
+}
+
+async fn write_out(connection: &mut Connection) -> std::io::Result<()> {
+    while !connection.is_flushed() {
+        if connection.moved(false, 0).await? == Moved::Closed {
+            return Ok(());
+        }
+        connection.write()?;
+    }
+    Ok(())
 }
 
 fn broken(error: std::io::Error) -> Parting {

@@ -266,6 +266,9 @@ impl Partition {
 
     /// See [`Event::Echo`].
     pub(crate) fn echo(&mut self, connection: ConnectionId, ticket: Ticket, effects: &mut Vec<Effect>) {
+        if self.coordinated.holds_up(connection, ticket) {
+            return;
+        }
         self.waiting.echoes.push_back((self.proposals_made, connection, ticket));
         self.answer_echoes(effects);
     }

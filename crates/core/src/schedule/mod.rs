@@ -272,6 +272,7 @@ impl Partition {
             .chain(self.carrying.next_ms())
             .chain(self.leaves_ahead_ms())
             .chain(self.makes_way_ms())
+            .chain(self.claims.next_ms())
             .min()
     }
 

@@ -332,7 +332,7 @@ impl Partition {
         let mut coordination = Coordination::new(purpose, participants);
         coordination.answers.push(answer);
         coordination.shares = self.branches.shares.remove(&id).unwrap_or_default();
-        self.coordinating.insert(id, coordination);
+        self.begin_coordinating(id, coordination);
         self.propose(command, Urgency::Waiting, completion, effects);
     }
 
@@ -399,7 +399,7 @@ impl Partition {
         for (to, transactions) in asked {
             self.tell(to, Peer::Discard { transactions, id, timed_out }, effects);
         }
-        self.coordinating.insert(id, coordination);
+        self.begin_coordinating(id, coordination);
     }
 
     /// A connection is gone, and with it the open branches in which it worked.
@@ -444,9 +444,9 @@ impl Partition {
 
     /// The promise is durable.
     pub(crate) fn promised(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
-        let Some(Coordination { answers, shares, .. }) = self.coordinating.remove(&id) else { return };
-        self.branches.keep_shares(id, shares);
-        self.answer_all(answers, &Ok(()), effects);
+        let Some(ended) = self.end_coordinating(id, effects) else { return };
+        self.branches.keep_shares(id, ended.shares);
+        self.answer_all(ended.answers, &Ok(()), effects);
     }
 
     pub(crate) fn shares_ended(

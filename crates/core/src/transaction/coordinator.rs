@@ -51,6 +51,40 @@ impl Coordination {
     }
 }
 
+/// Connections that have closed, with the transactions that this partition still coordinates for them, and the echo that waits for
+/// their end. A connection closes once, so there are at most as many as transactions.
+#[derive(Default)]
+pub struct Coordinated {
+    closed: BTreeMap<ConnectionId, (BTreeSet<TransactionId>, Option<Ticket>)>,
+}
+
+impl Coordinated {
+    /// The connection has closed, and these are under way.
+    pub fn close(&mut self, connection: ConnectionId, transactions: BTreeSet<TransactionId>) {
+        if !transactions.is_empty() {
+            self.closed.insert(connection, (transactions, None));
+        }
+    }
+
+    /// Whether an echo of the connection has to wait: then it is kept.
+    pub fn holds_up(&mut self, connection: ConnectionId, ticket: Ticket) -> bool {
+        let closed = self.closed.get_mut(&connection);
+        closed.map(|(_, echo)| *echo = Some(ticket)).is_some()
+    }
+
+    /// One of them has ended: the echo that need not wait any longer.
+    fn end(&mut self, connection: ConnectionId, transaction: TransactionId) -> Option<Ticket> {
+        let (transactions, echo) = self.closed.get_mut(&connection)?;
+        transactions.remove(&transaction);
+        if !transactions.is_empty() {
+            return None;
+        }
+        let echo = *echo;
+        self.closed.remove(&connection);
+        echo
+    }
+}
+
 impl Partition {
     pub(crate) fn coordinate(
         &mut self,
@@ -76,7 +110,34 @@ impl Partition {
         for (to, transactions) in asked {
             self.tell(to, Peer::Prepare { transactions, id }, effects);
         }
+        self.begin_coordinating(id, coordination);
+    }
+
+    /// Remembers the transaction until it has ended.
+    pub(super) fn begin_coordinating(&mut self, id: TransactionId, coordination: Coordination) {
+        for (connection, _) in &coordination.answers {
+            if let Some(connection) = self.connections.get_mut(connection) {
+                connection.coordinated.insert(id);
+            }
+        }
         self.coordinating.insert(id, coordination);
+    }
+
+    /// The transaction has ended, or waits for its manager: connections that have closed need not wait for it any more.
+    pub(super) fn end_coordinating(
+        &mut self,
+        id: TransactionId,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Coordination> {
+        let ended = self.coordinating.remove(&id)?;
+        for (connection, _) in &ended.answers {
+            if let Some(known) = self.connections.get_mut(connection) {
+                known.coordinated.remove(&id);
+            } else if let Some(ticket) = self.coordinated.end(*connection, id) {
+                self.echo(*connection, ticket, effects);
+            }
+        }
+        Some(ended)
     }
 
     pub(super) fn next_transaction_id(&mut self) -> TransactionId {
@@ -139,9 +200,9 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         if self.branches.is_promised(id) {
-            let Some(Coordination { answers, shares, .. }) = self.coordinating.remove(&id) else { return };
-            self.branches.keep_shares(id, shares);
-            return self.answer_all(answers, &Err(refusal.clone()), effects);
+            let Some(ended) = self.end_coordinating(id, effects) else { return };
+            self.branches.keep_shares(id, ended.shares);
+            return self.answer_all(ended.answers, &Err(refusal.clone()), effects);
         }
         let Some(coordination) = self.coordinating.get_mut(&id) else { return };
         (coordination.purpose, coordination.refusal) = (Purpose::Undo, Some(refusal.clone()));
@@ -158,7 +219,7 @@ impl Partition {
         if !coordination.awaiting.is_empty() {
             return;
         }
-        let Some(ended) = self.coordinating.remove(&id) else { return };
+        let Some(ended) = self.end_coordinating(id, effects) else { return };
         let Coordination { purpose, refusal, answers, shares, .. } = ended;
         let committed = purpose != Purpose::Undo;
         if committed {

@@ -20,6 +20,6 @@ mod participant;
 mod timeout;
 
 pub use branch::{Branches, Promised};
-pub use coordinator::Coordination;
+pub use coordinator::{Coordinated, Coordination};
 pub use open::{OpenTransaction, VolatileChanges};
 pub use participant::Prepared;

@@ -5,6 +5,7 @@
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `expire`, `reject`, `release`, `fail`,
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `echo 1`, `time 7` (then `wall=9`, if the time of day is another), `space` (the log is well again), `make 1 a`, `unmake 1 a`.
+//! Names: `claim 1 x h` (for the holder h), `disclaim 1 x`, `conclude 1 x`; `1 evicted`.
 //! Branches: `end 1 1 x` (transaction 1 of connection 1 is its share of branch x), `prepare 1 x`,
 //! `decide 1 x commit|once|rollback|overrule-commit|overrule-rollback`, `forget 1 x`, `branches 1`.
 //! Links: `link 1 l a keep=5` attaches the link l to a, which is remembered for so long without a holder (then the tags that are in doubt,
@@ -424,6 +425,7 @@ impl Bench {
                 Effect::Prefetch { consumer, messages } => {
                     self.said.push(format!("{} is sent {messages} ahead", name(consumer)));
                 }
+                Effect::Evict { connection } => self.said.push(format!("{} evicted", connection.number())),
                 Effect::Detached { consumer, .. } => self.said.push(format!("{} detached", name(consumer))),
                 Effect::Deliver(delivery) => {
                     let body = String::from_utf8(delivery.message.bytes.to_vec()).expect("a sound script");
@@ -702,6 +704,16 @@ impl Bench {
             }
             "echo" => self.all(|_| Event::Echo { connection: connection(plain[0]), ticket: Ticket(0) }),
             "close" => self.all(|_| Event::Closed { connection: connection(plain[0]) }),
+            "claim" | "disclaim" | "conclude" => {
+                let (connection, name) = (connection(plain[0]), Arc::<str>::from(plain[1]));
+                let ticket = Ticket(0);
+                let event = match words[0] {
+                    "claim" => Event::Claim { name, holder: plain[2].into(), connection, ticket },
+                    "disclaim" => Event::Disclaim { name, connection, ticket },
+                    _ => Event::Concluded { name, connection },
+                };
+                self.work.push_back((PartitionId(0), event));
+            }
             "make" | "unmake" => {
                 let (destination, connection) = (destination(plain[1]), connection(plain[0]));
                 let (ticket, to) = (Ticket(0), destination.clone());

@@ -1,0 +1,223 @@
+//! Claims: exclusive names (client ids), each held by one connection.
+//!
+//! A client that reconnects claims its name again with the same holder. The new claim is granted only when the broker has finished with
+//! the former connection: when all that this had sent is applied in every partition, so that a message sent again over the new
+//! connection is found in the audit, and nothing that it sends overtakes what was sent before.
+//!
+//! ```text
+//!   held ──closed──▶ ending ──concluded, or time is up──▶ free, or held by the waiting connection
+//!     └──claimed again by its holder: evicted, and the new connection waits──▶ ending
+//! ```
+//!
+//! Never here: who may connect, and what a name means.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use postroad_model::{ConnectionId, Effect, LookupMap, Refusal, Ticket};
+
+use crate::Partition;
+
+/// A name is free so long after its connection was evicted or ended, whatever has become of that: somewhat longer than a connection
+/// waits for the partitions to finish with it.
+pub const CLAIM_WAIT_MS: u64 = 15_000;
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct Claims {
+    by_name: LookupMap<Arc<str>, Claim>,
+    /// Names whose connections are ending, by the time at which they are free.
+    ending: VecDeque<(u64, Arc<str>, ConnectionId)>,
+}
+
+struct Claim {
+    holder: Arc<str>,
+    connection: ConnectionId,
+    /// It has closed, or given the name up; the partitions may not have finished with it.
+    is_ending: bool,
+    waiting: Option<WaitingClaim>,
+}
+
+struct WaitingClaim {
+    holder: Arc<str>,
+    connection: ConnectionId,
+    ticket: Ticket,
+}
+
+/// What follows from a claim.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Granted,
+    /// It waits for the end of what the name's connection has sent; this connection is evicted.
+    Waits { evicted: Option<ConnectionId> },
+    Taken { holder: Arc<str> },
+}
+
+impl Claims {
+    fn claim(
+        &mut self,
+        name: &Arc<str>,
+        holder: Arc<str>,
+        connection: ConnectionId,
+        ticket: Ticket,
+        until_ms: u64,
+    ) -> Outcome {
+        let Some(claim) = self.by_name.get_mut(name) else {
+            self.by_name.insert(name.clone(), Claim::of(holder, connection));
+            return Outcome::Granted;
+        };
+        let waiting = WaitingClaim { holder: holder.clone(), connection, ticket };
+        match &claim.waiting {
+            Some(ahead) if ahead.holder != holder => Outcome::Taken { holder: ahead.holder.clone() },
+            Some(ahead) => {
+                let evicted = Some(ahead.connection).filter(|ahead| *ahead != connection);
+                claim.waiting = Some(waiting);
+                Outcome::Waits { evicted }
+            }
+            None if claim.is_ending => {
+                claim.waiting = Some(waiting);
+                Outcome::Waits { evicted: None }
+            }
+            None if claim.holder != holder => Outcome::Taken { holder: claim.holder.clone() },
+            None if claim.connection == connection => Outcome::Granted,
+            None => {
+                let evicted = claim.connection;
+                claim.waiting = Some(waiting);
+                self.ending.push_back((until_ms, name.clone(), evicted));
+                Outcome::Waits { evicted: Some(evicted) }
+            }
+        }
+    }
+
+    /// The connection gives the name up, and goes on. Whoever waits for the name waits for the connection's end.
+    fn disclaim(&mut self, name: &Arc<str>, connection: ConnectionId) {
+        let Some(claim) = self.by_name.get_mut(name) else { return };
+        if claim.connection == connection {
+            match claim.waiting {
+                Some(_) => claim.is_ending = true,
+                None => drop(self.by_name.remove(name)),
+            }
+        } else if claim.is_awaited_by(connection) {
+            claim.waiting = None;
+        }
+    }
+
+    /// The connection has closed.
+    fn close(&mut self, name: &Arc<str>, connection: ConnectionId, until_ms: u64) {
+        let Some(claim) = self.by_name.get_mut(name) else { return };
+        if claim.connection == connection {
+            claim.is_ending = true;
+            self.ending.push_back((until_ms, name.clone(), connection));
+        } else if claim.is_awaited_by(connection) {
+            claim.waiting = None;
+        }
+    }
+
+    /// The broker has finished with the connection: the name is free. Returns who waited for it, and has it now.
+    fn free(&mut self, name: &Arc<str>, connection: ConnectionId) -> Option<(ConnectionId, Ticket)> {
+        let claim = self.by_name.get_mut(name).filter(|claim| claim.connection == connection)?;
+        match claim.waiting.take() {
+            Some(WaitingClaim { holder, connection, ticket }) => {
+                *claim = Claim::of(holder, connection);
+                Some((connection, ticket))
+            }
+            None => {
+                self.by_name.remove(name);
+                None
+            }
+        }
+    }
+
+    /// The next name that has waited for long enough.
+    fn take_overdue(&mut self, now_ms: u64) -> Option<(Arc<str>, ConnectionId)> {
+        let (_, name, connection) = self.ending.pop_front_if(|(until_ms, ..)| *until_ms <= now_ms)?;
+        Some((name, connection))
+    }
+
+    /// When a name is free that nobody has freed until then.
+    pub fn next_ms(&self) -> Option<u64> {
+        self.ending.front().map(|(until_ms, ..)| *until_ms)
+    }
+
+    /// Forgets the deadlines of names that are free, as far as nothing is ahead of them.
+    fn forget_freed(&mut self) {
+        while let Some((_, name, connection)) = self.ending.front()
+            && self.by_name.get(name).is_none_or(|claim| claim.connection != *connection)
+        {
+            self.ending.pop_front();
+        }
+    }
+}
+
+impl Claim {
+    fn of(holder: Arc<str>, connection: ConnectionId) -> Claim {
+        Claim { holder, connection, is_ending: false, waiting: None }
+    }
+
+    fn is_awaited_by(&self, connection: ConnectionId) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| waiting.connection == connection)
+    }
+}
+
+impl Partition {
+    /// Gives an exclusive name to a connection; another connection of the same holder is evicted first.
+    pub(crate) fn claim(
+        &mut self,
+        name: Arc<str>,
+        holder: Arc<str>,
+        connection: ConnectionId,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        let until_ms = self.now_ms.saturating_add(CLAIM_WAIT_MS);
+        let outcome = self.claims.claim(&name, holder, connection, ticket, until_ms);
+        if let Outcome::Taken { holder } = outcome {
+            let refusal = Refusal::NameTaken { name, holder };
+            return self.reply(connection, ticket, Err(refusal), effects);
+        }
+        self.connections.entry(connection).or_default().claims.insert(name);
+        match outcome {
+            Outcome::Waits { evicted } => {
+                effects.extend(evicted.map(|connection| Effect::Evict { connection }));
+            }
+            _ => self.reply(connection, ticket, Ok(()), effects),
+        }
+    }
+
+    pub(crate) fn disclaim(&mut self, name: &Arc<str>, connection: ConnectionId) {
+        self.claims.disclaim(name, connection);
+        if let Some(connection) = self.connections.get_mut(&connection) {
+            connection.claims.remove(name);
+        }
+    }
+
+    /// The connection has closed: its name stays taken until the broker has finished with what it sent.
+    pub(crate) fn close_claim(&mut self, name: &Arc<str>, connection: ConnectionId) {
+        let until_ms = self.now_ms.saturating_add(CLAIM_WAIT_MS);
+        self.claims.close(name, connection, until_ms);
+    }
+
+    /// See [`postroad_model::Event::Concluded`].
+    pub(crate) fn concluded(
+        &mut self,
+        name: &Arc<str>,
+        connection: ConnectionId,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.free_name(name, connection, effects);
+        self.claims.forget_freed();
+    }
+
+    /// Names whose connections have not been concluded in time are free all the same.
+    pub(crate) fn free_overdue_names(&mut self, effects: &mut Vec<Effect>) {
+        while let Some((name, connection)) = self.claims.take_overdue(self.now_ms) {
+            self.free_name(&name, connection, effects);
+        }
+    }
+
+    fn free_name(&mut self, name: &Arc<str>, connection: ConnectionId, effects: &mut Vec<Effect>) {
+        if let Some((connection, ticket)) = self.claims.free(name, connection) {
+            self.reply(connection, ticket, Ok(()), effects);
+        }
+    }
+}
