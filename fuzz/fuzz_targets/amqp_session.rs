@@ -126,6 +126,7 @@ fuzz_target!(|input: &[u8]| {
         max_inactivity_ms: 60_000,
         mechanisms: vec!["PLAIN", "ANONYMOUS"],
         must_login: false,
+        has_users: false,
         partitions: 2,
         broker_name: "postroad".to_owned(),
     };

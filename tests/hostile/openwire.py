@@ -37,6 +37,7 @@ FIELDS = {
     6: COMMAND + "producer_id:object destination:object broker_path:array dispatch_async:bool window:int",
     7: COMMAND + "connection_id:object transaction_id:object step:byte",
     8: COMMAND + "connection_id:object destination:object operation:byte timeout:long broker_path:array",
+    9: COMMAND + "connection_id:object subscription:string client_id:string",
     10: COMMAND,
     11: COMMAND,
     12: COMMAND + "object_id:object last_delivered:long",

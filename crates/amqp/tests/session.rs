@@ -46,6 +46,7 @@ impl Bench {
             broker_name: "postroad".to_owned(),
             mechanisms: vec!["PLAIN", "ANONYMOUS"],
             must_login: false,
+            has_users: false,
             partitions: 1,
         }
     }

@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use postroad_model::{ConnectionId, Effect, LookupMap, Refusal, Ticket};
+use postroad_model::{ConnectionId, Effect, Event, LookupMap, Refusal, Ticket};
 
 use crate::Partition;
 
@@ -31,15 +31,24 @@ pub struct Claims {
 }
 
 struct Claim {
-    holder: Arc<str>,
+    holder: Holder,
     connection: ConnectionId,
     /// It has closed, or given the name up; the partitions may not have finished with it.
     is_ending: bool,
     waiting: Option<WaitingClaim>,
 }
 
+/// Who claims a name. Another user is another holder, whatever it calls itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Empty for the anonymous user.
+    pub user: Arc<str>,
+    /// What the client calls itself.
+    pub name: Arc<str>,
+}
+
 struct WaitingClaim {
-    holder: Arc<str>,
+    holder: Holder,
     connection: ConnectionId,
     ticket: Ticket,
 }
@@ -49,15 +58,19 @@ struct WaitingClaim {
 enum Outcome {
     Granted,
     /// It waits for the end of what the name's connection has sent; this connection is evicted.
-    Waits { evicted: Option<ConnectionId> },
-    Taken { holder: Arc<str> },
+    Waits {
+        evicted: Option<ConnectionId>,
+    },
+    Taken {
+        holder: Arc<str>,
+    },
 }
 
 impl Claims {
     fn claim(
         &mut self,
         name: &Arc<str>,
-        holder: Arc<str>,
+        holder: Holder,
         connection: ConnectionId,
         ticket: Ticket,
         until_ms: u64,
@@ -68,7 +81,7 @@ impl Claims {
         };
         let waiting = WaitingClaim { holder: holder.clone(), connection, ticket };
         match &claim.waiting {
-            Some(ahead) if ahead.holder != holder => Outcome::Taken { holder: ahead.holder.clone() },
+            Some(ahead) if ahead.holder != holder => Outcome::Taken { holder: ahead.holder.name.clone() },
             Some(ahead) => {
                 let evicted = Some(ahead.connection).filter(|ahead| *ahead != connection);
                 claim.waiting = Some(waiting);
@@ -78,7 +91,7 @@ impl Claims {
                 claim.waiting = Some(waiting);
                 Outcome::Waits { evicted: None }
             }
-            None if claim.holder != holder => Outcome::Taken { holder: claim.holder.clone() },
+            None if claim.holder != holder => Outcome::Taken { holder: claim.holder.name.clone() },
             None if claim.connection == connection => Outcome::Granted,
             None => {
                 let evicted = claim.connection;
@@ -150,7 +163,7 @@ impl Claims {
 }
 
 impl Claim {
-    fn of(holder: Arc<str>, connection: ConnectionId) -> Claim {
+    fn of(holder: Holder, connection: ConnectionId) -> Claim {
         Claim { holder, connection, is_ending: false, waiting: None }
     }
 
@@ -160,11 +173,25 @@ impl Claim {
 }
 
 impl Partition {
+    pub(crate) fn about_claims(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Claim { name, user, holder, connection, ticket } => {
+                self.claim(name, Holder { user, name: holder }, connection, ticket, effects);
+            }
+            Event::Disclaim { name, connection, ticket } => {
+                self.disclaim(&name, connection);
+                self.reply(connection, ticket, Ok(()), effects);
+            }
+            Event::Concluded { name, connection } => self.concluded(&name, connection, effects),
+            _ => {}
+        }
+    }
+
     /// Gives an exclusive name to a connection; another connection of the same holder is evicted first.
-    pub(crate) fn claim(
+    fn claim(
         &mut self,
         name: Arc<str>,
-        holder: Arc<str>,
+        holder: Holder,
         connection: ConnectionId,
         ticket: Ticket,
         effects: &mut Vec<Effect>,
@@ -184,7 +211,7 @@ impl Partition {
         }
     }
 
-    pub(crate) fn disclaim(&mut self, name: &Arc<str>, connection: ConnectionId) {
+    fn disclaim(&mut self, name: &Arc<str>, connection: ConnectionId) {
         self.claims.disclaim(name, connection);
         if let Some(connection) = self.connections.get_mut(&connection) {
             connection.claims.remove(name);
@@ -198,12 +225,7 @@ impl Partition {
     }
 
     /// See [`postroad_model::Event::Concluded`].
-    pub(crate) fn concluded(
-        &mut self,
-        name: &Arc<str>,
-        connection: ConnectionId,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn concluded(&mut self, name: &Arc<str>, connection: ConnectionId, effects: &mut Vec<Effect>) {
         self.free_name(name, connection, effects);
         self.claims.forget_freed();
     }

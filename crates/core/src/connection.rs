@@ -9,6 +9,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::transaction::Coordinated;
 
 /// What a connection has in this partition.
 #[derive(Default)]
@@ -65,6 +66,8 @@ impl Connection {
 #[derive(Default)]
 pub struct Ended {
     latest: VecDeque<ConnectionId>,
+    /// Echoes of connections that have ended, behind transactions that this partition still coordinates for them.
+    pub coordinated: Coordinated,
 }
 
 /// Far more than end while a word is on its way from one partition to another.
@@ -140,7 +143,7 @@ impl Partition {
         self.parked = parked;
         self.dispatch_all(touched, effects);
         let Some(connection) = self.connections.remove(&id) else { return };
-        self.coordinated.close(id, connection.coordinated);
+        self.ended.coordinated.close(id, connection.coordinated);
         for link in &connection.links {
             self.leave_link(link, id, true, effects);
         }

@@ -44,7 +44,7 @@ use crate::settling::carrying::Carrying;
 use crate::settling::expiry::Expiries;
 use crate::settling::redrive::{Redrives, Revive};
 use crate::settling::rest::Rests;
-use crate::transaction::{Branches, Coordinated, Coordination, OpenTransaction, Prepared, VolatileChanges};
+use crate::transaction::{Branches, Coordination, OpenTransaction, Prepared, VolatileChanges};
 
 /// How the assembly writes a dead letter's past into a message, whatever its protocol.
 pub type MarkDead = fn(&Message, &DeadLetter) -> Message;
@@ -145,8 +145,6 @@ pub struct Partition {
     pub(crate) ended: Ended,
     /// Exclusive names.
     pub(crate) claims: Claims,
-    /// Echoes of connections that have closed, behind transactions that this partition coordinates for them.
-    pub(crate) coordinated: Coordinated,
     /// Sends that wait for memory, or for room in a queue, by address, in order.
     pub(crate) parked: ParkedSends,
     /// The addresses of these, by what the first of each waits for.
@@ -252,7 +250,6 @@ impl Partition {
             connections: HashMap::default(),
             ended: Ended::default(),
             claims: Claims::default(),
-            coordinated: Coordinated::default(),
             parked: ParkedSends::default(),
             lines: WaitingLines::default(),
             accounts: Accounts::default(),
@@ -461,13 +458,9 @@ impl Partition {
             Event::Delete { destination, connection, ticket } => {
                 self.delete(destination, connection, ticket, effects);
             }
-            Event::Claim { name, holder, connection, ticket } => {
-                self.claim(name, holder, connection, ticket, effects);
+            Event::Claim { .. } | Event::Disclaim { .. } | Event::Concluded { .. } => {
+                self.about_claims(event, effects);
             }
-            Event::Disclaim { name, connection, ticket } => {
-                { self.disclaim(&name, connection); self.reply(connection, ticket, Ok(()), effects); };
-            }
-            Event::Concluded { name, connection } => self.concluded(&name, connection, effects),
             Event::Introduce { connection, client } => self.introduce(connection, client, effects),
             Event::AddProducer { connection, producer } => self.add_producer(connection, producer, effects),
             Event::RemoveProducer { connection, producer } => {

@@ -3,10 +3,11 @@
 mod bench;
 
 use bench::{Bench, settings};
+use postroad_model::PartitionId;
 
 #[test]
 fn a_name_is_granted_once_the_broker_has_finished_with_its_former_connection() {
-    let taken = "no: the name x belongs to h";
+    let taken = "no: the client id x is in use by another connection, h";
     for (case, script, want) in [
         ("free", "claim 1 x h", "ok"),
         ("twice by the same connection", "claim 1 x h\nclaim 1 x h", "ok ok"),
@@ -38,8 +39,15 @@ fn a_name_is_granted_once_the_broker_has_finished_with_its_former_connection() {
             "claim 1 x h\nclaim 2 x h\ndisclaim 2 x\nclose 1\nconclude 1 x\nclaim 3 x i",
             "ok 1 evicted ok ok",
         ),
-        ("another holder behind who waits", "claim 1 x h\nclaim 2 x h\nclaim 3 x i", &format!("ok 1 evicted {taken}")),
+        (
+            "another holder behind who waits",
+            "claim 1 x h\nclaim 2 x h\nclaim 3 x i",
+            &format!("ok 1 evicted {taken}"),
+        ),
         ("of another connection", "claim 1 x h\nclaim 2 x h\nconclude 3 x\nconclude 2 x", "ok 1 evicted"),
+        ("its holder's name, but another user", "claim 1 x h ann\nclaim 2 x h bob", &format!("ok {taken}")),
+        ("the same user", "claim 1 x h ann\nclaim 2 x h ann", "ok 1 evicted"),
+        ("the anonymous user", "claim 1 x h ann\nclaim 2 x h", &format!("ok {taken}")),
         ("another name", "claim 1 x h\nclaim 2 y h", "ok ok"),
     ] {
         assert_eq!(Bench::new(settings(1)).run(script), want, "case: {case}");
@@ -57,17 +65,27 @@ fn a_name_is_free_after_a_bounded_time() {
         assert!(!before.ends_with("ok ok"), "case: {case}: {before}");
         assert_eq!(bench.partitions[0].next_due_ms(), Some(15_001), "case: {case}");
         assert_eq!(bench.run("time 15001"), "ok", "case: {case}");
-        assert_eq!(bench.run("conclude 1 x\nclaim 3 x j"), format!("no: the name x belongs to {}", &script[script.len() - 12..script.len() - 11]));
+        let said = bench.run("conclude 1 x\nclaim 3 x j");
+        assert!(
+            said.starts_with("no: the client id x is in use by another connection, "),
+            "case: {case}: {said}"
+        );
     }
 }
 
 #[test]
 fn a_closed_connection_is_done_with_when_its_transactions_over_partitions_have_ended() {
-    let script = "send 1 a p7.1 tx=1\nsend 1 b p7.1 tx=1\ncommit 1 1";
+    let placement = settings(2).placement;
+    let named = |home: u16| {
+        let lies = |name: &String| placement.partition_of(name) == PartitionId(home);
+        (0..).map(|number| format!("q{number}")).find(lies).expect("some name lies there")
+    };
+    let (a, b) = (named(0), named(1));
+    let script = format!("send 1 {a} p7.1 tx=1\nsend 1 {b} p7.1 tx=1\ncommit 1 1");
     for fails in [false, true] {
         let mut bench = Bench::new(settings(2));
         bench.late_from_now_on();
-        assert_eq!(bench.run(script), "ok ok");
+        assert_eq!(bench.run(&script), "ok ok");
         assert_eq!(bench.run("close 1\necho 1"), "", "neither partition is done");
         let mut said = String::new();
         while !said.contains("ok ok") {
@@ -80,7 +98,11 @@ fn a_closed_connection_is_done_with_when_its_transactions_over_partitions_have_e
         }
         // The echo of the coordinator is the last: the message is known in both partitions.
         bench.all_durable();
-        assert_eq!(bench.run("send 2 a p7.1 tx=1 again\nsend 2 b p7.1 tx=1 again\ncommit 2 1"), "ok ok ok");
-        assert_eq!(bench.held(), "a:1 b:1", "fails: {fails}");
+        let again = format!("send 2 {a} p7.1 tx=1 again\nsend 2 {b} p7.1 tx=1 again\ncommit 2 1");
+        assert_eq!(bench.run(&again), "ok ok ok");
+        let held = bench.held();
+        let mut want = [format!("{a}:1"), format!("{b}:1")];
+        want.sort();
+        assert_eq!(held, want.join(" "), "fails: {fails}");
     }
 }

@@ -29,6 +29,21 @@ fn a_message_sent_again_is_confirmed_and_taken_in_once() {
         ("not in the log", "send 1 a p7.1\nsend 2 a p7.2 again\nsend 2 a p7.3 again", "ok ok ok", "a:3"),
         ("of another producer", "send 1 a p7.1\nsend 2 a p8.1 again", "ok ok", "a:2"),
         ("not said to be sent again", "send 1 a p7.1\nsend 2 a p7.1", "ok ok", "a:2"),
+        ("of another user", "send 1 a p7.1 by:ann\nsend 2 a p7.1 by:bob again", "ok ok", "a:2"),
+        ("of the anonymous user", "send 1 a p7.1 by:ann\nsend 2 a p7.1 again", "ok ok", "a:2"),
+        ("of the same user", "send 1 a p7.1 by:ann\nsend 2 a p7.1 by:ann again", "ok ok", "a:1"),
+        (
+            "another user's numbers do not push the window away",
+            "send 1 a p7.1 by:ann\nsend 2 a p7.1099511627776 by:bob\nsend 3 a p7.1 by:ann again",
+            "ok ok ok",
+            "a:2",
+        ),
+        (
+            "the same user's leap forgets nothing",
+            "send 1 a p7.1\nsend 2 a p7.1099511627776\nsend 1 a p7.2\nsend 3 a p7.1 again\nsend 3 a p7.2 again",
+            "ok ok ok ok ok",
+            "a:3",
+        ),
         ("without a producer", "send 1 a m\nsend 2 a m again", "ok ok", "a:2"),
         ("not persistent", "send 1 a p7.1 volatile\nsend 2 a p7.1 again volatile", "ok ok", "a:2"),
         (
@@ -47,6 +62,12 @@ fn transactions_take_a_message_in_once_too() {
             "sent again in another transaction, after the commit",
             "send 1 a p7.1 tx=1\ncommit 1 1\nsend 2 a p7.1 tx=1 again\nsend 2 a p7.2 tx=1 again\ncommit 2 1",
             "ok ok ok ok ok",
+            "a:2",
+        ),
+        (
+            "in a transaction, of another user",
+            "send 1 a p7.1 tx=1 by:ann\ncommit 1 1\nsend 2 a p7.1 tx=1 by:bob again\ncommit 2 1",
+            "ok ok ok ok",
             "a:2",
         ),
         (
@@ -112,14 +133,27 @@ fn producers_are_known_after_a_restart() {
     assert_eq!(bench.run("send 2 a p7.1 again\nsend 2 b p7.2 again\nsend 2 a p7.3 again"), "ok ok ok");
     assert_eq!(bench.held(), "a:2 b:1");
 
+    let mut bench = Bench::new(settings(2));
+    bench.run("send 1 a p7.1 by:ann\nsend 1 a p7.2 tx=1 by:ann\nsend 1 b p7.2 tx=1 by:ann\ncommit 1 1");
+    bench.restart();
+    assert_eq!(
+        bench.run("send 2 a p7.1 by:bob again\nsend 2 a p7.1 by:ann again\nsend 2 b p7.2 by:ann again"),
+        "ok ok ok"
+    );
+    assert_eq!(bench.held(), "a:3 b:1", "and its user");
+
     let mut bench = Bench::new(settings(1));
-    bench.run("send 1 a p7.1");
+    bench
+        .run("send 1 a p7.1\nsend 1 a p7.5000 by:ann\nsend 1 a p7.1 by:ann\nsend 1 a p8.9000\nsend 1 a p8.1");
     let snapshot = bench.partitions[0].snapshot();
     let restored = Partition::restore(settings(1), &snapshot).expect("a sound snapshot");
     assert_eq!(restored.snapshot(), snapshot);
     bench.partitions[0] = bench::equipped(restored);
-    assert_eq!(bench.run("send 2 a p7.1 again"), "ok");
-    assert_eq!(bench.held(), "a:1");
+    assert_eq!(
+        bench.run("send 2 a p7.1 again\nsend 2 a p7.5000 by:ann again\nsend 2 a p8.9000 again"),
+        "ok ok ok"
+    );
+    assert_eq!(bench.held(), "a:5");
 }
 
 #[test]

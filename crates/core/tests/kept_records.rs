@@ -10,7 +10,7 @@ use postroad_core::{Partition, Settings, decode_record, encode_record};
 use postroad_model::{
     Again, Binding, BranchId, Changes, Chunks, Command, Compression, Destination, Due, Encoding, EntryTag,
     Group, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol, QueueId, RareHeaders,
-    Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId,
+    Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId, UserKey,
 };
 use postroad_routing::Policies;
 
@@ -89,6 +89,13 @@ fn records_of_rare_headers() -> Vec<(&'static str, Command)> {
         ("enqueue-group", Command::Enqueue(with(rare(true, None)))),
         ("enqueue-client", Command::Enqueue(with(rare(false, Some("client"))))),
         ("enqueue-group-client", Command::Enqueue(with(rare(true, Some("client"))))),
+        (
+            "enqueue-user",
+            Command::Enqueue(with(Some(Arc::new(RareHeaders {
+                user: UserKey::of("ann"),
+                ..RareHeaders::default()
+            })))),
+        ),
         (
             "subscribe-no-local",
             Command::Subscribe(Subscription { skips: Some("client".into()), ..subscription() }),

@@ -152,7 +152,7 @@ pub enum Command {
 /// A durable subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// What it is called, unlike any other of the broker.
+    /// What it is called, unlike any other of the broker: see [`Subscription::name_of`].
     pub name: Arc<str>,
     /// What it reads.
     pub topic: Destination,
@@ -162,6 +162,18 @@ pub struct Subscription {
     pub skips: Option<Arc<str>>,
     /// Several consumers may read it at a time, in competition (JMS 3.1, section 8.3.4).
     pub shared: bool,
+}
+
+impl Subscription {
+    /// The broker's name for the subscription that a client of this user calls so. Whoever has not logged in is the user without a name.
+    ///
+    /// Client and user have their lengths ahead, so that no two subscriptions look alike: `3:cts:orders`, and `3@ann:3:cts:orders`.
+    pub fn name_of(user: &str, client: &str, name: &str) -> Arc<str> {
+        match user.len() {
+            0 => format!("{}:{client}:{name}", client.len()).into(),
+            length => format!("{length}@{user}:{}:{client}:{name}", client.len()).into(),
+        }
+    }
 }
 
 /// The tie from a topic to a queue that has a name of its own.

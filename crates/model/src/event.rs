@@ -242,7 +242,9 @@ pub enum Event {
     Claim {
         /// The name.
         name: Arc<str>,
-        /// Who it is for: a claim by the same holder takes the name over, as after a reconnect.
+        /// The user who asks; empty for the anonymous user.
+        user: Arc<str>,
+        /// Who it is for: a claim by the same holder and user takes the name over, as after a reconnect.
         holder: Arc<str>,
         /// Who asks.
         connection: ConnectionId,

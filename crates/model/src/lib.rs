@@ -25,6 +25,7 @@ mod replies;
 mod schedule;
 mod session;
 mod spill;
+mod user;
 
 pub use ask::{Ask, ConnectionRow, ConsumerRow, Page, Question, QueueRow, Row, RowKey};
 pub use command::{
@@ -57,3 +58,4 @@ pub use replies::Replies;
 pub use schedule::{Again, Due, JobsWanted, Schedule};
 pub use session::{Deadline, Now, Parting, Session, ToSession};
 pub use spill::{Piece, Snapshot, Spill, Spilled};
+pub use user::UserKey;

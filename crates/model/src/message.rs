@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{Destination, Position};
+use crate::{Destination, Position, UserKey};
 
 /// Who can read a message's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +102,19 @@ impl Message {
         self.bytes.len() as u64 + self.chunk_bytes()
     }
 
+    /// The user who sent it, as far as it is on its way into the log.
+    pub fn user(&self) -> Option<UserKey> {
+        self.rare.as_ref()?.user
+    }
+
+    /// The audit knows who sent it: from here on it is of no interest.
+    pub fn forget_user(&mut self) {
+        if self.user().is_some() {
+            let rare = RareHeaders { user: None, ..self.rare.as_deref().cloned().unwrap_or_default() };
+            self.rare = (rare != RareHeaders::default()).then(|| Arc::new(rare));
+        }
+    }
+
     /// The client that sent it, if the broker needs to know.
     pub fn client(&self) -> Option<&Arc<str>> {
         self.rare.as_ref()?.client.as_ref()
@@ -130,6 +143,8 @@ pub struct RareHeaders {
     pub chunks: Option<Arc<Chunks>>,
     /// How often it has gone back from the dead letters by itself.
     pub returns: u32,
+    /// The user who sent it, if one has logged in: duplicates are looked for among the messages of the same user.
+    pub user: Option<UserKey>,
 }
 
 /// The body of a large message: records of its partition's log, which hold it in pieces. [`Message::bytes`] is the message

@@ -214,16 +214,8 @@ impl Router {
             Event::Introduce { .. } => PartitionId(0),
             Event::Chunk { .. } => return self.pass_piece(event, to),
             Event::Abandon { upload, .. } => return self.use_upload(Some(upload), |_| false, to),
-            Event::Claim { ref name, .. } => {
-                if !self.claims.contains(name) {
-                    self.claims.push(name.clone());
-                }
-                self.places.borrow().placement.partition_of(name)
-            }
-            Event::Disclaim { ref name, .. } => {
-                self.claims.retain(|claimed| claimed != name);
-                self.places.borrow().placement.partition_of(name)
-            }
+            Event::Claim { ref name, .. } => self.place_of_name(name, true),
+            Event::Disclaim { ref name, .. } => self.place_of_name(name, false),
             Event::Declare { ref destination, .. } | Event::Delete { ref destination, .. } => {
                 self.places.borrow().partition_of(destination)
             }
@@ -277,6 +269,15 @@ impl Router {
         };
         self.touched.insert(partition);
         to(partition, event);
+    }
+
+    /// The partition that knows who has this exclusive name, which the connection claims or gives up.
+    fn place_of_name(&mut self, name: &Arc<str>, is_claimed: bool) -> PartitionId {
+        self.claims.retain(|claimed| claimed != name);
+        if is_claimed {
+            self.claims.push(name.clone());
+        }
+        self.places.borrow().placement.partition_of(name)
     }
 
     /// The partition that remembers the link, for as long as this connection has it.
@@ -791,8 +792,8 @@ mod tests {
         let (a, _, c) = names();
         let mut router = router(2);
         let claim = |name: &str| {
-            let (name, holder) = (name.into(), "h".into());
-            Event::Claim { name, holder, connection: CONNECTION, ticket: Ticket(1) }
+            let (name, user, holder) = (name.into(), "".into(), "h".into());
+            Event::Claim { name, user, holder, connection: CONNECTION, ticket: Ticket(1) }
         };
         for name in [&a, &c, &a] {
             run(&mut router, claim(name));

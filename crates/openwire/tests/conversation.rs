@@ -4,8 +4,8 @@
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    BranchId, BranchStanding, ConnectionId as Connection, Event, Message as Stored, Now, Parting, Refusal,
-    Session, ToSession,
+    BranchId, BranchStanding, ConnectionId as Connection, Event, LoginAnswer, Message as Stored, Now,
+    Parting, Refusal, Session, ToSession, UserKey,
 };
 use postroad_openwire::codec::{
     Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, Destination, DestinationInfo, Message,
@@ -30,6 +30,15 @@ struct Conversation {
 impl Conversation {
     /// Both sides have said what they speak, and the client not yet who it is.
     fn begin() -> Conversation {
+        Conversation::of(false)
+    }
+
+    /// As [`Conversation::begin`], and somebody looks into who the client is.
+    fn asking() -> Conversation {
+        Conversation::of(true)
+    }
+
+    fn of(asks_login: bool) -> Conversation {
         let options = OpenWireOptions {
             max_frame_bytes: 100 << 20,
             large_message_bytes: LARGE_BYTES as u64,
@@ -41,7 +50,7 @@ impl Conversation {
             partitions: 1,
             broker_id: "ID:b".to_owned(),
             forwarder: None,
-            asks_login: false,
+            asks_login,
         };
         let session = OpenWireSession::new(Connection::new(0, 1), options, read_nothing);
         let (format, events, output) = (WireFormat::initial(), Vec::new(), BytesMut::new());
@@ -56,6 +65,16 @@ impl Conversation {
     /// As [`Conversation::begin`], and it is known who the client is.
     fn known() -> Conversation {
         let mut conversation = Conversation::begin();
+        conversation.introduce();
+        let Some(Event::Claim { ticket, .. }) = conversation.events.pop() else { panic!("no claim") };
+        conversation.answer(ToSession::Reply { ticket, result: Ok(()) });
+        conversation.events.clear();
+        conversation.output.clear();
+        conversation
+    }
+
+    /// The client says who it is.
+    fn introduce(&mut self) {
         let connection_id = Some(ConnectionId { value: Some("ID:c".into()) });
         let info = ConnectionInfo {
             connection_id,
@@ -63,12 +82,7 @@ impl Conversation {
             response_required: true,
             ..ConnectionInfo::default()
         };
-        conversation.say(info).unwrap();
-        let Some(Event::Claim { ticket, .. }) = conversation.events.pop() else { panic!("no claim") };
-        conversation.answer(ToSession::Reply { ticket, result: Ok(()) });
-        conversation.events.clear();
-        conversation.output.clear();
-        conversation
+        self.say(info).unwrap();
     }
 
     fn answer(&mut self, message: ToSession) {
@@ -176,7 +190,43 @@ fn a_durable_subscription_is_taken_from_what_the_same_client_has_left_behind() {
         let Some(Event::Attach(attach)) = conversation.events.pop() else { panic!("no consumer") };
         attach.steals
     });
-    assert_eq!(steals, [Some("OpenWire connection ID:c".into()), None]);
+    assert_eq!(steals, [Some("OpenWire connection 0@:ID:c".into()), None]);
+}
+
+#[test]
+fn what_a_client_makes_belongs_to_the_user_who_has_logged_in() {
+    let mut conversation = Conversation::asking();
+    conversation.introduce();
+    assert!(conversation.events.is_empty(), "nothing is claimed ahead of the login");
+    let (now, user) = (Now { ticks_ms: 0, wall_ms: 0 }, Some("ann".into()));
+    assert!(conversation.session.login().is_some());
+    let welcome = LoginAnswer::Welcome { user, last: None };
+    conversation.session.admit(welcome, now, &mut conversation.events, &mut conversation.output).unwrap();
+    let Some(Event::Claim { user, holder, ticket, .. }) = conversation.events.pop() else {
+        panic!("no claim")
+    };
+    assert_eq!((&*user, &*holder), ("ann", "ID:c"));
+    conversation.answer(ToSession::Reply { ticket, result: Ok(()) });
+    let Some(Event::Introduce { client, .. }) = conversation.events.pop() else { panic!("no notice") };
+    assert_eq!(client.user.as_deref(), Some("ann"));
+
+    let info = ConsumerInfo {
+        consumer_id: Some(ConsumerId { connection_id: Some("ID:c".into()), session_id: 1, value: 1 }),
+        destination: Some(Destination::Topic("a".into())),
+        subscription_name: Some("s".into()),
+        ..ConsumerInfo::default()
+    };
+    conversation.say(info).unwrap();
+    let Some(Event::Attach(attach)) = conversation.events.pop() else { panic!("no consumer") };
+    let named = (attach.subscription.as_deref(), attach.steals.as_deref());
+    assert_eq!(named, (Some("3@ann:1:c:s"), Some("OpenWire connection 3@ann:ID:c")));
+
+    for (persistent, want) in [(true, UserKey::of("ann")), (false, None)] {
+        let sent = Message { persistent, ..message(1, 1) };
+        conversation.say(Command::Message(Box::new(sent))).unwrap();
+        let Some(Event::Publish(publish)) = conversation.events.pop() else { panic!("no message") };
+        assert_eq!(publish.sent.message.user(), want, "persistent: {persistent}");
+    }
 }
 
 #[test]
@@ -212,7 +262,7 @@ fn a_temporary_destination_is_taken_from_what_the_same_client_has_left_behind() 
             };
             steals
         });
-    assert_eq!(steals, [Some("OpenWire connection ID:c".into()), None]);
+    assert_eq!(steals, [Some("OpenWire connection 0@:ID:c".into()), None]);
 }
 
 #[test]

@@ -100,11 +100,17 @@ impl AmqpSession {
             let ticket = self.replies.wait(1, Then::Opened);
             let holder = format!("AMQP connection {}:{}", self.id.core(), self.id.number()).into();
             let name = self.peer.container.clone();
-            turn.events.push(Event::Claim { name, holder, connection: self.id, ticket });
+            let user = self.owner().into();
+            turn.events.push(Event::Claim { name, user, holder, connection: self.id, ticket });
             return Ok(());
         }
         self.opened(turn);
         Ok(())
+    }
+
+    /// The user who has logged in, to whom belongs what the client makes; empty for the anonymous user.
+    pub(super) fn owner(&self) -> &str {
+        self.peer.user.as_deref().filter(|_| self.options.has_users).unwrap_or_default()
     }
 
     /// What others are told that the connection is called.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     self as model, ConsumerMode, ConsumerNotice, Destination, DestinationKind, Event, PartitionId,
-    ProducerNotice, Share,
+    ProducerNotice, Share, Subscription,
 };
 
 use super::address;
@@ -425,12 +425,13 @@ impl AmqpSession {
         (Some(self.subscription(name, can(GLOBAL), share)), share)
     }
 
-    /// What the broker calls a subscription: its name behind the container's, which has its length ahead so that no two
-    /// pairs look alike. One for all containers has none, and one that does not last never takes the name of one that does.
+    /// What the broker calls a subscription. One for all containers has none of its own, and one that does not last never takes the
+    /// name of one that does.
     fn subscription(&self, name: &str, global: bool, share: Share) -> Arc<str> {
         let container = if global { "" } else { &self.peer.container };
         let kind = if share == Share::Volatile { "volatile:" } else { "" };
-        format!("{kind}{}:{container}:{name}", container.len()).into()
+        let name = Subscription::name_of(self.owner(), container, name);
+        if kind.is_empty() { name } else { format!("{kind}{name}").into() }
     }
 
     /// A receiver without a source asks for the durable subscription of the link's name, as the client `qpid-jms` does to

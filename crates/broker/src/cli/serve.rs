@@ -123,8 +123,8 @@ fn openwire_session(id: ConnectionId, visit: &Visit, options: &OpenWireOptions) 
 }
 
 fn amqp_session(id: ConnectionId, visit: &Visit, options: &AmqpOptions) -> Box<dyn Session> {
-    let (mechanisms, must_login) = (visit.mechanisms(), visit.must_login());
-    let options = AmqpOptions { mechanisms, must_login, ..options.clone() };
+    let (mechanisms, must_login, has_users) = (visit.mechanisms(), visit.must_login(), visit.has_users());
+    let options = AmqpOptions { mechanisms, must_login, has_users, ..options.clone() };
     Box::new(AmqpSession::new(id, options, read_portable))
 }
 
@@ -157,6 +157,7 @@ fn amqp_options(config: &Config, partitions: u16) -> AmqpOptions {
         broker_name: config.broker_name.clone(),
         mechanisms: Vec::new(),
         must_login: true,
+        has_users: true,
         partitions,
     }
 }

@@ -555,7 +555,6 @@ impl Task {
         self.handle.core.borrow_mut().leave(id);
         self.handle.wake.notify_one();
     }
-
 }
 
 /// Waits until the broker is done with all that came over a connection: until then it takes memory.

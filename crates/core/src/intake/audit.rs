@@ -3,12 +3,12 @@
 //! A client that loses its connection does not know whether its last messages arrived, and sends them again over the
 //! next one. Producers number their messages. Of each producer the last numbers are kept one by one, because one that
 //! was refused must be taken in when it comes again, although a later one is in the log. Of producers that have been
-//! silent for long the oldest are forgotten.
+//! silent for long the oldest are forgotten. A producer belongs to the user who sends by it.
 //! Never here: how protocols name producers.
 
 use std::collections::HashMap;
 
-use postroad_model::{ConnectionId, Effect, Message, Origin, Publish, Refusal, Urgency};
+use postroad_model::{ConnectionId, Effect, Message, Origin, Publish, Refusal, Urgency, UserKey};
 use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
@@ -17,7 +17,16 @@ use crate::log::completion::Completion;
 /// How the assembly reads who sent a message, whatever its protocol; `None` if it does not say.
 pub type OriginOf = fn(&Message) -> Option<Origin>;
 
-type Lasts = HashMap<u128, Last, FxBuildHasher>;
+type Known = HashMap<Producer, Windows, FxBuildHasher>;
+
+/// A producer, as the audit knows it. What one user calls so is never what another one does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Producer {
+    /// Who sends by it; `None` for the anonymous user.
+    pub user: Option<UserKey>,
+    /// See [`Origin::producer`].
+    pub id: u128,
+}
 
 /// Words of bits for the last messages of a producer. A client that waits for answers has few of them outstanding.
 const WORDS: usize = 4;
@@ -25,18 +34,18 @@ const WORDS: usize = 4;
 /// Messages of one producer that are told apart: what is older counts as new.
 pub const AUDITED_MESSAGES: u64 = 64 * WORDS as u64;
 
-/// The last messages of one producer.
+/// The last messages of one producer around one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Last {
+pub struct Window {
     /// The newest of them.
     pub sequence: u64,
     /// Bit `n` of all words: whether the message `n` ahead of the newest is in the log.
     pub seen: [u64; WORDS],
 }
 
-impl Last {
-    fn of(sequence: u64) -> Last {
-        Last { sequence, seen: [1, 0, 0, 0] }
+impl Window {
+    fn of(sequence: u64) -> Window {
+        Window { sequence, seen: [1, 0, 0, 0] }
     }
 
     fn note(&mut self, sequence: u64) {
@@ -64,52 +73,84 @@ impl Last {
         let behind = self.sequence.checked_sub(sequence).filter(|behind| *behind < AUDITED_MESSAGES);
         behind.is_some_and(|behind| self.seen[(behind / 64) as usize] >> (behind % 64) & 1 == 1)
     }
+
+    /// Whether the window has a place for the number, or still has one for some of its own once it has moved there.
+    fn is_near(&self, sequence: u64) -> bool {
+        self.sequence.abs_diff(sequence) < AUDITED_MESSAGES
+    }
+}
+
+/// What is known of one producer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Windows {
+    /// Around the number that came last.
+    pub last: Window,
+    /// Where its numbers were before they leapt further than a window, if they did: they may come back.
+    pub other: Option<Box<Window>>,
+}
+
+impl Windows {
+    fn of(sequence: u64) -> Windows {
+        Windows { last: Window::of(sequence), other: None }
+    }
+
+    fn note(&mut self, sequence: u64) {
+        if !self.last.is_near(sequence) {
+            let other = self.other.take().filter(|other| other.is_near(sequence));
+            let to = other.map_or_else(|| Window::of(sequence), |other| *other);
+            self.other = Some(Box::new(std::mem::replace(&mut self.last, to)));
+        }
+        self.last.note(sequence);
+    }
+
+    fn knows(&self, sequence: u64) -> bool {
+        self.last.knows(sequence) || self.other.as_ref().is_some_and(|other| other.knows(sequence))
+    }
 }
 
 /// See the head of this file. Two generations: when the younger one is full the older one is forgotten, so that what
 /// was heard of lately stays, at a cost that does not grow with their number.
 #[derive(Default)]
 pub struct Audit {
-    young: Lasts,
-    old: Lasts,
+    young: Known,
+    old: Known,
 }
 
 impl Audit {
     /// The message is in the log. At least half of `producers_max` are remembered, at most all of them.
-    pub fn note(&mut self, origin: Origin, producers_max: usize) {
+    pub fn note(&mut self, producer: Producer, sequence: u64, producers_max: usize) {
         let generation = producers_max / 2;
         if generation == 0 {
             return;
         }
-        let Origin { producer, sequence } = origin;
-        if let Some(last) = self.young.get_mut(&producer) {
-            return last.note(sequence);
+        if let Some(known) = self.young.get_mut(&producer) {
+            return known.note(sequence);
         }
-        let mut last = self.old.remove(&producer).unwrap_or_else(|| Last::of(sequence));
-        last.note(sequence);
+        let mut known = self.old.remove(&producer).unwrap_or_else(|| Windows::of(sequence));
+        known.note(sequence);
         if generation <= self.young.len() {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.insert(producer, last);
+        self.young.insert(producer, known);
     }
 
     /// Whether the message is in the log.
-    pub fn knows(&self, origin: Origin) -> bool {
-        let last = self.young.get(&origin.producer).or_else(|| self.old.get(&origin.producer));
-        last.is_some_and(|last| last.knows(origin.sequence))
+    pub fn knows(&self, producer: Producer, sequence: u64) -> bool {
+        let known = self.young.get(&producer).or_else(|| self.old.get(&producer));
+        known.is_some_and(|known| known.knows(sequence))
     }
 
     /// Producers and their last messages: those heard of lately, and the others. Each in order.
-    pub fn generations(&self) -> [Vec<(u128, Last)>; 2] {
-        [&self.young, &self.old].map(|lasts| {
-            let mut lasts: Vec<_> = lasts.iter().map(|(producer, last)| (*producer, *last)).collect();
-            lasts.sort_unstable();
-            lasts
+    pub fn generations(&self) -> [Vec<(Producer, Windows)>; 2] {
+        [&self.young, &self.old].map(|known| {
+            let mut all: Vec<_> = known.iter().map(|(producer, known)| (*producer, known.clone())).collect();
+            all.sort_unstable();
+            all
         })
     }
 
     /// An audit that remembers these.
-    pub fn restore([young, old]: [Vec<(u128, Last)>; 2]) -> Audit {
+    pub fn restore([young, old]: [Vec<(Producer, Windows)>; 2]) -> Audit {
         Audit { young: young.into_iter().collect(), old: old.into_iter().collect() }
     }
 }
@@ -118,18 +159,24 @@ impl Partition {
     /// A persistent message is in the log.
     pub(crate) fn audit(&mut self, message: &Message) {
         if message.persistent
-            && let Some(origin) = (self.origin_of)(message)
+            && let Some((producer, sequence)) = self.producer_of(message)
         {
-            self.audit.note(origin, self.settings.audited_producers_max);
+            self.audit.note(producer, sequence, self.settings.audited_producers_max);
         }
+    }
+
+    /// Who sent a message, and the number that it has there.
+    fn producer_of(&self, message: &Message) -> Option<(Producer, u64)> {
+        let origin = (self.origin_of)(message)?;
+        Some((Producer { user: message.user(), id: origin.producer }, origin.sequence))
     }
 
     /// Whether the message came before, and is in the log.
     pub(crate) fn came_before(&self, publish: &Publish) -> bool {
-        let origin = || (self.origin_of)(&publish.sent.message);
+        let producer = || self.producer_of(&publish.sent.message);
         publish.resent
             && publish.sent.message.persistent
-            && origin().is_some_and(|origin| self.audit.knows(origin))
+            && producer().is_some_and(|(producer, sequence)| self.audit.knows(producer, sequence))
     }
 
     /// What a client sends over its next connection may be on its way to the log from the last one: the answer waits
@@ -188,31 +235,35 @@ impl Partition {
 mod tests {
     use super::*;
 
-    fn origin(producer: u128, sequence: u64) -> Origin {
-        Origin { producer, sequence }
+    fn producer(id: u128) -> Producer {
+        Producer { user: None, id }
     }
 
     #[test]
     fn messages_of_a_producer_are_told_apart() {
         let mut audit = Audit::default();
+        let ann = Producer { user: UserKey::of("ann"), id: 7 };
         for sequence in [1, 5, 3, 200] {
-            audit.note(origin(7, sequence), 10);
+            audit.note(producer(7), sequence, 10);
         }
-        for (name, asked, want) in [
-            ("the last", origin(7, 200), true),
-            ("earlier ones", origin(7, 5), true),
-            ("one that came late", origin(7, 3), true),
-            ("one between them that was refused", origin(7, 4), false),
-            ("a later one", origin(7, 201), false),
-            ("of another producer", origin(8, 1), false),
+        audit.note(ann, 201, 10);
+        for (name, producer, sequence, want) in [
+            ("the last", producer(7), 200, true),
+            ("earlier ones", producer(7), 5, true),
+            ("one that came late", producer(7), 3, true),
+            ("one between them that was refused", producer(7), 4, false),
+            ("a later one", producer(7), 201, false),
+            ("of another producer", producer(8), 1, false),
+            ("of another user", ann, 200, false),
+            ("the other user's own", ann, 201, true),
         ] {
-            assert_eq!(audit.knows(asked), want, "case: {name}");
+            assert_eq!(audit.knows(producer, sequence), want, "case: {name}");
         }
     }
 
     #[test]
     fn what_is_too_old_counts_as_new() {
-        let mut last = Last::of(1);
+        let mut last = Window::of(1);
         for sequence in 2..=1000 {
             last.note(sequence);
             let first = sequence.saturating_sub(AUDITED_MESSAGES - 1).max(1);
@@ -223,14 +274,37 @@ mod tests {
     }
 
     #[test]
+    fn a_leap_forgets_nothing_that_came_just_before() {
+        let far = 1 << 40;
+        let known_of = |sequences: &[u64]| {
+            let mut windows = Windows::of(sequences[0]);
+            sequences.iter().for_each(|sequence| windows.note(*sequence));
+            let known = sequences.iter().copied().filter(|sequence| windows.knows(*sequence));
+            known.collect::<Vec<u64>>()
+        };
+        for (case, sequences, want) in [
+            ("ahead", &[1, 2, far][..], &[1, 2, far][..]),
+            ("ahead, and back", &[1, far, 2, 3], &[1, far, 2, 3]),
+            ("ahead, back, and ahead again", &[1, far, 2, far + 1], &[1, far, 2, far + 1]),
+            ("backward", &[far, 1, 2], &[far, 1, 2]),
+            ("twice: the earliest is forgotten", &[1, far, 2 * far], &[far, 2 * far]),
+            ("to the end", &[1, u64::MAX, 2, u64::MAX - 1], &[1, u64::MAX, 2, u64::MAX - 1]),
+            ("by less than a window", &[1, AUDITED_MESSAGES], &[1, AUDITED_MESSAGES]),
+            ("by a window", &[1, AUDITED_MESSAGES + 1], &[1, AUDITED_MESSAGES + 1]),
+        ] {
+            assert_eq!(known_of(sequences), want, "case: {case}");
+        }
+    }
+
+    #[test]
     fn the_producers_silent_for_longest_are_forgotten() {
         let mut audit = Audit::default();
-        for producer in 0..1000 {
-            audit.note(origin(producer, 1), 10);
-            audit.note(origin(0, 1), 10);
+        for id in 0..1000 {
+            audit.note(producer(id), 1, 10);
+            audit.note(producer(0), 1, 10);
             assert!(audit.young.len() + audit.old.len() <= 10);
         }
-        let known: Vec<u128> = (0..1000).filter(|producer| audit.knows(origin(*producer, 1))).collect();
+        let known: Vec<u128> = (0..1000).filter(|id| audit.knows(producer(*id), 1)).collect();
         assert!(known.starts_with(&[0]) && known.contains(&999) && known.contains(&996), "{known:?}");
         assert_eq!(Audit::restore(audit.generations()).generations(), audit.generations());
     }
@@ -238,7 +312,7 @@ mod tests {
     #[test]
     fn without_a_place_nothing_is_remembered() {
         let mut audit = Audit::default();
-        audit.note(origin(1, 1), 0);
-        assert!(!audit.knows(origin(1, 1)));
+        audit.note(producer(1), 1, 0);
+        assert!(!audit.knows(producer(1), 1));
     }
 }

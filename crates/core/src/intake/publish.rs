@@ -444,9 +444,10 @@ impl Partition {
         let keys = ordinals.map(|ordinal| MessageKey::Durable { position, ordinal });
         let mut parts = Vec::new();
         let mut touched: Vec<QueueId> = Vec::with_capacity(sends.len());
-        for ((place, sent), key) in sends.into_iter().enumerate().zip(keys.clone()) {
+        for ((place, mut sent), key) in sends.into_iter().enumerate().zip(keys.clone()) {
             let from = self.proposals.front().and_then(|completion| completion.sender(place));
             self.audit(&sent.message);
+            sent.message.forget_user();
             if let Some(schedule) = &sent.schedule {
                 self.take_job(key, sent.message.bytes.len() as u64, schedule, effects);
                 self.schedule_chunks(key, &sent.message, effects);

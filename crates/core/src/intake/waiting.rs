@@ -266,7 +266,7 @@ impl Partition {
 
     /// See [`Event::Echo`].
     pub(crate) fn echo(&mut self, connection: ConnectionId, ticket: Ticket, effects: &mut Vec<Effect>) {
-        if self.coordinated.holds_up(connection, ticket) {
+        if self.ended.coordinated.holds_up(connection, ticket) {
             return;
         }
         self.waiting.echoes.push_back((self.proposals_made, connection, ticket));

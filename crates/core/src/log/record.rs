@@ -10,6 +10,7 @@ use postroad_model::{
     Again, Binding, BranchId, Changes, Chunks, Command, Compression, Destination, DestinationKind, Due,
     Encoding, EntryTag, Group, HIGHEST_PRIORITY, Message, PartitionId, Piece, Position, Protocol, QueueId,
     RareHeaders, Schedule, Sent, SettleCause, Settlement, Snapshot, Spilled, Subscription, TransactionId,
+    UserKey,
 };
 
 use crate::log::compressed::{self, Method};
@@ -36,7 +37,8 @@ mod flag {
     pub const LAST_VALUE: u8 = 8;
     pub const CHUNKS: u8 = 32;
     pub const RETURNS: u8 = 64;
-    pub const ALL: u8 = PERSISTENT | GROUP | CLIENT | LAST_VALUE | CHUNKS | RETURNS;
+    pub const USER: u8 = 128;
+    pub const ALL: u8 = PERSISTENT | GROUP | CLIENT | LAST_VALUE | CHUNKS | RETURNS | USER;
     /// In records alone, where a body follows: it is compressed.
     pub const COMPRESSED: u8 = 16;
 }
@@ -350,6 +352,7 @@ impl Writer {
             | given(last_value.is_some(), flag::LAST_VALUE)
             | given(message.chunks().is_some(), flag::CHUNKS)
             | given(message.returns() != 0, flag::RETURNS)
+            | given(message.user().is_some(), flag::USER)
             | mark);
         self.u8(message.priority).u64(message.expires_at_ms).u32(bytes as u32);
         if let Some(Group { id, sequence }) = group {
@@ -366,6 +369,9 @@ impl Writer {
         }
         if message.returns() != 0 {
             self.u32(message.returns());
+        }
+        if message.user().is_some() {
+            self.u64(UserKey::number(message.user()));
         }
         self
     }
@@ -587,6 +593,9 @@ impl Reader<'_> {
         if flags & flag::RETURNS != 0 {
             rare.returns = self.u32()?;
         }
+        if flags & flag::USER != 0 {
+            rare.user = UserKey::from_number(self.u64()?);
+        }
         Ok((rare != RareHeaders::default()).then(|| Arc::new(rare)))
     }
 
@@ -715,6 +724,7 @@ mod tests {
                 positions: [3, 4, 9].into_iter().filter_map(Position::new).collect(),
             })),
             returns: 2,
+            user: UserKey::of("ann"),
         }));
         Sent::new(Destination::queue("a"), Message { rare, ..message(b"one") })
     }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_model::{
     Binding, Destination, DestinationKind, Message, MessageKey, MessageRow, PartitionId, Piece, Position,
-    QueueId, Snapshot, Subscription, TransactionId,
+    QueueId, Snapshot, Subscription, TransactionId, UserKey,
 };
 
 use crate::Partition;
 use crate::addresses::binding::Fed;
-use crate::intake::audit::{Audit, Last};
+use crate::intake::audit::{Audit, Producer, Window, Windows};
 use crate::log::reader::Reader;
 use crate::log::record::{RecordError, Writer};
 use crate::memory::folding::folded_pages;
@@ -149,11 +149,11 @@ impl Partition {
             out.binding(binding);
         });
         for generation in self.audit.generations() {
-            out.list(&generation, |out, (producer, last)| {
-                out.u64(*producer as u64).u64((*producer >> 64) as u64).u64(last.sequence);
-                for word in last.seen {
-                    out.u64(word);
-                }
+            out.list(&generation, |out, (producer, windows)| {
+                out.u64(UserKey::number(producer.user));
+                out.u64(producer.id as u64).u64((producer.id >> 64) as u64);
+                write_window(out, &windows.last);
+                out.list(windows.other.as_slice(), |out, window| write_window(out, window));
             });
         }
         self.write_jobs(&mut out);
@@ -360,7 +360,7 @@ impl Partition {
             }
             partition.apply_bind(binding);
         }
-        partition.audit = Audit::restore([input.list(read_last)?, input.list(read_last)?]);
+        partition.audit = Audit::restore([input.list(read_producer)?, input.list(read_producer)?]);
         partition.read_jobs(&mut input)?;
         for (branch, committed) in input.list(|input| Ok((input.branch()?, input.boolean("outcome")?)))? {
             partition.branches.overrule(branch, committed);
@@ -657,13 +657,27 @@ fn read_key(input: &mut Reader<'_>) -> Result<MessageKey, RecordError> {
     Ok(MessageKey::Durable { position, ordinal: input.u32()? })
 }
 
-fn read_last(input: &mut Reader<'_>) -> Result<(u128, Last), RecordError> {
-    let producer = u128::from(input.u64()?) | u128::from(input.u64()?) << 64;
+fn write_window(out: &mut Writer, window: &Window) {
+    out.u64(window.sequence);
+    window.seen.iter().for_each(|word| {
+        out.u64(*word);
+    });
+}
+
+fn read_producer(input: &mut Reader<'_>) -> Result<(Producer, Windows), RecordError> {
+    let user = UserKey::from_number(input.u64()?);
+    let id = u128::from(input.u64()?) | u128::from(input.u64()?) << 64;
+    let last = read_window(input)?;
+    let other = input.list(read_window)?.pop().map(Box::new);
+    Ok((Producer { user, id }, Windows { last, other }))
+}
+
+fn read_window(input: &mut Reader<'_>) -> Result<Window, RecordError> {
     let (sequence, mut seen) = (input.u64()?, [0; _]);
     for word in &mut seen {
         *word = input.u64()?;
     }
-    Ok((producer, Last { sequence, seen }))
+    Ok(Window { sequence, seen })
 }
 
 fn read_promised(input: &mut Reader<'_>) -> Result<Promised, RecordError> {

@@ -133,7 +133,7 @@ impl Partition {
         for (connection, _) in &ended.answers {
             if let Some(known) = self.connections.get_mut(connection) {
                 known.coordinated.remove(&id);
-            } else if let Some(ticket) = self.coordinated.end(*connection, id) {
+            } else if let Some(ticket) = self.ended.coordinated.end(*connection, id) {
                 self.echo(*connection, ticket, effects);
             }
         }

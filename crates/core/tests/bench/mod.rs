@@ -1,11 +1,11 @@
 //! A broker for tests: some partitions whose proposals are durable at once, told what to do in words.
 //!
 //! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `again`,
-//! `at=9 every=5 times=2`, or `at=9 cron=5` (at five past each hour), `priority=9`, `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
+//! `at=9 every=5 times=2`, or `at=9 cron=5` (at five past each hour), `priority=9`, `by:ann` (the user), `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `expire`, `reject`, `release`, `fail`,
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `echo 1`, `time 7` (then `wall=9`, if the time of day is another), `space` (the log is well again), `make 1 a`, `unmake 1 a`.
-//! Names: `claim 1 x h` (for the holder h), `disclaim 1 x`, `conclude 1 x`; `1 evicted`.
+//! Names: `claim 1 x h` (for the holder h; `claim 1 x h ann` for one of the user ann), `disclaim 1 x`, `conclude 1 x`; `1 evicted`.
 //! Branches: `end 1 1 x` (transaction 1 of connection 1 is its share of branch x), `prepare 1 x`,
 //! `decide 1 x commit|once|rollback|overrule-commit|overrule-rollback`, `forget 1 x`, `branches 1`.
 //! Links: `link 1 l a keep=5` attaches the link l to a, which is remembered for so long without a holder (then the tags that are in doubt,
@@ -45,7 +45,7 @@ use postroad_model::{
     Durability, Effect, Encoding, EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName,
     Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Now, Origin, Outcome, PartitionId, Peer, Placement,
     Position, ProducerNotice, Protocol, Publish, RareHeaders, Redrive, Refusal, ResumeLink, Retain, Revived,
-    Schedule, Sent, Settle, Share, Ticket, TransactionKey,
+    Schedule, Sent, Settle, Share, Ticket, TransactionKey, UserKey,
 };
 use postroad_routing::{Policies, is_wildcard};
 use postroad_selector::{Properties, Value};
@@ -708,7 +708,10 @@ impl Bench {
                 let (connection, name) = (connection(plain[0]), Arc::<str>::from(plain[1]));
                 let ticket = Ticket(0);
                 let event = match words[0] {
-                    "claim" => Event::Claim { name, holder: plain[2].into(), connection, ticket },
+                    "claim" => {
+                        let user = plain.get(3).copied().unwrap_or_default().into();
+                        Event::Claim { name, user, holder: plain[2].into(), connection, ticket }
+                    }
                     "disclaim" => Event::Disclaim { name, connection, ticket },
                     _ => Event::Concluded { name, connection },
                 };
@@ -809,7 +812,7 @@ impl Bench {
             persistent: !plain.contains(&"volatile"),
             priority: option("priority").map_or(NORMAL_PRIORITY, |priority| priority as u8),
             expires_at_ms: until.unwrap_or(0),
-            rare: Some(rare_headers(plain[0], group)),
+            rare: Some(rare_headers(plain, group)),
             bytes: Bytes::copy_from_slice(plain[2].as_bytes()),
         };
         let transaction = transaction.map(|number| TransactionKey { connection, number });
@@ -1026,12 +1029,13 @@ fn origin_of(message: &Message) -> Option<Origin> {
 }
 
 /// The client is called as its connection. A group is `g`, or `g/-1` with the number in the group.
-fn rare_headers(client: &str, group: Option<&str>) -> Arc<RareHeaders> {
+fn rare_headers(words: &[&str], group: Option<&str>) -> Arc<RareHeaders> {
     let group = group.map(|word| {
         let (id, sequence) = word.split_once('/').unwrap_or((word, "0"));
         Group { id: id.into(), sequence: sequence.parse().expect("a sound script") }
     });
-    Arc::new(RareHeaders { group, client: Some(client.into()), ..RareHeaders::default() })
+    let user = words.iter().find_map(|word| word.strip_prefix("by:")).and_then(UserKey::of);
+    Arc::new(RareHeaders { group, client: Some(words[0].into()), user, ..RareHeaders::default() })
 }
 
 /// `steals` or `steals:USER`.

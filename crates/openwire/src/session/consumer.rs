@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, DetachCause, Event,
-    LookupMap, PartitionId, Share,
+    LookupMap, PartitionId, Share, Subscription,
 };
 use rustc_hash::FxHashMap;
 
@@ -266,18 +266,18 @@ impl OpenWireSession {
         Ok(parts)
     }
 
-    /// What the broker calls a durable subscription: the client's name for it behind the client's id, which has its
-    /// length ahead so that no two pairs look alike.
+    /// What the broker calls a durable subscription.
     fn subscription(&self, name: &str) -> Arc<str> {
         let client = self.introduction.client().map_or("", |client| &client.client_id);
-        format!("{}:{client}:{name}", client.len()).into()
+        Subscription::name_of(self.owner(), client, name)
     }
 
     /// Whose durable subscriptions and temporary destinations a client may take that has lost its last connection: the claim of its id has
     /// ended that, but another core may not know yet that it is gone.
     pub(super) fn heir(&self) -> Option<Arc<str>> {
         let client = self.introduction.client()?;
-        Some(format!("OpenWire connection {}", client.connection_id.to_str()).into())
+        let (user, connection) = (&client.owner, client.connection_id.to_str());
+        Some(format!("OpenWire connection {}@{user}:{connection}", user.len()).into())
     }
 
     /// The client ends a durable subscription.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use postroad_model::{ClientNotice, Event, Login, LoginAnswer, Parting, Silences, protocol_of};
+use postroad_model::{
+    ClientNotice, Event, Login, LoginAnswer, Parting, RareHeaders, Silences, Ticket, UserKey, protocol_of,
+};
 
 use super::exception::{Exception, JAKARTA, JAVAX};
 use super::replies::Then;
@@ -27,6 +29,8 @@ pub struct Client {
     pub client_id: Arc<str>,
     /// Who it says that it is.
     pub user: Option<Arc<str>>,
+    /// The user who has logged in, to whom belongs what it makes; empty for the anonymous user.
+    pub owner: Arc<str>,
 }
 
 /// How far a client has introduced itself.
@@ -61,8 +65,8 @@ impl Introduction {
 #[derive(Default)]
 pub struct LookedInto {
     login: Option<Login>,
-    /// The claim of its client id, and the command that waits for an answer.
-    claim: Option<(Event, Option<i32>)>,
+    /// Who waits for the claim of its client id, and the command that waits for an answer.
+    claim: Option<(Ticket, Option<i32>)>,
 }
 
 impl LookedInto {
@@ -158,26 +162,38 @@ impl OpenWireSession {
         self.reconnected = info.failover_reconnect;
         let user = info.user_name.as_ref().map(|user| user.to_str().into());
         let ticket = self.wait(1, None, Then::Claimed);
-        let holder: Arc<str> = connection_id.to_str().into();
-        self.introduction = Introduction::Claiming(Client { connection_id, client_id: name.clone(), user });
-        let claim = Event::Claim { name, holder, connection: self.id, ticket };
+        let owner = "".into();
+        self.introduction = Introduction::Claiming(Client { connection_id, client_id: name, user, owner });
         if self.options.asks_login {
             let text = |text: &Option<WireString>| text.as_ref().map(|text| text.to_str().into());
             let (user, password) = (text(&info.user_name), text(&info.password));
             self.login.login = Some(Login::Password { user, password });
-            self.login.claim = Some((claim, info.response_required.then_some(info.command_id)));
+            self.login.claim = Some((ticket, info.response_required.then_some(info.command_id)));
         } else {
-            turn.events.push(claim);
+            self.claim_client_id(ticket, turn);
         }
         Ok(Done::Later(ticket))
     }
 
+    fn claim_client_id(&self, ticket: Ticket, turn: &mut Turn<'_>) {
+        let Some(client) = self.introduction.client() else { return };
+        let (name, user) = (client.client_id.clone(), client.owner.clone());
+        let holder = client.connection_id.to_str().into();
+        turn.events.push(Event::Claim { name, user, holder, connection: self.id, ticket });
+    }
+
+    /// The user who has logged in, to whom belongs what the client makes; empty for the anonymous user.
+    pub(super) fn owner(&self) -> &str {
+        self.introduction.client().map_or("", |client| &client.owner)
+    }
+
     /// Somebody has looked into who the client is.
     pub(super) fn admitted(&mut self, answer: LoginAnswer, turn: &mut Turn<'_>) -> Result<(), Parting> {
-        let Some((claim, respond)) = self.login.claim.take() else { return Ok(()) };
+        let Some((ticket, respond)) = self.login.claim.take() else { return Ok(()) };
         let reason = match answer {
-            LoginAnswer::Welcome { .. } => {
-                turn.events.push(claim);
+            LoginAnswer::Welcome { user, .. } => {
+                self.log_in(user);
+                self.claim_client_id(ticket, turn);
                 return Ok(());
             }
             LoginAnswer::Refused { reason } => reason,
@@ -185,6 +201,14 @@ impl OpenWireSession {
         };
         self.refuse(respond, &Exception::of("JMSSecurityException", "user name or password are wrong"), turn);
         Err(Parting::Fault(format!("login failed: {reason}")))
+    }
+
+    fn log_in(&mut self, user: Option<Arc<str>>) {
+        let Introduction::Claiming(client) = &mut self.introduction else { return };
+        client.owner = user.clone().unwrap_or_default();
+        client.user = user;
+        let key = UserKey::of(&client.owner);
+        self.user_headers = key.map(|_| Arc::new(RareHeaders { user: key, ..RareHeaders::default() }));
     }
 
     /// Whether it is known who the client is.

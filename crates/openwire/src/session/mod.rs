@@ -24,11 +24,13 @@ mod temporary;
 mod transaction;
 mod upload;
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
     ConnectionId, ConsumerKey, Deadline, Delivery, Event, Liveness, Login, LoginAnswer, Now, Parting,
-    Protocol, Replies, Session, Ticket, ToSession,
+    Protocol, RareHeaders, Replies, Session, Ticket, ToSession,
 };
 
 use crate::codec::{
@@ -91,6 +93,8 @@ pub struct OpenWireSession {
     negotiated: bool,
     introduction: Introduction,
     login: handshake::LookedInto,
+    /// The headers of messages that have no other ones than who sent them; `None` for the anonymous user.
+    user_headers: Option<Arc<RareHeaders>>,
     /// Its client had lost another connection, and may send again what it sent over that.
     reconnected: bool,
     /// `javax.jms.` or `jakarta.jms.`: where the client looks for exceptions.
@@ -129,6 +133,7 @@ impl OpenWireSession {
             negotiated: false,
             introduction: Introduction::default(),
             login: handshake::LookedInto::default(),
+            user_headers: None,
             reconnected: false,
             jms_package: exception::JAVAX,
             consumers: Consumers::default(),

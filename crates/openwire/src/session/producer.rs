@@ -140,7 +140,8 @@ impl OpenWireSession {
         let stored =
             stored.map_err(|error| Exception::jms(&format!("the message cannot be stored: {error}")))?;
         let schedule = schedule_of(message, now_ms)?.map(Box::new);
-        let model = to_model(message, stored, self.format.version);
+        let mut model = to_model(message, stored, self.format.version);
+        self.name_user(&mut model);
         if names::is_composite(destination) {
             let mut sent = Sent { schedule, ..for_several(destination, model)? };
             self.name_client(&mut sent);
@@ -156,6 +157,15 @@ impl OpenWireSession {
     /// Why the log has not taken the body of the message that is being taken, if so.
     fn refused_upload(&self) -> Option<Refusal> {
         self.uploads.arrived.as_ref()?.refusal.clone()
+    }
+
+    /// The audit knows messages by their users, too.
+    fn name_user(&self, message: &mut Message) {
+        let Some(headers) = self.user_headers.as_ref().filter(|_| message.persistent) else { return };
+        match &mut message.rare {
+            Some(rare) => Arc::make_mut(rare).user = headers.user,
+            none => *none = Some(headers.clone()),
+        }
     }
 
     /// Subscriptions may skip what their own client sends.
