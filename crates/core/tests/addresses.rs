@@ -612,3 +612,53 @@ fn a_temporary_queue_is_taken_from_what_its_client_has_left_behind() {
         assert_eq!(Bench::new(settings(1)).run(script), want, "case: {case}");
     }
 }
+
+#[test]
+fn who_comes_while_an_address_is_being_deleted_has_what_is_made_behind_that() {
+    for (case, before, script, now, durable, failed) in [
+        (
+            "a consumer of a queue",
+            "make 1 a",
+            "unmake 1 a\nattach 2.1 a 9\nsend 2 a m",
+            "",
+            "ok ok ok 2.1<m",
+            "NO ok NO",
+        ),
+        (
+            "a pull",
+            "make 1 a",
+            "unmake 1 a\nattach 2.1 a 0\ncredit 2.1 1\ndrain 2.1\nsend 2 a m",
+            "",
+            "ok ok ok 2.1<m 2.1 drained",
+            "NO ok 2.1 drained NO",
+        ),
+        ("who makes it anew", "make 1 a", "unmake 1 a\nmake 2 a\nattach 2.1 a 9", "", "ok ok ok", "NO ok NO"),
+        ("who deletes it too", "make 1 a", "unmake 1 a\nunmake 2 a", "", "ok ok", "NO ok"),
+        (
+            "who leaves again",
+            "make 1 a",
+            "unmake 1 a\nattach 2.1 a 9\ndetach 2.1 all\nunmake 2 a",
+            "",
+            "ok ok ok",
+            "NO ok ok",
+        ),
+        (
+            "a consumer of a topic",
+            "attach 1.1 #t 9 sub=s\ndetach 1.1 all",
+            "unmake 1 #t\nattach 2.1 #t 9",
+            "",
+            "ok ok",
+            "NO ok",
+        ),
+    ] {
+        for fails in [false, true] {
+            let mut bench = Bench::new(settings(1));
+            bench.run(before);
+            bench.late_from_now_on();
+            assert_eq!(bench.run(script), now, "case: {case}");
+            let said = if fails { bench.all_fail() } else { bench.all_durable() };
+            let want = failed.replace("NO", "no: the store could not write: broken");
+            assert_eq!(said, if fails { &want } else { durable }, "case: {case}, fails: {fails}");
+        }
+    }
+}

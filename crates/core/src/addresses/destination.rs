@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Binding, Command, ConnectionId, Destination, DestinationKind, Effect, QueueId, Refusal, Ticket, Urgency,
+    Binding, Command, ConnectionId, Destination, DestinationKind, Effect, Event, QueueId, Refusal, Ticket,
+    Urgency,
 };
 
 use crate::Partition;
@@ -24,10 +25,13 @@ impl Partition {
                 result => self.reply(connection, ticket, result.map(drop), effects),
             };
         }
-        if destination.kind == DestinationKind::Queue && self.addresses.get(&destination).is_none() {
+        let is_for_it = self.waiting.is_for_queue(&destination);
+        if destination.kind == DestinationKind::Queue
+            && (is_for_it || self.addresses.get(&destination).is_none())
+        {
             let completion = Completion::Reply { connection, ticket };
-            if self.waiting.is_for_queue(&destination) {
-                // A reader has said what it is to be fed.
+            if is_for_it {
+                // A reader has said what it is to be fed; or the queue is being deleted, and made anew behind that.
                 let command = Command::Declare { queue: destination };
                 return self.propose(command, Urgency::Waiting, completion, effects);
             }
@@ -75,6 +79,10 @@ impl Partition {
         ticket: Ticket,
         effects: &mut Vec<Effect>,
     ) {
+        let event = Event::Delete { destination: destination.clone(), connection, ticket };
+        if self.waiting.wait_for_address(&destination, &event) {
+            return;
+        }
         let Some(address) = self.addresses.get(&destination) else {
             return self.reply(connection, ticket, Ok(()), effects);
         };
@@ -98,8 +106,7 @@ impl Partition {
             self.delete_address(&destination, effects);
             return self.reply(connection, ticket, Ok(()), effects);
         }
-        let completion = Completion::Reply { connection, ticket };
-        self.propose(Command::Delete { queue: destination }, Urgency::Waiting, completion, effects);
+        self.end_address(destination, (connection, ticket), effects);
     }
 
     pub(crate) fn delete_address(&mut self, destination: &Destination, effects: &mut Vec<Effect>) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, DetachCause, Effect,
-    QueueId, Refusal, Share, Ticket,
+    Event, QueueId, Refusal, Share, Ticket,
 };
 use postroad_routing::Prefetch;
 use postroad_selector::Selector;
@@ -70,6 +70,12 @@ impl Partition {
             attach.mode = ConsumerMode::Exclusive;
         }
         let Some(attach) = self.attach_to_pattern(attach, effects) else { return };
+        // A topic that is being deleted ends its subscriptions that are in memory alone.
+        if attach.source.kind == DestinationKind::Topic
+            && self.waiting.wait_for_address(&attach.source, &Event::Attach(attach.clone()))
+        {
+            return;
+        }
         let (connection, ticket) = (attach.consumer.connection, attach.ticket);
         match self.source_of(&attach, effects) {
             Ok(Some(_)) if self.must_wait_for_bindings(&attach) => {

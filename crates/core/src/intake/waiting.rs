@@ -37,7 +37,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Whether the queue is on its way into the log.
+    /// Whether the queue is on its way into the log, or out of it.
     pub fn is_for_queue(&self, queue: &Destination) -> bool {
         self.for_queues.contains_key(queue)
     }
@@ -45,6 +45,12 @@ impl Waiting {
     /// Whether the subscription is on its way into the log, or out of it.
     pub fn is_for_subscription(&self, name: &Arc<str>) -> bool {
         self.for_subscriptions.contains_key(name)
+    }
+
+    /// Puts an event behind what waits for the address; `false` if nothing does.
+    pub fn wait_for_address(&mut self, address: &Destination, event: &Event) -> bool {
+        let waiting = self.for_queues.get_mut(address);
+        waiting.map(|waiting| waiting.push(event.clone())).is_some()
     }
 
     /// Puts an event behind what waits for the subscription; `false` if nothing does.
@@ -232,6 +238,18 @@ impl Partition {
         self.propose(Command::Unsubscribe { name }, Urgency::Waiting, completion, effects);
     }
 
+    /// Deletes an address. What would attach to it from now on waits, and attaches to what is made anew behind that.
+    pub(crate) fn end_address(
+        &mut self,
+        address: Destination,
+        answer: (ConnectionId, Ticket),
+        effects: &mut Vec<Effect>,
+    ) {
+        self.waiting.for_queues.insert(address.clone(), Vec::new());
+        let completion = Completion::Deleted { address: address.clone(), answer };
+        self.propose(Command::Delete { queue: address }, Urgency::Waiting, completion, effects);
+    }
+
     /// Puts an event off that looks at what its connection has sent, as long as the log has not all of that; anything else is given
     /// back.
     pub(crate) fn behind_its_sends(&mut self, event: Event) -> Option<Event> {
@@ -309,7 +327,9 @@ impl Partition {
 fn waiter(event: &Event) -> Option<(ConnectionId, Ticket)> {
     match event {
         Event::Attach(Attach { consumer, ticket, .. }) => Some((consumer.connection, *ticket)),
-        Event::Unsubscribe { connection, ticket, .. } => Some((*connection, *ticket)),
+        Event::Unsubscribe { connection, ticket, .. } | Event::Delete { connection, ticket, .. } => {
+            Some((*connection, *ticket))
+        }
         _ => None,
     }
 }

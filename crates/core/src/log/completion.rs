@@ -115,6 +115,13 @@ pub enum Completion {
         /// What it is called.
         name: Arc<str>,
     },
+    /// An address ends, and readers may be waiting to begin one of its name.
+    Deleted {
+        /// Which.
+        address: Destination,
+        /// Who has ended it and waits.
+        answer: (ConnectionId, Ticket),
+    },
     /// A subscription ends, and readers may be waiting to begin one of its name.
     Unsubscribed {
         /// What it is called.
@@ -231,6 +238,11 @@ impl Partition {
                 self.tell_of_subscription(&name, effects);
                 self.resume(waiting, effects);
             }
+            Completion::Deleted { address, answer } => {
+                self.answer(Some(answer), Ok(()), effects);
+                let waiting = self.waiting.take_for_queue(&address);
+                self.resume(waiting, effects);
+            }
             Completion::Unsubscribed { name, answer } => {
                 self.answer(answer, Ok(()), effects);
                 let waiting = self.waiting.take_for_subscription(&name);
@@ -313,6 +325,11 @@ impl Partition {
                 self.refuse_waiting(waiting, refusal, effects);
             }
             // It is there as before, for whoever waits.
+            Completion::Deleted { address, answer } => {
+                self.answer(Some(answer), no(), effects);
+                let waiting = self.waiting.take_for_queue(&address);
+                self.resume(waiting, effects);
+            }
             Completion::Unsubscribed { name, answer } => {
                 self.answer(answer, no(), effects);
                 let waiting = self.waiting.take_for_subscription(&name);
