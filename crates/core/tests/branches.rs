@@ -4,7 +4,7 @@ mod bench;
 
 use bench::{Bench, settings};
 use postroad_core::Partition;
-use postroad_model::PartitionId;
+use postroad_model::{ConnectionId, Effect, Event, PartitionId, Peer, TransactionId, TransactionKey};
 
 /// Names of queues in different partitions of two.
 fn apart() -> (String, String) {
@@ -391,4 +391,27 @@ fn branches_of_a_connection_end_in_the_order_of_their_ids() {
     }
     let undone: Vec<String> = (10..30).map(|number| format!("1/{number} undone")).collect();
     assert_eq!(bench.run("close 1"), undone.join(" "));
+}
+
+#[test]
+fn what_a_branch_gives_back_as_one_of_its_connections_ends_comes_back_in_order() {
+    let mut bench = Bench::new(settings(1));
+    let script =
+        "attach 1.1 a 1\nattach 2.1 a 1\nsend 9 a m\nsend 9 a n\naccept 1.1 m tx=1\naccept 2.1 n tx=1";
+    bench.run(script);
+    bench.run("detach 2.1 all\nattach 3.1 a 9");
+    let key = |connection| TransactionKey { connection: ConnectionId::new(0, connection), number: 1 };
+    let id = TransactionId { coordinator: PartitionId(1), incarnation: 1, number: 1 };
+    let prepare = Peer::Prepare { transactions: vec![key(1), key(2)], id };
+    let mut effects = Vec::new();
+    bench.partitions[0].soft(Event::Seal { transaction: key(2) }, &mut effects);
+    // The coordinator is faster than the first connection, which then ends.
+    bench.partitions[0].soft(Event::Peer { from: PartitionId(1), peer: prepare }, &mut effects);
+    assert_eq!(effects.len(), 0, "it waits for the first connection");
+    bench.partitions[0].soft(Event::Closed { connection: ConnectionId::new(0, 1) }, &mut effects);
+    let delivered = effects.iter().filter_map(|effect| match effect {
+        Effect::Deliver(delivery) => Some(&delivery.message.bytes[..]),
+        _ => None,
+    });
+    assert_eq!(delivered.collect::<Vec<_>>(), [b"m", b"n"]);
 }

@@ -257,12 +257,13 @@ impl Partition {
 
     /// As `undo`; the queues that it returns are to be dispatched.
     pub(crate) fn give_up(&mut self, open: OpenTransaction, effects: &mut Vec<Effect>) -> Vec<QueueId> {
-        let mut orphans = Vec::new();
+        let (mut touched, mut orphans) = (Vec::new(), Vec::new());
         if let Some(Asked::Prepare(transactions, id)) = open.asked {
             let result = Err(open.refused.unwrap_or(Refusal::NoSuchTransaction));
             self.tell(id.coordinator, Peer::Prepared { id, result }, effects);
             let others: Vec<_> = transactions.into_iter().filter_map(|key| self.take_open(key)).collect();
-            others.into_iter().for_each(|other| self.undo(other, effects));
+            // Nothing is delivered before all has come back: else a later message could overtake an earlier one.
+            others.into_iter().for_each(|other| touched.extend(self.give_up(other, effects)));
         }
         for (consumer, Settlement { queue, tag, .. }) in open.settled {
             let Some(entry) = self.entry(queue, tag) else { continue };
@@ -276,7 +277,8 @@ impl Partition {
         for (consumer, queue, tag) in &orphans {
             self.release(*queue, *consumer, &[*tag], true, effects);
         }
-        orphans.into_iter().map(|(_, queue, _)| queue).collect()
+        touched.extend(orphans.into_iter().map(|(_, queue, _)| queue));
+        touched
     }
 
     pub(crate) fn commit(
