@@ -48,9 +48,14 @@ pub struct QueueFigures<'p> {
 }
 
 impl Partition {
-    /// Every lasting queue, in no particular order.
+    /// How many lasting queues there are.
+    pub fn lasting_queues(&self) -> u64 {
+        self.addresses.lasting.len() as u64
+    }
+
+    /// The lasting queues, oldest first: to take some of them costs nothing for the others.
     pub fn queue_figures(&self) -> impl Iterator<Item = QueueFigures<'_>> {
-        let lasting = self.queues.values().filter(|queue| !queue.id.is_volatile());
+        let lasting = self.addresses.lasting.iter().filter_map(|id| self.queues.get(id));
         lasting.map(|queue| QueueFigures {
             queue: &queue.source,
             subscription: queue.subscription.as_ref().map(|subscription| &*subscription.name),

@@ -524,6 +524,7 @@ impl Partition {
         self.go_on_carrying(effects);
         self.let_go_some(effects);
         self.go_on_browsing(effects);
+        self.go_on_trimming(effects);
         self.go_on_redriving(effects);
         self.go_on_moving(effects);
         self.forget_links();
@@ -643,9 +644,16 @@ impl Partition {
         let id = QueueId(self.next_queue);
         self.next_queue += 1;
         address.bound.insert(id, None);
-        self.queues.insert(id, self.new_queue(id, destination.clone()));
+        self.add_queue(self.new_queue(id, destination.clone()));
         self.join_spreads(id, destination);
         id
+    }
+
+    pub(crate) fn add_queue(&mut self, queue: Queue) {
+        if !queue.id.is_volatile() {
+            self.addresses.lasting.insert(queue.id);
+        }
+        self.queues.insert(queue.id, queue);
     }
 
     /// A volatile queue bound to this address, for what matches the selector.
@@ -653,7 +661,7 @@ impl Partition {
         let id = QueueId::volatile(self.next_volatile_queue);
         self.next_volatile_queue += 1;
         self.addresses.bound_mut(destination).insert(id, selector.map(|selector| vec![selector]));
-        self.queues.insert(id, self.new_queue(id, destination.clone()));
+        self.add_queue(self.new_queue(id, destination.clone()));
         id
     }
 

@@ -87,6 +87,8 @@ impl Bound {
 #[derive(Default)]
 pub struct Addresses {
     by_destination: LookupMap<Destination, Address>,
+    /// Queues that are not volatile, oldest first: for figures, which must not look at all of them.
+    pub lasting: BTreeSet<QueueId>,
     /// What topics of a pattern feed.
     by_pattern: PatternMap<Bound>,
     /// Addresses that came (`true`) or went since they were asked for.

@@ -135,6 +135,7 @@ impl Partition {
     /// The queue ends, with its entries and its consumers.
     pub(crate) fn delete_queue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         let Some(queue) = self.queues.remove(&id) else { return };
+        self.addresses.lasting.remove(&id);
         self.accounts.close(&queue);
         let skips = queue.subscription.as_ref().is_some_and(|subscription| subscription.skips.is_some());
         self.skipping_subscriptions -= u64::from(skips);

@@ -1,9 +1,10 @@
-//! Queues that have ended: what they held may be millions of messages, so it is let go in steps, some each millisecond.
+//! Work on whole queues that goes in steps, one each millisecond: what queues held that have ended, and what others hold beyond their limits.
+//! Either may be millions of messages.
 //!
 //! To everybody else a queue is gone at once, and all that it held is discarded; but its messages take memory and disk until their step. A
 //! snapshot does not have them any more, so a start lets go of the rest.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use postroad_model::{Effect, QueueId};
 
@@ -13,31 +14,36 @@ use crate::queue::{Entry, LaneNumber, Lanes, Page, TakenPage, tag};
 /// Entries after which a step ends: less than a millisecond of work.
 const STEP_ENTRIES: u64 = 1024;
 
-/// What queues held that are gone.
+/// See the head of this file.
 #[derive(Default)]
-pub struct Endings(VecDeque<(QueueId, Lanes)>);
+pub struct Endings {
+    /// What queues held that are gone.
+    gone: VecDeque<(QueueId, Lanes)>,
+    /// Queues that hold more than their limit allows after their last step.
+    pub over: BTreeSet<QueueId>,
+}
 
 impl Endings {
     /// When the next step is due.
     pub fn next_ms(&self, now_ms: u64) -> Option<u64> {
-        (!self.0.is_empty()).then_some(now_ms + 1)
+        (!self.gone.is_empty() || !self.over.is_empty()).then_some(now_ms + 1)
     }
 }
 
 impl Partition {
     /// The folded pages of queues that are gone.
     pub(crate) fn ending_pages(&self) -> impl Iterator<Item = &Page> {
-        let lanes = self.endings.0.iter().flat_map(|(_, lanes)| lanes.iter());
+        let lanes = self.endings.gone.iter().flat_map(|(_, lanes)| lanes.iter());
         lanes.flat_map(|(_, lane)| lane.folded_pages())
     }
 
     /// A queue is gone that held this.
     pub(crate) fn let_go(&mut self, id: QueueId, lanes: Lanes, effects: &mut Vec<Effect>) {
         self.counters.discarded += lanes.iter().map(|(_, lane)| lane.len()).sum::<u64>();
-        self.endings.0.push_back((id, lanes));
+        self.endings.gone.push_back((id, lanes));
         self.let_go_some(effects);
         // While a log is read nobody waits, and there is no time that could pass.
-        while !self.is_live && !self.endings.0.is_empty() {
+        while !self.is_live && !self.endings.gone.is_empty() {
             self.let_go_some(effects);
         }
     }
@@ -45,12 +51,12 @@ impl Partition {
     /// Lets go of some of what queues held that are gone.
     pub(crate) fn let_go_some(&mut self, effects: &mut Vec<Effect>) {
         let mut entries = 0;
-        while let Some((id, lanes)) = self.endings.0.front_mut()
+        while let Some((id, lanes)) = self.endings.gone.front_mut()
             && entries < STEP_ENTRIES
         {
             let id = *id;
             match lanes.take_page() {
-                None => drop(self.endings.0.pop_front()),
+                None => drop(self.endings.gone.pop_front()),
                 Some((number, TakenPage::Folded(page))) => {
                     entries += page.len();
                     self.let_page_go(id, number, &page, effects);

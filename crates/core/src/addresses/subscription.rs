@@ -115,7 +115,7 @@ impl Partition {
         self.subscriptions.insert(subscription.name.clone(), queue.id);
         self.skipping_subscriptions += u64::from(subscription.skips.is_some());
         queue.subscription = Some(subscription);
-        self.queues.insert(queue.id, queue);
+        self.add_queue(queue);
     }
 
     pub(crate) fn apply_unsubscribe(&mut self, name: &Arc<str>, effects: &mut Vec<Effect>) {

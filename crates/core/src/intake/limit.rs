@@ -14,6 +14,9 @@
 //! Whoever waits, waits in line by the address: what its producer sent later does not overtake. What the broker itself moves (dead
 //! letters, messages that are due) waits for nobody. What is sent in a transaction cannot wait: it is refused at once.
 //!
+//! What is more than a limit leaves in steps of so many messages, each a record of its own: a limit that is put on a backlog of millions
+//! stops nobody. Until the last step consumers may still get what is more.
+//!
 //! A drop is decided here and in the log like an expiry, so that a replay knows of it; until it is, the entry is leaving.
 
 use postroad_model::{
@@ -45,6 +48,9 @@ pub enum HeldBy {
     /// The disk.
     Disk,
 }
+
+/// Messages that leave by limits in one step, in one record for each queue: a millisecond of work.
+const TRIM_MAX: usize = 256;
 
 /// Where a message counts that is on its way to the log.
 #[derive(Debug, Default)]
@@ -87,10 +93,18 @@ impl Partition {
 
     pub(crate) fn trim_all(&mut self, effects: &mut Vec<Effect>) {
         let over = self.queues.values().filter(|queue| queue.limit.drops() && queue.is_over());
-        let mut over: Vec<QueueId> = over.map(|queue| queue.id).collect();
-        over.sort_unstable();
-        for id in over {
-            self.trim(id, effects);
+        self.endings.over.extend(over.map(|queue| queue.id));
+        self.go_on_trimming(effects);
+    }
+
+    /// The next step of queues that hold more than their limits allow.
+    pub(crate) fn go_on_trimming(&mut self, effects: &mut Vec<Effect>) {
+        let mut left = TRIM_MAX;
+        while left > 0
+            && let Some(id) = self.endings.over.pop_first()
+        {
+            // One that has nothing to drop costs a look.
+            left -= self.trim_some(id, left, effects).max(1);
         }
     }
 
@@ -223,14 +237,28 @@ impl Partition {
         self.unpark(effects);
     }
 
-    /// A queue that drops what is more than its limit does so.
+    /// A queue that drops what is more than its limit does so, in one step or more.
     pub(crate) fn trim(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        let mut dropped = Vec::new();
-        while let Some(tag) = self.surplus(id) {
+        if !self.endings.over.contains(&id) {
+            self.trim_some(id, TRIM_MAX, effects);
+        }
+    }
+
+    /// Drops at most so many; says how many.
+    fn trim_some(&mut self, id: QueueId, most: usize, effects: &mut Vec<Effect>) -> usize {
+        let (mut dropped, mut count) = (Vec::new(), 0);
+        while count < most
+            && let Some(tag) = self.surplus(id)
+        {
             self.announce_message(id, tag, MessageEvent::Discarded, None, effects);
             dropped.extend(self.leave(id, &[tag], SettleCause::Dropped, effects));
+            count += 1;
         }
         self.settle_leaving(dropped, None, effects);
+        if count == most && self.queues.get(&id).is_some_and(Queue::is_over) {
+            self.endings.over.insert(id);
+        }
+        count
     }
 
     /// The entry that the queue drops next; `None` if it holds no more than it may, or if somebody holds all of it.

@@ -14,6 +14,8 @@ pub struct WaitingLines {
     lines: BTreeMap<HeldBy, VecDeque<Destination>>,
     /// What each address waits for; an entry in a line that says otherwise is of the past.
     by_address: BTreeMap<Destination, HeldBy>,
+    /// How many addresses wait for what.
+    counts: BTreeMap<HeldBy, u64>,
 }
 
 impl WaitingLines {
@@ -22,9 +24,18 @@ impl WaitingLines {
         self.by_address.is_empty()
     }
 
-    /// How many addresses wait for this, found by asking all: for who wants to know.
+    /// How many addresses wait for this.
     pub fn waiting_for(&self, held_by: HeldBy) -> u64 {
-        self.by_address.values().filter(|other| **other == held_by).count() as u64
+        self.counts.get(&held_by).copied().unwrap_or_default()
+    }
+
+    fn count_one_less(&mut self, held_by: HeldBy) {
+        if let Some(count) = self.counts.get_mut(&held_by) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&held_by);
+            }
+        }
     }
 
     /// Nobody waits any more.
@@ -34,9 +45,12 @@ impl WaitingLines {
 
     /// The address waits for this from now on, behind others or, if it has waited longest, ahead of them.
     pub fn put(&mut self, to: Destination, held_by: HeldBy, is_first: bool) {
-        if self.by_address.insert(to.clone(), held_by) == Some(held_by) {
+        let before = self.by_address.insert(to.clone(), held_by);
+        if before == Some(held_by) {
             return;
         }
+        before.into_iter().for_each(|before| self.count_one_less(before));
+        *self.counts.entry(held_by).or_default() += 1;
         let line = self.lines.entry(held_by).or_default();
         if is_first { line.push_front(to) } else { line.push_back(to) }
     }
@@ -47,6 +61,7 @@ impl WaitingLines {
         while let Some(to) = line.pop_front() {
             if self.by_address.get(&to) == Some(&held_by) {
                 self.by_address.remove(&to);
+                self.count_one_less(held_by);
                 return Some(to);
             }
         }

@@ -445,7 +445,7 @@ impl Partition {
             Some(subscription) => self.bind_subscription(queue, subscription),
             None => {
                 self.addresses.get_or_make(&source).bound.insert(id, None);
-                self.queues.insert(id, queue);
+                self.add_queue(queue);
             }
         }
         Ok(())

@@ -11,8 +11,14 @@ use crate::Partition;
 use crate::clock::{Clock, ERAS, Era};
 use crate::queue::State;
 
-/// Entries that leave in one tick at most: many that end at once hold up nobody else for long.
+/// Work of one tick at most, in entries that end without a grave: many that end at once hold up nobody else for long.
 const SWEPT_MAX: usize = 256;
+
+/// What an entry costs that goes to the dead letters, with a record of its own.
+const BURIAL_COST: usize = 4;
+
+/// What it costs to open a page of entries.
+const PAGE_COST: usize = 128;
 
 /// An entry that cannot leave yet, for a consumer has it or its body is on the disk, is looked at again after this.
 const AGAIN_MS: u64 = 1000;
@@ -103,12 +109,16 @@ impl Partition {
     /// Ends what is due.
     pub(crate) fn sweep(&mut self, effects: &mut Vec<Effect>) {
         let mut absent = Vec::new();
-        for _ in 0..SWEPT_MAX {
-            let Some((era, id, tag)) = self.expiries.take_due(&self.clock) else { break };
+        let mut left = SWEPT_MAX;
+        while left > 0
+            && let Some((era, id, tag)) = self.expiries.take_due(&self.clock)
+        {
             // It stood for its page: now each of its entries stands for itself.
             if self.open_page_in(era, id, tag) {
+                left = left.saturating_sub(PAGE_COST);
                 continue;
             }
+            left -= 1;
             let Some(entry) = self.entry(id, tag) else { continue };
             let (key, state) = (entry.key, entry.state);
             // It may be refused by the log, or held: then its turn comes again.
@@ -116,7 +126,9 @@ impl Partition {
             if state != State::Ready && state != State::Resting {
                 continue;
             }
-            if self.grave_of(id, key).is_none() || self.bodies.resident(key).is_some() {
+            let has_grave = self.grave_of(id, key).is_some();
+            if !has_grave || self.bodies.resident(key).is_some() {
+                left = left.saturating_sub(if has_grave { BURIAL_COST } else { 0 });
                 self.expire(id, tag, effects);
                 continue;
             }
