@@ -5,9 +5,11 @@
 pub struct Figures {
     /// By protocol.
     pub connections: Vec<ConnectionFigures>,
+    /// The threads that serve connections and own partitions, by number.
+    pub cores: Vec<StepFigures>,
     /// By number.
     pub partitions: Vec<PartitionFigures>,
-    /// The first [`crate::QUEUES_MAX`] lasting queues of each partition, by name.
+    /// The oldest [`crate::QUEUES_MAX`] lasting queues of each partition, by name.
     pub queues: Vec<QueueFigures>,
     /// How many there are beside them.
     pub queues_unlisted: u64,
@@ -15,6 +17,15 @@ pub struct Figures {
     pub tenants: Vec<TenantFigures>,
     /// The journals, that of the main store first.
     pub journals: Vec<JournalFigures>,
+}
+
+/// The steps of a core: each is the handling of one event, record or tick, during which it does nothing else.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepFigures {
+    /// Its number.
+    pub core: u16,
+    /// Microseconds that a step took.
+    pub micros: Distribution,
 }
 
 /// What all queues of a tenant hold together.

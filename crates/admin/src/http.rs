@@ -36,6 +36,9 @@ const FIGURES_WITHIN: Duration = Duration::from_secs(2);
 pub trait Source: Clone + Send + Sync + 'static {
     /// Asks everybody concerned. Takes as long as the slowest of them; whoever asks need not wait for that.
     fn figures(&self) -> impl Future<Output = Figures> + Send;
+
+    /// How the journals are, that of the main store first, once every core has answered. Costs a core nothing.
+    fn readiness(&self) -> impl Future<Output = Vec<JournalFigures>> + Send;
 }
 
 /// Serves one connection until its client closes it.
@@ -96,14 +99,24 @@ async fn answer(method: &Method, path: &str, source: &impl Source) -> Response<F
     if path == "/health/live" {
         return text(StatusCode::OK, "live\n".to_owned());
     }
-    let Ok(figures) = tokio::time::timeout(FIGURES_WITHIN, source.figures()).await else {
+    let silent = || {
         let what = format!("the broker does not answer within {} seconds\n", FIGURES_WITHIN.as_secs());
-        return text(StatusCode::SERVICE_UNAVAILABLE, what);
+        text(StatusCode::SERVICE_UNAVAILABLE, what)
     };
     if path == "/metrics" {
-        return text(StatusCode::OK, exposition::write(&figures));
+        let figures = tokio::time::timeout(FIGURES_WITHIN, source.figures()).await;
+        return figures
+            .map_or_else(|_| silent(), |figures| text(StatusCode::OK, exposition::write(&figures)));
     }
-    let mut journals = figures.journals.iter();
+    let Ok(journals) = tokio::time::timeout(FIGURES_WITHIN, source.readiness()).await else {
+        return silent();
+    };
+    ready(&journals)
+}
+
+/// Whether clients should come here.
+fn ready(journals: &[JournalFigures]) -> Response<Full<Bytes>> {
+    let mut journals = journals.iter();
     // What is not placed elsewhere lives in the main store, and so clients can do little without it.
     if let Some(why) = journals.next().and_then(trouble) {
         return text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"));
@@ -154,6 +167,10 @@ mod tests {
                 Some(figures) => figures.clone(),
                 None => std::future::pending().await,
             }
+        }
+
+        async fn readiness(&self) -> Vec<JournalFigures> {
+            self.figures().await.journals
         }
     }
 

@@ -15,7 +15,8 @@ mod http;
 
 pub use api::{ApiOptions, Peer, router};
 pub use figures::{
-    ConnectionFigures, Distribution, Figures, JournalFigures, PartitionFigures, QueueFigures, TenantFigures,
+    ConnectionFigures, Distribution, Figures, JournalFigures, PartitionFigures, QueueFigures, StepFigures,
+    TenantFigures,
 };
 pub use http::{Source, serve, serve_on};
 pub use metrics::{METRICS, Metric, QUEUES_MAX};

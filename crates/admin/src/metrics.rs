@@ -1,7 +1,9 @@
 //! Every metric: its name, what it is, and where it comes from. docs/features/metrics.md has the same rows.
 
 use crate::exposition::Sample;
-use crate::figures::{Distribution, Figures, JournalFigures, PartitionFigures, QueueFigures, TenantFigures};
+use crate::figures::{
+    Distribution, Figures, JournalFigures, PartitionFigures, QueueFigures, StepFigures, TenantFigures,
+};
 
 /// Queues of one partition that have figures of their own: with seven to each, so many lines are what a scrape can carry.
 pub const QUEUES_MAX: usize = 1000;
@@ -169,6 +171,14 @@ pub const METRICS: &[Metric] = &[
     gauge("postroad_volatile_bytes", "bytes of messages that are only in memory", |figures| {
         partitions(figures, |partition| partition.volatile_bytes)
     }),
+    histogram(
+        "postroad_core_step_seconds",
+        "seconds that a core took for one event, record or tick, during which it served nobody else",
+        |figures| {
+            let label = |of: &StepFigures| ("core", of.core.to_string());
+            figures.cores.iter().flat_map(|of| buckets(&of.micros, 1e6, &label(of))).collect()
+        },
+    ),
     histogram("postroad_journal_group_records", "records written together", |figures| {
         distributions(figures, |journal| &journal.group_records, 1.0)
     }),
@@ -262,7 +272,7 @@ fn distributions(
     value: fn(&JournalFigures) -> &Distribution,
     per_unit: f64,
 ) -> Vec<Sample> {
-    let of = |journal: &JournalFigures| buckets(value(journal), per_unit, &journal.store);
+    let of = |journal: &JournalFigures| buckets(value(journal), per_unit, &("store", journal.store.clone()));
     figures.journals.iter().flat_map(of).collect()
 }
 
@@ -284,19 +294,18 @@ fn partitions(figures: &Figures, value: fn(&PartitionFigures) -> u64) -> Vec<Sam
     figures.partitions.iter().map(sample).collect()
 }
 
-/// Bucket by bucket, each with all below it; `per_unit` of the values make one unit.
-fn buckets(distribution: &Distribution, per_unit: f64, store: &str) -> Vec<Sample> {
+/// Bucket by bucket, each with all below it and this label; `per_unit` of the values make one unit.
+fn buckets(distribution: &Distribution, per_unit: f64, (name, of): &(&'static str, String)) -> Vec<Sample> {
     let mut below = 0;
     let mut samples = Vec::with_capacity(distribution.counts.len() + 3);
     for (power, count) in distribution.counts.iter().enumerate() {
         below += count;
         let bound = (1_u64 << power.min(63)) as f64 / per_unit;
-        samples
-            .push(Sample::of(below).suffix("_bucket").label("store", store).label("le", &bound.to_string()));
+        samples.push(Sample::of(below).suffix("_bucket").label(name, of).label("le", &bound.to_string()));
     }
-    samples.push(Sample::of(below).suffix("_bucket").label("store", store).label("le", "+Inf"));
-    samples.push(Sample::of_f64(distribution.sum as f64 / per_unit).suffix("_sum").label("store", store));
-    samples.push(Sample::of(below).suffix("_count").label("store", store));
+    samples.push(Sample::of(below).suffix("_bucket").label(name, of).label("le", "+Inf"));
+    samples.push(Sample::of_f64(distribution.sum as f64 / per_unit).suffix("_sum").label(name, of));
+    samples.push(Sample::of(below).suffix("_count").label(name, of));
     samples
 }
 

@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use postroad_core::{
     Partition, UnwrittenPages, chunk_in_record, encode_record, jobs_in_record, tell_together,
 };
+use postroad_journal::Powers;
 use postroad_model::{
     Announcement, CarriedPiece, ConnectionId, Destination, Effect, Event, MessageKey, Notice, Now,
     PartitionId, PartitionRange, Peer, Placement, Position, Publish, Sent, Ticket, ToSession, TransactionKey,
@@ -132,6 +133,10 @@ pub struct Core {
     now: Now,
     /// The time for which a turn is expected already, in ticks.
     alarm_ms: Option<u64>,
+    /// How long its steps took, in microseconds: one is the handling of an event, a record or a tick by a partition.
+    steps: Powers,
+    /// When the step that is going on began.
+    step_began: Instant,
     /// Something waits to be sent on by [`Core::flush`].
     unsent: bool,
 }
@@ -146,6 +151,10 @@ enum PieceFor {
 
 /// So far the wall clock must be from where it would be to have been set; less is drift.
 const SET_MS: u64 = 1000;
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
 
 /// Which core owns a partition.
 pub fn owner(partition: PartitionId, cores: u16) -> u16 {
@@ -187,6 +196,8 @@ impl Core {
             snapshots: VecDeque::new(),
             failing: BTreeMap::new(),
             alarm_ms: None,
+            steps: Powers::default(),
+            step_began: Instant::now(),
             unsent: false,
         }
     }
@@ -201,6 +212,7 @@ impl Core {
 
     /// Decides anew about destinations, in every partition.
     pub fn follow(&mut self, policies: &Arc<Policies>) {
+        self.step_began = Instant::now();
         for id in self.partitions.keys().copied().collect::<Vec<_>>() {
             self.with(id, |partition, effects| partition.follow(policies.clone(), effects));
         }
@@ -248,6 +260,21 @@ impl Core {
         self.partitions.iter().map(|(id, partition)| (*id, partition))
     }
 
+    /// How long its steps took, in microseconds.
+    pub fn steps(&self) -> &Powers {
+        &self.steps
+    }
+
+    /// Which core it is.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// The partition of this number, if it is here.
+    pub fn partition(&self, id: PartitionId) -> Option<&Partition> {
+        self.partitions.get(&id)
+    }
+
     /// How many connections it has.
     pub fn connections(&self) -> usize {
         self.mailboxes.len()
@@ -267,6 +294,7 @@ impl Core {
 
     /// Takes in what came from other threads, and does what follows from it.
     pub fn turn(&mut self) {
+        self.step_began = Instant::now();
         for index in 0..self.from_cores.len() {
             while let Some(message) = self.from_cores[index].pop() {
                 match message {
@@ -295,6 +323,7 @@ impl Core {
         if self.work.is_empty() {
             return;
         }
+        self.step_began = Instant::now();
         self.tick();
         while let Some((partition, event)) = self.work.pop_front() {
             self.publishing = matches!(event, Event::Publish(_));
@@ -332,6 +361,9 @@ impl Core {
             for (id, partition) in &mut self.partitions {
                 partition.soft(Event::Tick { now }, &mut self.effects);
                 followed.extend(self.effects.drain(..).map(|effect| (*id, effect)));
+                let ended = Instant::now();
+                self.steps.add(micros(ended.saturating_duration_since(self.step_began)));
+                self.step_began = ended;
             }
             for (id, effect) in followed {
                 self.carry_out(id, effect);
@@ -412,10 +444,11 @@ impl Core {
         let Some((id, unwritten)) = self.snapshots.front_mut() else { return };
         let id = *id;
         if self.partitions.get(&id).is_some_and(|partition| partition.write_pages(unwritten)) {
-            return;
+            return self.step_ended();
         }
         self.snapshots.pop_front();
         self.snapshot(id);
+        self.step_ended();
     }
 
     fn snapshot(&mut self, id: PartitionId) {
@@ -519,6 +552,14 @@ impl Core {
             self.carry_out(id, effect);
         }
         self.effects = effects;
+        self.step_ended();
+    }
+
+    /// A step has ended, and another begins.
+    fn step_ended(&mut self) {
+        let ended = Instant::now();
+        self.steps.add(micros(ended.saturating_duration_since(self.step_began)));
+        self.step_began = ended;
     }
 
     fn carry_out(&mut self, id: PartitionId, effect: Effect) {

@@ -2,20 +2,23 @@
 //!
 //! Never here: counting. Each core and the journal's writer count for themselves.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use postroad_admin::{
     ConnectionFigures, Figures, JournalFigures, PartitionFigures, QUEUES_MAX, QueueFigures, Source,
-    TenantFigures,
+    StepFigures, TenantFigures,
 };
 use postroad_core::{Counters, Memory, Partition};
 use postroad_model::PartitionId;
 use postroad_node::{ConnectionCounts, Core};
 use postroad_routing::is_wildcard;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 
 use crate::runtime::NamedDoor;
+use crate::runtime::durations::distribution;
 
 /// Questions that wait for a core; whoever asks more waits too.
 pub const QUESTIONS_MAX: usize = 4;
@@ -24,12 +27,19 @@ pub const QUESTIONS_MAX: usize = 4;
 const JOURNAL_WITHIN: Duration = Duration::from_millis(500);
 
 /// A question to a core.
-pub type Question = oneshot::Sender<CoreFigures>;
+#[derive(Debug)]
+pub enum Question {
+    /// Whether it serves anybody at all.
+    Alive(oneshot::Sender<()>),
+    /// How it is.
+    Figures(oneshot::Sender<CoreFigures>),
+}
 
 /// What one core says.
 #[derive(Debug, Default)]
 pub struct CoreFigures {
     pub connections: Vec<ConnectionFigures>,
+    pub steps: Vec<StepFigures>,
     pub partitions: Vec<PartitionFigures>,
     pub queues: Vec<QueueFigures>,
     pub queues_unlisted: u64,
@@ -49,19 +59,24 @@ impl Source for Everybody {
         for core in &self.cores {
             let (question, answer) = oneshot::channel();
             // A core that is gone has nothing to say.
-            let _ = core.send(question).await;
+            let _ = core.send(Question::Figures(question)).await;
             answers.push(answer);
         }
-        // Each may have to wait for a sync, and one must not hold up what another says.
-        let ask = |door: NamedDoor| tokio::task::spawn_blocking(move || door.figures());
-        let journals: Vec<_> = self.journals.iter().cloned().map(ask).collect();
+        let journals = self.ask_journals();
         let mut figures = Figures::default();
         let mut connections: BTreeMap<&'static str, ConnectionFigures> = BTreeMap::new();
         let mut tenants: BTreeMap<String, TenantFigures> = BTreeMap::new();
         let mut queues: BTreeMap<(String, String), QueueFigures> = BTreeMap::new();
         for answer in answers {
-            let CoreFigures { connections: own, partitions, queues: parts, queues_unlisted, tenants: shares } =
-                answer.await.unwrap_or_default();
+            let CoreFigures {
+                connections: own,
+                steps,
+                partitions,
+                queues: parts,
+                queues_unlisted,
+                tenants: shares,
+            } = answer.await.unwrap_or_default();
+            figures.cores.extend(steps);
             for share in shares {
                 let all = tenants.entry(share.tenant.clone()).or_default();
                 *all = TenantFigures {
@@ -84,6 +99,35 @@ impl Source for Everybody {
         figures.tenants = tenants.into_values().collect();
         figures.partitions.sort_unstable_by_key(|partition| partition.partition);
         figures.queues = queues.into_values().collect();
+        figures.journals = self.answers_of(journals).await;
+        figures
+    }
+
+    async fn readiness(&self) -> Vec<JournalFigures> {
+        let mut answers = Vec::with_capacity(self.cores.len());
+        for core in &self.cores {
+            let (question, answer) = oneshot::channel();
+            // A core that is gone has nothing to say.
+            let _ = core.send(Question::Alive(question)).await;
+            answers.push(answer);
+        }
+        let journals = self.ask_journals();
+        for answer in answers {
+            let _ = answer.await;
+        }
+        self.answers_of(journals).await
+    }
+}
+
+impl Everybody {
+    /// Each may have to wait for a sync, and one must not hold up what another says.
+    fn ask_journals(&self) -> Vec<JoinHandle<JournalFigures>> {
+        let ask = |door: NamedDoor| tokio::task::spawn_blocking(move || door.figures());
+        self.journals.iter().cloned().map(ask).collect()
+    }
+
+    async fn answers_of(&self, journals: Vec<JoinHandle<JournalFigures>>) -> Vec<JournalFigures> {
+        let mut answers = Vec::with_capacity(journals.len());
         for (journal, NamedDoor { store, .. }) in journals.into_iter().zip(&self.journals) {
             let said = tokio::time::timeout(JOURNAL_WITHIN, journal).await;
             let silent = || JournalFigures {
@@ -91,9 +135,9 @@ impl Source for Everybody {
                 broken: Some(format!("its journal is busy for more than {} ms", JOURNAL_WITHIN.as_millis())),
                 ..JournalFigures::default()
             };
-            figures.journals.push(said.ok().and_then(Result::ok).unwrap_or_else(silent));
+            answers.push(said.ok().and_then(Result::ok).unwrap_or_else(silent));
         }
-        figures
+        answers
     }
 }
 
@@ -124,23 +168,31 @@ fn merge(queues: &mut BTreeMap<(String, String), QueueFigures>, part: QueueFigur
 }
 
 impl CoreFigures {
-    /// Of a core as it is now.
-    pub fn of(core: &Core) -> CoreFigures {
+    /// Of a core as it is now, and then of one partition after another: others are served in between.
+    pub async fn gather(core: &RefCell<Core>) -> CoreFigures {
+        let mut figures = CoreFigures::of(&core.borrow());
+        let ids: Vec<PartitionId> = core.borrow().partitions().map(|(id, _)| id).collect();
+        for id in ids {
+            core.borrow().partition(id).into_iter().for_each(|partition| figures.add(id, partition));
+            tokio::task::yield_now().await;
+        }
+        figures
+    }
+
+    /// What a core says without its partitions.
+    fn of(core: &Core) -> CoreFigures {
         let connections = core.connection_counts().map(|(protocol, ConnectionCounts { open, opened })| {
             ConnectionFigures { protocol, open, opened }
         });
-        let mut figures = CoreFigures { connections: connections.collect(), ..CoreFigures::default() };
-        core.partitions().for_each(|(id, partition)| figures.add(id, partition));
-        figures
+        let steps = StepFigures { core: core.number(), micros: distribution(core.steps()) };
+        CoreFigures { connections: connections.collect(), steps: vec![steps], ..CoreFigures::default() }
     }
 
     /// Adds what a partition says.
     pub fn add(&mut self, id: PartitionId, partition: &Partition) {
         self.partitions.push(partition_figures(id, partition));
-        let mut lasting: Vec<_> = partition.queue_figures().collect();
-        lasting.sort_unstable_by(|a, b| (a.queue, a.subscription).cmp(&(b.queue, b.subscription)));
-        self.queues_unlisted += lasting.len().saturating_sub(QUEUES_MAX) as u64;
-        let figures = lasting.iter().take(QUEUES_MAX).map(|queue| QueueFigures {
+        self.queues_unlisted += partition.lasting_queues().saturating_sub(QUEUES_MAX as u64);
+        let figures = partition.queue_figures().take(QUEUES_MAX).map(|queue| QueueFigures {
             destination: queue.queue.to_string(),
             subscription: queue.subscription.unwrap_or_default().to_owned(),
             depth: queue.depth,
@@ -218,7 +270,8 @@ mod tests {
         let core = |queues: Vec<QueueFigures>| {
             let (question, mut asked) = mpsc::channel::<Question>(1);
             tokio::spawn(async move {
-                let _ = asked.recv().await.unwrap().send(CoreFigures { queues, ..CoreFigures::default() });
+                let Some(Question::Figures(question)) = asked.recv().await else { return };
+                let _ = question.send(CoreFigures { queues, ..CoreFigures::default() });
             });
             question
         };

@@ -508,9 +508,11 @@ async fn follow(core: Rc<RefCell<Core>>, mut policies: watch::Receiver<Arc<Polic
 /// Says how the core is, to whoever asks.
 async fn say(core: Rc<RefCell<Core>>, mut questions: mpsc::Receiver<Question>) {
     while let Some(question) = questions.recv().await {
-        let figures = CoreFigures::of(&core.borrow());
         // Whoever asked may have given up.
-        let _ = question.send(figures);
+        let _ = match question {
+            Question::Alive(answer) => answer.send(()).is_ok(),
+            Question::Figures(answer) => answer.send(CoreFigures::gather(&core).await).is_ok(),
+        };
     }
 }
 
