@@ -1,5 +1,6 @@
 //! Configuration: one TOML file that may be absent, overruled by the command line.
 
+mod bridges;
 mod destinations;
 mod encryption;
 mod memory;
@@ -18,6 +19,7 @@ use serde::Deserialize;
 
 use crate::cli::ServeArguments;
 
+pub use bridges::{Bridge, BridgeConfig};
 pub use encryption::{EncryptionConfig, StoreKeys, TenantKeyConfig, key_in_file};
 pub use memory::{Shares, parse_bytes};
 pub use stores::StoresConfig;
@@ -71,6 +73,8 @@ pub struct Config {
     pub virtual_topic: Vec<VirtualTopicConfig>,
     /// Addresses that pass on what is sent to them.
     pub composite: Vec<CompositeConfig>,
+    /// Links to other brokers.
+    pub bridge: Vec<BridgeConfig>,
     /// Queues with a topic for those who look on.
     pub mirrored_queues: MirroredQueuesConfig,
 }
@@ -192,6 +196,7 @@ impl Default for Config {
             tenant_key: Vec::new(),
             virtual_topic: vec![VirtualTopicConfig::default()],
             composite: Vec::new(),
+            bridge: Vec::new(),
             mirrored_queues: MirroredQueuesConfig::default(),
         }
     }
@@ -352,6 +357,7 @@ impl Config {
         }
         self.tls.files()?;
         self.addressing()?;
+        self.bridges()?;
         self.encryption.check(&self.tenant_key, &self.policies()?.tenants)
     }
 
@@ -393,6 +399,14 @@ impl Config {
         }
         let users = Users::load(users);
         users.and_then(|users| Door::of(users, *anonymous)).context("security.users")
+    }
+
+    /// The links to other brokers.
+    ///
+    /// # Errors
+    /// One cannot be made of what is said of it.
+    pub fn bridges(&self) -> anyhow::Result<Vec<Bridge>> {
+        bridges::bridges(&self.bridge)
     }
 
     /// What names say about destinations.

@@ -83,6 +83,21 @@ impl Default for LinkOptions {
     }
 }
 
+/// A link that this broker opens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DialOptions {
+    /// What operators call it; part of the names that the peer knows it by.
+    pub name: Arc<str>,
+    /// Messages come back by the same connection.
+    pub duplex: bool,
+    /// Who we are at the peer.
+    pub user: Option<Arc<str>>,
+    /// What proves it.
+    pub password: Option<Arc<str>>,
+    /// What is forwarded.
+    pub link: LinkOptions,
+}
+
 /// A consumer at the peer, or behind it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteConsumer {
@@ -196,6 +211,32 @@ impl LinkOptions {
             options.set(&key, value.trim());
         }
         options
+    }
+
+    /// As an initiator of this name sends them. Classic makes its side of a duplex link only if they say so, too.
+    pub fn to_properties(&self, name: &str, duplex: bool) -> String {
+        let list = |list: &[Destination]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let mut properties = vec![
+            ("name", name.to_owned()),
+            ("duplex", duplex.to_string()),
+            ("prefetchSize", self.prefetch.to_string()),
+            ("messageTTL", self.message_ttl.to_string()),
+            ("consumerTTL", self.consumer_ttl.to_string()),
+            ("consumerPriorityBase", self.priority.to_string()),
+            ("decreaseNetworkConsumerPriority", self.decreases_priority.to_string()),
+            ("bridgeTempDestinations", self.temporaries.to_string()),
+            ("staticBridge", self.only_statics.to_string()),
+        ];
+        for (key, destinations) in [
+            ("dynamicallyIncludedDestinations", &self.include),
+            ("staticallyIncludedDestinations", &self.statics),
+        ] {
+            if !destinations.is_empty() {
+                properties.push((key, list(destinations)));
+            }
+        }
+        let line = |(key, value): (&str, String)| format!("{key}={}\n", value.replace('\\', "\\\\"));
+        properties.into_iter().map(line).collect()
     }
 
     fn set(&mut self, key: &str, value: &str) {
@@ -324,6 +365,7 @@ mod tests {
             ..LinkOptions::default()
         };
         assert_eq!(LinkOptions::from_properties(text), want);
+        assert_eq!(LinkOptions::from_properties(&want.to_properties("a\\b", true)), want);
         assert_eq!(LinkOptions::from_properties(""), LinkOptions::default());
     }
 }

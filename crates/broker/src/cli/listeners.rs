@@ -32,6 +32,8 @@ impl Endpoint {
             (Service::OpenWire, false, true) => "ssl",
             (Service::OpenWire, true, false) => "ws",
             (Service::OpenWire, true, true) => "wss",
+            // Nobody listens for links: this broker opens them.
+            (Service::Link { .. }, ..) => "tcp",
             (Service::Amqp, false, false) => "amqp",
             (Service::Amqp, false, true) => "amqps",
             (Service::Amqp, true, false) => "amqpws",

@@ -12,19 +12,22 @@ use postroad_admin::ApiOptions;
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::{ConnectionId, Session};
 use postroad_net::{Listener, Places, TlsConfig};
+use postroad_openwire::network::DialOptions;
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use postroad_routing::Policies;
 use postroad_security::{Door, Visit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 
 use crate::cli::ServeArguments;
 use crate::cli::admission::Admission;
 use crate::cli::listeners::Listeners;
 use crate::cli::stores;
-use crate::config::{Config, Shares};
+use crate::config::{Bridge, Config, Shares};
 use crate::control;
 use crate::runtime::{
-    Everybody, Runtime, RuntimeOptions, Service, TenantKeys, broker_id, now_ms, read_portable,
+    Everybody, NewSocket, Runtime, RuntimeOptions, Service, TenantKeys, broker_id, keep_linked, now_ms,
+    read_portable,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
@@ -71,7 +74,10 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     let openwire = openwire_options(config, (partitions, broker_id), listeners.address(Service::OpenWire)?);
     let options = runtime_options(config, &openwire, keys);
     let amqp = amqp_options(config, partitions);
+    let bridges = config.bridges()?;
+    let dials: Vec<DialOptions> = bridges.iter().map(|bridge| bridge.dial.clone()).collect();
     let runtime = Runtime::start(stores, &options, move |service, id, visit| match service {
+        Service::Link { number } => link_session(id, &openwire, dials.get(usize::from(number))),
         Service::OpenWire => openwire_session(id, visit, &openwire),
         Service::Amqp => amqp_session(id, visit, &amqp),
     })?;
@@ -94,7 +100,8 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         let config = Config::load(arguments)?;
         Ok(Reread { policies: config.policies()?, tls: config.tls()?, door: config.door()? })
     };
-    let runtime = accept_until_stopped(&mut listeners, admission, runtime, signals, reread).await;
+    let dialled = keep_all_linked(bridges);
+    let runtime = accept_until_stopped((&mut listeners, dialled), admission, runtime, signals, reread).await;
     drop(listeners);
     http.abort();
     if let Some(control) = control {
@@ -120,6 +127,23 @@ fn runtime_options(config: &Config, openwire: &OpenWireOptions, keys: TenantKeys
 fn openwire_session(id: ConnectionId, visit: &Visit, options: &OpenWireOptions) -> Box<dyn Session> {
     let options = OpenWireOptions { asks_login: visit.has_users(), ..options.clone() };
     Box::new(OpenWireSession::new(id, options, read_portable))
+}
+
+fn link_session(id: ConnectionId, options: &OpenWireOptions, dial: Option<&DialOptions>) -> Box<dyn Session> {
+    let dial = dial.cloned().unwrap_or_default();
+    Box::new(OpenWireSession::dial(id, options.clone(), read_portable, dial))
+}
+
+/// Links to other brokers that wait for their core.
+const DIALLED_MAX: usize = 16;
+
+/// Opens all links, each in a task of its own, and has their sockets served.
+fn keep_all_linked(bridges: Vec<Bridge>) -> mpsc::Receiver<NewSocket> {
+    let (sockets, dialled) = mpsc::channel(DIALLED_MAX);
+    for (number, bridge) in (0..).zip(bridges) {
+        tokio::spawn(keep_linked(number, bridge, sockets.clone()));
+    }
+    dialled
 }
 
 fn amqp_session(id: ConnectionId, visit: &Visit, options: &AmqpOptions) -> Box<dyn Session> {
@@ -240,7 +264,7 @@ struct Reread {
 }
 
 async fn accept_until_stopped(
-    listeners: &mut Listeners,
+    (listeners, mut dialled): (&mut Listeners, mpsc::Receiver<NewSocket>),
     mut admission: Admission,
     mut runtime: Runtime,
     mut signals: Signals,
@@ -260,6 +284,7 @@ async fn accept_until_stopped(
                     tracing::error!(error = format!("{error:#}"), "the configuration stays as it is");
                 }
             },
+            Some(socket) = dialled.recv() => runtime.serve(socket).await,
             accepted = listeners.accept() => match accepted {
                 Ok((endpoint, socket, peer)) => {
                     if let Some(place) = admission.ask(peer) {

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Sleep;
 
 use crate::runtime::body::{Body, End};
+use crate::runtime::dialler::{LinkNews, LinkState};
 use crate::runtime::now_ms;
 use crate::runtime::reception::Reception;
 use postroad_node::Core;
@@ -93,7 +94,7 @@ pub async fn serve(
     mut connection: Connection,
     (peer, door): (SocketAddr, Arc<Door>),
     make: impl FnOnce(ConnectionId, &Visit) -> Box<dyn Session>,
-    closing: Rc<Notify>,
+    (closing, link): (Rc<Notify>, Option<LinkNews>),
 ) {
     let mut closed = std::pin::pin!(closing.notified());
     let shaken = tokio::select! {
@@ -101,7 +102,7 @@ pub async fn serve(
         () = closed.as_mut() => return,
     };
     if let Err(parting) = shaken {
-        tell(&parting, peer);
+        tell(&parting, peer, link.as_ref());
         let _ = tokio::time::timeout(LINGER, connection.part()).await;
         return;
     }
@@ -129,6 +130,7 @@ pub async fn serve(
         unread_bytes: 0,
         body: None,
         behind: BytesMut::new(),
+        link,
     };
     let parting = tokio::select! {
         parting = task.converse() => Some(parting),
@@ -136,7 +138,7 @@ pub async fn serve(
     };
     let stops = parting.is_none();
     let parting = parting.unwrap_or_else(|| task.stop());
-    tell(&parting, peer);
+    tell(&parting, peer, task.link.as_ref());
     task.end();
     // When the broker stops, cores end without asking each other.
     Box::pin(task.finish((!stops).then_some(closed))).await;
@@ -155,9 +157,14 @@ async fn shake_hands(connection: &mut Connection) -> Result<(), Parting> {
     }
 }
 
-fn tell(parting: &Parting, peer: SocketAddr) {
-    if let Parting::Fault(reason) = parting {
-        tracing::warn!(%peer, reason, "connection ended");
+fn tell(parting: &Parting, peer: SocketAddr, link: Option<&LinkNews>) {
+    match (link, parting) {
+        (Some(link), Parting::Fault(reason)) => link.tell(LinkState::Ended(reason.clone())),
+        (Some(link), Parting::Farewell) => {
+            link.tell(LinkState::Ended("the peer has closed the connection".to_owned()));
+        }
+        (None, Parting::Fault(reason)) => tracing::warn!(%peer, reason, "connection ended"),
+        (None, Parting::Farewell) => {}
     }
 }
 
@@ -181,6 +188,8 @@ struct Task {
     body: Option<Box<Body>>,
     /// What the session says meanwhile, if that must wait.
     behind: BytesMut,
+    /// Who wants to hear of it, if this broker has opened it to another one.
+    link: Option<LinkNews>,
 }
 
 /// Where the session writes to: behind a body that nothing may interrupt.
@@ -247,6 +256,9 @@ impl Task {
         if !self.is_known && self.session.is_known() {
             self.is_known = true;
             self.connection.let_in();
+            if let Some(link) = &self.link {
+                link.tell(LinkState::Linked);
+            }
         }
     }
 

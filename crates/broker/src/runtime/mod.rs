@@ -6,6 +6,7 @@
 mod body;
 pub mod broker_id;
 mod connection;
+mod dialler;
 mod durations;
 mod figures;
 mod filler;
@@ -19,6 +20,7 @@ mod stores;
 mod threads;
 mod wreck;
 
+pub use dialler::keep_linked;
 pub use figures::Everybody;
 pub use filler::Filler;
 pub use journal::NamedDoor;

@@ -20,6 +20,7 @@ use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 use crate::runtime::connection::{self, CoreHandle};
+use crate::runtime::dialler::LinkNews;
 use crate::runtime::figures::{CoreFigures, Everybody, QUESTIONS_MAX, Question};
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
 use crate::runtime::orders::Orders;
@@ -94,6 +95,8 @@ pub struct NewSocket {
     pub websocket_bytes_max: Option<usize>,
     /// Who is let in.
     pub door: Arc<Door>,
+    /// Who wants to hear of it, if it is a link.
+    pub link: Option<LinkNews>,
 }
 
 impl NewSocket {
@@ -124,6 +127,11 @@ pub enum Service {
     OpenWire,
     /// AMQP 1.0.
     Amqp,
+    /// OpenWire to another broker, over a connection that this one has opened.
+    Link {
+        /// Which `[[bridge]]`.
+        number: u16,
+    },
 }
 
 impl Service {
@@ -131,6 +139,7 @@ impl Service {
     pub fn name(self) -> &'static str {
         match self {
             Service::OpenWire => "OpenWire",
+            Service::Link { .. } => "bridge",
             Service::Amqp => "AMQP",
         }
     }
@@ -524,8 +533,17 @@ async fn welcome(
     make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + 'static,
 ) {
     while let Some(socket) = sockets.recv().await {
-        let NewSocket { service, socket, peer, place, tls, tls_is_asked_for, websocket_bytes_max, door } =
-            socket;
+        let NewSocket {
+            service,
+            socket,
+            peer,
+            place,
+            tls,
+            tls_is_asked_for,
+            websocket_bytes_max,
+            door,
+            link,
+        } = socket;
         let connection = match NewSocket::connect(socket, tls, tls_is_asked_for, websocket_bytes_max) {
             Ok(connection) => connection,
             Err(error) => {
@@ -540,7 +558,8 @@ async fn welcome(
                 let (core, protocol) = (handle.core.clone(), service.name());
                 core.borrow_mut().opened(protocol);
                 let make = |id, visit: &Visit| make(service, id, visit);
-                connection::serve(handle, connection, (peer, door), make, closing.word.clone()).await;
+                let end = (closing.word.clone(), link);
+                connection::serve(handle, connection, (peer, door), make, end).await;
                 core.borrow_mut().closed(protocol);
             }
             drop(place);

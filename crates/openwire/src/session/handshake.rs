@@ -112,7 +112,9 @@ impl OpenWireSession {
         let theirs = WireFormatOptions::from_info(info).map_err(fault)?;
         let agreed = WireFormat::negotiate(&ours, &theirs).map_err(fault)?;
         // Ours goes out in the format that every conversation begins with.
-        self.send(Command::WireFormatInfo(ours.to_info().map_err(fault)?), turn);
+        if !self.network.dials() {
+            self.send(Command::WireFormatInfo(ours.to_info().map_err(fault)?), turn);
+        }
         self.format = agreed;
         self.negotiated = true;
         self.jms_package = jms_package(theirs.provider_version.as_deref());
@@ -121,6 +123,9 @@ impl OpenWireSession {
         let peer_from_ms =
             turn.now.ticks_ms.saturating_add(u64::try_from(initial_delay_ms).unwrap_or_default());
         self.liveness.agree(Silences { peer_from_ms, ..ours.silences(&theirs) });
+        if self.network.dials() {
+            return Ok(());
+        }
         let broker = BrokerInfo {
             broker_id: Some(BrokerId { value: Some(self.options.broker_id.as_str().into()) }),
             broker_name: Some(self.options.broker_name.as_str().into()),
@@ -128,6 +133,14 @@ impl OpenWireSession {
             ..BrokerInfo::default()
         };
         self.send(broker.into(), turn);
+        Ok(())
+    }
+
+    /// The first frame of a connection that this broker has opened.
+    pub(super) fn greet(&mut self, turn: &mut Turn<'_>) -> Result<(), Parting> {
+        let info = self.wire_format_options().to_info();
+        let info = info.map_err(|error| Parting::Fault(format!("WireFormatInfo: {error}")))?;
+        self.send(info.into(), turn);
         Ok(())
     }
 

@@ -343,6 +343,7 @@ impl Session for OpenWireSession {
     fn wake(&mut self, now: Now, events: &mut Vec<Event>, output: &mut BytesMut) -> Result<(), Parting> {
         let mut turn = Turn { events, output, now };
         self.end_pulls(&mut turn);
+        self.wake_dial(&mut turn)?;
         self.liveness.check(now.ticks_ms).map_err(|silence| Parting::Fault(silence.to_string()))?;
         if self.negotiated && self.liveness.must_write(now.ticks_ms) {
             self.send(KeepAliveInfo::default().into(), &mut turn);
@@ -365,7 +366,7 @@ impl Session for OpenWireSession {
     }
 
     fn is_known(&self) -> bool {
-        self.is_introduced()
+        self.network.is_linked().unwrap_or_else(|| self.is_introduced())
     }
 
     fn takes_input(&self) -> bool {
@@ -379,7 +380,8 @@ impl Session for OpenWireSession {
     }
 
     fn deadline(&self) -> Deadline {
-        self.liveness.deadline().into_iter().chain(self.consumers.next_pull_end()).min()
+        let due = [self.liveness.deadline(), self.consumers.next_pull_end(), self.network.deadline()];
+        due.into_iter().flatten().min()
     }
 
     fn streams(&self) -> Option<Protocol> {

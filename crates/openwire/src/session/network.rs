@@ -10,20 +10,22 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use postroad_model::portable::Translate;
 use postroad_model::{
-    ConsumerKey, Delivery, Destination as Address, DestinationKind, DetachCause, Event, Parting, Protocol,
-    Refusal, Ticket,
+    ConnectionId as ConnectionIdOfCore, ConsumerKey, Deadline, Delivery, Destination as Address,
+    DestinationKind, DetachCause, Event, Parting, Protocol, Refusal, Ticket,
 };
 
 use super::delivery::in_openwire;
 use super::exception::Exception;
-use super::{OpenWireSession, Turn, names};
+use super::handshake::{Client, Introduction};
+use super::{OpenWireOptions, OpenWireSession, Turn, names};
 use crate::codec::{
     BrokerId, BrokerInfo, BrokerSubscriptionInfo, Command, ConnectionId, ConnectionInfo, ConsumerId,
     ConsumerInfo, Destination, Message, MessageAck, MessageId, ProducerId, ProducerInfo, SessionId,
     SessionInfo, Throwable, WireError, WireString, from_stored,
 };
-use crate::network::{self, FORWARDER_TICKET, Forwarder, Link, LinkOptions, demand_of};
+use crate::network::{self, DialOptions, FORWARDER_TICKET, Forwarder, Link, LinkOptions, demand_of};
 use crate::portable::to_wire_destination;
 
 /// Topics on which a broker tells of its consumers and temporary destinations.
@@ -35,6 +37,9 @@ const ADVISORY_PREFETCH: i32 = 1000;
 
 /// So many advisories are acknowledged together.
 const ADVISORY_ACK_EVERY: i32 = 250;
+
+/// A peer has so long to answer our introduction.
+const LINKED_WITHIN_MS: u64 = 30_000;
 
 /// Brokers that a message may have passed: a longer path is a loop that nothing else has stopped.
 const PATH_MAX: usize = 64;
@@ -50,6 +55,19 @@ pub struct Network {
     connection_id: WireString,
     /// Advisories that were not acknowledged yet, and the first of them.
     unacknowledged: (i32, Option<MessageId>),
+    /// Set if this broker has opened the connection.
+    dial: Option<Dialling>,
+}
+
+/// How far a link is that this broker opens.
+struct Dialling {
+    options: DialOptions,
+    /// The peer was sent our greeting.
+    greeted: bool,
+    /// The command that introduced us; its response lets us in.
+    introduced: Option<i32>,
+    /// The peer has let us in.
+    linked: bool,
 }
 
 /// What a broker has said of itself.
@@ -73,6 +91,22 @@ impl Network {
     /// Whether messages leave by this connection other than to consumers.
     pub fn forwards(&self) -> bool {
         self.forwarder.is_some()
+    }
+
+    /// Whether this broker has opened the connection.
+    pub fn dials(&self) -> bool {
+        self.dial.is_some()
+    }
+
+    /// Whether the peer has let us in; `None` if the peer has opened the connection.
+    pub fn is_linked(&self) -> Option<bool> {
+        self.dial.as_ref().map(|dial| dial.linked)
+    }
+
+    /// When something is to be said or to be heard while a link is being opened.
+    pub fn deadline(&self) -> Deadline {
+        let dial = self.dial.as_ref().filter(|dial| !dial.linked)?;
+        Some(if dial.greeted { LINKED_WITHIN_MS } else { 0 })
     }
 
     /// Whether the core answers the forwarder by this ticket.
@@ -112,6 +146,79 @@ impl Network {
 }
 
 impl OpenWireSession {
+    /// The initiator's side of a connection to another broker.
+    pub fn dial(
+        id: ConnectionIdOfCore,
+        options: OpenWireOptions,
+        translate: Translate,
+        dial: DialOptions,
+    ) -> OpenWireSession {
+        let mut session = OpenWireSession::new(id, options, translate);
+        session.network.dial =
+            Some(Dialling { options: dial, greeted: false, introduced: None, linked: false });
+        session
+    }
+
+    /// Greets the peer, or gives up on one that does not let us in.
+    pub(super) fn wake_dial(&mut self, turn: &mut Turn<'_>) -> Result<(), Parting> {
+        let Some(dial) = self.network.dial.as_mut().filter(|dial| !dial.linked) else { return Ok(()) };
+        if !dial.greeted {
+            dial.greeted = true;
+            return self.greet(turn);
+        }
+        if turn.now.ticks_ms < LINKED_WITHIN_MS {
+            return Ok(());
+        }
+        let seconds = LINKED_WITHIN_MS / 1000;
+        Err(Parting::Fault(format!("the peer has not let the link in after {seconds} s")))
+    }
+
+    /// The peer has said which broker it is: now we do.
+    fn introduce_link(&mut self, turn: &mut Turn<'_>) {
+        let Some((peer, dial)) = self.network.peer.as_ref().zip(self.network.dial.as_ref()) else { return };
+        let DialOptions { name, duplex, user, password, link } = dial.options.clone();
+        let here = self.options.broker_name.clone();
+        let client = Client {
+            connection_id: format!("link {name} to {}", peer.name).as_str().into(),
+            client_id: format!("{name}_{}_inbound_{here}", peer.name).into(),
+            user: None,
+        };
+        let outbound = format!("{name}_{here}_outbound");
+        self.introduction = Introduction::Known(client);
+        let info = BrokerInfo {
+            broker_id: Some(BrokerId { value: Some(self.options.broker_id.as_str().into()) }),
+            broker_name: Some(here.as_str().into()),
+            broker_url: Some(self.options.broker_url.as_str().into()),
+            network_connection: true,
+            duplex_connection: duplex,
+            network_properties: Some(link.to_properties(&name, duplex).as_str().into()),
+            ..BrokerInfo::default()
+        };
+        self.send(info.into(), turn);
+        let introduced = self.next_command_id.wrapping_add(1);
+        if let Some(dial) = &mut self.network.dial {
+            dial.introduced = Some(introduced);
+        }
+        let credentials = (user.as_deref(), password.as_deref());
+        self.introduce_to_peer(&outbound, credentials, link.only_statics, turn);
+        if let Some(make) = self.options.forwarder {
+            self.start_forwarder(make(link), turn);
+        }
+    }
+
+    /// The peer has answered our introduction; `false` if it has answered something else.
+    fn let_in(&mut self, request: i32, refused: Option<&str>) -> Result<bool, Parting> {
+        let Some(dial) = self.network.dial.as_mut() else { return Ok(false) };
+        if dial.introduced != Some(request) {
+            return Ok(false);
+        }
+        dial.linked = refused.is_none();
+        match refused {
+            None => Ok(true),
+            Some(reason) => Err(Parting::Fault(format!("the peer does not let the link in: {reason}"))),
+        }
+    }
+
     /// The peer presents itself as a broker.
     pub(super) fn meet_broker(&mut self, info: &BrokerInfo, turn: &mut Turn<'_>) -> Result<(), Parting> {
         let id = info.broker_id.as_ref().and_then(|id| id.value.as_ref());
@@ -137,6 +244,9 @@ impl OpenWireSession {
             is_network: info.network_connection,
             options: LinkOptions::from_properties(properties.as_deref().unwrap_or_default()),
         });
+        if self.network.dials() {
+            self.introduce_link(turn);
+        }
         Ok(())
     }
 
@@ -170,6 +280,7 @@ impl OpenWireSession {
             client_id: Some(client_id.into()),
             user_name: user.map(Into::into),
             password: password.map(Into::into),
+            response_required: self.network.dials(),
             ..ConnectionInfo::default()
         };
         self.send(connection.into(), turn);
@@ -222,7 +333,14 @@ impl OpenWireSession {
         if !self.network.forwards() {
             return Ok(Some(command));
         }
+        let one_way = self.network.dial.as_ref().is_some_and(|dial| !dial.options.duplex);
         match command {
+            // The peer's side of a duplex link introduces itself, which says nothing new.
+            Command::ConnectionInfo(_) | Command::SessionInfo(_) | Command::ProducerInfo(_)
+                if self.network.dials() => {}
+            Command::Message(ref message) if one_way && !is_for_link(message) => {
+                return Err(Parting::Fault("the peer sends messages over a one-way link".to_owned()));
+            }
             Command::Response(response) => self.answered_by_peer(response.correlation_id, None, turn)?,
             Command::ExceptionResponse(response) => {
                 let reason = reason_of(response.exception.as_deref());
@@ -250,6 +368,9 @@ impl OpenWireSession {
         refused: Option<&str>,
         turn: &mut Turn<'_>,
     ) -> Result<(), Parting> {
+        if self.let_in(request, refused)? {
+            return Ok(());
+        }
         let Some(forwarder) = &mut self.network.forwarder else { return Ok(()) };
         forwarder.answered(request, refused, turn.events).map_err(Parting::Fault)
     }

@@ -166,6 +166,16 @@ final class Broker implements AutoCloseable {
         process.destroyForcibly().waitFor();
     }
 
+    /** What the process logs, since it was started last. */
+    String log() throws IOException {
+        return Files.readString(output("err"));
+    }
+
+    /** Takes effect with the next {@link #start}. */
+    void configure(String configuration) throws IOException {
+        Files.writeString(configuration(), configuration);
+    }
+
     /** Ends the process and removes its data; what it printed is kept. */
     @Override
     public void close() throws IOException, InterruptedException {

@@ -1,0 +1,227 @@
+//! `[[bridge]]`: links that this broker opens to others.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, bail};
+use postroad_model::Destination;
+use postroad_openwire::network::{DialOptions, LinkOptions};
+use serde::Deserialize;
+
+/// Links that one broker may open: each is a connection and a task.
+const BRIDGES_MAX: usize = 256;
+
+/// Messages in flight of one subscription; more would only be more to send again.
+const PREFETCH_MAX: u32 = 100_000;
+
+/// One link.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BridgeConfig {
+    /// What operators and the peer call it.
+    name: String,
+    /// Where the peer may be reached, tried in turn.
+    to: Vec<String>,
+    /// Whether the peer forwards messages here over the same connection.
+    duplex: bool,
+    /// Who this broker is at the peer.
+    user: String,
+    /// What proves it.
+    password: Password,
+    /// Only these destinations, if any are named.
+    include: Vec<String>,
+    /// Not these.
+    exclude: Vec<String>,
+    /// These are forwarded without demand.
+    #[serde(rename = "static")]
+    statics: Vec<String>,
+    /// Messages in flight for each subscription.
+    prefetch: u32,
+    /// Brokers that a message may pass; negative for any number.
+    message_ttl: i32,
+    /// Brokers over which a consumer is known; negative for any number.
+    consumer_ttl: i32,
+    /// Priority beside local consumers.
+    priority: i8,
+}
+
+/// A secret that no log shows.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Password(String);
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+/// A link as the runtime needs it.
+#[derive(Clone, Debug)]
+pub struct Bridge {
+    /// `HOST:PORT` of the peer, tried in turn.
+    pub addresses: Vec<String>,
+    /// What is said over the link.
+    pub dial: DialOptions,
+}
+
+impl Default for BridgeConfig {
+    fn default() -> BridgeConfig {
+        let LinkOptions { prefetch, message_ttl, consumer_ttl, priority, .. } = LinkOptions::default();
+        BridgeConfig {
+            name: String::new(),
+            to: Vec::new(),
+            duplex: false,
+            user: String::new(),
+            password: Password::default(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            statics: Vec::new(),
+            prefetch,
+            message_ttl,
+            consumer_ttl,
+            priority,
+        }
+    }
+}
+
+/// All links.
+///
+/// # Errors
+/// A name is missing or taken, or a value cannot be understood.
+pub fn bridges(configs: &[BridgeConfig]) -> anyhow::Result<Vec<Bridge>> {
+    if BRIDGES_MAX < configs.len() {
+        bail!("configuration: {} [[bridge]]; the most is {BRIDGES_MAX}", configs.len());
+    }
+    let mut names = BTreeSet::new();
+    let mut bridges = Vec::with_capacity(configs.len());
+    for (number, config) in (1..).zip(configs) {
+        let bridge = config.bridge().with_context(|| format!("configuration: [[bridge]] {number}"))?;
+        if !names.insert(&*config.name) {
+            bail!("configuration: [[bridge]] {number}: the name {} is taken", config.name);
+        }
+        bridges.push(bridge);
+    }
+    Ok(bridges)
+}
+
+impl BridgeConfig {
+    fn bridge(&self) -> anyhow::Result<Bridge> {
+        let legal = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
+        if self.name.is_empty() || !self.name.chars().all(legal) {
+            bail!("name is {:?}; use letters, digits, '-', '_' and '.'", self.name);
+        }
+        if !(1..=PREFETCH_MAX).contains(&self.prefetch) {
+            bail!("prefetch is {}; it must be from 1 to {PREFETCH_MAX}", self.prefetch);
+        }
+        let mut addresses = Vec::new();
+        for url in &self.to {
+            addresses.extend(addresses_of(url).with_context(|| format!("to = {url:?}"))?);
+        }
+        if addresses.is_empty() {
+            bail!("to names no broker; use to = [\"tcp://HOST:PORT\"]");
+        }
+        let some = |text: &str| (!text.is_empty()).then(|| text.into());
+        let dial = DialOptions {
+            name: self.name.as_str().into(),
+            duplex: self.duplex,
+            user: some(&self.user),
+            password: some(&self.password.0),
+            link: LinkOptions {
+                prefetch: self.prefetch,
+                message_ttl: self.message_ttl,
+                consumer_ttl: self.consumer_ttl,
+                priority: self.priority,
+                include: destinations("include", &self.include)?,
+                exclude: destinations("exclude", &self.exclude)?,
+                statics: destinations("static", &self.statics)?,
+                ..LinkOptions::default()
+            },
+        };
+        Ok(Bridge { addresses, dial })
+    }
+}
+
+/// The addresses of `tcp://HOST:PORT`, or of a list of these as ActiveMQ writes it: `failover:(…)`, `static:(…)`.
+fn addresses_of(url: &str) -> anyhow::Result<Vec<String>> {
+    for scheme in ["failover:", "static:", "masterslave:"] {
+        if let Some(list) = url.strip_prefix(scheme) {
+            let list = list.trim_start_matches("//").split('?').next().unwrap_or_default();
+            let list = list.trim().trim_start_matches('(').trim_end_matches(')');
+            return list.split(',').map(|url| address_of(url.trim())).collect();
+        }
+    }
+    address_of(url).map(|address| vec![address])
+}
+
+fn address_of(url: &str) -> anyhow::Result<String> {
+    if url.starts_with("ssl://") {
+        bail!("links by TLS are not supported yet");
+    }
+    let Some(address) = url.strip_prefix("tcp://") else { bail!("expected tcp://HOST:PORT, got {url:?}") };
+    let address = address.split('?').next().unwrap_or_default();
+    let port = address
+        .rsplit_once(':')
+        .and_then(|(host, port)| port.parse::<u16>().ok().filter(|port| !host.is_empty() && 0 < *port));
+    if port.is_none() {
+        bail!("expected tcp://HOST:PORT, got {url:?}");
+    }
+    Ok(address.to_owned())
+}
+
+/// `queue://NAME` or `topic://NAME`, with wildcards.
+fn destinations(key: &str, names: &[String]) -> anyhow::Result<Vec<Destination>> {
+    let each = |name: &String| match (name.strip_prefix("queue://"), name.strip_prefix("topic://")) {
+        (Some(queue), _) if !queue.is_empty() => Ok(Destination::queue(queue)),
+        (_, Some(topic)) if !topic.is_empty() => Ok(Destination::topic(topic)),
+        _ => bail!("{key} has {name:?}; use queue://NAME or topic://NAME"),
+    };
+    names.iter().map(each).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str, to: &str) -> BridgeConfig {
+        BridgeConfig { name: name.to_owned(), to: vec![to.to_owned()], ..BridgeConfig::default() }
+    }
+
+    #[test]
+    fn urls_become_addresses() {
+        for (to, want) in [
+            ("tcp://a:1", &["a:1"][..]),
+            ("tcp://[::1]:61616?wireFormat.x=1", &["[::1]:61616"]),
+            ("failover:(tcp://a:1,tcp://b:2)?x=1", &["a:1", "b:2"]),
+            ("static:(tcp://a:1)", &["a:1"]),
+        ] {
+            assert_eq!(bridges(&[named("n", to)]).unwrap()[0].addresses, want, "{to}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_link_is_refused_with_its_reason() {
+        let with = |change: fn(&mut BridgeConfig)| {
+            let mut config = named("n", "tcp://a:1");
+            change(&mut config);
+            vec![config]
+        };
+        for (configs, want) in [
+            (with(|bridge| bridge.name.clear()), "name is \"\""),
+            (with(|bridge| bridge.to.clear()), "to names no broker"),
+            (with(|bridge| bridge.to = vec!["tcp://a".to_owned()]), "expected tcp://HOST:PORT"),
+            (with(|bridge| bridge.to = vec!["ssl://a:1".to_owned()]), "TLS are not supported yet"),
+            (with(|bridge| bridge.prefetch = 0), "prefetch is 0; it must be from 1 to 100000"),
+            (with(|bridge| bridge.include = vec!["a".to_owned()]), "include has \"a\""),
+            (vec![named("n", "tcp://a:1"), named("n", "tcp://b:1")], "the name n is taken"),
+        ] {
+            let error = format!("{:#}", bridges(&configs).unwrap_err());
+            assert!(error.contains(want) && error.contains("[[bridge]]"), "{error}");
+        }
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let config = BridgeConfig { password: Password("secret".to_owned()), ..named("n", "tcp://a:1") };
+        assert!(!format!("{config:?}").contains("secret"));
+    }
+}

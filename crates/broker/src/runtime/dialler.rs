@@ -1,0 +1,119 @@
+//! The dialler: opens links to other brokers, and opens them again when they end.
+//!
+//! ```text
+//!   connecting ──▶ introducing ──▶ linked ──▶ ended ──▶ waiting ──▶ connecting …
+//! ```
+//! Each change is a log line. A link that ends soon after it began waits longer each time.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postroad_net::Places;
+use postroad_security::Door;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use crate::config::Bridge;
+use crate::runtime::threads::{NewSocket, Service};
+
+/// A peer that accepts no connection for so long is tried again later.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// The first pause; each further one is twice as long.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// A link that lasted so long begins with the first pause again.
+const STABLE: Duration = Duration::from_secs(10);
+
+/// A link says that it is linked, and that it has ended.
+const NEWS_MAX: usize = 4;
+
+/// What a connection tells of its link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// The peer has let it in.
+    Linked,
+    /// It has ended, with the reason.
+    Ended(String),
+}
+
+/// How the connection of a link tells the dialler.
+#[derive(Clone, Debug)]
+pub struct LinkNews(mpsc::Sender<LinkState>);
+
+impl LinkNews {
+    /// Tells the state of the link. It does not wait: there is room for all that a link can say.
+    pub fn tell(&self, state: LinkState) {
+        let _ = self.0.try_send(state);
+    }
+}
+
+/// Opens the link of this number again and again.
+pub async fn keep_linked(number: u16, bridge: Bridge, sockets: mpsc::Sender<NewSocket>) {
+    let name = bridge.dial.name.clone();
+    let mut pause = PAUSE_MIN;
+    for address in bridge.addresses.iter().cycle() {
+        let began = Instant::now();
+        match link(number, &name, address, &sockets).await {
+            Ok(()) => return,
+            Err(reason) => {
+                pause = if STABLE < began.elapsed() { PAUSE_MIN } else { pause };
+                let seconds = pause.as_secs();
+                tracing::warn!(bridge = &*name, address, reason, retry_in_seconds = seconds, "link ended");
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// One connection from its beginning to its end.
+///
+/// # Errors
+/// Why the link ended. It ends without one when the broker stops.
+async fn link(
+    number: u16,
+    name: &str,
+    address: &str,
+    sockets: &mpsc::Sender<NewSocket>,
+) -> Result<(), String> {
+    tracing::info!(bridge = name, address, "link connects");
+    let connecting = tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(address)).await;
+    let stream = match connecting {
+        Ok(connected) => connected.map_err(|error| format!("cannot connect: {error}"))?,
+        Err(_) => return Err(format!("no connection after {} s", CONNECT_WITHIN.as_secs())),
+    };
+    let (news, mut told) = mpsc::channel(NEWS_MAX);
+    let socket = dressed(number, stream, LinkNews(news)).map_err(|error| error.to_string())?;
+    if sockets.send(socket).await.is_err() {
+        return Ok(());
+    }
+    loop {
+        match told.recv().await {
+            Some(LinkState::Linked) => tracing::info!(bridge = name, address, "linked"),
+            Some(LinkState::Ended(reason)) => return Err(reason),
+            None => return Err("the connection is gone".to_owned()),
+        }
+    }
+}
+
+fn dressed(number: u16, stream: TcpStream, news: LinkNews) -> std::io::Result<NewSocket> {
+    stream.set_nodelay(true)?;
+    let peer: SocketAddr = stream.peer_addr()?;
+    let place = Places::new(1).take().ok_or(std::io::ErrorKind::Other)?;
+    Ok(NewSocket {
+        service: Service::Link { number },
+        socket: stream.into_std()?,
+        peer,
+        place,
+        tls: None,
+        tls_is_asked_for: false,
+        websocket_bytes_max: None,
+        door: Arc::new(Door::open()),
+        link: Some(news),
+    })
+}
