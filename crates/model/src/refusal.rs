@@ -198,10 +198,11 @@ pub enum Refusal {
 }
 
 /// A subscription as its client calls it. The broker's name has the client's id, behind its length, ahead of the client's name: see
-/// `subscription` in the protocols' sessions.
+/// [`crate::Subscription::name_of`].
 fn shown(name: &str) -> String {
     let parts = || {
-        let (length, rest) = name.strip_prefix("volatile:").unwrap_or(name).split_once(':')?;
+        let name = name.strip_prefix("volatile:").unwrap_or(name);
+        let (length, rest) = without_user(name).unwrap_or(name).split_once(':')?;
         let (client, rest) = rest.split_at_checked(length.parse().ok()?)?;
         Some((client, rest.strip_prefix(':')?))
     };
@@ -210,6 +211,12 @@ fn shown(name: &str) -> String {
         Some((client, name)) => format!("{name} of the client id {client}"),
         None => name.to_owned(),
     }
+}
+
+/// The name of a subscription of a user who has logged in, without that user.
+fn without_user(name: &str) -> Option<&str> {
+    let (length, rest) = name.split_once('@')?;
+    rest.get(length.parse().ok()?..)?.strip_prefix(':')
 }
 
 #[cfg(test)]
@@ -222,6 +229,8 @@ mod tests {
             ("3:cts:foo", "foo of the client id cts"),
             ("4:a:b::c:d", "c:d of the client id a:b:"),
             ("volatile:0::news", "news"),
+            ("3@ann:3:cts:foo", "foo of the client id cts"),
+            ("volatile:3@ann:0::news", "news"),
             ("0::a:b", "a:b"),
             ("news", "news"),
             ("9:cts:foo", "9:cts:foo"),
