@@ -182,6 +182,7 @@ impl OpenWireSession {
             connection_id: format!("link {name} to {}", peer.name).as_str().into(),
             client_id: format!("{name}_{}_inbound_{here}", peer.name).into(),
             user: None,
+            owner: "".into(),
         };
         let outbound = format!("{name}_{here}_outbound");
         self.introduction = Introduction::Known(client);
