@@ -415,3 +415,54 @@ fn what_a_branch_gives_back_as_one_of_its_connections_ends_comes_back_in_order()
     });
     assert_eq!(delivered.collect::<Vec<_>>(), [b"m", b"n"]);
 }
+
+#[test]
+fn prepared_branches_hold_what_all_of_them_may() {
+    // Each holds its message, some 320 bytes for it, and 512 of its own.
+    let bound = postroad_core::Settings { open_bytes_max: 4 * (512 + 320 + 1), ..settings(1) };
+    let mut bench = Bench::new(bound);
+    let prepare =
+        |number: usize| format!("send 1 a m tx={number}\nend 1 {number} x{number}\nprepare 1 x{number}\n");
+    assert_eq!(bench.run(&(0..4).map(prepare).collect::<String>()), ["ok"; 12].join(" "));
+    let full = "ok ok 1/4 undone no: prepared transactions hold 3332 bytes together, which is all \
+                they may: decide one, or give the broker more memory";
+    assert_eq!(bench.run(&prepare(4)), full);
+    // It is the same after a start, and a decision makes room.
+    bench.restart();
+    assert_eq!(bench.run(&prepare(4)), full);
+    assert_eq!(bench.run("decide 1 x0 commit\ndecide 1 x1 rollback"), "ok ok");
+    assert_eq!(bench.run(&(5..7).map(prepare).collect::<String>()), ["ok"; 6].join(" "));
+    assert_eq!(bench.run(&prepare(4)), full);
+    assert_eq!(bench.held(), "a:1");
+}
+
+#[test]
+fn open_branches_have_a_bound() {
+    let mut bench = Bench::new(settings(1));
+    for number in 0..16_384 {
+        assert_eq!(bench.run(&format!("end 1 {number} x{number}")), "ok");
+    }
+    let full = "1/99999 undone no: 16384 parts of branches are open, which is all there may be: prepare or roll back some";
+    assert_eq!(bench.run("end 1 99999 y"), full);
+    assert_eq!(bench.run("decide 2 x7 rollback\nend 1 99999 y"), "1/7 undone ok ok");
+    assert_eq!(bench.run("end 1 88888 z"), full.replace("99999", "88888"));
+}
+
+#[test]
+fn settlements_of_open_transactions_count() {
+    let bound = postroad_core::Settings { open_bytes_max: 10 * 96, ..settings(1) };
+    let mut bench = Bench::new(bound);
+    bench.run("attach 2.1 a 99");
+    for number in 0..12 {
+        bench.run(&format!("send 1 a m{number}\naccept 2.1 m{number} tx=1"));
+    }
+    let full = "no: open transactions hold 960 bytes together, which is all they may: commit or roll back one, or give the \
+                broker more memory";
+    assert_eq!(bench.run("commit 2 1"), full);
+    assert_eq!(bench.partitions[0].miscounted(), None);
+    // Its consumer holds all of them again, and there is room for others.
+    let accept = |number: usize| format!("accept 2.1 m{number} tx=2\n");
+    bench.run(&(0..10).map(accept).collect::<String>());
+    assert_eq!(bench.run("commit 2 2"), "ok");
+    assert_eq!((bench.held(), bench.partitions[0].miscounted()), ("a:2".to_owned(), None));
+}

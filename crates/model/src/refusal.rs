@@ -151,6 +151,20 @@ pub enum Refusal {
         /// The limit.
         max_bytes: u64,
     },
+    /// Prepared transactions hold all that they may together.
+    #[error(
+        "prepared transactions hold {max_bytes} bytes together, which is all they may: decide one, or give the broker more memory"
+    )]
+    PreparedFull {
+        /// The limit.
+        max_bytes: u64,
+    },
+    /// More branches are open than may be.
+    #[error("{max} parts of branches are open, which is all there may be: prepare or roll back some")]
+    TooManyBranches {
+        /// The limit.
+        max: usize,
+    },
     /// A schedule that makes no sense.
     #[error("{to} cannot be sent to later: {reason}")]
     BadSchedule {

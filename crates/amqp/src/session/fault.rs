@@ -76,7 +76,9 @@ impl From<&Refusal> for Error {
             | Refusal::QuotaFull { .. }
             | Refusal::TooManyLinks { .. }
             | Refusal::TransactionTooLarge { .. }
-            | Refusal::TransactionsFull { .. } => "amqp:resource-limit-exceeded",
+            | Refusal::TransactionsFull { .. }
+            | Refusal::PreparedFull { .. }
+            | Refusal::TooManyBranches { .. } => "amqp:resource-limit-exceeded",
             Refusal::LinkLost { .. } => "amqp:link:stolen",
             Refusal::NoSuchTransaction => "amqp:transaction:unknown-id",
             Refusal::TransactionTimedOut { .. } => TIMED_OUT,

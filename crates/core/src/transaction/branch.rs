@@ -21,13 +21,21 @@ use super::coordinator::{Coordination, Purpose};
 use crate::Partition;
 use crate::log::completion::Completion;
 
+/// Shares of open branches that a partition coordinates, of all sessions: some 300 bytes each. What was done in
+/// them counts elsewhere.
+const OPEN_SHARES_MAX: usize = 16_384;
+
 /// The branches that a partition coordinates.
 #[derive(Default)]
 pub struct Branches {
     /// What sessions have done and nobody has asked to prepare; forgotten by a restart.
     open: BTreeMap<BranchId, Open>,
+    /// How many shares those have together.
+    open_shares: usize,
     /// In doubt: in the log, and not decided.
     promised: BTreeMap<BranchId, Promised>,
+    /// Those by what their participants call them.
+    by_id: BTreeMap<TransactionId, BranchId>,
     /// The sessions' shares of what is in doubt, in this run.
     shares: BTreeMap<TransactionId, Vec<TransactionKey>>,
     /// Whether those were committed that an operator has ended; each is one that people have looked at.
@@ -62,7 +70,7 @@ pub struct Promised {
 impl Branches {
     /// Whether the transaction waits for somebody's decision.
     pub fn is_promised(&self, id: TransactionId) -> bool {
-        self.promised.values().any(|promised| promised.id == id)
+        self.by_id.contains_key(&id)
     }
 
     /// All that are in doubt.
@@ -72,12 +80,29 @@ impl Branches {
 
     /// The branch is in doubt from now on.
     pub fn promise(&mut self, branch: BranchId, promised: Promised) {
+        self.by_id.insert(promised.id, branch.clone());
         self.promised.insert(branch, promised);
     }
 
     /// The branch is in doubt no more: it is decided, or undone.
     pub fn end(&mut self, id: TransactionId) {
-        self.promised.retain(|_, promised| promised.id != id);
+        if let Some(branch) = self.by_id.remove(&id) {
+            self.promised.remove(&branch);
+        }
+    }
+
+    /// One more share of an open branch, at this time.
+    fn add_share(&mut self, branch: BranchId, share: Share, now_ms: u64) {
+        let new = || Open { begun_ms: now_ms, ..Open::default() };
+        self.open.entry(branch).or_insert_with(new).shares.push(share);
+        self.open_shares += 1;
+    }
+
+    /// The branch is open no more; what was done in it.
+    fn take_open(&mut self, branch: &BranchId) -> Option<Open> {
+        let open = self.open.remove(branch)?;
+        self.open_shares -= open.shares.len();
+        Some(open)
     }
 
     /// Whether an operator has committed the branch, if an operator has ended it.
@@ -155,18 +180,18 @@ impl Partition {
             || self.branches.overruled.contains_key(&branch)
             || self.is_being_prepared(&branch);
         let late = self.branches.open.get(&branch).is_some_and(|open| open.timed_out);
+        let is_full = self.branches.open_shares >= OPEN_SHARES_MAX;
         let result = match (closed, late) {
             (true, _) => Err(Refusal::BranchClosed),
             (false, true) => Err(self.timed_out()),
+            (false, false) if is_full => Err(Refusal::TooManyBranches { max: OPEN_SHARES_MAX }),
             (false, false) => Ok(()),
         };
         match result {
             Err(_) => self.undo_shares(vec![share], None, false, effects),
             Ok(()) => {
                 self.watch_age();
-                let begun_ms = self.now_ms;
-                let new = || Open { begun_ms, ..Open::default() };
-                self.branches.open.entry(branch).or_insert_with(new).shares.push(share);
+                self.branches.add_share(branch, share, self.now_ms);
             }
         }
         self.reply(transaction.connection, ticket, result, effects);
@@ -189,7 +214,7 @@ impl Partition {
         if self.branches.promised.contains_key(&branch) {
             return self.reply(connection, ticket, Ok(()), effects);
         }
-        let shares = match (self.branches.overruled(&branch), self.branches.open.remove(&branch)) {
+        let shares = match (self.branches.overruled(&branch), self.branches.take_open(&branch)) {
             (Some(committed), _) => Err(Refusal::BranchOverruled { committed }),
             (None, None) => Err(Refusal::NoSuchBranch),
             (None, Some(open)) if open.timed_out => Err(self.timed_out()),
@@ -254,10 +279,10 @@ impl Partition {
             (Decision::Overrule { .. }, Some(_)) => Err(Refusal::BranchNotPrepared),
             (Decision::Commit, Some(false)) => Err(Refusal::BranchNotPrepared),
             (Decision::Commit | Decision::CommitOnePhase, Some(true)) => {
-                self.branches.open.remove(branch);
+                self.branches.take_open(branch);
                 Err(self.timed_out())
             }
-            (_, Some(_)) => Ok(self.branches.open.remove(branch).unwrap_or_default()),
+            (_, Some(_)) => Ok(self.branches.take_open(branch).unwrap_or_default()),
         }
     }
 
@@ -410,7 +435,7 @@ impl Partition {
             .map(|(branch, _)| branch.clone())
             .collect();
         for branch in gone {
-            match self.branches.open.remove(&branch) {
+            match self.branches.take_open(&branch) {
                 Some(open) if !open.timed_out => self.undo_shares(open.shares, None, false, effects),
                 _ => {}
             }

@@ -15,11 +15,13 @@
 
 mod branch;
 mod coordinator;
+mod held;
 mod open;
 mod participant;
 mod timeout;
 
 pub use branch::{Branches, Promised};
 pub use coordinator::{Coordinated, Coordination};
+pub use held::HeldByPrepared;
 pub use open::{OpenTransaction, VolatileChanges};
 pub use participant::Prepared;

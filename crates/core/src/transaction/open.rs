@@ -16,7 +16,10 @@ use crate::queue::State;
 use crate::settling::carrying::Body;
 
 /// What a message of an open transaction takes beside its body.
-const SENT_BYTES: u64 = 320;
+pub(super) const SENT_BYTES: u64 = 320;
+
+/// What a settlement of an open transaction takes.
+pub(super) const SETTLED_BYTES: u64 = 96;
 
 /// What a transaction has done here so far.
 #[derive(Default, Debug)]
@@ -76,6 +79,16 @@ impl OpenTransaction {
 
     fn has_timed_out(&self) -> bool {
         matches!(self.refused, Some(Refusal::TransactionTimedOut { .. }))
+    }
+
+    /// What it takes in memory.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// What of that its settlements take.
+    fn settled_bytes(&self) -> u64 {
+        (self.settled.len() + self.said_again.len()) as u64 * SETTLED_BYTES
     }
 
     /// Nothing comes of what was settled so far: returns that.
@@ -180,7 +193,9 @@ impl Partition {
     /// It can only be rolled back: what it has sent so far is needed no more.
     pub(super) fn refuse_open(&mut self, key: TransactionKey, refusal: Refusal) {
         let Some(open) = self.open.get_mut(&key) else { return };
-        self.open_bytes -= std::mem::take(&mut open.held_bytes);
+        // Consumers have what it has settled until it is rolled back.
+        let settled_bytes = open.settled_bytes();
+        self.open_bytes -= std::mem::replace(&mut open.held_bytes, settled_bytes) - settled_bytes;
         (open.sends, open.bytes, open.refused) = (Vec::new(), 0, Some(refusal));
     }
 
@@ -202,6 +217,12 @@ impl Partition {
         cause: SettleCause,
         transaction: TransactionKey,
     ) {
+        let bytes = tags.len() as u64 * SETTLED_BYTES;
+        let max_bytes = self.settings.open_bytes_max;
+        if self.open_bytes + bytes > max_bytes {
+            self.open_transaction(transaction);
+            return self.refuse_open(transaction, Refusal::TransactionsFull { max_bytes });
+        }
         let held = State::Held { by: consumer, in_transaction: false };
         let (mut settled, mut said_again) = (Vec::with_capacity(tags.len()), Vec::new());
         for tag in tags {
@@ -215,9 +236,12 @@ impl Partition {
                 _ => {}
             }
         }
+        let bytes = (settled.len() + said_again.len()) as u64 * SETTLED_BYTES;
         let open = self.open_transaction(transaction);
         open.settled.extend(settled);
         open.said_again.extend(said_again);
+        open.held_bytes += bytes;
+        self.open_bytes += bytes;
     }
 
     /// Takes what another partition sends here into a transaction that it has begun.
@@ -235,6 +259,22 @@ impl Partition {
         let taken = self.open.remove(&key)?;
         self.open_bytes -= taken.held_bytes;
         Some(taken)
+    }
+
+    /// Undoes all of these.
+    pub(super) fn undo_all(&mut self, keys: &[TransactionKey], effects: &mut Vec<Effect>) {
+        let open: Vec<OpenTransaction> = keys.iter().filter_map(|key| self.take_open(*key)).collect();
+        open.into_iter().for_each(|open| self.undo(open, effects));
+    }
+
+    /// Takes what an open transaction has settled so far: nothing comes of that.
+    pub(super) fn take_settled_of(&mut self, key: TransactionKey) -> Option<Vec<(ConsumerKey, Settlement)>> {
+        let open = self.open.get_mut(&key)?;
+        let settled = open.take_settled();
+        let bytes = settled.len() as u64 * SETTLED_BYTES;
+        open.held_bytes -= bytes;
+        self.open_bytes -= bytes;
+        Some(settled)
     }
 
     pub(crate) fn rollback(

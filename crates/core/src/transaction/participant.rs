@@ -69,13 +69,21 @@ impl Partition {
         if let Some(key) = transactions.iter().copied().find(|key| self.is_unsealed(*key)) {
             return self.open_transaction(key).ask(Asked::Prepare(transactions, id));
         }
-        let (changes, volatile) = match self.close_all(&transactions, effects) {
+        let closed = match self.room_to_prepare(&transactions) {
+            Ok(bytes) => self.close_all(&transactions, effects).map(|closed| (closed, bytes)),
+            Err(refusal) => {
+                self.undo_all(&transactions, effects);
+                Err(refusal)
+            }
+        };
+        let ((changes, volatile), bytes) = match closed {
             Ok(closed) => closed,
             Err(refusal) => {
                 let result = Err(refusal);
                 return self.tell(id.coordinator, Peer::Prepared { id, result }, effects);
             }
         };
+        self.held_by_prepared.begin(id, bytes);
         self.prepared_volatile.insert(id, volatile);
         if changes == Changes::default() {
             return self.tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
@@ -151,6 +159,7 @@ impl Partition {
             let urgency = if commit { Urgency::Waiting } else { Urgency::Lazy };
             return self.propose(command, urgency, Completion::Ended { id }, effects);
         }
+        self.held_by_prepared.end(id);
         match (self.prepared_volatile.remove(&id), commit) {
             (Some(volatile), true) => self.carry_out_volatile(volatile, effects),
             (Some(volatile), false) => self.put_back(Vec::new(), volatile, effects),
@@ -160,6 +169,7 @@ impl Partition {
     }
 
     pub(crate) fn apply_commit(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
+        self.held_by_prepared.end(id);
         let Some(prepared) = self.prepared.remove(&id) else { return };
         self.settle_durable(&prepared.settlements, effects);
         for (key, bytes, schedule) in &prepared.scheduled {
@@ -186,6 +196,7 @@ impl Partition {
 
     pub(crate) fn apply_abort(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
         self.branches.end(id);
+        self.held_by_prepared.end(id);
         let Some(prepared) = self.prepared.remove(&id) else { return };
         for (key, _) in prepared.sends {
             self.drop_reference(key, effects);

@@ -14,7 +14,6 @@ use postroad_model::{BranchId, ConsumerKey, Effect, EntryTag, QueueId, Refusal, 
 
 use crate::Partition;
 use crate::queue::State;
-use crate::transaction::open::OpenTransaction;
 
 /// Transactions are looked at so often, while any is open.
 const LOOK_MS: u64 = 200;
@@ -60,7 +59,7 @@ impl Partition {
     fn end_overdue_share(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
         let refusal = self.timed_out();
         self.refuse_open(key, refusal);
-        let Some(settled) = self.open.get_mut(&key).map(OpenTransaction::take_settled) else { return };
+        let Some(settled) = self.take_settled_of(key) else { return };
         self.counters.timed_out_transactions += 1;
         self.take_back_settled(settled, effects);
     }

@@ -111,6 +111,7 @@ impl From<&Refusal> for Exception {
             | Refusal::QuotaFull { .. } => "ResourceAllocationException",
             Refusal::TransactionTooLarge { .. }
             | Refusal::TransactionsFull { .. }
+            | Refusal::PreparedFull { .. }
             | Refusal::TransactionTimedOut { .. } => "TransactionRolledBackException",
             _ => "JMSException",
         };

@@ -1,0 +1,65 @@
+//! What prepared transactions hold: each is bounded by what all of them hold together.
+
+use std::collections::BTreeMap;
+
+use postroad_model::{Refusal, TransactionId, TransactionKey};
+
+use super::open::{SENT_BYTES, SETTLED_BYTES};
+use crate::Partition;
+use crate::transaction::Prepared;
+
+/// What a prepared transaction takes beside its messages and settlements.
+const PREPARED_BYTES: u64 = 512;
+
+/// The bytes that each prepared transaction holds in memory here, from its preparation to its end.
+#[derive(Debug, Default)]
+pub struct HeldByPrepared {
+    by_id: BTreeMap<TransactionId, u64>,
+    bytes: u64,
+}
+
+impl HeldByPrepared {
+    /// The transaction is being prepared, or is prepared, and holds so much.
+    pub fn begin(&mut self, id: TransactionId, bytes: u64) {
+        self.end(id);
+        self.by_id.insert(id, bytes);
+        self.bytes += bytes;
+    }
+
+    /// The transaction has ended.
+    pub fn end(&mut self, id: TransactionId) {
+        self.bytes -= self.by_id.remove(&id).unwrap_or(0);
+    }
+
+    /// All of them together.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Partition {
+    /// What these open transactions would hold once they are prepared together; refused if there is no room for that.
+    pub(super) fn room_to_prepare(&self, keys: &[TransactionKey]) -> Result<u64, Refusal> {
+        let open = keys.iter().filter_map(|key| self.open.get(key));
+        let bytes = PREPARED_BYTES + open.map(|open| open.held_bytes()).sum::<u64>();
+        let max_bytes = self.settings.open_bytes_max;
+        match self.held_by_prepared.bytes() + bytes <= max_bytes {
+            true => Ok(bytes),
+            false => Err(Refusal::PreparedFull { max_bytes }),
+        }
+    }
+
+    /// After a start: what those hold that were prepared before.
+    pub(crate) fn count_prepared(&mut self) {
+        let held: Vec<(TransactionId, u64)> =
+            self.prepared.iter().map(|(id, prepared)| (*id, self.bytes_of_prepared(prepared))).collect();
+        held.into_iter().for_each(|(id, bytes)| self.held_by_prepared.begin(id, bytes));
+    }
+
+    fn bytes_of_prepared(&self, prepared: &Prepared) -> u64 {
+        let bodies = prepared.sends.iter().filter_map(|(key, _)| self.bodies.headers(*key));
+        let bodies = bodies.map(|(_, bytes)| bytes).sum::<u64>();
+        let sends = (prepared.sends.len() + prepared.scheduled.len()) as u64;
+        PREPARED_BYTES + bodies + sends * SENT_BYTES + prepared.settlements.len() as u64 * SETTLED_BYTES
+    }
+}
