@@ -44,9 +44,7 @@ use crate::settling::carrying::Carrying;
 use crate::settling::expiry::Expiries;
 use crate::settling::redrive::{Redrives, Revive};
 use crate::settling::rest::Rests;
-use crate::transaction::{
-    Branches, Coordination, HeldByPrepared, OpenTransaction, Prepared, VolatileChanges,
-};
+use crate::transaction::{Branches, Coordination, OpenTransaction, Prepared, VolatileChanges};
 
 /// How the assembly writes a dead letter's past into a message, whatever its protocol.
 pub type MarkDead = fn(&Message, &DeadLetter) -> Message;
@@ -219,8 +217,6 @@ pub struct Partition {
     pub(crate) prepared: BTreeMap<TransactionId, Prepared>,
     /// What prepared transactions do to volatile state here; not replicated.
     pub(crate) prepared_volatile: BTreeMap<TransactionId, VolatileChanges>,
-    /// What prepared transactions hold here; not replicated.
-    pub(crate) held_by_prepared: HeldByPrepared,
     pub(crate) decided: BTreeMap<TransactionId, Vec<PartitionId>>,
     pub(crate) branches: Branches,
     pub(crate) counters: Counters,
@@ -294,7 +290,6 @@ impl Partition {
             coordinating: BTreeMap::new(),
             prepared: BTreeMap::new(),
             prepared_volatile: BTreeMap::new(),
-            held_by_prepared: HeldByPrepared::default(),
             decided: BTreeMap::new(),
             branches: Branches::default(),
             counters: Counters::default(),

@@ -285,7 +285,7 @@ impl Partition {
                 self.return_to_holders(settlements, std::mem::take(volatile))
             }
             Completion::Prepared { id, settlements } => {
-                self.held_by_prepared.end(*id);
+                self.branches.held_by_prepared.end(*id);
                 let volatile = self.prepared_volatile.remove(id).unwrap_or_default();
                 self.return_to_holders(settlements, volatile)
             }

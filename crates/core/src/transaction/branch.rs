@@ -18,6 +18,7 @@ use postroad_model::{
 };
 
 use super::coordinator::{Coordination, Purpose};
+use super::held::HeldByPrepared;
 use crate::Partition;
 use crate::log::completion::Completion;
 
@@ -38,6 +39,8 @@ pub struct Branches {
     by_id: BTreeMap<TransactionId, BranchId>,
     /// The sessions' shares of what is in doubt, in this run.
     shares: BTreeMap<TransactionId, Vec<TransactionKey>>,
+    /// What prepared transactions hold here, of branches and others, in this run.
+    pub held_by_prepared: HeldByPrepared,
     /// Whether those were committed that an operator has ended; each is one that people have looked at.
     overruled: BTreeMap<BranchId, bool>,
 }

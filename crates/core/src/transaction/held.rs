@@ -43,7 +43,7 @@ impl Partition {
         let open = keys.iter().filter_map(|key| self.open.get(key));
         let bytes = PREPARED_BYTES + open.map(|open| open.held_bytes()).sum::<u64>();
         let max_bytes = self.settings.open_bytes_max;
-        match self.held_by_prepared.bytes() + bytes <= max_bytes {
+        match self.branches.held_by_prepared.bytes() + bytes <= max_bytes {
             true => Ok(bytes),
             false => Err(Refusal::PreparedFull { max_bytes }),
         }
@@ -53,7 +53,7 @@ impl Partition {
     pub(crate) fn count_prepared(&mut self) {
         let held: Vec<(TransactionId, u64)> =
             self.prepared.iter().map(|(id, prepared)| (*id, self.bytes_of_prepared(prepared))).collect();
-        held.into_iter().for_each(|(id, bytes)| self.held_by_prepared.begin(id, bytes));
+        held.into_iter().for_each(|(id, bytes)| self.branches.held_by_prepared.begin(id, bytes));
     }
 
     fn bytes_of_prepared(&self, prepared: &Prepared) -> u64 {

@@ -22,6 +22,5 @@ mod timeout;
 
 pub use branch::{Branches, Promised};
 pub use coordinator::{Coordinated, Coordination};
-pub use held::HeldByPrepared;
 pub use open::{OpenTransaction, VolatileChanges};
 pub use participant::Prepared;

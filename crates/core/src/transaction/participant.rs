@@ -83,7 +83,7 @@ impl Partition {
                 return self.tell(id.coordinator, Peer::Prepared { id, result }, effects);
             }
         };
-        self.held_by_prepared.begin(id, bytes);
+        self.branches.held_by_prepared.begin(id, bytes);
         self.prepared_volatile.insert(id, volatile);
         if changes == Changes::default() {
             return self.tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
@@ -159,7 +159,7 @@ impl Partition {
             let urgency = if commit { Urgency::Waiting } else { Urgency::Lazy };
             return self.propose(command, urgency, Completion::Ended { id }, effects);
         }
-        self.held_by_prepared.end(id);
+        self.branches.held_by_prepared.end(id);
         match (self.prepared_volatile.remove(&id), commit) {
             (Some(volatile), true) => self.carry_out_volatile(volatile, effects),
             (Some(volatile), false) => self.put_back(Vec::new(), volatile, effects),
@@ -169,7 +169,7 @@ impl Partition {
     }
 
     pub(crate) fn apply_commit(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
-        self.held_by_prepared.end(id);
+        self.branches.held_by_prepared.end(id);
         let Some(prepared) = self.prepared.remove(&id) else { return };
         self.settle_durable(&prepared.settlements, effects);
         for (key, bytes, schedule) in &prepared.scheduled {
@@ -196,7 +196,7 @@ impl Partition {
 
     pub(crate) fn apply_abort(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
         self.branches.end(id);
-        self.held_by_prepared.end(id);
+        self.branches.held_by_prepared.end(id);
         let Some(prepared) = self.prepared.remove(&id) else { return };
         for (key, _) in prepared.sends {
             self.drop_reference(key, effects);
