@@ -7,7 +7,9 @@ use std::sync::Arc;
 use bench::{Bench, QUESTIONS, settings};
 use postroad_core::{Counters, Partition, Settings};
 use postroad_model::{Command, Durability, PartitionId};
-use postroad_routing::{DeadLetterQueue, DeadLetters, DestinationPattern, Policies, Policy, Redelivery};
+use postroad_routing::{
+    DeadLetterQueue, DeadLetters, DestinationPattern, Factor, Policies, Policy, Redelivery,
+};
 
 /// Runs each case in a new broker of one partition, and compares all that it said. To each consumer it says the same without
 /// any memory to spare, only perhaps later.
@@ -568,7 +570,13 @@ fn a_dead_letter_that_need_not_be_kept_lies_in_memory_in_another_partition() {
 /// A broker whose messages are given up when they fail after two failures, with rests of 10 and 20 ms.
 fn redelivering() -> Bench {
     let fallback = Policies::with_dead_letters_in("dead").fallback().clone();
-    let redelivery = Redelivery { count_max: 2, delay_ms: 10, multiplier: 2, delay_ms_max: 1000 };
+    let redelivery = Redelivery {
+        count_max: 2,
+        delay_ms: 10,
+        multiplier: Factor::of(2.0).expect("a factor"),
+        delay_ms_max: 1000,
+        ..Redelivery::default()
+    };
     let policies = Arc::new(Policies::new(Policy { redelivery, ..fallback }));
     Bench::new(postroad_core::Settings { policies, ..settings(1) })
 }

@@ -11,7 +11,7 @@ use postroad_routing::{Policies, Policy, Redelivery};
 /// Failed messages are delivered again after 10 ms; transactions may be open for a second.
 fn rested() -> Settings {
     let fallback = Policies::default().fallback().clone();
-    let redelivery = Redelivery { count_max: 2, delay_ms: 10, multiplier: 1, delay_ms_max: 1000 };
+    let redelivery = Redelivery { count_max: 2, delay_ms: 10, delay_ms_max: 1000, ..Redelivery::default() };
     let policies = Arc::new(Policies::new(Policy { redelivery, ..fallback }));
     Settings { policies, transaction_ms_max: Some(1000), ..settings(1) }
 }

@@ -294,8 +294,10 @@ pub struct Redelivery {
     pub count_max: u32,
     /// How long a message rests after its first delivery without success.
     pub delay_ms: u64,
-    /// Each rest is longer than the last one by this factor.
-    pub multiplier: u32,
+    /// And after its second one; `None` for as long as the factor says.
+    pub delay_next_ms: Option<u64>,
+    /// Each further rest is longer than the last one by this factor.
+    pub multiplier: Factor,
     /// No rest is longer.
     pub delay_ms_max: u64,
 }
@@ -303,15 +305,59 @@ pub struct Redelivery {
 impl Default for Redelivery {
     /// None; where some are wanted, the delays of ActiveMQ's redelivery policy.
     fn default() -> Redelivery {
-        Redelivery { count_max: 0, delay_ms: 1000, multiplier: 1, delay_ms_max: 300_000 }
+        Redelivery {
+            count_max: 0,
+            delay_ms: 1000,
+            delay_next_ms: None,
+            multiplier: Factor::ONE,
+            delay_ms_max: 300_000,
+        }
     }
 }
 
 impl Redelivery {
     /// How long a message rests that failed `failed` times before it failed again; `None` if it is given up.
     pub fn rest_ms(&self, failed: u32) -> Option<u64> {
-        let factor = u64::from(self.multiplier).saturating_pow(failed);
-        (failed < self.count_max).then(|| self.delay_ms.saturating_mul(factor).min(self.delay_ms_max))
+        if self.count_max <= failed {
+            return None;
+        }
+        let (mut rest_ms, steps) = match (failed, self.delay_next_ms) {
+            (1.., Some(next_ms)) => (next_ms, failed - 1),
+            _ => (self.delay_ms, failed),
+        };
+        for _ in 0..steps {
+            let longer_ms = self.multiplier.times(rest_ms);
+            // At the maximum, or with a factor of one, it stays as it is.
+            if self.delay_ms_max <= rest_ms || longer_ms <= rest_ms {
+                break;
+            }
+            rest_ms = longer_ms;
+        }
+        Some(rest_ms.min(self.delay_ms_max))
+    }
+}
+
+/// A factor with up to three decimals, from 1 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Factor {
+    thousandths: u32,
+}
+
+impl Factor {
+    /// It changes nothing.
+    pub const ONE: Factor = Factor { thousandths: 1000 };
+
+    /// The factor of this value, if it is one.
+    pub fn of(value: f64) -> Option<Factor> {
+        let thousandths = (value * 1000.0).round();
+        let is_exact = (value * 1000.0 - thousandths).abs() < 1e-6;
+        let is_in_range = (1000.0..=1_000_000.0).contains(&thousandths);
+        (is_exact && is_in_range).then_some(Factor { thousandths: thousandths as u32 })
+    }
+
+    /// So many times this; what is left of a millisecond is cut off.
+    pub fn times(self, ms: u64) -> u64 {
+        u64::try_from(u128::from(ms) * u128::from(self.thousandths) / 1000).unwrap_or(u64::MAX)
     }
 }
 
@@ -658,10 +704,26 @@ mod tests {
 
     #[test]
     fn rests_grow_up_to_their_maximum_and_end_with_the_count() {
-        let redelivery = Redelivery { count_max: 70, delay_ms: 10, multiplier: 3, delay_ms_max: 100 };
-        let rests = [0, 1, 2, 3, 69, 70, u32::MAX].map(|failed| redelivery.rest_ms(failed));
-        assert_eq!(rests, [Some(10), Some(30), Some(90), Some(100), Some(100), None, None]);
+        let rests = |delay_ms, delay_next_ms, multiplier, delay_ms_max| {
+            let multiplier = Factor::of(multiplier).expect("a factor");
+            let redelivery = Redelivery { count_max: 70, delay_ms, delay_next_ms, multiplier, delay_ms_max };
+            [0, 1, 2, 3, 69, 70, u32::MAX].map(|failed| redelivery.rest_ms(failed))
+        };
+        let some = |rests: [u64; 5]| {
+            let [a, b, c, d, e] = rests.map(Some);
+            [a, b, c, d, e, None, None]
+        };
+        assert_eq!(rests(10, None, 3.0, 100), some([10, 30, 90, 100, 100]));
+        assert_eq!(rests(10, None, 1.5, 30), some([10, 15, 22, 30, 30]));
+        assert_eq!(
+            rests(1000, Some(300_000), 1.0, u64::MAX),
+            some([1000, 300_000, 300_000, 300_000, 300_000])
+        );
+        assert_eq!(rests(0, Some(5), 2.0, 100), some([0, 5, 10, 20, 100]));
         assert_eq!(Redelivery::default().rest_ms(0), None);
+        assert_eq!([0.5, 0.0, 1.0001, 1e9, f64::NAN].map(Factor::of), [None; 5]);
+        let endless = Redelivery { count_max: u32::MAX, delay_ms: 1, ..Redelivery::default() };
+        assert_eq!(endless.rest_ms(u32::MAX - 1), Some(1), "without counting that far");
     }
 
     #[test]

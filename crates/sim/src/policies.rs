@@ -5,8 +5,8 @@ use std::sync::Arc;
 use postroad_core::Settings;
 use postroad_model::{Compression, DestinationKind, Durability, PartitionId, Placement};
 use postroad_routing::{
-    Addressing, AtLimit, DeadLetterQueue, DestinationPattern, Limit, Pattern, Policies, Policy, Redelivery,
-    Slow, VirtualTopic, WhenSlow,
+    Addressing, AtLimit, DeadLetterQueue, DestinationPattern, Factor, Limit, Pattern, Policies, Policy,
+    Redelivery, Slow, VirtualTopic, WhenSlow,
 };
 
 use crate::random::Random;
@@ -91,8 +91,9 @@ pub fn rests(seed: u64, scene: &Scene) -> Vec<Resting> {
         let redelivery = Redelivery {
             count_max: 1 + random.below(2) as u32,
             delay_ms,
-            multiplier: 1 + random.below(3) as u32,
+            multiplier: Factor::of(1.0 + random.below(3) as f64).unwrap_or(Factor::ONE),
             delay_ms_max: delay_ms + random.below(60),
+            ..Redelivery::default()
         };
         if !random.one_in(3) {
             rests.push(Resting { at: at.clone(), redelivery, is_dropped });

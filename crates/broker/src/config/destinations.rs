@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use postroad_model::{Compression, Destination, Durability};
 use postroad_routing::{
     Addressing, Advised, AtLimit, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, Evicted,
-    Gathering, Homes, Limit, MirroredQueues, Pattern, Pending, Policies, Policy, Prefetch, Recovery,
+    Factor, Gathering, Homes, Limit, MirroredQueues, Pattern, Pending, Policies, Policy, Prefetch, Recovery,
     Redelivery, Returning, Slow, Target, TimeToLive, VirtualTopic, WhenSlow,
 };
 use postroad_selector::Selector;
@@ -37,8 +37,10 @@ pub struct PolicyConfig {
     pub redelivery_count: Option<u32>,
     /// How long a message rests after the first of them.
     pub redelivery_delay_ms: Option<u64>,
-    /// By how much each rest is longer than the last.
-    pub redelivery_multiplier: Option<u32>,
+    /// How long it rests after the second; 0 for the first rest times the factor.
+    pub redelivery_delay_next_ms: Option<u64>,
+    /// By how much each further rest is longer than the last.
+    pub redelivery_multiplier: Option<FactorConfig>,
     /// How long it rests at most.
     pub redelivery_delay_max_ms: Option<u64>,
     /// What its persistent messages outlive.
@@ -231,6 +233,26 @@ impl From<CompressionConfig> for Compression {
     }
 }
 
+/// A factor from 1 to 1000, with up to three decimals.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "f64")]
+pub struct FactorConfig(Factor);
+
+impl TryFrom<f64> for FactorConfig {
+    type Error = String;
+
+    fn try_from(value: f64) -> Result<FactorConfig, String> {
+        let bad = || format!("{value} is no factor from 1 to 1000 with up to three decimals");
+        Factor::of(value).map(FactorConfig).ok_or_else(bad)
+    }
+}
+
+impl From<FactorConfig> for Factor {
+    fn from(FactorConfig(factor): FactorConfig) -> Factor {
+        factor
+    }
+}
+
 impl PolicyConfig {
     /// Notes the store of its destinations.
     ///
@@ -297,7 +319,8 @@ impl PolicyConfig {
             redelivery: Redelivery {
                 count_max: self.redelivery_count.unwrap_or(fallback.redelivery.count_max),
                 delay_ms: self.redelivery_delay_ms.unwrap_or(fallback.redelivery.delay_ms),
-                multiplier: self.redelivery_multiplier.unwrap_or(fallback.redelivery.multiplier),
+                delay_next_ms: self.redelivery_delay_next_ms.filter(|ms| *ms > 0),
+                multiplier: self.redelivery_multiplier.map_or(fallback.redelivery.multiplier, Factor::from),
                 delay_ms_max: self.redelivery_delay_max_ms.unwrap_or(fallback.redelivery.delay_ms_max),
             },
             durability: self.durability.map_or(fallback.durability, Durability::from),

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{ConnectionId, ConsumerKey, Delivery, Destination, EntryTag, PartitionId, Refusal};
-use postroad_routing::Redelivery;
+use postroad_routing::{Factor, Redelivery};
 
 use crate::scene::Resting;
 
@@ -70,10 +70,10 @@ impl Rests {
 fn rest_ms(policy: &Redelivery, failed: u32) -> u64 {
     let mut rest_ms = policy.delay_ms;
     for _ in 0..failed {
-        if policy.delay_ms_max <= rest_ms || policy.multiplier <= 1 {
+        if policy.delay_ms_max <= rest_ms || policy.multiplier == Factor::ONE {
             break;
         }
-        rest_ms *= u64::from(policy.multiplier);
+        rest_ms = policy.multiplier.times(rest_ms);
     }
     rest_ms.min(policy.delay_ms_max)
 }

@@ -216,12 +216,14 @@ fn usage(outer: &Element<'_>, translation: &mut Translation) {
         match kind.name() {
             "memoryUsage" => {
                 if let Some(bytes) = limit.bytes("limit", translation) {
-                    translation.set("", "memory_bytes", bytes.max(1 << 20), &limit);
+                    let bytes = at_least(bytes, MEMORY_BYTES_MIN, &limit, translation);
+                    translation.set("", "memory_bytes", bytes, &limit);
                 }
             }
             "storeUsage" => {
                 if let Some(bytes) = limit.bytes("limit", translation) {
-                    translation.set("store", "disk_bytes_max", bytes.max(256 << 20), &limit);
+                    let bytes = at_least(bytes, DISK_BYTES_MIN, &limit, translation);
+                    translation.set("store", "disk_bytes_max", bytes, &limit);
                 }
             }
             "tempUsage" | "jobSchedulerUsage" => {
@@ -239,6 +241,21 @@ fn usage(outer: &Element<'_>, translation: &mut Translation) {
             translation,
         );
     }
+}
+
+/// The smallest memory_bytes.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+
+/// The smallest store.disk_bytes_max.
+const DISK_BYTES_MIN: u64 = 256 << 20;
+
+/// The limit, raised to the smallest that there is, which is noted.
+fn at_least(bytes: u64, least: u64, limit: &Element<'_>, translation: &mut Translation) -> u64 {
+    if bytes < least {
+        translation
+            .note(limit, &format!("limit of {bytes} bytes is raised to {least}, the least that there is"));
+    }
+    bytes.max(least)
 }
 
 fn connectors(connectors: &Element<'_>, translation: &mut Translation) {
@@ -299,6 +316,21 @@ fn connect(connector: &Element<'_>, uri: &str, translation: &mut Translation) {
     }
 }
 
+/// The number, brought into the range that there is, which is noted.
+fn within(
+    option: &str,
+    number: u64,
+    range: std::ops::RangeInclusive<u64>,
+    connector: &Element<'_>,
+    translation: &mut Translation,
+) -> u64 {
+    let found = number.clamp(*range.start(), *range.end());
+    if found != number {
+        translation.note(connector, &format!("{option}: {found} is what comes nearest to it"));
+    }
+    found
+}
+
 fn connector_option(
     connector: &Element<'_>,
     section: &'static str,
@@ -309,10 +341,12 @@ fn connector_option(
     let number = value.parse::<u64>().ok();
     match (name, section, number) {
         ("wireFormat.maxFrameSize", "openwire", Some(bytes)) => {
-            translation.set("openwire", "max_frame_bytes", bytes.clamp(1024, i32::MAX as u64), connector);
+            let bytes = within(option, bytes, 1024..=i32::MAX as u64, connector, translation);
+            translation.set("openwire", "max_frame_bytes", bytes, connector);
         }
         ("wireFormat.maxFrameSize", "amqp", Some(bytes)) => {
-            translation.set("amqp", "max_message_bytes", bytes.clamp(1024, 3 << 30), connector);
+            let bytes = within(option, bytes, 1024..=3 << 30, connector, translation);
+            translation.set("amqp", "max_message_bytes", bytes, connector);
         }
         ("wireFormat.maxInactivityDuration" | "transport.wireFormat.idleTimeout", _, Some(ms)) => {
             translation.set(section, "max_inactivity_ms", ms, connector);

@@ -44,11 +44,11 @@ impl<'a> Element<'a> {
         self.node.has_attribute(name)
     }
 
-    /// An attribute's value. One with a placeholder of Spring's is noted, and not there.
+    /// An attribute's value. One with a placeholder is noted, and not there.
     pub fn value(&self, name: &str, translation: &mut Translation) -> Option<&'a str> {
         let value = self.node.attribute(name)?;
         self.read.borrow_mut().insert(name.to_owned());
-        if value.contains("${") {
+        if has_placeholder(value) {
             let why = format!("{name}=\"{value}\" takes its value from elsewhere: set it by hand");
             translation.note(self, &why);
             return None;
@@ -107,6 +107,17 @@ impl<'a> Element<'a> {
     }
 }
 
+/// Whether part of the text is put in from elsewhere: `${name}` and `#{name}` by Spring, `%name%` by scripts that install brokers.
+fn has_placeholder(text: &str) -> bool {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.chars().all(|part| part.is_ascii_alphanumeric() || "._-".contains(part))
+    };
+    let between_percent_signs = text.split('%').skip(1);
+    // What stands behind the last sign is between none.
+    let names = text.matches('%').count().saturating_sub(1);
+    text.contains("${") || text.contains("#{") || between_percent_signs.take(names).any(is_name)
+}
+
 /// `64 mb` and the like (ActiveMQ's `XBeanByteConverterUtil`).
 fn bytes_of(text: &str) -> Option<u64> {
     let digits = text.len() - text.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
@@ -124,6 +135,22 @@ fn bytes_of(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn placeholders_are_found() {
+        for (text, want) in [
+            ("orders.${zone}", true),
+            ("#{systemProperties.name}", true),
+            ("orders.%zone%", true),
+            ("%a%.%b%", true),
+            ("orders", false),
+            ("50%", false),
+            ("5% to 9%", false),
+            ("a%%b", false),
+        ] {
+            assert_eq!(has_placeholder(text), want, "{text}");
+        }
+    }
 
     #[test]
     fn sizes_are_read_as_activemq_reads_them() {

@@ -8,6 +8,7 @@ mod addresses;
 mod broker;
 mod element;
 mod policies;
+mod text;
 mod translation;
 
 use std::fs::OpenOptions;
@@ -23,6 +24,9 @@ use translation::Translation;
 
 /// No configuration is larger; what is, is some other file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// No configuration has more elements and texts; entities could make many of few bytes.
+const NODES_MAX: u32 = 1 << 20;
 
 /// What can be done with configuration files.
 #[derive(Debug, Subcommand)]
@@ -53,7 +57,8 @@ fn import(arguments: &ImportArguments) -> anyhow::Result<()> {
     if bytes > FILE_BYTES_MAX {
         bail!("{file} has {bytes} bytes; a configuration has {FILE_BYTES_MAX} at most");
     }
-    let text = std::fs::read_to_string(&arguments.file).with_context(|| format!("cannot read {file}"))?;
+    let bytes = std::fs::read(&arguments.file).with_context(|| format!("cannot read {file}"))?;
+    let text = text::decode(&bytes).with_context(|| format!("cannot read {file}"))?;
     let translation = translate(&text).with_context(|| format!("in {file}"))?;
     let toml = translation.to_toml(&file.to_string());
     let notes = translation.notes_text(&file.to_string());
@@ -77,13 +82,16 @@ fn import(arguments: &ImportArguments) -> anyhow::Result<()> {
 /// # Errors
 /// It is no XML, has no `broker` element, or says something that no broker could follow.
 fn translate(text: &str) -> anyhow::Result<Translation> {
-    let document = roxmltree::Document::parse(text).context("no XML")?;
+    let options = roxmltree::ParsingOptions { allow_dtd: true, nodes_limit: NODES_MAX, ..Default::default() };
+    let document = roxmltree::Document::parse_with_options(text, options).context("no XML")?;
     let named = |node: &roxmltree::Node| node.is_element() && node.tag_name().name() == "broker";
     let Some(node) = document.descendants().find(named) else {
         bail!("there is no element <broker>; an activemq.xml has one");
     };
     let mut translation = Translation::default();
-    for outside in document.root_element().children().filter(|other| other.is_element() && *other != node) {
+    let root = Some(document.root_element()).filter(|root| *root != node);
+    let beside = root.iter().flat_map(roxmltree::Node::children);
+    for outside in beside.filter(|other| other.is_element() && *other != node) {
         if !outside.descendants().any(|inner| inner == node) {
             let element = Element::new(outside);
             translation.note(
@@ -93,6 +101,13 @@ fn translate(text: &str) -> anyhow::Result<Translation> {
         }
     }
     broker::translate(&Element::new(node), &mut translation);
+    let refusals = translation.refusals();
+    if !refusals.is_empty() {
+        bail!(
+            "it asks for what Postroad would do otherwise; change or remove it first:\n{}",
+            refusals.join("\n")
+        );
+    }
     let toml = translation.to_toml("it");
     Configuration::check_text(&toml).context("what it says makes no configuration")?;
     Ok(translation)
@@ -119,7 +134,14 @@ mod tests {
             ("no XML", "broker = 1", "no XML"),
             ("cut off", "<broker><a></broker>", "no XML"),
             ("no broker", "<beans/>", "there is no element <broker>"),
-            ("entities that grow", "<!DOCTYPE a [<!ENTITY b 'c'>]><broker/>", "no XML"),
+            ("entities in a circle", "<!DOCTYPE a [<!ENTITY b '&c;'><!ENTITY c '&b;'>]><broker>&b;</broker>", "no XML"),
+            (
+                "a factor that would be rounded",
+                "<broker><plugins><redeliveryPlugin><redeliveryPolicyMap><redeliveryPolicyMap><defaultEntry>
+                 <redeliveryPolicy useExponentialBackOff='true' backOffMultiplier='1.23456'/>
+                 </defaultEntry></redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin></plugins></broker>",
+                "line 2: <redeliveryPolicy> backOffMultiplier=\"1.23456\"",
+            ),
             (
                 "a selector that cannot be read",
                 "<broker><destinationInterceptors><virtualDestinationInterceptor><virtualDestinations>
@@ -130,6 +152,59 @@ mod tests {
         ] {
             let error = translate(text).unwrap_err().to_string();
             assert!(error.contains(want), "{case}: {error}");
+        }
+    }
+
+    #[test]
+    fn redelivery_delays_stay_what_they_are() {
+        for (attributes, want) in [
+            (
+                "maximumRedeliveries='10' redeliveryDelay='300000'",
+                "redelivery_delay_ms = 1000\nredelivery_delay_next_ms = 300000\nredelivery_multiplier = 1\n",
+            ),
+            ("", "redelivery_delay_ms = 1000\nredelivery_multiplier = 1\n"),
+            (
+                "initialRedeliveryDelay='0' redeliveryDelay='5'",
+                "redelivery_delay_ms = 0\nredelivery_delay_next_ms = 5\nredelivery_multiplier = 1\n",
+            ),
+            (
+                "useExponentialBackOff='true' backOffMultiplier='1.5' maximumRedeliveryDelay='60000'",
+                "redelivery_delay_ms = 1000\nredelivery_multiplier = 1.5\nredelivery_delay_max_ms = 60000\n",
+            ),
+            (
+                "useExponentialBackOff='true' initialRedeliveryDelay='0' redeliveryDelay='7'",
+                "redelivery_delay_ms = 0\nredelivery_delay_next_ms = 7\nredelivery_multiplier = 5\n",
+            ),
+            (
+                "useExponentialBackOff='true' backOffMultiplier='1'",
+                "redelivery_delay_ms = 1000\nredelivery_multiplier = 1\n",
+            ),
+        ] {
+            let text = toml(&format!(
+                "<plugins><redeliveryPlugin><redeliveryPolicyMap><redeliveryPolicyMap><defaultEntry><redeliveryPolicy {attributes}/>
+                 </defaultEntry></redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin></plugins>"
+            ));
+            assert!(text.contains(want), "{attributes}: {text}");
+            toml::from_str::<crate::config::Config>(&text).expect("a configuration");
+        }
+    }
+
+    #[test]
+    fn a_broker_that_is_the_root_has_nothing_beside_it() {
+        let text = "<!DOCTYPE broker [<!ENTITY name 'b'>]>\n<broker xmlns='http://activemq.apache.org/schema/core' brokerName='&name;'>
+                    <destinationPolicy><policyMap><policyEntries><policyEntry queue='q.%zone%' allConsumersExclusiveByDefault='true'/>
+                    <policyEntry queue='q' allConsumersExclusiveByDefault='true'/></policyEntries></policyMap></destinationPolicy>
+                    <systemUsage><systemUsage><memoryUsage><memoryUsage limit='64 kb'/></memoryUsage>
+                    <storeUsage><storeUsage limit='1 mb'/></storeUsage></systemUsage></systemUsage></broker>";
+        let translation = translate(text).unwrap();
+        let (toml, notes) = (translation.to_toml("f"), translation.notes_text("f"));
+        assert!(
+            toml.contains("broker_name = \"b\"") && toml.contains("\"queue://q\"") && !toml.contains('%'),
+            "{toml}"
+        );
+        assert!(!notes.contains("stands outside"), "{notes}");
+        for note in ["q.%zone%", "65536 bytes is raised to 1048576", "1048576 bytes is raised to 268435456"] {
+            assert!(notes.contains(note), "{note}: {notes}");
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use postroad_routing::DestinationPattern;
+use postroad_routing::{DestinationPattern, Factor};
 
 use super::element::Element;
 use super::translation::{Table, Translation, Value};
@@ -511,17 +511,8 @@ fn redelivery(entry: &Element<'_>, translation: &mut Translation) -> Keys {
     let first = entry.number("initialRedeliveryDelay", translation).unwrap_or(1000);
     let next = entry.number("redeliveryDelay", translation).unwrap_or(1000);
     let grows = entry.flag("useExponentialBackOff", translation) == Some(true);
-    let factor = entry.value("backOffMultiplier", translation).unwrap_or("5").parse::<f64>().unwrap_or(1.0);
+    let factor = entry.value("backOffMultiplier", translation).unwrap_or("5");
     let longest = entry.number("maximumRedeliveryDelay", translation).unwrap_or(-1);
-    let delay = if first > 0 { first } else { next };
-    let whole = if grows { factor.round().max(1.0) as u64 } else { 1 };
-    if grows && whole as f64 != factor {
-        translation.note(entry, &format!("backOffMultiplier is rounded to {whole}: factors are whole"));
-    }
-    if !grows && first != next {
-        translation
-            .note(entry, &format!("every rest is {delay} ms: later rests are the first one, times a factor"));
-    }
     entry.note_the_rest(
         &[
             ("preDispatchCheck", ""),
@@ -537,12 +528,48 @@ fn redelivery(entry: &Element<'_>, translation: &mut Translation) -> Keys {
     let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
     // No maximum is -1 with ActiveMQ; a message that fails four billion times is poison by any measure.
     let count = u32::try_from(count).unwrap_or(u32::MAX);
-    let mut keys = vec![
-        ("redelivery_count", u64::from(count).into()),
-        ("redelivery_delay_ms", unsigned(delay).into()),
-        ("redelivery_multiplier", whole.into()),
-    ];
-    let longest = if longest >= 0 { unsigned(longest).max(unsigned(delay)) } else { u64::from(u32::MAX) };
-    keys.push(("redelivery_delay_max_ms", longest.into()));
+    let (first, next) = (unsigned(first), unsigned(next));
+    let mut keys = vec![("redelivery_count", u64::from(count).into()), ("redelivery_delay_ms", first.into())];
+    match factor.parse::<f64>() {
+        // As `RedeliveryPolicy.getNextRedeliveryDelay`: a factor of one or less counts as none.
+        Ok(factor) if grows && factor > 1.0 => {
+            if Factor::of(factor).is_none() {
+                let why = "is no factor up to 1000 with up to three decimals: the redelivery delays would be others";
+                translation.refuse(entry, &format!("backOffMultiplier=\"{factor}\" {why}"));
+            }
+            if first == 0 {
+                keys.push(("redelivery_delay_next_ms", at_once(next, entry, translation).into()));
+            }
+            keys.push(("redelivery_multiplier", factor.into()));
+            if let Ok(longest) = u64::try_from(longest) {
+                let longest = longest.max(next);
+                if longest < first {
+                    let why =
+                        format!("longer than the longest one of {longest} ms: later delays would be others");
+                    translation.refuse(entry, &format!("initialRedeliveryDelay=\"{first}\" is {why}"));
+                }
+                keys.push(("redelivery_delay_max_ms", longest.into()));
+                return keys;
+            }
+        }
+        Err(_) if grows => {
+            translation.refuse(entry, &format!("backOffMultiplier=\"{factor}\" is no number"));
+        }
+        _ => {
+            if first != next {
+                keys.push(("redelivery_delay_next_ms", at_once(next, entry, translation).into()));
+            }
+            keys.push(("redelivery_multiplier", 1_u64.into()));
+        }
+    }
+    keys.push(("redelivery_delay_max_ms", u64::from(u32::MAX).max(first).max(next).into()));
     keys
+}
+
+/// A second delay, which is a millisecond at least.
+fn at_once(next: u64, entry: &Element<'_>, translation: &mut Translation) -> u64 {
+    if next == 0 {
+        translation.note(entry, "redeliveryDelay=\"0\": the second delay is 1 ms, the least that there is");
+    }
+    next.max(1)
 }

@@ -22,6 +22,12 @@ impl From<bool> for Value {
     }
 }
 
+impl From<f64> for Value {
+    fn from(number: f64) -> Value {
+        Value(number.to_string())
+    }
+}
+
 impl From<u64> for Value {
     fn from(number: u64) -> Value {
         Value(number.to_string())
@@ -68,6 +74,8 @@ pub struct Translation {
     /// `[[tables]]`, in the order of the file.
     tables: Vec<Table>,
     notes: Vec<Note>,
+    /// What would mean something else here.
+    refused: Vec<Note>,
 }
 
 impl Translation {
@@ -116,6 +124,16 @@ impl Translation {
     /// Something of the element is not translated, or need not be.
     pub fn note(&mut self, element: &Element<'_>, why: &str) {
         self.notes.push(Note { line: element.line(), text: format!("<{}> {why}", element.name()) });
+    }
+
+    /// The element cannot be translated without a change of its meaning, which nobody would expect: nothing is written.
+    pub fn refuse(&mut self, element: &Element<'_>, why: &str) {
+        self.refused.push(Note { line: element.line(), text: format!("<{}> {why}", element.name()) });
+    }
+
+    /// Why nothing may be written, by line; empty if it may.
+    pub fn refusals(&self) -> Vec<String> {
+        self.refused.iter().map(|Note { line, text }| format!("line {line}: {text}")).collect()
     }
 
     /// Postroad's file.
