@@ -15,9 +15,10 @@ use crate::queue::Queue;
 
 impl Partition {
     /// Takes a question, or where a browser begins.
-    pub(crate) fn about_lists(&mut self, event: Event, effects: &mut Vec<Effect>) {
+    pub(crate) fn about_queues(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Ask { ask, connection, ticket } => self.ask(&ask, (connection, ticket), effects),
+            Event::Lease(event) => self.about_lease(*event, effects),
             Event::Seek { consumer, after } => self.seek(consumer, &after),
             _ => {}
         }

@@ -20,6 +20,7 @@ mod connection;
 mod delivery;
 mod figures;
 mod intake;
+mod leasing;
 mod log;
 mod memory;
 mod moving;

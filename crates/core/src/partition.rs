@@ -32,6 +32,7 @@ use crate::intake::lines::WaitingLines;
 use crate::intake::link::Links;
 use crate::intake::parked::ParkedSends;
 use crate::intake::waiting::Waiting;
+use crate::leasing::Leases;
 use crate::log::completion::Completion;
 use crate::log::durability;
 use crate::memory::bodies::{Bodies, Gone, Sought};
@@ -134,6 +135,8 @@ pub struct Partition {
     pub(crate) rests: Rests,
     /// Queues whose browsers go on with the next tick.
     pub(crate) browses: Browses,
+    /// Entries that are delivered to a deadline.
+    pub(crate) leases: Leases,
     /// Bodies that are on their way from the log.
     pub(crate) fetches: Fetches,
     pub(crate) consumers: HashMap<ConsumerKey, Consumer, FxBuildHasher>,
@@ -225,9 +228,9 @@ pub struct Partition {
 impl Partition {
     /// An empty partition.
     pub fn new(settings: Settings) -> Partition {
-        let page_jobs = usize::try_from(settings.page_entries).unwrap_or(usize::MAX).saturating_mul(4);
-        let memory_bytes = settings.resident_bytes_max;
         Partition {
+            jobs: Jobs::new(jobs_per_page(&settings), settings.resident_bytes_max),
+            way_bytes: settings.resident_bytes_max,
             settings,
             now_ms: 0,
             clock: Clock::default(),
@@ -243,6 +246,7 @@ impl Partition {
             expiries: Expiries::default(),
             rests: Rests::default(),
             browses: Browses::default(),
+            leases: Leases::default(),
             fetches: Fetches::default(),
             consumers: HashMap::default(),
             spreads: BTreeMap::new(),
@@ -277,14 +281,12 @@ impl Partition {
             origin_of: |_| None,
             audit: Audit::default(),
             write_due: |message, _| message.clone(),
-            jobs: Jobs::new(page_jobs, memory_bytes),
             waiting: Waiting::default(),
             unsaved: Vec::new(),
             unbound: BTreeSet::new(),
             space_ample: true,
             open: HashMap::default(),
             open_bytes: 0,
-            way_bytes: memory_bytes,
             way_due_ms: None,
             next_transaction: 0,
             coordinating: BTreeMap::new(),
@@ -370,6 +372,11 @@ impl Partition {
             Command::Enqueue(sent) => self.enqueue_durable(position, vec![sent], effects),
             Command::Settle(settlements) => self.settle_durable(&settlements, effects),
             Command::CountDelivery { queue, tags } => self.count_delivery(queue, &tags),
+            Command::Lease { queue, before_first, until, tags } => {
+                self.apply_lease(queue, before_first, until, &tags);
+            }
+            Command::Touch { queue, until, entries } => self.apply_touch(queue, until, &entries),
+            Command::Configure { queue, options } => self.apply_configure(&queue, options),
             Command::Transact(changes) => self.carry_out(position, changes, effects),
             Command::Left { sends } => {
                 let (ordinals, sends): (Vec<u32>, _) = sends.into_iter().unzip();
@@ -405,6 +412,7 @@ impl Partition {
             self.unpark_held_by(HeldBy::Log, effects);
             self.resume_behind_sends(effects);
         }
+        self.dispatch_freed(effects);
         self.note_answers(first, effects);
         self.announce_addresses(effects);
     }
@@ -415,6 +423,7 @@ impl Partition {
         let Some(event) = self.behind_its_sends(event) else { return };
         let first = effects.len();
         self.take(event, effects);
+        self.dispatch_freed(effects);
         self.note_answers(first, effects);
         self.announce_addresses(effects);
     }
@@ -475,7 +484,7 @@ impl Partition {
             Event::BrowseJobs { wanted, reply_to, connection, ticket } => {
                 self.browse_jobs(&wanted, &reply_to, (connection, ticket), effects);
             }
-            Event::Ask { .. } | Event::Seek { .. } => self.about_lists(event, effects),
+            Event::Ask { .. } | Event::Seek { .. } | Event::Lease(_) => self.about_queues(event, effects),
             Event::Link(event) => self.about_link(event, effects),
             Event::Echo { connection, ticket } => self.echo(connection, ticket, effects),
             Event::Recalled { key, sent } => self.recalled(key, sent, effects),
@@ -516,6 +525,8 @@ impl Partition {
         self.pass_time(effects);
         self.sweep(effects);
         self.wake(effects);
+        self.end_leases(effects);
+        self.end_waits(effects);
         self.refuse_late(effects);
         self.end_gatherings(effects);
         self.look_for_slow(effects);
@@ -693,6 +704,7 @@ impl Partition {
         }
         let (_, sequence) = untag(tag);
         self.expiries.insert(message.expires_at_ms, id, tag);
+        let visible_at_ms = message.visible_at_ms();
         queue.load.add(bytes);
         let in_memory = if matches!(key, MessageKey::Volatile(_)) { message.bytes.len() as u64 } else { 0 };
         queue.volatile_bytes += in_memory;
@@ -700,7 +712,9 @@ impl Partition {
         if begins_groups {
             self.begin_groups(id);
         }
-        self.wake_who_wants(id, key, tag);
+        if !self.delay_new(id, tag, visible_at_ms) {
+            self.wake_who_wants(id, key, tag);
+        }
         // It is the first of a page: the one before is full.
         if sequence.is_multiple_of(page_entries) {
             self.fold_what_is_idle(id, lane, 0..0);
@@ -764,4 +778,9 @@ impl Partition {
     pub(crate) fn sought(&mut self, queue: QueueId, tag: EntryTag) -> Option<Sought> {
         self.entry(queue, tag).map(|entry| Sought::from(&*entry))
     }
+}
+
+/// Jobs that lie in one page: they are small beside entries.
+fn jobs_per_page(settings: &Settings) -> usize {
+    usize::try_from(settings.page_entries).unwrap_or(usize::MAX).saturating_mul(4)
 }

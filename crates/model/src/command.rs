@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::{
-    Again, BranchId, Destination, Due, EntryTag, Message, PartitionId, Position, QueueId, Schedule,
-    TransactionId,
+    Again, BranchId, Destination, Due, EntryTag, LeaseId, Message, PartitionId, Position, QueueId,
+    QueueOptions, Schedule, TransactionId,
 };
 
 /// A durable change of one partition, applied in log order on every replica.
@@ -50,6 +50,33 @@ pub enum Command {
         queue: QueueId,
         /// The entries.
         tags: Vec<EntryTag>,
+    },
+    /// These entries are leased, each by the lease of its place behind `before_first`, and count as delivered once more.
+    Lease {
+        /// The queue.
+        queue: QueueId,
+        /// The lease before the first one.
+        before_first: LeaseId,
+        /// When the leases end, and how long they last.
+        until: LeaseEnd,
+        /// The entries.
+        tags: Vec<EntryTag>,
+    },
+    /// These entries are leased, or delayed, until another time.
+    Touch {
+        /// The queue.
+        queue: QueueId,
+        /// The end; `None`: they are ready.
+        until: Option<LeaseEnd>,
+        /// The entries, each with its lease; without one it is delayed.
+        entries: Vec<(EntryTag, Option<LeaseId>)>,
+    },
+    /// The queue exists, and has these options.
+    Configure {
+        /// A lasting queue.
+        queue: Destination,
+        /// Its options from now on.
+        options: QueueOptions,
     },
     /// Everything of a transaction that touched this partition alone.
     Transact(Changes),
@@ -147,6 +174,15 @@ pub enum Command {
         /// The transaction.
         id: TransactionId,
     },
+}
+
+/// The deadline of a lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaseEnd {
+    /// In milliseconds since 1970.
+    pub wall_ms: u64,
+    /// How long it was to last: after a restart it lasts no longer, wherever the clock stands.
+    pub lasts_ms: u64,
 }
 
 /// A durable subscription.

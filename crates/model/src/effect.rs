@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::{
     Announcement, BranchId, BranchStanding, CarriedPiece, Command, Compression, ConnectionId, ConsumerKey,
-    Destination, Durability, EntryTag, Message, MessageKey, Page, PartitionId, Peer, Position, Refusal,
-    Ticket, TransactionKey, Urgency,
+    Destination, Durability, EntryTag, LeaseAnswer, Message, MessageKey, Page, PartitionId, Peer, Position,
+    Refusal, Ticket, TransactionKey, Urgency,
 };
 
 /// One thing for the runtime to do.
@@ -85,6 +85,15 @@ pub enum Effect {
         ticket: Ticket,
         /// The deliveries by their tags, in the order in which they came; with the reason if they were refused.
         deliveries: Vec<(Bytes, Option<Refusal>)>,
+    },
+    /// The answer to a [`crate::LeaseEvent`]; the reply to the same ticket follows.
+    Lease {
+        /// Whose session asked.
+        connection: ConnectionId,
+        /// Which question.
+        ticket: Ticket,
+        /// The answer.
+        answer: LeaseAnswer,
     },
     /// Dead letters have gone back, durably; the reply to the same ticket follows.
     Redriven {

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::{
     Ask, BranchId, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, EntryTag,
-    JobsWanted, LinkDelivery, LinkEvent, Message, MessageKey, Now, PartitionId, Position, ProducerNotice,
-    Refusal, Sent, Subscription, Ticket, TransactionId, TransactionKey,
+    JobsWanted, LeaseEvent, LinkDelivery, LinkEvent, Message, MessageKey, Now, PartitionId, Position,
+    ProducerNotice, Refusal, Sent, Subscription, Ticket, TransactionId, TransactionKey,
 };
 
 /// Something that a session, the log, the clock or another partition tells a partition.
@@ -340,6 +340,8 @@ pub enum Event {
         /// The jobs as the record has them, or why they cannot be had.
         jobs: Result<Bytes, String>,
     },
+    /// A front end without consumers asks something of a queue.
+    Lease(Box<LeaseEvent>),
     /// Something about a link that is remembered.
     Link(LinkEvent),
     /// Answered once the partition is done with all that came before: what of it goes through the log is there, or has failed.

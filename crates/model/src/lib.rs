@@ -13,6 +13,7 @@ mod effect;
 mod event;
 mod first_bytes;
 mod ids;
+mod lease;
 mod link;
 mod liveness;
 mod login;
@@ -29,7 +30,8 @@ mod user;
 
 pub use ask::{Ask, ConnectionRow, ConsumerRow, Page, Question, QueueRow, Row, RowKey};
 pub use command::{
-    Binding, Changes, Command, Compression, Durability, Sent, SettleCause, Settlement, Subscription, Urgency,
+    Binding, Changes, Command, Compression, Durability, LeaseEnd, Sent, SettleCause, Settlement,
+    Subscription, Urgency,
 };
 pub use destination::{Destination, DestinationKind, PartitionRange, Placement};
 pub use effect::{Delivery, DetachCause, Effect, Moving};
@@ -41,6 +43,10 @@ pub use first_bytes::protocol_of;
 pub use ids::{
     BranchId, BranchStanding, BranchTextError, ConnectionId, ConsumerKey, EntryTag, MessageKey, MessageRow,
     PartitionId, Position, QueueId, Ticket, TransactionId, TransactionKey,
+};
+pub use lease::{
+    Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, LeaseId, Post, QueueDescription,
+    QueueOptions, Reserve, Reserved, Stale, Take,
 };
 pub use link::{LinkDelivery, LinkEvent, LinkName, ResumeLink};
 pub use liveness::{Liveness, Silence, Silences};

@@ -83,6 +83,20 @@ impl Message {
         self.rare.as_ref().map_or(0, |rare| rare.returns)
     }
 
+    /// When it may be delivered, in milliseconds since 1970; zero for at once.
+    pub fn visible_at_ms(&self) -> u64 {
+        self.rare.as_ref().map_or(0, |rare| rare.visible_at_ms)
+    }
+
+    /// The same message, not to be delivered before this time.
+    pub fn with_visible_at_ms(mut self, visible_at_ms: u64) -> Message {
+        if self.visible_at_ms() != visible_at_ms {
+            let rare = RareHeaders { visible_at_ms, ..self.rare.as_deref().cloned().unwrap_or_default() };
+            self.rare = (rare != RareHeaders::default()).then(|| Arc::new(rare));
+        }
+        self
+    }
+
     /// The same message, having gone back so often.
     pub fn with_returns(mut self, returns: u32) -> Message {
         if self.returns() != returns {
@@ -145,6 +159,8 @@ pub struct RareHeaders {
     pub returns: u32,
     /// The user who sent it, if one has logged in: duplicates are looked for among the messages of the same user.
     pub user: Option<UserKey>,
+    /// It is not delivered before, in milliseconds since 1970; zero for at once.
+    pub visible_at_ms: u64,
 }
 
 /// The body of a large message: records of its partition's log, which hold it in pieces. [`Message::bytes`] is the message

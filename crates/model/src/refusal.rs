@@ -131,6 +131,27 @@ pub enum Refusal {
         /// What that is, and why.
         reason: String,
     },
+    /// There is no such queue.
+    #[error("{0} does not exist")]
+    NoSuchQueue(Destination),
+    /// So many entries of the queue are leased that no more may be.
+    #[error(
+        "{queue} has {max} messages in flight, which is all it may: delete or release some, or wait until their leases expire"
+    )]
+    TooManyLeases {
+        /// The queue.
+        queue: Destination,
+        /// How many there may be.
+        max: u64,
+    },
+    /// So many requests wait for messages of the queue that no more may.
+    #[error("{max} requests wait for messages of {queue}, which is all that may: ask again without waiting")]
+    TooManyWaiting {
+        /// The queue.
+        queue: Destination,
+        /// How many there may be.
+        max: usize,
+    },
     /// Writing or syncing the journal failed; whether anything is on disk is settled: it is not.
     #[error("the store could not write: {reason}")]
     StoreFailed {

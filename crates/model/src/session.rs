@@ -3,8 +3,8 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, Login, LoginAnswer, Moving, Page,
-    PartitionId, Position, Protocol, Refusal, Ticket,
+    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, LeaseAnswer, Login, LoginAnswer,
+    Moving, Page, PartitionId, Position, Protocol, Refusal, Ticket,
 };
 
 /// What the core sends back to a session.
@@ -69,6 +69,13 @@ pub enum ToSession {
         moved: u64,
         /// How many stayed.
         stayed: u64,
+    },
+    /// See [`crate::Effect::Lease`].
+    Lease {
+        /// Which question.
+        ticket: Ticket,
+        /// The answer.
+        answer: LeaseAnswer,
     },
     /// See [`crate::Effect::Moves`].
     Moves {

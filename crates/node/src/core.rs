@@ -599,6 +599,7 @@ impl Core {
             Effect::Redriven { connection, ticket, moved, stayed } => {
                 self.post(connection, ToSession::Redriven { ticket, moved, stayed });
             }
+            Effect::Lease { .. } => self.answer(effect),
             Effect::Moves { connection, ticket, moves } => {
                 self.post(connection, ToSession::Moves { ticket, moves });
             }
@@ -628,6 +629,13 @@ impl Core {
             }
             Effect::Announce(announcement) => self.announce(*announcement),
             Effect::Tell { to, peer } => self.submit(to, Event::Peer { from: id, peer }),
+        }
+    }
+
+    /// Tells a session the answer to what it asked of a queue.
+    fn answer(&mut self, effect: Effect) {
+        if let Effect::Lease { connection, ticket, answer } = effect {
+            self.post(connection, ToSession::Lease { ticket, answer });
         }
     }
 

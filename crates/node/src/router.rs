@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConnectionId, ConsumerKey, Delivered, Destination, DestinationKind, DetachCause, Event,
-    LinkEvent, LinkName, PartitionId, Publish, Refusal, Sent, Ticket, ToSession, TransactionKey,
+    LeaseEvent, LinkEvent, LinkName, PartitionId, Publish, Refusal, Sent, Ticket, ToSession, TransactionKey,
 };
 use rustc_hash::FxHashMap;
 
@@ -91,6 +91,7 @@ pub fn is_echo(ticket: Ticket) -> bool {
 fn weight(event: &Event) -> u64 {
     let more = match event {
         Event::Publish(_) | Event::Chunk { .. } => return 0,
+        Event::Lease(event) => event.byte_length() as usize,
         Event::Settle(settle) => size_of_val(&settle.tags[..]),
         Event::Attach(attach) => attach.selector.len() + attach.source.name.len(),
         _ => 0,
@@ -207,6 +208,7 @@ impl Router {
         let partition = match event {
             Event::Publish(publish) => return self.publish(publish, to),
             Event::Attach(ref attach) => self.seat(attach),
+            Event::Lease(about) => return self.pass_lease(about, to),
             Event::Link(ref event) => self.place_of_link(event),
             Event::AddProducer { ref producer, .. } | Event::RemoveProducer { ref producer, .. } => {
                 self.places.borrow().partition_of(&producer.to)
@@ -278,6 +280,17 @@ impl Router {
             self.claims.push(name.clone());
         }
         self.places.borrow().placement.partition_of(name)
+    }
+
+    /// To the partition of the queue, or to all partitions.
+    fn pass_lease(&mut self, about: Box<LeaseEvent>, to: &mut impl FnMut(PartitionId, Event)) {
+        let Some(queue) = about.queue() else {
+            let ticket = about.ticket();
+            return self.ask_all(&Event::Lease(about), ticket, to);
+        };
+        let partition = self.places.borrow().partition_of(queue);
+        self.touched.insert(partition);
+        to(partition, Event::Lease(about));
     }
 
     /// The partition that remembers the link, for as long as this connection has it.

@@ -58,6 +58,8 @@ pub struct Policy {
     pub advisories: Advised,
     /// How many messages consumers are sent ahead.
     pub prefetch: Prefetch,
+    /// How many messages of a queue may be leased at once; `None` for the broker's default.
+    pub leases_max: Option<u64>,
 }
 
 /// How many messages consumers are sent ahead whose clients leave that at their own default, as in ActiveMQ's policies; `None` decides

@@ -360,6 +360,7 @@ impl Session for AmqpSession {
             | ToSession::Branches { .. }
             | ToSession::Redriven { .. }
             | ToSession::Moves { .. }
+            | ToSession::Lease { .. }
             | ToSession::Page { .. } => Ok(()),
             // The runtime's own.
             ToSession::Moved { .. } | ToSession::Left { .. } => Ok(()),

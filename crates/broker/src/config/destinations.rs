@@ -95,6 +95,8 @@ pub struct PolicyConfig {
     pub durable_prefetch: Option<i32>,
     /// How many messages browsers are sent ahead; below 1 clients decide.
     pub browser_prefetch: Option<i32>,
+    /// Messages of a queue that may be leased at once (HTTP reservations).
+    pub leases_max: Option<u64>,
     /// What is told of ordinary messages and fast producers: see [`Advised`].
     pub advisories: Option<Vec<AdvisoryConfig>>,
 }
@@ -348,6 +350,7 @@ impl PolicyConfig {
             },
             advisories: self.advised(),
             prefetch: self.prefetch(),
+            leases_max: self.leases_max.or(fallback.leases_max),
             last_value: self.last_value_property.as_deref().filter(|name| !name.is_empty()).map(Into::into),
         }
     }

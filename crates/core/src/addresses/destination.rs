@@ -95,7 +95,7 @@ impl Partition {
         // Queues that a topic feeds are destinations of their own.
         let bound = address.bound.iter().filter_map(|id| self.queues.get(&id));
         let bound = bound.filter(|queue| queue.source == destination);
-        let consumers: u64 = bound.map(|queue| queue.consumers.len() as u64).sum();
+        let consumers: u64 = bound.map(|queue| (queue.consumers.len() - queue.reserves) as u64).sum();
         if consumers > 0 {
             let refusal = Refusal::InUse { destination, consumers };
             return self.reply(connection, ticket, Err(refusal), effects);
@@ -148,8 +148,9 @@ impl Partition {
             names.remove(name);
         }
         for key in queue.consumers {
-            self.forget_reader(key, effects);
+            self.forget_reader(key, &queue.source, effects);
         }
+        self.leases.forget_queue(id);
         self.let_go(id, queue.lanes, effects);
         self.unpark(effects);
     }

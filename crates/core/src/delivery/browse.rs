@@ -53,6 +53,18 @@ impl Browse {
         Browse { end, ..Browse::default() }
     }
 
+    /// A view of one entry alone.
+    pub(crate) fn of_one(queue: &Queue, entry: EntryTag) -> Browse {
+        let mut browse = Browse::of(queue);
+        browse.go_to_end();
+        let (lane, sequence) = untag(entry);
+        if let Some(end) = browse.end.get_mut(&lane).filter(|end| sequence < **end) {
+            *end = sequence + 1;
+            browse.cursor.insert(lane, sequence);
+        }
+        browse
+    }
+
     /// Sequences of this lane that it has not come to. Of one that was made since there are none.
     pub(crate) fn view(&self, lane: LaneNumber) -> Range<u64> {
         let at = |sequences: &BTreeMap<u8, u64>| sequences.get(&lane.0).copied().unwrap_or(0);
@@ -92,6 +104,7 @@ impl Partition {
             looked += self.browse_step(id, effects);
             self.finish_drains(id, effects);
         }
+        self.finish_fed(effects);
     }
 
     /// Returns how many entries were looked at.
@@ -148,6 +161,7 @@ impl Partition {
             self.browse_turn(id, key, effects);
         }
         self.browse(id, effects);
+        self.finish_fed(effects);
     }
 
     /// Whether it browses.
@@ -189,6 +203,9 @@ impl Partition {
         self.leave_line(key);
         if let Some(browse) = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut()) {
             browse.is_over = true;
+        }
+        if self.has_looked_at_all(key) {
+            return;
         }
         match key.member {
             0 => effects.push(Effect::Drained { consumer: key }),

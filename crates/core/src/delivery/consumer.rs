@@ -15,6 +15,7 @@ use crate::delivery::browse::Browse;
 use crate::delivery::held::Held;
 use crate::delivery::selection::{self, Selection};
 use crate::delivery::slow::Pace;
+use crate::leasing::Reserving;
 use crate::queue::Waiting;
 
 /// An attached reader of one queue.
@@ -49,6 +50,8 @@ pub struct Consumer {
     pub pace: Pace,
     /// Whose consumer may take its subscription: see [`Attach::steals`].
     pub steals: Option<Arc<str>>,
+    /// The reserve that it stands for, if it does.
+    pub reserving: Option<Box<Reserving>>,
 }
 
 impl Consumer {
@@ -218,6 +221,7 @@ impl Partition {
             notice: attach.notice.clone().filter(|_| key.member == 0),
             pace: Pace::default(),
             steals: attach.steals.clone(),
+            reserving: None,
         };
         self.consumers.insert(key, consumer);
         self.gather(id);
@@ -367,6 +371,9 @@ impl Partition {
             return None;
         }
         self.free_groups(id, key, consumer.selection.as_ref());
+        if let Some(reserving) = consumer.reserving {
+            self.drop_reserve(id, key, *reserving);
+        }
         let (seen, unseen) = consumer.held.split(last_seen);
         self.release(id, key, &seen, true, effects);
         self.release(id, key, &unseen, false, effects);

@@ -59,6 +59,7 @@ impl Partition {
         if self.settings.policies.any_limit() {
             self.trim(id, effects);
         }
+        self.finish_fed(effects);
     }
 
     fn dispatch_line(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
@@ -138,7 +139,12 @@ impl Partition {
         };
         let browsing = self.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
         let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
-        let sought = Sought::from(&*entry);
+        let (sought, state) = (Sought::from(&*entry), entry.state);
+        if browsing && state != State::Ready && self.peeks(consumer) {
+            self.pass_by(consumer, tag);
+            return Step::Skipped;
+        }
+        let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
         let failed_deliveries = entry.failed_deliveries + entry.uncounted_deliveries;
         let Some((headers, _)) = self.bodies.headers(sought) else { return Step::Nothing };
         if self.is_over(headers) && !browsing {
@@ -159,7 +165,14 @@ impl Partition {
             self.forget_browsed(id, tag, sought.key);
             return Step::Skipped;
         }
+        if !browsing && self.may_bury_spent(id, consumer) && self.bury_if_spent(id, tag, effects) {
+            return Step::Skipped;
+        }
         self.selected(consumer, tag);
+        if self.is_reserving(consumer) {
+            let ended = self.feed_reserve(id, tag, consumer, message);
+            return if ended { Step::SentLast } else { Step::Sent };
+        }
         self.lend(&message, effects);
         self.hand_over(id, tag, consumer, &message);
         self.counters.delivered += 1;
@@ -177,6 +190,14 @@ impl Partition {
             self.forget_browsed(id, tag, sought.key);
         }
         if turn.ended { Step::SentLast } else { Step::Sent }
+    }
+
+    /// A browser does not look at this entry.
+    fn pass_by(&mut self, key: ConsumerKey, tag: EntryTag) {
+        let browse = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut());
+        if let Some(browse) = browse {
+            browse.pass(tag);
+        }
     }
 
     fn is_over(&self, headers: &Message) -> bool {
@@ -466,6 +487,7 @@ impl Partition {
                 Waiter::Browser(_, key) => self.browse_fetched(id, key, effects),
             }
             self.finish_drains(id, effects);
+            self.finish_overdue(id, effects);
         }
     }
 }

@@ -89,6 +89,17 @@ impl Partition {
         holders.filter(move |(_, end)| end.queue == id).map(|(_, end)| end.tag)
     }
 
+    /// A group is free that leases kept from everybody: all look again at what is there.
+    pub(crate) fn offer_to_all_again(&mut self, id: QueueId) {
+        self.wake_all_idle(id);
+        let Some(queue) = self.queues.get(&id) else { return };
+        for key in &queue.consumers {
+            if let Some(selection) = self.consumers.get_mut(key).and_then(|other| other.selection.as_mut()) {
+                selection.step_back(&BTreeMap::new());
+            }
+        }
+    }
+
     /// What `owner` had to itself is free: the others look again at what it has not come to.
     fn offer_again(&mut self, id: QueueId, owner: ConsumerKey, views: Option<&BTreeMap<u8, View>>) {
         let own = self.consumers.get(&owner).and_then(|consumer| consumer.selection.as_ref());

@@ -208,7 +208,12 @@ impl Partition {
     }
 
     /// A queue has ended under one of its consumers; whether a session has to know.
-    pub(crate) fn forget_reader(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+    pub(crate) fn forget_reader(
+        &mut self,
+        key: ConsumerKey,
+        source: &Destination,
+        effects: &mut Vec<Effect>,
+    ) {
         let consumer = self.consumers.remove(&key);
         let notice = consumer.as_ref().and_then(|consumer| consumer.notice.as_ref());
         self.announce_consumer(notice, false, effects);
@@ -223,6 +228,9 @@ impl Partition {
         }
         if let Some(connection) = self.connections.get_mut(&key.connection) {
             connection.consumers.remove(&key);
+        }
+        if let Some(reserving) = consumer.and_then(|consumer| consumer.reserving) {
+            return self.refuse_reserve_of_deleted(key, &reserving, source, effects);
         }
         effects.push(Effect::Detached { consumer: key, cause: DetachCause::Deleted });
     }

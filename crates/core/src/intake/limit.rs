@@ -293,7 +293,12 @@ impl Partition {
 
     /// The entry is ready again, in its old place.
     pub(crate) fn give_back(&mut self, id: QueueId, tag: EntryTag) {
-        let Some(key) = self.entry(id, tag).map(|entry| entry.key) else { return };
+        let Some(entry) = self.entry(id, tag) else { return };
+        let (key, state) = (entry.key, entry.state);
+        // It was to leave, and its lease is not over.
+        if state == State::Leaving && self.leases.get(id, tag).is_some() {
+            return self.set_state(id, tag, State::Leased);
+        }
         let bytes = self.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
         if let Some(queue) = self.queues.get_mut(&id) {
             queue.give_back(tag, bytes);

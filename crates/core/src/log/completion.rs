@@ -12,6 +12,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::intake::limit::Expecting;
+use crate::leasing::{Answering, Handling, Posting};
 use crate::transaction::VolatileChanges;
 
 /// What follows one proposal.
@@ -174,6 +175,12 @@ pub enum Completion {
         /// Where it lives now.
         to: PartitionId,
     },
+    /// Messages were reserved.
+    Leased(Answering),
+    /// Entries were deleted, extended or released by their handles.
+    Handled(Handling),
+    /// Several messages for one queue.
+    Posted(Posting),
     /// Nothing follows.
     Nothing,
 }
@@ -218,6 +225,9 @@ impl Partition {
             }
             Completion::Settled { answer, .. } => self.answer(answer, Ok(()), effects),
             Completion::Counted { queue, tags } => self.counted(queue, &tags),
+            Completion::Leased(answering) => self.answer_reserve(answering, effects),
+            Completion::Handled(handling) => self.handled(handling, effects),
+            Completion::Posted(posting) => self.has_posted(posting, effects),
             Completion::Transacted { volatile, shares, answer, .. } => {
                 self.carry_out_volatile(volatile, effects);
                 self.shares_ended(shares, true, effects);
@@ -281,6 +291,8 @@ impl Partition {
     fn take_back_what_left(&mut self, completion: &mut Completion) -> Vec<QueueId> {
         match completion {
             Completion::Settled { settlements, answer: Some(_) } => self.give_back_all(settlements),
+            Completion::Leased(answering) => self.take_back_reserved(answering),
+            Completion::Handled(handling) => self.give_back_all(&handling.settlements),
             Completion::Transacted { settlements, volatile, .. } => {
                 self.return_to_holders(settlements, std::mem::take(volatile))
             }
@@ -342,6 +354,11 @@ impl Partition {
             Completion::Unshelved { shelf } => self.not_unshelved(shelf),
             // Known here for this run; the log learns the next count.
             Completion::Counted { .. } => {}
+            Completion::Leased(answering) => self.refuse_reserve(&answering, refusal, effects),
+            Completion::Handled(handling) => {
+                self.reply(handling.connection, handling.ticket, no(), effects);
+            }
+            Completion::Posted(posting) => self.post_failed(&posting, refusal, effects),
             Completion::CameRound { queue } | Completion::LeftFor { queue, .. } => self.move_failed(&queue),
             // Asked for again when the log recovers, or after a while.
             Completion::Ended { .. } | Completion::Expecting { .. } | Completion::Nothing => {}

@@ -14,6 +14,10 @@ use crate::Partition;
 impl Partition {
     /// How safe the command must be. What is journaled at all outlives the process, whatever its queues want.
     pub(crate) fn durability_of(&self, command: &Command) -> Durability {
+        // A lease is known to whoever has it; without its record the message is only delivered too early.
+        if matches!(command, Command::Lease { .. } | Command::Touch { .. }) {
+            return Durability::Async;
+        }
         if !self.settings.policies.any_weaker_durability() {
             return Durability::Sync;
         }

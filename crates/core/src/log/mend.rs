@@ -126,6 +126,17 @@ impl Mending {
                 self.doubts.deliveries += (before - tags.len()) as u64;
                 Command::CountDelivery { queue, tags }
             }
+            Command::Lease { queue, before_first, until, tags } => {
+                // Each has its lease by its place.
+                let are_certain = tags.iter().all(|tag| self.is_certain(queue, *tag));
+                self.doubts.deliveries += if are_certain { 0 } else { tags.len() as u64 };
+                let tags = if are_certain { tags } else { Vec::new() };
+                Command::Lease { queue, before_first, until, tags }
+            }
+            Command::Touch { queue, until, entries } => {
+                let is_certain = |(tag, _): &(EntryTag, _)| self.is_certain(queue, *tag);
+                Command::Touch { queue, until, entries: entries.into_iter().filter(is_certain).collect() }
+            }
             // The job's own record is lost, but what it sends is here.
             Command::Fire { due, sent, .. } if self.is_lost(due.position) => Command::Enqueue(sent),
             Command::Commit { id } | Command::Abort { id } if !self.partition.prepared.contains_key(&id) => {

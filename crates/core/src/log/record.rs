@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{
     Again, Binding, BranchId, Changes, Chunks, Command, Compression, Destination, DestinationKind, Due,
-    Encoding, EntryTag, Group, HIGHEST_PRIORITY, Message, PartitionId, Piece, Position, Protocol, QueueId,
-    RareHeaders, Schedule, Sent, SettleCause, Settlement, Snapshot, Spilled, Subscription, TransactionId,
-    UserKey,
+    Encoding, EntryTag, Group, HIGHEST_PRIORITY, LeaseEnd, LeaseId, Message, PartitionId, Piece, Position,
+    Protocol, QueueId, QueueOptions, RareHeaders, Schedule, Sent, SettleCause, Settlement, Snapshot, Spilled,
+    Subscription, TransactionId, UserKey,
 };
 
 use crate::log::compressed::{self, Method};
@@ -37,8 +37,13 @@ mod flag {
     pub const LAST_VALUE: u8 = 8;
     pub const CHUNKS: u8 = 32;
     pub const RETURNS: u8 = 64;
-    pub const USER: u8 = 128;
-    pub const ALL: u8 = PERSISTENT | GROUP | CLIENT | LAST_VALUE | CHUNKS | RETURNS | USER;
+    pub const ALL: u8 = PERSISTENT | GROUP | CLIENT | LAST_VALUE | CHUNKS | RETURNS | FURTHER;
+    /// A second byte of flags follows.
+    pub const FURTHER: u8 = 128;
+    /// Of the second byte.
+    pub const USER: u8 = 1;
+    pub const VISIBLE: u8 = 2;
+    pub const ALL_FURTHER: u8 = USER | VISIBLE;
     /// In records alone, where a body follows: it is compressed.
     pub const COMPRESSED: u8 = 16;
 }
@@ -133,6 +138,9 @@ pub(super) mod kind {
     pub const UNSHELVE: u8 = 23;
     pub const LEAVE: u8 = 24;
     pub const LEFT: u8 = 25;
+    pub const LEASE: u8 = 26;
+    pub const TOUCH: u8 = 27;
+    pub const CONFIGURE: u8 = 28;
 }
 
 /// The record of a command, as pieces to be written one behind the other; bodies that are not compressed are shared, not copied.
@@ -149,6 +157,21 @@ pub fn encode_record(command: &Command, compression: Compression) -> Vec<Bytes> 
         Command::Unsubscribe { name } => out.begin(kind::UNSUBSCRIBE).text(name),
         Command::Settle(settlements) => out.begin(kind::SETTLE).settlements(settlements),
         Command::CountDelivery { queue, tags } => out.begin(kind::COUNT_DELIVERY).tags(*queue, tags),
+        Command::Lease { queue, before_first, until, tags } => {
+            out.begin(kind::LEASE).u64(before_first.0).lease_end(*until).tags(*queue, tags)
+        }
+        Command::Touch { queue, until, entries } => {
+            let until: Vec<_> = until.iter().collect();
+            out.begin(kind::TOUCH).u64(queue.0).list(&until, |out, until| {
+                out.lease_end(**until);
+            });
+            out.list(entries, |out, (tag, lease)| {
+                out.u64(tag.0).lease(*lease);
+            })
+        }
+        Command::Configure { queue, options } => {
+            out.begin(kind::CONFIGURE).destination(queue).queue_options(options)
+        }
         Command::Transact(changes) => out.begin(kind::TRANSACT).changes(changes),
         Command::Left { sends } => out.begin(kind::LEFT).list(sends, |out, (ordinal, sent)| {
             out.u32(*ordinal).sent(sent);
@@ -210,6 +233,7 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
             let queue = QueueId(input.u64()?);
             Command::CountDelivery { queue, tags: input.list(|input| Ok(EntryTag(input.u64()?)))? }
         }
+        kind::LEASE | kind::TOUCH | kind::CONFIGURE => lease_command(kind, &mut input)?,
         kind::TRANSACT => Command::Transact(input.changes()?),
         kind::LEFT => {
             let mut least = 0;
@@ -256,6 +280,24 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
     };
     input.end()?;
     Ok(command)
+}
+
+/// The command of a record about leases.
+fn lease_command(kind: u8, input: &mut Reader<'_>) -> Result<Command, RecordError> {
+    match kind {
+        kind::LEASE => {
+            let (before_first, until) = (LeaseId(input.u64()?), input.lease_end()?);
+            let queue = QueueId(input.u64()?);
+            let tags = input.list(|input| Ok(EntryTag(input.u64()?)))?;
+            Ok(Command::Lease { queue, before_first, until, tags })
+        }
+        kind::TOUCH => {
+            let (queue, until) = (QueueId(input.u64()?), input.list(Reader::lease_end)?.pop());
+            let entries = input.list(|input| Ok((EntryTag(input.u64()?), input.lease()?)))?;
+            Ok(Command::Touch { queue, until, entries })
+        }
+        _ => Ok(Command::Configure { queue: input.destination()?, options: input.queue_options()? }),
+    }
 }
 
 /// Most records are shorter, but for the bodies in them: their room is made once, not field by field.
@@ -346,14 +388,19 @@ impl Writer {
         self.u8(message.encoding.protocol as u8).u8(message.encoding.version);
         let (group, client, last_value) = (message.group(), message.client(), message.last_value());
         let given = |given: bool, flag: u8| if given { flag } else { 0 };
+        let further = given(message.user().is_some(), flag::USER)
+            | given(message.visible_at_ms() != 0, flag::VISIBLE);
         self.u8(given(message.persistent, flag::PERSISTENT)
             | given(group.is_some(), flag::GROUP)
             | given(client.is_some(), flag::CLIENT)
             | given(last_value.is_some(), flag::LAST_VALUE)
             | given(message.chunks().is_some(), flag::CHUNKS)
             | given(message.returns() != 0, flag::RETURNS)
-            | given(message.user().is_some(), flag::USER)
+            | given(further != 0, flag::FURTHER)
             | mark);
+        if further != 0 {
+            self.u8(further);
+        }
         self.u8(message.priority).u64(message.expires_at_ms).u32(bytes as u32);
         if let Some(Group { id, sequence }) = group {
             self.text(id).u32(*sequence as u32);
@@ -372,6 +419,9 @@ impl Writer {
         }
         if message.user().is_some() {
             self.u64(UserKey::number(message.user()));
+        }
+        if message.visible_at_ms() != 0 {
+            self.u64(message.visible_at_ms());
         }
         self
     }
@@ -463,6 +513,20 @@ impl Writer {
         self.list(&changes.sends, |out, sent| {
             out.sent(sent);
         })
+    }
+
+    pub(crate) fn lease_end(&mut self, end: LeaseEnd) -> &mut Writer {
+        self.u64(end.wall_ms).u64(end.lasts_ms)
+    }
+
+    /// A lease; 0 for none, as no lease has that number.
+    pub(crate) fn lease(&mut self, lease: Option<LeaseId>) -> &mut Writer {
+        self.u64(lease.map_or(0, |lease| lease.0))
+    }
+
+    pub(crate) fn queue_options(&mut self, options: &QueueOptions) -> &mut Writer {
+        let QueueOptions { deliveries_max, dead_letters, document } = options;
+        self.u32(*deliveries_max).text(dead_letters.as_deref().unwrap_or_default()).blob(document)
     }
 
     pub(crate) fn transaction(&mut self, id: TransactionId) -> &mut Writer {
@@ -567,16 +631,20 @@ impl Reader<'_> {
         if flags & !known != 0 {
             return Err(RecordError::Unknown { field: "message flags", value: flags });
         }
+        let further = if flags & flag::FURTHER != 0 { self.u8()? } else { 0 };
+        if further & !flag::ALL_FURTHER != 0 {
+            return Err(RecordError::Unknown { field: "further message flags", value: further });
+        }
         let priority = self.u8()?.min(HIGHEST_PRIORITY);
         let expires_at_ms = self.u64()?;
         let bytes = u64::from(self.u32()?);
-        let rare = self.rare(flags)?;
+        let rare = self.rare(flags, further)?;
         let persistent = flags & flag::PERSISTENT != 0;
         let message = Message { encoding, persistent, priority, expires_at_ms, rare, bytes: Bytes::new() };
         Ok((message, bytes, flags & marks))
     }
 
-    fn rare(&mut self, flags: u8) -> Result<Option<Arc<RareHeaders>>, RecordError> {
+    fn rare(&mut self, flags: u8, further: u8) -> Result<Option<Arc<RareHeaders>>, RecordError> {
         let mut rare = RareHeaders::default();
         if flags & flag::GROUP != 0 {
             rare.group = Some(Group { id: self.text()?, sequence: self.u32()? as i32 });
@@ -593,8 +661,11 @@ impl Reader<'_> {
         if flags & flag::RETURNS != 0 {
             rare.returns = self.u32()?;
         }
-        if flags & flag::USER != 0 {
+        if further & flag::USER != 0 {
             rare.user = UserKey::from_number(self.u64()?);
+        }
+        if further & flag::VISIBLE != 0 {
+            rare.visible_at_ms = self.u64()?;
         }
         Ok((rare != RareHeaders::default()).then(|| Arc::new(rare)))
     }
@@ -677,6 +748,21 @@ impl Reader<'_> {
         Ok(Changes { settlements, sends: self.list(Reader::sent)? })
     }
 
+    pub(crate) fn lease_end(&mut self) -> Result<LeaseEnd, RecordError> {
+        Ok(LeaseEnd { wall_ms: self.u64()?, lasts_ms: self.u64()? })
+    }
+
+    pub(crate) fn lease(&mut self) -> Result<Option<LeaseId>, RecordError> {
+        Ok(Some(LeaseId(self.u64()?)).filter(|lease| lease.0 != 0))
+    }
+
+    pub(crate) fn queue_options(&mut self) -> Result<QueueOptions, RecordError> {
+        let (deliveries_max, dead_letters) = (self.u32()?, self.text()?);
+        let dead_letters = Some(dead_letters).filter(|name| !name.is_empty());
+        let document: Arc<[u8]> = self.blob()?;
+        Ok(QueueOptions { deliveries_max, dead_letters, document: Bytes::copy_from_slice(&document) })
+    }
+
     pub(crate) fn transaction(&mut self) -> Result<TransactionId, RecordError> {
         Ok(TransactionId {
             coordinator: PartitionId(self.u16()?),
@@ -725,6 +811,7 @@ mod tests {
             })),
             returns: 2,
             user: UserKey::of("ann"),
+            visible_at_ms: 77,
         }));
         Sent::new(Destination::queue("a"), Message { rare, ..message(b"one") })
     }
@@ -797,6 +884,38 @@ mod tests {
             ("unsubscribe", Command::Unsubscribe { name: "c:s".into() }),
             ("settle", Command::Settle(settlements)),
             ("count", Command::CountDelivery { queue: QueueId(1), tags: vec![EntryTag(8), EntryTag(9)] }),
+            (
+                "lease",
+                Command::Lease {
+                    queue: QueueId(1),
+                    before_first: LeaseId(7),
+                    until: LeaseEnd { wall_ms: 5, lasts_ms: 6 },
+                    tags: vec![EntryTag(8), EntryTag(9)],
+                },
+            ),
+            (
+                "touch",
+                Command::Touch {
+                    queue: QueueId(1),
+                    until: Some(LeaseEnd { wall_ms: 5, lasts_ms: 6 }),
+                    entries: vec![(EntryTag(8), Some(LeaseId(3))), (EntryTag(9), None)],
+                },
+            ),
+            (
+                "release",
+                Command::Touch { queue: QueueId(1), until: None, entries: vec![(EntryTag(8), None)] },
+            ),
+            (
+                "configure",
+                Command::Configure {
+                    queue: Destination::queue("a"),
+                    options: QueueOptions {
+                        deliveries_max: 3,
+                        dead_letters: Some("dead".into()),
+                        document: Bytes::from_static(b"{}"),
+                    },
+                },
+            ),
             ("transact", Command::Transact(changes.clone())),
             ("transact nothing", Command::Transact(Changes::default())),
             ("left", Command::Left { sends: (3..).step_by(4).zip(changes.sends.clone()).collect() }),
@@ -874,7 +993,7 @@ mod tests {
         assert!(record.len() < body.len());
         assert_eq!(decode_record(&record.clone().into()), Ok(plain));
         // Type, version, address (1 + 4 + 1), protocol, version, flags, priority, expiry (8), then the length of the body.
-        let (flags, length, method) = (10, 20, 24);
+        let (length, method) = (20, 24);
         let at = method + 5;
         let wrong = |what| Err(RecordError::Body { at, what });
         for (name, place, bytes, want) in [
@@ -882,12 +1001,6 @@ mod tests {
             ("one byte more", length, &1001_u32.to_le_bytes(), wrong("it is shorter than its message")),
             ("of another method", method, &[2], wrong("it is no Zstandard frame of that length")),
             ("an unknown method", method, &[3], Err(RecordError::Unknown { field: "compression", value: 3 })),
-            (
-                "an unknown flag",
-                flags,
-                &[128],
-                Err(RecordError::Unknown { field: "message flags", value: 128 }),
-            ),
             (
                 "more than is there",
                 method + 1,

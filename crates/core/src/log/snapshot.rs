@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    Binding, Destination, DestinationKind, Message, MessageKey, MessageRow, PartitionId, Piece, Position,
-    QueueId, Snapshot, Subscription, TransactionId, UserKey,
+    Binding, Destination, DestinationKind, EntryTag, Message, MessageKey, MessageRow, PartitionId, Piece,
+    Position, QueueId, Snapshot, Subscription, TransactionId, UserKey,
 };
 
 use crate::Partition;
@@ -167,6 +167,7 @@ impl Partition {
         });
         self.write_shelves(&mut out);
         self.write_moves(&mut out);
+        self.write_leases(&mut out, &queues);
         out.finish_state()
     }
 
@@ -280,6 +281,37 @@ impl Partition {
         });
     }
 
+    fn write_leases(&self, out: &mut Writer, queues: &[&Queue]) {
+        out.list(&self.leases.durable().collect::<Vec<_>>(), |out, (queue, tag, lease)| {
+            out.u64(queue.0).u64(tag.0).lease(lease.id).lease_end(lease.end);
+        });
+        let options = queues.iter().filter_map(|queue| Some((queue.id, queue.options.as_ref()?)));
+        out.list(&options.collect::<Vec<_>>(), |out, (queue, options)| {
+            out.u64(queue.0).queue_options(options);
+        });
+    }
+
+    fn read_leases(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+        let lease = |input: &mut Reader<'_>| {
+            let entry = (QueueId(input.u64()?), EntryTag(input.u64()?));
+            Ok((entry, (input.lease()?, input.lease_end()?)))
+        };
+        for ((queue, tag), lease) in input.list(lease)? {
+            let is_there = self.entry(queue, tag).is_some_and(|entry| entry.state == State::Ready);
+            // A prepared transaction that deletes it has it already.
+            if is_there {
+                let group = self.group_of(queue, tag);
+                self.begin_lease(queue, tag, lease, group);
+            }
+        }
+        for (id, options) in input.list(|input| Ok((QueueId(input.u64()?), input.queue_options()?)))? {
+            let queue = self.queues.get_mut(&id);
+            let queue = queue.ok_or(SnapshotError::Dangling { what: "queue of options", number: id.0 })?;
+            queue.options = Some(Box::new(options));
+        }
+        Ok(())
+    }
+
     fn read_moves(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
         for (queue, to) in input.list(|input| Ok((input.destination()?, PartitionId(input.u16()?))))? {
             self.apply_leave(queue, to);
@@ -370,6 +402,7 @@ impl Partition {
         }
         partition.read_shelves(&mut input)?;
         partition.read_moves(&mut input)?;
+        partition.read_leases(&mut input)?;
         input.end()?;
         partition.fold_all();
         Ok(partition)

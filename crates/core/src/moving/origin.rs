@@ -66,6 +66,9 @@ impl Partition {
         if self.own_queue(queue).is_none() {
             return no("there is no such queue");
         }
+        if self.own_queue(queue).and_then(|id| self.queues.get(&id)?.options.as_ref()).is_some() {
+            return no("clients have set options for it, which would not go with it");
+        }
         if to == self.settings.id {
             return no("it is in that store already");
         }

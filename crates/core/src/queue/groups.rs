@@ -33,6 +33,8 @@ pub struct Groups {
     owners: HashMap<GroupKey, Owner, FxBuildHasher>,
     /// How many of them are groups of their own.
     groups: usize,
+    /// Entries that leases hold, by the hash of their group: nobody begins such a group.
+    leased: HashMap<u64, u32, FxBuildHasher>,
 }
 
 struct Owner {
@@ -44,9 +46,7 @@ struct Owner {
 impl Groups {
     /// Whose owner is the group's.
     pub fn key_of(&self, group: &str) -> GroupKey {
-        let mut hasher = FxBuildHasher.build_hasher();
-        hasher.write(group.as_bytes());
-        let hash = hasher.finish();
+        let hash = hash_of(group);
         let (own, bucket) = (GroupKey::Group(hash), GroupKey::Bucket(hash % BUCKETS));
         let shares = !self.owners.contains_key(&own)
             && (self.groups >= GROUPS_MAX || self.owners.contains_key(&bucket));
@@ -55,7 +55,27 @@ impl Groups {
 
     /// Whether the consumer may be sent messages of the group: nobody else has it.
     pub fn admits(&self, group: &str, consumer: ConsumerKey) -> bool {
-        self.owners.get(&self.key_of(group)).is_none_or(|owner| owner.consumer == consumer)
+        match self.owners.get(&self.key_of(group)) {
+            Some(owner) => owner.consumer == consumer,
+            None => self.leased.is_empty() || !self.leased.contains_key(&hash_of(group)),
+        }
+    }
+
+    /// A lease holds one more message of the group.
+    pub fn lease(&mut self, group: &str) {
+        *self.leased.entry(hash_of(group)).or_default() += 1;
+    }
+
+    /// A lease holds one less; returns whether it was the last.
+    pub fn end_lease(&mut self, group: &str) -> bool {
+        let hash = hash_of(group);
+        let Some(count) = self.leased.get_mut(&hash) else { return false };
+        *count -= 1;
+        let is_free = *count == 0;
+        if is_free {
+            self.leased.remove(&hash);
+        }
+        is_free
     }
 
     /// The consumer is sent a message of the group, and has it from now on; `true` if it is the first one.
@@ -107,6 +127,12 @@ impl Groups {
         from.dedup();
         from
     }
+}
+
+fn hash_of(group: &str) -> u64 {
+    let mut hasher = FxBuildHasher.build_hasher();
+    hasher.write(group.as_bytes());
+    hasher.finish()
 }
 
 #[cfg(test)]

@@ -66,6 +66,8 @@ pub enum State {
     },
     /// It was delivered without success, and waits until it may be delivered again.
     Resting,
+    /// A lease holds it, or it waits for its delay: see `leasing`.
+    Leased,
     /// Its settlement is on the way to the log, or prepared there.
     Leaving,
 }
@@ -80,7 +82,7 @@ impl Entry {
 impl State {
     /// Whether somebody has the entry in hand. So long its message is pinned once for it: the body stays in memory.
     pub fn is_in_hand(self) -> bool {
-        !matches!(self, State::Ready | State::Resting)
+        !matches!(self, State::Ready | State::Resting | State::Leased)
     }
 }
 

@@ -13,7 +13,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use postroad_model::{
-    ConsumerKey, ConsumerMode, Destination, DestinationKind, EntryTag, MessageKey, QueueId, Subscription,
+    ConsumerKey, ConsumerMode, Destination, DestinationKind, EntryTag, MessageKey, QueueId, QueueOptions,
+    Subscription,
 };
 use postroad_routing::{Limit, Policies, Returning, Slow};
 
@@ -95,6 +96,10 @@ pub struct Queue {
     pub read_on: Option<ReadOn>,
     /// Its consumers wait for more of them, until then at most.
     pub gathers_until_ms: Option<u64>,
+    /// How many reserves wait for its messages, or are about to be answered.
+    pub reserves: usize,
+    /// What clients have set for it, if anything.
+    pub options: Option<Box<QueueOptions>>,
     /// It is on the move between partitions, and delivers nothing until it is there.
     pub paused: bool,
 }
@@ -144,6 +149,8 @@ impl Queue {
             fetching: false,
             read_on: None,
             gathers_until_ms: None,
+            reserves: 0,
+            options: None,
             paused: false,
         }
     }
@@ -186,6 +193,12 @@ impl Queue {
     pub fn entry(&mut self, entry: EntryTag) -> Option<&mut Entry> {
         let (lane, sequence) = untag(entry);
         self.lanes.get_mut(LaneNumber(lane))?.get_mut(sequence)
+    }
+
+    /// As [`Queue::entry`], to look at it.
+    pub fn entry_ref(&self, entry: EntryTag) -> Option<&Entry> {
+        let (lane, sequence) = untag(entry);
+        self.lanes.get(LaneNumber(lane))?.get(sequence)
     }
 
     /// Takes the entry out for good; its page is open.

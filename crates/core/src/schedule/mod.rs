@@ -260,6 +260,8 @@ impl Partition {
             .into_iter()
             .chain(self.expiries.next_ms(&self.clock))
             .chain(self.rests.next_ms())
+            .chain(self.leases.next_ms())
+            .chain(self.leases.reserves.next_ms())
             .chain(self.next_refusal_ms)
             .chain(self.gatherings.next_ms())
             .chain(self.next_look_ms)

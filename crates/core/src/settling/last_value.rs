@@ -104,7 +104,10 @@ impl Partition {
         }
         let superseded = std::mem::take(&mut last_values.leaving);
         // What rests leaves as well: a queue that moves takes it along, and by its place it may come behind what has superseded it.
-        let is_free = |tag: &EntryTag| self.entry(id, *tag).is_some_and(|entry| !entry.state.is_in_hand());
+        let is_free = |tag: &EntryTag| {
+            self.entry(id, *tag)
+                .is_some_and(|entry| !entry.state.is_in_hand() && entry.state != State::Leased)
+        };
         let (leaving, held): (Vec<EntryTag>, Vec<EntryTag>) = superseded.into_iter().partition(is_free);
         // At a start a prepared branch may have one: that leaves when it is given back.
         if let Some(last_values) = self.queues.get_mut(&id).and_then(|queue| queue.last_values.as_mut()) {

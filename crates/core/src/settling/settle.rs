@@ -228,7 +228,7 @@ impl Partition {
     }
 
     /// The message as it lies among the dead letters: with its past, and without an end.
-    fn dead(&self, message: &Message, past: &DeadLetter) -> Message {
+    pub(crate) fn dead(&self, message: &Message, past: &DeadLetter) -> Message {
         Message { expires_at_ms: 0, ..(self.mark_dead)(message, past) }
     }
 
@@ -313,6 +313,7 @@ impl Partition {
         if cause == SettleCause::Consumed && self.is_advised_of_ends(queue) {
             self.announce_message(queue, tag, MessageEvent::Consumed, None, effects);
         }
+        self.forget_lease(queue, tag);
         let removed = self.queues.get_mut(&queue).and_then(|queue| queue.remove(tag));
         let Some(entry) = removed else { return };
         let (mut size, mut in_memory, mut value) = (0, 0, None);

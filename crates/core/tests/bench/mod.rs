@@ -47,6 +47,7 @@ use postroad_model::{
     Position, ProducerNotice, Protocol, Publish, RareHeaders, Redrive, Refusal, ResumeLink, Retain, Revived,
     Schedule, Sent, Settle, Share, Ticket, TransactionKey, UserKey,
 };
+use postroad_model::{Handle, LeaseAnswer, LeaseEvent, QueueDescription, Reserved, Stale};
 use postroad_routing::{Policies, is_wildcard};
 use postroad_selector::{Properties, Value};
 
@@ -93,6 +94,8 @@ pub struct Bench {
     pub fetched: Vec<usize>,
     /// What the message that is sent next retains.
     retain: Option<Retain>,
+    /// The handles of what was reserved, by body, in order.
+    pub handles: HashMap<String, Vec<Handle>>,
     /// Bodies that were asked for, if the disk hangs.
     hung: Option<Vec<(PartitionId, MessageKey)>>,
 }
@@ -219,6 +222,7 @@ impl Bench {
             carried: 0,
             fetched: Vec::new(),
             retain: None,
+            handles: HashMap::new(),
             hung: None,
         };
         bench.start();
@@ -411,6 +415,7 @@ impl Bench {
                     self.said.push(format!("{moved} back, {stayed} left"));
                 }
                 Effect::Moves { moves, .. } => self.said.extend(moves.iter().map(on_the_move)),
+                Effect::Lease { answer, .. } => self.say_lease(answer),
                 Effect::Place { queue, to } => {
                     self.place(&queue, to);
                     self.work.push_back((id, Event::Placed { queue, of: 1 }));
@@ -467,6 +472,39 @@ impl Bench {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// A front end asks something of a queue; says what follows: `m#1` was reserved for the first time.
+    pub fn lease(&mut self, event: LeaseEvent) -> String {
+        let to = event.queue().expect("a queue").clone();
+        self.send(&to, Event::Lease(Box::new(event)));
+        self.settle_down();
+        self.run("")
+    }
+
+    fn say_lease(&mut self, answer: LeaseAnswer) {
+        match answer {
+            LeaseAnswer::Posted { first, .. } => self.said.push(format!("posted {}", first.0)),
+            LeaseAnswer::Reserved(messages) if messages.is_empty() => self.said.push("nothing".into()),
+            LeaseAnswer::Reserved(messages) => {
+                for Reserved { queue, tag, lease, deliveries, message } in messages {
+                    let body = String::from_utf8(message.bytes.to_vec()).expect("a sound script");
+                    self.said.push(format!("{body}#{deliveries}"));
+                    self.handles.entry(body).or_default().push(Handle { queue, tag, lease });
+                }
+            }
+            LeaseAnswer::Handled(results) => {
+                let one = |result: Result<(), Stale>| {
+                    result.map_or_else(|stale| format!("{stale:?}"), |()| "done".into())
+                };
+                self.said.extend(results.into_iter().map(one));
+            }
+            LeaseAnswer::Described(about) => {
+                let QueueDescription { length, leased, delayed, held, .. } = *about;
+                self.said.push(format!("{length}: {leased} leased, {delayed} delayed, {held} held"));
+            }
+            LeaseAnswer::Listed(names) => self.said.push(names.join(",")),
         }
     }
 

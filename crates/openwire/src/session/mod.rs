@@ -332,7 +332,10 @@ impl Session for OpenWireSession {
             // Nobody comes back to a link by OpenWire: its clients number their messages.
             ToSession::Unsettled { .. } => {}
             // Operators alone ask for it.
-            ToSession::Redriven { .. } | ToSession::Moves { .. } | ToSession::Page { .. } => {}
+            ToSession::Redriven { .. }
+            | ToSession::Moves { .. }
+            | ToSession::Page { .. }
+            | ToSession::Lease { .. } => {}
             // The runtime's own.
             ToSession::Moved { .. } | ToSession::Left { .. } => {}
             ToSession::Evicted => return Err(Parting::Fault("its client connected anew".to_owned())),

@@ -1,0 +1,152 @@
+//! How leases begin and end.
+
+use std::sync::Arc;
+
+use postroad_model::{
+    ConsumerKey, DeadLetter, Destination, DestinationKind, Effect, EntryTag, LeaseEnd, LeaseId, MessageEvent,
+    QueueId, Sent, SettleCause,
+};
+
+use super::Lease;
+use crate::Partition;
+use crate::queue::State;
+
+/// Leases that end in one tick at most: many that are due at once hold up nobody else for long.
+const ENDED_MAX: usize = 256;
+
+/// Why a message that was delivered too often lies among the dead letters.
+const DELIVERED_TOO_OFTEN: &str = "delivered too often without being deleted";
+
+impl Partition {
+    /// The time of day.
+    pub(crate) fn wall_ms(&self) -> u64 {
+        self.clock.wall_ms()
+    }
+
+    /// The entry, which is ready or leased, is leased or delayed from now on.
+    pub(crate) fn begin_lease(
+        &mut self,
+        id: QueueId,
+        tag: EntryTag,
+        (lease, end): (Option<LeaseId>, LeaseEnd),
+        group: Option<Arc<str>>,
+    ) {
+        let until_ms = self.is_live.then(|| self.now_ms.saturating_add(end.lasts_ms));
+        self.set_state(id, tag, State::Leased);
+        self.free_leased_group(id, tag);
+        if let (Some(group), Some(queue)) = (&group, self.queues.get_mut(&id)) {
+            queue.groups.get_or_insert_default().lease(group);
+        }
+        self.leases.insert((id, tag), Lease { id: lease, end, until_ms, group });
+    }
+
+    /// The entry's lease keeps no group from others any more; returns whether one became free.
+    fn free_leased_group(&mut self, id: QueueId, tag: EntryTag) -> bool {
+        let group = self.leases.get(id, tag).and_then(|lease| lease.group.clone());
+        let groups = self.queues.get_mut(&id).and_then(|queue| queue.groups.as_mut());
+        match (group, groups) {
+            (Some(group), Some(groups)) => groups.end_lease(&group),
+            _ => false,
+        }
+    }
+
+    /// The entry has left its queue, or is about to be ready: its lease is over.
+    pub(crate) fn forget_lease(&mut self, id: QueueId, tag: EntryTag) {
+        if self.leases.is_empty() {
+            return;
+        }
+        let freed = self.free_leased_group(id, tag);
+        self.leases.remove(id, tag);
+        if freed {
+            self.offer_to_all_again(id);
+            self.leases.freed.push(id);
+        }
+    }
+
+    /// Serves those that waited for message groups which are free now.
+    pub(crate) fn dispatch_freed(&mut self, effects: &mut Vec<Effect>) {
+        while !self.leases.freed.is_empty() {
+            let freed = std::mem::take(&mut self.leases.freed);
+            self.dispatch_all(freed, effects);
+        }
+    }
+
+    /// Ends a lease: an entry that it held is ready.
+    pub(crate) fn end_lease(&mut self, id: QueueId, tag: EntryTag) {
+        self.forget_lease(id, tag);
+        if self.entry(id, tag).is_some_and(|entry| entry.state == State::Leased) {
+            self.give_back(id, tag);
+        }
+    }
+
+    /// Ends the leases and delays that are due.
+    pub(crate) fn end_leases(&mut self, effects: &mut Vec<Effect>) {
+        let wall_ms = self.wall_ms();
+        self.leases.set_time(self.now_ms, wall_ms);
+        let mut touched = Vec::new();
+        for _ in 0..ENDED_MAX {
+            let Some((id, tag)) = self.leases.take_due(self.now_ms) else { break };
+            let was_held = self.leases.get(id, tag).is_some_and(|lease| lease.id.is_some());
+            self.end_lease(id, tag);
+            touched.push(id);
+            if was_held {
+                self.bury_if_spent(id, tag, effects);
+            }
+        }
+        self.dispatch_all(touched, effects);
+    }
+
+    /// After how many deliveries without success a message of the queue is dead, if leases are what delivered it; 0 for never.
+    fn deliveries_max(&self, id: QueueId) -> u32 {
+        let Some(queue) = self.queues.get(&id) else { return 0 };
+        let own = queue.options.as_ref().map_or(0, |options| options.deliveries_max);
+        match (own, self.settings.policies.of(&queue.source).redelivery.count_max) {
+            (0, 0) => 0,
+            (0, again) => again.saturating_add(1),
+            (own, _) => own,
+        }
+    }
+
+    /// Where messages of the queue go that were delivered too often.
+    fn grave_of_spent(&self, id: QueueId) -> Option<Destination> {
+        let queue = self.queues.get(&id)?;
+        let own = queue.options.as_ref().and_then(|options| options.dead_letters.as_ref());
+        let to = match own {
+            Some(name) => Some(Destination::queue(name)),
+            None => self.settings.policies.of(&queue.source).dead_letters.queue_of(&queue.source),
+        };
+        to.filter(|to| *to != queue.source)
+    }
+
+    /// Whether this delivery is to be checked for being one too many: to a reserve, or of a queue whose clients have set a maximum.
+    pub(crate) fn may_bury_spent(&self, id: QueueId, to: ConsumerKey) -> bool {
+        let options = || self.queues.get(&id).and_then(|queue| queue.options.as_ref());
+        self.is_reserving(to) || options().is_some_and(|options| 0 < options.deliveries_max)
+    }
+
+    /// Moves a ready entry to the dead letters if leases have delivered it too often. If its body is on the disk it goes when it is due
+    /// next.
+    pub(crate) fn bury_if_spent(&mut self, id: QueueId, tag: EntryTag, effects: &mut Vec<Effect>) -> bool {
+        let max = self.deliveries_max(id);
+        let Some(entry) = self.entry(id, tag).filter(|_| 0 < max) else { return false };
+        let (key, deliveries) = (entry.key, entry.failed_deliveries + entry.uncounted_deliveries);
+        if deliveries < max || entry.state != State::Ready {
+            return false;
+        }
+        let (Some(grave), Some(source)) =
+            (self.grave_of_spent(id), self.queues.get(&id).map(|queue| queue.source.clone()))
+        else {
+            return false;
+        };
+        if source.kind != DestinationKind::Queue {
+            return false;
+        }
+        let Some(message) = self.bodies.resident(key).cloned() else { return false };
+        let reason = Some(DELIVERED_TOO_OFTEN.into());
+        let past = DeadLetter { queue: grave.clone(), origin: source, reason };
+        let sent = Sent::new(grave, self.dead(&message, &past));
+        self.announce_message(id, tag, MessageEvent::DeadLettered, None, effects);
+        self.move_entries((id, &[tag], SettleCause::DeadLettered), vec![sent], Vec::new(), None, effects);
+        true
+    }
+}

@@ -1,0 +1,210 @@
+//! Leases: entries that are delivered to a deadline instead of a connection.
+//!
+//! ```text
+//!             reserve                      delete
+//!   Ready ──────────────▶ Leased ──────────────────▶ Leaving ──record applied──▶ (removed)
+//!     ▲                   │  ▲ │                        │
+//!     │                   │  └─┘ extend                 │ not durable
+//!     ├── deadline ───────┤◀────────────────────────────┘
+//!     └── release ────────┘
+//! ```
+//! A lease is in the log as a `Lease` record, and in snapshots. The record is written before the client is answered, but not synced
+//! for it: it outlives the process, and the machine once a later group is synced. An entry without a holder that waits for its time
+//! (a delay) is kept in the same way, without a lease id.
+//!
+//! A deadline is kept in ticks in this run, and as a time of day in the log; see [`postroad_model::LeaseEnd`].
+
+mod end;
+mod handle;
+mod options;
+mod post;
+mod reserve;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use postroad_model::{EntryTag, LeaseEnd, LeaseId, QueueId};
+use rustc_hash::FxBuildHasher;
+
+pub(crate) use handle::Handling;
+pub(crate) use post::Posting;
+use reserve::Reserves;
+pub(crate) use reserve::{Answering, Reserving};
+
+/// Entries of one queue that may be leased at once, unless its policy says otherwise: what SQS allows.
+pub const LEASES_MAX: u64 = 120_000;
+
+/// The lease of one entry, or its delay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// `None`: nobody holds it, it waits for its time.
+    pub id: Option<LeaseId>,
+    /// When it ends, as the log has it.
+    pub end: LeaseEnd,
+    /// When it ends in ticks; `None` until the time is known after a start.
+    until_ms: Option<u64>,
+    /// The message group that it keeps from others.
+    pub group: Option<Arc<str>>,
+}
+
+/// How many entries of a queue are leased, and how many are delayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaseCounts {
+    /// Leases hold them.
+    pub leased: u64,
+    /// They wait for their time.
+    pub delayed: u64,
+}
+
+/// All leases of a partition.
+#[derive(Default)]
+pub struct Leases {
+    entries: BTreeMap<(QueueId, EntryTag), Lease>,
+    due: BTreeSet<(u64, QueueId, EntryTag)>,
+    /// Found in the log or a snapshot, before the time was known.
+    untimed: Vec<(QueueId, EntryTag)>,
+    counts: HashMap<QueueId, LeaseCounts, FxBuildHasher>,
+    /// How many leases were given in this run.
+    given: u64,
+    /// Requests for messages that need attention.
+    pub(crate) reserves: Reserves,
+    /// Queues in which a message group became free: they are to be dispatched.
+    freed: Vec<QueueId>,
+}
+
+impl Leases {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The lease of an entry.
+    pub fn get(&self, queue: QueueId, tag: EntryTag) -> Option<&Lease> {
+        self.entries.get(&(queue, tag))
+    }
+
+    /// How many the queue has.
+    pub fn counts(&self, queue: QueueId) -> LeaseCounts {
+        self.counts.get(&queue).copied().unwrap_or_default()
+    }
+
+    /// The leases of lasting queues, in order, but for entries in memory alone.
+    pub fn durable(&self) -> impl Iterator<Item = (QueueId, EntryTag, &Lease)> {
+        let durable = self.entries.iter().filter(|((queue, tag), _)| {
+            !queue.is_volatile() && !crate::queue::LaneNumber::of_tag(*tag).is_volatile()
+        });
+        durable.map(|((queue, tag), lease)| (*queue, *tag, lease))
+    }
+
+    /// When the next one ends, in ticks.
+    pub fn next_ms(&self) -> Option<u64> {
+        if !self.untimed.is_empty() {
+            return Some(0);
+        }
+        self.due.first().map(|(at_ms, ..)| *at_ms)
+    }
+
+    /// Leases the entry, in place of the lease that it has. `until_ms` as in [`Lease`].
+    pub fn insert(&mut self, (queue, tag): (QueueId, EntryTag), lease: Lease) {
+        self.remove(queue, tag);
+        match lease.until_ms {
+            Some(until_ms) => drop(self.due.insert((until_ms, queue, tag))),
+            None => self.untimed.push((queue, tag)),
+        }
+        let counts = self.counts.entry(queue).or_default();
+        *counted(counts, &lease) += 1;
+        self.entries.insert((queue, tag), lease);
+    }
+
+    /// Ends the lease of the entry.
+    pub fn remove(&mut self, queue: QueueId, tag: EntryTag) -> Option<Lease> {
+        let lease = self.entries.remove(&(queue, tag))?;
+        if let Some(until_ms) = lease.until_ms {
+            self.due.remove(&(until_ms, queue, tag));
+        }
+        if let Some(counts) = self.counts.get_mut(&queue) {
+            *counted(counts, &lease) -= 1;
+            if *counts == LeaseCounts::default() {
+                self.counts.remove(&queue);
+            }
+        }
+        Some(lease)
+    }
+
+    /// The queue has ended.
+    pub fn forget_queue(&mut self, queue: QueueId) {
+        if !self.counts.contains_key(&queue) {
+            return;
+        }
+        let range = (queue, EntryTag(0))..=(queue, EntryTag(u64::MAX));
+        for (_, tag) in self.entries.range(range).map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.remove(queue, tag);
+        }
+    }
+
+    fn take_due(&mut self, now_ms: u64) -> Option<(QueueId, EntryTag)> {
+        let (at_ms, queue, tag) = self.due.first().copied()?;
+        (at_ms <= now_ms).then_some((queue, tag))
+    }
+
+    /// The time is known: leases of an earlier run get their deadlines in ticks.
+    fn set_time(&mut self, now_ms: u64, wall_ms: u64) {
+        for (queue, tag) in std::mem::take(&mut self.untimed) {
+            let Some(lease) = self.entries.get_mut(&(queue, tag)).filter(|lease| lease.until_ms.is_none())
+            else {
+                continue;
+            };
+            let left_ms = lease.end.wall_ms.saturating_sub(wall_ms).min(lease.end.lasts_ms);
+            let until_ms = now_ms.saturating_add(left_ms);
+            lease.until_ms = Some(until_ms);
+            self.due.insert((until_ms, queue, tag));
+        }
+    }
+}
+
+fn counted<'c>(counts: &'c mut LeaseCounts, lease: &Lease) -> &'c mut u64 {
+    match lease.id {
+        Some(_) => &mut counts.leased,
+        None => &mut counts.delayed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(id: Option<u64>, until_ms: Option<u64>, wall_ms: u64, lasts_ms: u64) -> Lease {
+        Lease { id: id.map(LeaseId), end: LeaseEnd { wall_ms, lasts_ms }, until_ms, group: None }
+    }
+
+    #[test]
+    fn after_a_start_a_lease_lasts_no_longer_than_it_was_given_for() {
+        for (case, wall_ms, want) in [
+            ("half of it is over", 95_000, 5000),
+            ("the clock went back", 10_000, 10_000),
+            ("it is over", 200_000, 0),
+        ] {
+            let mut leases = Leases::default();
+            leases.insert((QueueId(1), EntryTag(1)), lease(Some(1), None, 100_000, 10_000));
+            assert_eq!(leases.next_ms(), Some(0), "case: {case}");
+            leases.set_time(70, wall_ms);
+            assert_eq!(leases.next_ms(), Some(70 + want), "case: {case}");
+        }
+    }
+
+    #[test]
+    fn counts_follow_leases_and_delays() {
+        let mut leases = Leases::default();
+        let (queue, other) = (QueueId(1), QueueId(2));
+        leases.insert((queue, EntryTag(1)), lease(Some(1), Some(5), 0, 0));
+        leases.insert((queue, EntryTag(2)), lease(None, Some(6), 0, 0));
+        leases.insert((other, EntryTag(1)), lease(Some(2), Some(7), 0, 0));
+        assert_eq!(leases.counts(queue), LeaseCounts { leased: 1, delayed: 1 });
+        leases.insert((queue, EntryTag(1)), lease(None, Some(9), 0, 0));
+        assert_eq!(leases.counts(queue), LeaseCounts { leased: 0, delayed: 2 });
+        leases.forget_queue(queue);
+        assert_eq!((leases.counts(queue), leases.counts(other).leased), (LeaseCounts::default(), 1));
+        assert_eq!((leases.next_ms(), leases.remove(other, EntryTag(1)).is_some()), (Some(7), true));
+        assert!(leases.is_empty() && leases.next_ms().is_none());
+    }
+}

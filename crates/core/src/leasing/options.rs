@@ -1,0 +1,145 @@
+//! Options: what clients set for a queue, and what they may ask about it.
+
+use std::sync::Arc;
+
+use postroad_model::{
+    Command, ConnectionId, Destination, DestinationKind, Effect, LeaseAnswer, LeaseEvent, QueueDescription,
+    QueueOptions, Refusal, SettleCause, Ticket, Urgency,
+};
+
+use crate::Partition;
+use crate::log::completion::Completion;
+use crate::queue::{Queue, State};
+
+/// Entries that one clear deletes in one record; more are deleted in further ones.
+const CLEARED_MAX: usize = 4096;
+
+impl Partition {
+    pub(crate) fn about_lease(&mut self, event: LeaseEvent, effects: &mut Vec<Effect>) {
+        match event {
+            LeaseEvent::Post(post) => self.post(post, effects),
+            LeaseEvent::Reserve(reserve) => self.reserve(reserve, effects),
+            LeaseEvent::Handle(handle) => self.handle_entries(handle, effects),
+            LeaseEvent::Cancel { queue, connection, ticket } => {
+                self.cancel_reserve(&queue, connection, ticket, effects);
+            }
+            LeaseEvent::Configure { queue, options, connection, ticket } => {
+                self.configure(queue, options, (connection, ticket), effects);
+            }
+            LeaseEvent::Describe { queue, connection, ticket } => {
+                let result = self.describe(&queue);
+                let answer = result.map(|description| LeaseAnswer::Described(Box::new(description)));
+                self.answer_lease(connection, ticket, answer, effects);
+            }
+            LeaseEvent::List { prefix, after, count_max, connection, ticket } => {
+                let names = LeaseAnswer::Listed(self.names(&prefix, &after, count_max as usize));
+                self.answer_lease(connection, ticket, Ok(names), effects);
+            }
+            LeaseEvent::Clear { queue, connection, ticket } => {
+                self.clear(&queue, (connection, ticket), effects);
+            }
+        }
+    }
+
+    fn answer_lease(
+        &self,
+        connection: ConnectionId,
+        ticket: Ticket,
+        answer: Result<LeaseAnswer, Refusal>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let result = answer.map(|answer| effects.push(Effect::Lease { connection, ticket, answer }));
+        self.reply(connection, ticket, result, effects);
+    }
+
+    fn configure(
+        &mut self,
+        queue: Destination,
+        options: QueueOptions,
+        (connection, ticket): (ConnectionId, Ticket),
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.own_queue(&queue).is_none() {
+            // What feeds it goes into the log with it.
+            self.propose_queue(queue.clone(), None, Completion::Nothing, effects);
+        }
+        let command = Command::Configure { queue, options };
+        let completion = Completion::Reply { connection, ticket };
+        self.propose(command, Urgency::Waiting, completion, effects);
+    }
+
+    pub(crate) fn apply_configure(&mut self, queue: &Destination, options: QueueOptions) {
+        let id = self.declare_queue(queue);
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.options = Some(Box::new(options));
+        }
+    }
+
+    fn describe(&self, name: &Destination) -> Result<QueueDescription, Refusal> {
+        let found = self.own_queue(name).and_then(|id| self.queues.get(&id));
+        let queue = found.ok_or_else(|| Refusal::NoSuchQueue(name.clone()))?;
+        let counts = self.leases.counts(queue.id);
+        Ok(QueueDescription {
+            queue: queue.id,
+            options: queue.options.as_deref().cloned(),
+            length: queue.len(),
+            leased: counts.leased,
+            delayed: counts.delayed,
+            held: queue.away.messages.saturating_sub(counts.leased + counts.delayed),
+            total: queue.counts.found + queue.counts.enqueued,
+        })
+    }
+
+    /// Names of lasting queues, in order.
+    fn names(&self, prefix: &str, after: &str, count_max: usize) -> Vec<Arc<str>> {
+        let is_listed = |queue: &&Queue| {
+            let Destination { kind, temporary, name } = &queue.source;
+            *kind == DestinationKind::Queue
+                && !temporary
+                && !queue.id.is_volatile()
+                && name.starts_with(prefix)
+                && after < &**name
+        };
+        let listed = self.queues.values().filter(is_listed).map(|queue| queue.source.name.clone());
+        let mut names: Vec<Arc<str>> = listed.collect();
+        names.sort_unstable();
+        names.truncate(count_max);
+        names
+    }
+
+    /// Deletes what is there and free; answered once all of that is durable.
+    fn clear(
+        &mut self,
+        name: &Destination,
+        (connection, ticket): (ConnectionId, Ticket),
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(id) = self.own_queue(name) else {
+            let refusal = Refusal::NoSuchQueue(name.clone());
+            return self.reply(connection, ticket, Err(refusal), effects);
+        };
+        let mut settlements = Vec::new();
+        let mut cursor = std::collections::BTreeMap::new();
+        while let Some(tag) = self.queues.get(&id).and_then(|queue| {
+            queue.next_visible(|lane| {
+                let from: u64 = cursor.get(&lane.0).copied().unwrap_or(0);
+                from..u64::MAX
+            })
+        }) {
+            let (lane, sequence) = crate::queue::untag(tag);
+            cursor.insert(lane, sequence + 1);
+            let state = self.entry(id, tag).map(|entry| entry.state);
+            if !matches!(state, Some(State::Ready | State::Resting | State::Leased)) {
+                continue;
+            }
+            settlements.extend(self.leave(id, &[tag], SettleCause::Consumed, effects));
+        }
+        while CLEARED_MAX < settlements.len() {
+            let settlements: Vec<_> = settlements.drain(..CLEARED_MAX).collect();
+            let command = Command::Settle(settlements.clone());
+            let completion = Completion::Settled { settlements, answer: None };
+            self.propose(command, Urgency::Waiting, completion, effects);
+        }
+        self.settle_leaving(settlements, Some((connection, ticket)), effects);
+    }
+}

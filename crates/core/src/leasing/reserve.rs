@@ -1,0 +1,472 @@
+//! Reserves: requests for messages, each a short-lived consumer whose deliveries become leases.
+//!
+//! So selectors, message groups, priorities, expiry and bodies on the disk apply as for consumers, and both get their turns in one
+//! line. A reserve that finds nothing waits in that line until a message comes or its time is over; nothing polls.
+
+use std::collections::BTreeSet;
+
+use postroad_model::{
+    Attach, Command, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, Effect, EntryTag,
+    LeaseAnswer, LeaseEnd, LeaseId, Message, MessageKey, QueueId, Refusal, Reserve, Reserved, SettleCause,
+    Settlement, Share, Take, Ticket, Urgency,
+};
+
+use super::LEASES_MAX;
+use crate::Partition;
+use crate::delivery::browse::Browse;
+use crate::delivery::selection;
+use crate::log::completion::Completion;
+use crate::memory::bodies::Sought;
+use crate::queue::State;
+
+/// Messages that one reserve takes at most.
+const RESERVED_MAX: u32 = 1000;
+
+/// A reserve takes nothing more once its messages have so many bytes together.
+const RESERVED_BYTES_MAX: u64 = 4 << 20;
+
+/// Reserves that may wait at one queue: each costs some 500 bytes.
+const WAITING_MAX: usize = 16_384;
+
+/// Marks the consumer numbers of reserves, which no session uses.
+const RESERVE_NUMBER: u32 = 1 << 31;
+
+/// What a consumer is that stands for a reserve.
+pub struct Reserving {
+    /// Who waits.
+    ticket: Ticket,
+    take: Take,
+    /// Until then it waits if nothing is there.
+    until_ms: u64,
+    /// What it has got.
+    taken: Vec<Reserved>,
+    bytes: u64,
+    /// Bodies were on their way when its time was over: it ends when they are here.
+    is_overdue: bool,
+}
+
+/// The reserves of a partition that need attention.
+#[derive(Default)]
+pub struct Reserves {
+    /// Those that wait, by the end of their time.
+    waits: BTreeSet<(u64, ConsumerKey)>,
+    /// Those that got something, or have seen all, and are to be answered.
+    fed: Vec<ConsumerKey>,
+    last_number: u32,
+}
+
+impl Reserves {
+    /// When the next one has waited long enough.
+    pub fn next_ms(&self) -> Option<u64> {
+        self.waits.first().map(|(until_ms, _)| *until_ms)
+    }
+}
+
+/// Messages on their way to who reserved them.
+#[derive(Debug)]
+pub struct Answering {
+    /// Who waits.
+    connection: ConnectionId,
+    /// For what.
+    ticket: Ticket,
+    messages: Vec<Reserved>,
+    /// What is deleted with it.
+    pub(crate) settlements: Vec<Settlement>,
+}
+
+impl Partition {
+    pub(crate) fn reserve(&mut self, reserve: Reserve, effects: &mut Vec<Effect>) {
+        let (connection, ticket) = (reserve.connection, reserve.ticket);
+        match self.check_reserve(&reserve) {
+            Ok((id, credit)) => self.begin_reserve(id, credit, reserve, effects),
+            Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
+        }
+    }
+
+    /// The queue, and how many messages may be taken.
+    fn check_reserve(&self, reserve: &Reserve) -> Result<(QueueId, u32), Refusal> {
+        let queue = &reserve.queue;
+        selection::parse(&reserve.selector)?;
+        let id = self.own_queue(queue).ok_or_else(|| Refusal::NoSuchQueue(queue.clone()))?;
+        if self.moves.pauses(queue) {
+            return Err(Refusal::OnTheMove(queue.clone()));
+        }
+        let waiting = self.queues.get(&id).map_or(0, |queue| queue.reserves);
+        if WAITING_MAX <= waiting {
+            return Err(Refusal::TooManyWaiting { queue: queue.clone(), max: WAITING_MAX });
+        }
+        let wanted = reserve.messages_max.clamp(1, RESERVED_MAX);
+        let Take::Lease { .. } = reserve.take else { return Ok((id, wanted)) };
+        let max = self.settings.policies.of(queue).leases_max.unwrap_or(LEASES_MAX);
+        let left = max.saturating_sub(self.leases.counts(id).leased);
+        match u32::try_from(left).unwrap_or(u32::MAX).min(wanted) {
+            0 => Err(Refusal::TooManyLeases { queue: queue.clone(), max }),
+            credit => Ok((id, credit)),
+        }
+    }
+
+    fn begin_reserve(&mut self, id: QueueId, credit: u32, reserve: Reserve, effects: &mut Vec<Effect>) {
+        let Reserve { connection, ticket, queue, selector, wait_ms, take, .. } = reserve;
+        let key = self.next_reserve_key(connection);
+        let mode = match take {
+            Take::Lease { .. } | Take::Delete => ConsumerMode::Shared,
+            Take::Peek | Take::Get(_) => ConsumerMode::Browse,
+        };
+        let attach = Attach {
+            consumer: key,
+            source: queue,
+            at: None,
+            mode,
+            credit,
+            credit_by_default: false,
+            priority: 0,
+            no_local: false,
+            client: None,
+            selector,
+            subscription: None,
+            share: Share::No,
+            steals: None,
+            retroactive: false,
+            notice: None,
+            ticket,
+        };
+        self.connections.entry(connection).or_default().consumers.insert(key);
+        let until_ms = self.now_ms.saturating_add(wait_ms);
+        let reserving =
+            Reserving { ticket, take, until_ms, taken: Vec::new(), bytes: 0, is_overdue: wait_ms == 0 };
+        self.seat_reserve(id, key, &attach, reserving);
+        self.dispatch(id, effects);
+        self.end_or_wait(id, key, effects);
+    }
+
+    fn next_reserve_key(&mut self, connection: ConnectionId) -> ConsumerKey {
+        loop {
+            self.leases.reserves.last_number = self.leases.reserves.last_number.wrapping_add(1);
+            let key = ConsumerKey::new(connection, RESERVE_NUMBER | self.leases.reserves.last_number);
+            if !self.consumers.contains_key(&key) {
+                return key;
+            }
+        }
+    }
+
+    fn seat_reserve(&mut self, id: QueueId, key: ConsumerKey, attach: &Attach, reserving: Reserving) {
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.reserves += 1;
+        }
+        self.seat(id, key, attach);
+        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        if let Take::Get(tag) = reserving.take {
+            consumer.browse = self.queues.get(&id).map(|queue| Browse::of_one(queue, tag));
+        }
+        consumer.reserving = Some(Box::new(reserving));
+    }
+
+    /// A reserve that was just begun and has got nothing waits, unless it is not to.
+    fn end_or_wait(&mut self, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        let is_fetching = self.has_more_coming(id, key);
+        let Some(reserving) = self.consumers.get(&key).and_then(|consumer| consumer.reserving.as_ref())
+        else {
+            return;
+        };
+        match (reserving.is_overdue, is_fetching) {
+            (true, true) => {}
+            (true, false) => self.finish_reserve(key, effects),
+            (false, _) => drop(self.leases.reserves.waits.insert((reserving.until_ms, key))),
+        }
+    }
+
+    /// Whether the consumer stands for a reserve.
+    pub(crate) fn is_reserving(&self, key: ConsumerKey) -> bool {
+        key.number & RESERVE_NUMBER != 0
+            && self.consumers.get(&key).is_some_and(|consumer| consumer.reserving.is_some())
+    }
+
+    /// Whether the consumer looks only at what waits for consumers.
+    pub(crate) fn peeks(&self, key: ConsumerKey) -> bool {
+        let reserving = self.consumers.get(&key).and_then(|consumer| consumer.reserving.as_ref());
+        reserving.is_some_and(|reserving| reserving.take == Take::Peek)
+    }
+
+    /// The reserve gets an entry, which is leased, or is leaving; or it has looked at it. Returns whether a message group has ended.
+    pub(crate) fn feed_reserve(
+        &mut self,
+        id: QueueId,
+        tag: EntryTag,
+        key: ConsumerKey,
+        message: Message,
+    ) -> bool {
+        self.spend_credit(key);
+        let Some(take) = self.consumers.get_mut(&key).and_then(|consumer| {
+            if let Some(browse) = &mut consumer.browse {
+                browse.pass(tag);
+            }
+            consumer.reserving.as_ref().map(|reserving| reserving.take)
+        }) else {
+            return false;
+        };
+        let (mut lease, mut ended) = (None, false);
+        match take {
+            Take::Lease { lasts_ms } => {
+                ended = self.take_group(id, key, &message).ended;
+                lease = Some(self.lease_entry(id, tag, lasts_ms, &message));
+            }
+            Take::Delete => {
+                ended = self.take_group(id, key, &message).ended;
+                self.set_state(id, tag, State::Leaving);
+            }
+            Take::Peek | Take::Get(_) => {}
+        }
+        if !matches!(take, Take::Peek | Take::Get(_)) {
+            self.counters.delivered += 1;
+        }
+        let deliveries =
+            self.entry(id, tag).map_or(0, |entry| entry.failed_deliveries + entry.uncounted_deliveries);
+        let deliveries = deliveries + u32::from(take == Take::Delete);
+        let bytes = message.bytes.len() as u64;
+        let Some(consumer) = self.consumers.get_mut(&key) else { return ended };
+        let Some(reserving) = &mut consumer.reserving else { return ended };
+        if reserving.taken.is_empty() {
+            self.leases.reserves.fed.push(key);
+        }
+        reserving.taken.push(Reserved { queue: id, tag, lease, deliveries, message });
+        reserving.bytes += bytes;
+        if RESERVED_BYTES_MAX <= reserving.bytes {
+            consumer.credit = 0;
+        }
+        ended
+    }
+
+    /// The entry is leased from now on; the log learns it with the rest of the batch.
+    fn lease_entry(&mut self, id: QueueId, tag: EntryTag, lasts_ms: u64, message: &Message) -> LeaseId {
+        self.leases.given += 1;
+        let lease = LeaseId::before_first(self.settings.incarnation).plus(self.leases.given);
+        let end = LeaseEnd { wall_ms: self.wall_ms().saturating_add(lasts_ms), lasts_ms };
+        let group = message.group().map(|group| group.id.clone());
+        self.begin_lease(id, tag, (Some(lease), end), group);
+        let is_durable =
+            matches!(self.entry(id, tag).map(|entry| entry.key), Some(MessageKey::Durable { .. }));
+        if let Some(entry) = self.entry(id, tag) {
+            match is_durable && !id.is_volatile() {
+                true => entry.uncounted_deliveries += 1,
+                false => entry.failed_deliveries += 1,
+            }
+        }
+        lease
+    }
+
+    /// A browse that is over is answered, if it is a reserve's.
+    pub(crate) fn has_looked_at_all(&mut self, key: ConsumerKey) -> bool {
+        let Some(consumer) = self.consumers.get(&key) else { return false };
+        let Some(reserving) = &consumer.reserving else { return false };
+        if reserving.taken.is_empty() {
+            self.leases.reserves.fed.push(key);
+        }
+        true
+    }
+
+    /// Whether the reserve may get more without anything else happening: bodies are on their way, or it has not looked at all.
+    fn has_more_coming(&self, id: QueueId, key: ConsumerKey) -> bool {
+        let Some(consumer) = self.consumers.get(&key).filter(|consumer| 0 < consumer.credit) else {
+            return false;
+        };
+        match &consumer.browse {
+            Some(browse) => !browse.is_over,
+            None => self.queues.get(&id).is_some_and(|queue| queue.fetching),
+        }
+    }
+
+    /// Answers the reserves that got something, unless bodies of more are on their way.
+    pub(crate) fn finish_fed(&mut self, effects: &mut Vec<Effect>) {
+        let mut keep = Vec::new();
+        for key in std::mem::take(&mut self.leases.reserves.fed) {
+            let Some(consumer) = self.consumers.get(&key) else { continue };
+            match self.has_more_coming(consumer.queue, key) {
+                true => keep.push(key),
+                false => self.finish_reserve(key, effects),
+            }
+        }
+        self.leases.reserves.fed.append(&mut keep);
+    }
+
+    /// Those whose time was over while bodies were on their way: these are here, or cannot be read.
+    pub(crate) fn finish_overdue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        let Some(queue) = self.queues.get(&id).filter(|queue| !queue.fetching && 0 < queue.reserves) else {
+            return;
+        };
+        let overdue = |key: &ConsumerKey| {
+            let reserving = self.consumers.get(key).and_then(|consumer| consumer.reserving.as_ref());
+            reserving.is_some_and(|reserving| reserving.is_overdue) && !self.has_more_coming(id, *key)
+        };
+        for key in queue.consumers.iter().copied().filter(overdue).collect::<Vec<_>>() {
+            self.finish_reserve(key, effects);
+        }
+    }
+
+    /// Answers the reserves whose time is over.
+    pub(crate) fn end_waits(&mut self, effects: &mut Vec<Effect>) {
+        while let Some((until_ms, key)) = self.leases.reserves.waits.first().copied() {
+            if self.now_ms < until_ms {
+                break;
+            }
+            self.leases.reserves.waits.pop_first();
+            let Some(consumer) = self.consumers.get_mut(&key) else { continue };
+            let is_fetching = self.queues.get(&consumer.queue).is_some_and(|queue| queue.fetching);
+            match &mut consumer.reserving {
+                Some(reserving) if is_fetching => reserving.is_overdue = true,
+                Some(_) => self.finish_reserve(key, effects),
+                None => {}
+            }
+        }
+    }
+
+    /// The reserve ends: its client is answered once the log has what it took.
+    fn finish_reserve(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        let (id, Some(reserving)) = (consumer.queue, consumer.reserving.take()) else { return };
+        self.forget_reserve(id, key, reserving.until_ms);
+        self.remove_consumer(key, Delivered::None, effects);
+        let Reserving { ticket, take, taken, .. } = *reserving;
+        let connection = key.connection;
+        let mut answering = Answering { connection, ticket, messages: taken, settlements: Vec::new() };
+        match take {
+            Take::Lease { lasts_ms } => self.propose_lease(id, lasts_ms, answering, effects),
+            Take::Delete => {
+                let tags: Vec<EntryTag> = answering.messages.iter().map(|message| message.tag).collect();
+                answering.settlements = self.leave(id, &tags, SettleCause::Consumed, effects);
+                if answering.settlements.is_empty() {
+                    return self.answer_reserve(answering, effects);
+                }
+                let command = Command::Settle(answering.settlements.clone());
+                self.propose(command, Urgency::Waiting, Completion::Leased(answering), effects);
+            }
+            Take::Peek | Take::Get(_) => self.answer_reserve(answering, effects),
+        }
+    }
+
+    fn forget_reserve(&mut self, id: QueueId, key: ConsumerKey, until_ms: u64) {
+        self.leases.reserves.waits.remove(&(until_ms, key));
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.reserves = queue.reserves.saturating_sub(1);
+        }
+    }
+
+    fn propose_lease(&mut self, id: QueueId, lasts_ms: u64, answering: Answering, effects: &mut Vec<Effect>) {
+        let mut tags = Vec::with_capacity(answering.messages.len());
+        let mut first = None;
+        let leased: Vec<(EntryTag, Option<LeaseId>)> =
+            answering.messages.iter().map(|message| (message.tag, message.lease)).collect();
+        // The leases of one batch follow one another, but another batch may have been filled at the same time.
+        let mut touched = Vec::new();
+        for (tag, lease) in leased {
+            let key = self.entry(id, tag).map(|entry| entry.key);
+            if !matches!(key, Some(MessageKey::Durable { .. })) || id.is_volatile() {
+                continue;
+            }
+            let Some(lease) = lease else { continue };
+            let expected = first.map(|first: LeaseId| first.plus(tags.len() as u64));
+            match expected {
+                None => {
+                    first = Some(lease);
+                    tags.push(tag);
+                }
+                Some(expected) if expected == lease => tags.push(tag),
+                Some(_) => touched.push((tag, lease)),
+            }
+        }
+        let end = LeaseEnd { wall_ms: self.wall_ms().saturating_add(lasts_ms), lasts_ms };
+        // Those out of order get a record each: rare.
+        for (tag, lease) in touched {
+            self.propose_leases(id, lease, end, vec![tag], Completion::Nothing, effects);
+        }
+        match first {
+            Some(first) => {
+                self.propose_leases(id, first, end, tags, Completion::Leased(answering), effects);
+            }
+            None => self.answer_reserve(answering, effects),
+        }
+    }
+
+    fn propose_leases(
+        &mut self,
+        queue: QueueId,
+        first: LeaseId,
+        until: LeaseEnd,
+        tags: Vec<EntryTag>,
+        completion: Completion,
+        effects: &mut Vec<Effect>,
+    ) {
+        let before_first = LeaseId(first.0.wrapping_sub(1));
+        let command = Command::Lease { queue, before_first, until, tags };
+        self.propose(command, Urgency::Waiting, completion, effects);
+    }
+
+    /// The log has what the reserve took, or need not know.
+    pub(crate) fn answer_reserve(&mut self, answering: Answering, effects: &mut Vec<Effect>) {
+        let Answering { connection, ticket, messages, .. } = answering;
+        let answer = LeaseAnswer::Reserved(messages);
+        effects.push(Effect::Lease { connection, ticket, answer });
+        self.reply(connection, ticket, Ok(()), effects);
+    }
+
+    /// The log has not: what was taken goes back. Returns the queues that are to be dispatched.
+    pub(crate) fn take_back_reserved(&mut self, answering: &Answering) -> Vec<QueueId> {
+        let mut touched = self.give_back_all(&answering.settlements);
+        for message in &answering.messages {
+            if self.leases.get(message.queue, message.tag).is_some_and(|lease| lease.id == message.lease) {
+                self.end_lease(message.queue, message.tag);
+                touched.push(message.queue);
+            }
+        }
+        touched
+    }
+
+    pub(crate) fn refuse_reserve(&self, answering: &Answering, refusal: &Refusal, effects: &mut Vec<Effect>) {
+        self.reply(answering.connection, answering.ticket, Err(refusal.clone()), effects);
+    }
+
+    /// The client of a reserve is gone, with its connection or alone: what it took and was not told of goes back.
+    pub(crate) fn drop_reserve(&mut self, id: QueueId, key: ConsumerKey, reserving: Reserving) {
+        self.forget_reserve(id, key, reserving.until_ms);
+        for Reserved { tag, lease, .. } in reserving.taken {
+            if lease.is_some() {
+                self.end_lease(id, tag);
+            } else if reserving.take == Take::Delete {
+                if let Some(sought) = self.entry(id, tag).map(|entry| Sought::from(&*entry)) {
+                    self.bodies.unpin(sought);
+                }
+                self.give_back(id, tag);
+            }
+        }
+    }
+
+    /// The queue of a reserve was deleted.
+    pub(crate) fn refuse_reserve_of_deleted(
+        &mut self,
+        key: ConsumerKey,
+        reserving: &Reserving,
+        queue: &Destination,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.leases.reserves.waits.remove(&(reserving.until_ms, key));
+        self.reply(key.connection, reserving.ticket, Err(Refusal::NoSuchQueue(queue.clone())), effects);
+    }
+
+    /// The client of a waiting reserve does not wait any more.
+    pub(crate) fn cancel_reserve(
+        &mut self,
+        queue: &Destination,
+        connection: ConnectionId,
+        ticket: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(queue) = self.own_queue(queue).and_then(|id| self.queues.get(&id)) else { return };
+        let asked = |key: &ConsumerKey| {
+            let reserving = self.consumers.get(key).and_then(|consumer| consumer.reserving.as_ref());
+            key.connection == connection && reserving.is_some_and(|reserving| reserving.ticket == ticket)
+        };
+        if let Some(key) = queue.consumers.iter().copied().find(asked) {
+            let queues = self.remove_consumer(key, Delivered::None, effects);
+            self.dispatch_all(queues, effects);
+        }
+    }
+}

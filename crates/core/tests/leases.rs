@@ -1,0 +1,426 @@
+//! Leases: what reservers get beside consumers, what their handles do, and what outlives a restart.
+
+mod bench;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bench::{Bench, settings};
+use bytes::Bytes;
+use postroad_model::{
+    ConnectionId, Destination, Encoding, Group, Handle, HandleAction, HandleEntries, LeaseEvent, LeaseId,
+    Message, NORMAL_PRIORITY, Post, Protocol, QueueOptions, RareHeaders, Reserve, Take, Ticket,
+};
+use postroad_routing::{Policies, Policy};
+
+const CLIENT: ConnectionId = ConnectionId::new(0, 90);
+const LEASE: Take = Take::Lease { lasts_ms: 100 };
+const DELETE: HandleAction = HandleAction::Delete { even_expired: false };
+
+fn bench() -> Bench {
+    let mut bench = Bench::new(settings(1));
+    bench.run("time 1000");
+    bench
+}
+
+fn message(body: &str, group: Option<&str>, visible_at_ms: u64) -> Message {
+    let group = group.map(|id| Group { id: id.into(), sequence: 0 });
+    let rare = RareHeaders { group, visible_at_ms, ..RareHeaders::default() };
+    Message {
+        encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
+        persistent: true,
+        priority: NORMAL_PRIORITY,
+        expires_at_ms: 0,
+        rare: (rare != RareHeaders::default()).then(|| Arc::new(rare)),
+        bytes: Bytes::copy_from_slice(body.as_bytes()),
+    }
+}
+
+fn post(bench: &mut Bench, bodies: &[&str]) -> String {
+    post_all(bench, bodies.iter().map(|body| message(body, None, 0)).collect())
+}
+
+fn post_all(bench: &mut Bench, messages: Vec<Message>) -> String {
+    let to = Destination::queue("a");
+    bench.lease(LeaseEvent::Post(Post { connection: CLIENT, ticket: Ticket(1), to, messages }))
+}
+
+fn reserve(bench: &mut Bench, count: u32, wait_ms: u64, take: Take) -> String {
+    select(bench, count, wait_ms, take, "")
+}
+
+fn select(bench: &mut Bench, messages_max: u32, wait_ms: u64, take: Take, selector: &str) -> String {
+    let (connection, queue, selector) = (CLIENT, Destination::queue("a"), selector.into());
+    bench.lease(LeaseEvent::Reserve(Reserve {
+        connection,
+        ticket: Ticket(2),
+        queue,
+        messages_max,
+        selector,
+        wait_ms,
+        take,
+    }))
+}
+
+fn handle(bench: &mut Bench, handles: &[Handle], action: HandleAction) -> String {
+    let (connection, ticket, queue) = (CLIENT, Ticket(3), Destination::queue("a"));
+    let (handles, all_or_none) = (handles.to_vec(), false);
+    bench.lease(LeaseEvent::Handle(HandleEntries { queue, connection, ticket, handles, action, all_or_none }))
+}
+
+/// The handle of the `number`th time that this message was reserved.
+fn of(bench: &Bench, body: &str, number: usize) -> Handle {
+    bench.handles[body][number]
+}
+
+fn describe(bench: &mut Bench) -> String {
+    let (queue, connection, ticket) = (Destination::queue("a"), CLIENT, Ticket(4));
+    bench.lease(LeaseEvent::Describe { queue, connection, ticket })
+}
+
+#[test]
+fn a_reserve_of_a_queue_that_does_not_exist_is_refused_and_a_post_makes_it() {
+    let mut bench = bench();
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "no: queue://a does not exist");
+    assert_eq!(post(&mut bench, &["m", "n"]), "posted 0 ok");
+    assert_eq!(post(&mut bench, &["o"]), "posted 2 ok");
+    assert_eq!(reserve(&mut bench, 2, 0, LEASE), "m#1 n#1 ok");
+    assert_eq!(reserve(&mut bench, 2, 0, LEASE), "o#1 ok");
+    assert_eq!(reserve(&mut bench, 2, 0, LEASE), "nothing ok");
+    assert_eq!(describe(&mut bench), "3: 3 leased, 0 delayed, 0 held ok");
+}
+
+#[test]
+fn a_lease_ends_by_its_deadline_and_a_stale_handle_is_told_why() {
+    let mut bench = bench();
+    post(&mut bench, &["m"]);
+    reserve(&mut bench, 1, 0, LEASE);
+    assert_eq!(bench.run("time 1099"), "");
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "nothing ok", "it is not over yet");
+    bench.run("time 1100");
+    let first = of(&bench, "m", 0);
+    assert_eq!(handle(&mut bench, &[first], DELETE), "Expired ok");
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "m#2 ok");
+    assert_eq!(handle(&mut bench, &[first], DELETE), "Taken ok");
+    let unnamed = Handle { lease: None, ..first };
+    assert_eq!(handle(&mut bench, &[unnamed], DELETE), "Held ok");
+    let second = of(&bench, "m", 1);
+    assert_eq!(handle(&mut bench, &[second], DELETE), "done ok");
+    assert_eq!(handle(&mut bench, &[second], DELETE), "Gone ok");
+    assert_eq!(describe(&mut bench), "0: 0 leased, 0 delayed, 0 held ok");
+}
+
+#[test]
+fn extend_and_release_move_the_deadline() {
+    let mut bench = bench();
+    post(&mut bench, &["m"]);
+    reserve(&mut bench, 1, 0, LEASE);
+    let first = of(&bench, "m", 0);
+    assert_eq!(handle(&mut bench, &[first], HandleAction::Extend { lasts_ms: 500 }), "done ok");
+    bench.run("time 1400");
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "nothing ok");
+    assert_eq!(handle(&mut bench, &[first], HandleAction::Release { delay_ms: 50 }), "done ok");
+    assert_eq!(describe(&mut bench), "1: 0 leased, 1 delayed, 0 held ok");
+    assert_eq!(handle(&mut bench, &[first], DELETE), "Expired ok");
+    bench.run("time 1450");
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "m#2 ok");
+    let second = of(&bench, "m", 1);
+    assert_eq!(handle(&mut bench, &[second], HandleAction::Release { delay_ms: 0 }), "done ok");
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "m#3 ok");
+}
+
+#[test]
+fn leases_and_options_outlive_a_restart_with_and_without_a_snapshot() {
+    for (case, restart) in [("the log", Bench::restart as fn(&mut Bench)), ("a snapshot", Bench::reload)] {
+        let mut bench = bench();
+        post(&mut bench, &["m", "n", "o"]);
+        post_all(&mut bench, vec![message("later", None, 1300)]);
+        reserve(&mut bench, 2, 0, LEASE);
+        let (m, n) = (of(&bench, "m", 0), of(&bench, "n", 0));
+        assert_eq!(handle(&mut bench, &[m], HandleAction::Extend { lasts_ms: 250 }), "done ok", "{case}");
+        restart(&mut bench);
+        bench.run("time 1050");
+        assert_eq!(describe(&mut bench), "4: 2 leased, 1 delayed, 0 held ok", "{case}");
+        assert_eq!(reserve(&mut bench, 9, 0, Take::Peek), "o#0 ok", "{case}");
+        assert_eq!(handle(&mut bench, &[n], DELETE), "done ok", "{case}");
+        bench.run("time 1249");
+        assert_eq!(handle(&mut bench, &[m], HandleAction::Extend { lasts_ms: 10 }), "done ok", "{case}");
+        bench.run("time 1300");
+        assert_eq!(reserve(&mut bench, 9, 0, LEASE), "m#2 o#1 later#1 ok", "{case}");
+    }
+}
+
+#[test]
+fn lease_ids_differ_from_run_to_run() {
+    let mut bench = bench();
+    post(&mut bench, &["m"]);
+    reserve(&mut bench, 1, 0, LEASE);
+    bench.restart();
+    bench.run("time 5000");
+    reserve(&mut bench, 1, 0, LEASE);
+    assert_ne!(of(&bench, "m", 0).lease, of(&bench, "m", 1).lease);
+    let first = of(&bench, "m", 0);
+    assert_eq!(handle(&mut bench, &[first], DELETE), "Taken ok");
+}
+
+#[test]
+fn a_reserve_that_finds_nothing_waits_for_a_message_or_its_deadline() {
+    let mut bench = bench();
+    bench.run("make 1 a");
+    assert_eq!(reserve(&mut bench, 5, 200, LEASE), "");
+    assert_eq!(post(&mut bench, &["m", "n"]), "m#1 n#1 ok posted 0 ok");
+    assert_eq!(reserve(&mut bench, 5, 200, LEASE), "");
+    assert_eq!(bench.run("time 1099"), "");
+    assert_eq!(bench.run("time 1100"), "m#2 n#2 ok", "it gets what other leases let go");
+    assert_eq!(reserve(&mut bench, 5, 50, LEASE), "");
+    assert_eq!(bench.run("time 1149"), "");
+    assert_eq!(bench.run("time 1150"), "nothing ok");
+}
+
+#[test]
+fn consumers_and_reserves_compete_and_each_entry_has_one_holder() {
+    let mut bench = bench();
+    post(&mut bench, &["m", "n", "o"]);
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "m#1 ok");
+    assert_eq!(bench.run("attach 1.2 a 1"), "ok 1.2<n");
+    assert_eq!(reserve(&mut bench, 9, 0, LEASE), "o#1 ok");
+    assert_eq!(describe(&mut bench), "3: 2 leased, 0 delayed, 1 held ok");
+    assert_eq!(bench.run("accept 1.2 n"), "ok");
+    assert_eq!(bench.run("credit 1.2 5\ntime 1100"), "1.2<m!1 1.2<o!1");
+    let first = of(&bench, "m", 0);
+    assert_eq!(handle(&mut bench, &[first], DELETE), "Taken ok");
+}
+
+#[test]
+fn a_selector_and_message_groups_bind_reserves() {
+    let mut bench = bench();
+    post(&mut bench, &["m?k=1", "n?k=2", "o?k=2"]);
+    assert_eq!(select(&mut bench, 9, 0, LEASE, "k = 2"), "n?k=2#1 o?k=2#1 ok");
+    assert_eq!(reserve(&mut bench, 9, 0, Take::Delete), "m?k=1#1 ok");
+    let mut bench = self::bench();
+    post_all(
+        &mut bench,
+        vec![message("g1", Some("g"), 0), message("g2", Some("g"), 0), message("h1", Some("h"), 0)],
+    );
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "g1#1 ok");
+    assert_eq!(reserve(&mut bench, 9, 0, LEASE), "h1#1 ok", "the group waits for its lease");
+    assert_eq!(bench.run("attach 1.2 a 5"), "ok", "for consumers as well");
+    let first = of(&bench, "g1", 0);
+    assert_eq!(handle(&mut bench, &[first], DELETE), "done ok 1.2<g2*");
+}
+
+#[test]
+fn what_is_deleted_with_its_reserve_is_gone_before_the_answer() {
+    let mut bench = bench();
+    post(&mut bench, &["m"]);
+    bench.late_from_now_on();
+    assert_eq!(reserve(&mut bench, 1, 0, Take::Delete), "");
+    assert_eq!(bench.all_durable(), "m#1 ok");
+    bench.restart();
+    bench.run("time 1001");
+    assert_eq!(describe(&mut bench), "0: 0 leased, 0 delayed, 0 held ok");
+}
+
+#[test]
+fn what_the_log_refuses_has_not_happened() {
+    let mut bench = bench();
+    post(&mut bench, &["m", "n"]);
+    bench.late_from_now_on();
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "");
+    assert!(bench.all_fail().starts_with("no: "));
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "m#2 ok");
+    let handle_of_m = of(&bench, "m", 0);
+    bench.late_from_now_on();
+    handle(&mut bench, &[handle_of_m], DELETE);
+    assert!(bench.all_fail().starts_with("no: "));
+    assert_eq!(describe(&mut bench), "2: 1 leased, 0 delayed, 0 held ok", "its holder has it still");
+    assert_eq!(handle(&mut bench, &[handle_of_m], DELETE), "done ok");
+}
+
+#[test]
+fn at_the_bound_of_leases_a_reserve_is_refused() {
+    let mut bench = bench();
+    let policy = Policy { leases_max: Some(2), ..Policy::default() };
+    bench.follow(Policies::new(policy));
+    post(&mut bench, &["m", "n", "o"]);
+    assert_eq!(reserve(&mut bench, 9, 0, LEASE), "m#1 n#1 ok");
+    assert!(reserve(&mut bench, 1, 0, LEASE).starts_with("no: queue://a has 2 messages in flight"));
+    let first = of(&bench, "m", 0);
+    assert_eq!(handle(&mut bench, &[first], DELETE), "done ok");
+    assert_eq!(reserve(&mut bench, 9, 0, LEASE), "o#1 ok");
+}
+
+#[test]
+fn after_so_many_deliveries_a_message_is_dead() {
+    let mut bench = bench();
+    let options =
+        QueueOptions { deliveries_max: 2, dead_letters: Some("grave".into()), ..QueueOptions::default() };
+    let (queue, connection, ticket) = (Destination::queue("a"), CLIENT, Ticket(5));
+    assert_eq!(bench.lease(LeaseEvent::Configure { queue, options, connection, ticket }), "ok");
+    post(&mut bench, &["m"]);
+    reserve(&mut bench, 1, 0, LEASE);
+    bench.run("time 1100");
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "m#2 ok");
+    bench.run("time 1200");
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "nothing ok");
+    assert_eq!(bench.run("attach 1.2 grave 5"), "ok 1.2<m");
+}
+
+#[test]
+fn a_reserve_whose_client_has_gone_takes_nothing() {
+    let mut bench = bench();
+    bench.run("make 1 a");
+    let (queue, connection, ticket) = (Destination::queue("a"), CLIENT, Ticket(2));
+    assert_eq!(reserve(&mut bench, 5, 200, LEASE), "");
+    assert_eq!(bench.lease(LeaseEvent::Cancel { queue, connection, ticket }), "");
+    assert_eq!(post(&mut bench, &["m"]), "posted 0 ok");
+    assert_eq!(describe(&mut bench), "1: 0 leased, 0 delayed, 0 held ok");
+    assert_eq!(bench.run("attach 1.2 a 5"), "ok 1.2<m");
+    bench.run("accept 1.2 m");
+    assert_eq!(reserve(&mut bench, 5, 200, LEASE), "");
+    assert_eq!(bench.run("detach 1.2 none\nunmake 1 a"), "no: queue://a does not exist ok");
+}
+
+/// What is true of a message.
+#[derive(Clone, Copy, PartialEq)]
+enum Truth {
+    FreeFrom(u64),
+    Leased { by: LeaseId, until_ms: u64 },
+    Deleted,
+}
+
+/// A run by chance, with an oracle: nobody gets what another holds, nothing is lost, and what was deleted stays so.
+struct Run {
+    bench: Bench,
+    /// In the order of posting.
+    truths: Vec<(String, Truth)>,
+    now_ms: u64,
+    state: u64,
+}
+
+impl Run {
+    fn random(&mut self, below: u64) -> u64 {
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.state >> 33) % below
+    }
+
+    fn is_free(&self, truth: Truth) -> bool {
+        match truth {
+            Truth::FreeFrom(at_ms) | Truth::Leased { until_ms: at_ms, .. } => at_ms <= self.now_ms,
+            Truth::Deleted => false,
+        }
+    }
+
+    fn post(&mut self) {
+        let delay_ms = self.random(4) * 40;
+        let visible_at_ms = if delay_ms == 0 { 0 } else { self.now_ms + delay_ms };
+        let body = format!("m{}", self.truths.len());
+        post_all(&mut self.bench, vec![message(&body, None, visible_at_ms)]);
+        self.truths.push((body, Truth::FreeFrom(visible_at_ms)));
+    }
+
+    fn reserve(&mut self) {
+        let (count, lasts_ms) = (1 + self.random(4), 20 + self.random(200));
+        let is_free = |(_, truth): &&(String, Truth)| self.is_free(*truth);
+        let due = self.truths.iter().filter(is_free).take(count as usize);
+        let due: Vec<String> = due.map(|(body, _)| body.clone()).collect();
+        let said = reserve(&mut self.bench, count as u32, 0, Take::Lease { lasts_ms });
+        let got = said.split(' ').filter_map(|word| Some(word.split_once('#')?.0.to_owned()));
+        assert_eq!(got.collect::<Vec<_>>(), due, "at {}", self.now_ms);
+        let until_ms = self.now_ms + lasts_ms;
+        for body in due {
+            let by = self.bench.handles[&body].last().and_then(|handle| handle.lease).expect("a lease");
+            self.set(&body, Truth::Leased { by, until_ms });
+        }
+    }
+
+    fn set(&mut self, body: &str, truth: Truth) {
+        let place = self.truths.iter().position(|(known, _)| known == body).expect("a message");
+        self.truths[place].1 = truth;
+    }
+
+    fn handle(&mut self) {
+        let known: Vec<String> =
+            self.bench.handles.keys().cloned().collect::<BTreeSet<_>>().into_iter().collect();
+        if known.is_empty() {
+            return;
+        }
+        let body = known[self.random(known.len() as u64) as usize].clone();
+        let numbers = self.bench.handles[&body].len() as u64;
+        // Mostly the last one.
+        let number = (numbers - 1).saturating_sub(self.random(4) / 3);
+        let handle_of = self.bench.handles[&body][number as usize];
+        let (_, truth) = self.truths.iter().find(|(known, _)| *known == body).cloned().expect("a message");
+        let lease = handle_of.lease.expect("a lease");
+        let (action, then) = match self.random(3) {
+            0 => (DELETE, Truth::Deleted),
+            1 => {
+                let lasts_ms = 20 + self.random(200);
+                let until_ms = self.now_ms + lasts_ms;
+                (HandleAction::Extend { lasts_ms }, Truth::Leased { by: lease, until_ms })
+            }
+            _ => {
+                let delay_ms = self.random(3) * 50;
+                (HandleAction::Release { delay_ms }, Truth::FreeFrom(self.now_ms + delay_ms))
+            }
+        };
+        let want = match truth {
+            Truth::Deleted => "Gone ok",
+            Truth::Leased { by, until_ms } if self.now_ms < until_ms && by == lease => "done ok",
+            Truth::Leased { until_ms, .. } if self.now_ms < until_ms => "Taken ok",
+            _ => "Expired ok",
+        };
+        assert_eq!(handle(&mut self.bench, &[handle_of], action), want, "{body} at {}", self.now_ms);
+        if want == "done ok" {
+            self.set(&body, then);
+        }
+    }
+
+    /// A consumer takes one message, and gives it back or not.
+    fn consume(&mut self) {
+        let due = self.truths.iter().find(|(_, truth)| self.is_free(*truth)).map(|(body, _)| body.clone());
+        let said = self.bench.run("attach 1.2 a 1");
+        let got = said.split_once('<').map(|(_, body)| body.split('!').next().unwrap_or(body).to_owned());
+        assert_eq!(got, due, "at {}", self.now_ms);
+        let Some(body) = got else { return drop(self.bench.run("detach 1.2 none")) };
+        if self.random(2) == 0 {
+            self.bench.run(&format!("accept 1.2 {body}\ndetach 1.2 none"));
+            self.set(&body, Truth::Deleted);
+        } else {
+            self.bench.run("detach 1.2 all");
+            self.set(&body, Truth::FreeFrom(0));
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random(12) {
+            0 | 1 => self.post(),
+            2..=4 => self.reserve(),
+            5..=7 => self.handle(),
+            8 => self.consume(),
+            9 | 10 => {
+                self.now_ms += self.random(80);
+                self.bench.run(&format!("time {}", self.now_ms));
+            }
+            _ => {
+                match self.random(2) {
+                    0 => self.bench.restart(),
+                    _ => self.bench.reload(),
+                }
+                self.bench.run(&format!("time {}", self.now_ms));
+            }
+        }
+        assert_eq!(self.bench.partitions[0].miscounted(), None, "at {}", self.now_ms);
+    }
+}
+
+#[test]
+fn whatever_happens_an_entry_has_one_holder_and_what_was_deleted_is_gone() {
+    for seed in 0..40 {
+        let mut bench = bench();
+        bench.run("make 1 a");
+        let mut run = Run { bench, truths: Vec::new(), now_ms: 1000, state: seed };
+        (0..300).for_each(|_| run.step());
+    }
+}

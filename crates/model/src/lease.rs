@@ -1,0 +1,304 @@
+//! Leases: deliveries owned by a deadline instead of a connection (IronMQ reservation, SQS visibility timeout).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{ConnectionId, Destination, EntryTag, Message, QueueId, Ticket};
+
+/// One delivery to a deadline: unique in its partition for the life of the data directory.
+///
+/// The upper 24 bits are the run of the broker (its incarnation), the lower 40 count the leases of that run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(pub u64);
+
+impl LeaseId {
+    /// The lease before the first one of this run.
+    pub const fn before_first(incarnation: u64) -> LeaseId {
+        LeaseId((incarnation & 0xff_ffff) << 40)
+    }
+
+    /// The lease `count` places further on.
+    pub const fn plus(self, count: u64) -> LeaseId {
+        LeaseId(self.0.wrapping_add(count))
+    }
+}
+
+/// What a front end whose clients have no consumers asks of a queue.
+#[derive(Clone, Debug)]
+pub enum LeaseEvent {
+    /// Send messages: all or none. Answered by [`LeaseAnswer::Posted`].
+    Post(Post),
+    /// Take messages for a time, or look at some. Answered by [`LeaseAnswer::Reserved`].
+    Reserve(Reserve),
+    /// Delete, extend or release entries. Answered by [`LeaseAnswer::Handled`].
+    Handle(HandleEntries),
+    /// The client no longer waits for its reserve. Nothing is answered.
+    Cancel {
+        /// The queue.
+        queue: Destination,
+        /// Who asked.
+        connection: ConnectionId,
+        /// The ticket of the reserve.
+        ticket: Ticket,
+    },
+    /// Make the queue if it does not exist, and set its options durably.
+    Configure {
+        /// A lasting queue.
+        queue: Destination,
+        /// Its options from now on.
+        options: QueueOptions,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits.
+        ticket: Ticket,
+    },
+    /// What is known of a queue: answered by [`LeaseAnswer::Described`].
+    Describe {
+        /// A lasting queue.
+        queue: Destination,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits.
+        ticket: Ticket,
+    },
+    /// The names of lasting queues of this partition: answered by [`LeaseAnswer::Listed`].
+    List {
+        /// Only names with this prefix.
+        prefix: Arc<str>,
+        /// Only names behind this one; empty for all.
+        after: Arc<str>,
+        /// At most so many.
+        count_max: u32,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits.
+        ticket: Ticket,
+    },
+    /// Delete all entries of a queue that no consumer and no lease holds.
+    Clear {
+        /// A lasting queue.
+        queue: Destination,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits.
+        ticket: Ticket,
+    },
+}
+
+impl LeaseEvent {
+    /// The queue; none for a list.
+    pub fn queue(&self) -> Option<&Destination> {
+        match self {
+            LeaseEvent::Post(post) => Some(&post.to),
+            LeaseEvent::Reserve(reserve) => Some(&reserve.queue),
+            LeaseEvent::Handle(handle) => Some(&handle.queue),
+            LeaseEvent::Cancel { queue, .. }
+            | LeaseEvent::Configure { queue, .. }
+            | LeaseEvent::Describe { queue, .. }
+            | LeaseEvent::Clear { queue, .. } => Some(queue),
+            LeaseEvent::List { .. } => None,
+        }
+    }
+
+    /// Who waits for the answer.
+    pub fn ticket(&self) -> Ticket {
+        match self {
+            LeaseEvent::Post(post) => post.ticket,
+            LeaseEvent::Reserve(reserve) => reserve.ticket,
+            LeaseEvent::Handle(handle) => handle.ticket,
+            LeaseEvent::Cancel { ticket, .. }
+            | LeaseEvent::Configure { ticket, .. }
+            | LeaseEvent::Describe { ticket, .. }
+            | LeaseEvent::Clear { ticket, .. }
+            | LeaseEvent::List { ticket, .. } => *ticket,
+        }
+    }
+
+    /// Bytes that it takes until it is answered.
+    pub fn byte_length(&self) -> u64 {
+        match self {
+            LeaseEvent::Post(post) => post.messages.iter().map(Message::size).sum(),
+            LeaseEvent::Handle(handle) => size_of_val(&handle.handles[..]) as u64,
+            _ => 0,
+        }
+    }
+}
+
+/// Messages for one queue, in one record: all of them or none.
+#[derive(Clone, Debug)]
+pub struct Post {
+    /// Who sends.
+    pub connection: ConnectionId,
+    /// Who waits: the answer leaves once they are durable.
+    pub ticket: Ticket,
+    /// A lasting queue, made on first use.
+    pub to: Destination,
+    /// The messages, of normal priority.
+    pub messages: Vec<Message>,
+}
+
+/// A request for messages.
+#[derive(Clone, Debug)]
+pub struct Reserve {
+    /// Who asks.
+    pub connection: ConnectionId,
+    /// Who waits.
+    pub ticket: Ticket,
+    /// A lasting queue.
+    pub queue: Destination,
+    /// At most so many.
+    pub messages_max: u32,
+    /// Only what this matches; empty for everything.
+    pub selector: Arc<str>,
+    /// If nothing is there, wait for so long.
+    pub wait_ms: u64,
+    /// What becomes of them.
+    pub take: Take,
+}
+
+/// What becomes of reserved messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// They are leased for so long.
+    Lease {
+        /// Milliseconds.
+        lasts_ms: u64,
+    },
+    /// They are deleted before they are handed out.
+    Delete,
+    /// They stay where they are: what waits for a consumer is looked at.
+    Peek,
+    /// This entry is looked at, whoever holds it.
+    Get(EntryTag),
+}
+
+/// One entry as the holder of a lease calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle {
+    /// The queue: deleted and made again, it is another one.
+    pub queue: QueueId,
+    /// The entry.
+    pub tag: EntryTag,
+    /// The lease; `None` for an entry that nobody is to hold.
+    pub lease: Option<LeaseId>,
+}
+
+/// What is to become of entries.
+#[derive(Clone, Debug)]
+pub struct HandleEntries {
+    /// The queue.
+    pub queue: Destination,
+    /// Who asks: any connection may.
+    pub connection: ConnectionId,
+    /// Who waits.
+    pub ticket: Ticket,
+    /// The entries.
+    pub handles: Vec<Handle>,
+    /// What to do with each.
+    pub action: HandleAction,
+    /// If one of them is stale, nothing happens to any.
+    pub all_or_none: bool,
+}
+
+/// What becomes of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandleAction {
+    /// It is deleted: durable before the answer.
+    Delete {
+        /// Even if the lease has expired, as long as nobody else holds the entry.
+        even_expired: bool,
+    },
+    /// Its lease lasts so long from now on.
+    Extend {
+        /// Milliseconds.
+        lasts_ms: u64,
+    },
+    /// Its lease ends, and it is ready again after a delay.
+    Release {
+        /// Milliseconds.
+        delay_ms: u64,
+    },
+}
+
+/// Why a handle does not apply any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stale {
+    /// The entry has left the queue, or never was there.
+    #[error("the message does not exist")]
+    Gone,
+    /// The lease has expired; the entry is free.
+    #[error("the lease has expired")]
+    Expired,
+    /// The lease has expired, and another lease or a consumer holds the entry now.
+    #[error("the lease has expired, and the message was delivered again")]
+    Taken,
+    /// A lease or a consumer holds the entry, and no lease was named.
+    #[error("the message is reserved")]
+    Held,
+}
+
+/// A message that was reserved, or looked at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reserved {
+    /// The queue.
+    pub queue: QueueId,
+    /// The entry.
+    pub tag: EntryTag,
+    /// The lease, if it is leased.
+    pub lease: Option<LeaseId>,
+    /// How often it was delivered, with this time.
+    pub deliveries: u32,
+    /// The message.
+    pub message: Message,
+}
+
+/// The answer to a [`LeaseEvent`]; the reply to the same ticket follows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LeaseAnswer {
+    /// The messages are in this queue, as entries that follow one another.
+    Posted {
+        /// The queue.
+        queue: QueueId,
+        /// The first of the entries.
+        first: EntryTag,
+    },
+    /// The messages; none if nothing was there.
+    Reserved(Vec<Reserved>),
+    /// What became of each entry.
+    Handled(Vec<Result<(), Stale>>),
+    /// The queue.
+    Described(Box<QueueDescription>),
+    /// Some of the names, in order.
+    Listed(Vec<Arc<str>>),
+}
+
+/// Options of one queue that clients set, durable with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueOptions {
+    /// After so many deliveries without success a message is dead; 0: the policy of the queue decides.
+    pub deliveries_max: u32,
+    /// Where dead messages go, in place of where the policy says.
+    pub dead_letters: Option<Arc<str>>,
+    /// What the front end keeps with the queue, in its own notation.
+    pub document: Bytes,
+}
+
+/// What is known of one queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueDescription {
+    /// The queue.
+    pub queue: QueueId,
+    /// Its options, if some were set.
+    pub options: Option<QueueOptions>,
+    /// Entries in it, in whatever state.
+    pub length: u64,
+    /// Entries that leases hold.
+    pub leased: u64,
+    /// Entries that wait for their delay.
+    pub delayed: u64,
+    /// Entries that consumers hold, or that leave.
+    pub held: u64,
+    /// Entries that have been in it since the start of the broker.
+    pub total: u64,
+}
