@@ -65,16 +65,9 @@ pub async fn serve_on(
     source: impl Source,
     api: Router,
 ) -> Result<(), String> {
-    let service = service_fn(move |mut request: Request<Incoming>| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let (source, api) = (source.clone(), api.clone());
-        async move {
-            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-            if is_own(&path) {
-                return Ok::<_, Infallible>(answer(&method, &path, &source).await.map(Body::new));
-            }
-            request.extensions_mut().insert(peer);
-            api.oneshot(request.map(Body::new)).await
-        }
+        async move { respond(request, peer, &source, api).await }
     });
     hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -85,6 +78,24 @@ pub async fn serve_on(
         .map_err(|error| {
             error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
         })
+}
+
+/// Answers one request of an operator.
+///
+/// # Errors
+/// None.
+pub async fn respond(
+    mut request: Request<Incoming>,
+    peer: Peer,
+    source: &impl Source,
+    api: Router,
+) -> Result<Response<Body>, Infallible> {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    if is_own(&path) {
+        return Ok(answer(&method, &path, source).await.map(Body::new));
+    }
+    request.extensions_mut().insert(peer);
+    api.oneshot(request.map(Body::new)).await
 }
 
 /// Whether it is answered here, and not by the admin API.

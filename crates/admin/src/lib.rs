@@ -14,9 +14,11 @@ mod exposition;
 mod http;
 
 pub use api::{ApiOptions, Peer, router};
+pub use axum::body::Body;
 pub use figures::{
     ConnectionFigures, Distribution, Figures, JournalFigures, PartitionFigures, QueueFigures, StepFigures,
     TenantFigures,
 };
-pub use http::{Source, serve, serve_on};
+pub use http::{Source, respond, serve, serve_on};
 pub use metrics::{METRICS, Metric, QUEUES_MAX};
+pub use patience::Patience;

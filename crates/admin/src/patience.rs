@@ -20,6 +20,7 @@ pub struct Patience<S> {
 }
 
 impl<S> Patience<S> {
+    /// Around a stream.
     pub fn new(stream: S) -> Patience<S> {
         Patience { stream, until: Box::pin(tokio::time::sleep(TAKES_WITHIN)), is_waiting: false }
     }

@@ -26,17 +26,17 @@ use crate::cli::stores;
 use crate::config::{Bridge, Config, Shares};
 use crate::control;
 use crate::runtime::{
-    Everybody, NewSocket, Runtime, RuntimeOptions, Service, TenantKeys, broker_id, keep_linked, now_ms,
-    read_portable,
+    Everybody, HttpSocket, NewSocket, Runtime, RuntimeOptions, Service, TenantKeys, broker_id, keep_linked,
+    now_ms, read_portable,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
-/// for its current and next segment, checkpoints, directory and lock, the standard streams, listeners and signals, and 64 HTTP connections.
+/// for its current and next segment, checkpoints, directory and lock, the standard streams, listeners and signals, and 256 HTTP connections.
 /// Without them no segment can be made, and durable sends end for all because some are idle.
-const DESCRIPTOR_RESERVE: u64 = 160;
+const DESCRIPTOR_RESERVE: u64 = 352;
 
-/// HTTP connections at a time: whoever scrapes needs one. They are within the reserve.
-const HTTP_CONNECTIONS_MAX: usize = 64;
+/// HTTP connections at a time. They are within the reserve.
+const HTTP_CONNECTIONS_MAX: usize = 256;
 
 /// A core's runtime has a poller and a waker, each with a copy for a moment.
 const DESCRIPTORS_PER_CORE: u64 = 4;
@@ -81,7 +81,7 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         Service::OpenWire => openwire_session(id, visit, &openwire),
         Service::Amqp => amqp_session(id, visit, &amqp),
     })?;
-    let admission = Admission::new(places, tls, door, websocket_bytes_max(config));
+    let admission = Admission::new(places, tls, door.clone(), websocket_bytes_max(config));
     let api = postroad_admin::router(ApiOptions {
         broker_name: config.broker_name.clone(),
         version: env!("CARGO_PKG_VERSION"),
@@ -94,7 +94,9 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     let signals = Signals::listen()?;
     let mut endpoints = listeners.endpoints()?;
     endpoints.push(("HTTP", format!("http://{}", http.address()?)));
-    let http = tokio::spawn(serve_http(http, runtime.everybody(), api));
+    let (cores, everybody, door_of_http) = (runtime.http(), runtime.everybody(), door.clone());
+    let operators = Operators { cores, everybody, door: door_of_http, api };
+    let http = tokio::spawn(serve_http(http, operators));
     announce(&endpoints, config).context("cannot write to standard output")?;
     let reread = || {
         let config = Config::load(arguments)?;
@@ -198,21 +200,28 @@ fn serve_control(data: &Path, runtime: &Runtime, api: Router) -> Option<control:
     control.inspect_err(|error| tracing::warn!(%error, "no control socket: no backups can be made, and no transactions ended")).ok()
 }
 
-/// Answers operators, a few at a time.
-async fn serve_http(listener: Listener, everybody: Everybody, api: Router) {
+/// What serves HTTP connections.
+struct Operators {
+    cores: Vec<tokio::sync::mpsc::Sender<HttpSocket>>,
+    everybody: Everybody,
+    door: Arc<Door>,
+    api: Router,
+}
+
+/// Deals HTTP connections to the cores in turn.
+async fn serve_http(listener: Listener, operators: Operators) {
     let places = Places::new(HTTP_CONNECTIONS_MAX);
+    let Operators { cores, everybody, door, api } = operators;
+    let mut turns = (0..cores.len()).cycle();
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 // Beyond that it is closed.
                 let Some(place) = places.take() else { continue };
-                let (everybody, api) = (everybody.clone(), api.clone());
-                tokio::spawn(async move {
-                    if let Err(error) = postroad_admin::serve(stream, peer, everybody, api).await {
-                        tracing::debug!(%peer, error, "an HTTP connection ended early");
-                    }
-                    drop(place);
-                });
+                let Some(core) = turns.next().and_then(|turn| cores.get(turn)) else { return };
+                let (everybody, door, api) = (everybody.clone(), door.clone(), api.clone());
+                // A core that is gone takes its sockets with it; the process is about to end then.
+                let _ = core.send(HttpSocket { stream, peer, place, everybody, door, api }).await;
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an HTTP connection");

@@ -22,6 +22,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::dialler::LinkNews;
 use crate::runtime::figures::{CoreFigures, Everybody, QUESTIONS_MAX, Question};
+use crate::runtime::http::{self, HttpSocket};
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
 use crate::runtime::orders::Orders;
 use crate::runtime::stores::{NamedStore, Stores};
@@ -148,6 +149,7 @@ impl Service {
 /// The running threads.
 pub struct Runtime {
     sockets: Vec<mpsc::Sender<NewSocket>>,
+    http: Vec<mpsc::Sender<HttpSocket>>,
     cores: Vec<JoinHandle<()>>,
     journals: Vec<JoinHandle<()>>,
     doors: Vec<NamedDoor>,
@@ -170,6 +172,7 @@ struct CoreParts {
     partitions: BTreeMap<PartitionId, Partition>,
     links: Links,
     sockets: mpsc::Receiver<NewSocket>,
+    http: mpsc::Receiver<HttpSocket>,
     wake: Arc<Notify>,
     stop: Arc<Stop>,
     policies: watch::Receiver<Arc<Policies>>,
@@ -205,6 +208,7 @@ impl Runtime {
 
         let shares = dealt(partitions, count);
         let (mut sockets, mut cores, mut questions) = (Vec::new(), Vec::new(), Vec::new());
+        let mut http = Vec::new();
         // The partitions of the store know their first policies; only later ones are looked at.
         let (policies, _) = watch::channel(Arc::default());
         let (clients, newcomers) = Clients::over(count);
@@ -214,6 +218,8 @@ impl Runtime {
         for (index, (((partitions, (to_cores, from_cores)), logs), newcomers)) in shares {
             let (sender, receiver) = mpsc::channel(NEW_SOCKETS_MAX);
             sockets.push(sender);
+            let (sender, http_sockets) = mpsc::channel(NEW_SOCKETS_MAX);
+            http.push(sender);
             let (question, asked) = mpsc::channel(QUESTIONS_MAX);
             questions.push(question);
             let links = Links { to_cores, from_cores, logs };
@@ -222,6 +228,7 @@ impl Runtime {
                 partitions,
                 links,
                 sockets: receiver,
+                http: http_sockets,
                 wake: wakers[index].clone(),
                 stop: stop_cores.clone(),
                 policies: policies.subscribe(),
@@ -241,6 +248,7 @@ impl Runtime {
         begins.iter().collect::<std::io::Result<()>>()?;
         Ok(Runtime {
             sockets,
+            http,
             cores,
             journals,
             doors,
@@ -258,6 +266,11 @@ impl Runtime {
         self.next = (self.next + 1) % self.sockets.len();
         // A core that is gone takes its sockets with it; the process is about to end then.
         let _ = self.sockets[self.next].send(socket).await;
+    }
+
+    /// The ways of HTTP connections to the cores.
+    pub fn http(&self) -> Vec<mpsc::Sender<HttpSocket>> {
+        self.http.clone()
     }
 
     /// Who knows how the broker is.
@@ -293,6 +306,7 @@ impl Runtime {
             waker.notify_one();
         }
         drop(self.sockets);
+        drop(self.http);
         for core in self.cores {
             if core.join().is_err() {
                 tracing::error!("a core thread had panicked");
@@ -419,6 +433,7 @@ fn run_core(
         partitions,
         links,
         sockets,
+        http,
         wake,
         stop,
         policies,
@@ -440,6 +455,7 @@ fn run_core(
         core.borrow_mut().flush();
         let closing = Rc::new(Closing::default());
         tokio::task::spawn_local(admit_clients(handle.of_clients(), newcomers, closing.clone()));
+        tokio::task::spawn_local(http::welcome(handle.clone(), http, closing.word.clone()));
         tokio::task::spawn_local(welcome(handle, sockets, closing.clone(), make));
         tokio::task::spawn_local(follow(core.clone(), policies, wake.clone()));
         tokio::task::spawn_local(say(core.clone(), questions));

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-/// Characters of a cell at most.
+/// Text is cut to so many characters, but for the last column.
 const TEXT_MAX: usize = 60;
 
 /// A column, and the member of a row's object that is in it.

@@ -1,0 +1,138 @@
+//! The client of a core's HTTP connections: many requests at a time, told apart by their tickets.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use postroad_model::{ConnectionId, Destination, Event, LeaseAnswer, LeaseEvent, Refusal, Ticket, ToSession};
+use postroad_node::{Core, Mailbox, Router, Taken};
+use rustc_hash::FxHashMap;
+use tokio::sync::{Notify, oneshot};
+
+use crate::runtime::connection::CoreHandle;
+
+/// What came of a request.
+pub type Answered = Result<Vec<LeaseAnswer>, Refusal>;
+
+/// See the head of this file.
+pub struct FrontClient {
+    handle: CoreHandle,
+    connection: ConnectionId,
+    mailbox: Rc<Mailbox>,
+    router: RefCell<Router>,
+    waiting: RefCell<FxHashMap<Ticket, Waiting>>,
+    last_ticket: Cell<u64>,
+    /// Tells requests that wait for others to be answered.
+    room: Notify,
+}
+
+struct Waiting {
+    answers: Vec<LeaseAnswer>,
+    done: oneshot::Sender<Answered>,
+}
+
+impl FrontClient {
+    /// A client of this core. [`FrontClient::run`] is to run beside it.
+    pub fn new(handle: CoreHandle) -> Rc<FrontClient> {
+        let (connection, mailbox) = handle.core.borrow_mut().join();
+        let places = handle.core.borrow().places();
+        let router = RefCell::new(Router::new(connection, places, handle.share.clone()));
+        let (waiting, last_ticket, room) = (RefCell::default(), Cell::new(0), Notify::new());
+        Rc::new(FrontClient { handle, connection, mailbox, router, waiting, last_ticket, room })
+    }
+
+    /// Takes answers in until `closing`, and leaves the core then.
+    pub async fn run(self: Rc<FrontClient>, closing: &Notify) {
+        let closed = closing.notified();
+        let mut closed = std::pin::pin!(closed);
+        loop {
+            tokio::select! {
+                () = self.mailbox.filled((Taken::All, false)) => self.take_answers(),
+                () = closed.as_mut() => break,
+            }
+        }
+        self.waiting.borrow_mut().clear();
+        let connection = self.connection;
+        self.say(|core, router| {
+            router.close(|partition, event| core.submit(partition, event));
+            core.leave(connection);
+        });
+    }
+
+    fn take_answers(&self) {
+        self.mailbox.each_answered(|ticket| self.router.borrow_mut().answered(ticket));
+        while let Some(message) = self.mailbox.take(Taken::All) {
+            self.say(|core, router| router.note(&message, |partition, event| core.submit(partition, event)));
+            let merged = self.router.borrow_mut().merge(message);
+            match merged {
+                Some(ToSession::Lease { ticket, answer }) => {
+                    if let Some(waiting) = self.waiting.borrow_mut().get_mut(&ticket) {
+                        waiting.answers.push(answer);
+                    }
+                }
+                Some(ToSession::Reply { ticket, result }) => {
+                    if let Some(Waiting { answers, done }) = self.waiting.borrow_mut().remove(&ticket) {
+                        // Who asked may have gone.
+                        let _ = done.send(result.map(|()| answers));
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.room.notify_waiters();
+    }
+
+    /// Asks, and waits for the answer. Dropped before it has come, a reserve is cancelled.
+    pub async fn ask(&self, event: impl FnOnce(ConnectionId, Ticket) -> Event) -> Answered {
+        while !self.router.borrow().may_read() {
+            self.room.notified().await;
+        }
+        let ticket = Ticket(self.last_ticket.get() + 1);
+        self.last_ticket.set(ticket.0);
+        let (done, answered) = oneshot::channel();
+        self.waiting.borrow_mut().insert(ticket, Waiting { answers: Vec::new(), done });
+        let event = event(self.connection, ticket);
+        let reserved = match &event {
+            Event::Lease(event) => match &**event {
+                LeaseEvent::Reserve(reserve) => Some(reserve.queue.clone()),
+                _ => None,
+            },
+            _ => None,
+        };
+        let mut asked = Asked { client: self, ticket, reserved };
+        self.say(|core, router| router.route(event, |partition, event| core.submit(partition, event)));
+        let answer = answered.await;
+        asked.reserved = None;
+        let reason = "the broker is about to end".to_owned();
+        answer.unwrap_or(Err(Refusal::StoreFailed { reason }))
+    }
+
+    /// Says something to the core, and has it done.
+    fn say(&self, say: impl FnOnce(&mut Core, &mut Router)) {
+        let mut core = self.handle.core.borrow_mut();
+        say(&mut core, &mut self.router.borrow_mut());
+        core.run();
+        let wants_turn = core.wants_turn();
+        drop(core);
+        if wants_turn {
+            self.handle.wake.notify_one();
+        }
+    }
+}
+
+/// A request that waits.
+struct Asked<'c> {
+    client: &'c FrontClient,
+    ticket: Ticket,
+    /// The queue of a reserve.
+    reserved: Option<Destination>,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let Some(queue) = self.reserved.take() else { return };
+        self.client.waiting.borrow_mut().remove(&self.ticket);
+        let (connection, ticket) = (self.client.connection, self.ticket);
+        let event = Event::Lease(Box::new(LeaseEvent::Cancel { queue, connection, ticket }));
+        self.client.say(|core, router| router.route(event, |partition, event| core.submit(partition, event)));
+    }
+}

@@ -1,0 +1,13 @@
+//! HTTP: one port for queues over HTTP and for operators, served on the core threads.
+//!
+//! Connections are dealt to the cores in turn, as those of other protocols. Below `/3/` requests are those of IronMQ's clients; all
+//! others are the admin service's. Each core has one client of its own, which all its HTTP connections share: a request is an event with
+//! a ticket, and waits for its answer without holding up others.
+
+mod client;
+mod ironmq;
+mod server;
+mod stored;
+mod tokens;
+
+pub use server::{HttpSocket, welcome};

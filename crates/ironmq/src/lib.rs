@@ -1,0 +1,19 @@
+//! IronMQ room: the HTTP API of IronMQ v3, without HTTP. See docs/protocols/ironmq.md.
+//!
+//! In: method, path, query and body of a request. Out: an [`Operation`] on a queue; and what the broker answers becomes JSON.
+//! Never here: sockets, HTTP framing, clocks, waiting, the state of queues.
+//!
+//! Start at [`Call::parse`].
+
+mod answer;
+mod call;
+mod error;
+mod fields;
+mod id;
+mod settings;
+
+pub use answer::{ids_posted, message, messages, msg, names, queue_info, queue_settings, touched};
+pub use call::{Call, Change, NewMessage, Operation, Request};
+pub use error::ApiError;
+pub use id::{MessageId, queue_name};
+pub use settings::Settings;
