@@ -1,0 +1,61 @@
+"""A broker for tests: starts, dies, starts again over the same data."""
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+BINARY = os.environ["POSTROAD_BINARY"]
+PORTS = (61616, 5672, 61614, 8161)
+
+
+def is_free(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+class Broker:
+    """`postroad serve` over a directory of its own, at free ports."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="postroad-http.")
+        self.process = None
+        for _ in range(200):
+            self.offset = random.randrange(1, 3900)
+            if all(is_free(port + self.offset) for port in PORTS):
+                break
+        self.http = 8161 + self.offset
+        self.openwire = 61616 + self.offset
+
+    def start(self):
+        log = open(os.path.join(self.folder, "err"), "ab")
+        data = os.path.join(self.folder, "data")
+        command = [BINARY, "serve", "--data", data, "--port-offset", str(self.offset)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        log.close()
+        until = time.monotonic() + 60
+        for line in self.process.stdout:
+            if line.startswith("postroad ready"):
+                return self
+            if time.monotonic() > until:
+                break
+        with open(os.path.join(self.folder, "err")) as log:
+            raise AssertionError(f"the broker did not start: {log.read()[-1000:]}")
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(30)
+        self.process.stdout.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def is_alive(self):
+        return self.process.poll() is None

@@ -1,0 +1,171 @@
+"""The unmodified Python client of IronMQ."""
+
+import subprocess
+import threading
+import time
+import unittest
+
+import iron_mq
+import requests
+
+from broker import BINARY, Broker
+
+
+class IronMq(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.broker = Broker().start()
+        cls.mq = cls.client(cls.broker)
+
+    @classmethod
+    def tearDownClass(cls):
+        alive = cls.broker.is_alive()
+        cls.broker.stop()
+        assert alive, "the broker died"
+
+    @staticmethod
+    def client(broker, project="p1"):
+        return iron_mq.IronMQ(
+            host="127.0.0.1", port=broker.http, protocol="http", project_id=project, token="any"
+        )
+
+    def status(self, expected, call, *arguments, **options):
+        with self.assertRaises(requests.exceptions.HTTPError) as raised:
+            call(*arguments, **options)
+        self.assertEqual(raised.exception.response.status_code, expected)
+        return raised.exception.response.json()["msg"]
+
+    def test_post_reserve_touch_release_delete(self):
+        queue = self.mq.queue("basics")
+        self.assertEqual(self.status(404, queue.info), "Queue not found")
+        self.assertEqual(self.status(404, queue.reserve), "Queue not found")
+        posted = queue.post("one", "two")
+        self.assertEqual(posted["msg"], "Messages put on queue.")
+        self.assertEqual(len(set(posted["ids"])), 2)
+        self.assertEqual(queue.size(), 2)
+        [first] = queue.reserve(max=1, timeout=60)["messages"]
+        self.assertEqual((first["id"], first["body"], first["reserved_count"]), (posted["ids"][0], "one", 1))
+        self.assertEqual([m["body"] for m in queue.peek(max=10)["messages"]], ["two"], "reserved is hidden")
+        self.assertEqual(queue.size(), 2, "and counted")
+        touched = queue.touch(first["id"], first["reservation_id"], timeout=90)
+        self.assertEqual(touched["msg"], "Touched")
+        released = queue.release(first["id"], touched["reservation_id"])
+        self.assertEqual(released["msg"], "Released")
+        [again] = queue.reserve(max=1)["messages"]
+        self.assertEqual((again["body"], again["reserved_count"]), ("one", 2))
+        msg = self.status(403, queue.delete, again["id"], first["reservation_id"])
+        self.assertIn("Reservation has timed out", msg)
+        self.assertIn("reservation_id", self.status(403, queue.delete, again["id"]))
+        self.assertEqual(queue.delete(again["id"], again["reservation_id"])["msg"], "Deleted")
+        self.assertEqual(self.status(404, queue.delete, again["id"], again["reservation_id"]), "Message not found")
+        self.assertEqual(queue.get_message_by_id(posted["ids"][1])["body"], "two")
+        self.assertEqual(queue.delete(posted["ids"][1])["msg"], "Deleted")
+        self.assertEqual(queue.reserve()["messages"], [])
+
+    def test_batches(self):
+        queue = self.mq.queue("batches")
+        ids = queue.post(*[f"message {number}" for number in range(100)])["ids"]
+        self.assertEqual(len(set(ids)), 100)
+        reserved = queue.reserve(max=60)
+        self.assertEqual([m["body"] for m in reserved["messages"]], [f"message {n}" for n in range(60)])
+        self.assertEqual(queue.delete_multiple(messages=reserved)["msg"], "Deleted")
+        rest = queue.reserve(max=100, delete=True)["messages"]
+        self.assertEqual(len(rest), 40)
+        self.assertEqual(queue.size(), 0)
+        queue.post("a", "b")
+        reserved = queue.reserve(max=1)
+        wrong = dict(reserved["messages"][0], reservation_id="1")
+        self.status(403, queue.delete_multiple, messages={"messages": [wrong]})
+        self.assertEqual(queue.clear()["msg"], "Cleared")
+        self.assertEqual(queue.size(), 0)
+
+    def test_reservations_and_delays_end(self):
+        queue = self.mq.queue("times")
+        queue.post({"body": "later", "delay": 2}, "now")
+        self.assertEqual([m["body"] for m in queue.reserve(max=9, timeout=1)["messages"]], ["now"])
+        self.assertEqual(queue.reserve(max=9)["messages"], [])
+        began = time.monotonic()
+        [back] = queue.reserve(max=1, wait=10, delete=True)["messages"]
+        self.assertEqual((back["body"], back["reserved_count"]), ("now", 2))
+        [later] = queue.reserve(max=1, wait=10, delete=True)["messages"]
+        self.assertEqual(later["body"], "later")
+        self.assertTrue(1.5 < time.monotonic() - began < 8)
+
+    def test_long_poll(self):
+        queue = self.mq.create_queue("polled")
+        queue = self.mq.queue("polled")
+        began = time.monotonic()
+        self.assertEqual(queue.reserve(wait=1)["messages"], [])
+        self.assertTrue(0.9 < time.monotonic() - began < 5)
+        got = []
+        waiting = threading.Thread(target=lambda: got.extend(queue.reserve(wait=20, delete=True)["messages"]))
+        waiting.start()
+        time.sleep(0.5)
+        queue.post("ping")
+        waiting.join(10)
+        self.assertEqual([m["body"] for m in got], ["ping"])
+
+    def test_queues(self):
+        made = self.mq.create_queue("set", {"message_timeout": 7, "message_expiration": 1000})
+        self.assertEqual((made["name"], made["message_timeout"], made["type"]), ("set", 7, "pull"))
+        self.assertEqual(self.mq.update_queue("set", {"message_timeout": 9})["message_timeout"], 9)
+        info = self.mq.queue("set").info()
+        self.assertEqual((info["message_timeout"], info["message_expiration"], info["size"]), (9, 1000, 0))
+        self.status(404, self.mq.update_queue, "none", {"message_timeout": 9})
+        self.assertEqual(self.mq.queue("set").delete_queue()["msg"], "Deleted")
+        self.status(404, self.mq.queue("set").info)
+        self.assertIn("only pull", self.status(400, self.mq.create_queue, "push", {"type": "multicast"}))
+
+    def test_dead_letters(self):
+        self.mq.create_queue("mortal", {"dead_letter": {"queue_name": "dead", "max_reservations": 2}})
+        queue, dead = self.mq.queue("mortal"), self.mq.queue("dead")
+        queue.post("m")
+        for _ in range(2):
+            [reserved] = queue.reserve()["messages"]
+            queue.release(reserved["id"], reserved["reservation_id"])
+        self.assertEqual(queue.reserve()["messages"], [])
+        self.assertEqual([m["body"] for m in dead.reserve(wait=5)["messages"]], ["m"])
+
+    def test_messages_reach_jms_consumers(self):
+        queue = self.mq.queue("shared")
+        queue.post("from HTTP")
+        url = f"tcp://127.0.0.1:{self.broker.openwire}"
+        command = [BINARY, "receive", "p1.shared", "--url", url, "--count", "1"]
+        received = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        self.assertIn("from HTTP", received.stdout, received.stderr)
+        self.assertEqual(queue.size(), 0)
+        subprocess.run([BINARY, "send", "p1.shared", "--body", "from JMS", "--url", url], check=True, timeout=30)
+        self.assertEqual([m["body"] for m in queue.reserve(wait=5)["messages"]], ["from JMS"])
+        default = self.client(self.broker, "default").queue("plain")
+        default.post("x")
+        received = subprocess.run(
+            [BINARY, "receive", "plain", "--url", url, "--count", "1"], capture_output=True, text=True, timeout=30
+        )
+        self.assertIn("x", received.stdout, received.stderr)
+
+
+class Killed(unittest.TestCase):
+    ROUNDS = 5
+
+    def test_a_reservation_outlives_a_kill_and_a_delete_is_final(self):
+        broker = Broker().start()
+        try:
+            queue = IronMq.client(broker).queue("q")
+            queue.post("keep")
+            [kept] = queue.reserve(timeout=600)["messages"]
+            for number in range(self.ROUNDS):
+                queue.post(f"deleted {number}", f"reserved {number}")
+                deleted, reserved = queue.reserve(max=2, timeout=600)["messages"]
+                self.assertEqual(deleted["body"], f"deleted {number}")
+                queue.delete(deleted["id"], deleted["reservation_id"])
+                broker.kill()
+                broker.start()
+                self.assertEqual(queue.reserve(max=9)["messages"], [], "what is reserved stays so")
+                self.assertEqual(queue.size(), 2, "what was deleted is gone, and nothing else")
+                queue.touch(kept["id"], kept["reservation_id"], timeout=600)
+                queue.delete(reserved["id"], reserved["reservation_id"])
+            queue.release(kept["id"], kept["reservation_id"])
+            [again] = queue.reserve()["messages"]
+            self.assertEqual(again["body"], "keep")
+        finally:
+            broker.stop()
