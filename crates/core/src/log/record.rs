@@ -388,8 +388,8 @@ impl Writer {
         self.u8(message.encoding.protocol as u8).u8(message.encoding.version);
         let (group, client, last_value) = (message.group(), message.client(), message.last_value());
         let given = |given: bool, flag: u8| if given { flag } else { 0 };
-        let further = given(message.user().is_some(), flag::USER)
-            | given(message.visible_at_ms() != 0, flag::VISIBLE);
+        let further =
+            given(message.user().is_some(), flag::USER) | given(message.visible_at_ms() != 0, flag::VISIBLE);
         self.u8(given(message.persistent, flag::PERSISTENT)
             | given(group.is_some(), flag::GROUP)
             | given(client.is_some(), flag::CLIENT)
