@@ -11,7 +11,7 @@ use postroad_model::{
     ConnectionId, Destination, Encoding, Group, Handle, HandleAction, HandleEntries, LeaseEvent, LeaseId,
     Message, NORMAL_PRIORITY, Post, Protocol, QueueOptions, RareHeaders, Reserve, Take, Ticket,
 };
-use postroad_routing::{Policies, Policy};
+use postroad_routing::{LeaseLimit, Policies, Policy};
 
 const CLIENT: ConnectionId = ConnectionId::new(0, 90);
 const LEASE: Take = Take::Lease { lasts_ms: 100 };
@@ -240,7 +240,7 @@ fn what_the_log_refuses_has_not_happened() {
 #[test]
 fn at_the_bound_of_leases_a_reserve_is_refused() {
     let mut bench = bench();
-    let policy = Policy { leases_max: Some(2), ..Policy::default() };
+    let policy = Policy { leases_max: LeaseLimit(2), ..Policy::default() };
     bench.follow(Policies::new(policy));
     post(&mut bench, &["m", "n", "o"]);
     assert_eq!(reserve(&mut bench, 9, 0, LEASE), "m#1 n#1 ok");

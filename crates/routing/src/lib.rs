@@ -25,8 +25,8 @@ pub use pattern::{Pattern, PatternError, is_own_topic, is_wildcard};
 pub use pattern_map::PatternMap;
 pub use policy::{
     Advised, AtLimit, DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Evicted,
-    Factor, Gathering, Limit, Pending, Policies, Policy, Prefetch, Recovery, Redelivery, Returning, Slow,
-    TimeToLive, WhenSlow,
+    Factor, Gathering, LeaseLimit, Limit, Pending, Policies, Policy, Prefetch, Recovery, Redelivery,
+    Returning, Slow, TimeToLive, WhenSlow,
 };
 pub use tenant::{Tenant, TenantError, Tenants};
 pub use virtual_topic::VirtualTopic;

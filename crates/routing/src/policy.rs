@@ -58,8 +58,19 @@ pub struct Policy {
     pub advisories: Advised,
     /// How many messages consumers are sent ahead.
     pub prefetch: Prefetch,
-    /// How many messages of a queue may be leased at once; `None` for the broker's default.
-    pub leases_max: Option<u64>,
+    /// Messages of a queue that may be leased at the same time.
+    pub leases_max: LeaseLimit,
+}
+
+/// Messages of one queue that may be leased at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseLimit(pub u64);
+
+impl Default for LeaseLimit {
+    /// As many as SQS allows in flight.
+    fn default() -> LeaseLimit {
+        LeaseLimit(120_000)
+    }
 }
 
 /// How many messages consumers are sent ahead whose clients leave that at their own default, as in ActiveMQ's policies; `None` decides

@@ -344,9 +344,9 @@ mod tests {
     #[test]
     fn connections_leave_descriptors_for_the_store() {
         for (name, descriptors_max, cores, further_stores, want) in [
-            ("a common limit", 1024, 2, 0, 1024 - 160 - 8),
-            ("two more stores", 1024, 2, 2, 1024 - 160 - 8 - 160),
-            ("no limit", u64::MAX, 2, 0, usize::MAX - 160 - 8),
+            ("a common limit", 1024, 2, 0, 1024 - 352 - 8),
+            ("two more stores", 1024, 2, 2, 1024 - 352 - 8 - 160),
+            ("no limit", u64::MAX, 2, 0, usize::MAX - 352 - 8),
             ("less than the reserve", 64, 2, 0, 16),
             ("next to nothing", 1, 2, 0, 1),
         ] {

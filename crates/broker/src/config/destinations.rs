@@ -6,8 +6,8 @@ use anyhow::{Context, bail};
 use postroad_model::{Compression, Destination, Durability};
 use postroad_routing::{
     Addressing, Advised, AtLimit, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, Evicted,
-    Factor, Gathering, Homes, Limit, MirroredQueues, Pattern, Pending, Policies, Policy, Prefetch, Recovery,
-    Redelivery, Returning, Slow, Target, TimeToLive, VirtualTopic, WhenSlow,
+    Factor, Gathering, Homes, LeaseLimit, Limit, MirroredQueues, Pattern, Pending, Policies, Policy,
+    Prefetch, Recovery, Redelivery, Returning, Slow, Target, TimeToLive, VirtualTopic, WhenSlow,
 };
 use postroad_selector::Selector;
 use serde::Deserialize;
@@ -350,7 +350,7 @@ impl PolicyConfig {
             },
             advisories: self.advised(),
             prefetch: self.prefetch(),
-            leases_max: self.leases_max.or(fallback.leases_max),
+            leases_max: self.leases_max.map_or(fallback.leases_max, LeaseLimit),
             last_value: self.last_value_property.as_deref().filter(|name| !name.is_empty()).map(Into::into),
         }
     }

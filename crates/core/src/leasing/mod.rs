@@ -31,9 +31,6 @@ pub(crate) use post::Posting;
 use reserve::Reserves;
 pub(crate) use reserve::{Answering, Reserving};
 
-/// Entries of one queue that may be leased at once, unless its policy says otherwise: what SQS allows.
-pub const LEASES_MAX: u64 = 120_000;
-
 /// The lease of one entry, or its delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {

@@ -11,7 +11,6 @@ use postroad_model::{
     Settlement, Share, Take, Ticket, Urgency,
 };
 
-use super::LEASES_MAX;
 use crate::Partition;
 use crate::delivery::browse::Browse;
 use crate::delivery::selection;
@@ -97,7 +96,7 @@ impl Partition {
         }
         let wanted = reserve.messages_max.clamp(1, RESERVED_MAX);
         let Take::Lease { .. } = reserve.take else { return Ok((id, wanted)) };
-        let max = self.settings.policies.of(queue).leases_max.unwrap_or(LEASES_MAX);
+        let max = self.settings.policies.of(queue).leases_max.0;
         let left = max.saturating_sub(self.leases.counts(id).leased);
         match u32::try_from(left).unwrap_or(u32::MAX).min(wanted) {
             0 => Err(Refusal::TooManyLeases { queue: queue.clone(), max }),
