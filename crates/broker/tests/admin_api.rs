@@ -1,5 +1,7 @@
 //! The admin API of the running binary, over HTTP and the control socket.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
 mod running;
 
 use std::io::{Read, Write};

@@ -314,7 +314,7 @@ pub fn consumer(info: &ConsumerInfo) -> Option<RemoteConsumer> {
         prefetch: u32::try_from(info.prefetch_size).unwrap_or(0),
         browses: info.browser,
         subscription: name.map(|name| (text(&info.client_id), name)),
-        path: info.broker_path.iter().flatten().flat_map(|id| broker_name(id)).collect(),
+        path: info.broker_path.iter().flatten().flat_map(broker_name).collect(),
         stands_for: info.network_consumer_path.iter().flatten().map(name_of).collect(),
     })
 }

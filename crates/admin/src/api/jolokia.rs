@@ -67,8 +67,8 @@ fn attributes(name: &str, queue: &Queue) -> Value {
 
 /// The bean and the attribute: `/` parts them, and `!/` is one that belongs to a name.
 fn split(path: &str) -> Option<(String, String)> {
-    let ends = path.char_indices().filter(|(at, found)| *found == '/' && !path[..*at].ends_with('!'));
-    let (at, _) = ends.last()?;
+    let mut ends = path.char_indices().filter(|(at, found)| *found == '/' && !path[..*at].ends_with('!'));
+    let (at, _) = ends.next_back()?;
     Some((unescaped(&path[..at]), unescaped(&path[at + 1..])))
 }
 

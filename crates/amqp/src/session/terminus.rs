@@ -343,11 +343,23 @@ impl AmqpSession {
             notice: None,
             ticket,
         };
-        // Others are told of the link once.
-        let mut notice = Some(Arc::new(self.consumer_notice(at, &attach.name, &part)));
-        for (number, (source, at)) in numbers.into_iter().zip(places) {
+        let notice = Arc::new(self.consumer_notice(at, &attach.name, &part));
+        self.attach_parts(&part, notice, numbers.into_iter().zip(places), turn);
+        Ok(())
+    }
+
+    /// One consumer for each source of a link, alike but for number, source and partition. Others are told of the link once.
+    fn attach_parts(
+        &self,
+        part: &model::Attach,
+        notice: Arc<ConsumerNotice>,
+        sources: impl Iterator<Item = (u32, (Destination, Option<PartitionId>))>,
+        turn: &mut Turn<'_>,
+    ) {
+        let mut notice = Some(notice);
+        for (number, (source, at)) in sources {
             let (consumer, notice) = (self.key(number), notice.take());
-            let mode = if source.kind == DestinationKind::Topic { ConsumerMode::Shared } else { mode };
+            let mode = if source.kind == DestinationKind::Topic { ConsumerMode::Shared } else { part.mode };
             turn.events.push(Event::Attach(model::Attach {
                 consumer,
                 source,
@@ -357,7 +369,6 @@ impl AmqpSession {
                 ..part.clone()
             }));
         }
-        Ok(())
     }
 
     /// What others are told of a link by which the client receives.

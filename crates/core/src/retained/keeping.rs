@@ -68,7 +68,7 @@ impl Partition {
         }
         let policies = self.settings.policies.clone();
         for topic in self.retained.recent_topics(source) {
-            let recovery = policies.of(&Destination::topic(&*topic)).recovery;
+            let recovery = policies.of(&Destination::topic(&topic)).recovery;
             let gone = self.retained.trim(&topic, &recovery, self.now_ms);
             self.drop_retained(gone, effects);
         }

@@ -128,7 +128,7 @@ impl Partition {
     }
 
     fn shows_recent(&self, shown: &Shown, replay: &Replay) -> bool {
-        let topic = Destination::topic(&*shown.topic);
+        let topic = Destination::topic(&shown.topic);
         let recovery = self.settings.policies.of(&topic).recovery;
         let age_ms = self.now_ms.saturating_sub(shown.at_ms);
         let is_old = recovery.age_ms_max != 0 && recovery.age_ms_max < age_ms;
