@@ -437,6 +437,18 @@ fn prepared_branches_hold_what_all_of_them_may() {
 }
 
 #[test]
+fn what_is_in_doubt_holds_up_no_dead_letters() {
+    let mut bench = Bench::new(postroad_core::Settings { open_bytes_max: 512 + 320 + 1, ..settings(3) });
+    let [here, elsewhere] = ["a", "dead"].map(|name| bench.settings.placement.partition_of(name));
+    assert_ne!(here, elsewhere, "they lie in different partitions");
+    assert_eq!(bench.run("send 1 dead x tx=1\nend 1 1 x\nprepare 1 x"), "ok ok ok");
+    let full = bench.run("send 1 dead y tx=2\nend 1 2 y\nprepare 1 y");
+    assert!(full.contains("prepared transactions hold 833 bytes together"), "{full}");
+    assert_eq!(bench.run("send 1 a m until=5\ntime 5\nattach 1.1 a 9\nattach 1.2 dead 9"), "ok ok ok 1.2<m");
+    assert_eq!(bench.run("decide 1 x commit"), "1.2<x 1/1 done ok");
+}
+
+#[test]
 fn open_branches_have_a_bound() {
     let mut bench = Bench::new(settings(1));
     for number in 0..16_384 {
