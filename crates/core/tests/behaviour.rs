@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bench::{Bench, QUESTIONS, settings};
 use postroad_core::{Counters, Partition, Settings};
-use postroad_model::{Command, Durability, PartitionId};
+use postroad_model::{Command, Durability, Event, PartitionId};
 use postroad_routing::{
     DeadLetterQueue, DeadLetters, DestinationPattern, Factor, Policies, Policy, Redelivery,
 };
@@ -550,6 +550,23 @@ fn what_a_consumer_found_expired_leaves_whole_or_not_at_all() {
     bench.broken = None;
     assert_eq!(bench.run("attach 1.1 a 9\nexpire 1.1 m n\nattach 1.2 dead 9"), "ok 1.1<m 1.1<n ok ok 1.2<n");
     bench.restart();
+    assert_eq!(bench.held(), "dead:1");
+}
+
+#[test]
+fn what_the_partition_of_the_dead_letters_refuses_is_tried_again_later() {
+    let mut bench = Bench::new(settings(3));
+    let [here, elsewhere] = ["a", "dead"].map(|name| bench.settings.placement.partition_of(name));
+    assert_ne!(here, elsewhere, "they lie in different partitions");
+    let no_room = Event::Space { ample: false };
+    bench.partitions[usize::from(elsewhere.0)].soft(no_room, &mut Vec::new());
+    // A consumer asks for more, and the next message is not held up by one that cannot leave.
+    let said = bench.run("send 1 a m until=5\nsend 1 a n\ntime 5\nattach 1.1 a 9\nsend 1 a o");
+    assert_eq!(said, "ok ok ok 1.1<n 1.1<o ok");
+    assert_eq!(bench.run("time 500\naccept 1.1 n o"), "ok");
+    assert_eq!(bench.held(), "a:1");
+    assert_eq!(bench.run("space\nattach 1.2 dead 9\ntime 1004"), "ok");
+    assert_eq!(bench.run("time 2010"), "1.2<m");
     assert_eq!(bench.held(), "dead:1");
 }
 

@@ -200,7 +200,7 @@ impl Partition {
         }
     }
 
-    fn is_over(&self, headers: &Message) -> bool {
+    pub(crate) fn is_over(&self, headers: &Message) -> bool {
         headers.expires_at_ms != 0 && headers.expires_at_ms <= self.clock.slowest_wall_ms()
     }
 

@@ -124,6 +124,12 @@ impl Partition {
         self.is_reserving(to) || options().is_some_and(|options| 0 < options.deliveries_max)
     }
 
+    /// Whether a message of the queue with so many deliveries is dead, and goes to the dead letters.
+    pub(crate) fn is_spent(&self, id: QueueId, deliveries: u32) -> bool {
+        let max = self.deliveries_max(id);
+        0 < max && max <= deliveries && self.grave_of_spent(id).is_some()
+    }
+
     /// Moves a ready entry to the dead letters if leases have delivered it too often. If its body is on the disk it goes when it is due
     /// next.
     pub(crate) fn bury_if_spent(&mut self, id: QueueId, tag: EntryTag, effects: &mut Vec<Effect>) -> bool {

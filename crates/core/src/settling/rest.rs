@@ -15,6 +15,9 @@ const WOKEN_MAX: usize = 256;
 /// How long a dead letter rests that a consumer of its queue gave up on.
 const GRAVE_REST_MS: u64 = 10_000;
 
+/// How long an entry rests that could not be moved to the dead letters.
+const UNMOVED_REST_MS: u64 = 1000;
+
 /// When resting entries become ready.
 #[derive(Default)]
 pub struct Rests {
@@ -76,6 +79,32 @@ impl Partition {
     pub(crate) fn rest_in_grave(&mut self, id: QueueId, tags: &[EntryTag], effects: &mut Vec<Effect>) {
         let resting: Vec<_> = tags.iter().map(|tag| (*tag, GRAVE_REST_MS)).collect();
         self.lay_to_rest(id, &resting, effects);
+    }
+
+    /// An entry that was leaving stays in its queue. It is ready again, unless the next dispatch would move it to the dead letters once
+    /// more: then it rests first, as the cause of the refusal (a full disk of the other partition) may last.
+    pub(crate) fn give_back_or_rest(&mut self, id: QueueId, tag: EntryTag) {
+        if !self.leaves_when_dispatched(id, tag) {
+            return self.give_back(id, tag);
+        }
+        self.set_state(id, tag, State::Resting);
+        self.rests.due.insert((self.now_ms.saturating_add(UNMOVED_REST_MS), id, tag));
+    }
+
+    /// Whether the entry would go to the dead letters instead of to a consumer. One that is leased waits for the end of its lease.
+    fn leaves_when_dispatched(&mut self, id: QueueId, tag: EntryTag) -> bool {
+        let Some(entry) = self.entry(id, tag) else { return false };
+        let was_leaving = match entry.state {
+            State::Leaving => true,
+            State::Held { by, .. } => by.connection.is_internal(),
+            _ => false,
+        };
+        let (key, deliveries) = (entry.key, entry.failed_deliveries + entry.uncounted_deliveries);
+        if !was_leaving || self.leases.get(id, tag).is_some() {
+            return false;
+        }
+        let is_over = self.bodies.headers(key).is_some_and(|(headers, _)| self.is_over(headers));
+        is_over && self.grave_of(id, key).is_some() || self.is_spent(id, deliveries)
     }
 
     /// Whether the policy of the queue adds deliveries to those of its consumers.

@@ -394,7 +394,7 @@ impl Partition {
         for settlement in settlements {
             let key = self.entry(settlement.queue, settlement.tag).map(|entry| entry.key);
             if let Some(key) = key {
-                self.give_back(settlement.queue, settlement.tag);
+                self.give_back_or_rest(settlement.queue, settlement.tag);
                 queues.push(settlement.queue);
                 self.bodies.unpin(key);
             }
