@@ -305,15 +305,25 @@ impl Partition {
             // Nothing is delivered before all has come back: else a later message could overtake an earlier one.
             others.into_iter().for_each(|other| touched.extend(self.give_up(other, effects)));
         }
-        for (consumer, Settlement { queue, tag, .. }) in open.settled {
+        let mut own = Vec::new();
+        for (consumer, settlement) in open.settled {
+            let Settlement { queue, tag, .. } = settlement;
             let Some(entry) = self.entry(queue, tag) else { continue };
-            if entry.state == (State::Held { by: consumer, in_transaction: true }) {
-                entry.state = State::Held { by: consumer, in_transaction: false };
-                if !self.consumers.contains_key(&consumer) {
-                    orphans.push((consumer, queue, tag));
-                }
+            if entry.state != (State::Held { by: consumer, in_transaction: true }) {
+                continue;
+            }
+            if consumer.connection.is_internal() {
+                // The broker itself was about to move it, which is no delivery.
+                entry.state = State::Leaving;
+                own.push(settlement);
+                continue;
+            }
+            entry.state = State::Held { by: consumer, in_transaction: false };
+            if !self.consumers.contains_key(&consumer) {
+                orphans.push((consumer, queue, tag));
             }
         }
+        touched.extend(self.give_back_all(&own));
         for (consumer, queue, tag) in &orphans {
             self.release(*queue, *consumer, &[*tag], true, effects);
         }
