@@ -608,6 +608,19 @@ fn a_store_that_refuses_is_tried_again() {
     assert_eq!(read(&mut bench, "a"), "ok 9.9<m!1");
 }
 
+/// Nobody knows when a branch in doubt is decided: a move does not wait for its room.
+#[test]
+fn branches_in_doubt_stop_no_move() {
+    // The branch holds its message, 320 bytes for it, and 512 of its own.
+    let mut settings = Settings { open_bytes_max: 512 + 320 + 1, ..settings(2) };
+    settings.placement.hashed = 1;
+    let mut bench = Bench::new(settings);
+    assert_eq!(bench.run("send 1 b x tx=1\nend 1 1 y\nprepare 1 y"), "ok ok ok");
+    assert_eq!(bench.run("send 1 a m\nmove 1 a to=1\ntime 20\ntime 40\nmoves 1"), "ok ok ok ok");
+    assert_eq!(read(&mut bench, "a"), "ok 9.9<m");
+    assert_eq!(bench.run("decide 1 y commit"), "1/1 done ok");
+}
+
 /// The body that it waits for is of a message whose time is over by now.
 #[test]
 fn a_drain_is_answered_before_its_consumer_follows() {
