@@ -22,23 +22,6 @@ const KEPT: [&[u8]; 11] = [
     include_bytes!("../../fixtures/records/snapshot-transactions.bin"),
     include_bytes!("../../fixtures/records/snapshot-shared.bin"),
 ];
-15] = [
-    include_bytes!("../../fixtures/records/v1/snapshot.bin"),
-    include_bytes!("../../fixtures/records/v2/snapshot.bin"),
-    include_bytes!("../../fixtures/records/v3/snapshot.bin"),
-    include_bytes!("../../fixtures/records/v4/snapshot.bin"),
-    include_bytes!("../../fixtures/records/v5/snapshot.bin"),
-    include_bytes!("../../fixtures/records/v6/snapshot.bin"),
-    include_bytes!("../../fixtures/records/v7/snapshot.bin"),
-    include_bytes!("../../fixtures/records/v8/snapshot.bin"),
-    include_bytes!("../../fixtures/records/v9/snapshot.bin"),
-    include_bytes!("../../fixtures/records/v10/snapshot.bin"),
-    include_bytes!("../../fixtures/records/v11/snapshot.bin"),
-    include_bytes!("../../fixtures/records/v12/snapshot.bin"),
-    include_bytes!("../../fixtures/records/v13/snapshot.bin"),
-    include_bytes!("../../fixtures/records/v14/snapshot.bin"),
-    include_bytes!("../../fixtures/records/v15/snapshot.bin"),
-];
 
 fuzz_target!(|input: &[u8]| {
     let [mode, piece_bytes, rest @ ..] = input else { return };
