@@ -580,8 +580,18 @@ mod tests {
         assert_eq!(all.addressing().unwrap().composites.len(), 1);
         assert_eq!(shown.tenants.iter().count(), 1);
         assert_eq!(all.tenant_key.len(), 1);
+        assert_eq!(all.bridge.len(), 1);
         let (policy, tenant, tenant_key, composite) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let without = Config { memory_bytes, runtime, policy, tenant, tenant_key, composite, ..all };
+        let without = Config {
+            memory_bytes,
+            runtime,
+            policy,
+            tenant,
+            tenant_key,
+            composite,
+            bridge: Vec::new(),
+            ..all
+        };
         assert_eq!(without, Config::default());
     }
 
