@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, Destination, DestinationKind, DetachCause,
-    EntryTag, Event, NetworkPath, Outcome, PartitionId, Refusal, Settle, Share, Ticket,
+    self as model, Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, Destination,
+    DestinationKind, DetachCause, EntryTag, Event, NetworkPath, Outcome, PartitionId, Refusal, Settle, Share,
+    Ticket,
 };
 use postroad_openwire::network::{
     Demand, FORWARDER_NUMBER, FORWARDER_TICKET, Forwarder, Link, LinkOptions, RemoteConsumer,
@@ -26,6 +27,9 @@ const HOLDERS_MAX: usize = 65_536;
 
 /// Temporary destinations of the peer that exist here too.
 const TEMPORARIES_MAX: usize = 16_384;
+
+/// Subscriptions over a link belong to the user without a name.
+const NO_USER: &str = "";
 
 /// Prefix of the durable subscriptions that links make (`NetworkConnector.DURABLE_SUB_PREFIX`).
 const DURABLE_PREFIX: &str = "NC-DS_";
@@ -244,7 +248,7 @@ impl DemandEngine {
         let (link, wanted) = (self.link.as_ref()?, self.targets.get(target)?);
         let client: Arc<str> = format!("{}_inbound_{}", link.peer_name, link.broker_name).into();
         let name = format!("{DURABLE_PREFIX}{}_{}", link.broker_name, target.source.name);
-        let subscription = target.is_durable.then(|| format!("{}:{client}:{name}", client.len()).into());
+        let subscription = target.is_durable.then(|| model::Subscription::name_of(NO_USER, &client, &name));
         let mut brokers = wanted.path.clone();
         brokers.push(link.peer_id.clone());
         let priority = self.priority_at(brokers.len());
@@ -507,7 +511,7 @@ fn settle(consumer: ConsumerKey, tag: EntryTag, outcome: Outcome) -> Event {
 
 /// A durable subscription wants messages whether its consumer is there or not.
 fn holder_of((client, name): &(Arc<str>, Arc<str>)) -> Arc<str> {
-    format!("subscription {}:{client}:{name}", client.len()).into()
+    format!("subscription {}", model::Subscription::name_of(NO_USER, client, name)).into()
 }
 
 /// What the link's subscription selects: what consumers select, of the messages that have not passed the peer, nor as many brokers as they
