@@ -10,6 +10,8 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
+use crate::verify::cargo;
+
 /// Runs the checks of the changed crates; stops at the first that fails.
 ///
 /// # Errors
@@ -57,16 +59,6 @@ fn git(root: &Path, arguments: &[&str]) -> anyhow::Result<String> {
         bail!("failed: git {}", arguments.join(" "));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let status =
-        Command::new(cargo).args(arguments).current_dir(root).status().context("cannot start cargo")?;
-    if !status.success() {
-        bail!("failed: cargo {}", arguments.join(" "));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

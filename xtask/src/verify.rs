@@ -66,20 +66,24 @@ pub fn fix(root: &Path) -> anyhow::Result<()> {
 
 fn run(root: &Path, steps: &[Step]) -> anyhow::Result<()> {
     for step in steps {
-        timed(step.name, || call(root, step))?;
+        timed(step.name, || cargo(root, step.arguments))?;
     }
     Ok(())
 }
 
-fn call(root: &Path, step: &Step) -> anyhow::Result<()> {
+/// Runs cargo in the repository.
+///
+/// # Errors
+/// It cannot be started, or fails: names its arguments.
+pub fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let status = Command::new(cargo)
-        .args(step.arguments)
+        .args(arguments)
         .current_dir(root)
         .status()
-        .with_context(|| format!("cannot start cargo {}", step.name))?;
+        .with_context(|| format!("cannot start cargo {}", arguments.join(" ")))?;
     if !status.success() {
-        bail!("failed: cargo {}", step.arguments.join(" "));
+        bail!("failed: cargo {}", arguments.join(" "));
     }
     Ok(())
 }
