@@ -217,7 +217,12 @@ pub(crate) fn drain(
                 since += 1;
                 let begin = first.get_or_insert_with(|| incoming.clone());
                 if since == i32::from(PREFETCH / 2) || count == want {
-                    link.client().acknowledge(begin, &incoming, since, Verdict::Consumed, count == want)?;
+                    let is_last = count == want;
+                    let asked = link.client().acknowledge(begin, &incoming, since, Verdict::Consumed, is_last)?;
+                    if is_last {
+                        // The reply to the consumer's removal may overtake it: that one waits for no disk.
+                        link.wait_for(asked, |_| ())?;
+                    }
                     (first, since) = (None, 0);
                 }
             }
