@@ -12,10 +12,11 @@ mod verify;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy|verify|check|fix
-  tidy    hold the rules of the house: headers, sizes, banned calls, crate edges, documents, words
+const USAGE: &str = "usage: cargo xtask tidy|verify|check|shrink|fix
+  tidy    hold the rules of the house: headers, sizes, banned calls, crate edges, documents, words, commits
   verify  fmt --check, clippy, cargo deny and tidy; writes nothing
   check   the inner loop: fmt --check, tidy, clippy and unit tests of the crates that have changed
+  shrink  lower the counts in xtask/src/prose.txt to those that are left; writes
   fix     fmt and clippy --fix; writes";
 
 fn main() -> ExitCode {
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::run(&root),
         "verify" => verify::verify(&root),
         "check" => check::check(&root),
+        "shrink" => tidy::shrink(&root),
         "fix" => verify::fix(&root),
         _ => Err(anyhow::anyhow!(USAGE)),
     };

@@ -6,7 +6,11 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
+use super::commits::Commit;
 use super::rust_text::RustText;
+
+/// The last commit before the rule of subjects and bodies.
+const BEFORE_COMMIT_RULE: &str = "d5cb768d";
 
 /// Every file that git tracks or would track, by its path from the first folder.
 #[derive(Default)]
@@ -15,6 +19,8 @@ pub struct Repository {
     paths: BTreeSet<String>,
     texts: BTreeMap<String, String>,
     rust: BTreeMap<String, RustText>,
+    /// Those since the rule about them exists.
+    commits: Vec<Commit>,
 }
 
 impl Repository {
@@ -47,6 +53,7 @@ impl Repository {
             }
         }
         repository.mark_test_modules();
+        repository.commits = commits(root);
         Ok(repository)
     }
 
@@ -59,6 +66,17 @@ impl Repository {
         }
         repository.mark_test_modules();
         repository
+    }
+
+    /// One more commit, for the tests of the rule.
+    #[cfg(test)]
+    pub fn add_commit(&mut self, id: &str, message: &str) {
+        self.commits.push(Commit { id: id.to_owned(), message: message.to_owned() });
+    }
+
+    /// Commits that the rule about them holds for; none where that history is missing.
+    pub fn commits(&self) -> &[Commit] {
+        &self.commits
     }
 
     fn add(&mut self, path: &str, text: String) {
@@ -121,6 +139,19 @@ impl Repository {
         self.paths.contains(path)
             || self.paths.range(folder.clone()..).next().is_some_and(|next| next.starts_with(&folder))
     }
+}
+
+/// None of a copy whose history is cut off.
+fn commits(root: &Path) -> Vec<Commit> {
+    let range = format!("{BEFORE_COMMIT_RULE}..HEAD");
+    let log = Command::new("git")
+        .args(["log", "-z", "--no-merges", "--format=%h%n%B", &range])
+        .current_dir(root)
+        .output();
+    let Some(log) = log.ok().filter(|log| log.status.success()) else { return Vec::new() };
+    let log = String::from_utf8_lossy(&log.stdout);
+    let commits = log.split_terminator('\0').filter_map(|entry| entry.split_once('\n'));
+    commits.map(|(id, message)| Commit { id: id.to_owned(), message: message.to_owned() }).collect()
 }
 
 fn is_source(path: &str) -> bool {

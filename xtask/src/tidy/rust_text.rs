@@ -10,6 +10,8 @@ pub struct RustText {
     masked: Vec<String>,
     /// Per line: does it belong to tests?
     test: Vec<bool>,
+    /// Text of comments by 1-based line.
+    comments: Vec<(usize, String)>,
     functions: Vec<Function>,
     /// Names in `#[cfg(test)] mod NAME;`.
     pub outlined_test_modules: Vec<String>,
@@ -32,6 +34,7 @@ impl RustText {
             original: text.lines().map(str::to_owned).collect(),
             masked: masked_text.lines().map(str::to_owned).collect(),
             test: vec![false; text.lines().count()],
+            comments: comments(text),
             functions: functions(&masked_text),
             outlined_test_modules: Vec::new(),
         };
@@ -42,6 +45,11 @@ impl RustText {
     /// Lines as written.
     pub fn original(&self) -> impl Iterator<Item = &str> {
         self.original.iter().map(String::as_str)
+    }
+
+    /// Lines of comments, without their slashes, with their 1-based numbers.
+    pub fn comments(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.comments.iter().map(|(line, text)| (*line, text.as_str()))
     }
 
     /// Masked lines that are no tests, with their 1-based numbers.
@@ -142,6 +150,31 @@ fn functions(masked: &str) -> Vec<Function> {
         }
         let line = line_of(masked, start);
         found.push(Function { name, line, lines: line_of(masked, end - 1) - line + 1 });
+    }
+    found
+}
+
+/// Every line of every comment, with its 1-based number.
+fn comments(text: &str) -> Vec<(usize, String)> {
+    let bytes = text.as_bytes();
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let word_before = 0 < at && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_');
+        let Some(end) = literal_end(bytes, at, word_before) else {
+            at += 1;
+            continue;
+        };
+        if bytes[at..].starts_with(b"//") || bytes[at..].starts_with(b"/*") {
+            let first = line_of(text, at);
+            let comment = String::from_utf8_lossy(&bytes[at..end]);
+            let lines = comment.lines().enumerate();
+            found.extend(
+                lines.map(|(index, line)| {
+                    (first + index, line.trim_start_matches(['/', '!', '*']).to_owned())
+                }),
+            );
+        }
+        at = end;
     }
     found
 }
@@ -274,6 +307,13 @@ mod tests {
         ] {
             assert_eq!(mask(text), want, "case: {name}");
         }
+    }
+
+    #[test]
+    fn comments_are_read_and_strings_are_not() {
+        let text = "//! A\nfn a() -> &'static str {\n    \"// b\" // c\n}\n/* d\ne */\n";
+        let want = [(1, " A"), (3, " c"), (5, " d"), (6, "e */")];
+        assert_eq!(RustText::new(text).comments().collect::<Vec<_>>(), want);
     }
 
     #[test]

@@ -1,0 +1,320 @@
+//! Documents and the binary agree: every metric, command and option that one has, the other has.
+//!
+//! Commands and options are read from the declarations of the command line, metrics from the strings of the admin
+//! room. Options of `postroad bench` are left to its `--help`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::prose::is_document;
+use super::{Fault, Repository};
+
+const METRICS: &str = "crates/admin/src/";
+const METRICS_PAGE: &str = "docs/features/metrics.md";
+const COMMANDS: &str = "crates/broker/src/cli";
+const COMMANDS_PAGE: &str = "docs/features/command-line.md";
+/// The enum of the first level.
+const FIRST: &str = "Command";
+/// A name in a file format that looks like a metric, and a line of output that looks like a call.
+const NO_METRICS: &[&str] = &["postroad_export"];
+const NO_COMMANDS: &[&str] = &["ready"];
+/// Endings that a scrape adds to the name of a histogram.
+const SERIES: &[&str] = &["_sum", "_count", "_bucket"];
+
+pub fn check(repository: &Repository) -> Vec<Fault> {
+    let mut faults = metric_faults(repository);
+    faults.extend(command_faults(repository));
+    faults
+}
+
+// --- metrics ------------------------------------------------------------------------------------------------
+
+fn metric_faults(repository: &Repository) -> Vec<Fault> {
+    let mut declared: BTreeMap<String, (&str, usize)> = BTreeMap::new();
+    for (path, source) in repository.sources().filter(|(path, _)| path.starts_with(METRICS)) {
+        for (index, line) in source.original().enumerate().filter(|(index, _)| !source.is_test(index + 1)) {
+            for name in line.split('"').skip(1).step_by(2).filter(|name| is_metric(name)) {
+                declared.entry(name.to_owned()).or_insert((path, index + 1));
+            }
+        }
+    }
+    if declared.is_empty() {
+        return Vec::new();
+    }
+    let known = |name: &str| {
+        let base = SERIES.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
+        declared.contains_key(name) || declared.contains_key(base) || NO_METRICS.contains(&name)
+    };
+    let mut faults = Vec::new();
+    for (path, text) in repository.texts().filter(|(path, _)| is_document(path)) {
+        for (index, line) in text.lines().enumerate() {
+            for name in metrics_in(line).filter(|name| !known(name)) {
+                let right = "correct the name, or remove it";
+                faults.push(Fault::new(path, index + 1, format!("there is no metric `{name}`"), right));
+            }
+        }
+    }
+    let page = repository.text(METRICS_PAGE).unwrap_or_default();
+    for (name, (path, line)) in &declared {
+        if !page.contains(&format!("`{name}`")) {
+            let right = format!("add its row to {METRICS_PAGE}");
+            faults.push(Fault::new(path, *line, format!("`{name}` is not documented"), right));
+        }
+    }
+    faults
+}
+
+fn is_metric(name: &str) -> bool {
+    name.strip_prefix("postroad_")
+        .is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+}
+
+/// Words of the form `postroad_NAME`, but for names of crates (`postroad_core::…`) and patterns (`postroad_…`).
+fn metrics_in(line: &str) -> impl Iterator<Item = &str> {
+    line.match_indices("postroad_").filter_map(|(at, _)| {
+        let rest = &line[at..];
+        let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(rest.len());
+        let (name, after) = rest.split_at(end);
+        (is_metric(name) && !name.ends_with('_') && !after.starts_with(['*', ':', '…', '.', '/', '-']))
+            .then_some(name)
+    })
+}
+
+// --- commands -----------------------------------------------------------------------------------------------
+
+/// What the command line declares.
+#[derive(Default)]
+struct CommandLine {
+    /// Names of commands, with the enum of those below each.
+    levels: BTreeMap<String, BTreeMap<String, Option<String>>>,
+    /// Long options, with where the first of that name is declared.
+    options: BTreeMap<String, (String, usize)>,
+}
+
+impl CommandLine {
+    fn read(repository: &Repository) -> CommandLine {
+        let mut all = CommandLine::default();
+        for (path, text) in repository.texts().filter(|(path, _)| path.starts_with(COMMANDS)) {
+            let lines: Vec<&str> = text.lines().collect();
+            for (index, line) in lines.iter().enumerate() {
+                if line.contains("derive(") && line.contains("Subcommand") {
+                    all.read_enum(&lines[index + 1..]);
+                } else if line.trim_start().starts_with("#[arg(") && line.contains("long") {
+                    let name = long_name(&lines[index..]);
+                    let bench = path.contains("/bench");
+                    all.options
+                        .extend(name.filter(|_| !bench).map(|name| (name, (path.to_owned(), index + 1))));
+                }
+            }
+        }
+        all.options.extend(["help", "version"].map(|name| (name.to_owned(), (COMMANDS_PAGE.to_owned(), 1))));
+        all
+    }
+
+    /// The variants of one enum, which begins within a few lines.
+    fn read_enum(&mut self, lines: &[&str]) {
+        let Some(start) = lines.iter().take(6).position(|line| line.contains("enum ")) else { return };
+        let name = lines[start].split("enum ").nth(1).unwrap_or_default();
+        let name: String = name.chars().take_while(|c| c.is_alphanumeric()).collect();
+        let mut variants = BTreeMap::new();
+        let mut nested = false;
+        for line in lines[start + 1..].iter().take_while(|line| !line.starts_with('}')) {
+            let line = line.trim();
+            nested |= line == "#[command(subcommand)]";
+            if line.starts_with(|c: char| c.is_ascii_uppercase()) {
+                let variant: String = line.chars().take_while(|c| c.is_alphanumeric()).collect();
+                let below = line.split(['(', ')']).nth(1).unwrap_or_default();
+                let below = below.rsplit("::").next().unwrap_or(below).to_owned();
+                variants.insert(kebab(&variant), nested.then_some(below));
+                nested = false;
+            }
+        }
+        self.levels.insert(name, variants);
+    }
+
+    /// All commands, as they are typed.
+    fn commands(&self) -> BTreeSet<String> {
+        let mut commands = BTreeSet::new();
+        for (name, below) in self.levels.get(FIRST).into_iter().flatten() {
+            match below.as_ref().and_then(|below| self.levels.get(below)) {
+                Some(level) => commands.extend(level.keys().map(|second| format!("{name} {second}"))),
+                None => {
+                    commands.insert(name.clone());
+                }
+            }
+        }
+        commands
+    }
+}
+
+fn command_faults(repository: &Repository) -> Vec<Fault> {
+    let declared = CommandLine::read(repository);
+    let commands = declared.commands();
+    if commands.is_empty() {
+        return Vec::new();
+    }
+    let mut faults = Vec::new();
+    let mut named = BTreeSet::new();
+    for (path, text) in repository.texts().filter(|(path, _)| is_document(path)) {
+        named.extend(options_in(text).map(str::to_owned));
+        let mut fenced = false;
+        for (index, line) in text.lines().enumerate() {
+            fenced ^= line.trim_start().starts_with("```");
+            for call in calls_in(line, fenced) {
+                if let Some(wrong) = wrong_call(call, &commands, &declared.options) {
+                    faults.push(Fault::new(path, index + 1, wrong, "correct the call"));
+                }
+            }
+        }
+    }
+    let page = repository.text(COMMANDS_PAGE).unwrap_or_default();
+    for command in commands.iter().filter(|command| !is_on_page(page, command)) {
+        let right = "add it to the table of commands";
+        faults.push(Fault::new(COMMANDS_PAGE, 1, format!("`{command}` is not documented"), right));
+    }
+    for (option, (path, line)) in declared.options.iter().filter(|(option, _)| !named.contains(*option)) {
+        let right = format!("describe it in {COMMANDS_PAGE}, or on the page of its feature");
+        faults.push(Fault::new(path, *line, format!("`--{option}` is not documented"), right));
+    }
+    faults
+}
+
+/// A row may name several commands of one noun: `` `user add`, `remove` ``.
+fn is_on_page(page: &str, command: &str) -> bool {
+    let (noun, verb) = command.split_once(' ').unwrap_or((command, ""));
+    page.contains(&format!("`{command}"))
+        || page
+            .lines()
+            .any(|line| line.starts_with(&format!("| `{noun} ")) && line.contains(&format!("`{verb}`")))
+}
+
+/// Calls of `postroad` in one line: all of a code line, or what is in back-ticks.
+fn calls_in(line: &str, fenced: bool) -> impl Iterator<Item = &str> {
+    let whole = line.trim_start().trim_start_matches("$ ");
+    let whole = (fenced || line.starts_with("    ")).then_some(whole);
+    let ticked = line.split('`').skip(1).step_by(2);
+    ticked.chain(whole).filter_map(|call| {
+        let (program, rest) = call.split_once(' ')?;
+        (program == "postroad" || program.ends_with("/postroad")).then_some(rest)
+    })
+}
+
+fn wrong_call(
+    call: &str,
+    commands: &BTreeSet<String>,
+    options: &BTreeMap<String, (String, usize)>,
+) -> Option<String> {
+    let call = call.split([';', '|', '>', '#', '&']).next().unwrap_or(call);
+    let words: Vec<&str> = call.split_whitespace().collect();
+    let first = *words.first()?;
+    if NO_COMMANDS.contains(&first)
+        || first.starts_with('-')
+        || !first.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+    {
+        return None;
+    }
+    let plain =
+        |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-');
+    let nouns = format!("{first} ");
+    if commands.iter().any(|command| command.starts_with(&nouns)) {
+        let second = words.get(1).filter(|word| plain(word))?;
+        if !commands.contains(&format!("{first} {second}")) {
+            return Some(format!("there is no command `postroad {first} {second}`"));
+        }
+    } else if !commands.contains(first) {
+        return Some(format!("there is no command `postroad {first}`"));
+    }
+    if first == "bench" {
+        return None;
+    }
+    let option = words.iter().filter_map(|word| word.strip_prefix("--"));
+    let option = option.map(|word| word.split(['=', ']', ',', ')', '.']).next().unwrap_or(word));
+    let unknown = option.into_iter().find(|option| !option.is_empty() && !options.contains_key(*option))?;
+    Some(format!("`postroad {first}` has no option `--{unknown}`"))
+}
+
+/// Names after `--`, anywhere in a document.
+fn options_in(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices("--").filter_map(|(at, _)| {
+        let rest = &text[at + 2..];
+        let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '-').unwrap_or(rest.len());
+        (0 < end).then_some(&rest[..end])
+    })
+}
+
+/// `long = "NAME"`, or the name of the field below.
+fn long_name(lines: &[&str]) -> Option<String> {
+    if let Some(given) = lines[0].split("long = \"").nth(1) {
+        return given.split('"').next().map(str::to_owned);
+    }
+    let field = lines[1..]
+        .iter()
+        .map(|line| line.trim())
+        .find(|line| !line.starts_with('#') && line.contains(':'))?;
+    let name = field.trim_start_matches("pub ").split(':').next()?;
+    Some(name.replace('_', "-"))
+}
+
+fn kebab(variant: &str) -> String {
+    let mut out = String::new();
+    for c in variant.chars() {
+        if c.is_ascii_uppercase() && !out.is_empty() {
+            out.push('-');
+        }
+        out.push(c.to_ascii_lowercase());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLI: (&str, &str) = (
+        "crates/broker/src/cli.rs",
+        "#[derive(Debug, Subcommand)]\nenum Command {\n    /// Run.\n    Serve(Serve),\n    #[command(subcommand)]\n    Journal(journal::Journal),\n}\n#[derive(Subcommand)]\npub enum Journal {\n    GiveUp(A),\n}\nstruct Serve {\n    #[arg(long, value_name = \"N\")]\n    pub port_offset: u16,\n}\n",
+    );
+
+    fn wrongs(text: &str) -> Vec<String> {
+        let page = format!("`serve` `journal give-up` `--port-offset` --help --version\n\n{text}");
+        let repository = Repository::of(&[CLI, (COMMANDS_PAGE, &page)]);
+        check(&repository).into_iter().map(|fault| fault.wrong).collect()
+    }
+
+    #[test]
+    fn documents_name_commands_and_options_that_exist() {
+        for (name, text, want) in [
+            ("good", "`postroad serve --port-offset 1` and `postroad journal give-up DIR`", None),
+            ("command", "`postroad dance`", Some("there is no command `postroad dance`")),
+            (
+                "second word",
+                "    postroad journal dance",
+                Some("there is no command `postroad journal dance`"),
+            ),
+            ("option", "`postroad serve --port 1`", Some("`postroad serve` has no option `--port`")),
+            ("after a pipe", "    postroad serve | sort --reverse", None),
+            ("prose", "postroad dances", None),
+        ] {
+            assert_eq!(wrongs(text).first().map(String::as_str), want, "case: {name}");
+        }
+    }
+
+    #[test]
+    fn commands_and_options_are_documented() {
+        let repository = Repository::of(&[CLI, (COMMANDS_PAGE, "`serve` --help --version")]);
+        let wrongs: Vec<String> = check(&repository).into_iter().map(|fault| fault.wrong).collect();
+        assert_eq!(wrongs, ["`journal give-up` is not documented", "`--port-offset` is not documented"]);
+    }
+
+    #[test]
+    fn metrics_and_their_page_agree() {
+        let code = ("crates/admin/src/metrics.rs", "fn all() { gauge(\"postroad_depth\", \"messages\"); }\n");
+        for (name, page, want) in [
+            ("good", "`postroad_depth` and `postroad_depth_sum`, postroad_core::a, `postroad_*`", None),
+            ("unknown", "`postroad_depth` `postroad_dept`", Some("there is no metric `postroad_dept`")),
+            ("not documented", "", Some("`postroad_depth` is not documented")),
+        ] {
+            let faults = check(&Repository::of(&[code, (METRICS_PAGE, page)]));
+            assert_eq!(faults.first().map(|fault| fault.wrong.as_str()), want, "case: {name}");
+        }
+    }
+}
